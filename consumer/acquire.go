@@ -21,8 +21,9 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	k := l.core
 	if !l.closed.Load() { // or the permits would be lost
-		switch g, r, ok := k.take(n); {
+		switch g, r, ok := k.take(n, l.class); {
 		case ok:
+			k.counted(l.class, n)
 			return g, nil
 		case r != nil && maxWait <= 0:
 			r.count.Add(n)
@@ -31,7 +32,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return g, k.answer(v, n)
+		return g, k.answer(v, n, l.class)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -40,15 +41,15 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 // one compare-and-swap. Under the rule stop it reads the wall clock too, which
 // goes on while a suspended machine's monotonic clock stands still. Where it fails it
 // returns the refusal, if that is known.
-func (k *core) take(n int64) (g window.Grant, r *refusal, ok bool) {
+func (k *core) take(n int64, c window.Class) (g window.Grant, r *refusal, ok bool) {
 	s := k.gate.Segment()
 	if s.Strict {
 		now := k.clock.Now()
-		return s.Grant, nil, s.WallValid(now) && s.Take(now.Mono, n)
+		return s.Grant, nil, s.WallValid(now) && s.Take(now.Mono, n, c)
 	}
 	now := k.clock.Mono()
-	if ok = s.Take(now, n); !ok && s.Open(now) {
-		r = k.refusedIn(s, n)
+	if ok = s.Take(now, n, c); !ok && s.Open(now) {
+		r = k.refusedIn(s, n, c)
 	}
 	return s.Grant, r, ok
 }
@@ -60,10 +61,10 @@ func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window
 	if l.closed.Load() {
 		return window.Grant{}, window.Closed
 	}
-	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline)
+	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline, l.class)
 	switch {
 	case v == window.Queued && l.closed.Load(): // Close may have looked before the waiter came
-		k.gate.Evict(k.clock.Now(), l.id)
+		k.gate.Evict(k.clock.Now(), l.all.id)
 	case v != window.Queued:
 		k.stepAside()
 	}
@@ -79,25 +80,26 @@ func (k *core) stepAside() {
 	}
 }
 
-// answer returns the error for a verdict on n permits, and counts it.
-func (k *core) answer(v window.Verdict, n int64) error {
+// answer returns the error for a verdict on n permits of a class, and counts it.
+func (k *core) answer(v window.Verdict, n int64, c window.Class) error {
 	switch {
 	case n <= 0:
 		return invalid(n)
 	case v == window.Granted:
+		k.counted(c, n)
 		return nil
 	case (v == window.Passed || v == window.TooLarge) && k.beyondLimit(n):
 		k.refused.impossible.Add(1)
 		if v == window.Passed {
 			return nil
 		}
-		_, err := k.explain(v, n)
+		_, err := k.explain(v, n, c)
 		return err
 	case v == window.Passed:
 		k.shadowed.Add(n)
 		return nil
 	}
-	r := k.refuse(v, n)
+	r := k.refuse(v, n, c)
 	r.count.Add(n)
 	return r.err
 }
@@ -115,7 +117,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return g, l.core.answer(v, n)
+	return g, l.core.answer(v, n, l.class)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -124,7 +126,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
-	w.Owner = l.id
+	w.Owner = l.all.id
 	began = k.clock.Mono()
 	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
 	if v != window.Queued {
@@ -151,7 +153,8 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
-			k.permit(w.Outcome.Grant, n, n).Release()
+			k.counted(l.class, n)
+			l.of.permit(w.Outcome.Grant, n, n).Release()
 		}
 	}
 	o := w.Outcome
@@ -159,10 +162,10 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	k.parked.Put(w)
 	if cancelled {
 		err = ctx.Err()
-	} else if err = k.answer(o.Verdict, n); err == nil {
+	} else if err = k.answer(o.Verdict, n, l.class); err == nil {
 		g = o.Grant
 	}
-	if f := l.onWait; f != nil {
+	if f := l.all.onWait; f != nil {
 		f(ctx, time.Duration(k.clock.Mono()-began), err)
 	}
 	return g, err
@@ -201,14 +204,14 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		k.log().Error("consumer: TakeFunc was called with a nil function: nothing is issued", "permits", n)
 		return Waiter{}
 	}
-	w := &window.Waiter{Owner: l.id, Payload: f}
-	w.Want(n)
+	w := &window.Waiter{Owner: l.all.id, Payload: f}
+	w.Want(n, l.class)
 	if n <= 0 {
 		k.dispatch.add(k, w, &window.Outcome{Verdict: window.Limited})
 		return Waiter{}
 	}
 	began := k.clock.Mono()
-	if told := l.onWait; told != nil {
+	if told := l.all.onWait; told != nil {
 		w.Payload = func(p Permit, err error) {
 			told(context.Background(), time.Duration(k.clock.Mono()-began), err)
 			f(p, err)

@@ -93,10 +93,10 @@ func inOrder(wants map[*Limiter]int64) ([]*Limiter, error) {
 // let pass, and 0 for the zero Permit.
 func (p Permit) left() time.Duration {
 	switch {
-	case p.core == nil:
+	case p.of == nil:
 		return 0
 	case p.grant.Epoch == 0:
 		return math.MaxInt64
 	}
-	return time.Duration(p.grant.End - p.core.clock.Wall())
+	return time.Duration(p.grant.End - p.of.core.clock.Wall())
 }

@@ -61,6 +61,7 @@ func BenchmarkGranted(b *testing.B) {
 		{"call=Key.TryAcquire/outage=hold", func() { key.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=stop", func() { keyStop.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=hold/made=each", func() { byKey.Key("installation-4711").TryAcquire() }},
+		{"call=TryAcquire/outage=hold/class=critical", func() { hold.Class(Critical).TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
 		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
 	} {

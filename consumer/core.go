@@ -27,12 +27,13 @@ type core struct {
 	gate     *window.Gate
 	alarm    alarm
 	dispatch dispatcher
+	classes  [window.Classes]ofClass // of permits
 
 	limiters atomic.Uint32 // numbers the limiters
 	serials  atomic.Uint64 // numbers the permits
 	refused  *refusals     // apart from the fields that the hot path reads
 	shadowed atomic.Int64  // permits refused that shadow mode let pass, since the start
-	refusal  atomic.Pointer[refusal]
+	refusal  [window.Classes]atomic.Pointer[refusal]
 	// told says that a waiter was told an outcome, and may not run yet. See
 	// stepAside.
 	told    atomic.Bool
@@ -80,13 +81,16 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
 	k.gate.Lent = func(self, guest string, l protocol.Loan) { (*k.carrier.Load()).Tell(self, guest, l) }
 	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
-	k.gate.Refused = k.refused.sum
+	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
 	k.gate.Wanting = func() {
 		select {
 		case k.wanting <- struct{}{}:
 			(*k.need.Load())()
 		default:
 		}
+	}
+	for i := range k.classes {
+		k.classes[i] = ofClass{k, window.Class(i)}
 	}
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)
@@ -200,7 +204,7 @@ func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.No
 
 // Fund implements feed.Sink.
 func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
-	k.refusal.Store(nil)
+	k.forgetRefusals()
 	return k.gate.Fund(k.clock.Now(), u)
 }
 
@@ -215,7 +219,7 @@ func (k *core) Trouble(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.trouble = err
-	k.refusal.Store(nil) // its cause is another one now
+	k.forgetRefusals() // its cause is another one now
 }
 
 // Close implements feed.Sink.
@@ -237,7 +241,7 @@ func (k *core) Close() {
 // news ends a change: it releases mu, which the caller holds, and has the gate plan
 // again. signal says that the state may be another one.
 func (k *core) news(signal bool) {
-	k.refusal.Store(nil)
+	k.forgetRefusals()
 	k.mu.Unlock()
 	now := k.clock.Now()
 	k.gate.Changed(now)

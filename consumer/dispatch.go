@@ -81,10 +81,10 @@ func (d *dispatcher) run(k *core) {
 
 // call calls the function of a waiter that was told its outcome.
 func (k *core) call(w *window.Waiter) {
-	o, n := w.Outcome, w.N()
-	p, err := Permit{}, k.answer(o.Verdict, n)
+	o, n, c := w.Outcome, w.N(), w.Class()
+	p, err := Permit{}, k.answer(o.Verdict, n, c)
 	if err == nil {
-		p = k.permit(o.Grant, n, n)
+		p = k.classes[c].permit(o.Grant, n, n)
 	}
 	w.Payload.(func(Permit, error))(p, err)
 }

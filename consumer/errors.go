@@ -27,7 +27,8 @@ var (
 	ErrTooManyKeys = errors.New("too many keys are in use")
 	// ErrInvalid: an argument that is never valid.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrQueueFull: Options.MaxWaiters callers wait already.
+	// ErrQueueFull: Options.MaxWaiters callers wait already, or one of a higher class took
+	// the caller's place.
 	ErrQueueFull = errors.New("too many callers wait")
 	// ErrClosed: the limiter, or its source, is closed.
 	ErrClosed = errors.New("limiter is closed")
@@ -46,7 +47,8 @@ type Reason string
 
 // The reasons of a LimitError.
 const (
-	// ReasonSpent: the window's share is used up, others wait for it, or it pays a debt.
+	// ReasonSpent: the window's share is used up, or what is left is kept for critical calls,
+	// others of the same or a higher class wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
 	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent.
 	ReasonJoining Reason = "joining"
@@ -156,7 +158,7 @@ func (e TooLargeError) Error() string {
 // Unwrap returns ErrTooLarge.
 func (e TooLargeError) Unwrap() error { return ErrTooLarge }
 
-// refusal is the error for everybody that is refused the same number of permits
+// refusal is the error for all calls of a class that are refused the same number of permits
 // in one segment: made once, so that refusing allocates nothing.
 type refusal struct {
 	segment *window.Segment
@@ -165,29 +167,36 @@ type refusal struct {
 	count   *atomic.Int64 // of the permits refused for this reason
 }
 
-// refusedIn returns the refusal of n permits in the segment if it was made
+// refusedIn returns a class's refusal of n permits in the segment if it was made
 // before, or nil.
-func (k *core) refusedIn(s *window.Segment, n int64) *refusal {
-	if r := k.refusal.Load(); r != nil && r.segment == s && r.n == n {
+func (k *core) refusedIn(s *window.Segment, n int64, c window.Class) *refusal {
+	if r := k.refusal[c].Load(); r != nil && r.segment == s && r.n == n {
 		return r
 	}
 	return nil
 }
 
-// refuse returns the refusal of n permits with a verdict.
-func (k *core) refuse(v window.Verdict, n int64) *refusal {
+// forgetRefusals has the next calls asked for again, as if none had been refused.
+func (k *core) forgetRefusals() {
+	for i := range k.refusal {
+		k.refusal[i].Store(nil)
+	}
+}
+
+// refuse returns a class's refusal of n permits with a verdict.
+func (k *core) refuse(v window.Verdict, n int64, c window.Class) *refusal {
 	s := k.gate.Segment()
 	if v == window.Limited {
-		if r := k.refusedIn(s, n); r != nil {
+		if r := k.refusedIn(s, n, c); r != nil {
 			return r
 		}
 	}
-	reason, err := k.explain(v, n)
-	r := &refusal{s, n, err, k.refused.of(reason)}
-	if v == window.Limited {
-		k.refusal.Store(r)
+	reason, err := k.explain(v, n, c)
+	r := &refusal{s, n, err, k.refused.of(c, reason)}
+	if v == window.Limited && k.gate.Lasts(c) {
+		k.refusal[c].Store(r)
 		if !k.looker.isSet() && k.gate.Borrows() {
-			k.refusal.Store(nil) // look went quiet meanwhile: the next one arms it again
+			k.refusal[c].Store(nil) // look went quiet meanwhile: the next one arms it again
 		}
 	}
 	return r
@@ -195,7 +204,7 @@ func (k *core) refuse(v window.Verdict, n int64) *refusal {
 
 // explain is the one table from a verdict, and the state where the verdict is
 // Limited, to an error.
-func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
+func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error) {
 	named := func(kind error, hint string, arguments ...any) error {
 		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
 	}
@@ -209,7 +218,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		return ReasonTooLarge, TooLargeError{k.provider, n, k.gate.Usage(now).Largest}
 	}
 	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
-	when, known := k.gate.Estimate(now, n)
+	when, known := k.gate.Estimate(now, n, c)
 	use := k.gate.Usage(now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,7 +246,7 @@ func (k *core) explain(v window.Verdict, n int64) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	b := e.name(use.Limits)
+	b := e.name(use.Limits, c)
 	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
@@ -278,10 +287,13 @@ func (k *core) caused(err error) error {
 
 // name names the limit that has too little left for the longest; the shortest one if none
 // has. It returns the use of that, if it is a budget.
-func (e *LimitError) name(limits []window.LimitUsage) (budget *protocol.BudgetUse) {
+func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
 	ends := int64(0)
 	for i, u := range limits {
-		short := u.Left < e.Asked
+		if c == window.Critical {
+			u.Kept = 0
+		}
+		short := u.Left-u.Kept < e.Asked
 		if i == 0 || short && u.Window.End() > ends {
 			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
 			if e.Remaining = 0; budget == nil {

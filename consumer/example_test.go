@@ -82,6 +82,19 @@ func ExampleLimiter_TryTake() {
 	// Output: 2 0
 }
 
+// The calls of one limiter have classes: a handle for each needs no Close of its own.
+func ExampleLimiter_Class() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	pay, report := limiter.Class(consumer.Critical), limiter.Class(consumer.Sheddable)
+	fmt.Println(report.TryAcquire(), pay.TryAcquire(), report.TryAcquire())
+	st := limiter.Status()
+	fmt.Println(st.IssuedBy[consumer.Critical], st.IssuedBy[consumer.Sheddable], st.RefusedOf[consumer.Sheddable])
+	// Output:
+	// true true false
+	// 1 1 1
+}
+
 // A permit that was not used goes to somebody else.
 func ExamplePermit_Release() {
 	limiter := newLimiter()

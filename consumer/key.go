@@ -19,7 +19,7 @@ type Key struct {
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
-// characters. Calls with another name get ErrInvalid.
+// characters. Calls with another name get ErrInvalid. Its calls have the limiter's class.
 func (l *Limiter) Key(name string) Key {
 	y := Key{limiter: l, name: name}
 	if s := l.core.gate.Segment(); s.Keys != nil {
@@ -85,14 +85,14 @@ func (y Key) TryTake(n int64) (p Permit) {
 	case t.segment.Shadow:
 		k.shadowed.Add(lacking)
 		p.n = n
-		if p.core == nil {
-			p = k.passed(t.segment, n)
+		if p.of == nil {
+			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
 		k.keys.refused.Add(lacking)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
-		k.refuse(window.Limited, 1).count.Add(lacking)
+		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
 	}
 	return p
 }
@@ -114,19 +114,19 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	}
 	for {
 		if l.closed.Load() {
-			return p, k.answer(window.Closed, n)
+			return p, k.answer(window.Closed, n, l.class)
 		}
 		t := k.tryKey(y, n, reserve, &p)
 		switch t.found {
 		case granted:
 			return p, nil
 		case unusable:
-			return p, k.unusable(y.name, n, &t)
+			return p, k.unusable(y, n, &t)
 		case keyLacks:
 			switch {
 			case t.segment.Shadow:
 				k.shadowed.Add(n)
-				return k.passed(t.segment, n), nil
+				return l.passed(t.segment, n), nil
 			case maxWait <= 0:
 				return p, k.refuseKey(t.state, n)
 			}
@@ -142,20 +142,20 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		if err != nil || g.Epoch == 0 {
 			k.unreserve(t.state, n)
 			if err == nil {
-				p = k.permit(g, n, 0)
+				p = l.of.permit(g, n, 0)
 			}
 			return p, err
 		}
-		if p, ok := k.confirm(t.state, g, n); ok {
+		if p, ok := l.of.confirm(t.state, g, n); ok {
 			return p, nil
 		}
-		k.permit(g, n, n).Release() // the key has less than it had: begin again
+		l.of.permit(g, n, n).Release() // the key has less than it had: begin again
 	}
 }
 
 // passed is the permit of a call that shadow mode lets pass.
-func (k *core) passed(s *window.Segment, n int64) Permit {
+func (l *Limiter) passed(s *window.Segment, n int64) Permit {
 	g := s.Grant
 	g.Epoch = 0
-	return k.permit(g, n, 0)
+	return l.of.permit(g, n, 0)
 }

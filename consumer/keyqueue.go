@@ -51,11 +51,11 @@ const (
 func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (ok bool, err error) {
 	k := l.core
 	q, began := &k.keys.waiting, k.clock.Mono()
-	w := &keyWaiter{state: y, n: n, until: until, owner: l.id, told: make(chan waited, 1)}
+	w := &keyWaiter{state: y, n: n, until: until, owner: l.all.id, told: make(chan waited, 1)}
 	v := q.enter(k, w)
 	if v == stays {
 		if l.closed.Load() { // Close may have looked before the waiter came
-			q.evict(k, l.id)
+			q.evict(k, l.all.id)
 		}
 		select {
 		case v = <-w.told:
@@ -69,7 +69,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 			}
 		}
 		defer func() {
-			if f := l.onWait; f != nil && (err != nil || ok) {
+			if f := l.all.onWait; f != nil && (err != nil || ok) {
 				f(ctx, time.Duration(k.clock.Mono()-began), err)
 			}
 		}()
@@ -82,7 +82,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 		k.keys.refused.Add(n)
 		err = TooLargeError{k.provider, n, k.largestOf(y)}
 	case v == full:
-		err = k.answer(window.Full, n)
+		err = k.answer(window.Full, n, l.class)
 	}
 	return v == reserved && err == nil, err
 }

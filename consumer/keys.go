@@ -114,6 +114,7 @@ const (
 // The state's lock is held while the provider's are taken, so the key is charged for what is
 // issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
 func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
+	of := key.limiter.of
 	for {
 		s, now := k.segmentNow()
 		t.segment = s
@@ -147,7 +148,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		switch left := min(n, y.use.Left()); {
 		case y.waiters > 0 || left == 0 || left < n && how != upTo:
 		case how == upTo:
-			if got = s.TakeUpTo(now, left); got == 0 && !s.Open(now) {
+			if got = s.TakeUpTo(now, left, of.class); got == 0 && !s.Open(now) {
 				y.mu.Unlock()
 				continue
 			}
@@ -156,7 +157,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			} else if got == n {
 				t.found = granted
 			}
-		case s.Take(now, n):
+		case s.Take(now, n, of.class):
 			got, t.found = n, granted
 		case !s.Open(now): // its bounds may be others now
 			y.mu.Unlock()
@@ -168,8 +169,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		}
 		if got > 0 {
 			y.use.Charge(got)
+			k.counted(of.class, got)
 			if p != nil {
-				*p = k.keyPermit(y, s.Grant, got)
+				*p = of.keyPermit(y, s.Grant, got)
 			}
 		}
 		y.mu.Unlock()
@@ -188,7 +190,7 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 		return s, now
 	}
 	at := k.clock.Now()
-	s, _ = k.gate.TakeUpTo(at, 0)
+	s, _, _ = k.gate.TakeUpTo(at, 0, window.Default)
 	k.stepAside()
 	return s, at.Mono
 }
@@ -208,17 +210,18 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 
 // keyPermit returns the permit for permits that were charged just now, under the state's
 // lock. Its window is the part that the provider's and the key's have in common.
-func (k *core) keyPermit(y *keyState, g window.Grant, n int64) Permit {
+func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 	start, end := y.use.Span()
 	g.Start, g.End = max(g.Start, start), min(g.End, end)
-	p := k.permit(g, n, n)
+	p := o.permit(g, n, n)
 	p.key, p.keyEpoch = y, y.use.Epoch()
 	return p
 }
 
 // confirm charges the key for n permits of the grant that were reserved. It returns false
 // if the key's bound is lower now: then the permits must not be used.
-func (k *core) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
+func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
+	k := o.core
 	for {
 		s, now := k.segmentNow()
 		y.mu.Lock()
@@ -230,7 +233,7 @@ func (k *core) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool)
 			}
 		}
 		if ok = y.use.Confirm(n) && s.Keys != nil; ok {
-			p = k.keyPermit(y, g, n)
+			p = o.keyPermit(y, g, n)
 		}
 		y.mu.Unlock()
 		if !ok {
@@ -358,11 +361,11 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 }
 
 // unusable returns the error for a call for a key that there cannot be.
-func (k *core) unusable(name string, n int64, t *keyTry) error {
+func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	switch why := t.err; {
 	case errors.Is(why, ErrTooManyKeys):
 		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, why, name, t.segment.Keys.Most)
+			k.provider, why, y.name, t.segment.Keys.Most)
 	case why != nil:
 		return fmt.Errorf("consumer: %s: %w", k.provider, why)
 	}
@@ -371,7 +374,7 @@ func (k *core) unusable(name string, n int64, t *keyTry) error {
 	closed := k.mu.closed
 	k.mu.Unlock()
 	if policy == nil || closed {
-		_, err := k.explain(window.Limited, n)
+		_, err := k.explain(window.Limited, n, y.limiter.class)
 		return err
 	}
 	return fmt.Errorf("consumer: %s: %w by key: set some with quota-admin set %[1]s LIMITS --keys 80/s", k.provider, ErrNoPolicy)

@@ -37,7 +37,7 @@ func (k *core) Borrow(host string, l protocol.Loan) {
 	if k.begun(l.Windows, func() { k.Borrow(host, l) }) || k.gate.Borrow(k.clock.Now(), host, l) == 0 {
 		return
 	}
-	k.refusal.Store(nil)
+	k.forgetRefusals()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
@@ -66,7 +66,7 @@ func (k *core) look() {
 		k.askOthers(now.Mono, ask)
 	}
 	if next == window.Forever {
-		k.refusal.Store(nil) // the next one that is refused arms it again
+		k.forgetRefusals() // the next one that is refused arms it again
 		return
 	}
 	k.looker.set(k.clock, next)

@@ -134,7 +134,7 @@ func TestARefusalThatNoLookHasSeenDoesNotStand(t *testing.T) {
 		for me.Status().Shortest().Left > 0 {
 			me.TryTake(1)
 		}
-		me.core.refuse(window.Limited, 1) // the look has come and gone
+		me.core.refuse(window.Limited, 1, window.Default) // the look has come and gone
 		for range 100 {
 			me.TryTake(1)
 			time.Sleep(time.Millisecond)

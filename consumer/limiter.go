@@ -18,7 +18,8 @@ const Forever time.Duration = math.MaxInt64
 
 // Options of a limiter. The zero value is ready to use.
 type Options struct {
-	// MaxWaiters bounds the number of waiting callers; further callers get ErrQueueFull.
+	// MaxWaiters bounds the number of waiting callers; further callers get ErrQueueFull, or
+	// take the place of the last caller of a lower class, which gets it: see Limiter.Class.
 	// 0 means no bound: a waiter costs 64 bytes, and a parked goroutine its stack.
 	MaxWaiters int
 	// Logger receives the changes of state; default slog.Default().
@@ -34,10 +35,18 @@ type Options struct {
 // safe for concurrent use. Make one with Open.
 type Limiter struct {
 	core   *core
+	class  window.Class // of the calls
+	closed atomic.Bool  // as in all handles
+	of     *ofClass     // the permits'
+	all    *handles
+}
+
+// handles are those of one limiter: one for each class.
+type handles struct {
+	by     [window.Classes]Limiter
 	leave  func() error // the source
 	onWait func(ctx context.Context, d time.Duration, err error)
 	id     uint32
-	closed atomic.Bool
 }
 
 // Open returns a limiter for the provider, immediately. An instance that lacks permits borrows
@@ -79,7 +88,12 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 		return nil, err
 	}
 	k.gate.Bound(k.options.Load().MaxWaiters)
-	return &Limiter{core: k, leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}, nil
+	all := &handles{leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}
+	for i := range all.by {
+		l := &all.by[i]
+		l.core, l.class, l.of, l.all = k, window.Class(i), &k.classes[i], all
+	}
+	return &all.by[window.Default], nil
 }
 
 // Wait issues one permit, waiting as long as ctx allows. It is Acquire with
@@ -91,7 +105,8 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 // caller that cannot be served in time is refused immediately, unless other instances are
 // asked for permits that may serve it.
 //
-// Waiting only parks the goroutine. Callers are served in the order in which they came.
+// Waiting only parks the goroutine. Callers are served in the order in which they came,
+// unless they have classes: see Class.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 	_, err := l.acquire(ctx, 1, maxWait)
 	return err
@@ -104,7 +119,7 @@ func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Per
 	if err != nil {
 		return Permit{}, err
 	}
-	return l.core.permit(g, n, n), nil
+	return l.of.permit(g, n, n), nil
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
@@ -123,37 +138,44 @@ func (l *Limiter) TryTake(n int64) Permit {
 	now := k.clock.Now()
 	s := k.gate.Segment()
 	var got int64
-	if s.Open(now.Mono) && (!s.Strict || s.WallValid(now)) {
-		got = s.TakeUpTo(now.Mono, n)
-	} else {
-		s, got = k.gate.TakeUpTo(now, n)
-		k.stepAside()
+	open := s.Open(now.Mono) && (!s.Strict || s.WallValid(now))
+	if open {
+		got = s.TakeUpTo(now.Mono, n, l.class)
 	}
-	if got < n && (s.Shadow || k.refusedIn(s, 1) == nil) { // once in a segment
+	grant := s.Grant
+	switch unknown := s.Shadow || k.refusedIn(s, 1, l.class) == nil; { // once in a segment
+	case !open, got == 0 && unknown:
+		s, grant, got = k.gate.TakeUpTo(now, n, l.class)
+		k.stepAside()
+	case got < n && unknown:
 		k.gate.Want(now)
 	}
+	k.counted(l.class, got)
 	switch lacking := n - got; {
 	case lacking == 0:
 	case s.Shadow:
 		k.shadowed.Add(lacking)
-		return k.permit(s.Grant, n, got)
+		return l.of.permit(grant, n, got)
 	default:
-		k.refuse(window.Limited, 1).count.Add(lacking)
+		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
 	}
-	return k.permit(s.Grant, got, got)
+	return l.of.permit(grant, got, got)
 }
 
 // Close ends the limiter: waiting and later callers get ErrClosed. Closing the last
 // limiter of a provider removes the instance from the fleet. The others use its share
 // from the next window of each limit. A second Close returns nil.
 func (l *Limiter) Close() error {
-	if !l.closed.CompareAndSwap(false, true) {
+	if !l.all.by[0].closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	l.core.gate.Evict(l.core.clock.Now(), l.id)
-	l.core.keys.waiting.evict(l.core, l.id)
+	for i := range l.all.by {
+		l.all.by[i].closed.Store(true)
+	}
+	l.core.gate.Evict(l.core.clock.Now(), l.all.id)
+	l.core.keys.waiting.evict(l.core, l.all.id)
 	l.core.leave()
-	return l.leave()
+	return l.all.leave()
 }
 
 // after is the monotonic instant d after now, held within int64.

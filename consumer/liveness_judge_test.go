@@ -17,7 +17,7 @@ import (
 )
 
 // refused compares the reasons with the model.
-func (h *play) refused(n int64, d time.Duration, err error) {
+func (h *play) refused(n int64, class int, d time.Duration, err error) {
 	h.ease() // pacing keeps as many permits together as were wanted
 	e, ok := limitError(err)
 	if !ok {
@@ -30,7 +30,7 @@ func (h *play) refused(n int64, d time.Duration, err error) {
 	switch {
 	case !e.RetryAt.IsZero() && !e.RetryAt.After(time.Now()):
 		h.wrong("truth", "to be retried at %s", clockOf(e.RetryAt.UnixNano()))
-	case d != math.MaxInt64 && len(h.queue) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry)):
+	case d != math.MaxInt64 && h.behind(class) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry)):
 		// It may be earlier: one error serves all that are refused so many permits in
 		// one segment, and others may have taken some since.
 		h.wrong("truth", "to be retried at %s, Delay was %v", clockOf(e.RetryAt.UnixNano()), d)
@@ -41,14 +41,14 @@ func (h *play) refused(n int64, d time.Duration, err error) {
 	if now() < h.pausedTo || h.newest().Mode == quota.ModePause || limitsAt(h.newest(), now()) == nil {
 		h.wrong("truth", "called spent, and it is paused or not in force: %+v", e)
 	}
-	if least, known := h.atLeast(now(), now()); known && len(h.queue) == 0 && n <= least {
+	if least, known := h.atLeast(now(), now(), class); known && h.behind(class) == 0 && n <= least {
 		h.wrong("truth", "%d permits: called spent, and there are %d: %+v", n, least, e)
 	}
 }
 
 // permitIssued notes permits that were issued at once. Under shadow mode the
 // limiter's own count says how many they are.
-func (h *play) permitIssued(n int64) {
+func (h *play) permitIssued(n int64, class int) {
 	issued := h.l[0].Status().Issued - h.issuedNow
 	if h.newest().Mode != quota.ModeShadow && issued != n {
 		h.wrong("safe", "%d permits issued, counted as %d", n, issued)
@@ -56,21 +56,22 @@ func (h *play) permitIssued(n int64) {
 	if issued == 0 {
 		return
 	}
-	if len(h.queue) > 0 && h.newest().Mode != quota.ModeShadow {
-		h.wrong("order", "%d permits to a newcomer while %d waits", n, h.queue[0].id)
+	if h.behind(class) > 0 && h.newest().Mode != quota.ModeShadow {
+		h.wrong("order", "%d permits to a newcomer of class %s while %d waits", n, classes[class], h.queue[0].id)
 	}
+	h.push(class)
 	if h.debt > 0 {
 		h.wrong("debt", "%d permits are issued, and %d are owed", issued, h.debt)
 	}
 	h.issue(now(), issued)
 	h.issuedNow += issued
-	h.safe(issued)
+	h.safe(issued, class)
 }
 
-func (h *play) safe(n int64) {
+func (h *play) safe(n int64, class int) {
 	last := h.log[len(h.log)-1]
 	h.log = h.log[:len(h.log)-1]
-	most := h.atMost(now())
+	most := h.atMost(now(), class)
 	h.log = append(h.log, last)
 	if n > most {
 		h.wrong("safe", "%d issued where there were %d", n, most)
@@ -104,7 +105,7 @@ func (h *play) look() {
 	if head.headSince == 0 {
 		head.headSince = now()
 	}
-	if least, known := h.atLeast(now(), head.headSince); known && head.n <= least {
+	if least, known := h.atLeast(now(), head.headSince, head.class); known && head.n <= least {
 		h.wrong("idle", "%d waits for %d permits, and there are %d", head.id, head.n, least)
 	}
 	if _, calm := h.calm(now()); calm && head.n > h.largestAt(limitsAt(h.newest(), now())) {
@@ -207,7 +208,7 @@ func (h *play) judge(c, overtaken *call) {
 			h.issue(c.at, issued)
 			h.issuedNow += issued
 			if c.at == now() { // or others may have been granted since
-				h.safe(issued)
+				h.safe(issued, c.class)
 			}
 		}
 		return
@@ -220,7 +221,7 @@ func (h *play) judge(c, overtaken *call) {
 	case !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
 		h.wrong("decided", "%d is refused after %v, foretold was %v: %v", c.id, waited, c.foretold, c.err)
 	case c.at == c.asked:
-		h.refused(c.n, delay(h.l[0], c.n), c.err)
+		h.refused(c.n, c.class, delay(h.l[0].Class(classes[c.class]), c.n), c.err)
 	}
 }
 
@@ -443,13 +444,13 @@ func (h *play) collectGreedy(all []*greedyCaller) {
 	for i := len(h.log) - 1; i >= 0 && len(got) > 0 && h.log[i].at >= got[0].at; i-- {
 		all := h.log
 		h.log = all[:i]
-		most := h.atMost(all[i].at)
+		most := h.atMost(all[i].at, 0)
 		h.log = all
 		if all[i].n > most {
 			h.wrong("safe", "%d issued at %s where there were %d", all[i].n, clockOf(all[i].at), most)
 		}
 	}
-	if least, known := h.atLeast(now(), since); known && largest <= least {
+	if least, known := h.atLeast(now(), since, 1); known && largest <= least {
 		h.wrong("idle", "all wait since %s, for %d permits at the most, and there are %d", clockOf(since), largest, least)
 	}
 	if st := h.l[0].Status(); st.Issued != h.issuedNow || overIssued(st) > 0 || st.Waiting != len(all) {

@@ -179,7 +179,7 @@ func (m *model) sum(from, to int64) (n int64) {
 // fixedLeft returns how many permits the running windows leave at an instant. A
 // limit that came within a window does not know what was issued in it before:
 // what is left at the least is told with it, and what is left at the most without.
-func (m *model) fixedLeft(now int64, most bool) int64 {
+func (m *model) fixedLeft(now int64, class int, most bool) int64 {
 	left := unlimited
 	for _, l := range m.lengths() {
 		start := windowStart(l, now)
@@ -187,7 +187,7 @@ func (m *model) fixedLeft(now int64, most bool) int64 {
 			if most {
 				start = max(start, m.added(l, now)+1) // what came at the same instant may have come before
 			}
-			left = min(left, s-m.sum(start, now+1))
+			left = min(left, s-m.sum(start, now+1)-m.kept(l, s, class, now))
 		}
 	}
 	if left == unlimited {
@@ -342,17 +342,17 @@ func burstOf(p *quota.Policy, l quota.Limit, instances int64) int64 {
 }
 
 // atLeast returns how many permits can be had at an instant at the least, by
-// whoever is the first in line since the instant since. known is false where the
+// a caller of a class that is the first in line since the instant since. known is false where the
 // model cannot tell. A debt is first.
-func (m *model) atLeast(now, since int64) (n int64, known bool) {
+func (m *model) atLeast(now, since int64, class int) (n int64, known bool) {
 	if m.debt > 0 {
 		return 0, true
 	}
-	return m.unowed(now, since)
+	return m.unowed(now, since, class)
 }
 
 // unowed is atLeast for a debt.
-func (m *model) unowed(now, since int64) (n int64, known bool) {
+func (m *model) unowed(now, since int64, class int) (n int64, known bool) {
 	p := m.newest()
 	calmSince, calm := m.calm(now)
 	switch {
@@ -367,7 +367,7 @@ func (m *model) unowed(now, since int64) (n int64, known bool) {
 	case m.guarded(now, m.lengths()):
 		return 0, true
 	case p.Pacing != quota.PacingEven:
-		return m.fixedLeft(now, false), true
+		return m.fixedLeft(now, class, false), true
 	}
 	return m.pacedLeft(now, since), calm
 }
@@ -376,7 +376,7 @@ func (m *model) unowed(now, since int64) (n int64, known bool) {
 // pacing even, if somebody has waited for them since an instant: the even part of
 // every window since then, and all at its end to who waited all along.
 func (m *model) pacedLeft(now, since int64) int64 {
-	left := m.fixedLeft(now, false)
+	left := m.fixedLeft(now, 0, false)
 	for _, l := range limitsAt(m.newest(), now) {
 		since = max(since, windowStart(l.Window, now)+int64(m.newest().Guard))
 	}
@@ -392,8 +392,8 @@ func (m *model) pacedLeft(now, since int64) int64 {
 	return left
 }
 
-// atMost returns how many permits may be issued at an instant at the most.
-func (m *model) atMost(now int64) int64 {
+// atMost returns how many permits may be issued to a class at an instant at the most.
+func (m *model) atMost(now int64, class int) int64 {
 	p := m.newest()
 	if now < m.pausedTo && p.Mode != quota.ModeShadow {
 		return 0
@@ -406,7 +406,7 @@ func (m *model) atMost(now int64) int64 {
 		if m.guarded(now, in) {
 			return 0
 		}
-		return m.fixedLeft(now, true)
+		return m.fixedLeft(now, class, true)
 	}
 	// Every span that ends now, against the largest share and burst there were.
 	least := unlimited

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -65,11 +66,11 @@ func BenchmarkLock(b *testing.B) {
 		{"change", func(_ *core, at clock.Instant, change func(clock.Instant)) { change(at) }},
 		{"proof", func(k *core, at clock.Instant, _ func(clock.Instant)) { k.mu.planner.Prove(at); k.gate.Proved(at) }},
 		{"refusal", func(k *core, at clock.Instant, _ func(clock.Instant)) {
-			k.gate.Enter(at, nil, 2, 0)
-			k.gate.Estimate(at, 1)
+			k.gate.Enter(at, nil, 2, 0, window.Default)
+			k.gate.Estimate(at, 1, window.Default)
 		}},
 		{"large", func(k *core, at clock.Instant, _ func(clock.Instant)) {
-			k.gate.Enter(at, nil, 1<<20, math.MaxInt64)
+			k.gate.Enter(at, nil, 1<<20, math.MaxInt64, window.Default)
 			k.gate.Usage(at)
 		}},
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -19,25 +20,35 @@ var reasons = [...]Reason{
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 
-// refusals counts refused permits, since the start. Anybody adds; a reader sees
+// refusals counts refused permits, and issued ones by class, since the start. Anybody adds; a reader sees
 // each counter by itself, not all at one moment.
 type refusals struct {
-	by [len(reasons)]atomic.Int64 // one counter for each of reasons
+	by [window.Classes][len(reasons)]atomic.Int64 // one counter for each class and each of reasons
 
+	// issued are the permits issued to calls of a class, but for Default: see core.counted.
+	issued [window.Classes]atomic.Int64
 	// impossible are the calls, not the permits, for more than a limit. They are in none
 	// of the others.
 	impossible atomic.Int64
 }
 
-// of returns the counter of a reason.
-func (r *refusals) of(why Reason) *atomic.Int64 {
-	return &r.by[max(0, slices.Index(reasons[:], why))]
+// of returns the counter of a class and a reason.
+func (r *refusals) of(c window.Class, why Reason) *atomic.Int64 {
+	return &r.by[c][max(0, slices.Index(reasons[:], why))]
 }
 
 // sum returns all refused permits.
 func (r *refusals) sum() (n int64) {
 	for i := range r.by {
-		n += r.by[i].Load()
+		n += r.sumOf(window.Class(i))
+	}
+	return n
+}
+
+// sumOf returns all refused permits of a class.
+func (r *refusals) sumOf(c window.Class) (n int64) {
+	for i := range r.by[c] {
+		n += r.by[c][i].Load()
 	}
 	return n
 }
@@ -45,7 +56,9 @@ func (r *refusals) sum() (n int64) {
 func (r *refusals) count() (total int64, by map[Reason]int64) {
 	by = make(map[Reason]int64, len(reasons))
 	for i, reason := range reasons {
-		by[reason] = r.by[i].Load()
+		for c := range r.by {
+			by[reason] += r.by[c][i].Load()
+		}
 		total += by[reason]
 	}
 	return total, by

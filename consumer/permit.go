@@ -11,7 +11,7 @@ import (
 // Permit is the right to make N calls between Start and Until. The zero Permit allows
 // none. A Permit may be copied; it is released or settled once.
 type Permit struct {
-	core   *core
+	of     *ofClass
 	grant  window.Grant
 	serial uint64
 	n      int64
@@ -21,9 +21,15 @@ type Permit struct {
 	keyEpoch uint64
 }
 
-// permit returns the permit for n permits of which issued count.
-func (k *core) permit(g window.Grant, n, issued int64) Permit {
-	return Permit{core: k, grant: g, serial: k.serials.Add(1), n: n, issued: issued}
+// ofClass is the core of a permit, and its class, in one word of it.
+type ofClass struct {
+	core  *core
+	class window.Class
+}
+
+// permit returns the permit for n permits of a class of which issued count.
+func (o *ofClass) permit(g window.Grant, n, issued int64) Permit {
+	return Permit{of: o, grant: g, serial: o.core.serials.Add(1), n: n, issued: issued}
 }
 
 // N returns the number of permits.
@@ -43,10 +49,11 @@ func (p Permit) Until() time.Time { return time.Unix(0, p.grant.End) }
 // covered, by the limiter's clock. Check it at the moment of sending, and Release a
 // permit that is no longer valid. It is false for the zero Permit.
 func (p Permit) Valid(margin time.Duration) bool {
-	if p.core == nil || p.n == 0 {
+	if p.of == nil || p.n == 0 {
 		return false
 	}
-	left := p.grant.End - p.core.clock.Latest(p.core.clock.Now())
+	c := p.of.core.clock
+	left := p.grant.End - c.Latest(c.Now())
 	return left > 0 && time.Duration(left) > margin
 }
 
@@ -79,7 +86,10 @@ func (p Permit) Release() bool {
 // quota.MaxPermits, or if the permit was released or settled within the last window. For
 // a debt after Close it returns ErrClosed. Calls that shadow mode let pass owe nothing.
 func (p Permit) Settle(actual int64) error {
-	k := p.core
+	var k *core
+	if p.of != nil {
+		k = p.of.core
+	}
 	switch {
 	case actual < 0 || actual > quota.MaxPermits:
 		return fmt.Errorf("consumer: settle: %w: a cost of %d permits: it must be 0 to %d; settle with the provider's count for this one call", ErrInvalid, actual, quota.MaxPermits)
@@ -106,11 +116,15 @@ func (p Permit) Settle(actual int64) error {
 	return nil
 }
 
-// correct books what the permit's calls have cost, as window.Gate.Correct, and for its key.
-// A key gets permits back only if the provider does, which knows that it is the first time.
+// correct books what the permit's calls have cost, as window.Gate.Correct, for its class and
+// for its key. A key gets permits back only if the provider does, which knows that it is the
+// first time.
 func (p *Permit) correct(actual int64) (first, back bool) {
-	k := p.core
+	k := p.of.core
 	first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual)
+	if back {
+		k.counted(p.of.class, actual-p.issued)
+	}
 	if p.key != nil && (back || first && actual > p.issued) {
 		k.correct(p.key, p.keyEpoch, p.issued, actual)
 	}

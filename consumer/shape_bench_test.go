@@ -83,7 +83,7 @@ func BenchmarkSlots(b *testing.B) {
 			}
 			measured(b, fmt.Sprintf("limits=%d/shape=%s", len(limits), shape), &first, func() {
 				at = later(at, step)
-				if _, v := k.gate.Enter(at, nil, 1, 0); v != window.Granted {
+				if _, v := k.gate.Enter(at, nil, 1, 0, window.Default); v != window.Granted {
 					b.Fatalf("%s: no permit", shape)
 				}
 			})

@@ -61,6 +61,10 @@ type Status struct {
 	// counts the permits refused because a key had too few, or was one too many. They are
 	// not among Refused.
 	KeysInUse, KeysRefused int64
+	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
+	// an entry for every Class. Debts paid count as Default.
+	IssuedBy, RefusedOf map[Class]int64
+	WaitingBy           map[Class]int
 	// Impossible counts the calls for more permits than a limit has, which are never
 	// served; shadow mode lets them pass. They are mistakes: they are in neither Refused
 	// nor Shadowed.
@@ -116,6 +120,8 @@ type LimitUse struct {
 	// instance had taken at the last read of etcd; negative before the first read. It is
 	// 0 for other windows.
 	Remaining int64
+	// Kept is how many permits of Left only critical calls can have: see Limiter.Class.
+	Kept int64
 	// Withheld says why nothing more is handed out in a window above quota.MaxWindow, as
 	// after a restore of etcd; empty if more is. Only an operator ends that: Status.Problem
 	// has the command.
@@ -157,6 +163,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
+	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
@@ -170,7 +177,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		}
 		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
 		l := LimitUse{
-			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, "",
+			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, u.Kept, "",
 		}
 		if b := u.Budget; b != nil {
 			l.Withheld = b.Withheld
@@ -300,7 +307,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		k.mu.Unlock()
 		switch {
 		case l.closed.Load() || state == quota.StateClosed:
-			_, err := k.explain(window.Closed, 0)
+			_, err := k.explain(window.Closed, 0, window.Default)
 			return err
 		case state == quota.StateActive || borrowed || next.Shadow:
 			k.noteState(now)
@@ -321,7 +328,8 @@ func (l *Limiter) Ready(ctx context.Context) error {
 	}
 }
 
-// Delay estimates the wait of a new caller for n permits at once. It returns 0 if they
+// Delay estimates the wait of a new caller for n permits at once, if none of a higher class
+// comes later. It returns 0 if they
 // are available, or for n <= 0. It returns Forever if the end is unknown, as for more
 // permits than any share will hold. Use it to decide whether to pause a
 // partition instead of waiting.
@@ -330,7 +338,7 @@ func (l *Limiter) Delay(n int64) time.Duration {
 		return 0
 	}
 	now := l.core.clock.Now()
-	when, known := l.core.gate.Estimate(now, n)
+	when, known := l.core.gate.Estimate(now, n, l.class)
 	if !known || l.closed.Load() {
 		return Forever
 	}

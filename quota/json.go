@@ -67,6 +67,11 @@ type wireAdaptive struct {
 	Every duration `json:"every"`
 }
 
+// wireClasses has what is kept for calls of each class.
+type wireClasses struct {
+	Critical int64 `json:"critical"`
+}
+
 // plainPolicy has the fields that JSON writes as they are.
 type plainPolicy Policy
 
@@ -80,6 +85,7 @@ type wirePolicy struct {
 	ClockError duration     `json:"clock_error"`
 	Guard      guard        `json:"guard"`
 	WarmUp     duration     `json:"warm_up,omitzero"`
+	Classes    wireClasses  `json:"classes,omitzero"`
 	BackoffMax duration     `json:"backoff_max,omitzero"`
 	Adaptive   wireAdaptive `json:"adaptive,omitzero"`
 	Next       []wireChange `json:"next,omitempty"`
@@ -107,7 +113,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
+		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical}, Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
 	}
 	w.From, w.Time = p.From.UTC(), p.Time.UTC()
 	if !p.shaped() {
@@ -156,6 +162,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	}
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
 	p.Guard, p.GuardAuto = w.Guard.fixed, w.Guard.auto
+	p.Critical = w.Classes.Critical
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
 	p.Adaptive, p.Adaptive.Every = w.Adaptive.Adaptive, time.Duration(w.Adaptive.Every)
 	for _, c := range w.Next {

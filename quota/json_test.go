@@ -48,6 +48,10 @@ func TestJSONGolden(t *testing.T) {
 			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
+			"classes", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Critical: 10}},
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","classes":{"critical":10}}`,
+		},
+		{
 			"a shape", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},
@@ -164,7 +168,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 		p := Policy{
 			Limits: anyLimits(t),
 			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
-			Release: Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
+			Release: Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
 			Throttling: Throttling{Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
 				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))}},
 			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share")), Lend: rapid.SampledFrom([]string{"", lendOn, lendNewcomers, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),

@@ -192,6 +192,10 @@ type Release struct {
 	// limit, means the whole limit. An instance has its share of the burst, and at least
 	// 1 if it has a share of the limit.
 	Burst int64 `json:"burst,omitempty"`
+	// Critical is the part of each share, in percent, that an instance keeps for critical
+	// calls at a window's start; 0 to 90. It is released along the window. Only with
+	// ShapeFixed and PacingOff. JSON: classes.critical.
+	Critical int64 `json:"-"`
 	// WarmUp is the time in which a share grows from a third to the whole after a start
 	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
 	// windows of up to a second take two seconds after a provider's pause.

@@ -24,6 +24,9 @@ const (
 	ShapeBucket Shape = "bucket"
 )
 
+// maxCritical is the most that can be kept for critical calls, in percent.
+const maxCritical = 90
+
 // Bounds of a warm-up.
 const (
 	minWarmUp = 100 * time.Millisecond
@@ -50,6 +53,11 @@ const shapedWindows = 3
 func (p *Policy) checkShape(errs *problems) {
 	within(errs, "burst", p.Burst, 0, MaxPermits, "0 stands for all of a limit's permits")
 	p.checkBurst(errs)
+	within(errs, "classes.critical", p.Critical, 0, maxCritical, "percent of each share; 0 keeps none")
+	errs.add(p.Critical > 0 && p.Pacing == PacingEven, "classes.critical", p.Critical, "set pacing off, or leave classes out: critical calls that wait are served first in any case",
+		"keeps permits of a window's start, and pacing even has none")
+	errs.add(p.Critical > 0 && p.shaped(), "classes.critical", p.Critical, "set shape fixed, or leave classes out: critical calls that wait are served first in any case",
+		"keeps permits within fixed windows, and shape is %s", p.Shape)
 	if p.WarmUp != 0 {
 		within(errs, "warm_up", p.WarmUp, minWarmUp, maxWarmUp, "0 switches it off")
 	}

@@ -39,20 +39,21 @@ class Client(threading.local):  # a connection for each thread
     def __init__(self, socket="/run/quotad/quotad.sock"):
         self.path, self.pid, self.connection = socket, None, None
 
-    def acquire(self, provider, permits=1, timeout=0):
+    def acquire(self, provider, permits=1, timeout=0, class_="default"):
         """Returns the end of the window of the permits, as text, or raises Limited."""
-        return self.grant("/v1/acquire", provider, permits, timeout)[0]["until"]
+        return self.grant("/v1/acquire", provider, permits, timeout, class_)[0]["until"]
 
-    def lease(self, provider, permits, timeout=0):
+    def lease(self, provider, permits, timeout=0, class_="default"):
         """Returns a Lease of at most so many permits, at least 1, or raises Limited."""
-        return Lease(self, *self.grant("/v1/leases", provider, permits, timeout))
+        return Lease(self, *self.grant("/v1/leases", provider, permits, timeout, class_))
 
-    def grant(self, path, provider, permits, timeout):
+    def grant(self, path, provider, permits, timeout, class_):
         deadline = now() + timeout
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            status, answer = self.post(path, {"provider": provider, "permits": permits, "max_wait": wait}, wait)
+            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_}
+            status, answer = self.post(path, call, wait)
             end = sent + answer.get("expires_in", 0)
             if status == 200 and now() < end:
                 return answer, end

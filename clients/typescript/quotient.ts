@@ -24,6 +24,9 @@ export class Refused extends Error {}
 /** Permits of one window. */
 export type Lease = Awaited<ReturnType<Client["lease"]>>;
 
+/** Calls of a higher class are served first. */
+export type Class = "critical" | "default" | "sheddable";
+
 type Answer = { lease?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number };
 type Instant = { mono: number; wall: number };
 
@@ -40,13 +43,13 @@ export class Client {
   }
 
   /** Returns the end of the window of the permits, as text, or throws Limited. */
-  async acquire(provider: string, { permits = 1, timeout = 0 } = {}): Promise<string> {
-    return (await this.grant("/v1/acquire", provider, permits, timeout)).answer.until!;
+  async acquire(provider: string, { permits = 1, timeout = 0, class: of = "default" as Class } = {}): Promise<string> {
+    return (await this.grant("/v1/acquire", provider, permits, timeout, of)).answer.until!;
   }
 
   /** Returns a lease of at most so many permits, at least 1, or throws Limited. */
-  async lease(provider: string, most: number, { timeout = 0 } = {}) {
-    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout);
+  async lease(provider: string, most: number, { timeout = 0, class: of = "default" as Class } = {}) {
+    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout, of);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
     let left = permits;
@@ -68,10 +71,10 @@ export class Client {
     };
   }
 
-  private async grant(path: string, provider: string, permits: number, timeout: number) {
+  private async grant(path: string, provider: string, permits: number, timeout: number, of: Class) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait }, max_wait);
+      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait, class: of }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;

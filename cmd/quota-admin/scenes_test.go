@@ -188,6 +188,14 @@ set payments/charge 1000/s,30000/1m --adaptive floor=10%,ceiling=20
 set payments/charge 1000/s,30000/1m --adaptive off
 get payments/charge
 `},
+	{name: "classes", commands: `
+set payments/charge 300/s --classes critical=10 --dry-run
+set payments/charge 300/s --classes critical=10%
+get payments/charge
+set payments/charge 300/s --classes critical=91
+set payments/charge 300/s --pacing even
+set payments/charge 300/s --pacing even --classes off
+`},
 	{name: "rollback", commands: `
 rollback payments/charge 1
 diff payments/charge 1

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -183,6 +184,7 @@ var fields = []field{
 		value(oneOf("on", "newcomers", "off"), func(p *quota.Policy, v string) { p.Lend = v })},
 	{"reserve", "`PERCENT` of its share that an instance keeps at a window's start, for its own callers; 0: 1, in fleets below 20 instances 10",
 		value(whole(0, 100), func(p *quota.Policy, v int64) { p.Reserve = v })},
+	{"classes", "`critical=PERCENT` of each share that an instance keeps for critical calls at a window's start, 0 to 90; off is 0", parseClasses},
 	{"warm-up", "`duration` in which the share of an instance that is new, or was held back, grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
 	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
@@ -308,6 +310,20 @@ func zone(text string) (string, error) {
 		err = errors.New("write the name of a time zone, as in Europe/Berlin")
 	}
 	return text, err
+}
+
+// parseClasses reads critical=10%, or off.
+func parseClasses(text string) (set func(*quota.Policy), err error) {
+	class, value, _ := strings.Cut(text, "=")
+	n := int64(0)
+	switch {
+	case text == "off":
+	case class != string(consumer.Critical):
+		err = errors.New("write critical=PERCENT, as in critical=10, or off: permits are kept for critical calls only")
+	default:
+		n, err = whole(0, 90)(strings.TrimSuffix(value, "%"))
+	}
+	return func(p *quota.Policy) { p.Critical = n }, err
 }
 
 // parseAdaptive reads parts like floor=20%, in any order, or off.

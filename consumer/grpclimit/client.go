@@ -17,8 +17,8 @@ import (
 type Client struct {
 	// Limiter is the one for all calls.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method".
-	// With nil the call passes without a permit.
+	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method", or
+	// its class by consumer.Limiter.Class. With nil the call passes without a permit.
 	Pick func(method string) *consumer.Limiter
 	// Cost, if set, returns the number of permits of a call. With 0 or less it passes
 	// without one.

@@ -25,6 +25,9 @@ type Options struct {
 	// Cost, if set, returns the number of permits of a request. With 0 or less it
 	// passes without one.
 	Cost func(*http.Request) int64
+	// Class, if set, returns the class of a request; default consumer.Default. A client
+	// that can choose its class comes first: do not take it from a field that clients set.
+	Class func(*http.Request) consumer.Class
 	// Name begins the names of the limits in the fields RateLimit-Policy and
 	// RateLimit, which the window's length ends; default "default". Printable ASCII.
 	Name string
@@ -57,7 +60,11 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				next.ServeHTTP(w, r)
 				return
 			}
-			_, err := limiter.Take(r.Context(), cost, o.MaxWait)
+			of := limiter
+			if o.Class != nil {
+				of = limiter.Class(o.Class(r))
+			}
+			_, err := of.Take(r.Context(), cost, o.MaxWait)
 			uses, now := limiter.Status().Limits, time.Now()
 			if err == nil {
 				name.Add(w.Header(), uses, now)

@@ -49,6 +49,25 @@ func says(w *httptest.ResponseRecorder) string {
 		strings.Join(h.Values("RateLimit-Policy"), ", "), strings.Join(h.Values("RateLimit"), ", "))
 }
 
+// Requests have the class that the option says.
+func TestHandlerKnowsClasses(t *testing.T) {
+	limiter := open(t, "2/m")
+	limit, err := httplimit.Handler(limiter, httplimit.Options{Class: func(r *http.Request) consumer.Class {
+		if strings.HasPrefix(r.RemoteAddr, "10.0.0.1") {
+			return consumer.Critical
+		}
+		return consumer.Sheddable
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for from, want := range map[string]consumer.Class{"10.0.0.1:80": consumer.Critical, "10.0.0.2:80": consumer.Sheddable} {
+		if w := ask(t, limit(ok), from); w.Code != http.StatusOK || limiter.Status().IssuedBy[want] != 1 {
+			t.Errorf("from %s: %d, issued by class %v", from, w.Code, limiter.Status().IssuedBy)
+		}
+	}
+}
+
 func TestHandlerTellsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit, err := httplimit.Handler(open(t, "2/2s,5/10s,7/250ms"), httplimit.Options{})

@@ -28,8 +28,8 @@ type Transport struct {
 	Base http.RoundTripper
 	// Limiter is the one for all requests.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a request, for example by its host. With
-	// nil the request passes without a permit.
+	// Pick, if set, chooses the limiter of a request, for example by its host, or its
+	// class by consumer.Limiter.Class. With nil the request passes without a permit.
 	Pick func(*http.Request) *consumer.Limiter
 	// Cost, if set, returns the number of permits of a request. With 0 or less it
 	// passes without one.

@@ -25,10 +25,11 @@ type Loan struct {
 type Need struct {
 	// Windows are those of the limits that bind the guest, shortest first.
 	Windows []quota.Window `json:"windows"`
-	// Permits are asked for, and Poor are those of them that the guest lacks to its fair
-	// share; in thousandths.
-	Permits int64 `json:"permits"`
-	Poor    int64 `json:"poor,omitempty"`
+	// Permits are asked for. Poor are those of them that the guest lacks to its fair share,
+	// and Critical those that its critical calls lack. All are in thousandths.
+	Permits  int64 `json:"permits"`
+	Poor     int64 `json:"poor,omitempty"`
+	Critical int64 `json:"critical,omitempty"`
 	// Sample says which hosts are asked, if not one.
 	Sample
 }
@@ -76,8 +77,8 @@ func ReadLoan(value []byte) (l Loan, err error) {
 // ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
 func ReadNeed(value []byte) (n Need, err error) {
 	err = readLoan("ask", value, &n, &n.Windows)
-	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Permits > 2000*quota.MaxPermits) {
-		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor", n.Permits, n.Poor)
+	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Critical < 0 || n.Critical > n.Permits || n.Permits > 2000*quota.MaxPermits) {
+		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor, %d critical", n.Permits, n.Poor, n.Critical)
 	}
 	return n, err
 }

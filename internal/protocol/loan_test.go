@@ -37,6 +37,23 @@ func TestReadLoan(t *testing.T) {
 	}
 }
 
+// The poor and the critical permits of an ask are among those asked for.
+func TestAnAskIsOfItsPermits(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`"permits":7,"poor":7,"critical":7`: true,
+		`"permits":7`:                       true,
+		`"permits":7,"critical":8`:          false,
+		`"permits":7,"critical":-1`:         false,
+		`"permits":7,"poor":8`:              false,
+		`"permits":0`:                       false,
+	} {
+		if _, err := ReadNeed([]byte(`{"windows":[{"Length":1000000000,"Index":7}],` + text + "}")); (err == nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func FuzzLoan(f *testing.F) {
 	f.Add([]byte(`{"windows":[{"Length":1000000000,"Index":7}],"permits":12}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -37,9 +37,9 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 				ask := func(at clock.Instant) {
 					p.Prove(at)
 					g.Proved(at)
-					g.Enter(at, nil, 1, 0)
-					g.Estimate(at, 1)
-					g.Enter(at, nil, 1<<20, window.Forever)
+					g.Enter(at, nil, 1, 0, window.Default)
+					g.Estimate(at, 1, window.Default)
+					g.Enter(at, nil, 1<<20, window.Forever, window.Default)
 				}
 				ask(instant(10_000))
 				if first := p.Counted(); first > max(64*n, 1<<15)*4 {

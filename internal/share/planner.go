@@ -212,6 +212,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	}
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
+		plan.Critical = max(0, min(policy.Critical, 100)) // etcd may hold anything
 		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 		plan.Lending = p.lending(now, policy)
 		for _, l := range protocol.Long(policy) {

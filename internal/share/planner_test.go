@@ -158,6 +158,19 @@ func TestAPlanEnds(t *testing.T) {
 	}
 }
 
+// Whatever stands in etcd, at most all of a share is kept for critical calls.
+func TestWhatIsKeptIsAPart(t *testing.T) {
+	for kept, want := range map[int64]int64{10: 10, -1: 0, 1 << 62: 100} {
+		p := plannerPolicy(quota.OutageHold)
+		p.Critical = kept
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}}})
+		if got := w.Plan(instant(7)).Critical; got != want {
+			t.Errorf("%d percent: %d in the plan, want %d", kept, got, want)
+		}
+	}
+}
+
 // A planner forgets no view that a window may look back to, with the longest settle time
 // and the longest window.
 func TestNothingIsForgottenThatCounts(t *testing.T) {

@@ -196,7 +196,7 @@ func (w *small) happen(what, how byte) {
 		if how/64 == 3 {
 			n = 2
 		}
-		if _, got := m.gate.TakeUpTo(at, n); got > 0 {
+		if _, _, got := m.gate.TakeUpTo(at, n, window.Default); got > 0 {
 			w.tell("%s takes %d", m.id[:1], got)
 		}
 	}

@@ -15,11 +15,11 @@ func TestAfterAPauseThoseWhoseTimeIsOverAreRefused(t *testing.T) {
 	for name, wakes := range map[string]func(g *Gate, at clock.Instant, third *Waiter){
 		"the alarm":             func(g *Gate, at clock.Instant, _ *Waiter) { g.Tick(at) },
 		"a caller":              func(g *Gate, at clock.Instant, _ *Waiter) { take(g, at, 1) },
-		"a caller that waits":   func(g *Gate, at clock.Instant, _ *Waiter) { g.Enter(at, &Waiter{Payload: "new"}, 1, Forever) },
+		"a caller that waits":   func(g *Gate, at clock.Instant, _ *Waiter) { g.Enter(at, &Waiter{Payload: "new"}, 1, Forever, Default) },
 		"a cancellation":        func(g *Gate, at clock.Instant, third *Waiter) { g.Cancel(at, third) },
 		"news":                  func(g *Gate, at clock.Instant, _ *Waiter) { g.Changed(at) },
 		"a look":                func(g *Gate, at clock.Instant, _ *Waiter) { g.Usage(at) },
-		"an estimate":           func(g *Gate, at clock.Instant, _ *Waiter) { g.Estimate(at, 1) },
+		"an estimate":           func(g *Gate, at clock.Instant, _ *Waiter) { g.Estimate(at, 1, Default) },
 		"another limiter's end": func(g *Gate, at clock.Instant, _ *Waiter) { g.Evict(at, 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestAfterAPauseThoseWhoseTimeIsOverAreRefused(t *testing.T) {
 				ready time.Duration
 			}{{"a", 1500 * time.Millisecond}, {"b", time.Hour}, {"c", time.Hour}, {"d", 59 * time.Second}} {
 				waiters[w.name] = &Waiter{Payload: w.name}
-				if _, v := g.Enter(at(100*time.Millisecond), waiters[w.name], 1, int64(w.ready)); v != Queued {
+				if _, v := g.Enter(at(100*time.Millisecond), waiters[w.name], 1, int64(w.ready), Default); v != Queued {
 					t.Fatalf("%s: %v", w.name, v)
 				}
 			}
@@ -145,7 +145,7 @@ func (s *sleeper) step() {
 			deadline = s.now + r.Int64N(int64(6*second))
 		}
 		s.queued = append(s.queued, w)
-		if _, v := s.g.Enter(s.at(), w, n, deadline); v != Queued {
+		if _, v := s.g.Enter(s.at(), w, n, deadline, Default); v != Queued {
 			s.queued = s.queued[:len(s.queued)-1]
 		}
 	case 3:
@@ -153,7 +153,7 @@ func (s *sleeper) step() {
 	case 4:
 		upTo(s.g, s.at(), n)
 	case 5:
-		s.g.Segment().Take(s.now, n) // as the hot path does
+		s.g.Segment().Take(s.now, n, Default) // as the hot path does
 	case 6:
 		if len(s.queued) > 0 {
 			i := r.IntN(len(s.queued))

@@ -103,7 +103,7 @@ func (l *ledger) spentUntil(n int64) (end int64) {
 // what its head wants; or what is paid of a debt next.
 func (g *Gate) wantForQueueLocked() {
 	if l := &g.mu.ledger; len(l.budgets) > 0 {
-		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.permits, l.shares()-g.takenLocked()), l.instalment()))
+		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.permits(), l.shares()-g.takenLocked()), l.instalment()))
 	}
 }
 
@@ -175,7 +175,9 @@ func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok boo
 		b.Need = 0
 	}
 	worse := f.Taken < b.Taken || f.Spent && !b.Spent
-	g.mu.forecast.valid = g.mu.forecast.valid && f.Taken == b.Taken && f.Spent == b.Spent
+	if f.Taken != b.Taken || f.Spent != b.Spent {
+		g.mu.forecast.forget()
+	}
 	could := g.headLocked() <= b.reach()
 	b.Taken, b.Spent, b.Away, b.Left, b.Withheld = f.Taken, f.Spent, f.Away, f.Left, f.Withheld
 	g.mu.forecast.void = g.mu.forecast.void || worse || could && g.headLocked() > b.reach()

@@ -42,7 +42,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 	if n := upTo(g, at(3), 5); n != 4 || *wants != 2 {
 		t.Errorf("%d permits of 4 taken, wanted %d times", n, *wants)
 	}
-	g.Enter(at(4), &Waiter{Payload: "w"}, 2, int64(3*second))
+	g.Enter(at(4), &Waiter{Payload: "w"}, 2, int64(3*second), Default)
 	if u := g.Budgets(at(5))[0]; u.Need != 2 || u.Used != 4 {
 		t.Errorf("%+v, want a need of 2 with 4 used", u)
 	}
@@ -58,7 +58,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 	if n := upTo(g, at(7), 5); n != 0 || !refund(g, at(7), grant, 1) || upTo(g, at(7), 5) != 1 {
 		t.Errorf("a permit that was released is not issued again, or %d more", n)
 	}
-	if _, v := g.Enter(at(8), nil, 51, 0); v != TooLarge {
+	if _, v := g.Enter(at(8), nil, 51, 0, Default); v != TooLarge {
 		t.Errorf("51 of 50: verdict %d", v)
 	}
 	if g.Usage(at(9)).OverIssued != 0 {
@@ -76,7 +76,7 @@ func TestARaisedBudgetIsWanted(t *testing.T) {
 	g.Fund(at(1), protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, 1), Spent: true})
 	f.set(func() { f.long.Permits = 60 })
 	g.Changed(at(2))
-	if _, v := g.Enter(at(3), &Waiter{Payload: "w"}, 4, int64(3*second)); v != Queued {
+	if _, v := g.Enter(at(3), &Waiter{Payload: "w"}, 4, int64(3*second), Default); v != Queued {
 		t.Errorf("verdict %d, want a place in the queue", v)
 	}
 	if u := g.Budgets(at(4))[0]; u.Spent || u.Need != 4 || u.Permits != 60 {
@@ -93,13 +93,13 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 		g.Fund(at(d), protocol.BudgetUse{Budget: b, Taken: 2, Left: left})
 	}
 	rest(1, 5)
-	if _, v := g.Enter(at(1), &Waiter{Payload: "late"}, 8, int64(5*second)); v != Limited {
+	if _, v := g.Enter(at(1), &Waiter{Payload: "late"}, 8, int64(5*second), Default); v != Limited {
 		t.Errorf("8 of 7: verdict %d", v)
 	}
-	if _, v := g.Enter(at(1), &Waiter{Payload: "a"}, 6, int64(5*second)); v != Queued {
+	if _, v := g.Enter(at(1), &Waiter{Payload: "a"}, 6, int64(5*second), Default); v != Queued {
 		t.Errorf("6 of 7: verdict %d", v)
 	}
-	if _, v := g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(5*second)); v != Queued {
+	if _, v := g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(5*second), Default); v != Queued {
 		t.Errorf("1 more: verdict %d", v)
 	}
 	rest(2, 1)
@@ -113,13 +113,13 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
 	var told told
 	g, _, fund := funded(told.decided)
-	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second))
-	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*time.Minute))
+	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second), Default)
+	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*time.Minute), Default)
 	fund(2, 0, true)
 	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if when, known := g.Estimate(at(3), 1); !known || when != int64(long) {
+	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(long) {
 		t.Errorf("the next permit comes at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(long))

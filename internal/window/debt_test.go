@@ -53,7 +53,7 @@ func TestADebtIsPaidFirst(t *testing.T) {
 		{"one that cost more: the permits left pay", 5, func(at clock.Instant) { g.Correct(at, grant, 1<<40+2, 2, 5) }, 0, 1, 9},
 		{"much more", 6, func(at clock.Instant) { g.Correct(at, grant, 1<<40+3, 0, 16) }, 15, 0, 10},
 		{"one that waits too short is refused", 7, func(at clock.Instant) {
-			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond)); v != Limited {
+			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond), Default); v != Limited {
 				t.Errorf("verdict %d", v)
 			}
 		}, 15, 0, 10},
@@ -102,7 +102,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 		n    int64
 		by   time.Duration
 	}{{"a", 2, 1500 * ms}, {"b", 3, 3 * second}, {"c", 7, 4 * second}} {
-		if _, v := g.Enter(at(2), &Waiter{Payload: w.name}, w.n, int64(w.by)); v != Queued {
+		if _, v := g.Enter(at(2), &Waiter{Payload: w.name}, w.n, int64(w.by), Default); v != Queued {
 			t.Fatalf("%s: verdict %d", w.name, v)
 		}
 	}
@@ -114,7 +114,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	if u := g.Usage(at(4)); u.HeadAt != int64(2*second) {
 		t.Errorf("the head's are foreseen at %v", time.Duration(u.HeadAt))
 	}
-	if when, known := g.Estimate(at(4), 3); !known || when != int64(3*second) {
+	if when, known := g.Estimate(at(4), 3, Default); !known || when != int64(3*second) {
 		t.Errorf("3 more are foreseen at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(second))
@@ -167,17 +167,17 @@ func TestADebtBehindALongQueue(t *testing.T) {
 	g.Changed(at(0))
 	upTo(g, at(0), 100)
 	for range 1000 {
-		g.Enter(at(1), &Waiter{}, 1, Forever)
+		g.Enter(at(1), &Waiter{}, 1, Forever, Default)
 	}
 	for range 50 {
 		owe(g, at(2), 1)
-		g.Estimate(at(2), 1)
+		g.Estimate(at(2), 1, Default)
 	}
-	if n := g.mu.forecast.calls; n < 25 {
+	if n := g.mu.forecast.ends[Default].calls; n < 25 {
 		t.Errorf("of 50 debts, the forecast was made again for the one %d before the last", n)
 	}
 	owe(g, at(3), 150)
-	if when, known := g.Estimate(at(3), 1); !known || when != int64(13*second) {
+	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(13*second) {
 		t.Errorf("foreseen at %v, %v; 200 are owed, and 1,000 wait", time.Duration(when), known)
 	}
 }
@@ -192,13 +192,13 @@ func TestADebtBeyondTheHorizon(t *testing.T) {
 	if u := g.Usage(at(2)); u.Debt != math.MaxInt64 || u.OverIssued != 0 {
 		t.Errorf("%+v", u)
 	}
-	if when, known := g.Estimate(at(2), 1); known || when < int64(10*second) {
+	if when, known := g.Estimate(at(2), 1, Default); known || when < int64(10*second) {
 		t.Errorf("foreseen at %v, %v", time.Duration(when), known)
 	}
-	if _, v := g.Enter(at(2), &Waiter{}, 1, int64(10*second)); v != Limited {
+	if _, v := g.Enter(at(2), &Waiter{}, 1, int64(10*second), Default); v != Limited {
 		t.Errorf("verdict %d for one that would wait 10 s", v)
 	}
-	if _, v := g.Enter(at(2), &Waiter{}, 1, Forever); v != Queued {
+	if _, v := g.Enter(at(2), &Waiter{}, 1, Forever, Default); v != Queued {
 		t.Errorf("verdict %d for one that waits for ever", v)
 	}
 	g.Close()
@@ -344,8 +344,8 @@ func TestDebtsAreForeseen(t *testing.T) {
 		}
 		owe(g, in(), rapid.Int64Range(1, 5*share).Draw(t, "debt"))
 		n := rapid.Int64Range(1, share).Draw(t, "n")
-		when, known := g.Estimate(in(), n)
-		switch _, v := g.Enter(in(), &Waiter{}, n, Forever); v {
+		when, known := g.Estimate(in(), n, Default)
+		switch _, v := g.Enter(in(), &Waiter{}, n, Forever, Default); v {
 		case Granted:
 			served = now
 		case Queued:

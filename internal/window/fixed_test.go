@@ -88,16 +88,13 @@ func begun(shares map[time.Duration]int64) (*fixed, *Gate, *told) {
 
 // take issues n permits, all or none.
 func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
-	grant, v := g.Enter(at, nil, n, 0)
+	grant, v := g.Enter(at, nil, n, 0, Default)
 	return grant, v == Granted
 }
 
 // upTo issues as many permits as there are, at most n.
 func upTo(g *Gate, at clock.Instant, n int64) int64 {
-	_, got := g.TakeUpTo(at, n)
-	if got < n {
-		g.Want(at)
-	}
+	_, _, got := g.TakeUpTo(at, n, Default)
 	return got
 }
 

@@ -18,18 +18,24 @@ type forecast struct {
 	// proved says that the plan in force must be made again for its proof.
 	proved bool
 
-	// runs[last] is the end: the ledger as it will be when all that wait are served,
-	// if valid. The other is spare, and used in turns with it.
+	// ends are the ends of the queue, one for each class.
+	ends [Classes]end
+}
+
+// end is the end of the queue for a class: the callers of this class and of higher ones.
+type end struct {
+	// runs[last] is the ledger as it will be when all of them are served, if valid. The
+	// other is spare, and used in turns with it.
 	runs  [2]run
 	last  int
 	valid bool
-	// stale says that end errs by little: a caller was late, or gave up. It is then
+	// stale says that it errs by little: a caller was late, or gave up. It is then
 	// made again, but not so often that a long queue would cost more than a
 	// constant for each call.
 	stale bool
-	left  int64 // permits of those that gave up, and of debts
-	calls int   // since end was made from the present
-	// beyond says that end stands at the horizon: when the last waiter will be
+	left  int64 // permits of those that gave up, or came before, and of debts
+	calls int   // since it was made from the present
+	// beyond says that it stands at the horizon: when the last waiter will be
 	// served is unknown, except that it is not before reach. So it is for
 	// newcomers, until time has moved on.
 	beyond bool
@@ -68,10 +74,14 @@ func (f *forecast) move(p Plan, now int64) (less bool) {
 	}
 	if !same {
 		f.plans = []*Plan{&p}
-		f.valid, f.void = false, false
+		f.void = false
+		f.forget()
 		return less
 	}
-	f.stale = f.stale || f.beyond && f.plans[0].Until <= now
+	for i := range f.ends {
+		e := &f.ends[i]
+		e.stale = e.stale || e.beyond && f.plans[0].Until <= now
+	}
 	f.plans = slices.Replace(f.plans, 0, i+1, &p)
 	return false
 }
@@ -99,12 +109,12 @@ func (r *run) now(g *Gate) {
 	r.ledger.advance(g.mu.last)
 }
 
-// serve issues n permits as soon as that is possible, and returns when. known is
+// serve issues n permits to a call of class c as soon as that is possible, and returns when. known is
 // false beyond the horizon; it is then not before at.
-func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
+func (r *run) serve(g *Gate, n int64, c Class) (at int64, known bool) {
 	l := &r.ledger
 	for {
-		at, ok := l.when(l.next(n))
+		at, ok := l.when(l.next(n), c)
 		if ok {
 			l.advance(at)
 			if l.release(n) == 0 {
@@ -129,86 +139,111 @@ func (r *run) serve(g *Gate, n int64) (at int64, known bool) {
 	}
 }
 
-func (f *forecast) end() *run   { return &f.runs[f.last] }
-func (f *forecast) spare() *run { return &f.runs[1-f.last] }
-
-// restart makes end the present, with an empty queue.
-func (f *forecast) restart(g *Gate) {
-	f.end().now(g)
-	f.valid, f.stale, f.left, f.calls, f.beyond = true, false, 0, 0, false
+// forget makes the ends wrong.
+func (f *forecast) forget() {
+	for i := range f.ends {
+		f.ends[i].valid = false
+	}
 }
 
-// serve adds a waiter to end, unless that would be after its deadline.
-func (f *forecast) serve(g *Gate, n, deadline int64) bool {
-	at, known := f.try(g, n)
+// age makes the ends stale.
+func (f *forecast) age() {
+	for i := range f.ends {
+		f.ends[i].stale = true
+	}
+}
+
+// skip notes that n permits ahead of the callers of a class and of lower ones are not as
+// foreseen.
+func (f *forecast) skip(c Class, n int64) {
+	for i := int(c); i < Classes; i++ {
+		f.ends[i].left = addCapped(f.ends[i].left, n)
+	}
+}
+
+func (e *end) run() *run   { return &e.runs[e.last] }
+func (e *end) spare() *run { return &e.runs[1-e.last] }
+
+// restart makes it the present, with an empty queue.
+func (e *end) restart(g *Gate) {
+	e.run().now(g)
+	e.valid, e.stale, e.left, e.calls, e.beyond = true, false, 0, 0, false
+}
+
+// serve adds a waiter, unless that would be after its deadline.
+func (e *end) serve(g *Gate, n, deadline int64, c Class) bool {
+	at, known := e.try(g, n, c)
 	switch {
 	case at > deadline:
 		return false
 	case known:
-		f.last = 1 - f.last
+		e.last = 1 - e.last
 	default:
-		f.beyond, f.reach = true, at
+		e.beyond, e.reach = true, at
 	}
 	return true
 }
 
-// try returns when n permits can be had behind all that wait, with spare as it
+// try returns when n permits can be had behind all that are counted, with spare as it
 // will be then. known is false beyond the horizon; it is then not before at.
-func (f *forecast) try(g *Gate, n int64) (at int64, known bool) {
-	if f.beyond {
-		return f.reach, false
+func (e *end) try(g *Gate, n int64, c Class) (at int64, known bool) {
+	if e.beyond {
+		return e.reach, false
 	}
-	end, spare := f.end(), f.spare()
-	spare.ledger.copyFrom(&end.ledger)
-	spare.steps = end.steps
-	return spare.serve(g, n)
+	now, spare := e.run(), e.spare()
+	spare.ledger.copyFrom(&now.ledger)
+	spare.steps = now.steps
+	return spare.serve(g, n, c)
 }
 
-// prepare makes end true for the queue as it is now, or nearly so.
-func (f *forecast) prepare(g *Gate) {
-	q := &g.mu.queue
-	f.calls++
+// prepare returns the end for a class, true for the queue as it is now, or nearly so.
+func (f *forecast) prepare(g *Gate, c Class) *end {
+	q, e := &g.mu.queue, &f.ends[c]
+	length, permits := q.before(c + 1)
+	e.calls++
 	switch {
-	case q.length == 0, !f.valid, f.end().ledger.plan.Until <= g.mu.last:
-	case !f.stale && f.left == 0:
-		return
-	case q.length > short && f.calls <= q.length && f.left <= q.permits/8:
-		return
+	case length == 0, !e.valid, e.run().ledger.plan.Until <= g.mu.last:
+	case !e.stale && e.left == 0:
+		return e
+	case length > short && e.calls <= length && e.left <= permits/8:
+		return e
 	}
-	f.restart(g)
-	for w := q.head; w != nil && !f.beyond; w = w.next {
-		f.serve(g, w.n, Forever)
+	e.restart(g)
+	for i := range q.lanes[:c+1] {
+		for w := q.lanes[i].head; w != nil && !e.beyond; w = w.next {
+			e.serve(g, w.n, Forever, w.class)
+		}
 	}
+	return e
 }
 
 // delay takes in that all that wait come after n more permits. In a short queue those
 // that cannot be served in time any more are refused at once; a long one is not gone
 // along for every debt.
 func (f *forecast) delay(g *Gate, n int64) {
-	if g.mu.queue.length <= short {
+	if g.mu.queue.length() <= short {
 		f.void = true
 		return
 	}
-	f.stale, f.left = true, addCapped(f.left, n)
+	f.age()
+	f.skip(Critical, n)
 }
 
 // join reports whether a newcomer that wants n permits can be served by the deadline,
 // as far as is known. If so, it counts among those that wait.
-func (f *forecast) join(g *Gate, n, deadline int64) bool {
+func (f *forecast) join(g *Gate, n, deadline int64, c Class) bool {
 	if !g.planLocked().Known {
-		f.valid = false
+		f.forget()
 		return true
 	}
-	f.prepare(g)
-	return f.serve(g, n, deadline)
+	return f.prepare(g, c).serve(g, n, deadline, c)
 }
 
 // estimate returns when a newcomer that wants n permits can have them. known is
 // false beyond the horizon; when is then the earliest instant worth trying.
-func (f *forecast) estimate(g *Gate, n int64) (when int64, known bool) {
+func (f *forecast) estimate(g *Gate, n int64, c Class) (when int64, known bool) {
 	if !g.planLocked().Known {
 		return g.segment.Load().until, false
 	}
-	f.prepare(g)
-	return f.try(g, n)
+	return f.prepare(g, c).try(g, n, c)
 }

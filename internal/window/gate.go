@@ -34,6 +34,9 @@ type Gate struct {
 	// is borrowed or lent.
 	Arm     func(at int64)
 	Refused func() int64
+	// Called returns how many permits calls of a class had, or were refused, since the
+	// beginning. It may be nil.
+	Called func(c Class) int64
 	// Wanting is told that more of a budget is wanted, likewise.
 	Wanting func()
 	// Booked is told the use of each window, likewise: whenever that or a bound may
@@ -45,7 +48,8 @@ type Gate struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue
-		places    int // bound on the queue's length; 0 for none
+		pushed    bool // a caller came before others that wait: see pushLocked
+		places    int  // bound on the queue's length; 0 for none
 		forecast  forecast
 		returned  returned
 		borrower  borrower
@@ -71,7 +75,7 @@ type Gate struct {
 // instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{planner: planner, decided: decided, alarm: alarm}
-	g.mu.queue.nearest, g.mu.borrower.look = Forever, Forever
+	g.mu.borrower.look = Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{}, Forever)
@@ -104,26 +108,31 @@ func (g *Gate) unlock() {
 // served or refused the waiters that are due: so the alarm cannot ring in vain for
 // ever.
 func (g *Gate) wakeLocked() int64 {
-	if g.mu.closed || g.mu.queue.length == 0 && g.mu.ledger.debt == 0 {
+	if g.mu.closed || g.mu.queue.length() == 0 && g.mu.ledger.debt == 0 {
 		return Forever
 	}
-	return min(g.segment.Load().until, g.mu.queue.nearest)
+	return min(g.segment.Load().until, g.mu.queue.nearest())
 }
 
-// Enter issues n permits at once if it can. If it cannot it queues w, unless it
-// is known that w cannot be served by the deadline; with w nil, or a deadline
+// Enter issues n permits to a call of class c at once if it can. If it cannot it queues
+// w, unless it is known that w cannot be served by the deadline; with w nil, or a deadline
 // that is not ahead, it never waits. With another verdict than Queued the waiter
-// is not in the queue, and decided is not called.
-func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Verdict) {
+// is not in the queue, and decided is not called. In a full queue w takes the place of the
+// last waiter of a lower class, for which the verdict is Full.
+func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {
 		return Grant{}, Closed
 	}
-	s, p := g.currentLocked(at), g.planLocked()
+	s, p, q := g.currentForLocked(at, n, c), g.planLocked(), &g.mu.queue
+	head, last := q.head(), q.last()
+	full := g.mu.places > 0 && q.length() >= g.mu.places
 	switch {
-	case s.Take(g.mu.last, n):
+	case s.Take(g.mu.last, n, c):
 		return s.Grant, Granted
+	case g.heldForLocked(c) >= n:
+		return g.passLocked(n, c), Granted
 	case p.Shadow:
 		g.wantNowLocked(n)
 		return s.passed(), Passed
@@ -132,33 +141,33 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64) (Grant, Ver
 	case p.Hopeless, w == nil, deadline <= g.mu.last:
 		g.wantLocked(n)
 		return Grant{}, Limited
-	case g.mu.places > 0 && g.mu.queue.length >= g.mu.places:
+	case full && last.class <= c:
 		return Grant{}, Full
-	case !g.mu.forecast.join(g, n, deadline):
-		if !g.hopesLocked(n) {
+	case !g.mu.forecast.join(g, n, deadline, c):
+		if !g.hopesLocked(n, c) {
 			g.wantLocked(n)
 			return Grant{}, Limited
 		}
-		g.mu.forecast.stale = true // it knows of no loans
+		g.mu.forecast.ends[c].stale = true // it knows of no loans
+	}
+	if full {
+		q.remove(last)
+		g.mu.forecast.skip(last.class, last.n)
+		g.decided(last, Grant{}, Full)
 	}
 	kept := s.withhold()
 	g.mu.published -= kept
 	g.mu.held += kept
-	w.n, w.deadline = n, deadline
-	g.mu.queue.push(w)
+	w.n, w.deadline, w.class = n, deadline, c
+	q.push(w)
+	g.pushLocked(n, c)
 	g.wantForQueueLocked()
 	g.mu.borrower.lack.begins(g.mu.last)
 	g.lackLocked()
+	if head != nil && q.head() == w {
+		g.rebuildLocked(at) // its permits may come sooner than those of the head before
+	}
 	return Grant{}, Queued
-}
-
-// TakeUpTo issues as many permits as there are now, at most n, of the segment that it
-// returns.
-func (g *Gate) TakeUpTo(at clock.Instant, n int64) (s *Segment, got int64) {
-	g.mu.Lock()
-	defer g.unlock()
-	s = g.currentLocked(at)
-	return s, s.TakeUpTo(g.mu.last, n)
 }
 
 // Want notes that a permit more is wanted than there is.
@@ -177,9 +186,9 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	if !w.queued {
 		return false
 	}
-	first := g.mu.queue.head == w
+	first := g.mu.queue.head() == w
 	g.mu.queue.remove(w)
-	g.mu.forecast.left += w.n
+	g.mu.forecast.skip(w.class, w.n)
 	if first {
 		g.rebuildLocked(at) // others may be due now, or sooner
 	}
@@ -211,7 +220,7 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	case actual < n && l.refund(n-actual, grant):
 		back = true
 		g.mu.issued -= n - actual
-		g.mu.forecast.valid = false
+		g.mu.forecast.forget()
 	}
 	g.rebuildLocked(at)
 	return true, back
@@ -229,7 +238,9 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	g.settleLocked()
 	n := g.mu.ledger.borrow(host, loan)
 	g.noteBorrowedLocked(host, n)
-	g.mu.forecast.valid = g.mu.forecast.valid && n == 0
+	if n != 0 {
+		g.mu.forecast.forget()
+	}
 	g.rebuildLocked(at)
 	return n
 }
@@ -259,7 +270,7 @@ func (g *Gate) Proved(at clock.Instant) {
 func (g *Gate) Tick(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	if g.mu.queue.nearest <= at.Mono {
+	if g.mu.queue.nearest() <= at.Mono {
 		g.rebuildLocked(at)
 	} else {
 		g.currentLocked(at)
@@ -271,7 +282,7 @@ func (g *Gate) Evict(at clock.Instant, owner uint32) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
-	g.mu.forecast.valid = false
+	g.mu.forecast.forget()
 	g.rebuildLocked(at)
 }
 
@@ -329,29 +340,31 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
-	if g.mu.queue.length > 0 || g.mu.borrower.awaited > 0 {
+	if g.mu.queue.length() > 0 || g.mu.borrower.awaited > 0 {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger
-	s := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}
+	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
 			g.mu.held = l.budget()
+			s.floor, less = l.kept()
 		}
 	}
 	g.serveLocked(s, p)
-	if news {
+	if news || g.mu.pushed && !g.mu.borrower.hoping { // whoever hopes for loans is judged by Look
 		g.judgeLocked(p)
 	}
+	g.mu.pushed = false
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
-	if g.mu.queue.head == nil {
+	if g.mu.queue.head() == nil {
 		g.mu.published, g.mu.held = g.mu.held, 0
 		s.left.Store(g.mu.published)
 	} else {
 		g.mu.borrower.lack.begins(g.mu.last) // they have waited since another window
 	}
-	g.publishLocked(s, g.edgeLocked(p))
+	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()
 }
 
@@ -362,7 +375,9 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	f := &g.mu.forecast
 	now := g.planLocked()
 	if !f.void && !f.proved && g.mu.last < now.Until && now.Proof.Over(at) == g.mu.stale {
-		f.stale = f.stale || g.mu.last > g.mu.edge
+		if g.mu.last > g.mu.edge {
+			f.age()
+		}
 		g.mu.ledger.advance(g.mu.last)
 		return false
 	}
@@ -378,7 +393,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
-	if at, ok := l.when(more); ok && at > g.mu.last {
+	if at, ok := l.when(more, Critical); ok && at > g.mu.last {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {
@@ -409,17 +424,17 @@ func (g *Gate) wantLocked(n int64) {
 func (g *Gate) keepLocked(n int64) {
 	w := &g.mu.ledger.wanted
 	if n > w.now && g.planLocked().Pacing.Even {
-		g.mu.forecast.stale = true
+		g.mu.forecast.age()
 	}
 	w.now = max(w.now, n)
 }
 
 // headLocked returns how many permits the head of the queue waits for, or 0.
 func (g *Gate) headLocked() int64 {
-	if g.mu.queue.head == nil {
-		return 0
+	if w := g.mu.queue.head(); w != nil {
+		return w.n
 	}
-	return g.mu.queue.head.n
+	return 0
 }
 
 // serveLocked gives the held permits to the queue, in order. A head that wants more
@@ -427,17 +442,17 @@ func (g *Gate) headLocked() int64 {
 func (g *Gate) serveLocked(s *Segment, p *Plan) {
 	q, served := &g.mu.queue, int64(0)
 serving:
-	for w := q.head; w != nil; w = q.head {
+	for w := q.head(); w != nil; w = q.head() {
 		grant, v := s.Grant, Granted
 		switch {
-		case w.n <= g.mu.held:
+		case w.n <= g.mu.held-s.keeps(w.class):
 			g.mu.held -= w.n
 			served += w.n
 		case p.Shadow:
 			grant, v = s.passed(), Passed
 		case !g.fitsLocked(w.n):
 			grant, v = Grant{}, TooLarge
-			g.mu.forecast.valid = false
+			g.mu.forecast.forget()
 		default:
 			break serving
 		}
@@ -454,34 +469,48 @@ func (g *Gate) judgeLocked(p *Plan) {
 	switch {
 	case p.Hopeless:
 		g.refuseLocked(Limited, func(*Waiter) bool { return true })
-	case p.Known && g.mu.queue.length > 0:
+	case p.Known && g.mu.queue.length() > 0:
 		if most := g.largestLocked(g.mu.queue.largest()); most > 0 {
 			g.refuseLocked(TooLarge, func(w *Waiter) bool { return w.n > 1 && w.n > most })
 		}
-		f := &g.mu.forecast
-		f.restart(g)
+		last := g.mu.queue.last()
+		if last == nil {
+			return
+		}
+		g.mu.forecast.forget()
+		e := &g.mu.forecast.ends[last.class]
+		e.restart(g)
 		loans := g.borrowsLocked()
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !f.serve(g, w.n, w.deadline) && !(loans && g.beyondSharesLocked(w.n)) })
+		g.refuseLocked(Limited, func(w *Waiter) bool {
+			return !e.serve(g, w.n, w.deadline, w.class) && !(loans && g.beyondSharesLocked(w.n))
+		})
 	}
 }
 
 // refuseOverdueLocked refuses those whose deadline is at the instant now or
 // before it.
 func (g *Gate) refuseOverdueLocked(now int64) {
-	q := &g.mu.queue
-	if q.unordered && q.nearest <= now {
-		g.refuseLocked(Limited, func(w *Waiter) bool { return w.deadline <= now })
-	}
-	for w := q.head; w != nil && w.deadline <= now; w = q.head {
-		q.remove(w)
-		g.decided(w, Grant{}, Limited)
+	for i := range g.mu.queue.lanes {
+		q := &g.mu.queue.lanes[i]
+		if q.unordered && q.nearest <= now {
+			g.refuseOfLocked(q, Limited, func(w *Waiter) bool { return w.deadline <= now })
+		}
+		for w := q.head; w != nil && w.deadline <= now; w = q.head {
+			q.remove(w)
+			g.decided(w, Grant{}, Limited)
+		}
 	}
 }
 
-// refuseLocked refuses every waiter for which refuse is true, asking in order,
-// and finds the nearest deadline of the rest.
+// refuseLocked refuses every waiter for which refuse is true, asking in order.
 func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
-	q := &g.mu.queue
+	for i := range g.mu.queue.lanes {
+		g.refuseOfLocked(&g.mu.queue.lanes[i], v, refuse)
+	}
+}
+
+// refuseOfLocked is the same for one class, and finds the nearest deadline of the rest.
+func (g *Gate) refuseOfLocked(q *lane, v Verdict, refuse func(*Waiter) bool) {
 	nearest, last := Forever, int64(math.MinInt64)
 	q.unordered = true // until all were seen: a removal says nothing of the rest
 	ordered := true

@@ -49,7 +49,7 @@ func TestShareShrinksAndGrowsAtOnceWithinAWindow(t *testing.T) {
 	if _, ok := take(g, at(3), 1); !ok {
 		t.Error("the fifth permit of 5 was refused")
 	}
-	g.Enter(at(4), &Waiter{Payload: "w"}, 3, Forever)
+	g.Enter(at(4), &Waiter{Payload: "w"}, 3, Forever, Default)
 	f.set(func() { f.shares[second] = 20 })
 	g.Changed(at(5))
 	if diff := cmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
@@ -93,7 +93,7 @@ func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 2})
 	grant, _ := take(g, at(1), 2)
-	g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever)
+	g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever, Default)
 	if !refund(g, at(3), grant, 1) {
 		t.Error("a permit of the running window was not taken back")
 	}
@@ -128,8 +128,8 @@ func TestCloseBooksWhatWasTaken(t *testing.T) {
 func TestCloseRefusesEverybody(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 1})
 	grant, _ := take(g, at(1), 1)
-	g.Enter(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever)
-	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever)
+	g.Enter(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever, Default)
+	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever, Default)
 	g.Evict(at(2), 1)
 	g.Close()
 	if diff := cmp.Diff([]string{"a!6", "b!6"}, told.take()); diff != "" {
@@ -139,7 +139,7 @@ func TestCloseRefusesEverybody(t *testing.T) {
 	if _, ok := take(g, at(5*second), 1); ok {
 		t.Error("a closed gate issued a permit")
 	}
-	if _, v := g.Enter(at(5*second), &Waiter{}, 1, Forever); v != Closed {
+	if _, v := g.Enter(at(5*second), &Waiter{}, 1, Forever, Default); v != Closed {
 		t.Errorf("verdict %d, want Closed", v)
 	}
 	if refund(g, at(4), grant, 1) {
@@ -151,7 +151,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1 << 40})
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
-	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1, Default) }); n != 0 {
 		t.Errorf("a granted permit allocates %v times", n)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // is that one where deadlines are in order.
 func TestNearestDeadline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var q queue
+		var q lane
 		q.nearest = Forever
 		var list []*Waiter
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {

@@ -211,10 +211,10 @@ func (a *account) left(l *ledger) int64 {
 }
 
 // when returns the earliest instant, not before now, at which n permits may be
-// issued together if nothing else is. ok is false if that is not before the
+// issued together to a call of class c if nothing else is. ok is false if that is not before the
 // plan's end; the instant is then the earliest at which another plan may allow
 // them.
-func (l *ledger) when(n int64) (at int64, ok bool) {
+func (l *ledger) when(n int64, c Class) (at int64, ok bool) {
 	next := max(l.plan.Until, l.plan.PausedUntil)
 	at, bound := l.now, false
 	for a := range l.bounded {
@@ -224,6 +224,9 @@ func (l *ledger) when(n int64) (at int64, ok bool) {
 			at = Forever
 		} else {
 			at = max(at, a.when(n, l))
+			if c != Critical {
+				at = max(at, a.keptUntil(n, l))
+			}
 		}
 	}
 	if end := l.spentUntil(n); end > 0 {
@@ -275,7 +278,7 @@ func (l *ledger) next(n int64) int64 {
 func (l *ledger) release(need int64) (paid int64) {
 	for {
 		n := l.next(need)
-		if at, ok := l.when(n); !ok || at > l.now {
+		if at, ok := l.when(n, Critical); !ok || at > l.now {
 			break
 		}
 		if l.pace(need); l.debt == 0 || n > l.budget() {

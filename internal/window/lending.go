@@ -28,6 +28,7 @@ const (
 // borrower is what a gate knows of its callers and of others' asks.
 type borrower struct {
 	calls    lending.Flow
+	of       [Classes]lending.Flow // critical and sheddable ones of them
 	guest    lending.Guest
 	window   quota.Window // of the shortest limit
 	lent     int64        // borrowed in it
@@ -111,8 +112,8 @@ func (k *lack) ends(at int64) (after time.Duration, ok bool) {
 
 // standing is an ask that was not served, or not wholly.
 type standing struct {
-	guest         string
-	permits, poor int64
+	guest                   string
+	permits, poor, critical int64
 }
 
 // Asking is what this instance asks others for.
@@ -159,7 +160,21 @@ func (g *Gate) noteCallsLocked(at int64) {
 	if a := g.mu.ledger.shortest(); a != nil && a.window == b.window {
 		b.lent = a.lent
 	}
-	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits))
+	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
+	for _, c := range []Class{Critical, Sheddable} {
+		if n := g.calledLocked(c); n > 0 {
+			b.of[c].Look(float64(at)/milli, float64(n))
+		}
+	}
+}
+
+// calledLocked returns how many permits calls of a class have wanted, or wait for.
+func (g *Gate) calledLocked(c Class) int64 {
+	n := g.mu.queue.lanes[c].permits
+	if g.Called != nil {
+		n += g.Called(c)
+	}
+	return n
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -169,7 +184,7 @@ func (g *Gate) noteWindowLocked() {
 		return
 	}
 	if a.window.Length != b.window.Length {
-		b.calls, b.guest = lending.Flow{}, lending.Guest{}
+		b.calls, b.guest, b.of = lending.Flow{}, lending.Guest{}, [Classes]lending.Flow{}
 	}
 	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
@@ -180,7 +195,9 @@ func (g *Gate) noteWindowLocked() {
 		b.LastLoans = Loans{}
 	}
 	b.lack = lack{}
-	b.calls.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
+	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable]} {
+		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
+	}
 	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
 	g.refuseStoodLocked()
 }
@@ -188,8 +205,8 @@ func (g *Gate) noteWindowLocked() {
 // refuseStoodLocked refuses the head at a window's edge if only loans serve it and a whole
 // window has brought too few: others wait behind it.
 func (g *Gate) refuseStoodLocked() {
-	w := g.mu.queue.head
-	if w == nil || !g.beyondSharesLocked(w.n) {
+	w := g.mu.queue.head()
+	if w == nil || !g.beyondSharesLocked(w.n) || !g.borrowsLocked() {
 		return
 	}
 	if !w.stood {
@@ -197,7 +214,7 @@ func (g *Gate) refuseStoodLocked() {
 		return
 	}
 	g.mu.queue.remove(w)
-	g.mu.forecast.valid = false
+	g.mu.forecast.forget()
 	g.decided(w, Grant{}, Limited)
 }
 
@@ -304,7 +321,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 		var soon int64
 		ask, soon = g.askLocked(s)
 		next = min(next, soon)
-		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits, s.lent, s.fair()) {
+		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits(), s.lent, s.fair()) {
 			b.hoping = false
 			g.judgeLocked(g.planLocked()) // nobody waits in vain
 		}
@@ -318,10 +335,10 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: g.mu.queue.permits, Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
+		Waiting: g.mu.queue.permits(), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
-	h.Left = g.roomLeftLocked()
+	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
 	if b.awaited > 0 && s.bound == 0 {
 		h.Waiting += max(1, int64(h.Fair/8))
 	}
@@ -330,6 +347,8 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
 		b.Asks++
+		lanes := &g.mu.queue.lanes
+		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, lanes[Sheddable].permits)
 		ask = &Asking{
 			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
@@ -344,14 +363,14 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 
 // hopesLocked reports whether a caller that this instance's own share will not serve in time
 // may wait for n borrowed permits: they are asked for, or will be.
-func (g *Gate) hopesLocked(n int64) bool {
+func (g *Gate) hopesLocked(n int64, c Class) bool {
 	s, ok := g.sceneLocked()
 	b := &g.mu.borrower
 	if !ok || !g.planLocked().Lending.Borrows || s.alone() {
 		return false
 	}
-	waiting := g.mu.queue.permits
-	if waiting+n <= g.roomLeftLocked() {
+	_, waiting := g.mu.queue.before(c + 1)
+	if waiting+n <= g.roomLeftLocked()-g.segment.Load().keeps(c) {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
 	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
@@ -371,7 +390,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash)})
+	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)})
 }
 
 // lendLocked lends to a guest as much as the rules say. The rest stands.
@@ -380,24 +399,26 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing) int64 {
 	g.noteCallsLocked(g.mu.last)
 	taken := g.takenLocked()
 	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken,
-		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits),
+		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken, Kept: g.segment.Load().floor,
+		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
+		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
 	}
-	n := h.Lend(s.rules, a.permits, a.poor)
+	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
-		if n = min(n, l.budget()); n > 0 {
+		if n = min(n, l.budget()-h.Kept); n > 0 {
 			g.Lent(l.self, a.guest, l.lend(a.guest, n))
 			b.Lent += n
 			note(&b.partners.guests, a.guest, n)
-			g.mu.forecast.valid = false
+			g.mu.forecast.forget()
 		}
 		g.rebuildLocked(at)
 	}
 	n = max(0, n)
 	a.permits -= n
+	a.critical = max(0, a.critical-n)
 	g.standLocked(a, n == 0 || a.poor == 0 && a.permits > 0)
 	return n
 }

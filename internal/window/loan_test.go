@@ -301,7 +301,7 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	g.Arm = func(at int64) { armed = min(armed, at) }
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(500*ms)); v != Queued {
+	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(500*ms), Default); v != Queued {
 		t.Fatalf("verdict %d, want a place", v)
 	}
 	if armed > 2 {
@@ -322,10 +322,10 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 		t.Errorf("looks again at %v though nobody calls", time.Duration(next))
 	}
 	// More than a share is served by borrowing, up to the total.
-	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "b"}, 60, int64(500*ms)); v != Queued {
+	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "b"}, 60, int64(500*ms), Default); v != Queued {
 		t.Errorf("verdict %d for six shares", v)
 	}
-	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "c"}, 101, Forever); v != TooLarge {
+	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "c"}, 101, Forever, Default); v != TooLarge {
 		t.Errorf("verdict %d for more than the total", v)
 	}
 }
@@ -342,7 +342,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.running(), Permits: permits})
 	}
 	upTo(g, at(200*ms), 40)
-	g.Enter(at(300*ms), nil, 1, 0)
+	g.Enter(at(300*ms), nil, 1, 0, Default)
 	g.Want(at(305 * ms))
 	borrow(310*ms, "h2", 7)
 	borrow(315*ms, "h1", 5)
@@ -350,7 +350,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	if u := g.Usage(at(400 * ms)); u.FirstLoans != 1 || u.FirstLoanTime != 10*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 10 ms to the first loan, and nothing of a window before", u.LendingCounts)
 	}
-	g.Enter(at(500*ms), &Waiter{}, 50, Forever) // more than is left: it waits over the edge
+	g.Enter(at(500*ms), &Waiter{}, 50, Forever, Default) // more than is left: it waits over the edge
 	g.Tick(at(second))
 	if u := g.Usage(at(second)); u.LastLoans != (Loans{Borrowed: 16, Hosts: 2}) {
 		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
@@ -365,7 +365,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	if u := g.Usage(at(3 * second)); u.LastLoans != (Loans{}) {
 		t.Errorf("%+v of a window without loans", u.LastLoans)
 	}
-	g.Enter(at(3*second+100*ms), &Waiter{}, 41, Forever)
+	g.Enter(at(3*second+100*ms), &Waiter{}, 41, Forever, Default)
 	borrow(3*second+105*ms, "h1", 20)
 	if u := g.Usage(at(5 * second)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 5 ms more, and nothing of a window that has passed unseen", u.LendingCounts)
@@ -373,7 +373,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	g.Tick(at(6 * second))
 	borrow(6*second+100*ms, "h1", 5) // before any call lacks a permit
 	upTo(g, at(6*second+200*ms), 45)
-	g.Enter(at(6*second+300*ms), nil, 1, 0)
+	g.Enter(at(6*second+300*ms), nil, 1, 0, Default)
 	borrow(6*second+400*ms, "h1", 9)
 	if u := g.Usage(at(6*second + 500*ms)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms {
 		t.Errorf("%+v: a later loan counts as the first", u.LendingCounts)
@@ -400,7 +400,7 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	enter := func(now time.Duration, name string, n int64, deadline int64, want Verdict) *Waiter {
 		t.Helper()
 		w := &Waiter{Payload: name}
-		if _, v := g.Enter(at(now), w, n, deadline); v != want {
+		if _, v := g.Enter(at(now), w, n, deadline, Default); v != want {
 			t.Fatalf("%s: verdict %d, want %d", name, v, want)
 		}
 		return w
@@ -427,7 +427,7 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	g.Tick(at(3 * second))
 	take("another window", "large!"+fmt.Sprint(Limited), "next@3s")
 	w.Payload = "again" // it may be used again
-	if _, v := g.Enter(at(3*second+1), w, 60, Forever); v != Queued {
+	if _, v := g.Enter(at(3*second+1), w, 60, Forever, Default); v != Queued {
 		t.Fatalf("verdict %d", v)
 	}
 	g.Tick(at(4 * second))
@@ -561,7 +561,7 @@ func TestNobodyWaitsForLoansInVain(t *testing.T) {
 	g.decided = told.decided
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(8*second)); v != Queued {
+	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(8*second), Default); v != Queued {
 		t.Fatalf("verdict %d, want a place", v)
 	}
 	for now := 5 * ms; now < 250*ms; now += 5 * ms {
@@ -577,13 +577,13 @@ func TestNobodyWaitsForLoansInVain(t *testing.T) {
 	spent := g.Budgets(at(10 * second))[0]
 	spent.Left, spent.Spent = 0, true
 	g.Fund(at(10*second), spent)
-	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second)); v != Limited {
+	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second), Default); v != Limited {
 		t.Errorf("verdict %d where a budget is spent", v)
 	}
 	f.long, f.instances = quota.Limit{}, 1
 	g.Changed(at(10*second + 2))
 	upTo(g, at(10*second+3), 10)
-	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second)); v != Limited {
+	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second), Default); v != Limited {
 		t.Errorf("verdict %d where there is nobody to ask", v)
 	}
 	if ask, next := g.Look(at(10*second + 5)); ask != nil || next != Forever {

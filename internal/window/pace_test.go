@@ -76,7 +76,7 @@ func TestAShortPauseIsMadeGoodGently(t *testing.T) {
 		l.charge(n, now)
 		issued += n
 		buckets[now/bucket] += n
-		now, _ = l.when(1)
+		now, _ = l.when(1, Default)
 		if !paused && now > p.Until*2/5 {
 			now, paused = now+int64(25*time.Millisecond), true
 		}
@@ -107,9 +107,9 @@ func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 		})
 		g.Changed(at(0))
 		for now < int64(3*second) {
-			when, known := g.Estimate(at(time.Duration(now)), c.n)
+			when, known := g.Estimate(at(time.Duration(now)), c.n, Default)
 			w := &Waiter{}
-			if _, v := g.Enter(at(time.Duration(now)), w, c.n, Forever); v == Granted {
+			if _, v := g.Enter(at(time.Duration(now)), w, c.n, Forever, Default); v == Granted {
 				served += c.n
 				continue
 			} else if v != Queued || !known {
@@ -152,8 +152,8 @@ func TestTheForecastKnowsWhenARefusalIsForgotten(t *testing.T) {
 	}
 	for range 5 {
 		w := &Waiter{}
-		foreseen[w], _ = g.Estimate(at(0), 1)
-		g.Enter(at(0), w, 1, Forever)
+		foreseen[w], _ = g.Estimate(at(0), 1, Default)
+		g.Enter(at(0), w, 1, Forever, Default)
 	}
 	for g.Wake() != Forever {
 		now = g.Wake()

@@ -57,7 +57,7 @@ func (v *provider) paced(f *fixed, p *load.Process, mean float64, warm, seconds 
 					delete(came, w) // a bounded queue: who comes on top goes away
 					continue
 				}
-				if _, d := g.Enter(at, w, 1, Forever); d == Granted {
+				if _, d := g.Enter(at, w, 1, Forever, Default); d == Granted {
 					count(1, now)
 					delete(came, w)
 				}

@@ -61,6 +61,10 @@ type Plan struct {
 	// nanoseconds. Shut enforces it; pacing releases between the guards.
 	Guard int64
 
+	// Critical is the policy's: the part of each share, in percent, that is kept for critical
+	// calls at a window's start.
+	Critical int64
+
 	Proof   Proof
 	Pacing  Pacing
 	Shape   Shape

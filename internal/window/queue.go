@@ -17,6 +17,8 @@ type Waiter struct {
 	// queued is true from Wait until the waiter is served, refused or
 	// cancelled. Guarded by the gate's lock.
 	queued bool
+	// class is that of the call.
+	class Class
 	// stood says that it was the head at a window's edge, and that only loans serve it.
 	stood bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
@@ -36,6 +38,9 @@ type Outcome struct {
 // N returns the number of permits that the waiter wants.
 func (w *Waiter) N() int64 { return w.n }
 
+// Class returns the class of the waiter's call.
+func (w *Waiter) Class() Class { return w.class }
+
 // Chain links decided waiters, which are in no queue any more, into a list of
 // the caller's own: it makes next follow w.
 func (w *Waiter) Chain(next *Waiter) { w.next = next }
@@ -43,9 +48,73 @@ func (w *Waiter) Chain(next *Waiter) { w.next = next }
 // Next returns the waiter that was chained to w.
 func (w *Waiter) Next() *Waiter { return w.next }
 
-// queue holds waiters in the order in which they came. Guarded by the gate's
-// lock. Appending and removing anywhere cost O(1).
+// queue holds waiters in the order in which they are served: a lane for each class.
+// Guarded by the gate's lock. Appending and removing anywhere cost O(1).
 type queue struct {
+	lanes [Classes]lane
+}
+
+// head returns the waiter that is served next, or nil.
+func (q *queue) head() *Waiter {
+	for i := range q.lanes {
+		if w := q.lanes[i].head; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// last returns the waiter that is served last, or nil.
+func (q *queue) last() *Waiter {
+	for i := range q.lanes {
+		if w := q.lanes[Classes-1-i].tail; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+func (q *queue) push(w *Waiter)   { q.lanes[w.class].push(w) }
+func (q *queue) remove(w *Waiter) { q.lanes[w.class].remove(w) }
+
+// length returns how many wait.
+func (q *queue) length() int { n, _ := q.before(Classes); return n }
+
+// permits returns for how many permits they wait.
+func (q *queue) permits() int64 { _, n := q.before(Classes); return n }
+
+// before returns how many of classes above c wait, and for how many permits.
+func (q *queue) before(c Class) (length int, permits int64) {
+	for i := range q.lanes[:c] {
+		length += q.lanes[i].length
+		permits = addCapped(permits, q.lanes[i].permits)
+	}
+	return length, permits
+}
+
+// nearest is no later than the earliest deadline; Forever if nobody waits.
+func (q *queue) nearest() int64 {
+	at := Forever
+	for i := range q.lanes {
+		if q.lanes[i].head != nil {
+			at = min(at, q.lanes[i].nearest)
+		}
+	}
+	return at
+}
+
+// largest returns the most permits that one waiter wants.
+func (q *queue) largest() (n int64) {
+	for i := range q.lanes {
+		for w := q.lanes[i].head; w != nil; w = w.next {
+			n = max(n, w.n)
+		}
+	}
+	return n
+}
+
+// lane holds the waiters of one class in the order in which they came.
+type lane struct {
 	head, tail *Waiter
 	length     int
 	permits    int64 // sum of n over all waiters
@@ -58,7 +127,7 @@ type queue struct {
 	unordered bool
 }
 
-func (q *queue) push(w *Waiter) {
+func (q *lane) push(w *Waiter) {
 	w.next, w.prev, w.queued, w.stood = nil, q.tail, true, false
 	if q.tail == nil {
 		q.head, q.nearest = w, w.deadline
@@ -72,7 +141,7 @@ func (q *queue) push(w *Waiter) {
 	q.permits = addCapped(q.permits, w.n)
 }
 
-func (q *queue) remove(w *Waiter) {
+func (q *lane) remove(w *Waiter) {
 	if w.prev == nil {
 		q.head = w.next
 	} else {
@@ -93,14 +162,6 @@ func (q *queue) remove(w *Waiter) {
 	}
 }
 
-// largest returns the most permits that one waiter wants.
-func (q *queue) largest() (n int64) {
-	for w := q.head; w != nil; w = w.next {
-		n = max(n, w.n)
-	}
-	return n
-}
-
 // addCapped adds two non-negative numbers without overflow.
 func addCapped(a, b int64) int64 {
 	if a > math.MaxInt64-b {
@@ -109,5 +170,5 @@ func addCapped(a, b int64) int64 {
 	return a + b
 }
 
-// Want sets the number of permits of a waiter that was never queued.
-func (w *Waiter) Want(n int64) { w.n = n }
+// Want sets the number of permits of a waiter that was never queued, and its class.
+func (w *Waiter) Want(n int64, c Class) { w.n, w.class = n, c }

@@ -13,7 +13,7 @@ func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 3)
 	for i, n := range []int64{1, 3, 1, 1} {
-		if _, v := g.Enter(at(2), &Waiter{Payload: i}, n, Forever); v != Queued {
+		if _, v := g.Enter(at(2), &Waiter{Payload: i}, n, Forever, Default); v != Queued {
 			t.Fatalf("waiter %d: verdict %d, want queued", i, v)
 		}
 	}
@@ -59,8 +59,8 @@ func TestSmallerRequestsFollowARefusedHead(t *testing.T) {
 		g := gateOf(f, 0, told.decided)
 		g.Changed(at(0))
 		take(g, at(1), 1)
-		g.Enter(at(2), &Waiter{Payload: "two"}, 2, int64(second/2))
-		g.Enter(at(3), &Waiter{Payload: "one"}, 1, Forever)
+		g.Enter(at(2), &Waiter{Payload: "two"}, 2, int64(second/2), Default)
+		g.Enter(at(3), &Waiter{Payload: "one"}, 1, Forever, Default)
 		end(g)
 		if diff := cmp.Diff([]string{fmt.Sprintf("two!%d", Limited), "one@0s"}, told.take()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -76,13 +76,13 @@ func TestTheForecastForgetsThoseThatGaveUp(t *testing.T) {
 		take(g, at(0), 1)
 		waiters := []*Waiter{{}, {}}
 		for _, w := range waiters {
-			g.Enter(at(1), w, 1, Forever)
+			g.Enter(at(1), w, 1, Forever, Default)
 		}
-		if when, _ := g.Estimate(at(1), 1); when != int64(3*second) {
+		if when, _ := g.Estimate(at(1), 1, Default); when != int64(3*second) {
 			t.Fatalf("behind two waiters: at %v", time.Duration(when))
 		}
 		g.Cancel(at(2), waiters[leaves])
-		if when, _ := g.Estimate(at(2), 1); when != int64(2*second) {
+		if when, _ := g.Estimate(at(2), 1, Default); when != int64(2*second) {
 			t.Errorf("waiter %d gave up: foreseen at %v, want 2s", leaves, time.Duration(when))
 		}
 	}
@@ -95,7 +95,7 @@ func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 	g.Changed(at(0))
 	take(g, at(1), 2)
 	wait := func(n int64, deadline time.Duration) Verdict {
-		_, v := g.Enter(at(10), &Waiter{Payload: "w"}, n, int64(deadline))
+		_, v := g.Enter(at(10), &Waiter{Payload: "w"}, n, int64(deadline), Default)
 		return v
 	}
 	for _, step := range []struct {
@@ -124,9 +124,9 @@ func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 	f, g, told := begun(map[time.Duration]int64{second: 4})
 	take(g, at(1), 4)
 	for i := range 4 {
-		g.Enter(at(2), &Waiter{Payload: i}, 1, int64(second+second/2))
+		g.Enter(at(2), &Waiter{Payload: i}, 1, int64(second+second/2), Default)
 	}
-	g.Enter(at(2), &Waiter{Payload: "patient"}, 1, int64(10*second))
+	g.Enter(at(2), &Waiter{Payload: "patient"}, 1, int64(10*second), Default)
 	f.set(func() { f.shares[second] = 2 })
 	g.Changed(at(3))
 	if diff := cmp.Diff([]string{"2!3", "3!3"}, told.take()); diff != "" {
@@ -143,8 +143,8 @@ func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 1) // two are left
 	big, small := &Waiter{Payload: "big"}, &Waiter{Payload: "small"}
-	g.Enter(at(2), big, 3, Forever)
-	g.Enter(at(2), small, 1, Forever)
+	g.Enter(at(2), big, 3, Forever, Default)
+	g.Enter(at(2), small, 1, Forever, Default)
 	if !g.Cancel(at(3), big) {
 		t.Fatal("a queued waiter could not be cancelled")
 	}
@@ -164,8 +164,8 @@ func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 	f.plan.Known = false
 	var told told
 	g := gateOf(f, 0, told.decided)
-	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second))
-	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*second))
+	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second), Default)
+	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*second), Default)
 	if wake := g.Wake(); wake != int64(3*second) {
 		t.Fatalf("wake at %v, want 3s", time.Duration(wake))
 	}

@@ -10,7 +10,7 @@ import (
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
 // left.
-const sealed = math.MinInt64
+const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
 // Segment is a span of time in which the number of permits that may still be
 // issued changes by taking only. It ends at a window's edge, when a share
@@ -21,7 +21,8 @@ const sealed = math.MinInt64
 type Segment struct {
 	// left is the number of permits that may still be taken, or sealed.
 	//
-	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n
+	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n, or if its call is
+	//	                   not critical, k <= n-floor
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
 	//	                   the rest belongs to the queue
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
@@ -49,6 +50,8 @@ type Segment struct {
 	Shadow bool
 	// lead is Proof.Lead.
 	lead int64
+	// floor is how many of the permits left are kept for critical calls.
+	floor int64
 	// Grant is the window for which the permits are.
 	Grant Grant
 	// Keys are the windows of keys that run; nil if keys have no limits.
@@ -70,16 +73,17 @@ type Grant struct {
 	Epoch uint64
 }
 
-// Take takes n permits, all or none, at the monotonic instant now. It fails if
-// fewer than n are left, or if now is not before the segment's end; Open tells
-// which.
-func (s *Segment) Take(now, n int64) bool {
+// Take takes n permits for a call of class c, all or none, at the monotonic instant now. It
+// fails if fewer than n are left for the class, or if now is not before the segment's end;
+// Open tells which.
+func (s *Segment) Take(now, n int64, c Class) bool {
 	if now >= s.until {
 		return false
 	}
+	floor := s.keeps(c)
 	for {
 		left := s.left.Load()
-		if left < n {
+		if left-floor < n {
 			return false
 		}
 		if s.left.CompareAndSwap(left, left-n) {
@@ -88,11 +92,19 @@ func (s *Segment) Take(now, n int64) bool {
 	}
 }
 
-// TakeUpTo takes as many permits as are left, at most n, and returns their
-// number.
-func (s *Segment) TakeUpTo(now, n int64) int64 {
+// keeps returns how many permits a call of class c must leave.
+func (s *Segment) keeps(c Class) int64 {
+	if c == Critical {
+		return 0
+	}
+	return s.floor
+}
+
+// TakeUpTo takes as many permits as are left for a call of class c, at most n, and returns
+// their number.
+func (s *Segment) TakeUpTo(now, n int64, c Class) int64 {
 	for s.Open(now) {
-		if k := min(s.Left(), n); k <= 0 || s.Take(now, k) {
+		if k := max(0, min(s.Left()-s.keeps(c), n)); k == 0 || s.Take(now, k, c) {
 			return k
 		}
 	}

@@ -38,12 +38,12 @@ func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change fu
 			*log = append(*log, issued{*now, upTo(g, in, 5*n)})
 		case 1:
 			// As the hot path does: from the segment, without the gate's lock.
-			if s := g.Segment(); s.Take(*now, n) {
+			if s := g.Segment(); s.Take(*now, n, Default) {
 				*log = append(*log, issued{*now, n})
 			}
 		case 2:
 			w := &Waiter{}
-			switch _, v := g.Enter(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience")); v {
+			switch _, v := g.Enter(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience"), Default); v {
 			case Granted:
 				*log = append(*log, issued{*now, n})
 			case Queued:
@@ -276,10 +276,10 @@ func TestShapedForecastIsNeverLate(t *testing.T) {
 			return
 		}
 		n := rapid.Int64Range(1, 3).Draw(t, "n")
-		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n)
+		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n, Default)
 		w, served := &Waiter{}, int64(-1)
 		g.decided = func(*Waiter, Grant, Verdict) { served = *now }
-		if _, v := g.Enter(clock.Instant{Mono: *now, Wall: *now}, w, n, Forever); v == Granted {
+		if _, v := g.Enter(clock.Instant{Mono: *now, Wall: *now}, w, n, Forever, Default); v == Granted {
 			served = *now
 		} else if v != Queued {
 			return

@@ -119,7 +119,7 @@ func TestShapedWaiters(t *testing.T) {
 		{1, 1600 * ms, Limited}, // FIFO: after the six, though one is left at 1.504
 	} {
 		w := &Waiter{Payload: i}
-		if _, v := g.Enter(at(600*ms), w, c.n, int64(c.deadline)); v != c.want {
+		if _, v := g.Enter(at(600*ms), w, c.n, int64(c.deadline), Default); v != c.want {
 			t.Errorf("waiter %d: verdict %d, want %d", i, v, c.want)
 		}
 	}
@@ -145,11 +145,11 @@ func TestBucketWaiters(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 2, accrues, log.decided)
 	play(t, g, []step{{0, 2, 2}})
 	for i := range 3 {
-		if _, v := g.Enter(at(ms), &Waiter{Payload: i}, 1, int64(305*ms)); v != Queued {
+		if _, v := g.Enter(at(ms), &Waiter{Payload: i}, 1, int64(305*ms), Default); v != Queued {
 			t.Errorf("waiter %d: %d", i, v)
 		}
 	}
-	if _, v := g.Enter(at(ms), &Waiter{}, 1, int64(305*ms)); v != Limited {
+	if _, v := g.Enter(at(ms), &Waiter{}, 1, int64(305*ms), Default); v != Limited {
 		t.Errorf("the fourth waiter: %d", v)
 	}
 	var served []time.Duration

@@ -45,7 +45,7 @@ func TestStress(t *testing.T) {
 				switch rnd.IntN(12) {
 				case 0:
 					w := &Waiter{}
-					gr, v := g.Enter(i, w, n, i.Mono+rnd.Int64N(int64(3*length)))
+					gr, v := g.Enter(i, w, n, i.Mono+rnd.Int64N(int64(3*length)), Default)
 					if v == Granted {
 						count(gr, n)
 					} else if v == Queued && rnd.IntN(3) == 0 {
@@ -61,7 +61,7 @@ func TestStress(t *testing.T) {
 					}
 				default:
 					s := g.Segment()
-					if s.Take(i.Mono, n) {
+					if s.Take(i.Mono, n, Default) {
 						count(s.Grant, n)
 					} else if gr, ok := take(g, i, n); ok {
 						count(gr, n)

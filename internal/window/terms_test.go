@@ -24,10 +24,10 @@ func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 			t.Errorf("at %v: granted %v, want %v", step.at, got, step.want)
 		}
 	}
-	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond)); v != Limited {
+	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond), Default); v != Limited {
 		t.Errorf("who cannot wait until the guard ends: verdict %d, want Limited", v)
 	}
-	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond)); v != Queued {
+	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond), Default); v != Queued {
 		t.Errorf("verdict %d, want Queued", v)
 	}
 	g.Tick(clock.Instant{Mono: g.Wake()})
@@ -84,7 +84,7 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 		want       bool
 	}{{1 * ms, 1 * ms, true}, {2 * ms, 27 * ms, true}, {3 * ms, 29 * ms, false}, {4 * ms, 3600 * second, false}} {
 		i := clock.Instant{Mono: int64(step.mono), Wall: int64(step.wall)}
-		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1); got != step.want {
+		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1, Default); got != step.want {
 			t.Errorf("without the lock, %v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
 		}
 		if _, got := take(g, i, 1); got != step.want {
@@ -105,10 +105,10 @@ func TestShutUntil(t *testing.T) {
 	var told told
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	if _, v := g.Enter(at(1), &Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond)); v != Limited {
+	if _, v := g.Enter(at(1), &Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond), Default); v != Limited {
 		t.Errorf("verdict %d, want Limited", v)
 	}
-	g.Enter(at(1), &Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond))
+	g.Enter(at(1), &Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond), Default)
 	for g.Wake() != Forever {
 		g.Tick(clock.Instant{Mono: g.Wake()})
 	}

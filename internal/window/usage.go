@@ -9,13 +9,14 @@ import (
 // Usage is the state of a gate at one instant.
 type Usage struct {
 	LendingCounts
-	Issued     int64 // permits issued to own callers since the beginning, and debts paid
-	OverIssued int64 // of these, beyond the share: 0, or a bug
-	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
-	Waiting    int   // waiters in the queue
-	Head       int64 // permits that the first of them wants
-	HeadAt     int64 // monotonic instant at which it will have them; Forever: not known
-	Largest    int64 // the permits of the largest request that is not TooLarge; 0: not known
+	Issued     int64        // permits issued to own callers since the beginning, and debts paid
+	OverIssued int64        // of these, beyond the share: 0, or a bug
+	Debt       int64        // permits that calls have cost beyond those issued, and not paid yet
+	Waiting    int          // waiters in the queue
+	WaitingBy  [Classes]int // by class
+	Head       int64        // permits that the first of them wants
+	HeadAt     int64        // monotonic instant at which it will have them; Forever: not known
+	Largest    int64        // the permits of the largest request that is not TooLarge; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -24,8 +25,9 @@ type Usage struct {
 type LimitUsage struct {
 	Limit
 	Share, Used int64
-	// Left is how many permits this limit leaves now.
-	Left int64
+	// Left is how many permits this limit leaves now, and Kept how many of them are for
+	// critical calls only.
+	Left, Kept int64
 	// Start and End bound the window, in corrected wall time. Where aligned windows
 	// do not bind, it is the one at whose end the next permit comes back; Used are
 	// then the permits that count against the share.
@@ -47,12 +49,15 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.LendingCounts, Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		Waiting: q.length, Head: g.headLocked(), HeadAt: Forever,
+		Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
-	r := g.mu.forecast.spare()
+	for i := range q.lanes {
+		u.WaitingBy[i] = q.lanes[i].length
+	}
+	r := g.mu.forecast.ends[Default].spare()
 	if r.now(g); u.Head > 0 && g.planLocked().Known {
-		if at, known := r.serve(g, u.Head); known {
+		if at, known := r.serve(g, u.Head, q.head().class); known {
 			u.HeadAt = at
 		}
 		r.now(g)
@@ -74,21 +79,21 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	return u
 }
 
-// Estimate returns the instant at which a newcomer that wants n permits will have
-// them, if nothing changes; one that has passed means now. known is false beyond
+// Estimate returns the instant at which a newcomer of class c that wants n permits will
+// have them, if nothing changes; one that has passed means now. known is false beyond
 // the horizon, or if no share will hold so many; the instant is then the earliest
 // worth trying.
-func (g *Gate) Estimate(at clock.Instant, n int64) (when int64, known bool) {
+func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	switch s := g.currentLocked(at); {
 	case g.mu.closed || !g.fitsLocked(n):
 		return s.until, false
-	case n <= s.Left():
+	case n <= s.Left()-s.keeps(c), n <= g.heldForLocked(c):
 		return g.mu.last, true
 	}
 	g.keepLocked(n)
-	return g.mu.forecast.estimate(g, n)
+	return g.mu.forecast.estimate(g, n, c)
 }
 
 // usage returns the use of a limit, with taken permits that are not booked yet;
@@ -101,6 +106,8 @@ func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) Li
 	}
 	if l.debt == 0 {
 		u.Left = max(0, a.left(l)-taken)
+		kept, _ := a.kept(l)
+		u.Kept = min(u.Left, kept)
 	}
 	if !l.plan.Shape.Unaligned {
 		return u

@@ -48,6 +48,15 @@ func window(name, unit, help string, value func(u *consumer.LimitUse) (v float64
 	}}
 }
 
+// class is a number of each class of calls.
+func class[N int | int64](name, unit, help string, value func(s *consumer.Status) map[consumer.Class]N) *Metric {
+	return &Metric{"quotient_" + name, unit, help, "class", func(s *consumer.Status, send func(v float64, label string)) {
+		for c, n := range value(s) {
+			send(float64(n), string(c))
+		}
+	}}
+}
+
 var states = []quota.State{
 	quota.StateJoining, quota.StateActive, quota.StateStale, quota.StateDraining, quota.StatePaused,
 }
@@ -73,8 +82,12 @@ var All = []*Metric{
 	gauge("first_loan_seconds_total", "s", "Time from the first call that was refused or had to wait to the window's first loan, summed.", func(s *consumer.Status) (float64, bool) { return s.FirstLoanTime.Seconds(), true }),
 	count("debt_permits", "{permit}", "Permits that calls have cost beyond those issued, to be paid before anything else is issued.", func(s *consumer.Status) int64 { return s.Debt }),
 	count("waiters", "{caller}", "Callers that wait for a permit.", func(s *consumer.Status) int { return s.Waiting }),
+	class("permits_issued_by_class_total", "{permit}", "Permits issued by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.IssuedBy }),
+	class("permits_refused_by_class_total", "{permit}", "Permits refused by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.RefusedOf }),
+	class("waiters_by_class", "{caller}", "Callers that wait for a permit, by class of calls.", func(s *consumer.Status) map[consumer.Class]int { return s.WaitingBy }),
 	window("limit_permits", "{permit}", "The provider's limit, per window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),
 	window("pace_permits", "{permit}", "The total in force, per window: the limit, or less under an adaptive policy while the provider answers 429.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Pace), true }),
+	window("kept_permits", "{permit}", "Permits left in the current window that are kept for critical calls.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Kept), true }),
 	window("learned_permits", "{permit}", "Limit that the provider states, per window; missing unless it is below the policy's.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Learned), u.Learned > 0 }),
 	window("limit_window_seconds", "s", "Length of the limit's window.", func(u *consumer.LimitUse) (float64, bool) { return u.Limit.Window.Seconds(), true }),
 	window("share_permits", "{permit}", "This instance's share of the limit in the current window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Share), true }),

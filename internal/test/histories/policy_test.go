@@ -161,6 +161,9 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	case 20:
 		n.Reserve = 50
 	}
+	if n.Critical = 0; p.kind != calm && step%3 == 0 && !protocol.Shaped(n) && n.Pacing != quota.PacingEven {
+		n.Critical = int64(4 * step)
+	}
 	if len(protocol.Long(n)) > 0 && step%4 == 0 {
 		n.Zone = "Asia/Kolkata"
 	}

@@ -11,7 +11,7 @@ var keys = Table{
 	Replace("KeyGivesAsProvider", "goes by the provider's limits as to whether a revision takes permits of a key", "internal/share/cache.go",
 		"!gives(change, t.of(change.before), t.of(change.after), t.division.w) {", "!gives(change, change.before, change.after, t.division.w) {", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("KeyTakesNoProviderPermit", "issues a key's permits where the provider has none", "consumer/keys.go",
-		"\t\tcase s.Take(now, n):\n", "\t\tcase s.Take(now, n) || s.Open(now):\n", "consumer TestAKeyHasItsOwnLimit"),
+		"\t\tcase s.Take(now, n, of.class):\n", "\t\tcase s.Take(now, n, of.class) || s.Open(now):\n", "consumer TestAKeyHasItsOwnLimit"),
 	Replace("KeyConfirmedBlindly", "issues what was reserved of a key in a window before", "internal/window/key.go",
 		"k.debt > 0 || k.left() < n {", "false {", "internal/window TestAReservationIsNoPermit"),
 	Replace("KeyReturnedTwice", "gives a key's permits back when the provider has forgotten that it did", "consumer/permit.go",

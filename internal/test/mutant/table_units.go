@@ -27,7 +27,7 @@ var units = Table{
 	Replace("SocketNotGivenBack", "takes the path of the process before along when it ends first", "cmd/quotad/internal/listen/unix_linux.go",
 		"if err = os.Rename(s.before(), s.path); errors", "if err = fs.ErrNotExist; errors", "cmd/quotad/internal/listen TestTheNewestHasTheSocket"),
 	Replace("QuickOvertakes", "answers a call at once while another has the turn", "cmd/quotad/internal/api/quick.go",
-		"if p.turns.Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
+		"if call.turns().Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
 	Replace("PrunesTooMuch", "forgets views that a window looks back to", "internal/share/planner.go",
 		"int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle)", "int64(quota.MaxSettle)", "internal/share TestNothingIsForgottenThatCounts"),
 	Replace("CloseBooksNothing", "forgets with a gate's end what was taken of the last segment", "internal/window/gate.go",

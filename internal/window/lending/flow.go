@@ -71,7 +71,7 @@ func (f *Flow) Silent() float64 { return f.at - f.last }
 // Enough returns for how long it has more permits than it asks at.
 func (f *Flow) Enough(h Has) float64 {
 	if rate := f.expected(); rate > 0 {
-		return max(0, float64(h.Left-h.Waiting)/rate-lead)
+		return max(0, float64(h.Left-h.Kept-h.Waiting)/rate-lead)
 	}
 	return math.MaxInt32
 }
@@ -94,6 +94,11 @@ func (f *Flow) expected() float64 {
 		return max(f.begun(), 0.9*f.used[0])
 	}
 	return f.begun()
+}
+
+// wants is what it asks for over a span, with waiting permits.
+func (f *Flow) wants(span float64, waiting int64) float64 {
+	return 1.1*f.expected()*span + float64(waiting)
 }
 
 // mean is the rate of this window and the last one, unless the latest calls say

@@ -21,6 +21,7 @@ type Has struct {
 	Phase, Length float64 // of the window
 	Rest          float64 // of the window in which permits can be issued
 	Left          int64   // that may be issued
+	Kept          int64   // of Left, for critical calls
 	Waiting       int64   // that callers wait for
 	Issued        int64   // to its own callers
 	Borrowed      int64   // in this window
@@ -34,9 +35,11 @@ type Ask struct {
 	Permits int64
 	// Poor are those of Permits that it lacks to its fair share of the window from its
 	// first call on.
-	Poor  int64
-	Part  float64
-	Fails int
+	Poor int64
+	// Critical are those that critical calls lack.
+	Critical int64
+	Part     float64
+	Fails    int
 }
 
 // Begin notes that another window begins, after one in which so many were borrowed.
@@ -80,7 +83,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	if g.quiet > 0 && !poor {
 		return a, false
 	}
-	rate, free := f.expected(), float64(h.Left-h.Waiting)
+	rate, free := f.expected(), float64(h.Left-h.Kept-h.Waiting)
 	// The first ask of an instance that woke is by a rate of few calls.
 	more := g.rounds > 0 && poor && f.used[0] < 0.1*rate && rate > 1.3*g.rate && free < 0.7*rate*h.Rest
 	if h.Rest <= 4 || free >= rate*min(lead, h.Rest) && h.Waiting == 0 && !more || free >= 0.95*rate*h.Rest {
@@ -90,8 +93,8 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	if !g.lately && g.rounds == 0 && !poor {
 		span = min(span, horizon)
 	}
-	wanted := min(1.1*rate*span+float64(h.Waiting), float64(h.Total))
-	need := int64(math.Ceil(wanted)) - max(0, h.Left)
+	wanted := min(f.wants(span, h.Waiting), float64(h.Total))
+	need := int64(math.Ceil(wanted)) - max(0, h.Left-h.Kept)
 	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left {
 		return a, false
 	}
@@ -105,7 +108,19 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	g.bare = h.Own == 0
 	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
-	return Ask{need, int64(max(0, min(float64(need), due))), g.part, g.fails}, true
+	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Part: g.part, Fails: g.fails}, true
+}
+
+// Divide says of an ask how many permits critical calls lack, and takes what sheddable ones
+// lack from the poor part: no host gives up its reserve for them. The flows are of these
+// calls, of which so many permits are waited for.
+func (a *Ask) Divide(h Has, critical, sheddable *Flow, criticals, sheddables int64) {
+	if wanted := critical.wants(h.Rest, criticals); wanted > 0 {
+		a.Critical = max(0, min(a.Permits, int64(math.Ceil(wanted))-max(0, h.Left)))
+	}
+	if wanted := sheddable.wants(h.Rest, sheddables); wanted > 0 {
+		a.Poor = max(0, min(a.Poor, a.Permits-int64(math.Ceil(wanted))))
+	}
 }
 
 // again reports whether it may ask once more in this window.

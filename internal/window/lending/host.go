@@ -8,18 +8,23 @@ type Host struct {
 	Share         int64   // its own, of the window
 	Issued        int64   // to its own callers
 	Left          int64   // that may be issued or lent
+	Kept          int64   // of Left, for critical calls
 	Forecast      float64 // what its own callers will want
+	Critical      float64 // what its critical ones will want
 	Duty          bool
 	Chance        uint64 // another one for each instance and window
 }
 
 // Lend returns how many of the permits asked for the host lends. poor are those of them
-// that the guest lacks to its fair share.
-func (h *Host) Lend(r Rules, permits, poor int64) int64 {
+// that the guest lacks to its fair share, and critical those that its critical calls lack:
+// for these it lends what it keeps for calls that are not critical.
+func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 	n := min(permits, h.spare(max(h.Forecast, h.reserve(r))))
 	if poor > 0 {
 		// Against the poor a host protects what is left of its own fair share only.
 		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))))
+	}
+	if n = max(n, min(critical, h.spare(h.Critical))); poor > 0 || critical > 0 {
 		return max(0, n)
 	}
 	share := float64(h.Share)
@@ -29,7 +34,11 @@ func (h *Host) Lend(r Rules, permits, poor int64) int64 {
 	return max(0, n)
 }
 
-func (h *Host) spare(keep float64) int64 { return max(0, h.Left-int64(math.Ceil(keep))) }
+// spare returns what is left besides what the host keeps, which is never less than what the
+// policy keeps for critical calls.
+func (h *Host) spare(keep float64) int64 {
+	return max(0, h.Left-max(h.Kept, int64(math.Ceil(keep))))
+}
 
 // reserve is what a host keeps for instances that wake. Of a small share a whole permit is
 // kept in some windows, not in all.

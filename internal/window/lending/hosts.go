@@ -70,9 +70,10 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 		}
 		rest = 0
 	}
+	need := protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
 	var all []protocol.Request
 	for id, lent := range chosen {
-		q := protocol.Request{Host: id, Need: protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Sample: sample}}
+		q := protocol.Request{Host: id, Need: need}
 		if lent > 0 {
 			most := poor
 			if !large && owing > 1 {
@@ -85,8 +86,8 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 	}
 	slices.SortFunc(all, func(a, b protocol.Request) int { return cmp.Compare(a.Host, b.Host) })
 	if rest > 0 {
-		sample.Part = uint64(math.Ceil(float64(rest) / float64(len(others)) * (1 << 32)))
-		all = append(all, protocol.Request{Need: protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Sample: sample}})
+		need.Part = uint64(math.Ceil(float64(rest) / float64(len(others)) * (1 << 32)))
+		all = append(all, protocol.Request{Need: need})
 	}
 	return all
 }

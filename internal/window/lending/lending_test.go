@@ -106,9 +106,63 @@ func TestWhatAHostLends(t *testing.T) {
 		{"a spent one", large, host(func(h *Host) { h.Left = 0 }), 50, 50, 0},
 		{"an overdrawn one", large, host(func(h *Host) { h.Left = -5 }), 50, 50, 0},
 	} {
-		if got := test.host.Lend(test.rules, test.permits, test.poor); got != test.want {
+		if got := test.host.Lend(test.rules, test.permits, test.poor, 0); got != test.want {
 			t.Errorf("%s: lends %d, want %d", test.what, got, test.want)
 		}
+	}
+}
+
+// For critical calls a host lends what it keeps for its other callers, and never what the
+// policy keeps for critical ones.
+func TestWhatAHostLendsToClasses(t *testing.T) {
+	rules := RulesOf(5, 5, 0)
+	host := Host{Phase: 400, Length: 1000, Share: 100, Left: 60, Kept: 12, Forecast: 70, Critical: 20}
+	duty := host
+	duty.Duty = true
+	quiet := host
+	quiet.Forecast, quiet.Critical = 5, 0
+	for _, test := range []struct {
+		what                    string
+		host                    Host
+		permits, poor, critical int64
+		want                    int64
+	}{
+		{"nothing to default calls, which its own lack", host, 50, 0, 0, 0},
+		{"to critical ones, besides what its critical calls will want", host, 50, 0, 50, 40},
+		{"not more than critical calls lack", host, 50, 0, 7, 7},
+		{"on duty too", duty, 50, 0, 50, 40},
+		{"what the policy keeps is kept from default calls", quiet, 60, 0, 0, 48},
+		{"from the poor", quiet, 60, 60, 0, 48},
+		{"and from critical ones of others", quiet, 60, 0, 60, 48},
+	} {
+		if got := test.host.Lend(rules, test.permits, test.poor, test.critical); got != test.want {
+			t.Errorf("%s: lends %d, want %d", test.what, got, test.want)
+		}
+	}
+}
+
+// An ask says what critical calls lack, and asks for no reserve on behalf of sheddable ones.
+func TestAnAskIsDivided(t *testing.T) {
+	flow := func(rate float64) *Flow {
+		f := begun()
+		called(f, 0, 2400, rate)
+		return f
+	}
+	for _, test := range []struct {
+		critical, sheddable float64 // calls a millisecond
+		waiting             int64   // for critical permits
+		want                Ask
+	}{
+		{0, 0, 0, Ask{Permits: 500, Poor: 80}},
+		{0.2, 0, 0, Ask{Permits: 500, Poor: 80, Critical: 90}},
+		{0.2, 0, 10, Ask{Permits: 500, Poor: 80, Critical: 100}},
+		{0, 0.9, 0, Ask{Permits: 500, Poor: 5}},
+		{2, 2, 0, Ask{Permits: 500, Critical: 500}},
+	} {
+		a := Ask{Permits: 500, Poor: 80}
+		a.Divide(Has{Rest: 500, Left: 20}, flow(test.critical), flow(test.sheddable), test.waiting, 0)
+		near(t, "critical", float64(a.Critical), float64(test.want.Critical), 3)
+		near(t, "poor", float64(a.Poor), float64(test.want.Poor), 6)
 	}
 }
 
@@ -117,7 +171,7 @@ func TestASmallReserveIsKeptInSomeWindows(t *testing.T) {
 	kept := int64(0)
 	for w := range uint64(2000) {
 		h := Host{Phase: 0, Length: 1000, Share: 3, Left: 3, Chance: 12345 ^ w<<20}
-		kept += 3 - h.Lend(RulesOf(5, 5, 0), 3, 0)
+		kept += 3 - h.Lend(RulesOf(5, 5, 0), 3, 0, 0)
 	}
 	near(t, "kept in 2,000 windows", float64(kept), 2000*0.3*0.85, 60)
 }

@@ -37,7 +37,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
+var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
 
 // Parse reads a document, and returns its policies by provider, each complete and valid;
 // otherwise what is wrong with it, a line for each problem.
@@ -105,6 +105,10 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 		case name == "keys":
 			keys, err = keysOf(value)
 			delete(fields, name)
+		case name == "classes":
+			err = decode(value, &struct {
+				Critical int64 `json:"critical"`
+			}{})
 		case name == "next":
 			next, err = changes(value)
 			delete(fields, name)

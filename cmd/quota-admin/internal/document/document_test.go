@@ -162,14 +162,16 @@ func FuzzDocument(f *testing.F) {
 
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"policies: {}\nextra: 1":                               `unknown field "extra"`,
-		"policies:\n  a: {limits: 5/s}\n  a: {limits: 6/s}":    `key "a" already set`,
-		"policies: {a: {limits: 5/s, settle: 5s, settle: 6s}}": `key "settle" already set`,
-		"schema: 2\npolicies: {}":                              "schema 2",
-		"schema: 1":                                            "policies are missing",
-		"policies: {a: }":                                      "the value is missing",
-		"policies: {a: {limits: 5}}":                           "must be a text",
-		"policies: {a: {limits: 5/s, author: x}}":              "unknown field",
+		"policies: {}\nextra: 1":                                `unknown field "extra"`,
+		"policies:\n  a: {limits: 5/s}\n  a: {limits: 6/s}":     `key "a" already set`,
+		"policies: {a: {limits: 5/s, settle: 5s, settle: 6s}}":  `key "settle" already set`,
+		"schema: 2\npolicies: {}":                               "schema 2",
+		"schema: 1":                                             "policies are missing",
+		"policies: {a: }":                                       "the value is missing",
+		"policies: {a: {limits: 5}}":                            "must be a text",
+		"policies: {a: {limits: 5/s, author: x}}":               "unknown field",
+		"policies: {a: {limits: 5/s, classes: {gold: 3}}}":      "classes: unknown field \"gold\"",
+		"policies: {a: {limits: 5/s, classes: {critical: 91}}}": "classes.critical 91",
 		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
 			"e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]": "excessive aliasing",
 		strings.Repeat("#", Most+1): "more than 8 MiB",

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
@@ -132,6 +133,36 @@ func (p process) post(path, body string) *httptest.ResponseRecorder {
 }
 
 var roomy = limits{connections: 1000, perClient: 100}
+
+// A critical call is served before those that waited longer, and waits for no turn of theirs.
+func TestCallsHaveClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p"}`)
+		var order []string
+		for _, class := range []string{"sheddable", "default", "default", "critical"} {
+			go func() {
+				if w := newProcess(t, s, "of "+class).post("/v1/acquire", `{"provider":"p","max_wait":30,"class":"`+class+`"}`); w.Code == 200 {
+					order = append(order, class)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"critical", "default", "default", "sheddable"}, order); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p","class":"gold"}`); w.Code != 400 || !strings.Contains(w.Body.String(), `class is \"gold\": must be critical, default or sheddable`) {
+			t.Errorf("an unknown class: %d %s", w.Code, w.Body)
+		}
+		l, _ := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		if st := l.Status(); st.IssuedBy[consumer.Critical] != 1 || st.IssuedBy[consumer.Sheddable] != 1 {
+			t.Errorf("issued by class: %v", st.IssuedBy)
+		}
+	})
+}
 
 // What a client is told that asks for something wrong.
 func TestBadInput(t *testing.T) {
@@ -303,7 +334,7 @@ func TestClientGoesAway(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(500 * time.Millisecond)
-		if s.provider("p").turns.Busy() {
+		if s.provider("p").turns[consumer.Default].Busy() {
 			t.Error("a call waits whose client has gone")
 		}
 		gone, cancel := context.WithCancel(t.Context())

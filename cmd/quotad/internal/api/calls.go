@@ -23,6 +23,9 @@ type call struct {
 	provider *provider
 }
 
+// turns are those of the call's class.
+func (c *call) turns() *fair.Turns { return c.provider.turns[c.class] }
+
 // read reads a request for permits, or answers why not.
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) {
 	c.began = time.Now()
@@ -39,6 +42,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		s.refuseProvider(w, r, err)
 		return c, false
 	}
+	c.limiter = c.limiter.Class(c.class)
 	if c.maxWait > 0 {
 		// The deadline for the body would end the wait.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -82,7 +86,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	permit, err := c.provider.take(r.Context(), c.client, c.limiter, c.permits, c.maxWait)
+	permit, err := c.take(r.Context(), c.permits)
 	if err != nil {
 		s.refuse(w, r, &c, err)
 		return
@@ -111,11 +115,11 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var permit consumer.Permit
-	if !c.provider.turns.Busy() {
+	if !c.turns().Busy() {
 		permit = c.limiter.TryTake(n)
 	}
 	if permit.N() == 0 {
-		permit, err = c.provider.take(r.Context(), c.client, c.limiter, n, c.maxWait)
+		permit, err = c.take(r.Context(), n)
 	}
 	s.clients.unreserve(h, n-permit.N())
 	if errors.Is(err, consumer.ErrTooLarge) { // the share became smaller: the next lease is of fewer

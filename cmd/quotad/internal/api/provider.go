@@ -18,13 +18,17 @@ const maxActive = 4096
 
 // provider orders the calls for one provider.
 type provider struct {
-	turns *fair.Turns
+	turns map[consumer.Class]*fair.Turns     // of each class: none waits for a turn of a lower one
 	calls *lru.Cache[fair.Client, time.Time] // the newest of each client
 }
 
 func newProvider() *provider {
 	calls, _ := lru.New[fair.Client, time.Time](maxActive) // fails for a size below 1 only
-	return &provider{fair.NewTurns(), calls}
+	turns := map[consumer.Class]*fair.Turns{}
+	for _, class := range []consumer.Class{consumer.Critical, consumer.Default, consumer.Sheddable} {
+		turns[class] = fair.NewTurns()
+	}
+	return &provider{turns, calls}
 }
 
 // seen notes a client's call.
@@ -46,18 +50,20 @@ func (p *provider) active(client fair.Client) int64 {
 	return int64(max(1, len(users)) * max(1, own))
 }
 
-// take takes permits, after the calls of clients that got fewer.
-func (p *provider) take(ctx context.Context, client fair.Client, l *consumer.Limiter, n int64, maxWait time.Duration) (consumer.Permit, error) {
-	if maxWait <= 0 || p.turns.Busy() && l.Delay(n) > maxWait { // it would be in vain
+// take takes the permits of a call, at most n, after the calls of its class of clients that
+// got fewer.
+func (c *call) take(ctx context.Context, n int64) (consumer.Permit, error) {
+	l, turns, maxWait := c.limiter, c.turns(), c.maxWait
+	if maxWait <= 0 || turns.Busy() && l.Delay(n) > maxWait { // it would be in vain
 		return l.Take(ctx, n, 0)
 	}
 	began := time.Now()
-	if err := p.turns.Enter(ctx, client, n, maxWait); err != nil {
+	if err := turns.Enter(ctx, c.client, n, maxWait); err != nil {
 		if ctx.Err() != nil {
 			return consumer.Permit{}, ctx.Err()
 		}
 		return l.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
 	}
-	defer p.turns.Leave()
+	defer turns.Leave()
 	return l.Take(ctx, n, max(0, maxWait-time.Since(began)))
 }

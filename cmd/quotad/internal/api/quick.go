@@ -91,15 +91,16 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 	if l == nil {
 		return other
 	}
-	p := s.provider(call.request.provider)
-	if p.turns.Busy() || l.Delay(call.permits) > 0 {
+	l = l.Class(call.class)
+	call.provider = s.provider(call.request.provider)
+	if call.turns().Busy() || l.Delay(call.permits) > 0 {
 		return other
 	}
 	permit, err := l.Take(context.Background(), call.permits, 0)
 	if err != nil {
 		return other
 	}
-	p.seen(c.Client())
+	call.provider.seen(c.Client())
 	if c.send(call.began, s.granted(&call, permit, "")) != nil {
 		permit.Release() // nobody heard of it
 		_ = c.Close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+	"github.com/quotient-limiter/quotient/consumer"
 )
 
 const plain = "POST /v1/acquire HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\n"
@@ -94,7 +95,7 @@ func TestQuickOvertakesNobody(t *testing.T) {
 		if _, err := s.host.Limiter(t.Context(), fair.Client{User: "user 1"}, "p"); err != nil {
 			t.Fatal(err)
 		}
-		turns := s.provider("p").turns
+		turns := s.provider("p").turns[consumer.Default]
 		if err := turns.Enter(t.Context(), fair.Client{User: "user 2"}, 1, 0); err != nil {
 			t.Fatal(err)
 		}

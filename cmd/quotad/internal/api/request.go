@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,25 +27,30 @@ type request struct {
 	provider string
 	permits  int64
 	maxWait  time.Duration
+	class    consumer.Class
 }
 
 // parseRequest reads a body. Its errors name the wrong value and its bounds, for the
 // caller.
 func parseRequest(body []byte) (request, error) {
 	raw := struct {
-		Provider string  `json:"provider"`
-		Permits  int64   `json:"permits"`
-		MaxWait  float64 `json:"max_wait"`
-	}{Permits: 1}
+		Provider string         `json:"provider"`
+		Permits  int64          `json:"permits"`
+		MaxWait  float64        `json:"max_wait"`
+		Class    consumer.Class `json:"class"`
+	}{Permits: 1, Class: consumer.Default}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
 		return request{}, err
 	}
-	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second)))}
+	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second))), raw.Class}
 	if err := quota.ValidateProvider(r.provider); err != nil {
 		return request{}, err
 	}
 	if r.permits < 1 || r.permits > quota.MaxPermits {
 		return request{}, fmt.Errorf("permits is %d: must be from 1 to %d", r.permits, quota.MaxPermits)
+	}
+	if r.class != consumer.Critical && r.class != consumer.Default && r.class != consumer.Sheddable {
+		return request{}, fmt.Errorf("class is %.20q: must be critical, default or sheddable", r.class)
 	}
 	if raw.MaxWait < 0 || raw.MaxWait > maxWaitBound.Seconds() { // JSON has no NaN
 		return request{}, fmt.Errorf("max_wait is %v: must be from 0 to %v seconds", raw.MaxWait, maxWaitBound.Seconds())

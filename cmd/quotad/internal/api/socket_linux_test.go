@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -115,11 +116,11 @@ func TestDeadClientLeavesTheQueue(t *testing.T) {
 		callers[i] = dial(t, path)
 		callers[i].send(t, "/v1/acquire", `{"provider":"p","permits":1,"max_wait":60}`)
 	}
-	await.Until(t, "a call waits", p.turns.Busy)
+	await.Until(t, "a call waits", p.turns[consumer.Default].Busy)
 	for _, c := range callers {
 		_ = c.Close()
 	}
-	await.Until(t, "no call waits", func() bool { return !p.turns.Busy() })
+	await.Until(t, "no call waits", func() bool { return !p.turns[consumer.Default].Busy() })
 	await.Until(t, "the connections are gone", func() bool {
 		clients, open, _ := count(t, s)
 		return clients == 0 && open == 0
@@ -137,7 +138,7 @@ func TestShutdown(t *testing.T) {
 	if status, body := c.answer(t); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
-	await.Until(t, "a call waits", s.provider("p").turns.Busy)
+	await.Until(t, "a call waits", s.provider("p").turns[consumer.Default].Busy)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(ctx) }()

@@ -1,0 +1,58 @@
+package consumer
+
+import "github.com/quotient-limiter/quotient/internal/window"
+
+// Class is the class of a call. While a call of a class waits, none of a lower class is
+// served. Calls of one class are served in the order in which they came. The zero Class is
+// Default.
+//
+// A policy can keep a part of each share for critical calls: see quota.Release.Critical.
+type Class string
+
+// The classes, the highest first.
+const (
+	Critical  Class = "critical"
+	Default   Class = "default"
+	Sheddable Class = "sheddable"
+)
+
+// classes are all classes, by their number in the gate.
+var classes = [window.Classes]Class{Critical, Default, Sheddable}
+
+// inside returns the class's number in the gate.
+func (c Class) inside() window.Class {
+	switch c {
+	case Critical:
+		return window.Critical
+	case Sheddable:
+		return window.Sheddable
+	}
+	return window.Default
+}
+
+// Class returns the handle of this limiter whose calls have the class; one of an unknown
+// class is that of Default. All handles have one counter and one queue. A handle costs
+// nothing and needs no Close: closing one of them closes the limiter.
+func (l *Limiter) Class(c Class) *Limiter { return &l.all.by[c.inside()] }
+
+// counted notes that n permits were issued to calls of a class. Those of Default are all
+// others, so that the most frequent call does not count twice.
+func (k *core) counted(c window.Class, n int64) {
+	if c != window.Default {
+		k.refused.issued[c].Add(n)
+	}
+}
+
+// called returns how many permits calls of a class wanted that wait no more.
+func (k *core) called(c window.Class) int64 { return k.refused.issued[c].Load() + k.refused.sumOf(c) }
+
+// tell adds the uses by class to a status.
+func (k *core) tell(st *Status, use *window.Usage) {
+	st.IssuedBy, st.RefusedOf, st.WaitingBy = map[Class]int64{}, map[Class]int64{}, map[Class]int{}
+	rest := use.Issued
+	for i, c := range classes {
+		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]
+		rest -= st.IssuedBy[c]
+	}
+	st.IssuedBy[Default] = rest
+}

@@ -1,0 +1,157 @@
+package window
+
+import "github.com/quotient-limiter/quotient/internal/clock"
+
+// Class is the class of a call. While a call of a class waits, none of a lower class is
+// served, and calls of one class are served in the order in which they came.
+type Class uint8
+
+// The classes, the highest first.
+const (
+	Critical Class = iota
+	Default
+	Sheddable
+
+	// Classes is how many there are.
+	Classes = 3
+)
+
+// TakeUpTo issues as many permits to a call of class c as there are now, at most n, of the
+// segment that it returns.
+func (g *Gate) TakeUpTo(at clock.Instant, n int64, c Class) (s *Segment, grant Grant, got int64) {
+	g.mu.Lock()
+	defer g.unlock()
+	s = g.currentForLocked(at, n, c)
+	if got = min(n, g.heldForLocked(c)); got > 0 { // the segment holds nothing beside a queue
+		return s, g.passLocked(got, c), got
+	}
+	if got = s.TakeUpTo(g.mu.last, n, c); got < n {
+		g.wantNowLocked(1)
+	}
+	return s, s.Grant, got
+}
+
+// currentForLocked is currentLocked for a newcomer that wants n permits. Where permits come
+// along a window, the segment ends when the head of the queue has its own: for a newcomer of
+// a higher class there may be some before.
+func (g *Gate) currentForLocked(at clock.Instant, n int64, c Class) *Segment {
+	s, l := g.currentLocked(at), &g.mu.ledger
+	if n > g.mu.held && g.comesLocked(c) && !g.mu.stale && l.debt == 0 {
+		g.advanceLocked()
+		l.release(max(n, g.headLocked()))
+		g.mu.held = l.budget()
+	}
+	return s
+}
+
+// advanceLocked books what was taken of a segment that holds nothing any more, and brings
+// the ledger to the present.
+func (g *Gate) advanceLocked() {
+	l, taken := &g.mu.ledger, g.takenLocked()
+	l.charge(taken, g.mu.last)
+	g.mu.issued += taken
+	g.mu.published -= taken
+	l.advance(g.mu.last)
+}
+
+// comesLocked reports whether more permits may come to a newcomer of a class before the
+// segment ends.
+func (g *Gate) comesLocked(c Class) bool {
+	w, p := g.mu.queue.head(), g.planLocked()
+	return w != nil && w.class > c && (p.Pacing.Even || p.Shape.Any())
+}
+
+// Lasts reports whether the refusal of a call of class c lasts until the segment ends.
+func (g *Gate) Lasts(c Class) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	return !g.comesLocked(c)
+}
+
+// heldForLocked returns how many permits that are held for the queue a newcomer of a class
+// may have: none, unless all that wait are of lower classes.
+func (g *Gate) heldForLocked(c Class) int64 {
+	if w := g.mu.queue.head(); w == nil || w.class <= c {
+		return 0
+	}
+	return g.mu.held - g.segment.Load().keeps(c)
+}
+
+// passLocked issues n of them.
+func (g *Gate) passLocked(n int64, c Class) Grant {
+	l := &g.mu.ledger
+	g.advanceLocked()
+	l.charge(n, g.mu.last)
+	g.mu.held -= n
+	g.mu.issued += n
+	g.pushLocked(n, c)
+	g.tellBookedLocked()
+	return l.grant()
+}
+
+// pushLocked notes that n permits of a newcomer come before the calls of lower classes.
+// Some of those that wait may not be served in time any more: they are judged where the
+// segment ends, not for each newcomer.
+func (g *Gate) pushLocked(n int64, c Class) {
+	g.mu.forecast.skip(c+1, n)
+	g.mu.pushed = g.mu.pushed || g.mu.queue.last().class > c
+}
+
+// releases is in how many parts at most what is kept for critical calls is released along a
+// window. More parts need more wake-ups.
+const releases = 20
+
+// kept returns how many permits of the account's own share are kept for critical calls, and
+// until when. Of the whole at a window's start an equal part is released at a time, and the
+// last one so early that others can use it.
+func (a *account) kept(l *ledger) (n, until int64) {
+	whole, parts, start, each := a.keeps(l)
+	i := int64(0)
+	if parts > 0 {
+		i = min(parts, max(0, l.now-start)/each)
+	}
+	if i == parts {
+		return 0, Forever
+	}
+	return whole * (parts - i) / parts, start + (i+1)*each
+}
+
+// keptUntil returns the instant from which on n permits can be issued to a call that is not
+// critical, as far as that decides it.
+func (a *account) keptUntil(n int64, l *ledger) int64 {
+	whole, parts, start, each := a.keeps(l)
+	for i := range parts {
+		if a.left(l)-whole*(parts-i)/parts >= n {
+			return start + i*each
+		}
+	}
+	return start + parts*each
+}
+
+// keeps returns how many permits are kept at the window's start, in how many parts they are
+// released, and when: the first each after the start.
+func (a *account) keeps(l *ledger) (whole, parts, start, each int64) {
+	own := a.bound - a.lent
+	if l.plan.Critical <= 0 || l.plan.Pacing.Even || l.plan.Shape.Any() || a.bound == Unbounded || own <= 0 || l.debt > 0 {
+		return 0, 0, l.now, 0
+	}
+	whole = (own/100)*l.plan.Critical + (own%100*l.plan.Critical+99)/100
+	parts = min(whole, releases)
+	start = a.window.Start() - l.plan.Offset + l.plan.Guard
+	each = max(1, (int64(a.window.Length)-2*l.plan.Guard)/(parts+1))
+	return whole, parts, start, each
+}
+
+// kept returns how many of the permits that may be issued now are for critical calls only, and
+// until when.
+func (l *ledger) kept() (n, until int64) {
+	budget, others, until := l.budget(), l.inHand(), Forever
+	if budget == 0 {
+		return 0, Forever
+	}
+	for a := range l.bounded {
+		kept, end := a.kept(l)
+		others, until = min(others, a.left(l)-kept), min(until, end)
+	}
+	return budget - max(0, others), until
+}

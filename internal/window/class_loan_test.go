@@ -1,0 +1,57 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+// A host with callers of its own lends them to a critical call, but for what the policy keeps;
+// and its guest says which calls lack permits.
+func TestCriticalCallsBorrowFirst(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	f.total, f.plan.Critical = 500, 20
+	host, lent := lender(f)
+	host.Changed(at(0))
+	refused := int64(0)
+	host.Refused = func() int64 { return refused }
+	for now := 10 * ms; now < 3*second; now += 10 * ms { // its own calls are four times its share
+		if upTo(host, at(now), 4) < 4 {
+			refused += 4
+		}
+	}
+	host.Tick(at(3*second + ms))
+	host.Asked(at(3*second+ms), "a", need(host, 60, false))
+	if l := lent(); len(l) != 0 {
+		t.Errorf("a busy host lends %+v to default calls", l)
+	}
+	n := need(host, 100, false)
+	n.Critical = n.Permits
+	host.Asked(at(3*second+ms), "a", n)
+	if l := lent(); len(l) != 1 || l[0].loan.Permits != 80 {
+		t.Errorf("to critical calls a host lends %+v, want 80 of its 100 permits", l)
+	}
+	if got := upTo(host, at(3*second+2*ms), 50); got != 0 {
+		t.Errorf("%d are left for default calls", got)
+	}
+	if _, _, got := host.TakeUpTo(at(3*second+2*ms), 50, Critical); got != 20 {
+		t.Errorf("%d are left for critical calls, want 20", got)
+	}
+
+	guest, _ := lender(f)
+	called := int64(0)
+	guest.Called = func(c Class) int64 {
+		if c == Critical {
+			return called
+		}
+		return 0
+	}
+	guest.Changed(at(0))
+	guest.Look(at(ms))
+	guest.Enter(at(2*ms), nil, 100, 0, Critical)
+	called = 100
+	guest.Enter(at(3*ms), &Waiter{}, 30, int64(second), Critical)
+	guest.Enter(at(3*ms), &Waiter{}, 10, int64(second), Sheddable)
+	if ask, _ := guest.Look(at(20 * ms)); ask == nil || ask.Critical < 30 || ask.Critical > ask.Permits {
+		t.Errorf("30 critical permits are waited for, and the ask is %+v", ask)
+	}
+}
