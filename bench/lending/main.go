@@ -257,13 +257,13 @@ func (c *caller) run(begin, end time.Time) {
 			c.t.mu.Unlock()
 		}
 		if *wait == 0 {
-			c.took(now, k, c.l.TryTake(k))
+			c.took(now, c.l.TryTake(k))
 			continue
 		}
 		for range k {
 			wg.Go(func() {
 				if p, err := c.l.Take(context.Background(), 1, *wait); err == nil {
-					c.took(time.Time{}, 1, p)
+					c.took(time.Time{}, p)
 				}
 			})
 		}
@@ -271,7 +271,7 @@ func (c *caller) run(begin, end time.Time) {
 	wg.Wait()
 }
 
-func (c *caller) took(asked time.Time, k int64, p consumer.Permit) {
+func (c *caller) took(asked time.Time, p consumer.Permit) {
 	now := time.Now()
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
