@@ -34,8 +34,9 @@ type result struct {
 const recoverWithin = 2500*time.Millisecond + 3*time.Second + 2*window
 
 const (
-	// full is the least mean utilisation of settled windows.
-	full = 0.99
+	// full is the least mean utilisation of settled windows; lent is that where half of it
+	// must be borrowed.
+	full, lent = 0.99, 0.95
 	// back is the least utilisation of a window after the recovery.
 	back = 0.95
 )
