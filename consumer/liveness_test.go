@@ -49,7 +49,7 @@ func TestLiveness(t *testing.T) {
 		history(t, *livenessSeed, true)
 		return
 	}
-	for _, seed := range []uint64{182, 340, 613, 1399, 1698, 2345, 3248, 3349, 5602} { // have failed
+	for _, seed := range []uint64{178, 182, 209, 340, 613, 798, 1399, 1698, 2345, 3248, 3349, 5602} { // have failed, or show a mutant
 		history(t, seed, false)
 	}
 	for seed := uint64(1); seed <= *livenessCount && !t.Failed(); seed++ {

@@ -98,7 +98,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 		{"announced twice at once", `{"schema":1,` + good + `,"next":[{"from":"2030-01-01T00:00:00Z",` + good + `},{"from":"2030-01-01T00:00:00Z",` + good + `}]}`, "must be after the change before it"},
 		{"a settle time below 0", `{"schema":1,` + good + `,"settle":"-1s"}`, "settle"},
 		{"a settle time too short for its freshness", `{"schema":1,` + good + `,"settle":"1s","freshness":"1s"}`, "settle"},
-		{"a share rule that is gone", `{"schema":1,` + good + `,"share":"demand"}`, "leave share out"},
+		{"a share rule that is gone", `{"schema":1,` + good + `,"share":"demand"}`, "this version knows equal"},
 		{"a mode that is none", `{"schema":1,` + good + `,"mode":"open"}`, "mode"},
 		{"a clock error of a day", `{"schema":1,` + good + `,"clock_error":"24h"}`, "clock_error"},
 	} {
