@@ -15,7 +15,8 @@ import (
 // the gate's queue. The queue is served when permits of a key come back, and by the alarm.
 type keyQueue struct {
 	// length is raised before a caller looks whether it has to wait. So a plan that gives it
-	// more is seen by it, or sees it.
+	// more, and a permit that comes back, are seen by it, or see it and serve the queue, whose
+	// lock it has while it looks.
 	length atomic.Int64
 	alarm  alarm
 
@@ -63,7 +64,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 			err = ctx.Err()
 			switch {
 			case q.cancel(w):
-				q.retry(k, y) // others of the key may have been behind it
+				q.serve(k, y) // others of the key may have been behind it
 			case <-w.told == reserved:
 				k.unreserve(y, n)
 			}
@@ -90,11 +91,11 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 // enter puts a waiter into the queue (stays), unless it need not or must not wait.
 func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	q.length.Add(1)
-	s, now := k.segmentNow()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	s, now := k.segmentNow()
 	v := q.judge(k, w, s, now, q.round)
-	if v == stays && s.Keys.Opens(now) > w.until {
+	if v == stays && w.state.opens(w.n, now) > w.until {
 		v = refused
 	}
 	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.list.Len() >= most {
@@ -141,19 +142,22 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 	return stays
 }
 
-// serve tells all the waiters their outcome that have one by now, in order.
-func (q *keyQueue) serve(k *core) {
+// serve tells all the waiters their outcome that have one by now, in order; of one key, if
+// it is not nil.
+func (q *keyQueue) serve(k *core, of *keyState) {
 	if q.length.Load() == 0 {
 		return
 	}
-	s, now := k.segmentNow()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	s, now := k.segmentNow()
 	q.round++
 	wake := window.Forever
 	for e := q.list.Front(); e != nil; {
 		w := e.Value.(*keyWaiter)
-		e = e.Next()
+		if e = e.Next(); of != nil && w.state != of {
+			continue
+		}
 		if v := q.judge(k, w, s, now, q.round); v == stays {
 			wake = min(wake, w.until, s.Keys.Opens(now))
 		} else {
@@ -162,16 +166,6 @@ func (q *keyQueue) serve(k *core) {
 	}
 	if wake < window.Forever {
 		q.alarm.set(k.clock, wake)
-	}
-}
-
-// retry serves the queue if somebody waits for the key.
-func (q *keyQueue) retry(k *core, y *keyState) {
-	y.mu.Lock()
-	waiting := y.waiters > 0
-	y.mu.Unlock()
-	if waiting {
-		q.serve(k)
 	}
 }
 
@@ -201,7 +195,7 @@ func (q *keyQueue) cancel(w *keyWaiter) bool {
 
 // evict has the callers of one limiter look again.
 func (q *keyQueue) evict(k *core, owner uint32) {
-	defer q.serve(k) // others may have been behind them
+	defer q.serve(k, nil) // others may have been behind them
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for e := q.list.Front(); e != nil; {

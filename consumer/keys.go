@@ -22,8 +22,9 @@ import (
 // same. New names cause that. A part of the map forgets when it has twice as many states as
 // it kept the last time. All parts do when the bound is reached, once in a window.
 //
-// Lock order: waiting.mu or sweeping, then a part's, then a state's, then core.mu. Nothing that holds
-// a state's calls the gate.
+// Lock order: waiting.mu, then the gate's; and waiting.mu or sweeping, then a part's, then a
+// state's, then core.mu. Nothing that holds a state's calls the gate, and nothing that holds
+// the gate's serves the queue.
 type keys struct {
 	parts   *[64]keyPart // nil until there are limits by key
 	seed    maphash.Seed
@@ -40,7 +41,7 @@ type keys struct {
 func (m *keys) planned(k *core, plan *window.Keys, now int64) {
 	if m.parts == nil && plan != nil {
 		m.parts, m.seed = new([64]keyPart), maphash.MakeSeed()
-		m.waiting.alarm.begin(func() { m.waiting.serve(k) })
+		m.waiting.alarm.begin(func() { m.waiting.serve(k, nil) })
 	}
 	if plan != m.latest {
 		m.latest = plan
@@ -56,7 +57,7 @@ func (m *keys) close(k *core) {
 		return
 	}
 	m.waiting.alarm.stop()
-	m.waiting.serve(k)
+	m.waiting.serve(k, nil)
 }
 
 type keyPart struct {
@@ -167,6 +168,10 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 				y.use.Reserve(n)
 			}
 		}
+		if t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
+			y.mu.Unlock()
+			continue
+		}
 		if got > 0 {
 			y.use.Charge(got)
 			k.counted(of.class, got)
@@ -208,6 +213,14 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	})
 }
 
+// opens returns the first monotonic instant after now at which n permits may come, if there
+// is no news.
+func (y *keyState) opens(n, now int64) int64 {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.use.Opens(n, now)
+}
+
 // keyPermit returns the permit for permits that were charged just now, under the state's
 // lock. Its window is the part that the provider's and the key's have in common.
 func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
@@ -232,12 +245,14 @@ func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bo
 				continue
 			}
 		}
-		if ok = y.use.Confirm(n) && s.Keys != nil; ok {
+		if s.Keys == nil {
+			y.use.Unreserve(n)
+		} else if ok = y.use.Confirm(n); ok {
 			p = o.keyPermit(y, g, n)
 		}
 		y.mu.Unlock()
 		if !ok {
-			k.keys.waiting.retry(k, y)
+			k.keys.waiting.serve(k, y)
 		}
 		return p, ok
 	}
@@ -248,7 +263,7 @@ func (k *core) unreserve(y *keyState, n int64) {
 	y.mu.Lock()
 	y.use.Unreserve(n)
 	y.mu.Unlock()
-	k.keys.waiting.retry(k, y)
+	k.keys.waiting.serve(k, y)
 }
 
 // correct books that n permits of a key, issued in an epoch, cost actual permits.
@@ -273,7 +288,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 			back = y.use.Refund(n-actual, epoch)
 		}
 		y.mu.Unlock()
-		k.keys.waiting.retry(k, y)
+		k.keys.waiting.serve(k, y)
 		return back
 	}
 }
@@ -384,6 +399,11 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 // counts it.
 func (k *core) refuseKey(y *keyState, n int64) error {
 	k.keys.refused.Add(n)
+	if n > 1 {
+		if most := k.largestOf(y); most > 0 && n > most {
+			return TooLargeError{k.provider, n, most}
+		}
+	}
 	s, now := k.segmentNow()
 	e := LimitError{Provider: k.provider, Key: y.name, Asked: n, Reason: ReasonSpent}
 	if s.Keys == nil {
@@ -393,10 +413,13 @@ func (k *core) refuseKey(y *keyState, n int64) error {
 	y.adopt(k, s.Keys, now)
 	e.Window, e.Share, _ = y.use.Short(n)
 	y.mu.Unlock()
-	return k.explainKey(e, y, s, now)
+	return k.explainKey(e, y, now)
 }
 
-func (k *core) explainKey(e LimitError, y *keyState, s *window.Segment, now int64) LimitError {
+func (k *core) explainKey(e LimitError, y *keyState, now int64) LimitError {
+	if at := y.opens(e.Asked, now); at != window.Forever {
+		e.RetryAt = k.wall(at)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := k.mu.planner.KeyBound(y.hash, e.Window, now)
@@ -404,9 +427,6 @@ func (k *core) explainKey(e LimitError, y *keyState, s *window.Segment, now int6
 		e.Reason = ReasonPaused
 	} else if b.Reason != share.ReasonShare {
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
-	}
-	if at := s.Keys.Opens(now); at != window.Forever {
-		e.RetryAt = k.wall(at)
 	}
 	return e
 }

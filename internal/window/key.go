@@ -194,6 +194,19 @@ func (k *Key) Short(n int64) (w quota.Window, bound, used int64) {
 	return w, bound, used
 }
 
+// Opens returns the first monotonic instant after now at which n permits may come, if there
+// is no news: at the end of the windows that leave fewer. Forever if nothing is limited.
+func (k *Key) Opens(n, now int64) int64 {
+	if k.keys == nil {
+		return now
+	}
+	w, bound, used := k.Short(n)
+	if k.early || k.keys.Shut || k.debt > 0 || w.Length == 0 || bound-used >= n {
+		return k.keys.Opens(now)
+	}
+	return w.End() + k.keys.Guard - k.keys.Offset
+}
+
 // Over reports whether nothing of the key counts any more: then it may be forgotten, and
 // the zero Key stands for it.
 func (k *Key) Over(keys *Keys) bool {

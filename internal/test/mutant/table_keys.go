@@ -20,6 +20,10 @@ var keys = Table{
 		" || w.End() <= p.keyed.over", "", "internal/share TestAKeysWindowDoesNotComeBack"),
 	Replace("KeyOvertakes", "serves a newcomer before those that wait for the key", "consumer/keys.go",
 		"case y.waiters > 0 || left == 0", "case left == 0", "consumer TestNobodyOvertakesAtAKey"),
+	Replace("KeyOpensAtAnyEdge", "takes the next edge of any window for the time when a key has more", "internal/window/key.go",
+		"\treturn w.End() + k.keys.Guard - k.keys.Offset\n", "\treturn k.keys.Opens(now)\n", "consumer TestTheLastWindowThatLacksDecides"),
+	Replace("KeyReleaseWakesNobody", "has nobody look again when a key's permit comes back", "consumer/keys.go",
+		"\t\tk.keys.waiting.serve(k, y)\n\t\treturn back\n", "\t\treturn back\n", "consumer TestAKeysPermitThatComesBackWakesAWaiter"),
 	Replace("KeyDebtForgotten", "forgets with a key what it owes", "consumer/keys.go",
 		"\t\t\ty = k.keys.renew(y.name)\n\t\t\tcontinue\n", "\t\t\treturn false\n", "consumer TestADebtOfAForgottenKey"),
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,10 +141,14 @@ func TestCallsHaveClasses(t *testing.T) {
 		s, _ := newServer(t, 1, roomy)
 		p := newProcess(t, s, "one")
 		p.post("/v1/acquire", `{"provider":"p"}`)
+		var mu sync.Mutex
 		var order []string
 		for _, class := range []string{"sheddable", "default", "default", "critical"} {
 			go func() {
-				if w := newProcess(t, s, "of "+class).post("/v1/acquire", `{"provider":"p","max_wait":30,"class":"`+class+`"}`); w.Code == 200 {
+				w := newProcess(t, s, "of "+class).post("/v1/acquire", `{"provider":"p","max_wait":30,"class":"`+class+`"}`)
+				mu.Lock()
+				defer mu.Unlock()
+				if w.Code == 200 {
 					order = append(order, class)
 				}
 			}()

@@ -1,0 +1,93 @@
+package consumer
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// A key of a limiter's class has its calls in that class: critical ones get what is kept for
+// them, and are counted, also when they come back.
+func TestCallsOfAKeyHaveAClass(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits, p.Keys.Limits[0].Permits, p.Critical = 20, 20, 50
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		if n := l.Key("a").TryTake(20).N(); n != 10 {
+			t.Errorf("%d permits without a class, want 10", n)
+		}
+		critical := l.Class(Critical).Key("b")
+		tried := critical.TryTake(4)
+		waited, err := critical.Take(t.Context(), 6, time.Millisecond)
+		if tried.N() != 4 || err != nil {
+			t.Errorf("critical calls got %d permits of 4, and %v", tried.N(), err)
+		}
+		if by := l.Status().IssuedBy; by[Critical] != 10 || by[Default] != 10 {
+			t.Errorf("issued %v, want 10 and 10", by)
+		}
+		if !tried.Release() || !waited.Release() {
+			t.Error("the permits do not come back")
+		}
+		if by := l.Status().IssuedBy; by[Critical] != 0 || by[Default] != 10 {
+			t.Errorf("issued %v after they came back, want none and 10", by)
+		}
+	})
+}
+
+// A call that a key's long window cannot serve in time is refused at once, and told of that
+// window's end, though a shorter one ends before. One for more than a share is told so.
+func TestTheLastWindowThatLacksDecides(t *testing.T) {
+	p := keyedPolicy()
+	p.Keys.Limits = []quota.Limit{{Permits: 3, Window: time.Second}, {Permits: 5, Window: time.Minute}}
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		began := time.Now()
+		key := l.Key("a")
+		for _, want := range []int64{3, 2} {
+			if n := key.TryTake(3).N(); n != want {
+				t.Errorf("%d permits, want %d", n, want)
+			}
+			time.Sleep(time.Second)
+		}
+		asked := time.Now()
+		_, err := key.Take(t.Context(), 1, 5*time.Second)
+		var e LimitError
+		if !errors.As(err, &e) || e.Window.Length != time.Minute || !e.RetryAt.Equal(began.Add(time.Minute)) || !time.Now().Equal(asked) {
+			t.Errorf("%v (%+v) after %v; want a refusal at once, until the minute ends", err, e, time.Since(asked))
+		}
+		var large TooLargeError
+		if _, err := key.Take(t.Context(), 6, 0); !errors.As(err, &large) || large.Largest != 3 {
+			t.Errorf("6 of at most 3 in a window: %v", err)
+		}
+		if err := key.Acquire(t.Context(), time.Minute); err != nil || !time.Now().Equal(began.Add(time.Minute)) {
+			t.Errorf("%v after %v, want a permit of the next minute", err, time.Since(began))
+		}
+	})
+}
+
+// A permit of a key that comes back goes to a caller that waits, also to one that just begins
+// to: if nobody wakes it, it waits for the minute's end, and fake time moves.
+func TestAKeysPermitThatComesBackWakesAWaiter(t *testing.T) {
+	p := keyedPolicy()
+	p.Keys.Limits = []quota.Limit{{Permits: 1, Window: time.Minute}}
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 300 {
+					permit, err := l.Key("a").Take(t.Context(), 1, Forever)
+					if err != nil || !permit.Release() {
+						t.Errorf("%v, or the permit does not come back", err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		if passed := time.Since(began); passed > 0 {
+			t.Errorf("somebody waited for %v", passed)
+		}
+	})
+}
