@@ -4,10 +4,27 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+// keyed runs a test in a bubble, at the beginning of a second, with a limiter of one
+// instance.
+func keyed(t *testing.T, p quota.Policy, f func(t *testing.T, l *Limiter, source *FixedSource)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := Fixed(p)
+		l, err := Open(t.Context(), source, "github", Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		f(t, l, source)
+	})
+}
 
 // A key of a limiter's class has its calls in that class: critical ones get what is kept for
 // them, and are counted, also when they come back.

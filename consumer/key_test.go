@@ -23,22 +23,6 @@ func keyedPolicy() quota.Policy {
 	}
 }
 
-// keyed runs a test in a bubble, at the beginning of a second, with a limiter of one
-// instance.
-func keyed(t *testing.T, p quota.Policy, f func(t *testing.T, l *Limiter, source *FixedSource)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		source := Fixed(p)
-		l, err := Open(t.Context(), source, "github", Options{Logger: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		f(t, l, source)
-	})
-}
-
 func taken(try func() bool) (n int) {
 	for try() {
 		n++
