@@ -106,7 +106,7 @@ func BenchmarkCentral(b *testing.B) {
 		})
 	}
 	b.Run("counter=quotient", func(b *testing.B) {
-		etcd, fleet := startFleet(b, whole(96, 12), quota.MaxPermits)
+		etcd, fleet := startFleet(b, whole(96, 12), quota.MaxPermits-1)
 		var all []take
 		for i := range callers {
 			l := fleet[i%len(fleet)]

@@ -31,7 +31,7 @@ func BenchmarkSocket(b *testing.B) {
 			b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
 		})
 		b.Run(fmt.Sprintf("counter=quotad/connections=%d", connections), func(b *testing.B) {
-			server, socket := startQuotad(b, quota.MaxPermits)
+			server, socket := startQuotad(b, quota.MaxPermits-1)
 			permits := drive(b, repeat(connections, func() take { return dialQuotad(b, socket) }), "")
 			_ = server.Process.Kill()
 			_ = server.Wait()
