@@ -62,7 +62,8 @@ type Status struct {
 	// not among Refused.
 	KeysInUse, KeysRefused int64
 	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
-	// an entry for every Class. Debts paid count as Default.
+	// an entry for every Class. Debts paid count as Default. Callers that wait for a key are
+	// in Waiting only.
 	IssuedBy, RefusedOf map[Class]int64
 	WaitingBy           map[Class]int
 	// Impossible counts the calls for more permits than a limit has, which are never
