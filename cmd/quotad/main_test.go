@@ -60,7 +60,7 @@ func TestUsage(t *testing.T) {
 		{"--state-dir /nowhere/state", "--state-dir: mkdir /nowhere/state: no such file or directory", exitUsage},
 		{"--state-dir /dev/null", `coordinator: StateDir "/dev/null": it is not a directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
 		{"--ntp :", "coordinator: ", exitUsage},
-		{"--socket /nowhere/quotad.sock", "--socket: /nowhere/quotad.sock: bind: no such file or directory", exitFailed},
+		{"--socket /nowhere/quotad.sock", "--socket: open /nowhere/quotad.sock.lock: no such file or directory; the directory must exist and be writable", exitFailed},
 	} {
 		var out, err bytes.Buffer
 		code := quotad(t.Context(), strings.Fields(test.args), noEnv, &out, &err, nil)

@@ -238,8 +238,53 @@ func TestTheNextServesBeside(t *testing.T) {
 	if got := instances(t, admin); len(got) != 0 {
 		t.Errorf("instances %q after SIGTERM", got)
 	}
-	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+	if left, err := os.ReadDir(dir); len(left) != 1 || left[0].Name() != "quotad.sock.lock" || err != nil {
 		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// After a crash of the next process the socket is this one's again. One that cannot have its
+// port leaves the socket alone.
+func TestTheNextFails(t *testing.T) {
+	cluster, _ := limited(t)
+	dir := t.TempDir()
+	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", "p"}
+	first, second := start(t, dir, args...), start(t, dir, args...)
+	await.Until(t, "the second says that it takes the socket", func() bool {
+		return second.said.contains("the socket of a running process is taken")
+	})
+	if err := second.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.cmd.Wait()
+	await.Until(t, "the path leads to a process", func() bool {
+		c, err := net.Dial("unix", first.socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	await.Until(t, "there are permits", func() bool { return first.acquire(t) == http.StatusOK })
+	fails(t, first)
+	if status := first.acquire(t); status != http.StatusOK {
+		t.Error(status)
+	}
+}
+
+// fails starts a process whose port another one has. It must not take the socket.
+func fails(t *testing.T, p *program) {
+	t.Helper()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	next := exec.Command(p.cmd.Path, slices.Concat(p.cmd.Args[1:], []string{"--metrics", port.Addr().String()})...)
+	next.Env = append(os.Environ(), programVariable+"=")
+	child.Tie(next)
+	said, err := next.CombinedOutput()
+	if err == nil || !bytes.Contains(said, []byte("address already in use")) || bytes.Contains(said, []byte("is taken")) {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -117,8 +118,10 @@ func (f *flags) reach(ctx context.Context, admin *coordinator.Admin, log *slog.L
 	}
 }
 
+// listen opens the listeners. --socket comes last: nothing fails after it has taken the
+// socket of another process.
 func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []listen.Server, err error) {
-	for _, s := range f.services {
+	for _, s := range slices.Backward(f.services) {
 		server, err := s.Listen(h, log)
 		if err != nil {
 			for _, s := range servers {
@@ -127,7 +130,7 @@ func (f *flags) listen(h *host.Host, log *slog.Logger) (servers []listen.Server,
 			return nil, err
 		}
 		if server != nil {
-			servers = append(servers, server)
+			servers = slices.Insert(servers, 0, server) // that of --socket ends first
 		}
 	}
 	return servers, nil

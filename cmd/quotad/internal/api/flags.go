@@ -62,19 +62,19 @@ func (f *Flags) Check() error {
 // certificates are one client.
 func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	s := build(h, f.limits, log)
-	if f.socket != "" {
-		l, err := listen.Unix(f.socket, f.group, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer, s.quick) })
-		if err != nil {
-			return nil, fmt.Errorf("--socket: %w", err)
-		}
-		s.Listeners = append(s.Listeners, l)
-	}
 	if f.listen != "" {
 		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP, nil) })
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("--listen: %w", err), s.Shutdown(context.Background())) // nothing runs
+			return nil, fmt.Errorf("--listen: %w", err)
 		}
 		s.Listeners = append(s.Listeners, l) // a connection has one call at a time
+	}
+	if f.socket != "" { // the last that can fail, for it takes the socket of another process
+		l, err := listen.Unix(f.socket, f.group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer, s.quick) })
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("--socket: %w", err), s.Shutdown(context.Background())) // nothing runs
+		}
+		s.Listeners = append(s.Listeners, l)
 	}
 	return s, nil
 }

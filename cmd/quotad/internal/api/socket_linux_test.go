@@ -46,6 +46,25 @@ func listening(t *testing.T, permits int64, f Flags) *Server {
 	return serve(t, s.(*Server))
 }
 
+// A port in use fails before the socket is touched, so that no other process loses it.
+func TestPortBeforeSocket(t *testing.T) {
+	t.Parallel()
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	dir := t.TempDir()
+	f := Flags{socket: filepath.Join(dir, "quotad.sock"), listen: port.Addr().String(), limits: roomy}
+	s, err := f.Listen(newHost(t, fixed(1)), quiet)
+	if err == nil || !strings.Contains(err.Error(), "--listen: ") {
+		t.Fatalf("%v, %v", s, err)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
 func serveSocket(t *testing.T, permits int64, l limits) (*Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotad.sock")

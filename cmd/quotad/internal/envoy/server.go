@@ -100,7 +100,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	var l net.Listener
 	var err error
 	if f.unix() {
-		l, err = listen.Unix(f.address, f.group, bound)
+		l, err = listen.Unix(f.address, f.group, log, bound)
 	} else {
 		l, err = f.tcp.Listen(f.address, "h2", bound)
 	}
@@ -140,5 +140,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.grpc.Stop)
 	defer stop()
 	s.grpc.GracefulStop()
+	_ = s.listener.Close() // if Serve was never called
 	return nil
 }

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -69,6 +70,22 @@ func TestUnixSocket(t *testing.T) {
 	}
 	if i, err := os.Stat(f.address); err != nil || i.Mode().Perm() != fs.FileMode(0o660) {
 		t.Errorf("mode %v, %v", i.Mode(), err)
+	}
+}
+
+// A server that never served, because another listener failed, gives its socket back.
+func TestShutdownBeforeServe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "envoy.sock")
+	l, err := listen.Unix(path, "", slog.New(slog.DiscardHandler), func(l net.Listener) net.Listener { return l })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newServer(l, &limits{}).Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
 	}
 }
 

@@ -4,24 +4,36 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/user"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
+// longest is the longest path of a socket in bytes, by the kernel.
+const longest = 107
+
+// healing is how often a process looks whether the path still leads to a process.
+const healing = time.Second
+
 // Unix returns a listener on a socket that its owner and the group may use, by its name or
-// number; "" is the process's own group. The socket replaces that of another process, which
-// keeps its connections. If the new one closes first, the other has the path again.
-func Unix(path, group string, bound Bound) (net.Listener, error) {
+// number; "" is the process's own group. The socket takes the path of another process, which
+// keeps its connections, and logs that. If the process that has the path closes its socket,
+// the newest other one has the path at once. After a crash it has the path within a second.
+func Unix(path, group string, log *slog.Logger, bound Bound) (net.Listener, error) {
 	gid, err := idOf(group)
 	if err != nil {
 		return nil, err
@@ -29,78 +41,195 @@ func Unix(path, group string, bound Bound) (net.Listener, error) {
 	if i, err := os.Lstat(path); err == nil && i.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("%s: it is no socket; the path must be free", path)
 	}
-	own := fmt.Sprintf("%s.%x", path, rand.Uint32()) // until the group may use it
-	mask := syscall.Umask(0o177)
-	l, err := net.Listen("unix", own)
-	syscall.Umask(mask)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; the directory must exist and be writable", path, errors.Unwrap(err))
+	s := &socket{path: path, log: log, ended: make(chan struct{})}
+	if err := s.locked(func() error { return s.open(gid) }); err != nil {
+		return nil, err
 	}
-	if gid >= 0 {
-		err = os.Chown(own, -1, gid)
-	}
-	if err == nil {
-		err = os.Chmod(own, 0o660) //nolint:gosec // the group is the point
-	}
-	s := &socket{Listener: l, path: path}
-	if err == nil {
-		s.file, err = os.Lstat(own)
-	}
-	if err == nil {
-		err = s.replace(own)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close()) // which removes own
-	}
+	go s.heal()
 	return bound(s), nil
 }
 
-// socket is a listener whose path another process may replace.
+// socket is a listener whose path another process may take. A name of its own keeps the
+// socket reachable: the path is a second link to it. All links change under a lock.
 type socket struct {
 	net.Listener
-	path   string
-	file   os.FileInfo // of the socket
-	closed sync.Once   // then another file may look the same
+	path, own string
+	log       *slog.Logger
+	file      os.FileInfo // of the socket
+	closed    sync.Once   // then another file may look the same
+	ended     chan struct{}
 }
 
 // Addr returns the path, which the kernel does not know.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
-// before is the path of the socket that this one replaced.
-func (s *socket) before() string { return s.path + ".before" }
-
-// replace moves the socket to its path. One that a process serves there gets another path.
-func (s *socket) replace(own string) error {
-	err := remove(s.before())
-	if c, failed := net.Dial("unix", s.path); failed == nil {
-		_ = c.Close()
-		err = errors.Join(err, os.Link(s.path, s.before()))
+// locked calls f while no other process changes the names of sockets for the path.
+func (s *socket) locked(f func() error) error {
+	lock, err := os.OpenFile(s.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w; the directory must exist and be writable", err)
 	}
+	defer lock.Close() // which unlocks it
+	for {
+		if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", lock.Name(), err)
+	}
+	return f()
+}
+
+// open listens at a new name, and leads the path there once the group may use it.
+func (s *socket) open(gid int) error {
+	all, err := s.served()
 	if err != nil {
 		return err
 	}
-	return os.Rename(own, s.path)
+	next := 1
+	if len(all) > 0 {
+		next = all[0] + 1
+	}
+	s.own = s.name(next)
+	if extra := len(s.own) - len(s.path); len(s.own) > longest {
+		return fmt.Errorf("%s: the path has %d bytes, the most is %d", s.path, len(s.path), longest-extra)
+	}
+	mask := syscall.Umask(0o177)
+	l, err := net.Listen("unix", s.own)
+	syscall.Umask(mask)
+	if err != nil {
+		return err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // then another process may have the name
+	s.Listener = l
+	if gid >= 0 {
+		err = os.Chown(s.own, -1, gid)
+	}
+	if err == nil {
+		err = os.Chmod(s.own, 0o660) //nolint:gosec // the group is the point
+	}
+	if err == nil {
+		s.file, err = os.Lstat(s.own)
+	}
+	taken := !dead(s.path)
+	if err == nil {
+		err = s.lead(s.own)
+	}
+	if err != nil {
+		return errors.Join(err, remove(s.own), l.Close())
+	}
+	if taken {
+		s.log.Warn("the socket of a running process is taken", "path", s.path, "todo", "end that process, unless it is to have the socket when this one ends")
+	}
+	return nil
 }
 
-// Close removes the socket, and puts the one before back that is still served.
+// Close removes the socket. If its path leads here, it leads to the newest other one then.
 func (s *socket) Close() error {
 	var err error
 	s.closed.Do(func() {
-		switch {
-		case s.isAt(s.path):
-			if err = os.Rename(s.before(), s.path); errors.Is(err, fs.ErrNotExist) {
-				err = remove(s.path)
+		close(s.ended)
+		err = s.locked(func() error {
+			err := remove(s.own)
+			if i, missing := os.Lstat(s.path); missing == nil && os.SameFile(i, s.file) {
+				err = errors.Join(err, s.restore())
 			}
-		case s.isAt(s.before()):
-			err = remove(s.before())
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) { // somebody has removed the directory
+			err = nil
 		}
 	})
 	return errors.Join(err, s.Listener.Close())
 }
 
-func (s *socket) isAt(path string) bool {
-	i, err := os.Lstat(path)
-	return err == nil && os.SameFile(i, s.file)
+// heal restores the path until Close, when the process that had it has crashed.
+func (s *socket) heal() {
+	tick := time.NewTicker(healing)
+	defer tick.Stop()
+	seldom := rate.Sometimes{Interval: time.Minute}
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-tick.C:
+		}
+		if !dead(s.path) {
+			continue
+		}
+		err := s.locked(func() error {
+			if !dead(s.path) {
+				return nil
+			}
+			return s.restore()
+		})
+		seldom.Do(func() {
+			s.log.Warn("the path of the socket led to no process", "path", s.path, "restored", !dead(s.path), "error", err)
+		})
+	}
+}
+
+// restore leads the path to the newest socket of a process. Without one it removes the path.
+func (s *socket) restore() error {
+	all, err := s.served()
+	switch {
+	case err != nil:
+		return err
+	case len(all) == 0:
+		return remove(s.path)
+	}
+	return s.lead(s.name(all[0]))
+}
+
+// lead makes the path a link to the socket of a name, at once.
+func (s *socket) lead(name string) error {
+	next := s.path + ".next"
+	if err := remove(next); err != nil { // of a crash
+		return err
+	}
+	if err := os.Link(name, next); err != nil {
+		return err
+	}
+	return os.Rename(next, s.path)
+}
+
+// name returns the name of a process's own, by number.
+func (s *socket) name(number int) string { return fmt.Sprintf("%s.%d", s.path, number) }
+
+// served returns the numbers of the sockets that processes have, the newest first. It
+// removes those that crashes left.
+func (s *socket) served() ([]int, error) {
+	files, err := os.ReadDir(filepath.Dir(s.path))
+	if err != nil {
+		return nil, err
+	}
+	var all []int
+	for _, f := range files {
+		suffix, of := strings.CutPrefix(f.Name(), filepath.Base(s.path)+".")
+		number, err := strconv.Atoi(suffix)
+		if !of || err != nil || f.Type() != os.ModeSocket {
+			continue
+		}
+		if !dead(s.name(number)) {
+			all = append(all, number)
+		} else if err := remove(s.name(number)); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all)
+	return all, nil
+}
+
+// dead reports whether no process has a socket at the path. It connects with the wrong type:
+// a process that listens does not notice, and may be as busy as it likes.
+func dead(path string) bool {
+	c, err := net.Dial("unixgram", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // remove removes a file that need not exist.

@@ -1,13 +1,23 @@
 package listen
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
 // A group may be a name or a number, also one without a name.
@@ -35,7 +45,7 @@ func TestGroup(t *testing.T) {
 
 func listen(t *testing.T, path string) net.Listener {
 	t.Helper()
-	l, err := Unix(path, strconv.Itoa(os.Getgid()), func(l net.Listener) net.Listener { return l })
+	l, err := try(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +55,33 @@ func listen(t *testing.T, path string) net.Listener {
 	return l
 }
 
+func try(path string, log *slog.Logger) (net.Listener, error) {
+	return Unix(path, strconv.Itoa(os.Getgid()), log, func(l net.Listener) net.Listener { return l })
+}
+
+// crash ends a process without Close.
+func crash(l net.Listener) {
+	s := l.(*socket)
+	s.closed.Do(func() { close(s.ended) })
+	_ = s.Listener.Close()
+}
+
+// reaches reports whether the path leads to a socket.
+func reaches(path string, l net.Listener) bool {
+	i, err := os.Lstat(path)
+	return err == nil && os.SameFile(i, l.(*socket).file) && !dead(path)
+}
+
+// onlyTheLock fails the test if more than the lock is left beside the path.
+func onlyTheLock(t *testing.T, path string) {
+	t.Helper()
+	if left, err := os.ReadDir(filepath.Dir(path)); len(left) != 1 || left[0].Name() != filepath.Base(path)+".lock" || err != nil {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
 // The newest process has the path. Whichever ends first, the path leads to the other, and
-// in the end nothing is left.
+// in the end nothing but the lock is left. Only the one that takes the socket says so.
 func TestTheNewestHasTheSocket(t *testing.T) {
 	t.Parallel()
 	for name, oldEndsFirst := range map[string]bool{"the old one ends first": true, "the new one ends first": false} {
@@ -73,15 +108,19 @@ func TestTheNewestHasTheSocket(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			before := listen(t, path)
-			answers(before)
-			after := listen(t, path)
-			c, err := before.Accept() // the question whether it is alive
-			if err != nil {
-				t.Fatal(err)
+			var said [2]bytes.Buffer
+			var all [2]net.Listener
+			for n := range all {
+				var err error
+				if all[n], err = try(path, slog.New(slog.NewTextHandler(&said[n], nil))); err != nil {
+					t.Fatal(err)
+				}
+				answers(all[n])
 			}
-			_ = c.Close()
-			answers(after)
+			before, after := all[0], all[1]
+			if said[0].Len() > 0 || strings.Count(said[1].String(), "the socket of a running process is taken") != 1 {
+				t.Errorf("the first says %q, the second %q", said[0].String(), said[1].String())
+			}
 			if !oldEndsFirst {
 				before, after = after, before
 			}
@@ -90,9 +129,119 @@ func TestTheNewestHasTheSocket(t *testing.T) {
 			_ = before.Close() // a second time, as a server does
 			answers(after)
 			end(after)
-			if left, err := os.ReadDir(filepath.Dir(path)); len(left) > 0 || err != nil {
-				t.Errorf("%v are left, %v", left, err)
-			}
+			onlyTheLock(t, path)
 		})
+	}
+}
+
+// After a crash of the process that has the path, the one that it replaced has the path
+// again, and so it has after another one.
+func TestACrashLosesNoSocket(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	first := listen(t, path)
+	crash(listen(t, path))
+	third := listen(t, path) // sooner than the first has looked, as a rule
+	if !reaches(path, third) {
+		t.Error("the newest has no socket")
+	}
+	if err := third.Close(); err != nil || !reaches(path, first) {
+		t.Errorf("the first has not the socket that the third has left: %v", err)
+	}
+	crash(listen(t, path))
+	await.Until(t, "the first has the socket of the dead", func() bool { return reaches(path, first) })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the first has the path that somebody removed", func() bool { return reaches(path, first) })
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	onlyTheLock(t, path)
+}
+
+// A process that accepts nothing, so that it refuses connections for now, is not dead.
+func TestABusyProcessIsNotDead(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	busy := listen(t, path)
+	raw, err := busy.(*socket).Listener.(*net.UnixListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), 0) }); failed != nil || err != nil {
+		t.Fatal(failed, err)
+	}
+	for err == nil { // until the queue is full
+		var c net.Conn
+		if c, err = net.Dial("unix", path); err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+	next := listen(t, path)
+	if err := next.Close(); err != nil || !reaches(path, busy) {
+		t.Errorf("the busy process has not the socket again: %v", err)
+	}
+	if err := busy.Close(); err != nil {
+		t.Error(err)
+	}
+	onlyTheLock(t, path)
+}
+
+// Processes that start and end at the same time all succeed, and the path leads to one that
+// is left.
+func TestManyTakeTheSocketAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	living := func(all []net.Listener) bool {
+		return slices.ContainsFunc(all, func(l net.Listener) bool { return reaches(path, l) })
+	}
+	var old []net.Listener
+	for range 20 {
+		all := make([]net.Listener, 8)
+		var group errgroup.Group
+		for n := range all {
+			group.Go(func() (err error) {
+				all[n], err = try(path, slog.New(slog.DiscardHandler))
+				return err
+			})
+		}
+		for _, l := range old {
+			group.Go(l.Close)
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if old = all; !living(old) {
+			t.Fatal("the path leads to none that is left")
+		}
+	}
+	for len(old) > 0 {
+		if !living(old) {
+			t.Fatalf("the path leads to none of the last %d", len(old))
+		}
+		last := slices.IndexFunc(old, func(l net.Listener) bool { return reaches(path, l) })
+		if err := old[last].Close(); err != nil {
+			t.Error(err)
+		}
+		old = slices.Delete(old, last, last+1)
+	}
+	onlyTheLock(t, path)
+}
+
+// A path that is too long is told by its length.
+func TestTheLongestPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("s", 104-len(dir)))
+	if err := listen(t, path).Close(); err != nil {
+		t.Error(err)
+	}
+	l, err := try(path+"s", slog.New(slog.DiscardHandler))
+	if err == nil || !strings.HasSuffix(err.Error(), "the path has 106 bytes, the most is 105") {
+		t.Errorf("%v, %v", l, err)
 	}
 }

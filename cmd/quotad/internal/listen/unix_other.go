@@ -4,6 +4,7 @@ package listen
 
 import (
 	"errors"
+	"log/slog"
 	"net"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
@@ -12,7 +13,7 @@ import (
 var errLinux = errors.New("quotad needs Linux: only there does a Unix socket tell the process at its other end; elsewhere give --socket= and --listen")
 
 // Unix needs Linux.
-func Unix(string, string, Bound) (net.Listener, error) { return nil, errLinux }
+func Unix(string, string, *slog.Logger, Bound) (net.Listener, error) { return nil, errLinux }
 
 // Peer needs Linux.
 func Peer(net.Conn) (fair.Client, error) { return fair.Client{}, errLinux }
