@@ -3,8 +3,8 @@ package consumer
 import "github.com/quotient-limiter/quotient/internal/window"
 
 // Class is the class of a call. While a call of a class waits, none of a lower class is
-// served. Calls of one class are served in the order in which they came. The zero Class is
-// Default.
+// served. Calls of one class are served in the order in which they came. Where calls wait for
+// a Key they have no class. The zero Class is Default.
 //
 // A policy can keep a part of each share for critical calls: see quota.Release.Critical.
 type Class string

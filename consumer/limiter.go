@@ -20,6 +20,7 @@ const Forever time.Duration = math.MaxInt64
 type Options struct {
 	// MaxWaiters bounds the number of waiting callers; further callers get ErrQueueFull, or
 	// take the place of the last caller of a lower class, which gets it: see Limiter.Class.
+	// Those that wait for a key are bounded apart, by the same number, and have no class.
 	// 0 means no bound: a waiter costs 64 bytes, and a parked goroutine its stack.
 	MaxWaiters int
 	// Logger receives the changes of state; default slog.Default().
