@@ -91,6 +91,15 @@ func TestAKeysPermitThatComesBackWakesAWaiter(t *testing.T) {
 	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
 		began := time.Now()
 		var all sync.WaitGroup
+		held, _ := l.Key("a").Take(t.Context(), 1, 0)
+		all.Go(func() {
+			permit, err := l.Key("a").Take(t.Context(), 1, Forever)
+			if err != nil || !permit.Release() {
+				t.Errorf("one that waits: %v, or the permit does not come back", err)
+			}
+		})
+		synctest.Wait()
+		held.Release()
 		for range 8 {
 			all.Go(func() {
 				for range 300 {
