@@ -111,14 +111,8 @@ func (p *membership) takeLocked(keys []view.Key) {
 		return
 	}
 	for i := range keys {
-		if keys[i].Kind != view.Instance || keys[i].ID != p.id {
-			continue
-		}
-		if keys[i].Revision == p.untold {
+		if keys[i].Kind == view.Instance && keys[i].ID == p.id && keys[i].Revision == p.untold {
 			p.untold = 0
-		}
-		if p.state != nil {
-			p.s.wg.Go(p.keep) // from now on there is something to continue
 		}
 	}
 	for _, c := range p.tracker.Events(keys) {
