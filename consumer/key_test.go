@@ -215,7 +215,7 @@ func TestWaitingForTheProvider(t *testing.T) {
 	})
 }
 
-// What cannot be used is refused with an error that says why and what to do.
+// A key that cannot be used is refused with an error that says why and what to do.
 func TestErrorsOfKeys(t *testing.T) {
 	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, source *FixedSource) {
 		for name, want := range map[string]string{

@@ -34,8 +34,8 @@ func TestWaitersAreServedByClass(t *testing.T) {
 	}
 }
 
-// What is held for a large request of a lower class goes to a newcomer of a higher one, and
-// to nobody else.
+// Permits that are held for a large request of a lower class go to a newcomer of a higher one,
+// and to nobody else.
 func TestANewcomerOvertakesLowerClassesOnly(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 10})
 	take(g, at(1), 4)
@@ -259,8 +259,8 @@ func keeping() (*fixed, *Gate, *told) {
 	return f, g, told
 }
 
-// What is kept is released along the window, in equal parts and before its end, so that
-// nothing is lost.
+// Permits kept for critical calls are released along the window, in equal parts and before its
+// end, so that none is lost.
 func TestWhatIsKeptIsReleased(t *testing.T) {
 	_, g, _ := keeping()
 	var got []int64
