@@ -28,6 +28,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -117,12 +118,19 @@ func run() (over bool, err error) {
 			return false, err
 		}
 		began := time.Now()
+		counting, stop := context.WithCancel(ctx)
+		kinds := countKinds(counting, client, before.Header.Revision+1)
 		t := play(all, load)
+		seconds := time.Since(began).Seconds()
 		after, err := client.Get(ctx, "revision")
+		stop()
 		if err != nil {
 			return false, err
 		}
-		over = t.report(load, float64(after.Header.Revision-before.Header.Revision)/time.Since(began).Seconds()) || over
+		over = t.report(load, float64(after.Header.Revision-before.Header.Revision)/seconds) || over
+		for kind, keys := range <-kinds {
+			fmt.Printf("        %.1f keys/s of %s\n", float64(keys)/seconds, kind)
+		}
 	}
 	for _, i := range all {
 		for _, l := range i.limiters {
@@ -132,6 +140,24 @@ func run() (over bool, err error) {
 		}
 	}
 	return over, nil
+}
+
+// countKinds counts the keys written from a revision on, by kind, until the context ends. A
+// write is a transaction of one or more keys.
+func countKinds(ctx context.Context, client *clientv3.Client, from int64) <-chan map[string]int {
+	counted := make(chan map[string]int, 1)
+	answers := client.Watch(ctx, keys.DefaultPrefix, clientv3.WithPrefix(), clientv3.WithRev(from))
+	go func() {
+		kinds := map[string]int{}
+		for answer := range answers {
+			for _, event := range answer.Events {
+				kind, _, _ := strings.Cut(strings.TrimPrefix(string(event.Kv.Key), keys.DefaultPrefix), "/")
+				kinds[kind]++
+			}
+		}
+		counted <- kinds
+	}()
+	return counted
 }
 
 // join starts the fleet, and waits until all have their shares.
