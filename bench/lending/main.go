@@ -44,6 +44,7 @@ var (
 	lend      = flag.String("lend", "on", "the policy's rule of lending")
 	reserve   = flag.Int64("reserve", 0, "the policy's reserve, in percent; 0: the default")
 	members   = flag.Int("members", 1, "members of etcd, each a process of its own if there are several")
+	fsync     = flag.Bool("fsync", false, "etcd's writes reach the disk before they count")
 	delay     = flag.Bool("delay", false, "each message takes 2 to 25 ms more")
 	providers = flag.Int("providers", 1, "providers, each with a hot spot of its own")
 	lower     = flag.Bool("lower", false, "halve and restore the limit every 3.3 s; the use then means nothing")
@@ -73,7 +74,7 @@ type instance struct {
 func run() (over bool, err error) {
 	ctx := context.Background()
 	quiet := slog.New(slog.DiscardHandler)
-	cluster, err := etcdtest.Start(etcdtest.Options{Members: *members, Processes: *members > 1})
+	cluster, err := etcdtest.Start(etcdtest.Options{Members: *members, Processes: *members > 1, Fsync: *fsync})
 	if err != nil {
 		return false, err
 	}

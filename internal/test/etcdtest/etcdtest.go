@@ -31,6 +31,9 @@ type Options struct {
 	// Slow keeps etcd's own timers (heartbeats of 100 ms, elections after 1 s)
 	// in place of faster ones.
 	Slow bool
+	// Fsync has every write reach the disk before it counts, as in production. A released
+	// etcd (QUOTIENT_TEST_ETCD) never does that here.
+	Fsync bool
 	// Processes gives every member a process of its own: this very program, which
 	// must call RunIfMember first of all.
 	Processes bool
@@ -108,7 +111,7 @@ func (c *Cluster) start() error {
 	}
 	var all []string
 	for i := range c.o.Members {
-		m := memberConfig{Name: fmt.Sprintf("m%d", i), Slow: c.o.Slow, Retention: c.o.Retention, TLS: c.o.TLS,
+		m := memberConfig{Name: fmt.Sprintf("m%d", i), Slow: c.o.Slow, Fsync: c.o.Fsync, Retention: c.o.Retention, TLS: c.o.TLS,
 			Peer: url.URL{Scheme: "http", Host: ports[3*i]}, Client: url.URL{Scheme: scheme, Host: ports[3*i+1]}, Metrics: url.URL{Scheme: "http", Host: ports[3*i+2]}}
 		m.Dir = filepath.Join(c.dir, m.Name)
 		all = append(all, m.Name+"="+m.Peer.String())

@@ -22,7 +22,7 @@ import (
 type memberConfig struct {
 	Name, Dir, State, Cluster string
 	Peer, Client, Metrics     url.URL
-	Slow                      bool
+	Slow, Fsync               bool
 	Retention                 time.Duration
 	TLS                       *TLS
 }
@@ -99,7 +99,7 @@ func (m memberConfig) start() (*server, error) {
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show
-	cfg.UnsafeNoFsync = true
+	cfg.UnsafeNoFsync = !m.Fsync
 	cfg.BcryptCost = 4 // the least: no password here is worth more, and logging in is quick
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
 	cfg.TickMs, cfg.ElectionMs = m.timers()
