@@ -179,14 +179,14 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
-	p.mu.Lock()                                                       // as if the watch had been lost before
-	lost, gen, watches := p.line.open, p.line.gen, map[*stream]bool{} // watches of the history that is too large
+	p.mu.Lock()                                                             // as if the watch had been lost before
+	lost, gen, watches := p.line.watch.open, p.line.gen, map[*stream]bool{} // watches of the history that is too large
 	p.line.Begin(before, r.Header.ClusterId)
 	lost.end()
 	p.mu.Unlock()
 	await.Until(t, "a new history, or a second watch", func() bool {
 		p.mu.Lock()
-		open, now := p.line.open, p.line.gen
+		open, now := p.line.watch.open, p.line.gen
 		p.mu.Unlock()
 		if now == gen && open != nil && open != lost {
 			watches[open] = true
@@ -205,7 +205,8 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 // nothing is written.
 func TestTheBoundOfProviders(t *testing.T) {
 	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.memberships = map[string]*membership{}
+	s.mu.machine = newMachine(layout.Provider(""))
+	s.mu.lines[s.mu.folder] = &line{m: &s.mu.machine, members: map[string]*membership{}}
 	open := func(provider string) error {
 		_, _, err := s.subscribe(provider, func() feed.Sink { return &recorder{} })
 		return err
@@ -271,7 +272,8 @@ func TestTheBoundOfInstances(t *testing.T) {
 // up to a bound, and is told of that and of the way out.
 func TestTheBoundOfFolders(t *testing.T) {
 	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.memberships, s.mu.lines, s.mu.narrow = map[string]*membership{}, map[string]*line{}, true
+	s.mu.machine = newMachine(layout.Provider(""))
+	s.mu.narrow = true
 	for i := range mostFolders {
 		s.mu.lines[fmt.Sprint(i)] = &line{}
 	}
@@ -282,7 +284,7 @@ func TestTheBoundOfFolders(t *testing.T) {
 	if r.trouble == nil || !strings.Contains(r.trouble.Error(), "the session has 16 of them, the most: allow the user to read all providers") {
 		t.Errorf("it is told %v", r.trouble)
 	}
-	if batch := s.nextBatch(); len(batch) > 0 {
+	if _, batch, _ := s.nextBatch(false); len(batch) > 0 {
 		t.Error("it is registered")
 	}
 }

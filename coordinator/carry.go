@@ -59,10 +59,7 @@ func (t *post) put(l letter) {
 	}
 	t.at[l.key] = len(t.letters)
 	t.letters = append(t.letters, l)
-	select {
-	case t.news <- struct{}{}:
-	default:
-	}
+	signal(t.news)
 }
 
 // take returns the letters that wait.

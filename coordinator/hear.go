@@ -64,10 +64,7 @@ func (h *hearing) askLocked(e *ear) {
 
 func (h *hearing) sendLocked(r *pb.WatchRequest) {
 	h.unsent = append(h.unsent, r)
-	select {
-	case h.news <- struct{}{}:
-	default:
-	}
+	signal(h.news)
 }
 
 // end closes an ear; nil is none.

@@ -3,8 +3,6 @@ package coordinator
 import (
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
@@ -36,10 +34,9 @@ func TestTheFirstIsFirst(t *testing.T) {
 	b, leaveB := begins()
 	is(b, "one beside it", false)
 	p := f.only(a)
-	p.s.mu.Lock()
-	line := p.line
-	line.gapLocked("the test says so")
-	p.s.mu.Unlock()
+	p.mu.Lock()
+	p.s.stepLocked(told{line: p.line, cluster: p.line.Cluster() + 1})
+	p.mu.Unlock()
 	await.Until(t, "another listing", a.is(func(r *recorder) bool { return !r.view.First && r.proofs > 0 }))
 	for _, leave := range []func() error{leaveB, leaveA} {
 		if err := leave(); err != nil {
@@ -59,26 +56,5 @@ func TestTheFirstIsFirst(t *testing.T) {
 	is(d, "one beside an issuer key", false)
 	if err := leaveD(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A store may be restored to before an instance registered, and others are yet to notice. So
-// who finds its own keys gone is not the first, though nobody else is there.
-func TestWhoRegistersAnewIsNotTheFirst(t *testing.T) {
-	f := setup(t)
-	f.set("p", "10/s")
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	await.Until(t, "the first is there", r.is(func(r *recorder) bool { return r.view.First && r.proofs > 0 }))
-	self := r.told().self
-	k := f.admin.keys
-	if _, err := f.client.Txn(t.Context()).Then(clientv3.OpDelete(k.Instance("p", self)), clientv3.OpDelete(k.Issuer("p", self))).Commit(); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "it has registered anew", r.is(func(r *recorder) bool { return r.self != self && r.proofs > 0 }))
-	p := f.only(r)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.value.First || p.value.From.IsZero() {
-		t.Errorf("its new key says %+v", p.value)
 	}
 }

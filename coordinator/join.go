@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
@@ -25,8 +25,7 @@ const (
 	leastPage = 64
 	// joinTries bounds the transactions of a batch that finds keys it did not expect.
 	joinTries = 3
-	// mostAlone bounds the memberships that list page by page at once, or continue a
-	// process's instance.
+	// mostAlone bounds the memberships that list page by page at once.
 	mostAlone = 4
 )
 
@@ -49,12 +48,17 @@ type joining struct {
 	all, between []view.Key // listed; the events between a history's beginning and the listing
 	storm, more  bool       // very many others have joined meanwhile; there are more keys
 	err          error
+
+	// Session.mu guards these:
+	early    [][]view.Key // events since the batch began, by the watch's answers
+	gen      int          // the line's when it did
+	position int64        // the line's then
 }
 
-// wake has the session look for memberships that need something.
-func (s *Session) wake() {
+// signal has a channel hold one.
+func signal(one chan<- struct{}) {
 	select {
-	case s.joins <- struct{}{}:
+	case one <- struct{}{}:
 	default:
 	}
 }
@@ -65,115 +69,74 @@ func (s *Session) join() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
+		again := false
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.joins:
 		case <-retry.C:
-			s.tryAgain()
+			again = true
 		}
 		for {
-			l, err := s.awaitLease(s.ctx)
-			if err != nil {
-				return
-			}
-			batch := s.nextBatch()
+			l, batch, failing := s.nextBatch(again)
 			if len(batch) == 0 {
+				if failing {
+					retry.Reset(jitter(wait.longer()))
+				}
 				break
 			}
-			if s.joinBatch(l, batch) {
+			if again = false; s.joinBatch(l, batch) {
 				wait.reset()
 			}
 		}
-		if s.failing() {
-			retry.Reset(jitter(wait.longer()))
-		}
 	}
 }
 
-// tryAgain has those tried again that have failed.
-func (s *Session) tryAgain() {
+func (s *Session) nextBatch(again bool) (l *lease, batch []*joining, failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range s.mu.memberships {
-		p.failed = false
+	batch, failing = s.mu.nextBatch(again)
+	for _, j := range batch {
+		j.p.parts.Add(1)
 	}
-}
-
-// failing reports whether a membership waits to be tried again.
-func (s *Session) failing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.mu.memberships {
-		if p.failed {
-			return true
-		}
-	}
-	return false
-}
-
-// nextBatch takes memberships that need something. Each has a line that has begun, whose
-// events are kept for it from now on: before anything of it is written.
-func (s *Session) nextBatch() (batch []*joining) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.allLocked() {
-		if p.stage == following || p.busy || p.line == nil || !p.line.begun || p.failed || p.silent {
-			continue
-		}
-		p.busy, p.failed, p.early, p.gen, p.attached = true, false, nil, p.line.gen, p.line.Position()
-		p.parts.Add(1)
-		batch = append(batch, &joining{p: p, fresh: p.stage == toRegister, m: listing{incarnation: p.incarnation}})
-		if len(batch) == batchJoins {
-			break
-		}
-	}
-	return batch
+	return s.mu.lease, batch, failing
 }
 
 // joinBatch registers and lists a batch. It returns false if all have failed.
 func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
-	var together []*joining
 	for _, j := range batch {
 		j.p.opened.Do(j.p.openState)
-		if j.fresh && j.p.before != nil {
-			s.alone(j, func() { j.p.continueBefore(j, l) })
-			ok = true
-			continue
-		}
 		if j.fresh {
 			j.m.incarnation, j.again = j.p.attemptOf(l)
 		}
-		together = append(together, j)
 	}
-	if len(together) == 0 {
-		return ok
-	}
-	err := s.registerAll(l, together)
-	if len(together) > 1 && (errors.Is(err, ErrPermission) || tooLarge(err)) { // of one of them
-		for _, j := range together {
-			j.err = s.registerAll(l, []*joining{j})
+	err := s.registerAll(l, batch)
+	if len(batch) > 1 && (errors.Is(err, ErrPermission) || tooLarge(err)) { // of one of them
+		for _, j := range batch {
+			if j.m.key != "" { // it is not to join as new
+				j.err = s.registerAll(l, []*joining{j})
+			}
 		}
 		err = nil
 	}
-	for _, j := range together {
-		if j.err = errors.Join(err, j.err); j.err == nil && (j.more || j.storm) {
-			ok = true
-			s.alone(j, j.listPages)
+	for _, j := range batch {
+		j.err = errors.Join(err, j.err)
+		ok = ok || j.err == nil
+		if j.err == nil && (j.more || j.storm) {
+			s.alone(j)
 		} else {
-			ok = ok || j.err == nil
 			s.finish(j)
 		}
 	}
 	return ok
 }
 
-// alone has a membership of a batch go on by itself, a few at a time.
-func (s *Session) alone(j *joining, do func()) {
+// alone has a membership of a batch list its keys by itself, a few at a time.
+func (s *Session) alone(j *joining) {
 	s.wg.Go(func() {
 		select {
 		case s.few <- struct{}{}:
-			do()
+			j.listPages()
 			<-s.few
 		case <-j.p.ctx.Done():
 			j.err = j.p.ctx.Err()
@@ -233,7 +196,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 				clientv3.OpPut(s.keys.Issuer(j.p.provider, j.m.id), ""))
 		}
 		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
-		if j.p.large {
+		if j.p.large || j.continues() {
 			read = append(read, clientv3.WithCountOnly())
 		}
 		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
@@ -247,7 +210,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	}
 	if !r.Succeeded {
 		for n := len(r.Responses) / len(batch); len(batch) > 0; batch = batch[1:] {
-			if j := batch[0]; j.found(r.Responses[:n]) == nil {
+			if j := batch[0]; j.found(ctx, r.Responses[:n]) {
 				left = append(left, j)
 			}
 			r.Responses = r.Responses[n:]
@@ -259,7 +222,8 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	for _, j := range batch {
 		j.m.revision, j.m.cluster = r.Header.Revision, r.Header.ClusterId
 		if j.fresh {
-			j.m.created, j.m.keyAt = j.m.revision, j.m.revision
+			j.m.keyAt = j.m.revision
+			j.m.created = cmp.Or(j.m.created, j.m.revision)
 			responses = responses[3:]
 		}
 		listed := responses[0].GetResponseRange()
@@ -273,6 +237,9 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 			j.all, revived = append(j.all, k), append(revived, j.m.revived(kv)...)
 		}
 		j.more, j.storm = listed.More || j.p.large, j.fresh && instances-j.before > stormJoins
+		if j.continues() {
+			j.resume(ctx)
+		}
 	}
 	if len(revived) > 0 {
 		_, err = s.kv.Txn(ctx).Then(revived...).Commit()
@@ -289,13 +256,19 @@ func others(n int) string {
 }
 
 // found takes what a transaction has found in place of what it expected: the key, and whether
-// there are others, as unissued names them. It returns j.err.
-func (j *joining) found(all []*etcdserverpb.ResponseOp) error {
+// there are others, as unissued names them. It reports whether to try again.
+func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (again bool) {
 	kv, others := keyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
 	switch {
 	case !j.fresh && kv.CreateRevision != j.m.created:
 		j.err = errGone
 	case !j.fresh:
+	case j.continues() && kv.Lease == int64(j.m.lease): // by an attempt whose answer was lost
+		j.p.before.Key = kv.ModRevision
+	case j.continues() && kv.ModRevision != j.p.before.Key:
+		j.abandon(ctx, "its key in etcd has changed or is gone")
+		return false
+	case j.continues():
 	case kv.ModRevision > 0:
 		if err := j.m.written(kv); err != nil || !j.again {
 			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
@@ -306,7 +279,7 @@ func (j *joining) found(all []*etcdserverpb.ResponseOp) error {
 	case others: // its key was there, and is gone
 		j.err = errGone
 	}
-	return j.err
+	return j.err == nil
 }
 
 // announceStarts sets from when each of a batch that registers shall take part, far enough
@@ -315,7 +288,7 @@ func (j *joining) found(all []*etcdserverpb.ResponseOp) error {
 func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	var ops []clientv3.Op
 	for _, j := range batch {
-		if j.fresh {
+		if j.fresh && !j.continues() {
 			ops = append(ops, clientv3.OpGet(s.keys.Policy(j.p.provider)), j.p.countInstances())
 		}
 	}
@@ -328,116 +301,57 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	}
 	responses := r.Responses
 	for _, j := range batch {
-		if !j.fresh {
+		if !j.fresh || j.continues() {
 			continue
 		}
-		j.before = responses[1].GetResponseRange().Count
-		j.err = s.seat(j.p, j.before+1)
+		e := admitted{joining: j, others: responses[1].GetResponseRange().Count}
 		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
-			j.from = startAmong(int(j.before)+1, s.o.Clock.Wall(), &st.Policy)
-			j.m.value.From, j.m.value.First = j.from, j.before == 0 && !protocol.Shaped(&st.Policy) && j.p.newHere()
+			e.policy = &st.Policy
 		}
-		if j.m.value.First {
-			j.m.value.From = time.Time{}
-		}
+		s.step(e)
 		responses = responses[2:]
 	}
 	return nil
 }
 
-// newHere reports whether this process has not been an instance of the provider before, and
-// its session has missed nothing of the store. Otherwise that nobody is there may be the
-// work of a restore, which others have yet to notice.
-func (p *membership) newHere() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.registered && p.line != nil && p.line.gen == 0
-}
-
-// seat notes that a provider will have so many instances. It returns an error if those of
-// all providers are too many then.
-func (s *Session) seat(p *membership, instances int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seats := min(instances, maxCounted)
-	for _, o := range s.mu.memberships {
-		if o != p {
-			seats += min(max(o.seats, int64(o.tracker.Instances())), maxCounted)
-		}
-	}
-	if p.seats = 0; seats > maxSeats && len(s.mu.memberships) > 1 {
-		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
-			p.provider, seats, maxSeats)
-	}
-	p.seats = instances
-	return nil
-}
-
 // listPages lists the keys of a provider that has more than fit into the batch's
-// transaction, or that very many have just joined.
+// transaction, or that very many have just joined, or as of the past.
 func (j *joining) listPages() {
+	p := j.p
 	if j.storm {
-		if j.err = j.p.awaitCalm(j.p.ctx); j.err != nil {
+		if j.err = p.awaitCalm(p.ctx); j.err != nil {
 			return
 		}
 		j.m = listing{incarnation: j.m.incarnation}
 	}
-	j.all, j.m, j.err = j.p.list(j.p.ctx, j.m)
+	if j.m.begin.Revision != 0 {
+		var err error
+		if j.between, err = p.between(j.m.begin.Revision, j.m.revision); err != nil {
+			j.m = listing{incarnation: j.m.incarnation}
+		}
+	}
+	if j.all, j.m, j.err = p.list(p.ctx, j.m); j.m.begin.Revision == 0 {
+		j.between = nil
+	}
+	if j.err == nil && j.continues() {
+		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", j.m.id, "revision", j.m.asOf())
+	}
 }
 
-// finish begins the history of a membership with its listing, and with the events since.
+// finish ends a membership's part in a batch.
 func (s *Session) finish(j *joining) {
 	p := j.p
 	defer p.parts.Done()
 	s.mu.Lock()
-	p.finishLocked(j)
+	s.stepLocked(joined{j})
 	registered := p.stage == following
 	s.mu.Unlock()
 	if registered {
 		p.lend()
 		p.noteRegistered(j.m.cluster)
 		p.keep()
-		select {
-		case s.newcomers <- struct{}{}:
-		default:
-		}
+		signal(s.newcomers)
 	} else {
-		s.wake() // for a retry, or to list again
-	}
-}
-
-func (p *membership) finishLocked(j *joining) {
-	early := append([][]view.Key{j.between}, p.early...)
-	p.busy, p.early = false, nil
-	if j.err == nil || errors.Is(j.err, errGone) {
-		p.attempt, p.before = nil, nil
-	}
-	if j.err != nil {
-		if p.failed = true; errors.Is(j.err, errGone) {
-			p.stage = toRegister
-		}
-		p.tellLocked(j.err)
-		return
-	}
-	p.incarnation, p.opens, p.stage = j.m.incarnation, 0, toList
-	if p.silent || p.gen != p.line.gen {
-		return // it is closed, or a gap was found meanwhile
-	}
-	if j.m.cluster != p.line.Cluster() || j.m.revision < p.attached {
-		p.failed = true
-		p.line.gapLocked("a provider was listed in another store than the one that is watched")
-		return
-	}
-	if p.lease != p.s.leaseLocked() {
-		p.loseLocked(errLease)
-		return
-	}
-	p.stage, p.registered = following, true
-	if p.untold = 0; j.fresh {
-		p.untold = p.created
-	}
-	p.listLocked(j.m, j.all)
-	for _, keys := range early { // an event that comes again is not the same change twice
-		p.takeLocked(keys)
+		signal(s.joins) // for a retry, or to list again
 	}
 }

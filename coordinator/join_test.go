@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -125,21 +124,6 @@ func TestALazySessionWaitsForEtcd(t *testing.T) {
 	}
 }
 
-// TestAMembershipIsToldOfTheSessionsProblem: also one that begins later, while
-// nothing else happens.
-func TestAMembershipIsToldOfTheSessionsProblem(t *testing.T) {
-	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.lines = map[string]*line{layout.Provider(""): {s: s, members: map[string]*membership{}}}
-	s.mu.memberships, s.mu.problems = map[string]*membership{}, map[string]error{"the lease": ErrPermission}
-	r := &recorder{}
-	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {
-		t.Fatal(err)
-	}
-	if !errors.Is(r.trouble, ErrPermission) {
-		t.Errorf("it is told %v", r.trouble)
-	}
-}
-
 // TestALazySessionEnds: Close does not wait for an etcd that is away.
 func TestALazySessionEnds(t *testing.T) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}, Logger: zap.NewNop()})
@@ -168,7 +152,7 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 	f := setup(t)
 	s := f.join(Options{})
 	a, _ := f.subscribe(s, "p")
-	s.setProblem("b:2379", checkVersionOf("b:2379", "3.5.1"))
+	s.step(problem{"b:2379", checkVersionOf("b:2379", "3.5.1")})
 	await.Until(t, "it is told", a.is(func(r *recorder) bool {
 		return r.trouble != nil && strings.Contains(r.trouble.Error(), "b:2379: version 3.5.1 is too old")
 	}))
@@ -177,7 +161,7 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 	if !a.is(func(r *recorder) bool { return r.trouble != nil })() {
 		t.Error("the problem is forgotten")
 	}
-	s.setProblem("b:2379", nil)
+	s.step(problem{"b:2379", nil})
 	await.Until(t, "it is over", a.is(func(r *recorder) bool { return r.trouble == nil }))
 }
 

@@ -29,46 +29,6 @@ func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) 
 	return &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second}, nil
 }
 
-// setLease sets the session's lease; nil says that it is gone.
-func (s *Session) setLease(l *lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.lease = l; l != nil {
-		close(s.mu.leased)
-		return
-	}
-	s.mu.leased = make(chan struct{})
-	for _, p := range s.allLocked() {
-		if p.stage != toRegister && s.ctx.Err() == nil {
-			p.loseLocked(errLease)
-		}
-	}
-}
-
-// leaseLocked returns the lease's ID, NoLease while there is none.
-func (s *Session) leaseLocked() clientv3.LeaseID {
-	if s.mu.lease == nil {
-		return clientv3.NoLease
-	}
-	return s.mu.lease.id
-}
-
-func (s *Session) awaitLease(ctx context.Context) (*lease, error) {
-	for {
-		s.mu.Lock()
-		l, leased := s.mu.lease, s.mu.leased
-		s.mu.Unlock()
-		if l != nil {
-			return l, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-leased:
-		}
-	}
-}
-
 // keepLease renews the lease, and gets another when it is gone, until Close. It
 // begins with l, or without any.
 func (s *Session) keepLease(l *lease) {
@@ -79,9 +39,9 @@ func (s *Session) keepLease(l *lease) {
 				return
 			}
 		}
-		s.setLease(l)
+		s.step(leased{l})
 		s.renew(l)
-		s.setLease(nil)
+		s.step(leased{})
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -99,13 +59,13 @@ func (s *Session) regain(ttl time.Duration) *lease {
 		done()
 		switch {
 		case err == nil:
-			s.setProblem(of, nil)
+			s.step(problem{of, nil})
 			return l
 		case s.ctx.Err() != nil:
 			return nil
 		}
 		s.redialNow()
-		s.setProblem(of, err)
+		s.step(problem{of, err})
 		if !wait.sleep(s.ctx) {
 			return nil
 		}
@@ -120,7 +80,10 @@ const mostTTL = 30 * time.Second
 // worse: everybody is told of an instance that goes and of one that comes. So the
 // next one lasts twice as long.
 func (s *Session) nextTTL(lost time.Duration) time.Duration {
-	if s.holdBack() > 0 {
+	s.mu.Lock()
+	large := s.mu.holdBack() > 0
+	s.mu.Unlock()
+	if large {
 		return max(s.o.TTL, min(2*lost, mostTTL))
 	}
 	return s.o.TTL

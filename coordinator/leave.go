@@ -9,8 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Shutdown ends the session without loss: it announces the window from which this process no
@@ -42,27 +40,21 @@ func (s *Session) Shutdown(ctx context.Context) error {
 	return errors.Join(append(errs, s.Close())...)
 }
 
-// announceEnd writes the end of this instance's part into its key and returns
-// it, in corrected wall time; 0 if there is nothing to announce. The sink is
-// bound from the moment of sending on, whether or not the write commits.
+// announceEnd writes the end of this instance's part into its key and returns it, in
+// corrected wall time; 0 if there is nothing to announce.
 func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	if p.until != 0 || p.key == "" || p.policy == nil {
 		defer p.mu.Unlock()
 		return p.until, nil
 	}
-	// Watches may be closed for a little.
-	held := heldBack(p.tracker.Instances(), p.policy)
-	until := p.endLocked(protocol.LastWindow(p.s.o.Clock.Wall()+int64(held), p.policy))
-	p.until = until.UnixNano()
-	if !p.silent {
-		p.sink.Announce(p.until)
-	}
+	p.s.stepLocked(ending{p})
+	until := p.until
 	p.mu.Unlock()
-	if err := p.writeEnd(ctx, until); err != nil {
+	if err := p.writeEnd(ctx, time.Unix(0, until)); err != nil {
 		return 0, err
 	}
-	return until.UnixNano(), nil
+	return until, nil
 }
 
 // part does in etcd what remains when the sink is closed: it keeps a debt, gives back what
@@ -82,7 +74,7 @@ func (p *membership) part(ctx context.Context) (indebted bool, err error) {
 // clock, which never runs back. Its issuer key goes.
 func (p *membership) promiseEnd(ctx context.Context) error {
 	p.mu.Lock()
-	until := p.endLocked(time.Unix(0, p.s.o.Clock.Wall()+1))
+	until := p.endAt(time.Unix(0, p.s.o.Clock.Wall()+1))
 	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
 	p.mu.Unlock()
 	gone := p.issuerGone()
@@ -122,37 +114,10 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 	return err == nil
 }
 
-// endLocked is the end of this instance that comes nearest to an instant: not before
-// it begins to take part, nor before the windows that a process may have issued permits of
-// whose incarnation this is.
-func (p *membership) endLocked(at time.Time) time.Time {
-	if opens := time.Unix(0, p.opens); opens.After(at) {
-		at = opens
-	}
-	if p.value.From.After(at) {
-		return p.value.From
-	}
-	return at
-}
-
-// openLocked notes a policy: for issuer keys, and for the end of a process that continues
-// another.
-func (p *membership) openLocked() {
-	if p.policy != nil {
-		p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
-	}
-	if p.continued && p.policy != nil {
-		c := p.s.o.Clock
-		locked := c.Wall() - (c.Now().Mono - p.state.locked.Mono)
-		p.opening.Note(p.policy)
-		p.opens = max(p.opens, locked+p.opening.AfterAll())
-	}
-}
-
 // writeEnd writes an end into this instance's key, and does more with it.
 func (p *membership) writeEnd(ctx context.Context, until time.Time, more ...clientv3.Op) error {
 	own := p.current()
-	own.value.Until = until
+	own.value.Until = until.UTC()
 	if err := p.state.clear(); err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
 	}

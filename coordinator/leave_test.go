@@ -112,7 +112,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			}
 			cluster.Stop(0)
 			if lost {
-				s.setLease(nil)
+				s.step(leased{})
 			}
 			returned := leaving(t.Context(), s)
 			var err error

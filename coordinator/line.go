@@ -1,39 +1,33 @@
 package coordinator
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
-
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
 // line is a session's one line of the store: a watch of all providers, and what is proved
 // of it. Memberships are projections of it. An account that may read only some providers
 // has a line for each of them, up to mostFolders.
-//
-// Session.mu guards it.
 type line struct {
 	view.Line
-	s       *Session
-	folder  string // that is watched
-	ctx     context.Context
-	end     context.CancelFunc
+	m       *machine
+	folder  string                 // that is watched
 	members map[string]*membership // by folder
+	watch   *watch                 // that follows it
 
-	begun   bool    // the watch has begun, and no gap was found since
-	gen     int     // counts the gaps
-	open    *stream // the open watch; nil while there is none
-	proved  int64   // monotonic instant of the newest proof, 0 if none
-	behind  int64   // since when the watch has been behind, 0 if it is not
-	failure error   // why the watch cannot be followed, or nil
+	begun   bool  // the watch has begun, and no gap was found since
+	gen     int   // counts the gaps
+	open    bool  // the watch is
+	proved  int64 // monotonic instant of the newest proof, 0 if none
+	behind  int64 // since when the watch has been behind, 0 if it is not
+	failure error // why the watch cannot be followed, or nil
 	latest  rush
 }
 
@@ -50,212 +44,100 @@ var (
 		"allow the user to read all providers (quota-admin roles), or use another session", mostFolders)
 )
 
-// newLineLocked returns the line of a folder, which is followed until it is ended.
-func (s *Session) newLineLocked(folder string) *line {
-	l := &line{s: s, folder: folder, members: map[string]*membership{}}
-	// A member of etcd that is cut off from its leader says so at once.
-	l.ctx, l.end = context.WithCancel(clientv3.WithRequireLeader(s.ctx))
-	s.mu.lines[folder] = l
-	s.wg.Go(l.run)
-	return l
-}
+// watched is a line's watch that opens.
+type watched struct{ *line }
 
-// attachLocked gives a membership its line.
-func (s *Session) attachLocked(p *membership) {
-	folder := s.keys.Provider(p.provider)
-	l := s.mu.lines[s.keys.Provider("")]
-	if s.mu.narrow {
-		if l = s.mu.lines[folder]; l == nil && len(s.mu.lines) < mostFolders {
-			l = s.newLineLocked(folder)
-		}
-	}
-	if p.line = l; l == nil {
-		p.tellLocked(errFolders)
-		return
-	}
-	l.members[folder] = p
-}
+func (e watched) on(*machine) { e.line.open, e.behind = true, 0 }
 
-// detachLocked takes a membership off its line.
-func (p *membership) detachLocked() {
-	l := p.line
-	if l == nil {
-		return
-	}
-	delete(l.members, p.s.keys.Provider(p.provider)) // it stays the line of what is under way
-	if p.s.mu.narrow {
-		l.end()
-		delete(p.s.mu.lines, l.folder)
-		for _, next := range p.s.allLocked() {
-			if next.line == nil {
-				p.s.attachLocked(next)
-				break
-			}
-		}
-	}
-}
-
-// narrow gives each provider a line of its own.
-func (s *Session) narrow() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.narrow = true
-	delete(s.mu.lines, s.keys.Provider(""))
-	for _, p := range s.allLocked() {
-		s.attachLocked(p)
-	}
-}
-
-// all returns the line's memberships in order.
-func (l *line) all() (all []*membership) {
-	for _, folder := range slices.Sorted(maps.Keys(l.members)) {
-		all = append(all, l.members[folder])
-	}
-	return all
-}
-
-// run follows the watch until the line is ended. It opens the watch again where it left
-// off when it breaks or was closed in a rush, and at the present after a gap.
-func (l *line) run() {
-	var wait backoff
-	for {
-		err := l.follow(&wait)
-		l.s.mu.Lock()
-		switch {
-		case l.ctx.Err() != nil:
-		case errors.Is(err, rpctypes.ErrCompacted), tooLarge(err):
-			l.gapLocked(err.Error())
-		case errors.Is(err, errRush):
-		case err != nil:
-			l.failLocked(classify(l.ctx, "watch "+l.folder, err))
-		}
-		narrow := errors.Is(l.failure, ErrPermission) && l.folder == l.s.keys.Provider("")
-		held := l.s.holdBackLocked()
-		l.s.mu.Unlock()
-		switch {
-		case l.ctx.Err() != nil:
-			return
-		case narrow:
-			l.s.narrow()
-			return
-		case errors.Is(err, errRush):
-			if !sleep(l.ctx, jitter(held)) { // not all at the same instants
-				return
-			}
-		case !wait.sleep(l.ctx):
-			return
-		}
-	}
-}
-
-// failLocked tells all why the watch cannot be followed, or that it is again.
-func (l *line) failLocked(err error) {
-	if l.failure = err; err != nil {
-		l.s.o.Logger.Warn("the watch cannot be followed", "folder", l.folder, "providers", len(l.members), "error", err)
-	}
-	for _, p := range l.all() {
-		p.tellLocked(p.failure)
-	}
-}
-
-// follow follows one watch to its end.
-func (l *line) follow(wait *backoff) error {
-	l.s.mu.Lock()
-	from := int64(0)
-	if l.begun {
-		from = l.Position() + 1
-	}
-	w := l.s.newStream(l.ctx, from)
-	l.open, l.behind = w, 0
-	l.s.mu.Unlock()
-	defer w.close()
-	defer func() {
-		l.s.mu.Lock()
-		defer l.s.mu.Unlock()
-		l.open = nil // there is none to ask for its progress
-	}()
-	w.open(l.folder, clientv3.WithCreatedNotify())
-	for created := false; ; created = true {
-		r, ok := w.next()
-		if !created && w.ctx.Err() == nil && (!ok || r.Err() != nil) { // the client's error does not say whether the folder may be read
-			if _, err := l.s.kv.Get(l.ctx, l.folder, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()); err != nil {
-				return err
-			}
-		}
-		if !ok {
-			return nil
-		}
-		if err := r.Err(); err != nil {
-			return err
-		}
-		if !r.Created {
-			wait.reset()
-		}
-		if err := l.take(w.ctx, &r); err != nil {
-			return err
-		}
-	}
-}
-
-// take takes one answer of the watch that lasts as long as ctx. After a watch has ended
-// its answers do not count: they may be of a store that was replaced.
-func (l *line) take(ctx context.Context, r *clientv3.WatchResponse) error {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	if ctx.Err() != nil {
-		return nil
-	}
-	switch {
-	case l.begun && r.Header.ClusterId != l.Cluster():
-		l.gapLocked("another cluster answered")
-		return nil
-	case r.Created && !l.begun:
-		l.Begin(r.Header.Revision, r.Header.ClusterId)
-		l.begun = true
-		l.s.wake()
-		return nil
-	case r.IsProgressNotify():
-		l.Progress(r.Header.Revision)
-	}
-	n := l.deliverLocked(r.Events)
-	l.proveLocked()
-	if l.latest.changes(n, l.s.o.Clock.Mono(), l.s.holdBackLocked()) {
-		return errRush
-	}
-	return nil
-}
-
-// deliverLocked hands events to the memberships that they are about, and returns how many
-// there are.
-func (l *line) deliverLocked(events []*clientv3.Event) (n int) {
-	if len(events) == 0 {
+// from returns the revision from which a line's next watch tells; 0: the present.
+func (l *line) from() int64 {
+	if !l.begun {
 		return 0
 	}
-	var order []*membership
-	keys := map[*membership][]view.Key{}
-	prefix := len(l.s.keys.Provider(""))
-	for _, e := range events {
-		key := string(e.Kv.Key)
-		end := strings.IndexByte(key[min(prefix, len(key)):], '/')
-		p := l.members[key[:prefix+end+1]]
-		if p == nil {
-			continue
-		}
-		if keys[p] == nil {
-			order = append(order, p)
-		}
-		keys[p] = append(keys[p], p.parse(e.Kv, e.Type == clientv3.EventTypeDelete))
-		n++
-	}
-	for _, p := range order {
-		p.takeLocked(keys[p])
-	}
-	l.Progress(events[len(events)-1].Kv.ModRevision)
-	return n
+	return l.Position() + 1
 }
 
-// proveLocked passes a new proof on to the memberships.
-func (l *line) proveLocked() {
+// told is an answer of a line's watch.
+type told struct {
+	*line
+	created, progress bool
+	revision          int64 // of its header
+	cluster           uint64
+	about             []*membership
+	events            map[*membership][]view.Key
+	newest            int64 // revision of the newest event; 0 without
+}
+
+func (e told) on(m *machine) {
+	l, n := e.line, 0
+	switch {
+	case !l.open: // it may be of a store that was replaced
+		return
+	case l.begun && e.cluster != l.Cluster():
+		l.gap("another cluster answered")
+		return
+	case e.created && !l.begun:
+		l.Begin(e.revision, e.cluster)
+		l.begun = true
+		m.emit(wake{})
+		return
+	case e.progress:
+		l.Progress(e.revision)
+	}
+	for _, p := range e.about {
+		p.take(e.events[p])
+		n += len(e.events[p])
+	}
+	l.Progress(e.newest)
+	l.prove()
+	if held := m.holdBack(); l.latest.changes(n, m.now.Mono, held) && l.open {
+		l.unwatch(held)
+	}
+}
+
+// unwatch ends the open watch.
+func (l *line) unwatch(pause time.Duration) {
+	l.open = false
+	l.m.emit(unwatch{l, pause})
+}
+
+// ended is a line's watch that has ended, for a reason or none; gap tells that it cannot go
+// on where it was.
+type ended struct {
+	*line
+	err error
+	gap bool
+}
+
+func (e ended) on(m *machine) {
+	l := e.line
+	l.open = false // there is none to ask for its progress
+	switch {
+	case e.gap:
+		l.gap(e.err.Error())
+	case errors.Is(e.err, ErrPermission) && l.folder == m.folder:
+		m.narrow = true // each provider gets a line of its own
+		m.forget(l)
+		for _, p := range m.all() {
+			m.attach(p)
+		}
+	case e.err != nil:
+		l.fail(e.err)
+	}
+}
+
+// fail tells all why the watch cannot be followed, or that it is again.
+func (l *line) fail(err error) {
+	if l.failure = err; err != nil {
+		l.m.log(slog.LevelWarn, "the watch cannot be followed", "folder", l.folder, "providers", len(l.members), "error", err)
+	}
+	for _, p := range sorted(l.members) {
+		p.tell(p.failure)
+	}
+}
+
+// prove passes a new proof on to the memberships.
+func (l *line) prove() {
 	if !l.Behind() {
 		l.behind = 0
 	}
@@ -263,30 +145,30 @@ func (l *line) proveLocked() {
 	if !ok || !l.begun || proof.Mono <= l.proved {
 		return
 	}
-	l.proved = proof.Mono
-	if l.failure != nil {
-		l.failLocked(nil)
+	all := sorted(l.members)
+	if slices.ContainsFunc(all, func(p *membership) bool { return p.untold != 0 && l.Position() >= p.untold }) {
+		l.gap("the watch does not tell of a key that this session has written")
+		return
 	}
-	for _, p := range l.all() {
-		if p.untold != 0 && l.Position() >= p.untold {
-			l.gapLocked("the watch does not tell of a key that this session has written")
-			return
-		}
-		p.proveLocked(proof)
+	if l.proved = proof.Mono; l.failure != nil {
+		l.fail(nil)
+	}
+	for _, p := range all {
+		p.prove(proof)
 	}
 }
 
-// gapLocked notes that the histories have a gap: the watch ends at once, and all begin
-// again when another has begun.
-func (l *line) gapLocked(why string) {
+// gap notes that the histories have a gap: the watch ends at once, and all begin again
+// when another has begun.
+func (l *line) gap(why string) {
 	if !l.begun {
 		return
 	}
-	l.s.o.Logger.Warn("histories begin again", "folder", l.folder, "providers", len(l.members), "because", why)
+	l.m.log(slog.LevelWarn, "histories begin again", "folder", l.folder, "providers", len(l.members), "because", why)
 	l.begun, l.proved = false, 0
 	l.gen++
-	if l.open != nil {
-		l.open.end()
+	if l.open {
+		l.unwatch(0)
 	}
 	for _, p := range l.members {
 		if p.stage == following {
@@ -295,20 +177,119 @@ func (l *line) gapLocked(why string) {
 	}
 }
 
-// askProgress asks how far the watch has told. The answer comes in its own order,
-// when all is delivered; while it is not, the next probe asks again. It does not
-// wait: a watch whose connection hangs takes no question. The question outlives the
-// probe that asks it, or it would be lost as often as not.
-func (l *line) askProgress(timeout time.Duration) {
-	l.s.mu.Lock()
-	w := l.open
-	l.s.mu.Unlock()
-	if w == nil {
+// probed is a line that waits for the answer of a probe.
+type probed struct {
+	*line
+	gen   int
+	probe view.Probe
+}
+
+// question is a probe's: the mark is the newest key of this session. A store that has it as
+// it was created has everything that was committed before.
+type question struct {
+	of    []probed
+	owner *membership // of the mark; nil if there is none
+	mark  incarnation
+}
+
+// question returns what a probe asks that is sent at an instant.
+func (m *machine) question(sent clock.Instant) (q question) {
+	for _, l := range sorted(m.lines) {
+		if l.begun {
+			q.of = append(q.of, probed{l, l.gen, l.Sent(sent)})
+		}
+	}
+	for _, p := range m.all() {
+		if p.stage == following && p.created > q.mark.created {
+			q.owner, q.mark = p, p.incarnation
+		}
+	}
+	return q
+}
+
+// late is a probe that has no answer yet. A slow etcd takes as long to tell how far the
+// watch is: to ask for that only after the answer would make the proof twice as old.
+type late struct{ question }
+
+func (e late) on(m *machine) {
+	for _, a := range e.of {
+		a.askProgress()
+	}
+}
+
+// askProgress asks how far the watch has told. The answer comes in its own order, when all
+// is delivered; while it is not, the next probe asks again.
+func (l *line) askProgress() {
+	if l.open {
+		l.m.emit(askProgress{l, freshness(l.m.memberships)})
+	}
+}
+
+// answered is a probe's answer.
+type answered struct {
+	question
+	revision int64
+	cluster  uint64
+	created  int64 // revision at which the mark was; 0 if it is not there
+}
+
+func (e answered) on(*machine) {
+	o, missing := e.owner, e.created != e.mark.created
+	switch {
+	case missing && (o.id != e.mark.id || o.stage != following):
+		return // its deletion is known
+	case missing && o.line.Position() < e.revision && e.cluster == o.line.Cluster():
+		o.line.askProgress() // its watch may be about to say so
 		return
 	}
-	l.s.wg.Go(func() {
-		ctx, done := context.WithTimeout(l.ctx, timeout) // of the watch's own stream
-		defer done()
-		_ = w.RequestProgress(ctx)
-	})
+	for _, a := range e.of {
+		switch {
+		case a.gen != a.line.gen:
+		case missing:
+			a.gap("the newest key of this session is not in etcd as it was written")
+		case a.Answer(a.probe, e.revision, e.cluster):
+			a.gap("a read returned an older revision, or another cluster answered")
+		default:
+			a.prove()
+			a.lag()
+		}
+	}
+}
+
+// lag takes care of a watch that lags behind an answer.
+func (l *line) lag() {
+	now := l.m.now.Mono
+	switch {
+	case !l.Behind() || !l.open:
+		return
+	case l.behind == 0:
+		l.behind = now
+	case now-l.behind > int64(freshness(l.members)/2):
+		// Reads are answered and the watch is not: it hangs on a member that lags.
+		l.m.log(slog.LevelWarn, "watch lags behind, opening another", "folder", l.folder)
+		l.behind = now
+		l.unwatch(0)
+	}
+	l.askProgress()
+}
+
+// unanswered is a probe that has failed. It tells why nothing is proved, once that has
+// lasted.
+type unanswered struct{ err error }
+
+func (e unanswered) on(m *machine) {
+	for _, l := range sorted(m.lines) {
+		if l.failure == nil && l.proved != 0 && m.now.Mono-l.proved > int64(freshness(l.members)) && !m.closed {
+			l.fail(e.err)
+		}
+	}
+}
+
+// freshness is the least that a policy of some memberships demands.
+func freshness(of map[string]*membership) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, p := range of {
+		least = min(least, p.freshness())
+	}
+	return least
 }

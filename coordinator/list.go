@@ -23,6 +23,7 @@ type listing struct {
 	revision int64 // 0: the present, which the first page tells
 	cluster  uint64
 	begin    view.Position // where the history begins, if that is before the revision
+	since    int64         // its instant by this process's monotonic clock
 }
 
 func (m *listing) asOf() int64 {
@@ -71,7 +72,7 @@ func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err
 			if err == nil || outdated(err) || errors.Is(err, errGone) || tooLarge(err) || ctx.Err() != nil {
 				return r, err
 			}
-			p.trouble(classify(ctx, "list "+p.provider, err))
+			p.s.step(troubled{p, classify(ctx, "list "+p.provider, err)})
 			if !wait.sleep(ctx) {
 				return nil, ctx.Err()
 			}
@@ -92,14 +93,6 @@ func (m *listing) revived(kv *mvccpb.KeyValue) []clientv3.Op {
 		return nil
 	}
 	return []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
-}
-
-// tooMany returns an error if a provider has more keys than an instance keeps.
-func (p *membership) tooMany(n int) error {
-	if n <= maxInstances {
-		return nil
-	}
-	return fmt.Errorf("coordinator: %s has more than %d keys: they are not followed until they are fewer", p.provider, maxInstances)
 }
 
 func (p *membership) page(ctx context.Context, m *listing, get clientv3.Op) (*pb.RangeResponse, error) {

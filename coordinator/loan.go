@@ -75,7 +75,7 @@ func (p *membership) muteNow() {
 
 func (s *Session) muteAll() {
 	s.mu.Lock()
-	all := s.allLocked()
+	all := s.mu.all()
 	s.mu.Unlock()
 	for _, p := range all {
 		p.muteNow()

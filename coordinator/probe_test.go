@@ -35,7 +35,8 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		}
 		s := &Session{keys: layout, ctx: t.Context(), o: o}
 		p := newMembership(s, "p", &recorder{})
-		s.mu.memberships = map[string]*membership{"p": p}
+		s.mu.machine = newMachine("")
+		s.mu.memberships["p"] = p
 		p.policy = &quota.Policy{Timing: quota.Timing{Freshness: c.freshness}}
 		var all []view.Key
 		for i := range c.instances {

@@ -167,8 +167,8 @@ func (r *recorder) Report(clock.Instant) protocol.Report {
 	return report
 }
 
-// told is what a recorder was told up to now.
-type told struct {
+// record is what a recorder was told up to now.
+type record struct {
 	log    string
 	totals []int64
 	ends   []protocol.Instance
@@ -179,10 +179,10 @@ type told struct {
 	closed bool
 }
 
-func (r *recorder) told() told {
+func (r *recorder) told() record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return told{strings.Join(r.log, ","), slices.Clone(r.totals), slices.Clone(r.ends), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
+	return record{strings.Join(r.log, ","), slices.Clone(r.totals), slices.Clone(r.ends), r.self, r.proof.Mono, r.proofs, r.until, r.closed}
 }
 
 // is reports a condition on the recorder under its lock.

@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -23,8 +24,9 @@ type incarnation struct {
 	created int64             // revision of the key's first write
 	keyAt   int64             // revision at which this process wrote it
 	value   protocol.Instance // as written there
-	// continued is set if another process was this incarnation before.
-	continued bool
+	// after is when another process that was this incarnation before had ended; zero if
+	// there was none.
+	after clock.Instant
 }
 
 // lives is the condition that the key is still there.
@@ -74,11 +76,15 @@ func (p *membership) newIncarnation(id string, l *lease) incarnation {
 // the same incarnation is registered again, not another: its life has not begun, for
 // nothing is issued before the listing that is the answer.
 func (p *membership) attemptOf(l *lease) (a incarnation, again bool) {
-	if p.attempt != nil && p.attempt.lease == l.id {
+	if p.attempt != nil && p.attempt.lease == l.id && p.before == nil {
 		p.attempt.value.Attempt++ // no two write the same value
 		return *p.attempt, true
 	}
 	i := p.newIncarnation(short(p.s.o.Name)+"."+rand.Text(), l)
+	if b := p.before; b != nil {
+		i = p.newIncarnation(b.ID, l)
+		i.created, i.value.From, i.after = b.Created, b.From, p.state.locked
+	}
 	p.attempt = &i
 	return i, false
 }

@@ -214,7 +214,7 @@ func (s *Session) observe() {
 	s.mu.Lock()
 	if s.mu.narrow {
 		folders = nil
-		for _, p := range s.allLocked() {
+		for _, p := range s.mu.all() {
 			folders = append(folders, s.keys.Observers(p.provider))
 		}
 	}

@@ -34,36 +34,38 @@ func (p *membership) openState() {
 	case before == nil:
 		o.Logger.Info("no instance to continue, joining as a new one", "provider", p.provider, "because", why)
 	}
-	if p.state, p.before = f, before; before != nil {
-		p.begin, _ = before.Begin(f.host)
-	}
+	p.state, p.before = f, before
 }
 
-// continueBefore continues the instance of the process before, or joins as a new one.
-func (p *membership) continueBefore(j *joining, l *lease) {
-	var resumed bool
-	if j.m, resumed, j.err = p.resume(p.ctx, l); j.err != nil {
+// continues reports whether a membership that registers is to continue an instance.
+func (j *joining) continues() bool { return j.fresh && j.p.before != nil }
+
+// resume begins where the process before was whose key is written now, if the store is the
+// one that it followed.
+func (j *joining) resume(ctx context.Context) {
+	b, f := j.p.before, j.p.state
+	if !b.Of(j.m.cluster, j.m.revision) {
+		j.abandon(ctx, "etcd was restored")
 		return
 	}
-	if !resumed {
-		j.m.incarnation, j.again = p.attemptOf(l)
-		if j.err = p.s.registerAll(l, []*joining{j}); j.err == nil && (j.more || j.storm) {
-			j.listPages()
-		}
+	b.Key = j.m.revision // should the listing fail
+	j.m.begin, _ = b.Begin(f.host)
+	j.m.since = f.locked.Mono - (f.host - j.m.begin.At)
+	j.more, j.storm = true, false
+}
+
+// abandon removes the instance of the process before. The membership is in the next batch
+// again, and joins as new.
+func (j *joining) abandon(ctx context.Context, why string) {
+	p, own := j.p, j.m
+	_, err := p.s.kv.Txn(ctx).If(own.lives()).
+		Then(clientv3.OpDelete(own.key), clientv3.OpDelete(p.s.keys.Report(p.provider, own.id))).Commit()
+	if j.m, j.more, j.storm = (listing{}), false, false; err != nil {
+		j.err = classify(ctx, "remove "+own.id, err)
 		return
 	}
-	if j.fresh = false; j.m.begin.Revision != 0 {
-		j.between, j.err = p.between(j.m.begin.Revision, j.m.revision)
-	}
-	if j.err != nil {
-		j.m, j.err = listing{incarnation: j.m.incarnation}, nil
-	}
-	if j.all, j.m, j.err = p.list(p.ctx, j.m); j.m.begin.Revision == 0 {
-		j.between = nil
-	}
-	if j.err == nil {
-		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", j.m.id, "revision", j.m.asOf())
-	}
+	p.before, p.attempt = nil, nil // no ID is written twice
+	p.s.o.Logger.Info("the instance of the process before cannot be continued, joining as a new one", "provider", p.provider, "instance", own.id, "because", why)
 }
 
 // between returns the events after a revision, up to another: the session's watch has
@@ -102,65 +104,6 @@ func (p *membership) between(after, to int64) (keys []view.Key, err error) {
 
 // askAgain is the time between two questions how far a watch of the past is.
 const askAgain = 50 * time.Millisecond
-
-// resume continues the instance of the process before: it takes the key over to this
-// process's lease and writes the report, on the condition that the key is as that
-// process wrote it. If it is not, or the store was put back, ok is false, and that
-// instance is removed.
-func (p *membership) resume(ctx context.Context, l *lease) (m listing, ok bool, err error) {
-	b := p.before
-	if b == nil {
-		return m, false, nil
-	}
-	m = listing{incarnation: p.newIncarnation(b.ID, l)}
-	m.created, m.value.From, m.continued = b.Created, b.From, true
-	attempt := m.incarnation
-	p.attempt = &attempt // should no answer come
-	r, ok, err := p.takeOver(ctx, &m)
-	switch {
-	case err != nil:
-		return m, false, classify(ctx, "continue "+b.ID, err)
-	case !ok:
-		p.before, p.attempt = nil, nil // no ID is written twice
-		p.s.o.Logger.Info("the instance of the process before cannot be continued, joining as a new one", "provider", p.provider,
-			"instance", b.ID, "because", "its key in etcd has changed or is gone, or etcd was restored")
-		return m, false, nil
-	}
-	m.revision, m.cluster = r.Header.Revision, r.Header.ClusterId
-	m.keyAt, m.begin = m.revision, p.begin
-	b.Key = m.revision // should the listing fail
-	return m, true, nil
-}
-
-// takeOver writes the key and the report of the process before, if the key is as that
-// process wrote it and the store is the one that it followed. Otherwise it removes them.
-func (p *membership) takeOver(ctx context.Context, m *listing) (r *clientv3.TxnResponse, ok bool, err error) {
-	report := p.s.keys.Report(p.provider, m.id)
-	text, err := p.reportNow()
-	if err != nil {
-		return nil, false, err
-	}
-	put, err := m.putKey(clientv3.WithLease(m.lease))
-	if err != nil {
-		return nil, false, err
-	}
-	r, err = p.s.kv.Txn(ctx).If(is(m.key, p.before.Key)).
-		Then(put, clientv3.OpPut(report, string(text), clientv3.WithLease(m.lease))).Commit()
-	if err != nil || r.Succeeded && p.before.Of(r.Header.ClusterId, r.Header.Revision) {
-		return r, err == nil, err
-	}
-	_, err = p.s.kv.Txn(ctx).If(m.lives()).
-		Then(clientv3.OpDelete(m.key), clientv3.OpDelete(report)).Commit()
-	return r, false, err
-}
-
-// checkpointLocked begins the checkpoint of an incarnation, or after a gap.
-func (p *membership) checkpointLocked(m listing) {
-	p.checkpoint = view.Checkpoint{ID: p.id, Cluster: m.cluster, Created: p.created, Key: p.keyAt, From: p.value.From}
-	if m.begin.Revision != 0 {
-		p.checkpoint.Positions = []view.Position{m.begin}
-	}
-}
 
 // keep writes how far this instance is into the state file, once the watch has told its key.
 func (p *membership) keep() {

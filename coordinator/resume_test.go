@@ -5,6 +5,7 @@ package coordinator
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,10 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/view"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // crash ends a session as a crash of its process would, but for the lease's renewal:
@@ -31,7 +30,7 @@ func (f *fixture) crash(s *Session) {
 				f.t.Error(err)
 			}
 		}
-		p.closeSink()
+		s.step(closing{p})
 	}
 	s.cancel()
 	s.wg.Wait()
@@ -78,8 +77,15 @@ func checkpoint(t *testing.T, dir string) *view.Checkpoint {
 }
 
 // TestAProcessContinuesTheOneBefore: the next process on the host is the same
-// instance, and has held the view since the one before did.
+// instance, and has held the view since the one before did. So it is where answers to its
+// registration are lost.
 func TestAProcessContinuesTheOneBefore(t *testing.T) {
+	for lost := range 2 {
+		t.Run(fmt.Sprint("answers lost: ", lost), func(t *testing.T) { continues(t, lost) })
+	}
+}
+
+func continues(t *testing.T, lost int) {
 	f, dir := setup(t), t.TempDir()
 	f.set("p", "10/s")
 	s := f.join(Options{Name: "a", StateDir: dir})
@@ -90,6 +96,9 @@ func TestAProcessContinuesTheOneBefore(t *testing.T) {
 	f.crash(s)
 	f.set("p", "20/s") // while nobody looks
 
+	lossy := &lossy{KV: newKV(f.client, defaultTimeout), perform: true}
+	lossy.lose.Store(int64(lost))
+	f.kv = lossy
 	next := f.join(Options{Name: "b", Weight: 3, StateDir: dir})
 	b, leave := f.subscribe(next, "p")
 	await.Until(t, "b's first proof", b.is(proved))
@@ -97,7 +106,7 @@ func TestAProcessContinuesTheOneBefore(t *testing.T) {
 	if told.self != id || !strings.HasPrefix(told.log, "resume 1,policy") {
 		t.Errorf("b is %s, told %s; want %s, its view of before and then the policy", told.self, told.log, id)
 	}
-	if n := strings.Count(told.log, "put"); n != 1 {
+	if n := strings.Count(told.log, "put"); n != 1+lost {
 		t.Errorf("b is told %d times of its own key: %s", n, told.log)
 	}
 	b.is(func(r *recorder) bool {
@@ -349,26 +358,5 @@ func TestLinksInStateDirAreRefused(t *testing.T) {
 		if text, _ := os.ReadFile(target); err == nil || f != nil || string(text) != precious {
 			t.Errorf("a %s link: %v, and its target holds %q", name, err, text)
 		}
-	}
-}
-
-// TestNoEndBeforeTheSharesBegin: a continued process has no share of windows that start so
-// soon that the process before may have used them, by the largest clock error and the longest
-// window of all policies. No end comes before that either, though they are of two policies.
-func TestNoEndBeforeTheSharesBegin(t *testing.T) {
-	c := clock.New()
-	p := &membership{s: &Session{o: settings{Clock: c}}, state: &stateFile{locked: c.Now()}}
-	p.continued = true
-	began := c.Wall()
-	for _, policy := range []quota.Policy{
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, Timing: quota.Timing{ClockError: 100 * time.Millisecond}},
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}, Timing: quota.Timing{ClockError: time.Millisecond}},
-	} {
-		p.policy = &policy
-		p.openLocked()
-	}
-	want := 200*time.Millisecond + (200*time.Millisecond+time.Minute)/protocol.DriftBound
-	if end := time.Duration(p.endLocked(time.Unix(0, 0)).UnixNano() - began); end < want-time.Millisecond {
-		t.Errorf("an end %v after the lock, want %v", end, want)
 	}
 }

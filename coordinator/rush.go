@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -59,33 +58,7 @@ func (p *membership) countInstances() clientv3.Op {
 	return clientv3.OpGet(p.s.keys.Instances(p.provider), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
-// errRush ends the following of a watch for the time of holdBack.
-var errRush = errors.New("changes come faster than it pays to take them one by one")
-
-// holdBack returns how long the watch stays closed when a fleet is large, 0 if none is.
-func (s *Session) holdBack() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.holdBackLocked()
-}
-
-// holdBackLocked is holdBack under the lock: the watch tells of all providers, so it is the
-// least that any policy allows.
-func (s *Session) holdBackLocked() time.Duration {
-	large, held := false, mostHeldBack
-	for _, p := range s.mu.memberships {
-		if p.policy != nil {
-			large = large || p.tracker.Instances() >= manyInstances
-			held = min(held, heldBack(manyInstances, p.policy))
-		}
-	}
-	if !large {
-		return 0
-	}
-	return held
-}
-
-// heldBack is holdBack in a fleet of some instances under a policy.
+// heldBack is how long a watch stays closed in a fleet of some instances under a policy.
 func heldBack(instances int, policy *quota.Policy) time.Duration {
 	if instances < manyInstances {
 		return 0

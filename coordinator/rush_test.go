@@ -62,28 +62,29 @@ func membershipAmong(t *testing.T, instances int) *membership {
 	p.tracker.List(7, listed)
 	policy := quota.Policy{}.WithDefaults()
 	p.policy = &policy
-	s.mu.memberships = map[string]*membership{"p": p}
+	s.mu.machine = newMachine(layout.Provider(""))
+	s.mu.memberships["p"] = p
 	return p
 }
 
 func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
-	if d := membershipAmong(t, manyInstances-1).s.holdBack(); d != 0 {
+	if d := membershipAmong(t, manyInstances-1).s.mu.holdBack(); d != 0 {
 		t.Errorf("%v in a small fleet", d)
 	}
 	p := membershipAmong(t, manyInstances)
-	if d, want := p.s.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
+	if d, want := p.s.mu.holdBack(), quota.DefaultFreshness/heldBackPart; d != want {
 		t.Errorf("%v in a large fleet, want %v", d, want)
 	}
 	p.policy.Freshness, p.policy.Settle = time.Hour, time.Second
-	if d := p.s.holdBack(); d != time.Second/heldBackPart {
+	if d := p.s.mu.holdBack(); d != time.Second/heldBackPart {
 		t.Errorf("%v with a settle time of 1s", d)
 	}
 	p.policy.Settle = time.Hour
-	if d := p.s.holdBack(); d != mostHeldBack {
+	if d := p.s.mu.holdBack(); d != mostHeldBack {
 		t.Errorf("%v with an endless settle time", d)
 	}
 	p.policy = nil
-	if d := p.s.holdBack(); d != 0 {
+	if d := p.s.mu.holdBack(); d != 0 {
 		t.Errorf("%v without a policy", d)
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,14 +143,8 @@ type Session struct {
 
 	mu struct {
 		sync.Mutex
-		memberships map[string]*membership
-		lines       map[string]*line // by folder
-		narrow      bool             // the account may read only some providers
-		lease       *lease           // nil while there is none
-		leased      chan struct{}    // closed when lease is set
-		problems    map[string]error // by owner: a member, or the lease
-		asks        *ear             // of all providers; nil while each has its own
-		closed      bool
+		machine
+		asks *ear // of all providers; nil while each has its own
 	}
 }
 
@@ -182,7 +174,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.joins, s.newcomers, s.needs = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	s.few, s.post.news, s.hearing.news = make(chan struct{}, mostAlone), make(chan struct{}, 1), make(chan struct{}, 1)
-	s.mu.memberships, s.mu.lines, s.mu.leased, s.mu.problems = map[string]*membership{}, map[string]*line{}, make(chan struct{}), map[string]error{}
+	s.mu.machine = newMachine(k.Provider(""))
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
 	if !o.Lazy {
@@ -192,9 +184,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	s.mu.Lock()
-	s.newLineLocked(s.keys.Provider(""))
-	s.mu.Unlock()
+	s.step(opened{})
 	s.wg.Go(func() { s.keepLease(l) })
 	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.hear, s.serve} {
 		s.wg.Go(part)
@@ -238,33 +228,6 @@ func (s *Session) redialNow() {
 	}
 }
 
-// setProblem sets the problem of the etcd of all providers, or nil when that is over.
-func (s *Session) setProblem(of string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if was := s.mu.problems[of]; textOf(was) == textOf(err) {
-		return
-	}
-	if err == nil {
-		delete(s.mu.problems, of)
-		s.o.Logger.Info("problem is over", "of", of)
-	} else {
-		s.mu.problems[of] = err
-		s.o.Logger.Warn("all providers have a problem", "of", of, "providers", len(s.mu.memberships), "problem", err)
-	}
-	for _, p := range s.allLocked() {
-		p.tellLocked(p.failure)
-	}
-}
-
-func (s *Session) problemLocked() error {
-	var errs []error
-	for _, of := range slices.Sorted(maps.Keys(s.mu.problems)) {
-		errs = append(errs, s.mu.problems[of])
-	}
-	return errors.Join(errs...)
-}
-
 type covered = feed.Cover[feed.Source]
 
 // source is a Session as a limiter sees it.
@@ -296,11 +259,8 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	}
 	if p == nil {
 		p = newMembership(s, provider, create())
-		s.mu.memberships[provider] = p
 		p.sink.Needs(func() { s.need(p) })
-		s.attachLocked(p)
-		p.tellLocked(p.failure) // the session's problem too
-		s.wake()
+		s.stepLocked(subscribed{p})
 	}
 	p.users++
 	return p.sink, sync.OnceValue(func() error {
@@ -308,8 +268,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 		p.users--
 		last := p.users == 0 && s.mu.memberships[provider] == p
 		if last {
-			delete(s.mu.memberships, provider)
-			p.detachLocked()
+			s.stepLocked(unsubscribed{p})
 		}
 		s.mu.Unlock()
 		if last {
@@ -330,14 +289,14 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	first, l := !s.mu.closed, s.mu.lease
 	s.mu.closed = true
-	memberships := slices.Collect(maps.Values(s.mu.memberships))
+	memberships := s.mu.all()
 	s.mu.Unlock()
 	if !first {
 		return nil
 	}
 	s.cancel()
 	for _, p := range memberships {
-		p.closeSink()
+		s.step(closing{p})
 	}
 	s.wg.Wait()
 	for _, p := range memberships {
@@ -370,22 +329,36 @@ func (s *Session) Close() error {
 func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.allLocked()
+	return s.mu.all()
 }
 
-// linesLocked returns the lines by folder.
-func (s *Session) linesLocked() (all []*line) {
-	for _, folder := range slices.Sorted(maps.Keys(s.mu.lines)) {
-		all = append(all, s.mu.lines[folder])
-	}
-	return all
+// step has the state machine take an event, and does what it decides.
+func (s *Session) step(e event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stepLocked(e)
 }
 
-func (s *Session) allLocked() (all []*membership) {
-	for _, provider := range slices.Sorted(maps.Keys(s.mu.memberships)) {
-		all = append(all, s.mu.memberships[provider])
+func (s *Session) stepLocked(e event) {
+	for _, x := range s.mu.step(e, instant{s.o.Clock.Now(), s.o.Clock.Wall()}) {
+		switch x := x.(type) {
+		case call:
+			x()
+		case follow:
+			s.newWatch(x.line)
+		case forget:
+			x.watch.end()
+		case unwatch:
+			x.watch.open.pause = x.pause
+			x.watch.open.end()
+		case askProgress:
+			x.watch.askProgress(x.timeout)
+		case wake:
+			signal(s.joins)
+		case write:
+			s.o.Logger.Log(context.Background(), x.level, x.text, x.args...)
+		}
 	}
-	return all
 }
 
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -395,10 +368,7 @@ func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelF
 // need notes that a sink has something to take. The sink calls it under locks of its own.
 func (s *Session) need(p *membership) {
 	p.needs.Store(true)
-	select {
-	case s.needs <- struct{}{}:
-	default:
-	}
+	signal(s.needs)
 }
 
 // serve starts what takes a sink's pauses and the budgets that it wants, with the first.
@@ -410,7 +380,7 @@ func (s *Session) serve() {
 		case <-s.needs:
 		}
 		s.mu.Lock()
-		for _, p := range s.allLocked() {
+		for _, p := range s.mu.all() {
 			if p.needs.Load() && !p.serving && !p.silent {
 				p.serving = true
 				p.parts.Go(p.pushBacks)

@@ -112,7 +112,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	s := f.only(a)
 	s.mu.Lock()
 	s.line.Begin(1, s.line.Cluster()) // as if the watch had been lost at revision 1
-	s.line.open.end()
+	s.line.watch.open.end()
 	s.mu.Unlock()
 	r, err := f.client.Get(t.Context(), "x")
 	if err != nil {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -15,6 +16,7 @@ type stream struct {
 	answers clientv3.WatchChan // nil until it was opened
 	ctx     context.Context    // ends with the watch
 	end     context.CancelFunc
+	pause   time.Duration // until the next one opens; 0: that of a failure
 }
 
 // newStream returns a watch from a revision on that is still to be opened. It ends with

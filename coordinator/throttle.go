@@ -34,16 +34,6 @@ const (
 // etcd sends in a second do not grow with n.
 func pacePause(n int) time.Duration { return max(paceEvery, time.Duration(n)*paceEach) }
 
-// throttleLocked notes the view's throttle; nil if there is none.
-func (p *membership) throttleLocked(t *protocol.Throttle) {
-	if p.pacedAt == 0 || t.Decided() != p.throttle.Decided() {
-		p.pacedAt = p.s.o.Clock.Mono()
-	}
-	if p.throttle = (protocol.Throttle{}); t != nil {
-		p.throttle = *t
-	}
-}
-
 // throttleTo replaces the throttle that a writer knows. It notes whether that is denied,
 // which the next proof tells.
 func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Throttle) (*clientv3.TxnResponse, error) {

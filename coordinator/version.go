@@ -44,7 +44,7 @@ func (s *Session) checkLate(late []string) {
 				return false
 			}
 			err = checkVersionOf(endpoint, version)
-			s.setProblem(endpoint, err)
+			s.step(problem{endpoint, err})
 			return err == nil
 		})
 		if !sleep(s.ctx, lateMembers) {

@@ -70,7 +70,7 @@ var units = Table{
 		"case (v == window.Passed || v == window.TooLarge) &&", "case v == window.TooLarge &&", "consumer TestImpossibleCallsInShadowModeAreNoRefusals"),
 	Replace("HeldForNobody", "says of no instance that permits are held for it", "consumer/observe.go",
 		"if len(held) > 0 {", "if false {", "consumer TestTheLogSaysForWhomPermitsAreHeld"),
-	Replace("EndByOnePolicy", "takes the end of a continued process from the newest policy", "coordinator/leave.go",
+	Replace("EndByOnePolicy", "takes the end of a continued process from the newest policy", "coordinator/member.go",
 		"\t\tp.opening.Note(p.policy)\n", "\t\tp.opening = protocol.Opening{}\n\t\tp.opening.Note(p.policy)\n", "coordinator TestNoEndBeforeTheSharesBegin"),
 	Replace("RowLeftBehind", "counts one instance twice after another has left, and one never", "internal/share/history.go",
 		"h.rows[old.row], last.row = last, old.row", "h.rows[old.row] = last", "internal/share TestBoundEqualsTheNaiveModel"),

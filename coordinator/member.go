@@ -1,0 +1,341 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// member is what a session knows of a provider, and of its own part in it.
+type member struct {
+	m        *machine
+	provider string
+	folder   string // of the provider
+	sink     feed.Sink
+	line     *line // nil beyond mostFolders
+
+	stage  stage
+	batch  *joining // that it is in, or nil
+	large  bool     // its values are: they are not listed in a batch
+	failed bool     // it waits for the session's back-off
+	seats  int64    // how many instances there were when it registered
+	// Of the batch, or of close when that is over:
+	attempt *incarnation     // one to register whose outcome is unknown; nil if there is none
+	before  *view.Checkpoint // what the process before has left; nil once that is decided
+
+	incarnation        // in force
+	registered  bool   // it has been an instance
+	until       int64  // announced end, corrected wall time; 0 if none was announced
+	silent      bool   // the sink is closed
+	listed      int64  // revision of the listing
+	since       int64  // monotonic, when it was listed: earlier probes do not count
+	untold      int64  // revision of its key that the watch has still to tell; 0: none
+	proved      int64  // monotonic instant of the newest proof, 0 if none
+	failure     error  // the reason why this membership cannot follow its provider, or nil
+	denied      error  // the throttle may not be written
+	problem     string // all of that, as last told to the sink
+	logged      string // what of it is its own
+
+	tracker  view.Tracker
+	policy   *quota.Policy     // in the view
+	policyAt int64             // revision of policy
+	throttle protocol.Throttle // in the view
+	pacedAt  int64             // monotonic, when its totals were learned of; 0 before the first view
+	sweeping sweeping
+
+	// opens is the wall time from which windows may start that the process before has not
+	// issued permits of; 0 if there was none.
+	opens   int64
+	opening protocol.Opening // by which opens was found
+	// checkpoint is what the state file shall hold.
+	checkpoint view.Checkpoint
+}
+
+// call emits a call of the sink, unless that is closed.
+func (p *member) call(do func()) {
+	if !p.silent {
+		p.m.emit(call(do))
+	}
+}
+
+// take takes events of its folder. They are kept while it is in a batch, and dropped while
+// it waits for one: its listing will have them.
+func (p *member) take(keys []view.Key) {
+	if p.stage != following {
+		if p.batch != nil {
+			p.batch.early = append(p.batch.early, keys)
+		}
+		return
+	}
+	for i := range keys {
+		if keys[i].Kind == view.Instance && keys[i].ID == p.id && keys[i].Revision == p.untold {
+			p.untold = 0
+		}
+	}
+	at := p.m.now.Instant
+	for _, c := range p.tracker.Events(keys) {
+		if c.Policy != nil || c.PolicyDeleted {
+			p.policy, p.policyAt = c.Policy, c.Revision
+			p.notePolicy()
+		}
+		if c.Throttle != nil || c.ThrottleDeleted {
+			p.noteThrottle(c.Throttle)
+		}
+		if len(c.Deleted) > 0 {
+			p.sweeping.clean = false
+		}
+		p.call(func() { p.sink.Apply(at, c) })
+	}
+	if len(keys) > 0 {
+		p.tell(nil)
+	}
+	if !p.tracker.Has(p.id) {
+		p.lose(errGone)
+	} else if err := p.tooMany(p.tracker.Instances()); err != nil {
+		p.stage, p.failed = toList, true
+		p.tell(err)
+	}
+}
+
+// tooMany returns an error if a provider has more keys than an instance keeps.
+func (p *member) tooMany(n int) error {
+	if n <= maxInstances {
+		return nil
+	}
+	return fmt.Errorf("coordinator: %s has more than %d keys: they are not followed until they are fewer", p.provider, maxInstances)
+}
+
+// noteThrottle notes the view's throttle; nil if there is none.
+func (p *member) noteThrottle(t *protocol.Throttle) {
+	if p.pacedAt == 0 || t.Decided() != p.throttle.Decided() {
+		p.pacedAt = p.m.now.Mono
+	}
+	if p.throttle = (protocol.Throttle{}); t != nil {
+		p.throttle = *t
+	}
+}
+
+// notePolicy notes a policy: for issuer keys, and for the end of a process that continues another.
+func (p *member) notePolicy() {
+	if p.policy == nil {
+		return
+	}
+	p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
+	if p.after != (clock.Instant{}) {
+		p.opening.Note(p.policy)
+		p.opens = max(p.opens, p.m.now.wall-(p.m.now.Mono-p.after.Mono)+p.opening.AfterAll())
+	}
+}
+
+// lose notes that the incarnation is over: another follows, unless its end was announced.
+func (p *member) lose(err error) {
+	p.stage, p.failed = toRegister, true
+	if p.until != 0 {
+		p.silence()
+		return
+	}
+	p.tell(err)
+	p.m.emit(wake{})
+}
+
+// silence closes the sink: it issues nothing more, for good.
+func (p *member) silence() {
+	p.call(p.sink.Close)
+	p.silent = true
+}
+
+// prove passes the line's proof on.
+func (p *member) prove(proof clock.Instant) {
+	if p.stage != following || proof.Mono < p.since || p.silent {
+		return
+	}
+	p.proved = proof.Mono
+	p.call(func() { p.sink.Prove(proof) })
+	if p.problem != "" || p.failure != nil || p.denied != nil {
+		p.tell(nil)
+	}
+}
+
+// tell tells the sink the problem, if that has changed. It logs the provider's own part of
+// it; the session and the line log theirs once.
+func (p *member) tell(err error) {
+	p.failure = err
+	own := errors.Join(err, p.tracker.Problem(), p.denied)
+	all := errors.Join(p.m.problem(), own)
+	if p.line != nil {
+		all = errors.Join(all, p.line.failure)
+	}
+	if text := textOf(own); text != p.logged && !p.silent {
+		if p.logged = text; own != nil {
+			p.m.log(slog.LevelWarn, "provider has a problem", "provider", p.provider, "problem", text)
+		} else {
+			p.m.log(slog.LevelInfo, "provider's problem is over", "provider", p.provider)
+		}
+	}
+	if text := textOf(all); text != p.problem && !p.silent {
+		p.problem = text
+		p.call(func() { p.sink.Trouble(all) })
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// troubled is a membership that cannot go on for now.
+type troubled struct {
+	*membership
+	err error
+}
+
+func (e troubled) on(*machine) { e.tell(e.err) }
+
+// closing is a membership whose sink is to be closed.
+type closing struct{ *membership }
+
+func (e closing) on(*machine) { e.silence() }
+
+// admitted is a membership that is about to register, among others under a policy or none.
+type admitted struct {
+	*joining
+	others int64
+	policy *quota.Policy
+}
+
+// on sets from when the membership takes part, far enough ahead that all others know by then.
+// Without others it may be the first.
+func (e admitted) on(m *machine) {
+	j, p := e.joining, e.p
+	j.before, j.err = e.others, m.seat(p, e.others+1)
+	if e.policy != nil {
+		j.from = startAmong(int(e.others)+1, m.now.wall, e.policy)
+		j.m.value.From, j.m.value.First = j.from, e.others == 0 && !protocol.Shaped(e.policy) && p.newHere()
+	}
+	if j.m.value.First {
+		j.m.value.From = time.Time{}
+	}
+}
+
+// newHere reports whether this process has not been an instance of the provider before, and
+// its session has missed nothing of the store. Otherwise that nobody is there may be the
+// work of a restore, which others have yet to notice.
+func (p *member) newHere() bool { return !p.registered && p.line != nil && p.line.gen == 0 }
+
+// seat notes that a provider will have so many instances. It returns an error if those of
+// all providers are too many then.
+func (m *machine) seat(p *membership, instances int64) error {
+	seats := min(instances, maxCounted)
+	for _, o := range m.memberships {
+		if o != p {
+			seats += min(max(o.seats, int64(o.tracker.Instances())), maxCounted)
+		}
+	}
+	if p.seats = 0; seats > maxSeats && len(m.memberships) > 1 {
+		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
+			p.provider, seats, maxSeats)
+	}
+	p.seats = instances
+	return nil
+}
+
+// joined is a membership whose batch is over.
+type joined struct{ *joining }
+
+// on begins its history with the listing, and with the events since.
+func (e joined) on(m *machine) {
+	j, p := e.joining, e.p
+	p.batch = nil
+	if j.err == nil || errors.Is(j.err, errGone) {
+		p.attempt, p.before = nil, nil
+	}
+	if j.err != nil {
+		if p.failed = true; errors.Is(j.err, errGone) {
+			p.stage = toRegister
+		}
+		p.tell(j.err)
+		return
+	}
+	if j.m.key == "" {
+		return // there was nothing to continue
+	}
+	p.incarnation, p.opens, p.stage = j.m.incarnation, 0, toList
+	switch {
+	case p.silent || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
+		return
+	case j.m.cluster != p.line.Cluster() || j.m.revision < j.position:
+		p.failed = true
+		p.line.gap("a provider was listed in another store than the one that is watched")
+		return
+	case m.lease == nil || p.lease != m.lease.id:
+		p.lose(errLease)
+		return
+	}
+	p.stage, p.registered = following, true
+	if p.untold = 0; j.fresh {
+		p.untold = p.keyAt
+	}
+	p.begin(j.m, j.all)
+	for _, keys := range append([][]view.Key{j.between}, j.early...) { // an event that comes again is not the same change twice
+		p.take(keys)
+	}
+}
+
+// begin starts the history from a listing.
+func (p *member) begin(m listing, all []view.Key) {
+	at := p.m.now.Instant
+	v := p.tracker.List(m.asOf(), all)
+	v.First = m.value.First && m.asOf() == m.created
+	p.policy, p.policyAt, p.proved, p.since, p.listed = v.Policy, v.PolicyRevision, 0, at.Mono, m.revision
+	p.sweeping = sweeping{}
+	p.noteThrottle(v.Throttle)
+	p.notePolicy()
+	p.checkpoint = view.Checkpoint{ID: p.id, Cluster: m.cluster, Created: p.created, Key: p.keyAt, From: p.value.From}
+	since := at.Mono
+	if m.begin.Revision != 0 {
+		p.checkpoint.Positions = []view.Position{m.begin}
+		at, since = p.after, m.since
+	}
+	id, until := p.id, p.until
+	p.call(func() { p.sink.Reset(at, since, id, v) })
+	if until != 0 {
+		p.call(func() { p.sink.Announce(until) })
+	}
+	p.tell(nil)
+}
+
+// ending is an instance that is to announce its end.
+type ending struct{ *membership }
+
+// on finds the end. The sink is bound from the moment of sending on, whether or not the
+// write commits.
+func (e ending) on(m *machine) {
+	held := heldBack(e.tracker.Instances(), e.policy) // watches may be closed for a little
+	until := e.endAt(protocol.LastWindow(m.now.wall+int64(held), e.policy)).UnixNano()
+	e.until = until
+	e.call(func() { e.sink.Announce(until) })
+}
+
+// endAt is the end of this instance that comes nearest to an instant: not before it begins
+// to take part, nor before the windows that a process may have issued permits of whose
+// incarnation this is.
+func (p *member) endAt(at time.Time) time.Time {
+	return slices.MaxFunc([]time.Time{at, time.Unix(0, p.opens), p.value.From}, time.Time.Compare)
+}
+
+func (p *member) freshness() time.Duration {
+	if p.policy == nil {
+		return quota.DefaultFreshness
+	}
+	return p.policy.Freshness
+}
