@@ -2,7 +2,7 @@
    one window (docs/protocol.md, sections 1 and 2). They satisfy [fit] and [taking] of
    Statement.v. Extract.v makes programs of them, which the shipped code is compared with. *)
 From Quotient Require Import Sum Division.
-From Coq Require Import Lia.
+From Coq Require Import Lia Lqa Qfield.
 Open Scope nat_scope.
 
 (* The number of k = 0, 1, 2, ... below n up to the first of which f does not hold; from k on. *)
@@ -578,4 +578,46 @@ Proof.
     (known _ _ _ _ _ c v W) (known _ _ _ _ _ c (v + 1) W) G) as [le | (n & I & <- & early)].
   - left. rewrite !(shared _ _ _ _ _ c) in le. exact le.
   - right. apply (told_end _ _ _ _ _ c _ _ _ I early).
+Qed.
+
+(* The least settle time as the code computes it: in whole units of time, where r is 1/d, each
+   part rounded up, and their sum to a multiple of [step]. It satisfies the timing rule. *)
+Definition rounded_up (a b : Z) : Z := ((a + b - 1) / b)%Z.
+Definition min_settle (d step S' e w : Z) : Z :=
+  (let need := rounded_up (S' * (d + 1)) (d - 1) + rounded_up (2 * e * (d + 1)) d + rounded_up w d in
+   rounded_up need step * step)%Z.
+
+Lemma rounded_up_enough a b : (0 < b)%Z -> (a <= rounded_up a b * b)%Z.
+Proof.
+  intros b0. unfold rounded_up. pose proof (Z.div_mod (a + b - 1) b ltac:(lia)).
+  pose proof (Z.mod_pos_bound (a + b - 1) b b0). nia.
+Qed.
+
+Lemma rounded_up_ratio a b : (0 < b)%Z -> (inject_Z a / inject_Z b <= inject_Z (rounded_up a b))%Q.
+Proof.
+  intros b0. assert (0 < inject_Z b)%Q as B by (change 0%Q with (inject_Z 0); rewrite <- Zlt_Qlt; exact b0).
+  apply Qle_shift_div_r; [exact B|]. rewrite <- inject_Z_mult, <- Zle_Qle. apply rounded_up_enough, b0.
+Qed.
+
+Lemma no_less p q : (p == q)%Q -> (p <= q)%Q.
+Proof. intros ->. apply Qle_refl. Qed.
+
+Theorem min_settle_is_timely d step S' e w : (1 < d)%Z -> (0 < step)%Z ->
+  timely (inject_Z (min_settle d step S' e w)) (inject_Z S') (inject_Z e) (1 / inject_Z d) (inject_Z w) = true.
+Proof.
+  intros d1 s0. apply Qle_bool_iff. unfold min_settle.
+  set (f := rounded_up (S' * (d + 1)) (d - 1)). set (c := rounded_up (2 * e * (d + 1)) d). set (v := rounded_up w d).
+  pose proof (rounded_up_enough (f + c + v) step s0) as H. rewrite Zle_Qle, !inject_Z_plus in H.
+  eapply Qle_trans; [|exact H]. unfold least_settle.
+  assert (0 < inject_Z d)%Q as D by (change 0%Q with (inject_Z 0); rewrite <- Zlt_Qlt; lia).
+  assert (0 < inject_Z d - 1)%Q as D1.
+  { change 1%Q with (inject_Z 1). change 0%Q with (inject_Z 0). unfold Qminus. rewrite <- inject_Z_opp, <- inject_Z_plus, <- Zlt_Qlt. lia. }
+  repeat apply Qplus_le_compat.
+  - eapply Qle_trans; [|apply (rounded_up_ratio (S' * (d + 1)) (d - 1)); lia].
+    apply no_less. rewrite inject_Z_mult, inject_Z_plus. unfold Z.sub. rewrite inject_Z_plus.
+    change (inject_Z 1) with 1%Q. change (inject_Z (-(1))) with (-(1))%Q. field. split; lra.
+  - eapply Qle_trans; [|apply (rounded_up_ratio (2 * e * (d + 1)) d); lia].
+    apply no_less. rewrite !inject_Z_mult, inject_Z_plus. change (inject_Z 1) with 1%Q. change (inject_Z 2) with 2%Q.
+    field. lra.
+  - eapply Qle_trans; [|apply (rounded_up_ratio w d); lia]. apply no_less. field. lra.
 Qed.
