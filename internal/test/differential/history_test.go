@@ -42,7 +42,9 @@ const most = 3500 * time.Millisecond
 func history(r *rand.Rand) question { return newStory(r, "").question() }
 
 // keyHistory asks for the same of a key.
-func keyHistory(r *rand.Rand) question { return newStory(r, fmt.Sprint("key", r.IntN(1000))).question() }
+func keyHistory(r *rand.Rand) question {
+	return newStory(r, fmt.Sprint("key", r.IntN(1000))).question()
+}
 
 func newStory(r *rand.Rand, key string) *story {
 	length := []time.Duration{100, 250, 1000, 60_000}[r.IntN(4)] * time.Millisecond
@@ -133,6 +135,9 @@ func (s *story) policy() *quota.Policy {
 		p.Guard = time.Millisecond
 	case 7:
 		p.Adaptive.Floor = 1 + s.Int64N(100)
+		if !weighted && s.key == "" && s.one(2) { // a floor that is rounded up by nearly one
+			p.Adaptive.Floor, p.Limits[0].Permits = 1, 100*s.Int64N(20)+1
+		}
 	}
 	p = p.WithDefaults()
 	return &p
@@ -152,7 +157,7 @@ func (s *story) next() {
 	case 0:
 		v.Policy, v.written = s.policy(), true
 		v.change.Policy, v.change.PolicyDeleted = v.Policy, v.Policy == nil
-	case 1, 2: // a small change, or none
+	case 1, 2, 3: // a small change, or none
 		if was.Policy == nil {
 			break
 		}
@@ -162,17 +167,29 @@ func (s *story) next() {
 			limits = &p.Keys.Limits
 		}
 		l := slices.Clone(*limits)
-		l[0].Permits = max(0, l[0].Permits+s.Int64N(3)-1)
+		switch s.IntN(6) {
+		case 0: // a limit goes, or comes
+			l[0].Window = s.w.Length + 3*time.Second - l[0].Window
+		case 1:
+			p.Mode = map[quota.Mode]quota.Mode{quota.ModePause: quota.ModeEnforce}[p.Mode]
+			if p.Mode == "" {
+				p.Mode = quota.ModePause
+			}
+		case 2:
+			l[0].Permits = s.Int64N(2) * s.permits(p.Share == quota.ShareWeighted)
+		default:
+			l[0].Permits = max(0, l[0].Permits+s.Int64N(3)-1)
+		}
 		*limits = l
 		v.Policy, v.change.Policy, v.written = &p, &p, true
-	case 3:
-		if s.one(3) {
+	case 4:
+		if s.one(2) {
 			v.Throttle = s.throttle()
 			v.change.Throttle = v.Throttle
 			v.written = !was.Throttle.SameTotals(v.Throttle)
 		}
 	}
-	for range s.IntN(3) {
+	for range max(0, s.IntN(5)-2) {
 		id := s.ids[s.IntN(len(s.ids))]
 		at := slices.IndexFunc(v.Instances, func(i protocol.Instance) bool { return i.ID == id })
 		if slices.Contains(v.change.Deleted, id) || slices.ContainsFunc(v.change.Put, func(i protocol.Instance) bool { return i.ID == id }) {
