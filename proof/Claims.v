@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Example Lending LendingExample First FirstExample.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -10,12 +10,16 @@ Check lending_settles : claim_lending_settles.
 Check lending_never_over : claim_lending_never_over.
 Check issuing_by_distance : claim_by_distance.
 Check first_never_over : claim_first_never_over.
+Check hold_all : claim_hold_all.
+Check hold_some : claim_hold_some.
+Check hold_true_windows : claim_hold_true_windows.
 
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
-  issuing_by_distance, first_never_over,
+  issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows,
   (parts_fit, equal_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
+  (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks),

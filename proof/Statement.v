@@ -2,19 +2,22 @@
 
    This file has definitions only, and is all that a reader has to believe: a world, what
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the
-   claims. The claims are proved in Sum.v, Lending.v and First.v. Example.v has a world that
+   claims. The claims are proved in Sum.v, Lending.v, First.v and Hold.v. Example.v has a world that
    satisfies all assumptions, and one in which the rule without its lookback exceeds the total;
    LendingExample.v has the same of each rule of lending, and FirstExample.v a first instance.
-   Division.v shows that equal and weighted shares satisfy what is assumed of them here.
+   Views.v computes shares and revisions that give from what views show, as the code does, and
+   proves what is assumed of them here; it uses Division.v. Extract.v makes a program of these
+   definitions, and internal/test/differential compares the shipped code with it.
 
    `.ci/run proof` checks that everything is proved, from no axiom.
 
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
-   permits (section 13), and the first of a fleet, without loans (section 15).
+   permits (section 13), the first of a fleet, without loans (section 15), and `hold`, without
+   loans (section 6).
 
-   Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
+   Not covered: the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
    the window length, clocks that are worse than e (7), and the code itself. Several
    lengths are covered one by one, as section 4 argues. *)
@@ -348,3 +351,66 @@ Definition claim_by_distance : Prop := forall y, assumed (fleet y) -> registers 
 Definition claim_first_never_over : Prop := forall y, assumed (fleet y) -> timing (fleet y) ->
   registers y -> obeys_first y -> issuing y ->
   forall W T, (forall v, total (fleet y) v W <= T)%nat -> (issued (fleet y) W <= T)%nat.
+
+(* HOLD: section 6. An instance issues by a plan. The plan is made at an instant of the window,
+   and keeps the clock's offset of that instant until it ends. *)
+Record planned (x : world) (before : list permit) (p : permit) (made A sent : Q) (R : view) : Prop := {
+  (* The window runs, by corrected time, when the plan is made; *)
+  p_begins : made <= at_ p /\ start x (win p) + guard x <= corrected x (who p) made /\
+    corrected x (who p) made < start x (win p + 1);
+  (* and at the permit, by the monotonic clock and the offset of that instant. *)
+  p_ends : corrected x (who p) made + (mono x (who p) (at_ p) - mono x (who p) made) < start x (win p + 1) - guard x;
+  p_lookback : A <= made /\
+    settle x + (corrected x (who p) made - start x (win p)) <= mono x (who p) made - mono x (who p) A;
+  p_history : forall v, (newest x (who p) A <= v <= newest x (who p) (at_ p))%nat -> applied x (who p) v;
+  (* The newest proof: of any age. *)
+  p_proof : sent <= made /\ read x (who p) sent R /\ (R <= newest x (who p) made)%nat;
+  p_bound : forall v, held x p A v -> (count (of (who p) (win p)) (before ++ [p]) <= share x v (who p) (win p))%nat
+}.
+
+(* The proof is good when the plan is made. *)
+Definition fresh_plan (x : world) (p : permit) (made sent : Q) : Prop :=
+  mono x (who p) made - mono x (who p) sent < freshness x /\
+  wall x (who p) made - wall x (who p) sent < freshness x.
+(* Or the lookback begins S before the proof was sent, or earlier. *)
+Definition frozen_plan (x : world) (p : permit) (A sent : Q) : Prop :=
+  A <= sent /\ settle x <= mono x (who p) sent - mono x (who p) A.
+
+(* Plans without a good proof are made only where [may]. *)
+Definition holds_where (may : permit -> Q -> Prop) (x : world) : Prop := forall before p after,
+  permits x = before ++ p :: after -> exists made A sent R, planned x before p made A sent R /\
+    (fresh_plan x p made sent \/ frozen_plan x p A sent /\ may p made).
+
+(* What an instance has learned it does not forget. *)
+Definition remembers (x : world) : Prop :=
+  forall i t t', t <= t' -> (newest x i t <= newest x i t')%nat.
+
+(* B+ less B-: (S - MinSettle) / (1 + r). *)
+Definition slack (x : world) : Q :=
+  (settle x - width x * drift x) / (1 + drift x) - 2 * clock_error x - freshness x / (1 - drift x).
+
+(* CLAIMED of hold: if all lose etcd at o, and each of those that issue held at o what was committed
+   by o less the slack, the sum is never over. *)
+Definition claim_hold_all : Prop := forall x o y, assumed x -> timing x -> 0 <= freshness x -> remembers x ->
+  holds_where (fun _ made => o <= made) x ->
+  (forall i s R, read x i s R -> s <= o) ->
+  o - slack x <= y -> y <= o ->
+  (forall p v, In p (permits x) -> committed x v y -> (v <= newest x (who p) o)%nat) ->
+  forall W T, (forall v, total x v W <= T)%nat -> (issued x W <= T)%nat.
+
+(* If some lose it, the sum is over by at most their shares, each by the newest view that it has.
+   If nobody does, it is never over. *)
+Definition claim_hold_some : Prop := forall x cut own, assumed x -> timing x -> remembers x -> NoDup cut ->
+  holds_where (fun p _ => In (who p) cut) x ->
+  forall W T, (forall v, total x v W <= T)%nat ->
+    (forall p, In p (permits x) -> win p = W -> In (who p) cut ->
+      (share x (newest x (who p) (at_ p)) (who p) W <= own (who p))%nat) ->
+    (issued x W <= T + sum own cut)%nat.
+
+(* By true time a plan's offset costs w*r/(1-r) of the guard, where the monotonic clock did not
+   stand still. *)
+Definition claim_hold_true_windows : Prop := forall x before p made A sent R, assumed x ->
+  planned x before p made A sent R ->
+  (1 - drift x) * (at_ p - made) <= mono x (who p) (at_ p) - mono x (who p) made ->
+  clock_error x + width x * drift x / (1 - drift x) <= guard x ->
+  start x (win p) <= at_ p /\ at_ p < start x (win p + 1).

@@ -20,6 +20,8 @@ const (
 	small     = "small"     // every small history of the planner
 	large     = "large"     // a fleet of the planner's
 	liveness  = "liveness"  // the model of the queue
+
+	differential = "differential" // the recorded answers of the proof's definitions
 )
 
 // Suite is tests of one package that catch mutants.
@@ -37,6 +39,8 @@ var suites = map[string]Suite{
 	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$"},
 	large:    {Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}},
 	liveness: {Package: "consumer", Run: "^TestLiveness$"},
+
+	differential: {Package: "internal/test/differential", Run: "^TestRecordedAnswers$"},
 }
 
 // suiteOf returns the suite of a name: one of those above, or tests of a package by its

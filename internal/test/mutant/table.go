@@ -12,7 +12,7 @@ import (
 type Table []Mutant
 
 // All is every mutant.
-var All = slices.Concat(rules, gives, session, callers, edges, units, keys)
+var All = slices.Concat(rules, gives, session, callers, edges, units, keys, proved)
 
 // Find returns the mutant of that name, or nil.
 func (table Table) Find(name string) *Mutant {

@@ -1,0 +1,389 @@
+package differential
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// story is the views that an instance holds about one window.
+type story struct {
+	*rand.Rand
+	w     quota.Window
+	key   string // whose shares are meant; empty: the provider's
+	ids   []string
+	views []held
+}
+
+// held is a view, and how it came.
+type held struct {
+	protocol.View
+	change  protocol.Change
+	at      int64 // when it was applied, in wall time
+	written bool  // the revision writes the policy or the pace
+}
+
+// most is the largest settle time of a story.
+const most = 3500 * time.Millisecond
+
+// history asks for the shares by a few views, and for a bound that goes by those of the
+// lookback.
+func history(r *rand.Rand) question { return newStory(r, "").question() }
+
+// keyHistory asks for the same of a key.
+func keyHistory(r *rand.Rand) question {
+	return newStory(r, fmt.Sprint("key", r.IntN(1000))).question()
+}
+
+func newStory(r *rand.Rand, key string) *story {
+	length := []time.Duration{100, 250, 1000, 60_000}[r.IntN(4)] * time.Millisecond
+	s := &story{Rand: r, key: key, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
+	for i := range 2 + r.IntN(5) {
+		s.ids = append(s.ids, fmt.Sprintf("i%d.%x", i, r.Uint64()))
+	}
+	slices.Sort(s.ids)
+	s.begin()
+	for range r.IntN(5) {
+		s.next()
+	}
+	s.date()
+	return s
+}
+
+func (s *story) one(in int) bool { return s.IntN(in) == 0 }
+
+// begin makes the first view.
+func (s *story) begin() {
+	v := held{View: protocol.View{Revision: 10, Policy: s.policy(), PolicyRevision: 3}}
+	for _, id := range s.ids {
+		if !s.one(3) {
+			v.Instances = append(v.Instances, s.instance(id))
+		}
+	}
+	if s.one(3) {
+		v.Throttle = s.throttle()
+	}
+	s.views = append(s.views, v)
+}
+
+// instance is a version of an instance's key.
+func (s *story) instance(id string) protocol.Instance {
+	in := protocol.Instance{ID: id, Name: fmt.Sprint("n", s.IntN(2)), Weight: s.Int64N(4)}
+	if s.one(5) {
+		in.From = time.Unix(0, s.w.Start()+s.Int64N(3)-1)
+	}
+	if s.one(5) {
+		in.Until = time.Unix(0, s.w.Start()+s.Int64N(3)-1)
+	}
+	return in
+}
+
+// permits are few: by weight the model looks at each seat.
+func (s *story) permits(weighted bool) int64 {
+	if weighted {
+		return s.Int64N(2 + s.Int64N(14))
+	}
+	return s.Int64N(2 + s.Int64N(1<<(1+s.IntN(30))))
+}
+
+// policy is one with a limit of the window, mostly.
+func (s *story) policy() *quota.Policy {
+	if s.one(20) {
+		return nil
+	}
+	p := quota.Policy{Timing: quota.Timing{Settle: 3 * time.Second}, Division: quota.Division{Share: quota.ShareEqual}}
+	weighted := s.one(3)
+	if weighted {
+		p.Share = quota.ShareWeighted
+		if s.one(3) {
+			p.Weights = map[string]int64{"n1": 1 + s.Int64N(5)}
+		}
+	}
+	limit := quota.Limit{Permits: s.permits(weighted), Window: s.w.Length}
+	if s.one(12) {
+		limit.Window = 3 * time.Second
+	}
+	p.Limits = []quota.Limit{limit}
+	if s.key != "" {
+		p.Keys.Limits, p.Limits = p.Limits, []quota.Limit{{Permits: 1000, Window: time.Second}}
+	}
+	switch s.IntN(12) {
+	case 0:
+		p.Mode = quota.ModePause
+	case 1:
+		p.Requires = []string{"a feature of a later version"}
+	case 2:
+		p.From = time.Unix(0, s.w.Start()+s.Int64N(3)-1)
+	case 3:
+		p.From = time.Unix(0, s.w.End())
+	case 4:
+		p.Next = []quota.LimitChange{{From: time.Unix(0, s.w.Start()+s.Int64N(3)-1), Limits: []quota.Limit{{Permits: s.permits(weighted), Window: s.w.Length}}}}
+	case 5:
+		p.Settle = most
+	case 6:
+		p.Guard = time.Millisecond
+	case 7:
+		p.Adaptive.Floor = 1 + s.Int64N(100)
+		if !weighted && s.key == "" && s.one(2) { // a floor that is rounded up by nearly one
+			p.Adaptive.Floor, p.Limits[0].Permits = 1, 100*s.Int64N(20)+1
+		}
+	}
+	p = p.WithDefaults()
+	return &p
+}
+
+func (s *story) throttle() *protocol.Throttle {
+	return &protocol.Throttle{Limits: []quota.Limit{{Permits: s.permits(true), Window: s.w.Length}}}
+}
+
+// next adds the view of one more revision.
+func (s *story) next() {
+	was := &s.views[len(s.views)-1]
+	v := held{View: was.View}
+	v.Revision++
+	v.change.Revision, v.Instances = v.Revision, slices.Clone(was.Instances)
+	switch s.IntN(6) {
+	case 0:
+		v.Policy, v.written = s.policy(), true
+		v.change.Policy, v.change.PolicyDeleted = v.Policy, v.Policy == nil
+	case 1, 2, 3: // a small change, or none
+		if was.Policy == nil {
+			break
+		}
+		p := *was.Policy
+		limits := &p.Limits
+		if s.key != "" {
+			limits = &p.Keys.Limits
+		}
+		l := slices.Clone(*limits)
+		switch s.IntN(6) {
+		case 0: // a limit goes, or comes
+			l[0].Window = s.w.Length + 3*time.Second - l[0].Window
+		case 1:
+			p.Mode = map[quota.Mode]quota.Mode{quota.ModePause: quota.ModeEnforce}[p.Mode]
+			if p.Mode == "" {
+				p.Mode = quota.ModePause
+			}
+		case 2:
+			l[0].Permits = s.Int64N(2) * s.permits(p.Share == quota.ShareWeighted)
+		default:
+			l[0].Permits = max(0, l[0].Permits+s.Int64N(3)-1)
+		}
+		*limits = l
+		v.Policy, v.change.Policy, v.written = &p, &p, true
+	case 4:
+		if s.one(2) {
+			v.Throttle = s.throttle()
+			v.change.Throttle = v.Throttle
+			v.written = !was.Throttle.SameTotals(v.Throttle)
+		}
+	}
+	for range max(0, s.IntN(5)-2) {
+		id := s.ids[s.IntN(len(s.ids))]
+		at := slices.IndexFunc(v.Instances, func(i protocol.Instance) bool { return i.ID == id })
+		if slices.Contains(v.change.Deleted, id) || slices.ContainsFunc(v.change.Put, func(i protocol.Instance) bool { return i.ID == id }) {
+			continue
+		}
+		switch {
+		case at < 0:
+			v.Instances = append(v.Instances, s.instance(id))
+			v.change.Put = append(v.change.Put, v.Instances[len(v.Instances)-1])
+		case s.one(3):
+			v.Instances = slices.Delete(v.Instances, at, at+1)
+			v.change.Deleted = append(v.change.Deleted, id)
+		case s.one(2): // an end
+			v.Instances[at].Until = time.Unix(0, s.w.Start()+s.Int64N(3)-1)
+			v.change.Put = append(v.change.Put, v.Instances[at])
+		default:
+			v.Instances[at] = s.instance(id)
+			v.change.Put = append(v.change.Put, v.Instances[at])
+		}
+	}
+	s.views = append(s.views, v)
+}
+
+// date says when the views came: often at an end of the lookback.
+func (s *story) date() {
+	begins, times := s.w.Start()-int64(most)-1-s.Int64N(int64(time.Second)), make([]int64, len(s.views)-1)
+	for i := range times {
+		times[i] = begins + s.Int64N(int64(most)+int64(time.Second))
+		if settle := []time.Duration{3 * time.Second, most}[s.IntN(2)]; s.one(2) {
+			times[i] = s.w.Start() - int64(settle) + s.Int64N(3) - 1
+		}
+		times[i] = max(times[i], begins)
+	}
+	slices.Sort(times)
+	s.views[0].at = begins
+	for i, at := range times {
+		s.views[i+1].at = at
+	}
+}
+
+// counted returns the views that were held at some time since the lookback began: S before
+// the window's start, for the largest S of those for which that is so.
+func (s *story) counted() []held {
+	ends := func(i int) int64 {
+		if i == len(s.views)-1 {
+			return math.MaxInt64
+		}
+		return s.views[i+1].at
+	}
+	from := s.w.Start()
+	for i := range s.views {
+		settle := quota.DefaultSettle
+		if p := s.views[i].Policy; p != nil {
+			settle = p.Settle
+		}
+		if at := s.w.Start() - int64(settle); ends(i) >= at {
+			from = min(from, at)
+		}
+	}
+	for i := range s.views {
+		if ends(i) >= from {
+			return s.views[i:]
+		}
+	}
+	return nil
+}
+
+// question asks for it all, and has the code's answers.
+func (s *story) question() question {
+	self := s.ids[s.IntN(len(s.ids))]
+	views := s.counted()
+	var l line
+	l.WriteString("bound")
+	l.ints(s.w.Start(), int64(len(s.ids)))
+	for _, id := range s.ids {
+		v := s.seat(id)
+		l.ints(int64(v>>32), int64(v&math.MaxUint32))
+	}
+	l.ints(int64(slices.Index(s.ids, self)), int64(len(views)))
+	var answers []string
+	for i := range views {
+		s.write(&l, &views[i])
+		answers = append(answers, s.shares(&views[i]))
+	}
+	return question{l.String(), strings.Join(append(answers, bound(s.bound(self))), " ")}
+}
+
+// write writes what a view shows of the window, for proof/answers.ml.
+func (s *story) write(l *line, v *held) {
+	l.bools(v.written)
+	p := v.Policy
+	if p == nil {
+		p = &quota.Policy{From: time.Unix(0, math.MaxInt64)}
+	}
+	limit := int64(-1)
+	limits, next := p.Limits, p.Next
+	if s.key != "" {
+		limits, next = p.Keys.Limits, nil
+	}
+	start := time.Unix(0, s.w.Start())
+	if len(next) > 0 && (!next[0].From.After(start) || limits[0].Window != s.w.Length && next[0].From.Before(time.Unix(0, s.w.End()))) {
+		limits = next[0].Limits
+	}
+	if len(limits) > 0 && limits[0].Window == s.w.Length && p.From.Before(time.Unix(0, s.w.End())) {
+		limit = limits[0].Permits
+		if v.Throttle != nil && p.Adaptive.Floor > 0 && s.key == "" {
+			limit = min(limit, max(v.Throttle.Limits[0].Permits, (limit*p.Adaptive.Floor+99)/100, 1))
+		}
+	}
+	weighted := p.Share == quota.ShareWeighted && s.key == ""
+	l.ints(limit)
+	l.bools(!start.Before(p.From), len(p.Requires) == 0, p.Mode == quota.ModePause)
+	l.ints(4, int64(p.Settle), int64(p.Freshness), int64(p.ClockError), int64(p.Guard))
+	l.bools(weighted)
+	weights := p.Weights
+	if !weighted {
+		weights = nil
+	}
+	l.ints(int64(len(weights)))
+	for _, name := range slices.Sorted(maps.Keys(weights)) {
+		l.ints(number(name), weights[name])
+	}
+	in := s.sorted(v)
+	l.ints(int64(len(in)))
+	for _, i := range in {
+		from, until := int64(math.MinInt64/4), int64(math.MaxInt64/2)
+		if !i.From.IsZero() {
+			from = i.From.UnixNano()
+		}
+		if !i.Until.IsZero() {
+			until = i.Until.UnixNano()
+		}
+		l.ints(int64(slices.Index(s.ids, i.ID)), number(i.Name), max(1, i.Weight), from, until)
+	}
+}
+
+// number is the N of a name nN.
+func number(name string) int64 { return int64(name[1] - '0') }
+
+func (s *story) sorted(v *held) []protocol.Instance {
+	return slices.SortedFunc(slices.Values(v.Instances), func(a, b protocol.Instance) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// shares are the code's, by one view.
+func (s *story) shares(v *held) string {
+	_, shares, ok := share.Of(&v.View, s.w)
+	if s.key != "" {
+		_, shares, ok = share.OfKey(&v.View, s.key, s.w)
+	}
+	if !ok {
+		return "none"
+	}
+	var all []string
+	for _, i := range s.sorted(v) {
+		all = append(all, bound(shares[i.ID]))
+	}
+	return strings.Join(all, ",")
+}
+
+// bound is the code's, of an instance that has held the views.
+func (s *story) bound(self string) int64 {
+	var p share.Planner
+	p.Clock = clock.New()
+	instant := func(at int64) clock.Instant { return clock.Instant{Mono: at, Wall: at} }
+	p.Reset(instant(s.views[0].at), s.views[0].at, self, s.views[0].View)
+	for _, v := range s.views[1:] {
+		p.Apply(instant(v.at), v.change)
+	}
+	now := max(s.views[len(s.views)-1].at, s.w.Start()+1)
+	if s.key != "" {
+		return p.KeyBound(share.HashKey(s.key), s.w, now).Permits
+	}
+	return p.History.Bound(s.w, now, 0, share.NotFrozen).Permits
+}
+
+// seat is v of an instance in the window, in parts of 2^64, by docs/protocol.md, section 1:
+// by code of its own, so that a mistake in that of package share shows.
+func (s *story) seat(id string) uint64 {
+	hash := func(text string) uint64 {
+		h := fnv.New64a()
+		h.Write([]byte(text))
+		return h.Sum64()
+	}
+	window := splitmix(splitmix(uint64(s.w.Length)) + uint64(s.w.Index))
+	if s.key != "" {
+		window = splitmix(window ^ hash(s.key))
+	}
+	return math.MaxUint64 - splitmix(hash(id)^window)
+}
+
+// splitmix is a step and the finalizer of splitmix64.
+func splitmix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -1,0 +1,148 @@
+package differential
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	modelFlag  = flag.String("model", "", "compare with the `program` that proof/check builds")
+	countFlag  = flag.Int("comparisons", 100_000, "compare so many values, or a few more")
+	seedFlag   = flag.Uint64("seed", 0, "of the first question; 0: chosen by chance")
+	recordFlag = flag.Bool("record", false, "write the model's answers to "+recorded)
+)
+
+// recorded has the model's answers to the questions of the first seeds, one on each line.
+const recorded = "testdata/answers.txt"
+
+// recordedQuestions is how many these are.
+const recordedQuestions = 1600
+
+// TestRecordedAnswers compares the code with the answers of the proof's definitions as they
+// were recorded, so that this takes no Coq. With -model these are compared with the model's.
+func TestRecordedAnswers(t *testing.T) {
+	t.Parallel()
+	if *modelFlag != "" {
+		var answers []string
+		err := eachAnswer(t.Context(), *modelFlag, 0, func(_ question, answer string) bool {
+			answers = append(answers, answer)
+			return len(answers) < recordedQuestions
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(answers, "\n") + "\n"
+		if *recordFlag {
+			if err := os.WriteFile(recorded, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if was, err := os.ReadFile(recorded); err != nil || string(was) != text {
+			t.Errorf("the model answers otherwise than %s has it (%v): look why, then -record", recorded, err)
+		}
+	}
+	text, err := os.ReadFile(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(answers) != recordedQuestions {
+		t.Fatalf("%s has %d answers, want %d", recorded, len(answers), recordedQuestions)
+	}
+	for seed, answer := range answers {
+		compare(t, uint64(seed), questionOf(uint64(seed)), answer)
+	}
+}
+
+// TestAgainstTheModel compares the code with the proof's definitions on questions that no run
+// has asked before.
+func TestAgainstTheModel(t *testing.T) {
+	t.Parallel()
+	if *modelFlag == "" {
+		t.Log("runs with -model")
+		return
+	}
+	first := *seedFlag
+	if first == 0 {
+		first = rand.Uint64N(1 << 62)
+	}
+	began, seed, compared := time.Now(), first, 0
+	err := eachAnswer(t.Context(), *modelFlag, first, func(q question, answer string) bool {
+		compare(t, seed, q, answer)
+		seed++
+		compared += values(answer)
+		return compared < *countFlag && !t.Failed()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d comparisons of %d questions from seed %d, in %v", compared, seed-first, first, time.Since(began).Round(100*time.Millisecond))
+}
+
+func compare(t *testing.T, seed uint64, q question, answer string) {
+	t.Helper()
+	if q.code != answer {
+		t.Errorf("seed %d (-seed %d): the code says\n%s, and the proof's definitions\n%s\nof: %s", seed, seed, q.code, answer, q.ask)
+	}
+}
+
+// eachAnswer asks the model the questions of the seeds from first on, until each returns
+// false.
+func eachAnswer(ctx context.Context, model string, first uint64, each func(question, string) bool) error {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	program := exec.CommandContext(ctx, model)
+	program.Stderr = os.Stderr
+	in, err := program.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := program.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := program.Start(); err != nil {
+		return err
+	}
+	questions := make(chan question, 64)
+	go func() {
+		defer in.Close()
+		asked := bufio.NewWriter(in)
+		for seed := first; ctx.Err() == nil; seed++ {
+			q := questionOf(seed)
+			select {
+			case questions <- q:
+			case <-ctx.Done():
+				return
+			}
+			if _, err := asked.WriteString(q.ask + "\n"); err != nil {
+				return
+			}
+			if len(questions) == 0 || seed%16 == 0 {
+				if asked.Flush() != nil {
+					return
+				}
+			}
+		}
+	}()
+	answers := bufio.NewScanner(out)
+	for answers.Scan() {
+		if !each(<-questions, answers.Text()) {
+			done()
+			_, _ = io.Copy(io.Discard, out)
+			_ = program.Wait() // it was ended
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%s has ended", model), answers.Err(), program.Wait())
+}

@@ -1,0 +1,102 @@
+(* Answers questions about the definitions of the proof: model.ml has these (Extract.v). A
+   question is a line of numbers, after a letter; lists begin with their length.
+   internal/test/differential writes them. *)
+open Model
+
+let rec positive n =
+  if n = 1 then XH else if n land 1 = 1 then XI (positive (n lsr 1)) else XO (positive (n lsr 1))
+
+let z n = if n = 0 then Z0 else if n > 0 then Zpos (positive n) else Zneg (positive (-n))
+let int =
+  let rec of_positive = function XH -> 1 | XO p -> 2 * of_positive p | XI p -> 2 * of_positive p + 1 in
+  function Z0 -> 0 | Zpos p -> of_positive p | Zneg p -> -of_positive p
+
+(* The numbers of the line that is read. *)
+let rest = ref []
+
+let next () =
+  match !rest with
+  | [] -> failwith "the line is too short"
+  | word :: more ->
+    rest := more;
+    int_of_string word
+
+let flag () = next () <> 0
+let option () = match next () with -1 -> None | n -> Some n
+let list item = List.init (next ()) (fun _ -> item ())
+
+(* An unsigned number of 64 bits is two of 32. *)
+let unsigned () =
+  let high = next () in
+  let low = next () in
+  Z.add (Z.mul (z high) (z (1 lsl 32))) (z low)
+
+let policy () =
+  let limit = option () in
+  let in_force = flag () in
+  let supported = flag () in
+  let paused = flag () in
+  let times = list next in
+  let weighted = flag () in
+  let override () = let name = next () in (name, positive (next ())) in
+  { limit; in_force; supported; paused; times; weighted; overrides = list override }
+
+let member () =
+  let ident = next () in
+  let name = next () in
+  let own_weight = positive (next ()) in
+  let from = z (next ()) in
+  { ident; name; own_weight; from; until = z (next ()) }
+
+let text = function None -> "free" | Some n -> string_of_int n
+
+(* The shares of all by each view, and the bound of one of them. *)
+let bound () =
+  let begins = z (next ()) in
+  let ranks = Array.of_list (list unsigned) in
+  let self = next () in
+  let view () =
+    let written = flag () in
+    let terms = policy () in
+    (written, { terms; members = list member })
+  in
+  let views = list view in
+  let share v i = share_of begins (Array.get ranks) v i in
+  let shares (_, v) =
+    if v.terms.limit = None then "none"
+    else String.concat "," (List.map (fun m -> text (share v m.ident)) v.members)
+  in
+  let rec held = function
+    | [ (_, v) ] -> ([], share v self)
+    | (_, u) :: ((written, v) :: _ as later) ->
+      let older, newest = held later in
+      ((share u self, gives_of begins written u v) :: older, newest)
+    | [] -> failwith "no view"
+  in
+  let older, newest = held views in
+  String.concat " " (List.map shares views @ [ text (bound_of older newest) ])
+
+(* The least settle time, and whether one obeys that. *)
+let timing () =
+  let d = z (next ()) in
+  let step = z (next ()) in
+  let s = z (next ()) in
+  let f = z (next ()) in
+  let e = z (next ()) in
+  let least = min_settle d step f e (z (next ())) in
+  Printf.sprintf "%d %d" (int least) (if Z.leb least s then 1 else 0)
+
+let () =
+  try
+    while true do
+      match String.split_on_char ' ' (input_line stdin) with
+      | kind :: words ->
+        rest := words;
+        print_endline
+          (match kind with
+           | "bound" -> bound ()
+           | "timing" -> timing ()
+           | _ -> failwith ("no question is called " ^ kind))
+      | [] -> ()
+    done
+  with End_of_file -> ()
