@@ -113,7 +113,7 @@ func (a *app) connected(ctx context.Context, f func(connection) error) error {
 }
 
 func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinator.Admin, error) {
-	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: timeout})
+	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: a.author(), Timeout: timeout})
 }
 
 func (a *app) log() *slog.Logger {
@@ -128,6 +128,16 @@ func (a *app) log() *slog.Logger {
 const envAuthor = "QUOTIENT_AUTHOR"
 
 func author(env func(string) string) string { return cmp.Or(env(envAuthor), buildinfo.User()) }
+
+// author is the user that etcd knows this run as: by a password or a certificate. Beside it
+// stands what the run says of itself, which nobody checks.
+func (a *app) author() string {
+	said := author(a.env)
+	if user := cmp.Or(a.etcd.User, a.etcd.CertificateUser()); user != "" {
+		return user + " (" + said + ")"
+	}
+	return said
+}
 
 // root builds the command tree. A new command is added here.
 func (a *app) root() *cobra.Command {
@@ -306,7 +316,9 @@ Flags:
 Connection flags, -o table|json|yaml and exit codes: quota-admin --help
 {{- else}}
 
-Changes are recorded as made by user@host, or by ` + envAuthor + ` where it is set.
+Changes are recorded as made by the etcd user, or by the name in the client certificate.
+In brackets follows user@host, or ` + envAuthor + ` where it is set; without a user it
+stands alone.
 
 Exit codes:
   0  done
