@@ -39,7 +39,7 @@ With --at the change is written now. It takes effect in the first window that st
 at TIME or later, in the same window on every instance, and costs no permits. TIME is
 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s. With --for the
 limits return by themselves when the time is over. Setting limits keeps the announced
-changes; get shows them, cancel removes them.
+changes; get shows them, cancel removes them. A set that changes nothing writes nothing.
 
 A change by a factor above --max-step is refused as a typing error, unless --force
 is given. A new provider with nearly the name of another, or with a blank in its name,
@@ -60,7 +60,7 @@ the policy is written at the same moment.`,
 	addFlag(a, cmd, &s.At, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
 	addFlag(a, cmd, &s.For, "for", positive, "return to the limits without this change after this `duration`")
 	e := a.edits(cmd, 0)
-	e.steps = true
+	e.steps, e.lazy = true, true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
 	for i, f := range fields {

@@ -67,7 +67,7 @@ func compare(a, b any) int {
 	}
 	x, _ := a.(string)
 	y, _ := b.(string)
-	return cmp.Or(cmp.Compare(x, y), cmp.Compare(number(a), number(b)))
+	return cmp.Or(format.Natural(x, y), cmp.Compare(number(a), number(b)))
 }
 
 // JSON is the snapshot for programs.
@@ -156,17 +156,32 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 		t.Notes = append(t.Notes, "the policy cannot be applied: "+p.Status.Problem)
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
-	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
+	if p.Row.Issued != nil {
+		t.title += fmt.Sprintf(", issued %.0f/s", *p.Row.Issued)
+	}
+	shown, last := []int{}, 0 // on a narrow terminal the last column is cut
+	for i, c := range live.Instances {
+		switch {
+		case c.Name == "incarnation":
+			last = i
+		case c.Title != "":
+			shown = append(shown, i)
+		}
+	}
+	shown = append(shown, last)
+	for _, i := range shown {
+		t.columns = append(t.columns, live.Instances[i])
+	}
 	for n := range f.Instances {
 		var row []any
-		for i, v := range p.Line(&f.Instances[n], p.At) {
-			if live.Instances[i].Title != "" {
-				row = append(row, v)
-			}
-			t.unrated = t.unrated || v == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
+		line := p.Line(&f.Instances[n], p.At)
+		for _, i := range shown {
+			row = append(row, line[i])
+			t.unrated = t.unrated || line[i] == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
 		}
 		t.rows = append(t.rows, row)
 	}
+	slices.SortStableFunc(t.rows, func(x, y []any) int { return compare(x[0], y[0]) })
 	return t, nil
 }
 
