@@ -189,7 +189,7 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 	now := time.Now()
 	var waits []*waitJSON
 	for _, r := range results {
-		if (r.changed || len(results) == 1) && r.new.Revision != 0 && !e.dryRun && e.wait > 0 {
+		if r.changed && !e.dryRun && e.wait > 0 {
 			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce}
 			waits = append(waits, r.Wait)
 		}

@@ -23,7 +23,7 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 		}
 	}
 	for _, args := range []string{
-		"get P", "get P -o json", "list", "list -o json", "history P", "instances P", "instances P --explain", "instances P --explain -o json",
+		"get P", "get P -o json", "list", "list -o json", "history P", "instances P", "explain P", "explain P -o json",
 		"top P --count 1", "top P --count 1 -o json", "doctor", "doctor -o json",
 		"set P 200/h --dry-run", "set P 200/h --dry-run -o json", "set P 10/s --dry-run", "set P 10/s --dry-run -o json", "set P 10/s,100/h --dry-run",
 		"budget P", "budget P -o json",

@@ -153,15 +153,15 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 	switch {
 	case t.At.IsZero() && !same(protocol.LimitsAt(&old, now.UnixNano()), limits):
 		past = line{{Limits: limits}}
-	case !t.At.IsZero() && t.For == 0 && same(protocol.LimitsAt(&old, t.At.UnixNano()), limits):
-		// They are in force then already.
 	case !t.At.IsZero():
 		start = t.At
 		if lead := Lead(old, next); t.At.Before(now.Add(lead)) {
 			return next, fmt.Errorf("%s is too near: announce a change at least %v ahead (settle time, twice the clock error, %v to write it), at %s or later; or set it now",
 				t.At.UTC().Format(time.RFC3339Nano), lead, protocol.AnnounceAhead, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
 		}
-		future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
+		if t.For != 0 || !same(protocol.LimitsAt(&old, t.At.UnixNano()), limits) { // not in force then by itself
+			future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
+		}
 	}
 	if t.For != 0 {
 		var err error

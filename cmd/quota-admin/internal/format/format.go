@@ -31,7 +31,7 @@ const (
 // Set takes one of the outputs.
 func (o *Output) Set(text string) error {
 	if !slices.Contains([]Output{Table, JSON, YAML}, Output(text)) {
-		return fmt.Errorf("known formats are table, json and yaml")
+		return fmt.Errorf("known formats are table, wide, json and yaml")
 	}
 	*o = Output(text)
 	return nil

@@ -139,6 +139,15 @@ func (w *Watcher) Close() {
 	w.listed, w.Blind = nil, ""
 }
 
+// Seconds is a duration of a report in seconds; nil if it is none, as "unknown".
+func Seconds(text string) *float64 {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil
+	}
+	return new(d.Seconds())
+}
+
 // Header is a column of a table.
 type Header struct {
 	Title string // for people; "" if it is for programs only

@@ -76,7 +76,13 @@ func (s *Snapshot) JSON() any {
 	for _, row := range s.rows {
 		m := map[string]any{}
 		for i, v := range row {
-			m[s.columns[i].Name] = v
+			switch name := s.columns[i].Name; name {
+			case "clock_error", "proof_age":
+				text, _ := v.(string)
+				m[name+"_seconds"] = live.Seconds(text)
+			default:
+				m[name] = v
+			}
 		}
 		rows = append(rows, m)
 	}
