@@ -253,7 +253,7 @@ func (r *recordJSON) fields() []change.Difference {
 }
 
 func (h *historyJSON) table(w io.Writer) {
-	if len(h.Changes) == 0 {
+	if len(h.Changes) == 0 && h.Provider == "" {
 		return
 	}
 	of := func(provider string) []string {

@@ -27,8 +27,16 @@ type Snapshot struct {
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
+	budgets []foreseen
 	// unrated says that an instance has reported only once: it has no rates yet.
 	unrated bool
+}
+
+// foreseen is a budget and when it is used up at the present rate; left out if its window
+// ends before, or the rate is not known.
+type foreseen struct {
+	live.Budget
+	Exhausted time.Time `json:"exhausted,omitzero"`
 }
 
 func (s *Snapshot) titles() (all []string) {
@@ -86,7 +94,11 @@ func (s *Snapshot) JSON() any {
 		}
 		rows = append(rows, m)
 	}
-	return map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.Notes...), s.what: rows}
+	data := map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.Notes...), s.what: rows}
+	if len(s.budgets) > 0 {
+		data["budgets"] = s.budgets
+	}
+	return data
 }
 
 // Table writes the snapshot for people.
@@ -164,6 +176,16 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 	t.Notes = append(t.Notes, p.Status.Troubles...)
 	if p.Row.Issued != nil {
 		t.title += fmt.Sprintf(", issued %.0f/s", *p.Row.Issued)
+	}
+	for _, b := range p.Status.Budgets {
+		f := foreseen{Budget: b}
+		if issued := p.Row.Issued; issued != nil {
+			if text := b.Foretell(*issued, p.At); text != "" {
+				t.Notes = append(t.Notes, text)
+			}
+			f.Exhausted = b.Exhausted(*issued, p.At)
+		}
+		t.budgets = append(t.budgets, f)
 	}
 	shown, last := []int{}, 0 // on a narrow terminal the last column is cut
 	for i, c := range live.Instances {
