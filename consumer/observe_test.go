@@ -312,7 +312,7 @@ func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"b", "c", "d", "e", "f"}})
 		time.Sleep(1500 * time.Millisecond)
 		s.prove()
-		l.core.Report(s.clock.Now())
+		r := l.core.Report(s.clock.Now())
 		_, line, _ := strings.Cut(text.String(), `msg="limiter is active"`)
 		gone := s.clock.Wall() - int64(1500*time.Millisecond)
 		until := quota.WindowAt(time.Second, gone+int64(3*time.Second)).End()
@@ -321,12 +321,18 @@ func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
 		if !strings.Contains(line, want) || l.Status().Shortest().Share > 17 {
 			t.Errorf("%s, want %s", text.String(), want)
 		}
+		if r.HeldFor != "b, c, d and 2 more" || r.HeldUntil.UnixNano() != until {
+			t.Errorf("the report says %q until %v", r.HeldFor, r.HeldUntil)
+		}
 		time.Sleep(time.Duration(until-s.clock.Wall()) - time.Millisecond)
 		s.prove()
 		before := l.Status().Shortest().Share
 		time.Sleep(time.Millisecond)
 		if after := l.Status().Shortest().Share; before > 17 || after != 100 {
 			t.Errorf("a share of %d until then, and of %d from then on", before, after)
+		}
+		if r := l.core.Report(s.clock.Now()); r.HeldFor != "" || !r.HeldUntil.IsZero() {
+			t.Errorf("the report says %q until %v when nothing is held", r.HeldFor, r.HeldUntil)
 		}
 	})
 }

@@ -265,6 +265,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	k.mu.rate.see(now.Mono, use.Issued)
 	policy, _ := k.mu.planner.Policy()
 	decided, recent := k.mu.throttle.Decided(), k.mu.rate.report(now.Mono, use.Issued)
+	held, until := k.mu.planner.Held(now.Mono)
 	k.mu.Unlock()
 	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
@@ -274,6 +275,9 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Time: k.wall(now.Mono).UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
+	if len(held) > 0 {
+		r.HeldFor, r.HeldUntil = listed(held), time.Unix(0, until).UTC()
+	}
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
 	if len(use.Limits) > 0 {

@@ -69,7 +69,7 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"10000000000001/s", "10000000000001/s", "more than the most, 1000000000000"},
 		{"99999999999999999999999/s", "99999999999999999999999/s", "more than the most"},
 		{"1e6/s", "e6/s", "neither a digit"},
-		{"1.5/s", ".5/s", "neither a digit"},
+		{"1.5/s", ".5/s", "permits are a whole number"},
 		{"1__0/s", "__0/s", "neither a digit"},
 		{"1_/s", "_/s", "neither a digit"},
 		{"_1/s", "_1/s", "no number of permits"},
@@ -245,4 +245,19 @@ func ExampleParseLimits() {
 	// limits "500/2s,7/y": "y" is no unit of a window; use ms, s, m (minute), h, d or mo (month), as in 5/s, 5/250ms or 5/15m
 	// "500/2s,7/y"
 	//           ^
+}
+
+// Numbers as people write them elsewhere get a hint of their own.
+func TestParseLimitsHints(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"1,000/s": "write a number without them", "5/s,1,000/m": "write a number without them", "12,345,678/s": "write a number without them",
+		"0.5/s": "as in 30/m for 0.5/s", "1,00/s": "",
+	} {
+		_, err := ParseLimits(text)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || want != "" && !strings.Contains(syntax.Hint, want) || want == "" && strings.Contains(syntax.Hint, "commas") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

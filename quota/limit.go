@@ -131,6 +131,9 @@ func ParseLimits(text string) ([]Limit, error) {
 		}
 		l, wrong := parseLimit(part, limits)
 		if wrong != nil {
+			if thousands.MatchString(text[offset:]) {
+				wrong.Hint = "commas stand between limits: write a number without them, as in 1000/s"
+			}
 			wrong.Text, wrong.Offset = text, wrong.Offset+offset
 			return nil, wrong
 		}
@@ -140,6 +143,9 @@ func ParseLimits(text string) ([]Limit, error) {
 	sortLimits(limits)
 	return limits, nil
 }
+
+// thousands matches a number whose digits are parted by commas.
+var thousands = regexp.MustCompile(`^\s*\d{1,3}(,\d{3})+/`)
 
 // limitForm matches every text, so that each of its groups has a place: permits,
 // slash, count, unit, and the rest.
@@ -173,6 +179,8 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(1, "lower the number, or shorten the window with it", "%s permits are more than the most, %d", permits, MaxPermits)
 	case slash == "" && next(2) == "":
 		return fail(2, hintForm, "the window is missing")
+	case slash == "" && next(2) == ".":
+		return fail(2, "use a longer window, as in 30/m for 0.5/s", "permits are a whole number")
 	case slash == "":
 		return fail(2, "write permits as a whole number, as in 10000000/s", `%q is neither a digit nor the "/" before the window`, next(2))
 	case name == "":

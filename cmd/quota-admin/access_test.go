@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
@@ -134,6 +135,24 @@ func TestAuthentication(t *testing.T) {
 	}
 	b.env["QUOTIENT_USER"], b.env["QUOTIENT_PASSWORD"] = "root", "root-secret"
 	b.want(exitDone, "set", "a", "5/s")
+	if stdout, _ := b.want(exitDone, "history", "a"); !strings.Contains(stdout, "root (ann@host)") {
+		t.Errorf("the author is not the user that logged in: %s", stdout)
+	}
+}
+
+// Without a user the certificate names the author, and without both the run does.
+func TestAuthorByCertificate(t *testing.T) {
+	env := func(name string) string { return map[string]string{envAuthor: "release 42"}[name] }
+	cert, key := etcdtest.NewAuthority(t).Issue("ann", "ann")
+	for want, flags := range map[string]*etcdflags.Flags{
+		"release 42":       {},
+		"ann (release 42)": {Cert: cert, Key: key},
+		"bob (release 42)": {Cert: cert, Key: key, User: "bob"},
+	} {
+		if got := (&app{env: env, etcd: flags}).author(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 }
 
 // withUsers turns authentication on, with root and a user that may read only.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +19,10 @@ func TestNoLostUpdate(t *testing.T) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	from := map[int64]int{}
-	for range 8 {
+	for n := range 8 {
 		all.Go(func() {
-			for range 5 {
-				code, stdout, stderr := b.call("set", "a", "2/s", "-o", "json")
+			for m := range 5 {
+				code, stdout, stderr := b.call("set", "a", fmt.Sprintf("%d/s", 2+5*n+m), "--force", "-o", "json")
 				if code == exitConflict {
 					continue
 				}

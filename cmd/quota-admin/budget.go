@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcderr"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -35,6 +36,10 @@ type budgetJSON struct {
 	Withheld  string        `json:"withheld,omitempty"`
 	Writes    int64         `json:"transactions"`
 	Holdings  []holdingJSON `json:"holdings"`
+	// Rate is how many permits a second the fleet issues; null if no reports tell. At this
+	// rate the limit is used up at Exhausted, if its window does not end before.
+	Rate      *float64  `json:"issued_per_second"`
+	Exhausted time.Time `json:"exhausted,omitzero"`
 
 	total    escrow.Total
 	revision int64
@@ -57,7 +62,8 @@ func (a *app) budgetCommand() *cobra.Command {
 		Short: "Show and correct the permits taken of limits per hour, day or month",
 		Long: `Show, for each limit of more than a minute, the permits of the running window: those
 handed out, used (by reports up to 10 s old), in the hands of each instance, stranded
-with instances that ended, and used elsewhere, by the provider's count.
+with instances that ended, and used elsewhere, by the provider's count. While instances
+run, say when the limit is used up at the rate of the last seconds.
 
 With --used N the window counts N permits as used, by the provider's count, and the
 permits in the hands of living instances. It ends the withholding after a restore of
@@ -68,6 +74,12 @@ etcd.`,
 	addFlag(a, cmd, &used, "used", whole(0, quota.MaxPermits), "`N` permits were used in the window, by the provider's count")
 	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that --used is of, if there are several")
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		w := live.NewWatcher(etcd.Admin, 1)
+		rate, err := w.Rate(ctx, args[0], ratesWithin)
+		w.Close()
+		if err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
 		defer cancel()
 		all, err := a.budgets(ctx, etcd, args[0])
@@ -84,6 +96,11 @@ etcd.`,
 			}
 			if all, err = a.budgets(ctx, etcd, args[0]); err != nil {
 				return err
+			}
+		}
+		for _, b := range all {
+			if b.Rate = rate; rate != nil {
+				b.Exhausted = b.use().Exhausted(*rate, time.Now())
 			}
 		}
 		return a.emit(map[string]any{"provider": args[0], "budgets": all}, func(w io.Writer) {
@@ -166,6 +183,11 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 	return nil
 }
 
+// use is the budget as top knows it.
+func (b *budgetJSON) use() live.Budget {
+	return live.Budget{Limit: b.Limit, Permits: b.total.Limit, Left: b.Left, End: b.End}
+}
+
 // correct writes what was used, unless somebody else writes at the same moment.
 func (b *budgetJSON) correct(ctx context.Context, client *clientv3.Client, used int64) error {
 	lease := clientv3.WithIgnoreLease()
@@ -198,6 +220,9 @@ func (b *budgetJSON) table(w io.Writer) {
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	format.Row(w, "Stranded", fmt.Sprint(b.Stranded))
 	format.Row(w, "Elsewhere", fmt.Sprint(b.Elsewhere))
+	if b.Rate != nil && b.Withheld == "" {
+		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
+	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")

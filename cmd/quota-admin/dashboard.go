@@ -10,10 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,7 +82,7 @@ On an address other than loopback it requires TLS, and a login also for reading.
 	flags.StringSliceVar(&f.proxies, "trusted-proxy", nil, "`network` that the proxy connects from, as 10.0.0.7/32; required with --identity-header")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return f.plan(cmd, a.env) }
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		ctx, stop := untilInterrupted(ctx)
 		defer stop()
 		l, err := listenOn(f.listen, "--listen")
 		if err != nil {

@@ -255,7 +255,11 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	p = p.WithDefaults()
 	err = p.Validate()
 	if err == nil && e.steps && !e.force {
-		err = change.CheckStep(old.Policy, p, now, e.maxStep)
+		var last []quota.Limit
+		if last, err = limitsBefore(ctx, admin, old, now); err != nil {
+			return nil, err
+		}
+		err = change.CheckStep(old.Policy, p, last, now, e.maxStep)
 	}
 	if err != nil {
 		return nil, refused(fmt.Errorf("%s: %w", old.Provider, err))
@@ -264,6 +268,24 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 		return nil, nil
 	}
 	return &p, nil
+}
+
+// limitsBefore finds in the history the limits that were last in force before limits of 0;
+// nil where none are known or 0 is not in force.
+func limitsBefore(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) ([]quota.Limit, error) {
+	if in := change.InForce(old.Policy, now); len(in) == 0 || !change.Nothing(in) {
+		return nil, nil
+	}
+	records, err := admin.History(ctx, old.Provider)
+	for _, r := range records {
+		if r.Old == nil {
+			continue
+		}
+		if in := change.InForce(*r.Old, r.Time); len(in) > 0 && !change.Nothing(in) {
+			return in, err
+		}
+	}
+	return nil, err
 }
 
 // writeChange says what was changed: the limits in force in one line, and a line for each

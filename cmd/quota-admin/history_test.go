@@ -13,6 +13,7 @@ func TestAHistoryHasPausesAndPaces(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	paced := func(n int64) []quota.Limit { return []quota.Limit{{Permits: n, Window: time.Second}} }
 	h := historyJSON{
+		Provider: "payments/charge",
 		Throttle: &protocol.Throttle{
 			Asks:   []protocol.Ask{{By: "charge-1", At: at, Until: at.Add(3 * time.Second), Why: "429 from api"}},
 			Limits: paced(800), Time: at.Add(time.Hour), Past: []protocol.PastPace{{Limits: paced(600), Time: at}},

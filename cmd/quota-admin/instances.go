@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -31,8 +32,8 @@ type instancesJSON struct {
 }
 
 type limitJSON struct {
-	Permits int64  `json:"permits"`
-	Window  string `json:"window"`
+	Permits int64   `json:"permits"`
+	Window  float64 `json:"window_seconds"`
 }
 
 type instanceJSON struct {
@@ -42,10 +43,26 @@ type instanceJSON struct {
 	// policy is in force.
 	Share *int64 `json:"share"`
 	// Report is what the instance last told of itself, up to half a minute ago.
-	Report  *protocol.Report `json:"report"`
-	Problem string           `json:"problem,omitempty"`
-	// Explain is why it has its share: with --explain, and a policy in force.
+	Report  *reportJSON `json:"report"`
+	Problem string      `json:"problem,omitempty"`
+	// Explain is why it has its share: of explain, and with a policy in force.
 	Explain *explanation `json:"explain,omitempty"`
+}
+
+// reportJSON is a report whose durations are numbers.
+type reportJSON struct {
+	*protocol.Report
+	ClockError        *float64 `json:"clock_error,omitempty"` // never set: it hides the report's
+	ProofAge          *float64 `json:"proof_age,omitempty"`   // likewise
+	ClockErrorSeconds *float64 `json:"clock_error_seconds"`   // null: not known
+	ProofAgeSeconds   *float64 `json:"proof_age_seconds"`     // null: there is no proof
+}
+
+func reportOf(r *protocol.Report) *reportJSON {
+	if r == nil {
+		return nil
+	}
+	return &reportJSON{Report: r, ClockErrorSeconds: live.Seconds(r.ClockError), ProofAgeSeconds: live.Seconds(r.ProofAge)}
 }
 
 type explanation struct {
@@ -54,46 +71,83 @@ type explanation struct {
 }
 
 func (a *app) instancesCommand() *cobra.Command {
-	explain := false
 	cmd := &cobra.Command{
 		Use:   "instances PROVIDER",
-		Short: "Show the live instances: share, state, use, revision applied, clock",
+		Short: "Show the live instances: share, state, use, policy applied",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
 instances in etcd, for the running window of the shortest limit. The columns to the
-right of it are from the instance's last report, REPORT-AGE ago.
-
-With --explain, show the reason for each share, and what the instance borrowed and lent
-in the last whole window before its report.`,
+right of it are from the instance's last report, REPORT-AGE ago. With -o wide there are
+more: incarnation, clock and proof among them.`,
 		Example: `  quota-admin instances payments/charge
-  quota-admin instances payments/charge --explain`,
+  quota-admin instances payments/charge -o wide`,
 	}
-	cmd.Flags().BoolVar(&explain, "explain", false, "show the reason for each instance's share")
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		f, err := feed.Inside(etcd.Admin).Fleet(ctx, args[0], nil)
+		f, err := fleetOf(ctx, etcd, args[0])
 		if err != nil {
 			return err
 		}
-		if f.Policy.Revision == 0 && len(f.Instances) == 0 {
-			return fmt.Errorf("%s: %w", args[0], coordinator.ErrNotFound)
-		}
-		return a.showInstances(&f, explain, time.Now())
+		return a.showInstances(f, false, "", time.Now())
 	})
 }
 
-func (a *app) showInstances(f *protocol.Fleet, explain bool, now time.Time) error {
+func (a *app) explainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain PROVIDER [INSTANCE]",
+		Short: "Show why instances have their shares, and what is held for whom",
+		Long: `Show the reason for the share of each instance, or of those with that name or
+incarnation: the rule that divides the limit, a start or an end that is announced, and
+what the instance borrowed and lent in the last whole window before its report. Permits
+of instances that crashed are held for them for the settle time: it says whose, and
+until when.`,
+		Example: `  quota-admin explain payments/charge
+  quota-admin explain payments/charge worker-7`,
+	}
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		f, err := fleetOf(ctx, etcd, args[0])
+		if err != nil {
+			return err
+		}
+		only := ""
+		if len(args) > 1 {
+			only = args[1]
+			if !slices.ContainsFunc(f.Instances, func(s protocol.InstanceStatus) bool { return is(&s.Instance, only) }) {
+				return &fault{fmt.Errorf("%s has no live instance %s", args[0], only), coordinator.ErrNotFound,
+					[]string{"quota-admin instances " + args[0] + " shows them"}}
+			}
+		}
+		return a.showInstances(f, true, only, time.Now())
+	})
+}
+
+// is reports whether an instance has that name or incarnation.
+func is(i *protocol.Instance, name string) bool { return i.Name == name || i.ID == name }
+
+func fleetOf(ctx context.Context, etcd connection, provider string) (*protocol.Fleet, error) {
+	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+	if err == nil && f.Policy.Revision == 0 && len(f.Instances) == 0 {
+		err = fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
+	}
+	return &f, err
+}
+
+// showInstances shows all instances, or only those of a name.
+func (a *app) showInstances(f *protocol.Fleet, explain bool, only string, now time.Time) error {
 	sum := live.StatusOf(f, now)
 	data := &instancesJSON{Provider: f.Provider, Revision: f.Revision, Status: sum, Instances: []instanceJSON{}}
 	for _, s := range f.Instances {
-		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), s.Report, format.OneLine(s.Problem), nil})
+		data.Instances = append(data.Instances, instanceJSON{s.Instance.ID, s.Instance, knownOr(s.Share, s.ShareKnown), reportOf(s.Report), format.OneLine(s.Problem), nil})
 	}
 	for _, s := range f.Left {
-		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, s.Report, "", nil})
+		data.Left = append(data.Left, instanceJSON{s.Instance.ID, s.Instance, nil, reportOf(s.Report), "", nil})
 	}
 	if sum.Limit != nil && !protocol.Free(*sum.Limit) {
-		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.String()}
+		data.Limit = &limitJSON{sum.Limit.Permits, sum.Limit.Window.Seconds()}
 	}
 	if explain {
 		data.explain(f, now, sum.Limit)
+	}
+	if only != "" {
+		data.Instances = slices.DeleteFunc(data.Instances, func(i instanceJSON) bool { return !is(&i.Instance, only) && i.Incarnation != only })
 	}
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
@@ -107,6 +161,8 @@ func (a *app) showInstances(f *protocol.Fleet, explain bool, now time.Time) erro
 			return
 		case explain:
 			data.explained(w)
+		case a.wide:
+			data.wide(w, now)
 		default:
 			data.table(w, now)
 		}
@@ -119,6 +175,22 @@ func (a *app) showInstances(f *protocol.Fleet, explain bool, now time.Time) erro
 }
 
 func (d *instancesJSON) table(w io.Writer, now time.Time) {
+	format.Row(w, "NAME", "SHARE", "STATE", "USED", "REFUSED", "WAITING", "POLICY", "REPORT-AGE")
+	for _, i := range d.Instances {
+		said := slices.Repeat([]string{"-"}, 6)
+		if r := i.Report; r != nil {
+			said = []string{format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting), fmt.Sprint(r.PolicyRevision), age(r, now)}
+		}
+		format.Row(w, append([]string{format.Name(cmp.Or(i.Name, i.Incarnation)), number(i.Share)}, said...)...)
+	}
+}
+
+// age is how long ago an instance reported.
+func age(r *reportJSON, now time.Time) string {
+	return max(0, now.Sub(r.Time)).Round(time.Second).String()
+}
+
+func (d *instancesJSON) wide(w io.Writer, now time.Time) {
 	format.Row(w, "NAME", "INCARNATION", "SHARE", "STATE", "USED", "REFUSED", "SHADOWED", "WAITING", "DEBT", "APPLIED", "POLICY",
 		"CLOCK-ERROR", "PROOF-AGE", "REPORT-AGE", "STARTED", "FROM", "UNTIL")
 	for _, i := range d.Instances {
@@ -126,8 +198,7 @@ func (d *instancesJSON) table(w io.Writer, now time.Time) {
 		if r := i.Report; r != nil {
 			said = []string{
 				format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting), fmt.Sprint(r.Debt),
-				fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.ClockError), format.Show(r.ProofAge),
-				max(0, now.Sub(r.Time)).Round(time.Second).String(),
+				fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.Report.ClockError), format.Show(r.Report.ProofAge), age(r, now),
 			}
 		}
 		format.Row(w, slices.Concat([]string{format.Name(i.Name), format.Name(i.Incarnation), number(i.Share)}, said,
@@ -167,7 +238,10 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
 		if r := j.Report; r != nil {
-			x.Why += loans(r)
+			x.Why += loans(r.Report)
+			if r.HeldFor != "" {
+				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
+			}
 		}
 		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
 			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
@@ -202,12 +276,14 @@ func (d *instancesJSON) explained(w io.Writer) {
 type sharesJSON struct {
 	// Start and Window are of the new policy's shortest limit.
 	Start     time.Time          `json:"start"`
-	Window    string             `json:"window"`
+	Window    float64            `json:"window_seconds"`
 	OldTotal  *int64             `json:"old_total"` // null: no limit of that length
 	NewTotal  *int64             `json:"new_total"`
 	Instances []instanceShareNew `json:"instances"`
 	// Keys are the shares of each key, by the new policy.
 	Keys []keyShare `json:"keys,omitempty"`
+
+	window time.Duration
 }
 
 // keyShare is how many permits of one key an instance has in a window: the remainder goes to
@@ -233,7 +309,7 @@ func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *shar
 		limits = protocol.Short(&policy)
 	}
 	w := quota.WindowAt(limits[0].Window, from.UnixNano())
-	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.String(), Instances: []instanceShareNew{}}
+	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.Seconds(), window: w.Length, Instances: []instanceShareNew{}}
 	divide := func(p *quota.Policy) (total *int64, shares map[string]int64) {
 		v := f.View()
 		if v.Policy = p; p == nil {
@@ -275,7 +351,7 @@ func number(n *int64) string {
 
 func (c *sharesJSON) table(w io.Writer) {
 	fmt.Fprintf(w, "shares of the window of %s that starts at %s: total %s -> %s, %s\n",
-		c.Window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
+		c.window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
 	if len(c.Instances) == 0 {
 		return
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
@@ -23,7 +25,7 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 		}
 	}
 	for _, args := range []string{
-		"get P", "get P -o json", "list", "list -o json", "history P", "instances P", "instances P --explain", "instances P --explain -o json",
+		"get P", "get P -o json", "list", "list -o json", "history P", "instances P", "explain P", "explain P -o json",
 		"top P --count 1", "top P --count 1 -o json", "doctor", "doctor -o json",
 		"set P 200/h --dry-run", "set P 200/h --dry-run -o json", "set P 10/s --dry-run", "set P 10/s --dry-run -o json", "set P 10/s,100/h --dry-run",
 		"budget P", "budget P -o json",
@@ -31,6 +33,30 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 		_, stdout, stderr := b.call(strings.Fields(strings.ReplaceAll(args, "P", p))...)
 		if text := stdout + stderr; strings.Contains(text, "000000000000") || strings.Contains(text, "e+1") || !strings.Contains(text, "/h") && !strings.Contains(args, "doctor") {
 			t.Errorf("quota-admin %s:\n%s", args, text)
+		}
+	}
+}
+
+// A long limit that is used up before its window ends is foretold by budget and top.
+func TestExhaustionIsForetold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/s,100000/d", "--settle", "1s")
+	limiter := b.join(server, "p", 1)[0]
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for limiter.Wait(ctx) == nil {
+		}
+	}()
+	for _, args := range []string{"budget p", "top p --count 1"} {
+		await.Until(t, args+" foretells it", func() bool {
+			stdout, stderr := b.want(exitDone, strings.Fields(args)...)
+			return strings.Contains(stdout+stderr, "/s, 100000/d is used up at ") && strings.Contains(stdout+stderr, " before its window ends")
+		})
+		stdout, _ := b.want(exitDone, append(strings.Fields(args), "-o", "json")...)
+		if !strings.Contains(stdout, `"exhausted":`) {
+			t.Errorf("%s -o json: %s", args, stdout)
 		}
 	}
 }

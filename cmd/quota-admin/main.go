@@ -10,9 +10,11 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/commandline"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,6 +39,7 @@ type app struct {
 	env            func(string) string
 	etcd           *etcdflags.Flags
 	format         format.Output // of data and of errors
+	wide           bool          // tables have all columns
 	debug          bool
 	wrong          []error // flags whose values cannot be used
 }
@@ -59,11 +63,20 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 		only := pflag.NewFlagSet("", pflag.ContinueOnError)
 		only.ParseErrorsAllowlist.UnknownFlags = true
 		only.Usage = func() {}
-		only.FuncP("output", "o", "", a.format.Set)
+		only.FuncP("output", "o", "", a.setOutput)
 		_ = only.Parse(args)
 		return a.fail(a.explain(context.Background(), err))
 	}
 	return exitDone
+}
+
+// setOutput sets the format. Wide is a table, as far as a command has no more columns.
+func (a *app) setOutput(text string) error {
+	a.wide = text == "wide"
+	if a.wide {
+		text = string(format.Table)
+	}
+	return a.format.Set(text)
 }
 
 func (a *app) emit(data any, table func(io.Writer)) error {
@@ -113,7 +126,7 @@ func (a *app) connected(ctx context.Context, f func(connection) error) error {
 }
 
 func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinator.Admin, error) {
-	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: author(a.env), Timeout: timeout})
+	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: a.author(), Timeout: timeout})
 }
 
 func (a *app) log() *slog.Logger {
@@ -124,10 +137,25 @@ func (a *app) log() *slog.Logger {
 	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
 }
 
+// untilInterrupted returns a context that an interrupt ends too.
+func untilInterrupted(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
 // envAuthor names the author of a change that a machine makes for somebody.
 const envAuthor = "QUOTIENT_AUTHOR"
 
 func author(env func(string) string) string { return cmp.Or(env(envAuthor), buildinfo.User()) }
+
+// author is the user that etcd knows this run as: by a password or a certificate. Beside it
+// stands what the run says of itself, which nobody checks.
+func (a *app) author() string {
+	said := author(a.env)
+	if user := cmp.Or(a.etcd.User, a.etcd.CertificateUser()); user != "" {
+		return user + " (" + said + ")"
+	}
+	return said
+}
 
 // root builds the command tree. A new command is added here.
 func (a *app) root() *cobra.Command {
@@ -152,7 +180,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	flags := root.PersistentFlags()
 	a.etcd = etcdflags.Register(flags)
 	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
-	flags.FuncP("output", "o", "`format` of data and errors: table (the default), json or yaml", a.format.Set)
+	flags.FuncP("output", "o", "`table|wide|json|yaml`: format of data and errors; default: table; wide: a table with all columns, of instances", a.setOutput)
 	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
 	flags.SortFlags = false
 	root.SetVersionTemplate("quota-admin {{.Version}}\n")
@@ -162,17 +190,22 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 				return usageError(cmd, "limits -%s: a limit cannot be negative", text)
 			}
 		}
-		return usageError(cmd, "%v", err)
+		return usageError(cmd, "%v%s", err, commandline.Near(cmd.Flags(), err))
 	})
 	root.SetUsageTemplate(usageTemplate)
-	root.AddCommand(
-		a.setCommand(), a.cancelCommand(),
-		a.getCommand(), a.listCommand(), a.deleteCommand(),
-		a.historyCommand(), a.diffCommand(), a.rollbackCommand(),
-		a.applyCommand(), a.exportCommand(),
-		a.instancesCommand(), a.budgetCommand(), a.doctorCommand(), a.topCommand(), a.dashboardCommand(), a.rolesCommand(), a.devCommand(), a.versionCommand(),
-	)
-	root.AddCommand(a.modeCommands()...)
+	group := func(id, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range commands {
+			c.GroupID = id
+		}
+		root.AddCommand(commands...)
+	}
+	group("change", "Change limits:", append(a.modeCommands(), a.setCommand(), a.cancelCommand(), a.deleteCommand(), a.rollbackCommand(), a.applyCommand())...)
+	group("policy", "Show limits and changes:", a.getCommand(), a.listCommand(), a.historyCommand(), a.diffCommand(), a.exportCommand())
+	group("fleet", "Show and wait for instances:", a.instancesCommand(), a.explainCommand(), a.topCommand(), a.budgetCommand(), a.waitCommand(), a.doctorCommand(), a.dashboardCommand())
+	group("other", "Set up:", a.rolesCommand(), a.devCommand(), a.versionCommand())
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 	return root
 }
 
@@ -180,11 +213,12 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 // usage: the check of arguments, and the completion of providers.
 func (a *app) finish(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false // related flags stand together
+	a.completeFlags(cmd)
 	if cmd.HasSubCommands() {
 		cmd.Args = a.noCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	} else {
-		cmd.Args, cmd.ValidArgsFunction = a.checkArgs, a.completeProvider
+		cmd.Args, cmd.ValidArgsFunction = a.checkArgs, a.completeArgument
 	}
 	for _, c := range cmd.Commands() {
 		a.finish(c)
@@ -260,31 +294,6 @@ func addFlag[T any](a *app, cmd *cobra.Command, value *T, name string, parse fun
 	})
 }
 
-// completeProvider offers the names of the providers that have a policy. Where
-// etcd does not answer it offers nothing, silently: the shell shows whatever is
-// printed.
-func (a *app) completeProvider(cmd *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
-	if name, _ := argument(cmd, len(args)); name != "PROVIDER" && name != "PREFIX" {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	a.etcd.Stdin, a.etcd.Stderr = strings.NewReader(""), io.Discard // no password prompt
-	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)  // for a press of the tab key
-	defer cancel()
-	var all []coordinator.Stored
-	if err := a.connected(ctx, func(c connection) (err error) {
-		all, err = c.List(ctx)
-		return err
-	}); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	for _, s := range all {
-		if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
-			names = append(names, s.Provider)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
 // usageTemplate shows a command's own flags only. The connection flags are many
 // and the same for all, so they stand in the root's help.
 const usageTemplate = `Usage:
@@ -295,18 +304,24 @@ Examples:
 {{.Example}}{{end}}
 {{- if .HasAvailableSubCommands}}
 
-Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{if eq (len .Groups) 0}}Commands:{{range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{else}}
+{{- range $n, $group := .Groups}}{{if $n}}
+
+{{end}}{{.Title}}{{range $.Commands}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{end}}
 {{- if .HasAvailableLocalFlags}}
 
 Flags:
 {{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}
 {{- if .HasParent}}
 
-Connection flags, -o table|json|yaml and exit codes: quota-admin --help
+Connection flags, -o table|wide|json|yaml and exit codes: quota-admin --help
 {{- else}}
 
-Changes are recorded as made by user@host, or by ` + envAuthor + ` where it is set.
+Changes are recorded as made by the etcd user, or by the name in the client certificate.
+In brackets follows user@host, or ` + envAuthor + ` where it is set; without a user it
+stands alone.
 
 Exit codes:
   0  done

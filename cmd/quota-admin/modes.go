@@ -17,6 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -169,15 +170,16 @@ func policyAt(ctx context.Context, admin *coordinator.Admin, now coordinator.Sto
 
 func (a *app) deleteCommand() *cobra.Command {
 	var reason string
-	var yes bool
+	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "delete PROVIDER",
 		Short: "Delete the policy of a provider; its instances then issue nothing",
 		Long: `Delete the policy of a provider. Its instances then issue nothing until a policy
 is set again. The history is kept.`,
-		Example: "  quota-admin delete payments/charge --reason \"contract ended\" --yes",
+		Example: `  quota-admin delete payments/charge --reason "contract ended" --yes
+  quota-admin delete payments/charge --dry-run`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {
-			if !yes && !isTerminal(a.stdin) {
+			if !yes && !dryRun && !isTerminal(a.stdin) {
 				return usageError(cmd, "there is no terminal to ask at; give --yes to delete %s", args[0])
 			}
 			return nil
@@ -187,7 +189,11 @@ is set again. The history is kept.`,
 	revision := anyRevision
 	a.revisionFlag(cmd, &revision, 1, "delete the policy only if it has revision `N`")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation; required without a terminal")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show the share that each instance would lose, and delete nothing")
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		if dryRun {
+			return a.wouldDelete(ctx, etcd, args[0], revision)
+		}
 		if !yes { // what it has shown is deleted: a policy that changes meanwhile stays
 			old, err := etcd.Get(ctx, args[0])
 			if err == nil {
@@ -212,6 +218,36 @@ is set again. The history is kept.`,
 		}
 		return a.emit(editResult{Provider: old.Provider, Old: toJSON(old)}, func(w io.Writer) { fmt.Fprintln(w, format.Clean("deleted "+spelled(old))) })
 	})
+}
+
+func (a *app) wouldDelete(ctx context.Context, etcd connection, provider string, revision int64) error {
+	old, err := etcd.Get(ctx, provider)
+	if err == nil {
+		err = conflict(old, revision)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+	if err != nil {
+		return err
+	}
+	r := editResult{Provider: old.Provider, Old: toJSON(old)}
+	if old.Problem == nil {
+		r.DryRun = compareShares(&f, old.Policy, time.Now())
+		r.DryRun.NewTotal, r.DryRun.Keys = nil, nil
+		for i := range r.DryRun.Instances {
+			r.DryRun.Instances[i].New = nil
+		}
+	}
+	err = a.emit(r, func(w io.Writer) {
+		fmt.Fprintln(w, format.Clean("would delete "+spelled(old)))
+		if r.DryRun != nil {
+			r.DryRun.table(w)
+		}
+	})
+	a.note("dry run: nothing was written")
+	return err
 }
 
 func spelled(s coordinator.Stored) string {

@@ -36,8 +36,8 @@ func TestRolesSuffice(t *testing.T) {
 	if err := l.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range []string{"ann", "bob"} {
-		stdout, _ := g.tool(user, exitDone, "set", "payments/charge", "50/s", "--wait")
+	for user, limit := range map[string]string{"ann": "50/s", "bob": "60/s"} {
+		stdout, _ := g.tool(user, exitDone, "set", "payments/charge", limit, "--wait")
 		if !strings.Contains(stdout, "applied by 1 of 1 instance at") {
 			t.Errorf("%s: %s", user, stdout)
 		}

@@ -27,9 +27,11 @@ get --help
 list --help
 delete --help
 instances --help
+explain --help
 budget --help
 doctor --help
 history --help
+wait --help
 version --help
 cancel --help
 pause --help
@@ -59,6 +61,10 @@ set a 5/s,7/y
 set a 9999999999999/s
 set a 5/s,6/1s
 list --nonsense -o *
+set a 5/s --resaon why
+list --endpoint a
+set a 1,000/s
+set a 0.5/s
 list -o xml
 list --command-timeout soon
 set a 5/s --if-revision -1
@@ -268,15 +274,28 @@ set payments/charge 150000/s --reason 'campaign ended'
 delete payments/charge --yes --if-revision 1 -o *
 delete payments/charge --yes --reason 'contract ended'
 set payments/charge 10/s
+delete payments/charge --dry-run -o *
 delete payments/charge --yes -o json
 set payments/charge 10/s
 delete payments/charge --yes -o yaml
 get payments/charge
 history payments/charge -o *
+set payments/charge 10/s
+set payments/charge 20/s --settle 5s --reason 'two at once'
+set payments/charge 20/s
+history payments/charge --diff
+history --all
+history
+history a --all
+history --follow --diff
 `},
 	{name: "instances", prepare: liveFleet, commands: `
 instances payments/charge -o *
-instances payments/charge --explain
+instances payments/charge -o wide
+explain payments/charge
+explain payments/charge worker-2 -o *
+explain payments/charge worker-2-7f-1
+explain payments/charge worker-7
 instances lonely -o *
 instances unset -o *
 instances absent -o *
@@ -297,11 +316,11 @@ history payments/charge
 set payments/charge 999/s --keys-most 10
 `},
 	{name: "sharing", prepare: sharingFleet, commands: `
-instances payments/charge --explain -o *
+explain payments/charge -o *
 set payments/charge 510/s
-instances payments/charge --explain
+explain payments/charge
 set payments/charge 480/s --share weighted --weight worker-1=7
-instances payments/charge --explain
+explain payments/charge
 get payments/charge
 set payments/charge 500/s --weight worker-1= --share equal --pacing even
 get payments/charge

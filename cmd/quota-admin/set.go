@@ -39,7 +39,7 @@ With --at the change is written now. It takes effect in the first window that st
 at TIME or later, in the same window on every instance, and costs no permits. TIME is
 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s. With --for the
 limits return by themselves when the time is over. Setting limits keeps the announced
-changes; get shows them, cancel removes them.
+changes; get shows them, cancel removes them. A set that changes nothing writes nothing.
 
 A change by a factor above --max-step is refused as a typing error, unless --force
 is given. A new provider with nearly the name of another, or with a blank in its name,
@@ -60,7 +60,7 @@ the policy is written at the same moment.`,
 	addFlag(a, cmd, &s.At, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
 	addFlag(a, cmd, &s.For, "for", positive, "return to the limits without this change after this `duration`")
 	e := a.edits(cmd, 0)
-	e.steps = true
+	e.steps, e.lazy = true, true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
 	for i, f := range fields {
@@ -163,10 +163,10 @@ type field struct {
 // fields are in the order of what depends on each other: a change of the settle time comes
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"share", "`rule` that divides the limit: equal or weighted; new policies: equal",
+	{"share", "`equal|weighted`: rule that divides the limit; new policies: equal",
 		value(oneOf(quota.ShareEqual, quota.ShareWeighted), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
-	{"outage", "`rule` for instances cut off from etcd: hold the last share, or stop; new policies: hold",
+	{"outage", "`hold|stop`: instances cut off from etcd hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
 	{"settle", "`duration` before a share grows after a join, a crash or another division; new policies: 3s", value(positive, setSettle)},
 	{"freshness", "greatest age, a `duration`, of the proof of a view; new policies: five sixths of settle",
@@ -174,13 +174,13 @@ var fields = []field{
 	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
 	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off", parseGuard},
-	{"pacing", "`how` the permits of a window are released: off (at once) or even; new policies: off",
+	{"pacing", "`off|even`: the permits of a window are released at once, or evenly; new policies: off",
 		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
-	{"shape", "`how` permits are counted: fixed windows, sliding window or bucket; new policies: fixed",
+	{"shape", "`fixed|sliding|bucket`: permits are counted in fixed windows, in a sliding window or by a bucket; new policies: fixed",
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` that the fleet may issue at once under shape bucket; new policies: 0, all of a limit's",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
-	{"lend", "`rule` by which instances lend permits that they will not need: on, newcomers (only to instances that have no share yet) or off; new policies: on",
+	{"lend", "`on|newcomers|off`: instances lend permits that they will not need to all, only to instances that have no share yet, or to none; new policies: on",
 		value(oneOf("on", "newcomers", "off"), func(p *quota.Policy, v string) { p.Lend = v })},
 	{"reserve", "`PERCENT` of its share that an instance keeps at a window's start, for its own callers; 0: 1, in fleets below 20 instances 10",
 		value(whole(0, 100), func(p *quota.Policy, v int64) { p.Reserve = v })},
@@ -190,7 +190,7 @@ var fields = []field{
 	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
 	{"keys-most", "greatest number of keys (`N`) that one instance may have in use; new policies: 100000",
 		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
-	{"backoff", "`scope` of a provider's 429: it holds back the refused instance, or the fleet; new policies: fleet",
+	{"backoff", "`instance|fleet`: a provider's 429 holds back the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
 	{"backoff-quorum", "how many instances (`N`) a provider must refuse within 2s to hold back all; 0: 1 in fleets of up to 3, else 2",
 		value(whole(0, 8), func(p *quota.Policy, v int64) { p.BackoffQuorum = v })},

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +42,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		return nil
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		ctx, stop := untilInterrupted(ctx)
 		defer stop()
 		each := func(ctx context.Context, f func(*top.Snapshot, error) bool) {
 			unrated := ratesWithin

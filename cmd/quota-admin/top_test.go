@@ -24,7 +24,7 @@ func TestTopInPlainLines(t *testing.T) {
 		return strings.Count(stdout, "share: 50\n") == 2
 	})
 	stdout, _ := b.want(exitDone, "top", "p", "--count", "2", "--interval", "100ms")
-	if strings.Count(stdout, "INCARNATION") != 2 || strings.Count(stdout, "worker-1") != 4 || strings.Contains(stdout, "\x1b") {
+	if strings.Count(stdout, " INCARNATION\n") != 2 || !strings.Contains(stdout, ", issued 0/s\n") || strings.Count(stdout, "worker-1") != 4 || strings.Contains(stdout, "\x1b") {
 		t.Errorf("two plain tables: %s", stdout)
 	}
 	// For programs: one document a line, numbers as numbers.

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const defaultWait = 30 * time.Second
@@ -23,6 +26,51 @@ type waitJSON struct {
 	Instances int       `json:"instances"`
 	InForce   time.Time `json:"in_force_from"`
 	Laggards  []laggard `json:"laggards,omitempty"`
+
+	healthy bool // wait until instances issue permits, too
+	only    bool // nothing was changed
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	healthy, most := false, defaultWait
+	cmd := &cobra.Command{
+		Use:   "wait PROVIDER...",
+		Short: "Wait until every instance has applied the policy, or is healthy",
+		Long: `Wait until every live instance has applied the policy that is set. With --healthy, wait
+until there is an instance, and each is active or paused and says of no problem. The exit
+code is 8 if that takes longer than --timeout.`,
+		Example: `  quota-admin wait payments/charge
+  quota-admin wait payments/charge payments/refund --healthy --timeout 2m`,
+	}
+	cmd.Flags().BoolVar(&healthy, "healthy", false, "also wait until there is an instance, and each is active or paused, without a problem")
+	addFlag(a, cmd, &most, "timeout", positive, "wait at most this `duration`; default: "+defaultWait.String())
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		var waits, left []*waitJSON
+		for _, provider := range args {
+			s, err := etcd.Get(ctx, provider)
+			if err != nil {
+				return err
+			}
+			waits = append(waits, &waitJSON{Provider: provider, Revision: s.Revision, InForce: inForce(s.Policy, s.Policy, s.Policy.Time, s.Policy.Time), healthy: healthy, only: true})
+		}
+		left = append(left, waits...)
+		err := a.awaitAll(ctx, etcd.Admin, most, left)
+		if a.format == format.Table {
+			return err
+		}
+		return errors.Join(a.emit(map[string]any{"waits": waits}, nil), err)
+	})
+}
+
+// ill says why an instance that has applied the policy is not healthy; "" if it is.
+func ill(r *protocol.Report) string {
+	switch {
+	case r.Problem != "":
+		return fmt.Sprintf("is %s: %s", r.State, r.Problem)
+	case r.State != quota.StateActive && r.State != quota.StatePaused:
+		return fmt.Sprintf("is %s", r.State)
+	}
+	return ""
 }
 
 // laggard is an instance that has not said that it applied the policy.
@@ -89,7 +137,7 @@ func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, er
 	if w.count(&f, time.Now()); w.Applied < w.Instances && f.Policy.Revision == 0 {
 		err = fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
 	}
-	return w.Applied == w.Instances, err
+	return w.Applied == w.Instances && (w.Instances > 0 || !w.healthy), err
 }
 
 // count compares what the instances reported last with what was written.
@@ -99,8 +147,10 @@ func (w *waitJSON) count(f *protocol.Fleet, now time.Time) {
 		r, why := s.Report, "has not reported yet"
 		switch {
 		case r != nil && r.PolicyRevision >= w.Revision:
-			w.Applied++
-			continue
+			if why = ill(r); !w.healthy || why == "" {
+				w.Applied++
+				continue
+			}
 		case s.Problem != nil:
 			why = format.OneLine(s.Problem)
 		case r != nil:
@@ -117,7 +167,10 @@ func (w *waitJSON) count(f *protocol.Fleet, now time.Time) {
 const laggardsShown = 10
 
 func (w *waitJSON) late(most time.Duration) error {
-	if w.Instances == 0 {
+	switch {
+	case w.Instances == 0 && w.only:
+		return &fault{fmt.Errorf("%s: no instance was there within %v", w.Provider, most), errLate, nil}
+	case w.Instances == 0:
 		return &fault{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate, nil}
 	}
 	var lines []string
@@ -127,8 +180,15 @@ func (w *waitJSON) late(most time.Duration) error {
 	if more := len(w.Laggards) - laggardsShown; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return &fault{fmt.Errorf("%s: the change is made, but applied by %d of %s at revision %d after %v",
-		w.Provider, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most), errLate, lines}
+	made := "the change is made, but "
+	switch {
+	case w.healthy:
+		return &fault{fmt.Errorf("%s: %d of %s are healthy after %v", w.Provider, w.Applied, format.Count(w.Instances, "instance"), most), errLate, lines}
+	case w.only:
+		made = ""
+	}
+	return &fault{fmt.Errorf("%s: %sapplied by %d of %s at revision %d after %v",
+		w.Provider, made, w.Applied, format.Count(w.Instances, "instance"), w.Revision, most), errLate, lines}
 }
 
 func when(text string) (time.Time, error) { return parseWhen(text, time.Now()) }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/commandline"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -59,19 +60,25 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
 	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
-	set.StringVar(&f.probe, "probe", "", "`path` to ask the quotad at --socket for, healthz or readyz, instead of serving: the exit status is 0 if it is well")
+	set.StringVar(&f.probe, "probe", "", "`healthz|readyz`: path to ask the quotad at --socket for, instead of serving: the exit status is 0 if it is well")
 	version := set.Bool("version", false, "print the version and end")
 	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	etcd.SortFlags = false
 	f.etcd = etcdflags.Register(etcd)
 	f.etcd.Env = env
 	set.AddFlagSet(etcd)
+	if asked, err := commandline.Complete("quotad", set, args, help); asked {
+		if err != nil {
+			return nil, usagef("%v; see quotad --help", err)
+		}
+		return nil, pflag.ErrHelp
+	}
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			printHelp(help, set)
 			return nil, err
 		}
-		return nil, usagef("%v; see quotad --help", err)
+		return nil, usagef("%v%s; see quotad --help", err, commandline.Near(set, err))
 	}
 	if *version {
 		fmt.Fprintln(help, "quotad "+buildinfo.Version())
@@ -124,6 +131,8 @@ Usage: quotad [flags]
 `, set.FlagUsagesWrapped(100), `
 SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
 and leaves the share to the next process with the same --state-dir.
+
+quotad completion bash|zsh|fish|powershell prints a script that completes flags.
 
 Exit status: 0 it ended as asked, 1 it failed, 2 bad usage.
 `)

@@ -39,7 +39,7 @@ func TestUsage(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"--sockets x", "unknown flag: --sockets; see quotad --help", exitUsage},
+		{"--sockets x", "unknown flag: --sockets; did you mean --socket?; see quotad --help", exitUsage},
 		{"serve", `argument "serve" is not a flag; see quotad --help`, exitUsage},
 		{"--socket=", "--socket is empty: give its path, or an address by --listen", exitUsage},
 		{"--listen 0.0.0.0:80", "--listen 0.0.0.0:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad", exitUsage},
@@ -68,6 +68,14 @@ func TestUsage(t *testing.T) {
 		if last := lines[len(lines)-1]; code != test.code || !strings.HasPrefix(last, "quotad: "+test.want) {
 			t.Errorf("%s: code %d, %s", test.args, code, &err)
 		}
+	}
+}
+
+// A shell is told the values of flags.
+func TestCompletion(t *testing.T) {
+	var out, err bytes.Buffer
+	if code := quotad(t.Context(), []string{"__complete", "--probe", ""}, noEnv, &out, &err, nil); code != exitDone || out.String() != "healthz\nreadyz\n:4\n" {
+		t.Errorf("code %d, %q, %s", code, &out, &err)
 	}
 }
 

@@ -288,6 +288,11 @@ func TestEnvoysAndInstancesShareALimit(t *testing.T) {
 	f.runEnvoy(0)
 	all("an Envoy was killed")
 	killQuotad()
+	await.Until(t, "the Envoy answers 503 while its quotad is away", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.answers[0][http.StatusServiceUnavailable] > 0
+	})
 	f.runQuotad(0)
 	await.Until(t, "the new one has a sixth", parts(6))
 	all("a quotad was killed, and has its share until its lease ends")
@@ -325,6 +330,9 @@ func (f *fleet) judge(t *testing.T, senders []string) {
 	for i := range f.answers {
 		if f.answers[i][http.StatusOK] == 0 || f.answers[i][http.StatusTooManyRequests] == 0 {
 			t.Errorf("Envoy %d answered %v: it must admit some and refuse some", i, f.answers[i])
+		}
+		if n := f.answers[i][http.StatusInternalServerError]; n > 0 {
+			t.Errorf("Envoy %d answered %d calls with 500", i, n)
 		}
 	}
 }

@@ -48,10 +48,14 @@ type Report struct {
 	PaceRefused  int64 `json:"pace_refused,omitempty"`
 	// Learned are the limits that the provider states, like "600/s", if they are below
 	// the policy's.
-	Learned     string    `json:"learned,omitempty"`
-	ClockError  string    `json:"clock_error"`            // a duration, or "unknown"
-	ClockSource string    `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
-	ProofAge    string    `json:"proof_age"`              // a duration, or "none"
-	Problem     string    `json:"problem,omitempty"`
-	Time        time.Time `json:"time"`
+	Learned     string `json:"learned,omitempty"`
+	ClockError  string `json:"clock_error"`            // a duration, or "unknown"
+	ClockSource string `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
+	ProofAge    string `json:"proof_age"`              // a duration, or "none"
+	// HeldFor names instances that left or crashed, at most three. Their part of the total is
+	// nobody's until HeldUntil, as far as this instance knows.
+	HeldFor   string    `json:"held_for,omitempty"`
+	HeldUntil time.Time `json:"held_until,omitzero"`
+	Problem   string    `json:"problem,omitempty"`
+	Time      time.Time `json:"time"`
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/commandline"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/ntp"
@@ -55,12 +56,18 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	etcd.Env = env
 	set.AddFlagSet(connection)
 	version := set.Bool("version", false, "print the version and end")
+	if asked, err := commandline.Complete("loadgen", set, args, help); asked {
+		if err != nil {
+			return nil, Usagef("%v; see loadgen --help", err)
+		}
+		return nil, pflag.ErrHelp
+	}
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			printHelp(help, set)
 			return nil, err
 		}
-		return nil, Usagef("%v; see loadgen --help", err)
+		return nil, Usagef("%v%s; see loadgen --help", err, commandline.Near(set, err))
 	}
 	if *version {
 		fmt.Fprintln(help, "loadgen "+buildinfo.Version())
@@ -166,6 +173,8 @@ With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5, least
 Usage: loadgen [flags]
 
 `, set.FlagUsagesWrapped(100), `
+loadgen completion bash|zsh|fish|powershell prints a script that completes flags.
+
 With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up
 afterwards.
 

@@ -159,7 +159,9 @@ func SetLimits(old, next quota.Policy, limits []quota.Limit, t Timing, now time.
 			return next, fmt.Errorf("%s is too near: announce a change at least %v ahead (settle time, twice the clock error, %v to write it), at %s or later; or set it now",
 				t.At.UTC().Format(time.RFC3339Nano), lead, protocol.AnnounceAhead, ceil(now.Add(lead), time.Second).UTC().Format(time.RFC3339))
 		}
-		future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
+		if t.For != 0 || !same(protocol.LimitsAt(&old, t.At.UnixNano()), limits) { // not in force then by itself
+			future = future.put(quota.LimitChange{From: t.At.UTC(), Limits: limits})
+		}
 	}
 	if t.For != 0 {
 		var err error
@@ -344,10 +346,15 @@ func (e *StepError) Error() string {
 // CheckStep returns a *StepError if the limits of next go further at once than the
 // greatest step, 0 for next's own: from what is in force at now, or from one announced
 // limit to the next. Limits that old announced already pass. The limits of keys count too.
-func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
+// A limit of 0 gives no measure: what comes after it is compared with the limits before,
+// which are last if 0 is in force.
+func CheckStep(old, next quota.Policy, last []quota.Limit, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
 	was, will := lineOf(old), lineOf(next)
-	before := allOf(protocol.LimitsAt(&old, now.UnixNano()), &old)
+	before := InForce(old, now)
+	if len(before) > 0 && rate(before) == 0 {
+		before = last
+	}
 	past, future := will.split(now)
 	var steps line
 	if len(past) > 0 {
@@ -363,7 +370,9 @@ func CheckStep(old, next quota.Policy, now time.Time, most float64) error {
 		if err := tooFar(before, after, when, most); err != nil && !known {
 			return err
 		}
-		before = after
+		if rate(after) > 0 {
+			before = after
+		}
 	}
 	return tooFar(old.Keys.Limits, next.Keys.Limits, " for each key", most)
 }
@@ -384,12 +393,20 @@ func tooFar(from, to []quota.Limit, when string, most float64) error {
 	return &StepError{fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx", quota.FormatLimits(from), quota.FormatLimits(to), when, what, number(most))}
 }
 
+// InForce returns the limits of a policy that are in force at now, also those of more than a
+// minute.
+func InForce(p quota.Policy, now time.Time) []quota.Limit {
+	return allOf(protocol.LimitsAt(&p, now.UnixNano()), &p)
+}
+
+// Nothing reports whether limits allow nothing in the long run.
+func Nothing(limits []quota.Limit) bool { return rate(limits) == 0 }
+
 // number rounds up to two digits after the point.
 func number(f float64) string { return strconv.FormatFloat(math.Ceil(f*100)/100, 'f', -1, 64) }
 
 // step returns the ratio that is furthest from 1 between limits of one window length, and
-// between what both allow in the long run: a wrong unit changes the length. A
-// limit of 0 gives no measure for what comes after it.
+// between what both allow in the long run: a wrong unit changes the length.
 func step(old, next []quota.Limit) float64 {
 	ratio := 1.0
 	if len(old) == 0 || len(next) == 0 {

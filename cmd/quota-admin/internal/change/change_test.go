@@ -192,38 +192,47 @@ func TestCheckStep(t *testing.T) {
 		name, old, next string
 		most            float64
 		want            string // a part of the error; "" if it passes
+		last            string // before 0
 	}{
-		{"ten times as much", "30/s", "300/s", 0, ""},
-		{"a bit more", "30/s", "301/s", 0, "10.04 times as much"},
-		{"ten times less", "300/s", "30/s", 0, ""},
-		{"a bit less", "301/s", "30/s", 0, "10.04 times less"},
-		{"a wrong unit", "300/s", "300/m", 0, "60 times less"},
-		{"one of several", "300/s,1000/10s", "300/s,100000/10s", 0, "100 times as much"},
-		{"one removed", "300/s,1000/10s", "300/s", 0, ""},
-		{"one added that binds more", "300/s", "300/s,10/10s", 0, "300 times less"},
-		{"to nothing", "300/s", "0/s", 0, "nothing at all (pause"},
-		{"from nothing", "0/s", "300/s", 0, ""},
-		{"no policy before", "", "300/s", 0, ""},
-		{"a smaller step", "300/s", "700/s", 2, "2.34 times as much; the greatest step is 2x"},
-		{"from what is in force", "3/s; -60: 30/s", "300/s", 0, ""},
-		{"announced", "30/s", "30/s; 60: 301/s", 0, "at 2027-01-01T12:01:00Z is 10.04"},
-		{"announced step by step", "30/s", "30/s; 60: 300/s; 120: 3000/s", 0, ""},
-		{"announced before", "30/s; 60: 3000/s", "30/s; 60: 3000/s", 0, ""},
-		{"announced before, and now more", "30/s; 60: 3000/s", "40/s; 60: 3000/s", 0, ""},
+		{"ten times as much", "30/s", "300/s", 0, "", ""},
+		{"a bit more", "30/s", "301/s", 0, "10.04 times as much", ""},
+		{"ten times less", "300/s", "30/s", 0, "", ""},
+		{"a bit less", "301/s", "30/s", 0, "10.04 times less", ""},
+		{"a wrong unit", "300/s", "300/m", 0, "60 times less", ""},
+		{"one of several", "300/s,1000/10s", "300/s,100000/10s", 0, "100 times as much", ""},
+		{"one removed", "300/s,1000/10s", "300/s", 0, "", ""},
+		{"one added that binds more", "300/s", "300/s,10/10s", 0, "300 times less", ""},
+		{"to nothing", "300/s", "0/s", 0, "nothing at all (pause", ""},
+		{"from nothing", "0/s", "300/s", 0, "", ""},
+		{"from nothing, and from ten times less before", "0/s", "300/s", 0, "", "30/s"},
+		{"from nothing, and from far less before", "0/s", "301/s", 0, "30/s -> 301/s is 10.04 times as much", "30/s"},
+		{"announced after nothing", "30/s", "30/s; 60: 0/s; 120: 301/s", 0, "is nothing at all", ""},
+		{"announced before, and far more after it", "30/s; 60: 0/s", "30/s; 60: 0/s; 120: 301/s", 0, "30/s -> 301/s at 2027-01-01T12:02:00Z is 10.04", ""},
+		{"no policy before", "", "300/s", 0, "", ""},
+		{"a smaller step", "300/s", "700/s", 2, "2.34 times as much; the greatest step is 2x", ""},
+		{"from what is in force", "3/s; -60: 30/s", "300/s", 0, "", ""},
+		{"announced", "30/s", "30/s; 60: 301/s", 0, "at 2027-01-01T12:01:00Z is 10.04", ""},
+		{"announced step by step", "30/s", "30/s; 60: 300/s; 120: 3000/s", 0, "", ""},
+		{"announced before", "30/s; 60: 3000/s", "30/s; 60: 3000/s", 0, "", ""},
+		{"announced before, and now more", "30/s; 60: 3000/s", "40/s; 60: 3000/s", 0, "", ""},
 	} {
 		var old quota.Policy
 		if test.old != "" {
 			old = policy(t, test.old)
 		}
+		var last []quota.Limit
+		if test.last != "" {
+			last = limits(t, test.last)
+		}
 		next := policy(t, test.next)
 		next.MaxStep = test.most
-		err := CheckStep(old, next, noon, 0)
+		err := CheckStep(old, next, last, noon, 0)
 		var step *StepError
 		switch {
 		case test.want == "" && err != nil, test.want != "" && (!errors.As(err, &step) || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
-		if err := CheckStep(old, next, noon, math.Inf(1)); err != nil {
+		if err := CheckStep(old, next, last, noon, math.Inf(1)); err != nil {
 			t.Errorf("%s: a flag above the policy's step: %v", test.name, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -11,6 +12,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -94,6 +96,16 @@ func TestDoctorFindings(t *testing.T) {
 		{"one member", etcd(func(f *etcdFacts) { f.members, f.endpoints = 1, f.endpoints[:1] })},
 		{"one endpoint of three", etcd(func(f *etcdFacts) { f.endpoints = f.endpoints[:1] })},
 		{"two clusters", etcd(func(f *etcdFacts) { f.endpoints[1].status.Header.ClusterId = 8 })},
+		{"members that list others", etcd(func(f *etcdFacts) {
+			f.endpoints[0].list = []string{"m1 (1) at https://a:2380", "m2 (2) at https://b:2380"}
+			f.endpoints[1].list = []string{"m2 (2) at https://b:2380"}
+			f.endpoints[2].list = f.endpoints[0].list
+		})},
+		{"clusters of one member each", etcd(func(f *etcdFacts) {
+			for i := range f.endpoints {
+				f.endpoints[i].status.Header.MemberId, f.endpoints[i].list = 1, []string{"default (1) at http://localhost:2380"}
+			}
+		})},
 		{"a member that lags", etcd(func(f *etcdFacts) { f.endpoints[0], f.endpoints[1] = member("a", 50_000), member("b", 20_000) })},
 		{"too old", status(func(s *clientv3.StatusResponse) { s.Version = "3.5.9" })},
 		{"no leader", status(func(s *clientv3.StatusResponse) { s.Leader, s.Errors = 0, []string{"etcdserver: no leader"} })},
@@ -201,5 +213,32 @@ func TestLongHistory(t *testing.T) {
 	}
 	if _, err := longHistory(t.Context(), client, 600, 2); err == nil {
 		t.Error("no error for what is not known")
+	}
+}
+
+// What an endpoint says of its members is its own word.
+func TestMembersBy(t *testing.T) {
+	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3})
+	for _, e := range cluster.Endpoints() {
+		if list := membersBy(t.Context(), client, e); len(list) != 3 || !slices.Equal(list, membersBy(t.Context(), client, cluster.Endpoints()[0])) {
+			t.Errorf("%s lists %q", e, list)
+		}
+	}
+}
+
+// An endpoint that does not answer is said to fail as other commands say it.
+func TestWhyAnEndpointFails(t *testing.T) {
+	free, err := etcdtest.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://" + free[0]}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	down := readEtcd(t.Context(), client, 10*time.Millisecond).endpoints[0]
+	if down.err == nil || !strings.Contains(down.err.Error(), "connection refused") || down.list != nil {
+		t.Errorf("%v, and it lists %q", down.err, down.list)
 	}
 }

@@ -1,15 +1,18 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -56,6 +59,7 @@ type endpointFacts struct {
 	err      error
 	took     time.Duration
 	status   *clientv3.StatusResponse // nil if err is not
+	list     []string                 // of members, as it says itself; empty if it does not say
 }
 
 func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duration) *etcdFacts {
@@ -71,6 +75,7 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 				e.status, err = client.Status(ctx, name)
 				return err
 			})
+			e.list = membersBy(ctx, client, name)
 		})
 	}
 	all.Go(func() {
@@ -100,7 +105,33 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 		}
 	})
 	all.Wait()
+	if slices.ContainsFunc(f.endpoints, func(e endpointFacts) bool { return e.err != nil }) {
+		for i, why := range diagnose.Endpoints(ctx, client) {
+			e := &f.endpoints[i]
+			if why = strings.TrimPrefix(why, e.endpoint+": "); e.err != nil && !strings.HasPrefix(why, "answers") {
+				e.err = errors.New(why)
+			}
+		}
+	}
 	return f
+}
+
+// membersBy asks one endpoint for the members of its cluster, and no other endpoint.
+func membersBy(ctx context.Context, client *clientv3.Client, endpoint string) (list []string) {
+	conn, err := client.Dial(endpoint)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	r, err := etcdserverpb.NewClusterClient(conn).MemberList(ctx, &etcdserverpb.MemberListRequest{})
+	if err != nil {
+		return nil
+	}
+	for _, m := range r.Members {
+		list = append(list, fmt.Sprintf("%s (%x) at %s", cmp.Or(m.Name, "a member that has not started"), m.ID, strings.Join(m.PeerURLs, ",")))
+	}
+	slices.Sort(list)
+	return list
 }
 
 // fastest returns how long f takes at best, or its first error.
@@ -147,6 +178,7 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 			c.add(problem, "etcd", e.endpoint, "see whether it reaches its peers, and its disk", "is %d revisions behind", newest-h.Revision)
 		}
 	}
+	judgeMembers(c, answering)
 	switch {
 	case f.members == 1:
 		c.add(note, "etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
@@ -177,11 +209,32 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 	}
 }
 
+// judgeMembers compares the endpoints' lists of members. Endpoints that are the same member
+// are one member that is named twice, or clusters of one member each, which a restore
+// without --name and --initial-cluster makes.
+func judgeMembers(c *Chart, answering []*endpointFacts) {
+	const mend = "restore all of them again, with --name, --initial-cluster and one new token; until then stop all but one"
+	first := map[uint64]string{} // endpoint by member
+	for i, e := range answering {
+		id := e.status.Header.MemberId
+		if other, twice := first[id]; twice && id != 0 {
+			c.add(problem, "etcd", e.endpoint, "name each member once in --endpoints; if these are two hosts, "+mend,
+				"is the same member (%x) as %s: one member that is named twice, or two clusters", id, other)
+			continue
+		}
+		first[id] = e.endpoint
+		if a, b := answering[0], e; i > 0 && len(a.list) > 0 && len(b.list) > 0 && !slices.Equal(a.list, b.list) {
+			c.add(problem, "etcd", e.endpoint, "if a member was added or removed a moment ago, ask again; otherwise "+mend,
+				"says that the members are %s; %s says %s", strings.Join(b.list, "; "), a.endpoint, strings.Join(a.list, "; "))
+		}
+	}
+}
+
 func judgeEndpoint(c *Chart, e *endpointFacts) {
 	before := len(*c)
 	bad := func(mend, text string, args ...any) { c.add(problem, "etcd", e.endpoint, mend, text, args...) }
 	if e.err != nil {
-		bad("start it, or leave it out of --endpoints; check the firewall and the certificates", "does not answer: %s", brief(e.err))
+		bad("start it, or leave it out of --endpoints", "does not answer: %s", brief(e.err))
 		return
 	}
 	s := e.status

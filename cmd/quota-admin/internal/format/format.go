@@ -3,6 +3,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,7 +31,7 @@ const (
 // Set takes one of the outputs.
 func (o *Output) Set(text string) error {
 	if !slices.Contains([]Output{Table, JSON, YAML}, Output(text)) {
-		return fmt.Errorf("known formats are table, json and yaml")
+		return fmt.Errorf("known formats are table, wide, json and yaml")
 	}
 	*o = Output(text)
 	return nil
@@ -72,6 +73,29 @@ func (o Output) write(w io.Writer, data any, indent string) error {
 func Row(w io.Writer, cells ...string) {
 	fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
+
+// Natural compares names as people count: worker-9 comes before worker-10.
+func Natural(a, b string) int {
+	for x, y := a, b; x != "" && y != ""; {
+		m, n := digits(x), digits(y)
+		if m == 0 || n == 0 {
+			if x[0] != y[0] {
+				return cmp.Compare(x[0], y[0])
+			}
+			x, y = x[1:], y[1:]
+			continue
+		}
+		p, q := strings.TrimLeft(x[:m], "0"), strings.TrimLeft(y[:n], "0")
+		if c := cmp.Or(cmp.Compare(len(p), len(q)), cmp.Compare(p, q)); c != 0 {
+			return c
+		}
+		x, y = x[m:], y[n:]
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// digits returns how many digits a text begins with.
+func digits(text string) int { return len(text) - len(strings.TrimLeft(text, "0123456789")) }
 
 // When shows an instant, to the second, in UTC: operators compare hosts.
 func When(t time.Time) string {

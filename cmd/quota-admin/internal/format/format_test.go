@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,5 +75,14 @@ func TestALongNameIsCut(t *testing.T) {
 	}
 	if got := Name("payments/charge"); got != "payments/charge" {
 		t.Error(got)
+	}
+}
+
+func TestNatural(t *testing.T) {
+	want := []string{"", "a", "a2", "a10", "a10b2", "a10b10", "b1", "worker-9", "worker-10", "worker-010", "worker-11"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	if slices.SortFunc(got, Natural); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

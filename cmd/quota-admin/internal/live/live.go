@@ -139,6 +139,15 @@ func (w *Watcher) Close() {
 	w.listed, w.Blind = nil, ""
 }
 
+// Seconds is a duration of a report in seconds; nil if it is none, as "unknown".
+func Seconds(text string) *float64 {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil
+	}
+	return new(d.Seconds())
+}
+
 // Header is a column of a table.
 type Header struct {
 	Title string // for people; "" if it is for programs only
@@ -418,6 +427,52 @@ type Budget struct {
 	Left    int64     `json:"left"` // taken by no instance
 	End     time.Time `json:"end"`
 }
+
+// Exhausted returns the instant at which nothing is left if so many permits a second are
+// issued from now on; the zero time if the window ends before.
+func (b Budget) Exhausted(perSecond float64, now time.Time) time.Time {
+	if perSecond <= 0 {
+		return time.Time{}
+	}
+	if last := float64(b.Left) / perSecond; last < b.End.Sub(now).Seconds() {
+		return now.Add(time.Duration(last * float64(time.Second))).UTC().Truncate(time.Second)
+	}
+	return time.Time{}
+}
+
+// Foretell says when the budget is used up at that rate; "" if its window ends before.
+func (b Budget) Foretell(perSecond float64, now time.Time) string {
+	at := b.Exhausted(perSecond, now)
+	if at.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("at %.4g/s, %s is used up at %s, %v before its window ends", perSecond, b.Limit, format.When(at), b.End.Sub(at).Round(time.Second))
+}
+
+// Rate looks at a provider until its reports tell how many permits a second it issues, for
+// at most that time. It is nil if they do not.
+func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration) (*float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		p, err := w.Look(ctx, provider)
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil //nolint:nilerr,nilnil // the reports do not tell
+		case err != nil:
+			return nil, err
+		case p.Row.Issued != nil || len(p.Fleet.Instances) == 0:
+			return p.Row.Issued, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// lookEvery is how often Rate looks: reports come once a second.
+const lookEvery = 500 * time.Millisecond
 
 // barLength is the length of a bar in characters.
 const barLength = 10

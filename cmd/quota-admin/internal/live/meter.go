@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -197,13 +198,8 @@ func (c *meter) choose(by map[string]float64) {
 			delete(c.weight, name)
 		}
 	}
-	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank[b], rank[a]), natural(a, b)) })
+	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank[b], rank[a]), format.Natural(a, b)) })
 	c.shown = all[:min(len(all), named)]
-}
-
-// natural compares names so that worker-9 comes before worker-10.
-func natural(a, b string) int {
-	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 // policies are those that bind a chart's buckets, the newest last: a lowered limit

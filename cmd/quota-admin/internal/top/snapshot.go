@@ -27,8 +27,16 @@ type Snapshot struct {
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
+	budgets []foreseen
 	// unrated says that an instance has reported only once: it has no rates yet.
 	unrated bool
+}
+
+// foreseen is a budget and when it is used up at the present rate; left out if its window
+// ends before, or the rate is not known.
+type foreseen struct {
+	live.Budget
+	Exhausted time.Time `json:"exhausted,omitzero"`
 }
 
 func (s *Snapshot) titles() (all []string) {
@@ -67,7 +75,7 @@ func compare(a, b any) int {
 	}
 	x, _ := a.(string)
 	y, _ := b.(string)
-	return cmp.Or(cmp.Compare(x, y), cmp.Compare(number(a), number(b)))
+	return cmp.Or(format.Natural(x, y), cmp.Compare(number(a), number(b)))
 }
 
 // JSON is the snapshot for programs.
@@ -76,11 +84,21 @@ func (s *Snapshot) JSON() any {
 	for _, row := range s.rows {
 		m := map[string]any{}
 		for i, v := range row {
-			m[s.columns[i].Name] = v
+			switch name := s.columns[i].Name; name {
+			case "clock_error", "proof_age":
+				text, _ := v.(string)
+				m[name+"_seconds"] = live.Seconds(text)
+			default:
+				m[name] = v
+			}
 		}
 		rows = append(rows, m)
 	}
-	return map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.Notes...), s.what: rows}
+	data := map[string]any{"time": s.at.UTC(), "title": s.title, "notes": append([]string{}, s.Notes...), s.what: rows}
+	if len(s.budgets) > 0 {
+		data["budgets"] = s.budgets
+	}
+	return data
 }
 
 // Table writes the snapshot for people.
@@ -156,17 +174,42 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 		t.Notes = append(t.Notes, "the policy cannot be applied: "+p.Status.Problem)
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
-	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
+	if p.Row.Issued != nil {
+		t.title += fmt.Sprintf(", issued %.0f/s", *p.Row.Issued)
+	}
+	for _, b := range p.Status.Budgets {
+		f := foreseen{Budget: b}
+		if issued := p.Row.Issued; issued != nil {
+			if text := b.Foretell(*issued, p.At); text != "" {
+				t.Notes = append(t.Notes, text)
+			}
+			f.Exhausted = b.Exhausted(*issued, p.At)
+		}
+		t.budgets = append(t.budgets, f)
+	}
+	shown, last := []int{}, 0 // on a narrow terminal the last column is cut
+	for i, c := range live.Instances {
+		switch {
+		case c.Name == "incarnation":
+			last = i
+		case c.Title != "":
+			shown = append(shown, i)
+		}
+	}
+	shown = append(shown, last)
+	for _, i := range shown {
+		t.columns = append(t.columns, live.Instances[i])
+	}
 	for n := range f.Instances {
 		var row []any
-		for i, v := range p.Line(&f.Instances[n], p.At) {
-			if live.Instances[i].Title != "" {
-				row = append(row, v)
-			}
-			t.unrated = t.unrated || v == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
+		line := p.Line(&f.Instances[n], p.At)
+		for _, i := range shown {
+			row = append(row, line[i])
+			t.unrated = t.unrated || line[i] == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
 		}
 		t.rows = append(t.rows, row)
 	}
+	slices.SortStableFunc(t.rows, func(x, y []any) int { return compare(x[0], y[0]) })
 	return t, nil
 }
 

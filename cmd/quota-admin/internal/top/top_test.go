@@ -91,6 +91,15 @@ func TestTopSortsAndFilters(t *testing.T) {
 	}
 }
 
+func TestTopSortsAsPeopleCount(t *testing.T) {
+	s, data := newScreen(), sampleSnapshot()
+	data.rows[0][0] = "worker-10"
+	s.take(data, nil)
+	if got := s.draw(t, 80, 9); !strings.HasPrefix(got[6], "worker-10") {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestTopDraws(t *testing.T) {
 	s := newScreen()
 	if got := s.draw(t, 80, 9); got[0] != "reading ..." {

@@ -1,0 +1,70 @@
+// Package commandline completes the flags of a command in a shell, and finds the flag that a
+// wrong one was meant to be. The shells' scripts are cobra's.
+package commandline
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag
+// of set has nearly that name; otherwise "".
+func Near(set *pflag.FlagSet, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || len(unknown.GetSpecifiedName()) < 2 || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	// As far as two typing errors, or one in a short name.
+	names := &cobra.Command{SuggestionsMinimumDistance: min(2, len(unknown.GetSpecifiedName())/3)}
+	set.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	near := names.SuggestionsFor(unknown.GetSpecifiedName())
+	if len(near) == 0 {
+		return ""
+	}
+	slices.Sort(near)
+	return "; did you mean --" + strings.Join(near, " or --") + "?"
+}
+
+// Values lets a shell complete the values of cmd's own flags by their usage: a placeholder
+// like `hold|stop` lists the values, one of a file or a directory stands for paths. Other
+// values are not completed.
+func Values(cmd *cobra.Command) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		placeholder, _ := pflag.UnquoteUsage(f)
+		complete := cobra.NoFileCompletions
+		switch word := strings.ToLower(placeholder); {
+		case strings.Contains(word, "|"):
+			complete = cobra.FixedCompletions(strings.Split(placeholder, "|"), cobra.ShellCompDirectiveNoFileComp)
+		case slices.Contains([]string{"file", "path", "dir", "directory"}, word):
+			return // as shells do by themselves
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // fails where the command has one of its own
+	})
+}
+
+// Complete prints a shell's script, or the values that the script asks for, if the arguments
+// of a command that has only flags ask for it: "completion bash". It reports whether they do.
+func Complete(name string, set *pflag.FlagSet, args []string, out io.Writer) (asked bool, err error) {
+	if len(args) == 0 || !slices.Contains([]string{"completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
+		return false, nil
+	}
+	root := &cobra.Command{
+		Use: name, Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		Run: func(*cobra.Command, []string) {}, ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	root.Flags().AddFlagSet(set)
+	Values(root)
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(io.Discard)
+	return true, root.Execute()
+}
