@@ -65,7 +65,7 @@ func (y Key) TryAcquire() bool {
 			k.shadowed.Add(1)
 			return true
 		}
-		k.keys.refused.Add(1)
+		k.refusedKey(t.state, 1)
 	}
 	return false
 }
@@ -90,7 +90,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
-		k.keys.refused.Add(lacking)
+		k.refusedKey(t.state, lacking)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
 		k.refuse(window.Limited, 1, l.class).count.Add(lacking)

@@ -74,6 +74,26 @@ func TestCallsHaveKeys(t *testing.T) {
 	})
 }
 
+// The state of a provider has its busiest keys on this host.
+func TestShowsTheBusiestKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keyedServer(t, 100, 2)
+		p := newProcess(t, s, "one")
+		p.do(t.Context(), "GET", "/v1/providers/p", "")
+		for range 10 {
+			for range 3 {
+				p.post("/v1/acquire", body("a", 0))
+			}
+			time.Sleep(time.Second)
+		}
+		p.post("/v1/acquire", body("a", 0)) // a window later: the one before is counted
+		w := p.do(t.Context(), "GET", "/v1/providers/p", "")
+		if want := `"keys_in_use":1,"busiest_keys":[{"key":"a","issued":2,"refused":1}]`; !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s, want %s", w.Body, want)
+		}
+	})
+}
+
 // A lease of a key has at most the key's permits.
 func TestALeaseOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
