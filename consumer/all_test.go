@@ -31,14 +31,14 @@ func TestTakeAll(t *testing.T) {
 				}
 			}
 		}
-		permits, err := TakeAll(t.Context(), 0, map[*Limiter]int64{a: 1, b: 4, c: 8})
+		permits, err := TakeAll(t.Context(), 0, map[Taker]int64{a: 1, b: 4, c: 8})
 		if err != nil || len(permits) != 3 || permits[b].N() != 4 || !permits[c].Valid(0) {
 			t.Fatalf("%v, %v", permits, err)
 		}
 		issued(1, 4, 8)
 		// c refuses, and what a and b gave is there again in its window.
 		var limited LimitError
-		_, err = TakeAll(t.Context(), 0, map[*Limiter]int64{a: 1, b: 6, c: 3})
+		_, err = TakeAll(t.Context(), 0, map[Taker]int64{a: 1, b: 6, c: 3})
 		if !errors.As(err, &limited) || limited.Provider != "c" || limited.Asked != 3 {
 			t.Errorf("refused with %v", err)
 		}
@@ -51,10 +51,10 @@ func TestTakeAll(t *testing.T) {
 		}
 		// All wait for the next window, with one maxWait.
 		start := time.Now()
-		if _, err := TakeAll(t.Context(), 2*time.Second, map[*Limiter]int64{a: 2, c: 10}); err != nil || time.Since(start) != time.Second {
+		if _, err := TakeAll(t.Context(), 2*time.Second, map[Taker]int64{a: 2, c: 10}); err != nil || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
-		if _, err := TakeAll(t.Context(), 500*time.Millisecond, map[*Limiter]int64{b: 1, c: 1}); !errors.As(err, &limited) || limited.Provider != "c" {
+		if _, err := TakeAll(t.Context(), 500*time.Millisecond, map[Taker]int64{b: 1, c: 1}); !errors.As(err, &limited) || limited.Provider != "c" {
 			t.Errorf("refused with %v", err)
 		}
 		if u := b.Status().Shortest(); u.Used != 0 {
@@ -62,17 +62,17 @@ func TestTakeAll(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if _, err := TakeAll(ctx, Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrLimited) {
+		if _, err := TakeAll(ctx, Forever, map[Taker]int64{b: 1, c: 1}); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrLimited) {
 			t.Errorf("cancelled: %v", err)
 		}
 		cancelled, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, cancel)
-		if _, err := TakeAll(cancelled, Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, context.Canceled) {
+		if _, err := TakeAll(cancelled, Forever, map[Taker]int64{b: 1, c: 1}); !errors.Is(err, context.Canceled) {
 			t.Errorf("cancelled: %v", err)
 		}
 		time.AfterFunc(100*time.Millisecond, func() { _ = c.Close() })
 		for range 2 { // while it waits, and before
-			if _, err := TakeAll(t.Context(), Forever, map[*Limiter]int64{b: 1, c: 1}); !errors.Is(err, ErrClosed) {
+			if _, err := TakeAll(t.Context(), Forever, map[Taker]int64{b: 1, c: 1}); !errors.Is(err, ErrClosed) {
 				t.Errorf("closed: %v", err)
 			}
 		}
@@ -84,7 +84,7 @@ func TestTakeAll(t *testing.T) {
 
 func TestTakeAllRefusesBadInput(t *testing.T) {
 	bubble(t, "10/s", Options{}, func(t *testing.T, ctx context.Context, source *FixedSource, l *Limiter) {
-		for name, wants := range map[string]map[*Limiter]int64{
+		for name, wants := range map[string]map[Taker]int64{
 			"nothing": nil, "a nil limiter": {nil: 1, l: 1}, "no permits": {l: 0}, "fewer": {l: -1},
 			"one provider twice": {l: 1, open(t, source, Options{}): 1},
 		} {
@@ -102,7 +102,7 @@ func TestTakeAllReturnsPermitsOfRunningWindows(t *testing.T) {
 		a, b := opened(t, "a", "3/200ms"), opened(t, "b", "1/s")
 		b.TryAcquire()
 		start := time.Now()
-		permits, err := TakeAll(t.Context(), Forever, map[*Limiter]int64{a: 2, b: 1})
+		permits, err := TakeAll(t.Context(), Forever, map[Taker]int64{a: 2, b: 1})
 		if err != nil || time.Since(start) != time.Second || !permits[a].Valid(199*time.Millisecond) || !permits[b].Valid(0) {
 			t.Errorf("%v after %v: %v, %v", err, time.Since(start), permits[a].Until(), permits[b].Until())
 		}
@@ -118,7 +118,7 @@ func TestTakeAllHoldsNothingInVain(t *testing.T) {
 		var done sync.WaitGroup
 		done.Go(func() {
 			start := time.Now()
-			permits, err := TakeAll(t.Context(), Forever, map[*Limiter]int64{a: 2, b: 1})
+			permits, err := TakeAll(t.Context(), Forever, map[Taker]int64{a: 2, b: 1})
 			if err != nil || time.Since(start) != 2800*time.Millisecond || !permits[a].Valid(0) || !permits[b].Valid(0) {
 				t.Errorf("%v after %v: %v, %v", err, time.Since(start), permits[a].Until(), permits[b].Until())
 			}
@@ -149,7 +149,7 @@ func TestTakeAllServesEachInTurn(t *testing.T) {
 		for i := range callers {
 			done.Go(func() {
 				for range rounds {
-					if _, err := TakeAll(t.Context(), Forever, map[*Limiter]int64{b: 1, a: 1}); err != nil {
+					if _, err := TakeAll(t.Context(), Forever, map[Taker]int64{b: 1, a: 1}); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
@@ -188,7 +188,7 @@ func TestTakeAllWastesNoPermits(t *testing.T) {
 			for range 20 {
 				callers.Go(func() {
 					for {
-						if _, err := TakeAll(ctx, Forever, map[*Limiter]int64{a: 1, b: 1}); err != nil {
+						if _, err := TakeAll(ctx, Forever, map[Taker]int64{a: 1, b: 1}); err != nil {
 							return
 						}
 						mu.Lock()

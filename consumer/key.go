@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
@@ -64,7 +65,7 @@ func (y Key) TryAcquire() bool {
 			k.shadowed.Add(1)
 			return true
 		}
-		k.keys.refused.Add(1)
+		k.refusedKey(t.state, 1)
 	}
 	return false
 }
@@ -89,7 +90,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
-		k.keys.refused.Add(lacking)
+		k.refusedKey(t.state, lacking)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
 		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
@@ -112,11 +113,16 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	if maxWait > 0 {
 		until = deadline(ctx, until, maxWait)
 	}
+	how, leave := reserve, func() {}
+	enter := feed.Turn(ctx)
+	if enter != nil {
+		how = keep
+	}
 	for {
 		if l.closed.Load() {
 			return p, k.answer(window.Closed, n, l.class)
 		}
-		t := k.tryKey(y, n, reserve, &p)
+		t := k.tryKey(y, n, how, &p)
 		switch t.found {
 		case granted:
 			return p, nil
@@ -138,7 +144,11 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				continue
 			}
 		}
+		if enter != nil {
+			leave = enter(ctx)
+		}
 		g, err := l.acquire(ctx, n, time.Duration(until-k.clock.Mono()))
+		leave()
 		if err != nil || g.Epoch == 0 {
 			k.unreserve(t.state, n)
 			if err == nil {

@@ -80,7 +80,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	case v == refused:
 		err = k.refuseKey(y, n)
 	case v == tooLarge:
-		k.keys.refused.Add(n)
+		k.refusedKey(y, n)
 		err = TooLargeError{k.provider, n, k.largestOf(y)}
 	case v == full:
 		err = k.answer(window.Full, n, l.class)

@@ -32,6 +32,7 @@ type keys struct {
 	refused atomic.Int64 // permits refused for want of a key's, or of room for it
 	latest  *window.Keys // planned; guarded by core.mu
 	waiting keyQueue
+	busiest busiest
 
 	sweeping sync.Mutex
 	swept    *window.Keys // when all parts were looked at; guarded by sweeping
@@ -78,6 +79,8 @@ type keyState struct {
 	use     window.Key
 	waiters int  // in the queue
 	gone    bool // forgotten: another state may have its name
+	// issued and refused are permits that the busiest keys do not count yet.
+	issued, refused uint8
 	// blocked is the latest round of the queue in which it had too few permits; guarded by
 	// the queue's lock.
 	blocked uint64
@@ -108,6 +111,7 @@ const (
 	all     way = iota // n or none
 	upTo               // as many as there are
 	reserve            // n, or keep those of the key if the provider has too few
+	keep               // those of the key only
 )
 
 // tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil.
@@ -158,6 +162,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			} else if got == n {
 				t.found = granted
 			}
+		case how == keep:
+			t.found = providerLacks
+			y.use.Reserve(n)
 		case s.Take(now, n, of.class):
 			got, t.found = n, granted
 		case !s.Open(now): // its bounds may be others now
@@ -174,6 +181,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		}
 		if got > 0 {
 			y.use.Charge(got)
+			y.note(&k.keys, got, 0)
 			k.counted(of.class, got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
@@ -206,6 +214,7 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	if y.use.In(keys) {
 		return
 	}
+	y.tellBusiest(&k.keys)
 	y.use.Adopt(keys, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -248,6 +257,7 @@ func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bo
 		if s.Keys == nil {
 			y.use.Unreserve(n)
 		} else if ok = y.use.Confirm(n); ok {
+			y.note(&k.keys, n, 0)
 			p = o.keyPermit(y, g, n)
 		}
 		y.mu.Unlock()
@@ -368,6 +378,7 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
 		y.mu.Lock()
 		if y.gone = y.waiters == 0 && y.use.Over(keys); y.gone {
+			y.tellBusiest(m)
 			delete(part.states, name)
 			m.inUse.Add(-1)
 		}
@@ -398,7 +409,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 // refuseKey returns the error for a call for n permits of a key that has too few, and
 // counts it.
 func (k *core) refuseKey(y *keyState, n int64) error {
-	k.keys.refused.Add(n)
+	k.refusedKey(y, n)
 	if n > 1 {
 		if most := k.largestOf(y); most > 0 && n > most {
 			return TooLargeError{k.provider, n, most}

@@ -61,6 +61,10 @@ type Status struct {
 	// counts the permits refused because a key had too few, or was one too many. They are
 	// not among Refused.
 	KeysInUse, KeysRefused int64
+	// BusiestKeys are up to 50 keys whose calls wanted most permits in the last period of 10 s
+	// or more, the busiest first: counted for each key that wants 1 in 200 of all or more. In
+	// the first period it is what there was until now. Do not change it: others see it too.
+	BusiestKeys []KeyRate
 	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
 	// an entry for every Class. Debts paid count as Default. Callers that wait for a key are
 	// in Waiting only.
@@ -164,6 +168,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
+	st.BusiestKeys = k.keys.busiest.rates(now.Mono)
 	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
@@ -278,6 +283,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	if len(held) > 0 {
 		r.HeldFor, r.HeldUntil = listed(held), time.Unix(0, until).UTC()
 	}
+	r.BusiestKeys = reportedKeys(st.BusiestKeys)
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
 	if len(use.Limits) > 0 {

@@ -39,20 +39,22 @@ class Client(threading.local):  # a connection for each thread
     def __init__(self, socket="/run/quotad/quotad.sock"):
         self.path, self.pid, self.connection = socket, None, None
 
-    def acquire(self, provider, permits=1, timeout=0, class_="default"):
-        """Returns the end of the window of the permits, as text, or raises Limited."""
-        return self.grant("/v1/acquire", provider, permits, timeout, class_)[0]["until"]
+    def acquire(self, provider, permits=1, timeout=0, class_="default", key=""):
+        """Returns the end of the window of the permits, as text, or raises Limited.
 
-    def lease(self, provider, permits, timeout=0, class_="default"):
+        A key, such as an account, has limits of its own; "" is none."""
+        return self.grant("/v1/acquire", provider, permits, timeout, class_, key)[0]["until"]
+
+    def lease(self, provider, permits, timeout=0, class_="default", key=""):
         """Returns a Lease of at most so many permits, at least 1, or raises Limited."""
-        return Lease(self, *self.grant("/v1/leases", provider, permits, timeout, class_))
+        return Lease(self, *self.grant("/v1/leases", provider, permits, timeout, class_, key))
 
-    def grant(self, path, provider, permits, timeout, class_):
+    def grant(self, path, provider, permits, timeout, class_, key):
         deadline = now() + timeout
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_}
+            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
             status, answer = self.post(path, call, wait)
             end = sent + answer.get("expires_in", 0)
             if status == 200 and now() < end:

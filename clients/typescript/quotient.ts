@@ -42,14 +42,14 @@ export class Client {
     this.options = { socketPath, agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
-  /** Returns the end of the window of the permits, as text, or throws Limited. */
-  async acquire(provider: string, { permits = 1, timeout = 0, class: of = "default" as Class } = {}): Promise<string> {
-    return (await this.grant("/v1/acquire", provider, permits, timeout, of)).answer.until!;
+  /** Returns the end of the window of the permits, as text, or throws Limited. A key, such as an account, has limits of its own; "" is none. */
+  async acquire(provider: string, { permits = 1, timeout = 0, class: of = "default" as Class, key = "" } = {}): Promise<string> {
+    return (await this.grant("/v1/acquire", provider, permits, timeout, of, key)).answer.until!;
   }
 
   /** Returns a lease of at most so many permits, at least 1, or throws Limited. */
-  async lease(provider: string, most: number, { timeout = 0, class: of = "default" as Class } = {}) {
-    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout, of);
+  async lease(provider: string, most: number, { timeout = 0, class: of = "default" as Class, key = "" } = {}) {
+    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout, of, key);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
     let left = permits;
@@ -71,10 +71,10 @@ export class Client {
     };
   }
 
-  private async grant(path: string, provider: string, permits: number, timeout: number, of: Class) {
+  private async grant(path: string, provider: string, permits: number, timeout: number, of: Class, key: string) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait, class: of }, max_wait);
+      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait, class: of, key }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;

@@ -59,3 +59,28 @@ func TestTopInPlainLines(t *testing.T) {
 	b.want(exitNotFound, "top", "absent")
 	b.want(exitUsage, "top", "p", "--interval", "1ms")
 }
+
+// The busiest keys are those of the instances' reports.
+func TestTopShowsKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "keyed", "1000/s", "--keys", "50/s", "--settle", "1s")
+	all := b.join(server, "keyed", 2)
+	for _, l := range all {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await.Until(t, "both report the key", func() bool {
+		for _, l := range all {
+			l.Key("tenant-7").TryTake(50)
+		}
+		stdout, _ := b.want(exitDone, "top", "keyed", "--keys", "--count", "1", "-o", "json")
+		return strings.Contains(stdout, `"keys":[{"instances":2,"issued_per_second":`) && strings.Contains(stdout, `"key":"tenant-7"`)
+	})
+	stdout, _ := b.want(exitDone, "top", "keyed", "--keys", "--count", "1")
+	if !strings.Contains(stdout, "KEY ") || !strings.Contains(stdout, "tenant-7") {
+		t.Errorf("a table of keys: %s", stdout)
+	}
+	b.want(exitUsage, "top", "--keys")
+}

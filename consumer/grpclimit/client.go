@@ -20,6 +20,9 @@ type Client struct {
 	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method", or
 	// its class by consumer.Limiter.Class. With nil the call passes without a permit.
 	Pick func(method string) *consumer.Limiter
+	// Key, if set, returns the key of a call, such as its account, and "" if it has none: see
+	// consumer.Limiter.Key. A pause after a server's error is of all keys.
+	Key func(ctx context.Context, method string) string
 	// Cost, if set, returns the number of permits of a call. With 0 or less it passes
 	// without one.
 	Cost func(method string) int64
@@ -65,7 +68,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // needed.
 func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, error) {
 	limiter, err := admit.Options[string]{
-		Limiter: c.Limiter, Pick: c.Pick, Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
+		Limiter: c.Limiter, Pick: c.Pick, Key: keys(ctx, c.Key), Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
 	}.Take(ctx, method)
 	if err != nil {
 		return nil, &refusal{status.New(codeOf(err), err.Error()), err}

@@ -17,13 +17,17 @@ import (
 //
 // A call without a permit ends with ResourceExhausted, RetryInfo and the trailer
 // grpc-retry-pushback-ms. It is Unavailable while the limiter admits no call at all
-// (no policy, closed, stale under the rule stop).
+// (no policy, closed, stale under the rule stop), or has too many keys in use. It is
+// InvalidArgument if the key has a name that no key can have.
 type Server struct {
 	// Limiter is the one for all calls.
 	Limiter *consumer.Limiter
 	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method", or
 	// its class by consumer.Limiter.Class. With nil the call passes without a permit.
 	Pick func(method string) *consumer.Limiter
+	// Key, if set, returns the key of a call, such as an account in the metadata of ctx, and ""
+	// if it has none: see consumer.Limiter.Key.
+	Key func(ctx context.Context, method string) string
 	// Cost, if set, returns the number of permits of a call. With 0 or less it passes
 	// without one.
 	Cost func(method string) int64
@@ -49,7 +53,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 }
 
 func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) error {
-	_, err := admit.Options[string]{Limiter: s.Limiter, Pick: s.Pick, Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
+	_, err := admit.Options[string]{Limiter: s.Limiter, Pick: s.Pick, Key: keys(ctx, s.Key), Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
 	if err == nil {
 		return nil
 	}

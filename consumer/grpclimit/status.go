@@ -35,6 +35,8 @@ func codeOf(err error) codes.Code {
 		return codes.DeadlineExceeded
 	case admit.Exhausted(err):
 		return codes.ResourceExhausted
+	case errors.Is(err, admit.ErrKey):
+		return codes.InvalidArgument
 	case errors.Is(err, consumer.ErrInvalid):
 		return codes.Internal
 	}
@@ -52,8 +54,12 @@ func toClient(err error) (s *status.Status, pushback int64) {
 	s = status.New(code, map[codes.Code]string{
 		codes.ResourceExhausted: "too many calls: the limit is used up",
 		codes.Unavailable:       "calls cannot be admitted at present",
+		codes.InvalidArgument:   "the call's key has a name that no key can have",
 		codes.Internal:          "the limit is set up wrongly",
 	}[code])
+	if limited, _ := errors.AsType[consumer.LimitError](err); limited.Key != "" {
+		s = status.New(code, "too many calls: the limit of the call's key is used up")
+	}
 	if code == codes.ResourceExhausted && !admit.Spent(err) {
 		s = status.New(code, "calls cannot be admitted at present")
 	}
@@ -96,4 +102,12 @@ func costs(cost func(string) int64) func(string) int64 {
 		}
 		return admit.Cost(cost, method)
 	}
+}
+
+// keys returns a function that tells the key of a call; nil if calls have none.
+func keys(ctx context.Context, key func(context.Context, string) string) func(string) string {
+	if key == nil {
+		return nil
+	}
+	return func(method string) string { return key(ctx, method) }
 }

@@ -28,8 +28,12 @@ type Options struct {
 	// Class, if set, returns the class of a request; default consumer.Default. A client
 	// that can choose its class comes first: do not take it from a field that clients set.
 	Class func(*http.Request) consumer.Class
+	// Key, if set, returns the key of a request, such as its account, and "" if it has none:
+	// see consumer.Limiter.Key.
+	Key func(*http.Request) string
 	// Name begins the names of the limits in the fields RateLimit-Policy and
 	// RateLimit, which the window's length ends; default "default". Printable ASCII.
+	// Between the two stands "key" if it is a limit of the request's key.
 	Name string
 	// Refuse, if set, answers refused requests; default a problem document
 	// (RFC 9457).
@@ -42,8 +46,9 @@ type Options struct {
 // It works best behind a balancer that spreads requests evenly.
 //
 // A refused request is answered with 429. It is 503 while the limiter admits no
-// request at all (no policy, closed, stale under the rule stop). Both carry
-// Retry-After. An error names an option that can never work.
+// request at all (no policy, closed, stale under the rule stop), or has too many keys in
+// use. Both carry Retry-After. A key with a name that no key can have is answered with 400.
+// An error names an option that can never work.
 func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Handler, error) {
 	if limiter == nil {
 		return nil, errors.New("httplimit: Handler: the limiter is nil: open one with consumer.Open")
@@ -52,6 +57,10 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	name, err := ratefields.NewName(o.Name)
 	if err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
+	}
+	key := func(*http.Request) string { return "" }
+	if o.Key != nil {
+		key = o.Key
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,8 +73,13 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 			if o.Class != nil {
 				of = limiter.Class(o.Class(r))
 			}
-			_, err := of.Take(r.Context(), cost, o.MaxWait)
-			uses, now := limiter.Status().Limits, time.Now()
+			from, err := admit.From(of, key(r))
+			if err != nil {
+				o.refuseKey(w, r, err)
+				return
+			}
+			_, err = from.Take(r.Context(), cost, o.MaxWait)
+			uses, now := ratefields.UsesOf(limiter, from), time.Now()
 			if err == nil {
 				name.Add(w.Header(), uses, now)
 				next.ServeHTTP(w, r)
@@ -86,9 +100,18 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	}, nil
 }
 
+// refuseKey answers a request whose key has a name that no key can have.
+func (o *Options) refuseKey(w http.ResponseWriter, r *http.Request, err error) {
+	if o.Refuse != nil {
+		o.Refuse(w, r, http.StatusBadRequest, err)
+		return
+	}
+	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest, Detail: ratefields.Detail(err)})
+}
+
 // classify returns the status of a refusal, and the time to retry if the limiter knows it.
 // If the cause is not a spent share, nothing is left of any limit.
-func classify(err error, uses []consumer.LimitUse) (status int, retry time.Duration) {
+func classify(err error, uses []ratefields.Use) (status int, retry time.Duration) {
 	retry, _ = admit.RetryAfter(err)
 	status = http.StatusServiceUnavailable
 	if admit.Exhausted(err) {

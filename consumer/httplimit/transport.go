@@ -31,6 +31,10 @@ type Transport struct {
 	// Pick, if set, chooses the limiter of a request, for example by its host, or its
 	// class by consumer.Limiter.Class. With nil the request passes without a permit.
 	Pick func(*http.Request) *consumer.Limiter
+	// Key, if set, returns the key of a request, such as its account, and "" if it has none:
+	// see consumer.Limiter.Key. A pause after an answer 429 is of all keys. If the provider
+	// answers 429 to single accounts, set MaxPause to -1.
+	Key func(*http.Request) string
 	// Cost, if set, returns the number of permits of a request. With 0 or less it
 	// passes without one.
 	Cost func(*http.Request) int64
@@ -62,7 +66,7 @@ type Transport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	limiter, err := admit.Options[*http.Request]{
-		Limiter: t.Limiter, Pick: t.Pick, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
+		Limiter: t.Limiter, Pick: t.Pick, Key: t.Key, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
 	}.Take(r.Context(), r)
 	if err != nil {
 		if r.Body != nil {

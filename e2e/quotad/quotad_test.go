@@ -238,7 +238,9 @@ func TestAnswers(t *testing.T) {
 	limits := func(permits int64, window time.Duration) quota.Policy {
 		return quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}}
 	}
-	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute)})
+	keyed := limits(1000, time.Second)
+	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}, Most: 10}
+	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed})
 	daemon := quotad()
 	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)

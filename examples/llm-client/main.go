@@ -28,7 +28,7 @@ type client struct {
 // ask returns the answer to a prompt.
 func (c *client) ask(ctx context.Context, prompt string) (text string, err error) {
 	estimate := int64(len(prompt)/4 + usual)
-	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[*consumer.Limiter]int64{c.requests: 1, c.tokens: estimate})
+	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[consumer.Taker]int64{c.requests: 1, c.tokens: estimate})
 	if err != nil {
 		return "", err
 	}

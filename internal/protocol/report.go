@@ -39,6 +39,9 @@ type Report struct {
 	Hosts    int   `json:"borrowed_from,omitempty"`
 	Lent     int64 `json:"lent,omitempty"`
 	Guests   int   `json:"lent_to,omitempty"`
+	// BusiestKeys are the keys whose calls wanted most permits lately, the busiest first, at
+	// most 50.
+	BusiestKeys []KeyRate `json:"busiest_keys,omitempty"`
 	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
 	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
 	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
@@ -58,4 +61,11 @@ type Report struct {
 	HeldUntil time.Time `json:"held_until,omitzero"`
 	Problem   string    `json:"problem,omitempty"`
 	Time      time.Time `json:"time"`
+}
+
+// KeyRate is what calls for a key got, and did not get, in permits per second.
+type KeyRate struct {
+	Key     string  `json:"key"`
+	Issued  float64 `json:"issued"`
+	Refused float64 `json:"refused"`
 }

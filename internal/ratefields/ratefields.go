@@ -38,10 +38,38 @@ func NewName(name string) (Name, error) {
 	return Name(strings.TrimSuffix(text, `"`)), nil
 }
 
+// Use is the use of a limit, of a provider or of one of its keys.
+type Use struct {
+	consumer.LimitUse
+	OfKey bool
+}
+
+// UsesOf returns the uses of all limits of a call: its limiter's, and those of its key if from
+// is one.
+func UsesOf(limiter *consumer.Limiter, from consumer.Taker) (all []Use) {
+	for _, u := range limiter.Status().Limits {
+		all = append(all, Use{u, false})
+	}
+	if key, ok := from.(consumer.Key); ok {
+		for _, u := range key.Limits() {
+			all = append(all, Use{u, true})
+		}
+	}
+	return all
+}
+
+// name ends the limit's name. The key's own name does not stand there: it may be a secret.
+func (u *Use) name() string {
+	if u.OfKey {
+		return "-key-" + protocol.WindowName(u.Limit)
+	}
+	return "-" + protocol.WindowName(u.Limit)
+}
+
 // Add adds the limits, and the permits left of them at the instant now. A policy cannot
 // express a window that is no whole number of seconds, so it is left out. The rest of a
 // window is rounded up.
-func (n Name) Add(h http.Header, uses []consumer.LimitUse, now time.Time) {
+func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 	if len(uses) == 0 {
 		return
 	}
@@ -50,7 +78,7 @@ func (n Name) Add(h http.Header, uses []consumer.LimitUse, now time.Time) {
 		if i > 0 {
 			policies, limits = append(policies, ", "...), append(limits, ", "...)
 		}
-		name := string(n) + "-" + protocol.WindowName(u.Limit) + `"`
+		name := string(n) + u.name() + `"`
 		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.Limit.Permits, 10)
 		if u.Limit.Window%time.Second == 0 {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
@@ -63,7 +91,7 @@ func (n Name) Add(h http.Header, uses []consumer.LimitUse, now time.Time) {
 }
 
 // rest returns the time until there are more permits: the window ends, or one comes back.
-func rest(u consumer.LimitUse, now time.Time) time.Duration {
+func rest(u Use, now time.Time) time.Duration {
 	return max(0, min(u.End.Sub(now), u.Limit.Window))
 }
 
@@ -91,11 +119,11 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 // Retry-After is not earlier than t of a limit that is spent, as the draft asks: the end of
 // its window or, under other shapes than fixed windows, when the next permit comes back;
 // and not before there are as many as the request costs.
-func Refuse(h http.Header, status int, name string, uses []consumer.LimitUse, cost int64, retry time.Duration, now time.Time) Problem {
+func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retry time.Duration, now time.Time) Problem {
 	p := Problem{Type: problemTypes + "quota-exceeded", Title: "The quota for such requests is used up", Status: status}
 	for _, u := range uses {
 		if u.Left < cost {
-			p.Violated = append(p.Violated, name+"-"+protocol.WindowName(u.Limit))
+			p.Violated = append(p.Violated, name+u.name())
 			retry = max(retry, rest(u, now))
 		}
 	}

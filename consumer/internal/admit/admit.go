@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // errNoLimiter is returned where nothing is configured: to let everything pass would
@@ -19,9 +20,25 @@ var errNoLimiter = errors.New("quotient: there is no limiter: set Limiter or Pic
 type Options[R any] struct {
 	Limiter *consumer.Limiter
 	Pick    func(R) *consumer.Limiter
+	Key     func(R) string
 	Cost    func(R) int64
 	MaxWait time.Duration
 	Margin  time.Duration
+}
+
+// ErrKey is the refusal of a request whose key has a name that no key can have. It is
+// consumer.ErrInvalid too.
+var ErrKey = fmt.Errorf("%w: the request's key", consumer.ErrInvalid)
+
+// From returns the limiter, or its key with a name, if that is not empty.
+func From(limiter *consumer.Limiter, key string) (consumer.Taker, error) {
+	if key == "" {
+		return limiter, nil
+	}
+	if err := protocol.ValidateKey(key); err != nil {
+		return nil, fmt.Errorf("consumer: %w: %w", ErrKey, err)
+	}
+	return limiter.Key(key), nil
 }
 
 // Take takes the request's permits. It returns their limiter; nil if the request
@@ -37,11 +54,24 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 	if limiter == nil || cost <= 0 {
 		return nil, nil
 	}
-	if o.Margin <= 0 {
-		_, err := limiter.Take(ctx, cost, o.MaxWait)
-		return limiter, err
+	key := ""
+	if o.Key != nil {
+		key = o.Key(r)
 	}
-	return limiter, takeValid(ctx, limiter, cost, o.MaxWait, o.Margin)
+	from, err := From(limiter, key)
+	if err != nil {
+		return nil, err
+	}
+	if o.Margin > 0 {
+		err = takeValid(ctx, from, cost, o.MaxWait, o.Margin)
+	} else {
+		_, err = from.Take(ctx, cost, o.MaxWait)
+	}
+	if limited, ok := errors.AsType[consumer.LimitError](err); ok && limited.Provider == "" {
+		limited.Provider, limited.Key = limiter.Status().Provider, key
+		err = limited
+	}
+	return limiter, err
 }
 
 // Cost returns how many permits a request takes.
@@ -55,14 +85,14 @@ func Cost[R any](cost func(R) int64, r R) int64 {
 // takeValid takes permits whose window does not end within the margin. Permits that
 // come too late are released and taken again: at once if newer ones can be had, and
 // otherwise in the next window.
-func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait, margin time.Duration) error {
+func takeValid(ctx context.Context, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
 	began, last := time.Now(), time.Time{}
 	for {
 		left := maxWait
 		if maxWait != consumer.Forever {
 			left -= time.Since(began)
 		}
-		p, err := limiter.Take(ctx, n, left)
+		p, err := from.Take(ctx, n, left)
 		if err != nil || p.Valid(margin) {
 			return err
 		}
@@ -77,7 +107,7 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, n int64, maxWait,
 		// The window ends within the margin, also if the machine's clock is not the limiter's.
 		wait := max(min(time.Until(last), margin), time.Millisecond)
 		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
-			return consumer.LimitError{Provider: limiter.Status().Provider, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
+			return consumer.LimitError{Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
 		}
 		select {
 		case <-time.After(wait):

@@ -29,7 +29,7 @@ var units = Table{
 	Replace("BusySocketOverwritten", "takes a process for dead whose socket refuses a connection for now", "cmd/quotad/internal/listen/unix_linux.go",
 		"return errors.Is(err, syscall.ENOENT) ||", "return err != nil ||", "cmd/quotad/internal/listen TestABusyProcessIsNotDead"),
 	Replace("QuickOvertakes", "answers a call at once while another has the turn", "cmd/quotad/internal/api/quick.go",
-		"if call.turns().Busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
+		"if call.busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
 	Replace("PrunesTooMuch", "forgets views that a window looks back to", "internal/share/planner.go",
 		"int64(quota.MaxSettle+3*quota.MaxWindow) - int64(quota.MaxSettle)", "int64(quota.MaxSettle)", "internal/share TestNothingIsForgottenThatCounts"),
 	Replace("CloseBooksNothing", "forgets with a gate's end what was taken of the last segment", "internal/window/gate.go",

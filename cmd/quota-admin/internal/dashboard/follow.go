@@ -208,6 +208,7 @@ type detail struct {
 	Bucket      float64        `json:"bucket"`         // length of a point, seconds
 	Pace        string         `json:"pace,omitempty"` // in force instead of the limit
 	Budgets     []live.Budget  `json:"budgets"`
+	Keys        []live.Key     `json:"keys"` // the busiest
 	SumOfShares int64          `json:"sum_of_shares"`
 	Troubles    []string       `json:"troubles"`
 	Gone        bool           `json:"gone"` // neither policy nor instances
@@ -235,6 +236,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.Pace, d.Budgets = p.Status.Pace, append([]live.Budget{}, p.Status.Budgets...)
+	d.Keys = live.BusiestKeys(f)
 	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
 		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Snapshot is what is shown at one moment. A value is a text, an int64, a float64,
@@ -23,7 +24,7 @@ import (
 type Snapshot struct {
 	at      time.Time
 	title   string
-	what    string   // the rows are of: instances or providers
+	what    string   // the rows are of: instances, keys or providers
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
@@ -119,15 +120,21 @@ const ObservedAtMost = 16
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Each calls f with a snapshot at each interval until f returns false or ctx ends. It is
-// of one provider, or of all if none is named. Snapshots without the rates of instances
+// Subject is what a snapshot shows: a provider's instances or its busiest keys, or all
+// providers if none is named.
+type Subject struct {
+	Provider string
+	Keys     bool
+}
+
+// Each calls f with a snapshot at each interval until f returns false or ctx ends. Snapshots without the rates of instances
 // that have reported are dropped for the first time of that length.
-func Each(ctx context.Context, admin *coordinator.Admin, provider string, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
+func Each(ctx context.Context, admin *coordinator.Admin, of Subject, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
 	w := live.NewWatcher(admin, ObservedAtMost)
 	defer w.Close()
 	begun := time.Now()
 	for due := begun; ; {
-		t, err := read(ctx, w, provider)
+		t, err := read(ctx, w, of)
 		now := time.Now()
 		is := !now.Before(due) && (err != nil || !t.unrated || now.Sub(begun) >= unrated)
 		if ctx.Err() != nil || (err != nil || is) && !f(t, err) {
@@ -148,9 +155,9 @@ func Each(ctx context.Context, admin *coordinator.Admin, provider string, interv
 	}
 }
 
-func read(ctx context.Context, w *live.Watcher, provider string) (t *Snapshot, err error) {
-	if provider != "" {
-		t, err = readOne(ctx, w, provider)
+func read(ctx context.Context, w *live.Watcher, of Subject) (t *Snapshot, err error) {
+	if of.Provider != "" {
+		t, err = readOne(ctx, w, of)
 	} else {
 		t, err = readAll(ctx, w)
 	}
@@ -160,7 +167,8 @@ func read(ctx context.Context, w *live.Watcher, provider string) (t *Snapshot, e
 	return t, err
 }
 
-func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, error) {
+func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error) {
+	provider := of.Provider
 	p, err := w.Look(ctx, provider)
 	if err != nil {
 		return nil, err
@@ -187,6 +195,10 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 		}
 		t.budgets = append(t.budgets, f)
 	}
+	if of.Keys {
+		t.fillKeys(f)
+		return t, nil
+	}
 	shown, last := []int{}, 0 // on a narrow terminal the last column is cut
 	for i, c := range live.Instances {
 		switch {
@@ -211,6 +223,21 @@ func readOne(ctx context.Context, w *live.Watcher, provider string) (*Snapshot, 
 	}
 	slices.SortStableFunc(t.rows, func(x, y []any) int { return compare(x[0], y[0]) })
 	return t, nil
+}
+
+var keyColumns = []live.Header{
+	{Title: "KEY", Name: "key"}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "INSTANCES", Name: "instances"},
+}
+
+// fillKeys shows the busiest keys in place of the instances. Their rates are in each report.
+func (s *Snapshot) fillKeys(f *protocol.Fleet) {
+	s.what, s.columns = "keys", keyColumns
+	if f.Policy.Revision != 0 && len(f.Policy.Policy.Keys.Limits) == 0 {
+		s.Notes = append(s.Notes, "the policy has no limits by key: set some with --keys")
+	}
+	for _, k := range live.BusiestKeys(f) {
+		s.rows = append(s.rows, []any{k.Key, k.Issued, k.Refused, int64(k.Instances)})
+	}
 }
 
 var providerColumns = []live.Header{

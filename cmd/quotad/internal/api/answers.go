@@ -77,7 +77,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err err
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
 	}
-	uses, now := c.limiter.Status().Limits, s.now()
+	uses, now := ratefields.UsesOf(c.limiter, c.from), s.now()
 	retry := limited.RetryAt.Sub(now)
 	for i := range uses {
 		if !spent {
@@ -102,7 +102,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err err
 // tooMany answers a client that holds its part, or too many leases.
 func (s *Server) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
 	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
-		name.Add(w.Header(), c.limiter.Status().Limits, s.now())
+		name.Add(w.Header(), ratefields.UsesOf(c.limiter, c.from), s.now())
 	}
 	later(w, http.StatusTooManyRequests, err, max(0, retry))
 }

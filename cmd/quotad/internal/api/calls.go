@@ -20,11 +20,23 @@ type call struct {
 	began    time.Time
 	client   fair.Client
 	limiter  *consumer.Limiter
+	from     taker // the limiter, or its key
 	provider *provider
 }
 
-// turns are those of the call's class.
-func (c *call) turns() *fair.Turns { return c.provider.turns[c.class] }
+// taker is a *consumer.Limiter or a consumer.Key.
+type taker interface {
+	consumer.Taker
+	TryTake(n int64) consumer.Permit
+}
+
+// of sets the limiter of the call.
+func (c *call) of(l *consumer.Limiter) {
+	c.limiter = l.Class(c.class)
+	if c.from = c.limiter; c.key != "" {
+		c.from = c.limiter.Key(c.key)
+	}
+}
 
 // read reads a request for permits, or answers why not.
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) {
@@ -38,11 +50,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		fail(w, http.StatusBadRequest, err)
 		return c, false
 	}
-	if c.limiter, err = s.host.Limiter(r.Context(), c.client, c.request.provider); err != nil {
+	l, err := s.host.Limiter(r.Context(), c.client, c.request.provider)
+	if err != nil {
 		s.refuseProvider(w, r, err)
 		return c, false
 	}
-	c.limiter = c.limiter.Class(c.class)
+	c.of(l)
 	if c.maxWait > 0 {
 		// The deadline for the body would end the wait.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -98,7 +111,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 
 // lease gives a batch: at most the permits asked for, and at most the client's part of
 // the share, which is equal for all active clients. Without a limit of up to a minute it
-// is a part of the shortest limit.
+// is a part of the shortest limit. A lease for a key has at most the key's share.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.read(w, r)
 	if !ok {
@@ -109,14 +122,20 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
 	if use.Limit.Window > quota.MaxWindow { // more of it is taken when it is wanted
 		share, retry = use.Limit.Permits, again
 	}
-	n, err := s.clients.reserve(h, c.permits, max(1, share/c.provider.active(c.client)))
+	most := c.permits
+	if key, ok := c.from.(consumer.Key); ok {
+		for _, u := range key.Limits() {
+			most = min(most, max(1, u.Share))
+		}
+	}
+	n, err := s.clients.reserve(h, most, max(1, share/c.provider.active(c.client)))
 	if err != nil {
 		s.tooMany(w, &c, err, retry)
 		return
 	}
 	var permit consumer.Permit
-	if !c.turns().Busy() {
-		permit = c.limiter.TryTake(n)
+	if !c.busy() {
+		permit = c.from.TryTake(n)
 	}
 	if permit.N() == 0 {
 		permit, err = c.take(r.Context(), n)

@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/feed"
 )
 
 // activeFor is the time for which a client counts as active after a call.
@@ -20,6 +22,21 @@ const maxActive = 4096
 type provider struct {
 	turns map[consumer.Class]*fair.Turns     // of each class: none waits for a turn of a lower one
 	calls *lru.Cache[fair.Client, time.Time] // the newest of each client
+
+	mu   sync.Mutex
+	keys map[keyOf]*keyTurns // that a call has or waits for
+}
+
+// keyOf names a key in calls of a class.
+type keyOf struct {
+	key   string
+	class consumer.Class
+}
+
+// keyTurns are the turns of a key, while calls use them.
+type keyTurns struct {
+	*fair.Turns
+	calls int
 }
 
 func newProvider() *provider {
@@ -28,7 +45,7 @@ func newProvider() *provider {
 	for _, class := range []consumer.Class{consumer.Critical, consumer.Default, consumer.Sheddable} {
 		turns[class] = fair.NewTurns()
 	}
-	return &provider{turns, calls}
+	return &provider{turns: turns, calls: calls, keys: map[keyOf]*keyTurns{}}
 }
 
 // seen notes a client's call.
@@ -50,20 +67,73 @@ func (p *provider) active(client fair.Client) int64 {
 	return int64(max(1, len(users)) * max(1, own))
 }
 
-// take takes the permits of a call, at most n, after the calls of its class of clients that
-// got fewer.
-func (c *call) take(ctx context.Context, n int64) (consumer.Permit, error) {
-	l, turns, maxWait := c.limiter, c.turns(), c.maxWait
-	if maxWait <= 0 || turns.Busy() && l.Delay(n) > maxWait { // it would be in vain
-		return l.Take(ctx, n, 0)
+// use returns the turns of a call's key. The caller ends their use by done.
+func (p *provider) use(of keyOf) (turns *fair.Turns, done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.keys[of]
+	if t == nil {
+		t = &keyTurns{Turns: fair.NewTurns()}
+		p.keys[of] = t
 	}
+	t.calls++
+	return t.Turns, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if t.calls--; t.calls == 0 {
+			delete(p.keys, of)
+		}
+	}
+}
+
+// busy reports whether another call of the same class waits for the provider or for the key.
+func (c *call) busy() bool {
+	p := c.provider
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.turns[c.class].Busy() || p.keys[keyOf{c.key, c.class}] != nil
+}
+
+// delay returns how long the call waits for n permits, if no other call waits.
+func (c *call) delay(n int64) time.Duration {
+	d := c.limiter.Delay(n)
+	if key, ok := c.from.(consumer.Key); ok {
+		for _, u := range key.Limits() {
+			if u.Left < n {
+				d = max(d, time.Until(u.End), 1)
+			}
+		}
+	}
+	return d
+}
+
+// take takes the permits of a call, at most n, after the calls of its class of clients that
+// got fewer. A call for a key waits for a turn at the key, for the key's permits, and then for
+// a turn at the provider: one that waits for its key holds up no other key.
+func (c *call) take(ctx context.Context, n int64) (consumer.Permit, error) {
 	began := time.Now()
-	if err := turns.Enter(ctx, c.client, n, maxWait); err != nil {
+	left := func() time.Duration { return max(0, c.maxWait-time.Since(began)) }
+	if c.maxWait <= 0 || c.busy() && c.delay(n) > c.maxWait { // it would be in vain
+		return c.from.Take(ctx, n, 0)
+	}
+	turns := c.provider.turns[c.class]
+	if c.key != "" {
+		ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
+			if c.provider.turns[c.class].Enter(ctx, c.client, n, left()) != nil {
+				return func() {}
+			}
+			return c.provider.turns[c.class].Leave
+		})
+		var done func()
+		turns, done = c.provider.use(keyOf{c.key, c.class})
+		defer done()
+	}
+	if err := turns.Enter(ctx, c.client, n, left()); err != nil {
 		if ctx.Err() != nil {
 			return consumer.Permit{}, ctx.Err()
 		}
-		return l.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
+		return c.from.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
 	}
 	defer turns.Leave()
-	return l.Take(ctx, n, max(0, maxWait-time.Since(began)))
+	return c.from.Take(ctx, n, left())
 }

@@ -91,12 +91,12 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 	if l == nil {
 		return other
 	}
-	l = l.Class(call.class)
+	call.of(l)
 	call.provider = s.provider(call.request.provider)
-	if call.turns().Busy() || l.Delay(call.permits) > 0 {
+	if call.busy() || call.delay(call.permits) > 0 {
 		return other
 	}
-	permit, err := l.Take(context.Background(), call.permits, 0)
+	permit, err := call.from.Take(context.Background(), call.permits, 0)
 	if err != nil {
 		return other
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -28,6 +29,7 @@ type request struct {
 	permits  int64
 	maxWait  time.Duration
 	class    consumer.Class
+	key      string // empty: none
 }
 
 // parseRequest reads a body. Its errors name the wrong value and its bounds, for the
@@ -38,11 +40,12 @@ func parseRequest(body []byte) (request, error) {
 		Permits  int64          `json:"permits"`
 		MaxWait  float64        `json:"max_wait"`
 		Class    consumer.Class `json:"class"`
+		Key      string         `json:"key"`
 	}{Permits: 1, Class: consumer.Default}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
 		return request{}, err
 	}
-	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second))), raw.Class}
+	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second))), raw.Class, raw.Key}
 	if err := quota.ValidateProvider(r.provider); err != nil {
 		return request{}, err
 	}
@@ -51,6 +54,11 @@ func parseRequest(body []byte) (request, error) {
 	}
 	if r.class != consumer.Critical && r.class != consumer.Default && r.class != consumer.Sheddable {
 		return request{}, fmt.Errorf("class is %.20q: must be critical, default or sheddable", r.class)
+	}
+	if r.key != "" {
+		if err := protocol.ValidateKey(r.key); err != nil {
+			return request{}, err
+		}
 	}
 	if raw.MaxWait < 0 || raw.MaxWait > maxWaitBound.Seconds() { // JSON has no NaN
 		return request{}, fmt.Errorf("max_wait is %v: must be from 0 to %v seconds", raw.MaxWait, maxWaitBound.Seconds())

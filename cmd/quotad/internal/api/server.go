@@ -1,6 +1,7 @@
 // Package api gives permits to the processes of a host, over HTTP with JSON bodies.
 //
 //	POST /v1/acquire             {"provider": "payments/charge", "permits": 1, "max_wait": 0.2}
+//	                             "key" and "class" are optional
 //	POST /v1/leases              the same; the answer names the lease
 //	POST /v1/leases/ID/return    {"used": 3}
 //	GET  /v1/providers           all that are open, GET /v1/providers/P one

@@ -29,6 +29,17 @@ type providerState struct {
 	Issued  int64        `json:"issued"`
 	Refused int64        `json:"refused"`
 	Limits  []limitState `json:"limits"`
+	// KeysInUse is how many keys this host keeps count of, and BusiestKeys are those whose
+	// calls wanted most permits lately.
+	KeysInUse   int64      `json:"keys_in_use,omitempty"`
+	BusiestKeys []keyState `json:"busiest_keys,omitempty"`
+}
+
+// keyState is what calls for a key got, and did not get, in permits per second.
+type keyState struct {
+	Key     string  `json:"key"`
+	Issued  float64 `json:"issued"`
+	Refused float64 `json:"refused"`
 }
 
 // limitState is one limit of a provider, and this host's part of it.
@@ -63,9 +74,12 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) shown(of *consumer.Status) providerState {
-	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}}
+	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}, of.KeysInUse, nil}
 	for _, u := range of.Limits {
 		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
+	}
+	for _, r := range of.BusiestKeys {
+		p.BusiestKeys = append(p.BusiestKeys, keyState(r))
 	}
 	return p
 }

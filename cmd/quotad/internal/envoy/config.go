@@ -12,6 +12,8 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"go.yaml.in/yaml/v2"
 
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -38,6 +40,8 @@ type descriptorRule struct {
 	Domain   string
 	Entries  []entry // in Envoy's order
 	Provider string
+	// KeyFrom, if set, is the key of the entry whose value is the key of the provider.
+	KeyFrom string `yaml:"key_from"`
 	// Name begins the names of the limits in the fields RateLimit and RateLimit-Policy.
 	Name string
 
@@ -102,6 +106,9 @@ func (r *descriptorRule) check() error {
 	case len(r.Entries) > maxEntries:
 		return fmt.Errorf("%d keys, at most %d are allowed", len(r.Entries), maxEntries)
 	}
+	if !slices.ContainsFunc(r.Entries, func(e entry) bool { return r.KeyFrom == "" || e.Key == r.KeyFrom }) {
+		return fmt.Errorf("key_from: no entry has the key %q", r.KeyFrom)
+	}
 	if err := quota.ValidateProvider(r.Provider); err != nil {
 		return fmt.Errorf("provider: %w", err)
 	}
@@ -119,4 +126,19 @@ func (m *mapping) descriptor(domain string, entries []*commonv3.RateLimitDescrip
 		return nil
 	}
 	return &m.Descriptors[i]
+}
+
+// from returns the limiter, or its key that a descriptor names. An empty value, and any other
+// that no key can have, is an error: it must not stand for a call without a key.
+func (r *descriptorRule) from(l *consumer.Limiter, entries []*commonv3.RateLimitDescriptor_Entry) (from consumer.Taker, key string, err error) {
+	if r.KeyFrom == "" {
+		return l, "", nil
+	}
+	for _, e := range entries {
+		if e.GetKey() == r.KeyFrom {
+			key = e.GetValue()
+			return l.Key(key), key, protocol.ValidateKey(key)
+		}
+	}
+	return nil, "", fmt.Errorf("no entry %q", r.KeyFrom)
 }

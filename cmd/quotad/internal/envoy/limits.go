@@ -51,6 +51,8 @@ type limits struct {
 type hit struct {
 	rule    *descriptorRule
 	limiter *consumer.Limiter // nil if it could not be opened
+	key     string
+	from    consumer.Taker // the limiter or its key; nil if it cannot be asked
 	cost    int64
 }
 
@@ -93,7 +95,14 @@ func (s *limits) match(ctx context.Context, of fair.Client, r *rlsv3.RateLimitRe
 			return nil, err
 		}
 		hits[i] = hit{rule: rule, cost: cost}
-		if hits[i].limiter, err = s.limiters.Limiter(ctx, of, rule.Provider); err != nil {
+		h := &hits[i]
+		if h.limiter, err = s.limiters.Limiter(ctx, of, rule.Provider); err == nil {
+			var from consumer.Taker
+			if from, h.key, err = rule.from(h.limiter, d.GetEntries()); err == nil {
+				h.from = from
+			}
+		}
+		if err != nil {
 			s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "provider", rule.Provider, "error", err) })
 		}
 	}
@@ -114,14 +123,15 @@ func costOf(d *commonv3.RateLimitDescriptor, ofRequest uint32) (int64, error) {
 
 // take takes the permits of all hits, or none and returns why.
 func (s *limits) take(ctx context.Context, hits []hit) error {
-	wants := map[*consumer.Limiter]int64{}
-	for _, h := range hits {
+	wants := map[consumer.Taker]int64{}
+	for i, h := range hits {
 		switch {
 		case h.rule == nil || h.cost == 0:
-		case h.limiter == nil:
+		case h.from == nil:
 			return errNoLimiter
-		default:
-			wants[h.limiter] += h.cost
+		default: // two values of type Key may stand for one key
+			first := slices.IndexFunc(hits[:i+1], func(o hit) bool { return o.limiter == h.limiter && o.key == h.key && o.from != nil })
+			wants[hits[first].from] += h.cost
 		}
 	}
 	if len(wants) == 0 {
@@ -131,7 +141,7 @@ func (s *limits) take(ctx context.Context, hits []hit) error {
 	return err
 }
 
-// errNoLimiter is the refusal of a hit whose limiter could not be opened.
+// errNoLimiter is the refusal of a hit whose limiter could not be opened, or that has no key.
 var errNoLimiter = errors.New("there is no limiter")
 
 // overLimit refuses all descriptors of a request that was not looked at.
@@ -151,24 +161,24 @@ func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
 	if !limited.RetryAt.IsZero() {
 		retry = limited.RetryAt.Sub(now)
 	}
-	var spent []consumer.LimitUse
+	var spent []ratefields.Use
 	for _, h := range hits {
 		one := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
 		response.Statuses = append(response.Statuses, one)
 		if h.rule == nil {
 			continue
 		}
-		var uses []consumer.LimitUse
+		var uses []ratefields.Use
 		if h.limiter != nil {
-			uses = h.limiter.Status().Limits
+			uses = ratefields.UsesOf(h.limiter, h.from)
 		}
 		h.rule.name.Add(header, uses, now)
 		left := describe(one, uses, now)
-		if refused == nil || left >= h.cost && limited.Provider != "" && limited.Provider != h.rule.Provider {
+		if refused == nil || left >= h.cost && limited.Provider != "" && (limited.Provider != h.rule.Provider || limited.Key != "" && limited.Key != h.key) {
 			continue
 		}
 		one.Code = rlsv3.RateLimitResponse_OVER_LIMIT
-		spent = append(spent, slices.DeleteFunc(uses, func(u consumer.LimitUse) bool { return u.Left >= h.cost })...)
+		spent = append(spent, slices.DeleteFunc(uses, func(u ratefields.Use) bool { return u.Left >= h.cost })...)
 	}
 	if refused != nil {
 		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
@@ -189,11 +199,11 @@ var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
 
 // describe writes the limit that has the least left into a status, and returns how much
 // that is.
-func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []consumer.LimitUse, now time.Time) (left int64) {
+func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []ratefields.Use, now time.Time) (left int64) {
 	if len(uses) == 0 {
 		return 0
 	}
-	tightest := slices.MinFunc(uses, func(a, b consumer.LimitUse) int { return cmp.Compare(a.Left, b.Left) })
+	tightest := slices.MinFunc(uses, func(a, b ratefields.Use) int { return cmp.Compare(a.Left, b.Left) })
 	one.LimitRemaining = uint32(min(tightest.Left, math.MaxUint32))
 	one.DurationUntilReset = durationpb.New(max(0, tightest.End.Sub(now)))
 	if unit, ok := units[tightest.Limit.Window]; ok { // Envoy knows no other windows

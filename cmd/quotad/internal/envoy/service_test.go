@@ -74,15 +74,24 @@ func serveUntilEnd(t *testing.T, s *Server, then ...func() error) {
 }
 
 // serve starts a server in the bubble, and returns a connection to it.
-func serve(t *testing.T, rules string, policies map[string]string) (*fixed, *grpc.ClientConn) {
+func serve(t *testing.T, rules string, limits map[string]string) (*fixed, *grpc.ClientConn) {
+	t.Helper()
+	policies := map[string]quota.Policy{}
+	for name, text := range limits {
+		policies[name] = policyOf(t, text)
+	}
+	return serveOf(t, rules, policies)
+}
+
+func serveOf(t *testing.T, rules string, policies map[string]quota.Policy) (*fixed, *grpc.ClientConn) {
 	t.Helper()
 	m, err := load(write(t, rules))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fixed{limiters: map[string]*consumer.Limiter{}}
-	for name, limits := range policies {
-		source := consumer.Fixed(policyOf(t, limits))
+	for name, policy := range policies {
+		source := consumer.Fixed(policy)
 		f.clock = feed.Inside(source).Clock()
 		if f.limiters[name], err = consumer.Open(t.Context(), source, name, consumer.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)

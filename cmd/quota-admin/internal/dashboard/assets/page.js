@@ -271,7 +271,7 @@ function drawDetail() {
   $("mode").className = "badge " + (modeClass[mode] || "bad");
   $("set").hidden = $("pause").hidden = !(session.writes && p);
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
-  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
+  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(p?.keys ? [["Each key", p.keys.limits.replaceAll(",", ", ")]] : []), ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
   fill($("budgets"), d.budgets, () => {
     const li = el("li"), bar = el("meter");
@@ -282,6 +282,20 @@ function drawDetail() {
     li.firstChild.max = b.permits;
     li.firstChild.value = b.left;
     text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
+  });
+  $("busiest").hidden = !p?.keys && d.keys.length === 0;
+  fill($("busiest-keys"), [null, ...d.keys], (k) => {
+    const row = el("div", "row" + (k === null ? " head" : ""));
+    row.setAttribute("role", "row");
+    for (const title of ["Key", "Issued/s", "Refused/s", "Instances"]) {
+      const cell = el("span", title === "Key" ? "" : "number");
+      cell.setAttribute("role", k === null ? "columnheader" : "cell");
+      if (k === null) cell.textContent = title;
+      row.append(cell);
+    }
+    return row;
+  }, (row, k) => {
+    if (k) [shown(k.key), number(k.issued), number(k.refused), number(k.instances)].forEach((value, i) => text(row.children[i], value));
   });
   const pairs = [];
   if (p) {

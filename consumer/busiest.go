@@ -1,0 +1,168 @@
+package consumer
+
+import (
+	"cmp"
+	queue "container/heap"
+	"encoding/json"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// KeyRate is what calls for one key got, and did not get, in permits per second.
+type KeyRate struct {
+	Key             string
+	Issued, Refused float64
+}
+
+const (
+	busiestShown   = 50
+	busiestCounted = 4 * busiestShown
+	busiestPeriod  = 10 * time.Second
+	// noteBatch is how many permits of a key are counted before the counters hear of them.
+	noteBatch = 64
+)
+
+// busiest counts permits of the busiest keys, by the space-saving algorithm (Metwally and
+// others, 2005): a new key takes the counter of the one with the lowest weight, and that
+// weight. So its memory is bounded, and a key with more than 1/200 of all permits in a period
+// always has a counter. The rates of a key begin when it gets its counter.
+type busiest struct {
+	mu    sync.Mutex
+	by    map[string]*keyCounter
+	heap  keyCounters // lowest weight first
+	began int64       // monotonic
+	at    int64       // when last was made
+	asked bool        // rates was called: began is known
+	whole bool        // last is of a whole period
+	last  []KeyRate
+}
+
+type keyCounter struct {
+	key             string
+	weight          int64
+	issued, refused int64
+	place           int // in the heap
+}
+
+// add counts permits of a key.
+func (b *busiest) add(key string, issued, refused int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.by[key]
+	switch {
+	case c != nil:
+	case len(b.heap) < busiestCounted:
+		if c = (&keyCounter{key: key}); b.by == nil {
+			b.by = map[string]*keyCounter{}
+		}
+		b.by[key] = c
+		queue.Push(&b.heap, c)
+	default:
+		c = b.heap[0]
+		delete(b.by, c.key)
+		c.key, c.issued, c.refused = key, 0, 0
+		b.by[key] = c
+	}
+	c.weight, c.issued, c.refused = c.weight+issued+refused, c.issued+issued, c.refused+refused
+	queue.Fix(&b.heap, c.place)
+}
+
+// rates returns the busiest keys in the last whole period, the busiest first. In the first
+// period it is what there was until now. The caller must not change the slice.
+func (b *busiest) rates(now int64) []KeyRate {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.asked {
+		b.asked, b.began, b.at = true, now, now
+	}
+	elapsed := time.Duration(now - b.began)
+	over := elapsed >= busiestPeriod
+	if !over && (b.whole || time.Duration(now-b.at) < time.Second) {
+		return b.last
+	}
+	slices.SortFunc(b.heap, func(x, y *keyCounter) int {
+		return cmp.Or(cmp.Compare(y.issued+y.refused, x.issued+x.refused), cmp.Compare(x.key, y.key))
+	})
+	b.last, b.at, b.whole = make([]KeyRate, 0, min(len(b.heap), busiestShown)), now, over
+	for _, c := range b.heap[:min(len(b.heap), busiestShown)] {
+		b.last = append(b.last, KeyRate{c.key, float64(c.issued) / elapsed.Seconds(), float64(c.refused) / elapsed.Seconds()})
+	}
+	if over {
+		b.by, b.heap, b.began = nil, nil, now
+	}
+	for i, c := range b.heap {
+		c.place = i
+	}
+	queue.Init(&b.heap)
+	return b.last
+}
+
+// keyCounters are a heap for package container/heap.
+type keyCounters []*keyCounter
+
+func (h keyCounters) Len() int           { return len(h) }
+func (h keyCounters) Less(i, j int) bool { return h[i].weight < h[j].weight }
+func (h keyCounters) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push implements heap.Interface.
+func (h *keyCounters) Push(x any) {
+	c := x.(*keyCounter)
+	c.place = len(*h)
+	*h = append(*h, c)
+}
+
+// Pop implements heap.Interface. Nothing is ever taken out.
+func (*keyCounters) Pop() any { panic("consumer: a counter is never taken out") }
+
+// note counts permits of a key for the busiest keys, in batches. The caller has the state's
+// lock, or the state is nobody's.
+func (y *keyState) note(m *keys, issued, refused int64) {
+	issued, refused = issued+int64(y.issued), refused+int64(y.refused)
+	if issued+refused >= noteBatch {
+		m.busiest.add(y.name, issued, refused)
+		issued, refused = 0, 0
+	}
+	y.issued, y.refused = uint8(issued), uint8(refused)
+}
+
+// tellBusiest passes on what note has kept. The caller has the state's lock.
+func (y *keyState) tellBusiest(m *keys) {
+	if y.issued > 0 || y.refused > 0 {
+		m.busiest.add(y.name, int64(y.issued), int64(y.refused))
+		y.issued, y.refused = 0, 0
+	}
+}
+
+// refusedKey counts permits refused for want of a key's.
+func (k *core) refusedKey(y *keyState, n int64) {
+	k.keys.refused.Add(n)
+	if y != nil {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		y.note(&k.keys, 0, n)
+	}
+}
+
+// maxReportedKeys bounds what the keys take of a report, in bytes of JSON.
+const maxReportedKeys = 4096
+
+// reportedKeys are those of the busiest keys for which a report has room.
+func reportedKeys(all []KeyRate) (reported []protocol.KeyRate) {
+	size := 0
+	for _, r := range all {
+		one := protocol.KeyRate{Key: r.Key, Issued: math.Round(r.Issued*10) / 10, Refused: math.Round(r.Refused*10) / 10}
+		text, _ := json.Marshal(one) // a string and numbers: there is nothing to fail
+		if size += len(text) + 1; size > maxReportedKeys {
+			break
+		}
+		reported = append(reported, one)
+	}
+	return reported
+}

@@ -1,0 +1,124 @@
+package consumer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Any key with more than 1/200 of all permits has a counter, which never says more than the
+// key got, and the counters are no more than 200.
+func TestTheBusiestKeysAreCounted(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var b busiest
+		b.rates(1)
+		names := rapid.IntRange(1, 2000).Draw(t, "names")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		zipf := rand.NewZipf(random, 1.2, 1, uint64(names-1))
+		wanted, sum := map[string]int64{}, int64(0)
+		for range 5000 {
+			name, n := fmt.Sprint(zipf.Uint64()), random.Int64N(3)
+			b.add(name, n, 1)
+			wanted[name] += n + 1
+			sum += n + 1
+		}
+		if len(b.heap) > busiestCounted || len(b.by) != len(b.heap) {
+			t.Fatalf("%d counters, %d by name", len(b.heap), len(b.by))
+		}
+		for name, n := range wanted {
+			if c := b.by[name]; n > sum/busiestCounted && (c == nil || c.weight < n) {
+				t.Fatalf("%s wanted %d of %d permits: %+v", name, n, sum, c)
+			}
+		}
+		for _, c := range b.heap {
+			if c.issued+c.refused > wanted[c.key] {
+				t.Fatalf("%s wanted %d, and %d are counted", c.key, wanted[c.key], c.issued+c.refused)
+			}
+		}
+	})
+}
+
+// Status tells what each of the busiest keys got in a second and what it was refused, also of
+// keys that are forgotten, and nothing when they rest. A report tells the same.
+func TestStatusHasTheBusiestKeys(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits, p.Keys.Limits[0].Permits, p.Keys.Most = 10000, 200, 150
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		l.Status()
+		for second := range 10 {
+			l.Key("hot").TryTake(200)
+			for range 40 {
+				l.Key("hot").TryAcquire() // refused
+			}
+			for n := range 99 {
+				l.Key(fmt.Sprintf("rare %d %d", second, n)).TryTake(1)
+			}
+			if _, err := l.Key("warm").Take(t.Context(), 50, 0); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		l.Key("hot").Limits() // begins the window, so the last one is counted
+		l.Key("warm").Limits()
+		got := l.Status().BusiestKeys
+		want := []KeyRate{{"hot", 200, 40}, {"warm", 50, 0}}
+		if len(got) != busiestShown || !slices.Equal(got[:2], want) || got[2].Issued > 0.2 || got[2].Refused != 0 {
+			t.Errorf("%d keys: %v, want %v and others of at most 0.2/s", len(got), got, want)
+		}
+		report := l.core.Report(l.core.clock.Now())
+		if n := len(report.BusiestKeys); n != busiestShown || report.BusiestKeys[0].Key != "hot" || report.BusiestKeys[0].Refused != 40 {
+			t.Errorf("%d keys in the report: %v", n, report.BusiestKeys)
+		}
+		time.Sleep(busiestPeriod)
+		if got := l.Status().BusiestKeys; len(got) != 0 {
+			t.Errorf("busy while nobody calls: %v", got)
+		}
+	})
+}
+
+// A report has room for few keys with long names.
+func TestReportedKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	var all []KeyRate
+	for range busiestShown {
+		all = append(all, KeyRate{Key: strings.Repeat("<", 256), Issued: 1.0 / 3})
+	}
+	got := reportedKeys(all)
+	if len(got) != 2 || got[0].Issued != 0.3 {
+		t.Errorf("%d keys of 1,600 bytes of JSON: %v", len(got), got)
+	}
+	if got := reportedKeys(nil); got != nil {
+		t.Errorf("%v", got)
+	}
+}
+
+// A key that waits is counted when it is served.
+func TestKeysThatWaitAreBusyToo(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits = []quota.Limit{{Permits: 5, Window: time.Second}}
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		l.Status()
+		l.TryTake(5)  // so the next waits for the provider
+		for range 4 { // and then for the key
+			if _, err := l.Key("a").Take(t.Context(), 3, Forever); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Second)
+		l.Key("a").Limits()
+		time.Sleep(5 * time.Second)
+		if got := l.Status().BusiestKeys; len(got) != 1 || got[0].Key != "a" || got[0].Issued != 1.2 {
+			t.Errorf("%v, want a with 12 in 10 s", got)
+		}
+	})
+}

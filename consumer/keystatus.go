@@ -1,0 +1,86 @@
+package consumer
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Limits returns the use of each limit of the key, shortest window first. The provider's own
+// limits are not among them. It returns none if the provider has no limits by key.
+func (y Key) Limits() (all []LimitUse) {
+	k := y.limiter.core
+	y.look(func(state *keyState, _ *window.Segment, _ int64) {
+		for _, u := range state.use.Uses() {
+			all = append(all, LimitUse{
+				Limit: quota.Limit{Window: u.Window.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
+				Start: time.Unix(0, u.Window.Start()), End: time.Unix(0, u.Window.End()),
+			})
+		}
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range all {
+		u := &all[i]
+		u.Limit.Permits = k.mu.planner.KeyTotal(quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		u.Pace = u.Limit.Permits
+	}
+	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
+	return all
+}
+
+// delay is Limiter.Delay for n permits of the key. It does not look at the callers that wait
+// for the key.
+func (y Key) delay(n int64) time.Duration {
+	l := y.limiter
+	if n <= 0 {
+		return 0
+	}
+	least := Forever
+	y.look(func(state *keyState, s *window.Segment, now int64) {
+		if left := state.use.Left(); left >= n && state.waiters == 0 {
+			least = 0
+		} else if at := state.use.Opens(n, now); at != window.Forever {
+			least = time.Duration(at - now)
+		}
+	})
+	if least < Forever && n > 1 {
+		if most := l.core.largestOf(&keyState{hash: y.hash()}); most > 0 && n > most {
+			return Forever
+		}
+	}
+	return max(least, l.Delay(n))
+}
+
+// look calls f with the key's state, its lock held, as of the segment that runs. A key that is
+// not in use is not put into use. f is not called if there is no such key.
+func (y Key) look(f func(state *keyState, s *window.Segment, now int64)) {
+	k := y.limiter.core
+	s, now := k.segmentNow()
+	if s.Keys == nil || protocol.ValidateKey(y.name) != nil {
+		return
+	}
+	state := k.keys.known(y.name)
+	if state == nil {
+		state = &keyState{name: y.name, hash: y.hash()}
+	}
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	state.adopt(k, s.Keys, now)
+	f(state, s, now)
+}
+
+func (y Key) hash() uint64 { return share.HashKey(y.name) }
+
+// known returns the state of a key that is in use; else nil.
+func (m *keys) known(name string) *keyState {
+	part := m.part(name)
+	part.RLock()
+	defer part.RUnlock()
+	return part.states[name]
+}
