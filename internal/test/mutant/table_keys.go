@@ -26,4 +26,12 @@ var keys = Table{
 		"\t\tk.keys.waiting.serve(k, y)\n\t\treturn back\n", "\t\treturn back\n", "consumer TestAKeysPermitThatComesBackWakesAWaiter"),
 	Replace("KeyDebtForgotten", "forgets with a key what it owes", "consumer/keys.go",
 		"\t\t\ty = k.keys.renew(y.name)\n\t\t\tcontinue\n", "\t\t\treturn false\n", "consumer TestADebtOfAForgottenKey"),
+	Replace("OwnersAlike", "gives every instance the share of an owner", "internal/share/division.go",
+		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories, "internal/share TestOwnersHaveAll"),
+	Replace("OwnersChangeAtOnce", "takes another number of owners for one that takes from nobody", "internal/share/gives.go",
+		" && t.owners == o.owners\n", "\n", histories, "internal/share TestKeyBoundEqualsTheNaiveModel"),
+	Replace("OwnerRanksByWindow", "goes on with the ranks of the division before", "internal/share/division.go",
+		" && (t.owners > 0) == (c.terms.owners > 0)", "", "internal/share TestKeyBoundEqualsTheNaiveModel"),
+	Replace("OwnerByOldView", "names the owner of a view before", "consumer/keyowner.go",
+		"if y.ownedIn != keys {", "if y.ownedIn == nil {", "consumer/limittest TestAKeyMovesToAnotherOwner"),
 }
