@@ -50,7 +50,8 @@ const (
 	// ReasonSpent: the window's share is used up, or what is left is kept for critical calls,
 	// others of the same or a higher class wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
-	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent.
+	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent. Or
+	// it owns a key since less than the settle time.
 	ReasonJoining Reason = "joining"
 	// ReasonDraining: the provider asked for a pause, see Limiter.PauseUntil.
 	ReasonDraining Reason = "draining"
@@ -72,7 +73,10 @@ const (
 type LimitError struct {
 	Provider string
 	// Key is the key that has too few permits; empty if it is the provider.
-	Key    string
+	Key string
+	// Owner is the name of the instance that owns the key, if this one does not and so has
+	// no permit of it, however long a caller waits: see Key.Owner.
+	Owner  string
 	Reason Reason
 	// Asked is the number of permits requested.
 	Asked int64
@@ -105,6 +109,8 @@ func (e LimitError) Error() string {
 	}
 	if e.Window.Length > quota.MaxWindow && e.Reason == ReasonSpent {
 		s += fmt.Sprintf("this instance has taken %d of %d permits per %v; %s", e.Share, e.Total, e.Window.Length, e.rest())
+	} else if e.Owner != "" {
+		s += "instance " + e.Owner + " owns it"
 	} else {
 		s += string(e.Reason)
 	}

@@ -29,9 +29,6 @@ func (l *Limiter) Key(name string) Key {
 	return y
 }
 
-// Wait issues one permit, waiting as long as ctx allows. It is Acquire with Forever.
-func (y Key) Wait(ctx context.Context) error { return y.Acquire(ctx, Forever) }
-
 // Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served in the
 // order in which they came. They wait first for the key and then, in the limiter's queue,
 // for the provider: so a key that is spent holds up no other.

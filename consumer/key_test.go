@@ -240,7 +240,7 @@ func TestErrorsOfKeys(t *testing.T) {
 		}
 		waits := make(chan error, 1)
 		taken(l.Key("a").TryAcquire)
-		go func() { waits <- l.Key("a").Wait(t.Context()) }()
+		go func() { waits <- l.Key("a").Acquire(t.Context(), Forever) }()
 		synctest.Wait()
 		p := keyedPolicy()
 		p.Keys = quota.Keys{}
@@ -263,7 +263,7 @@ func TestErrorsOfKeys(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 		taken(l.Key("a").TryAcquire)
-		go func() { waits <- l.Key("a").Wait(t.Context()) }()
+		go func() { waits <- l.Key("a").Acquire(t.Context(), Forever) }()
 		synctest.Wait()
 		_ = l.Close()
 		for _, err := range []error{<-waits, l.Key("b").Acquire(t.Context(), time.Second)} {
@@ -344,9 +344,9 @@ func TestTooManyWaitForAKey(t *testing.T) {
 		defer l.Close()
 		taken(l.Key("a").TryAcquire)
 		told := make(chan error, 1)
-		go func() { told <- l.Key("a").Wait(t.Context()) }()
+		go func() { told <- l.Key("a").Acquire(t.Context(), Forever) }()
 		synctest.Wait()
-		if err := l.Key("a").Wait(t.Context()); !errors.Is(err, ErrQueueFull) {
+		if err := l.Key("a").Acquire(t.Context(), Forever); !errors.Is(err, ErrQueueFull) {
 			t.Error(err)
 		}
 		if err := <-told; err != nil {

@@ -122,6 +122,7 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 	y.adopt(k, s.Keys, now)
 	first := w.place == nil && y.waiters == 0 || w.place != nil && y.blocked != round
 	gone, served := y.gone, first && y.use.Left() >= w.n
+	_, elsewhere := y.ownerIn(k, s.Keys, now)
 	if served && !gone {
 		y.use.Reserve(w.n)
 	}
@@ -131,7 +132,7 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 		return again
 	case served:
 		return reserved
-	case w.until <= now:
+	case w.until <= now, elsewhere: // this instance has none, however long it waits
 		return refused
 	case w.n > 1:
 		if most := k.largestOf(y); most > 0 && w.n > most {

@@ -81,6 +81,11 @@ type keyState struct {
 	gone    bool // forgotten: another state may have its name
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
+	// owner is the name of the key's owner by the windows ownedIn, and elsewhere says that it
+	// is another instance.
+	owner     string
+	elsewhere bool
+	ownedIn   *window.Keys
 	// blocked is the latest round of the queue in which it had too few permits; guarded by
 	// the queue's lock.
 	blocked uint64
@@ -423,21 +428,27 @@ func (k *core) refuseKey(y *keyState, n int64) error {
 	y.mu.Lock()
 	y.adopt(k, s.Keys, now)
 	e.Window, e.Share, _ = y.use.Short(n)
+	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	y.mu.Unlock()
-	return k.explainKey(e, y, now)
+	return k.explainKey(e, y, owner, elsewhere, now)
 }
 
-func (k *core) explainKey(e LimitError, y *keyState, now int64) LimitError {
-	if at := y.opens(e.Asked, now); at != window.Forever {
-		e.RetryAt = k.wall(at)
-	}
+func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere bool, now int64) LimitError {
+	at := y.opens(e.Asked, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := k.mu.planner.KeyBound(y.hash, e.Window, now)
-	if e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(e.Window); b.Reason == share.ReasonPaused {
+	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(e.Window)
+	switch {
+	case b.Reason == share.ReasonPaused:
 		e.Reason = ReasonPaused
-	} else if b.Reason != share.ReasonShare {
+	case elsewhere:
+		e.Owner, at = owner, window.Forever
+	case b.Reason != share.ReasonShare, owner != "" && b.Permits == 0 && b.Most > 0: // its share settles
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+	}
+	if at != window.Forever {
+		e.RetryAt = k.wall(at)
 	}
 	return e
 }

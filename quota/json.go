@@ -60,6 +60,7 @@ type wireChange struct {
 type wireKeys struct {
 	Limits []wireLimit `json:"limits"`
 	Most   int64       `json:"most"`
+	Owners int64       `json:"owners,omitempty"`
 }
 
 type wireAdaptive struct {
@@ -129,7 +130,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		w.MaxStep = 0
 	}
 	if p.Keys.set() {
-		w.Keys = &wireKeys{limitsToWire(p.Keys.Limits), p.Keys.Most}
+		w.Keys = &wireKeys{limitsToWire(p.Keys.Limits), p.Keys.Most, p.Keys.Owners}
 	}
 	for _, c := range p.Next {
 		w.Next = append(w.Next, wireChange{c.From.UTC(), limitsToWire(c.Limits)})
@@ -157,7 +158,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	p.Limits = limitsFromWire(w.Limits)
 	sortLimits(p.Limits)
 	if w.Keys != nil {
-		p.Keys = Keys{limitsFromWire(w.Keys.Limits), w.Keys.Most}
+		p.Keys = Keys{limitsFromWire(w.Keys.Limits), w.Keys.Most, w.Keys.Owners}
 		sortLimits(p.Keys.Limits)
 	}
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func keysOf(most int64, limits ...Limit) Keys { return Keys{limits, most} }
+func keysOf(most int64, limits ...Limit) Keys { return Keys{Limits: limits, Most: most} }
 
 // The limits of keys have the bounds that the documents state.
 func TestKeysValidate(t *testing.T) {
@@ -26,6 +26,9 @@ func TestKeysValidate(t *testing.T) {
 		{"short window", "keys.limits[0].window 249ms: must be at least 250ms for keys", keysOf(1, Limit{1, 249 * time.Millisecond})},
 		{"long window", "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet", keysOf(1, Limit{5000, time.Hour})},
 		{"two of one window", "two limits have the same window", keysOf(1, Limit{1, time.Second}, Limit{2, time.Second})},
+		{"most owners", "", Keys{Limits: []Limit{{1, time.Second}}, Owners: 16}},
+		{"too many owners", "keys.owners 17: must be from 0 to 16; 0 stands for all instances", Keys{Limits: []Limit{{1, time.Second}}, Owners: 17}},
+		{"owners of nothing", "keys.limits (0 of them): from 1 to 8 limits are needed", Keys{Owners: 1}},
 		{"too many permits", "keys.limits[0].permits", keysOf(1, Limit{MaxPermits + 1, time.Second})},
 	} {
 		err := Policy{Limits: []Limit{{1, time.Second}}, Keys: c.keys}.Validate()
@@ -57,6 +60,14 @@ func TestKeysInJSON(t *testing.T) {
 	}
 	var again Policy
 	if err := json.Unmarshal(text, &again); err != nil || FormatLimits(again.Keys.Limits) != "80/s,1000/1m" || again.Keys.Most != 100_000 {
+		t.Errorf("read as %+v, %v", again.Keys, err)
+	}
+	owned := Policy{Limits: p.Limits, Keys: Keys{Limits: p.Keys.Limits, Owners: 2}}
+	text, err = json.Marshal(owned)
+	if want := `"most":100000,"owners":2}`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+	if err := json.Unmarshal(text, &again); err != nil || again.Keys.Owners != 2 {
 		t.Errorf("read as %+v, %v", again.Keys, err)
 	}
 	clone := p.Clone()

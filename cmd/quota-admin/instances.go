@@ -286,12 +286,13 @@ type sharesJSON struct {
 	window time.Duration
 }
 
-// keyShare is how many permits of one key an instance has in a window: the remainder goes to
-// other instances in each.
+// keyShare is how many permits of one key an instance has in a window, or one of its owners.
+// The remainder goes to other instances for other keys.
 type keyShare struct {
-	Limit string `json:"limit"`
-	Least int64  `json:"least"`
-	Most  int64  `json:"most"`
+	Limit  string `json:"limit"`
+	Least  int64  `json:"least"`
+	Most   int64  `json:"most"`
+	Owners int64  `json:"owners,omitempty"`
 }
 
 type instanceShareNew struct {
@@ -328,8 +329,13 @@ func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *shar
 		c.Instances = append(c.Instances, instanceShareNew{id, s.Instance.Name, knownOr(before[id], c.OldTotal != nil), knownOr(after[id], c.NewTotal != nil)})
 	}
 	for _, l := range policy.Keys.Limits {
-		if n > 0 {
-			c.Keys = append(c.Keys, keyShare{l.String(), l.Permits / n, (l.Permits + n - 1) / n})
+		k := keyShare{Limit: l.String()}
+		if policy.Keys.Owners > 0 {
+			k.Owners = min(n, policy.Keys.Owners)
+		}
+		if by := cmp.Or(k.Owners, n); by > 0 {
+			k.Least, k.Most = l.Permits/by, (l.Permits+by-1)/by
+			c.Keys = append(c.Keys, k)
 		}
 	}
 	return c
@@ -356,7 +362,14 @@ func (c *sharesJSON) table(w io.Writer) {
 		return
 	}
 	for _, k := range c.Keys {
-		fmt.Fprintf(w, "each key: %s, of which an instance has %d to %d permits\n", k.Limit, k.Least, k.Most)
+		who := "an instance"
+		switch {
+		case k.Owners > 1:
+			who = fmt.Sprintf("each of %d owners", k.Owners)
+		case k.Owners == 1:
+			who = "its owner"
+		}
+		fmt.Fprintf(w, "each key: %s, of which %s has %d to %d permits\n", k.Limit, who, k.Least, k.Most)
 	}
 	format.Row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
 	for _, i := range c.Instances {

@@ -306,6 +306,11 @@ set payments/charge 999/s --keys 80/s
 get payments/charge
 set payments/charge 999/s --keys 100/s,1000/m --keys-most 5000
 export
+set payments/charge 999/s --keys-owners 1
+set payments/charge 999/s --keys-owners 2 --dry-run
+export
+set payments/charge 999/s --keys-owners 17
+set payments/charge 999/s --keys-owners 0
 set payments/charge 999/s --keys 5000/h
 set payments/charge 999/s --keys 80/100ms
 set payments/charge 999/s --keys 8000/s

@@ -190,6 +190,8 @@ var fields = []field{
 	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
 	{"keys-most", "greatest number of keys (`N`) that one instance may have in use; new policies: 100000",
 		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
+	{"keys-owners", "how many instances (`N`) share the limits of each key: 1 to 16 owners, which a hash chooses, or 0 for all; new policies: 0",
+		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
 	{"backoff", "`instance|fleet`: a provider's 429 holds back the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
 	{"backoff-quorum", "how many instances (`N`) a provider must refuse within 2s to hold back all; 0: 1 in fleets of up to 3, else 2",

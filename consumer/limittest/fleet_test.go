@@ -253,16 +253,34 @@ func TestBadFleets(t *testing.T) {
 // instances and gets other limits. In no window has any key more than its limit, and without
 // changes every key has nearly all of it.
 func TestNoKeyIsOver(t *testing.T) {
+	for name, keys := range map[string]quota.Keys{
+		"equal": {}, "owner": {Owners: 1}, "two owners": {Owners: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			noKeyIsOver(t, keys)
+		})
+	}
+}
+
+func noKeyIsOver(t *testing.T, keys quota.Keys) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy("1000000/s")
+		p.Keys = keys
 		p.Keys.Limits = []quota.Limit{{Permits: 7, Window: time.Second}, {Permits: 25, Window: 5 * time.Second}}
 		fleet, err := limittest.New(p, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var all []*consumer.Limiter
+		by := map[string]*consumer.Limiter{}
+		join := func(i *limittest.Instance) {
+			l := open(t, i)
+			by[fmt.Sprint("instance-", len(all))] = l
+			all = append(all, l)
+		}
 		for _, i := range fleet.Instances() {
-			all = append(all, open(t, i))
+			join(i)
 		}
 		r := rand.New(rand.NewPCG(1, 2))
 		time.Sleep(time.Until(time.Now().Truncate(5 * time.Second).Add(5 * time.Second)))
@@ -271,8 +289,12 @@ func TestNoKeyIsOver(t *testing.T) {
 		seconds := 0
 		ask := func() {
 			for key := range 1000 {
-				for range 2 {
-					n := all[r.IntN(len(all))].Key(fmt.Sprint(key)).TryTake(1 + r.Int64N(4)).N()
+				for i := range 2 {
+					l := all[r.IntN(len(all))]
+					if owner, self := l.Key(fmt.Sprint(key)).Owner(); !self && i == 0 {
+						l = by[owner]
+					}
+					n := l.Key(fmt.Sprint(key)).TryTake(1 + r.Int64N(4)).N()
 					used[key], long[key] = used[key]+n, long[key]+n
 				}
 				if used[key] > most || long[key] > 25 {
@@ -289,7 +311,7 @@ func TestNoKeyIsOver(t *testing.T) {
 				if quarter == 2 {
 					switch seconds {
 					case 7, 19, 31:
-						all = append(all, open(t, fleet.Join()))
+						join(fleet.Join())
 					case 12, 38:
 						fleet.Instances()[seconds%4].Leave()
 					case 23:

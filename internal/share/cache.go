@@ -69,7 +69,7 @@ func (h *History) begin(w quota.Window, low int64, key *uint64) *boundCache {
 	t := &boundCache{low: low, high: low, key: key, shaped: key == nil && h.shaped(), kept: unbounded}
 	all := crowd{h, low}
 	terms = t.of(terms)
-	t.division = newDivision(terms, w, t.seed(terms, w), h.self, all)
+	t.division = newDivision(terms, w, key, h.self, all)
 	t.newest = t.division.value(all)
 	return t
 }

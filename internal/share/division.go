@@ -12,6 +12,7 @@ import (
 type division struct {
 	terms *terms // by which it is counted
 	w     quota.Window
+	key   *uint64 // that is divided; nil: the provider
 	start int64   // of w
 	seed  uint64  // of the ranks
 	me    *member // self, nil if the view lacks it
@@ -60,9 +61,9 @@ func (c crowd) each(add func(r *row, by int64)) {
 	}
 }
 
-// newDivision counts a crowd by the terms, with a seed of the ranks.
-func newDivision(t *terms, w quota.Window, seed uint64, self string, all crowd) *division {
-	c := &division{terms: t, w: w, start: w.Start(), seed: seed, sought: !t.weighted()}
+// newDivision counts a crowd by the terms, for a key if it is not nil.
+func newDivision(t *terms, w quota.Window, key *uint64, self string, all crowd) *division {
+	c := &division{terms: t, w: w, key: key, start: w.Start(), seed: t.seedFor(key, w), sought: !t.weighted()}
 	hash := hashID(self)
 	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
 	all.each(c.add)
@@ -73,14 +74,14 @@ func newDivision(t *terms, w quota.Window, seed uint64, self string, all crowd) 
 // weight that was counted.
 func (c *division) fits(t *terms) bool {
 	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms ||
-		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
+		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (t.owners > 0) == (c.terms.owners > 0) && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
 }
 
 // by returns the division of the same view by other terms; the instances are those of the
 // view.
 func (c *division) by(t *terms, all crowd) *division {
 	if !c.fits(t) {
-		return newDivision(t, c.w, t.seed(c.w), c.own.id, all)
+		return newDivision(t, c.w, c.key, c.own.id, all)
 	}
 	c.terms = t
 	return c
@@ -144,10 +145,19 @@ func (c *division) share(total int64, all crowd) (share int64) {
 	if c.terms.weighted() {
 		return c.seats(total, all)
 	}
-	if share = total / c.n; c.ahead[0] < total%c.n {
-		share++
+	return partOf(total, c.terms.owns(c.n), c.ahead[0])
+}
+
+// partOf is the part of the one with a rank, from 0, if the first n divide a total equally.
+func partOf(total, n, rank int64) int64 {
+	part := total / n
+	switch {
+	case rank >= n:
+		return 0
+	case rank < total%n:
+		part++
 	}
-	return share
+	return part
 }
 
 // often is how many windows make up a rotation for most.
@@ -156,6 +166,9 @@ const often = 64
 // most is the largest share of total permits that self, a participant, has in one of so many
 // windows on average: its part rounded down, or up if the remainder comes that often.
 func (c *division) most(total int64) (most int64) {
+	if c.terms.owners > 0 { // the ranks are the same in all windows
+		return partOf(total, c.terms.owns(c.n), c.ahead[0])
+	}
 	part, rest := bits.Mul64(uint64(total), uint64(c.terms.weightIn(c.me)))
 	n, left := bits.Div64(part, rest, uint64(c.total))
 	if most = int64(n); left*often >= uint64(c.total) {

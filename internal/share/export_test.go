@@ -13,7 +13,7 @@ func (h *History) Counted() int64 { return h.looks }
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares, all := make([]int64, len(windows)), crowd{h, h.changes}
 	for i, w := range windows {
-		shares[i] = newDivision(h.newest(), w, h.newest().seed(w), id, all).value(all).Permits
+		shares[i] = newDivision(h.newest(), w, nil, id, all).value(all).Permits
 	}
 	return shares
 }

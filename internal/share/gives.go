@@ -62,5 +62,5 @@ func (t *terms) gives(after *terms, w quota.Window) bool {
 // dividesAs reports whether two policies divide a total by the same rule.
 func (t *terms) dividesAs(o *terms) bool {
 	p, q := &t.rules, &o.rules
-	return p.Share == q.Share && maps.Equal(p.Weights, q.Weights)
+	return p.Share == q.Share && maps.Equal(p.Weights, q.Weights) && t.owners == o.owners
 }

@@ -9,13 +9,19 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A key's share is a function of the view, the instance, the key and the window. It is that
-// of a provider with the key's limits and the equal division, but for the ranks, by which
-// the remainder is dealt: they are another order for each key. So the proof for a provider
-// holds for each key. Instances that ranked differently would hand out a permit of the key
-// twice, so this too must never change within one major version:
+// A key's share is a function of the view, the instance, the key and the window, and the
+// shares sum to the key's limit. So the proof for a provider holds for each key.
 //
-//	rank(id, key, w) = mix(fnv1a64(id) XOR mix(seed(w) XOR fnv1a64(key)))
+// Divided equally, it is that of a provider with the key's limits, but for the ranks, by
+// which the remainder is dealt: they are another order for each key. If keys have owners, the
+// ranks do not depend on the window. The instances that rank highest of those that take
+// part are the owners, and divide the limit equally among them.
+//
+// Instances that ranked differently would hand out a permit of the key twice, so this too
+// must never change within one major version:
+//
+//	equal: rank(id, key, w) = mix(fnv1a64(id) XOR mix(seed(w) XOR fnv1a64(key)))
+//	owner: rank(id, key) = mix(fnv1a64(id) XOR mix(fnv1a64(key)))
 //
 // with seed(w) as under fixed windows in a provider's rank.
 
@@ -30,18 +36,29 @@ func (t *boundCache) of(of *terms) *terms {
 	return of
 }
 
-func (t *boundCache) seed(by *terms, w quota.Window) uint64 {
-	if t.key != nil {
-		return seedOfKey(*t.key, w)
+// seedFor returns the seed of ranks for a key by these terms; nil is the provider.
+func (t *terms) seedFor(key *uint64, w quota.Window) uint64 {
+	switch {
+	case key == nil:
+		return t.seed(w)
+	case t.owners > 0:
+		return mix(*key)
 	}
-	return by.seed(w)
+	return mix(seedOf(w) ^ *key)
 }
 
-func seedOfKey(key uint64, w quota.Window) uint64 { return mix(seedOf(w) ^ key) }
+// owns reports how many of n participants have shares: the first in the order of ranks.
+func (t *terms) owns(n int64) int64 {
+	if t.owners == 0 {
+		return n
+	}
+	return min(n, t.owners)
+}
 
 // OfKey is Of for a key.
 func OfKey(v *protocol.View, key string, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	return newTerms(v.Policy, v.PolicyRevision, nil).keys.of(v, w, seedOfKey(HashKey(key), w))
+	t, hash := newTerms(v.Policy, v.PolicyRevision, nil).keys, HashKey(key)
+	return t.of(v, w, t.seedFor(&hash, w))
 }
 
 // KeyBound returns how many permits of window w this instance may have issued for a key,
@@ -53,6 +70,44 @@ func (p *Planner) KeyBound(key uint64, w quota.Window, now int64) Bound {
 		p.extend(t)
 		return t
 	}, w, now, p.offset, p.frozenAt())
+}
+
+// KeyOwner returns the name of an owner of a key, given by HashKey, by the newest view at the
+// monotonic instant now. It is this instance (self), if that is one, and else the owner of
+// the highest rank. The name is empty if keys have no owners, or nobody takes part.
+func (p *Planner) KeyOwner(key uint64, now int64) (name string, self bool) {
+	t, wall := p.newest().keys, now+p.offset
+	if t == nil || t.owners == 0 {
+		return "", false
+	}
+	me, first, ahead := p.members[p.self], (*member)(nil), int64(0)
+	if me != nil && !me.takesPart(wall) {
+		me = nil
+	}
+	seed := mix(key)
+	before := func(a, b *stake) bool {
+		x, y := place(a.hash, seed), place(b.hash, seed)
+		return x < y || x == y && a.id < b.id
+	}
+	for i := range p.rows {
+		r := &p.rows[i]
+		if !r.takesPart(wall) {
+			continue
+		}
+		if first == nil || before(&r.stake, &first.stake) {
+			first = r.member
+		}
+		if me != nil && before(&r.stake, &me.stake) {
+			ahead++
+		}
+	}
+	switch {
+	case first == nil:
+		return "", false
+	case me != nil && ahead < t.owners:
+		return me.name, true
+	}
+	return first.name, false
 }
 
 // KeyTotal returns the limit of a key for window w by the newest view, 0 if there is none.
@@ -74,7 +129,7 @@ func (p *Planner) keys(wall, guard int64, ends func(wall int64)) *window.Keys {
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
-	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard}
+	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Owned: policy.Keys.Owners > 0}
 	for _, length := range p.keyLengths() {
 		w := quota.WindowAt(length, wall)
 		ends(w.Start() + guard)

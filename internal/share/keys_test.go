@@ -21,15 +21,16 @@ func keyed(p *quota.Policy) *quota.Policy {
 		return p
 	}
 	k := *p
-	k.Keys = quota.Keys{Limits: p.Limits, Most: 10}
+	k.Keys = quota.Keys{Limits: p.Limits, Most: 10, Owners: p.Keys.Owners}
 	k.Limits, k.Next = []quota.Limit{{Permits: 1, Window: 100 * time.Millisecond}}, nil
 	return &k
 }
 
 // TestKeyBoundEqualsTheNaiveModel: a key's bound is that of a provider with the key's
-// limits and equal shares, through all changes, with an order of remainders of its own.
+// limits, through all changes, with an order of instances of its own. Its limits are divided
+// equally, or among its owners.
 func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
-	asked := 0
+	asked, owned := 0, 0
 	for seed := uint64(1); seed <= 80; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			s := &script{Rand: rand.New(rand.NewPCG(seed, 6)), offset: 1_700_000_000_000 * ms, rule: quota.ShareEqual}
@@ -45,7 +46,7 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 			begin := func() {
 				v := s.view()
 				flat := v
-				flat.Policy = equal(v.Policy)
+				flat.Policy = equal(v.Policy, s.IntN(4))
 				v.Policy = keyed(flat.Policy)
 				p.Reset(at(), s.now, s.ids[0], v)
 				m = newModel(s.now, s.ids[0], flat)
@@ -58,7 +59,7 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 					begin()
 				}
 				c := s.change()
-				c.Throttle, c.ThrottleDeleted, c.Policy = nil, false, equal(c.Policy)
+				c.Throttle, c.ThrottleDeleted, c.Policy = nil, false, equal(c.Policy, s.IntN(4))
 				flat := c
 				c.Policy = keyed(c.Policy)
 				if got, want := p.Apply(at(), c), m.apply(s.now, flat); got != want {
@@ -75,18 +76,21 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 					}
 					if want > 0 && want < share.Unbounded {
 						asked++
+						if v := m.held[len(m.held)-1].view; v.Policy != nil && v.Policy.Keys.Owners > 0 {
+							owned++
+						}
 					}
 				}
 			}
 		})
 	}
-	if t.Logf("%d bounds above 0", asked); asked < 400 {
+	if t.Logf("%d bounds above 0, %d of owners", asked, owned); asked < 400 || owned < 100 {
 		t.Error("the keys hardly ever had a share")
 	}
 }
 
-// equal has a policy divide equally and change at once: keys know nothing else yet.
-func equal(p *quota.Policy) *quota.Policy {
+// equal has a policy divide equally, or among owners, and change at once.
+func equal(p *quota.Policy, owners int) *quota.Policy {
 	if p == nil {
 		return nil
 	}
@@ -95,6 +99,7 @@ func equal(p *quota.Policy) *quota.Policy {
 	if e.Share == quota.ShareWeighted {
 		e.Share = quota.ShareEqual
 	}
+	e.Keys = quota.Keys{Owners: int64(owners)}
 	return &e
 }
 
@@ -167,6 +172,86 @@ func TestKeyRanksGoldenValue(t *testing.T) {
 		got += " "
 	}
 	if want := "00110101 11010010 01100110 "; got != want {
+		t.Errorf("shares %q, want %q", got, want)
+	}
+}
+
+// owned is a view of n instances under limits by key that owners have.
+func owned(n int, owners, permits int64) protocol.View {
+	v := protocol.View{Revision: 1, Policy: &quota.Policy{
+		Limits: []quota.Limit{{Permits: 1000, Window: time.Second}},
+		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Most: 10, Owners: owners},
+	}}
+	for i := range n {
+		v.Instances = append(v.Instances, protocol.Instance{ID: fmt.Sprint("i", i), Name: fmt.Sprint("i", i)})
+	}
+	return v
+}
+
+// TestOwnersHaveAll: the owners of a key have all of its limit, in every window, and each
+// instance names one of them. Keys are spread over the instances. Without one instance only
+// its keys have other owners.
+func TestOwnersHaveAll(t *testing.T) {
+	for owners := int64(1); owners <= 4; owners++ {
+		v, w := owned(10, owners, 7), quota.WindowAt(time.Second, planEpoch+int64(20*time.Second))
+		fewer := v
+		fewer.Instances = v.Instances[1:]
+		var all []*share.Planner
+		for i := range v.Instances {
+			p := &share.Planner{Clock: clock.Started(instant(0), nil)}
+			p.Reset(instant(0), 0, v.Instances[i].ID, v)
+			p.Prove(instant(10_000))
+			p.Plan(instant(10_000))
+			all = append(all, p)
+		}
+		keys := map[string]int{}
+		for k := range 1000 {
+			key := fmt.Sprint("key-", k)
+			_, shares, _ := share.OfKey(&v, key, w)
+			sum, has := int64(0), int64(0)
+			for i, p := range all {
+				id := v.Instances[i].ID
+				permits := p.KeyBound(share.HashKey(key), w, 10_000*ms).Permits
+				owner, self := p.KeyOwner(share.HashKey(key), 10_000*ms)
+				if sum += permits; permits != shares[id] || shares[owner] == 0 || self != (permits > 0) || self && owner != id {
+					t.Fatalf("%s: %s has %d permits, OfKey says %d; the owner is %s, itself: %v", key, id, permits, shares[id], owner, self)
+				}
+				if permits > 0 {
+					has++
+					keys[id]++
+				}
+			}
+			next := w
+			next.Index++
+			_, later, _ := share.OfKey(&v, key, next)
+			if sum != 7 || has != owners || !maps.Equal(later, shares) {
+				t.Fatalf("%s: shares sum to %d, %d instances have some: %v, then %v", key, sum, has, shares, later)
+			}
+			_, without, _ := share.OfKey(&fewer, key, w)
+			for id, permits := range without {
+				if permits < shares[id] || shares["i0"] == 0 && permits != shares[id] {
+					t.Fatalf("%s: %s has %d permits, and had %d before i0 went", key, id, permits, shares[id])
+				}
+			}
+		}
+		least, most := slices.Min(slices.Collect(maps.Values(keys))), slices.Max(slices.Collect(maps.Values(keys)))
+		if mean := int(100 * owners); len(keys) < 10 || least < mean*7/10 || most > mean*13/10 {
+			t.Errorf("%d owners: instances own from %d to %d of 1,000 keys", owners, least, most)
+		}
+	}
+}
+
+// TestOwnersGoldenValue: other builds choose the same owners.
+func TestOwnersGoldenValue(t *testing.T) {
+	v, got := owned(8, 2, 5), ""
+	for k := range 3 {
+		_, shares, _ := share.OfKey(&v, fmt.Sprint("installation-", k), second(500))
+		for i := range 8 {
+			got += fmt.Sprint(shares[fmt.Sprint("i", i)])
+		}
+		got += " "
+	}
+	if want := "00320000 03000200 30200000 "; got != want {
 		t.Errorf("shares %q, want %q", got, want)
 	}
 }

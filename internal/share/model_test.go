@@ -120,12 +120,22 @@ func (m *model) share(v *protocol.View, w quota.Window) int64 {
 	if !limited {
 		return share.Unbounded
 	}
+	seed := splitmix(splitmix(splitmix(uint64(w.Length))+uint64(w.Index)) ^ m.seed)
+	if v.Policy.Keys.Owners > 0 {
+		seed = splitmix(m.seed)
+	}
 	rank := func(id string) uint64 {
 		f := fnv.New64a()
 		f.Write([]byte(id))
-		return splitmix(f.Sum64() ^ splitmix(splitmix(splitmix(uint64(w.Length))+uint64(w.Index))^m.seed))
+		return splitmix(f.Sum64() ^ seed)
 	}
 	sort.Slice(order, func(i, j int) bool { return rank(order[i]) > rank(order[j]) })
+	if owners := int(v.Policy.Keys.Owners); owners > 0 && len(order) > owners {
+		order = order[:owners]
+	}
+	if !slices.Contains(order, m.self) {
+		return 0
+	}
 	n := int64(len(order))
 	if permits := total / n; int64(slices.Index(order, m.self)) >= total%n {
 		return permits
@@ -159,7 +169,7 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share {
 		return false
 	}
-	return maps.Equal(old.Weights, p.Weights)
+	return maps.Equal(old.Weights, p.Weights) && old.Keys.Owners == p.Keys.Owners
 }
 
 func idsOf(views ...*protocol.View) (ids []string) {

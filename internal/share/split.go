@@ -1,8 +1,10 @@
 package share
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -60,6 +62,10 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 	for _, m := range members {
 		parts = append(parts, part{m.id, place(m.hash, seed), t.weightIn(m)})
 	}
+	if t.owners > 0 {
+		slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+		parts = parts[:t.owns(int64(len(parts)))]
+	}
 	return seats(max(total, 0), parts)
 }
 
@@ -88,9 +94,7 @@ func (t *terms) of(v *protocol.View, w quota.Window, seed uint64) (total int64, 
 	}
 	shares = t.split(split, part, seed)
 	for id := range members {
-		if part[id] == nil {
-			shares[id] = 0
-		}
+		shares[id] += 0
 	}
 	return d.total, shares, true
 }

@@ -48,12 +48,14 @@ type terms struct {
 	zone    *time.Location  // of the budgets
 	lengths []time.Duration // of its windows, those that are announced included; sorted
 	keys    *terms          // of each key; nil in these themselves
+	owners  int64           // of each key; 0: all participants have equal shares
 }
 
 func newTerms(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
 	t := termsOf(p, revision, throttle)
 	if t.keys = termsOf(protocol.OfKeys(p), revision, nil); t.keys.policy != nil {
 		t.keys.blocked = t.blocked
+		t.keys.owners = max(0, t.rules.Keys.Owners) // etcd may hold anything
 	}
 	return t
 }

@@ -21,6 +21,8 @@ type Keys struct {
 	Over int64
 	// Most bounds the keys in use.
 	Most int64
+	// Owned says that keys have owners.
+	Owned bool
 }
 
 // Opens returns the first monotonic instant after now at which a key may have more permits,

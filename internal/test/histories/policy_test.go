@@ -99,10 +99,13 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 	return limits
 }
 
-// keys are the limits of keys: one or two, mostly of the old lengths. Fewer keys may be in
-// use than there are.
+// keys are the limits of keys: one or two, mostly of the old lengths and with the old owners.
+// Fewer keys may be in use than there are.
 func (p *plan) keys(r *rand.Rand, old *quota.Policy) (k quota.Keys) {
 	k.Most = 2 + r.Int64N(int64(len(keyNames)))
+	if k.Owners = r.Int64N(4); old != nil && len(old.Keys.Limits) > 0 && r.IntN(4) > 0 {
+		k.Owners = old.Keys.Owners
+	}
 	if old != nil && len(old.Keys.Limits) > 0 && r.IntN(3) > 0 {
 		k.Limits = slices.Clone(old.Keys.Limits)
 	} else {

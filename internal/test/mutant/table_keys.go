@@ -36,4 +36,12 @@ var keys = Table{
 		"c.key, c.issued, c.refused = key, 0, 0", "c.key = key", "consumer TestTheBusiestKeysAreCounted"),
 	Replace("KeyLeastBusyStays", "gives a new key no counter where all are taken", "consumer/busiest.go",
 		"\t\tc = b.heap[0]\n", "\t\tc = b.heap[len(b.heap)-1]\n", "consumer TestTheBusiestKeysAreCounted"),
+	Replace("OwnersAlike", "gives every instance the share of an owner", "internal/share/division.go",
+		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories, "internal/share TestOwnersHaveAll"),
+	Replace("OwnersChangeAtOnce", "takes another number of owners for one that takes from nobody", "internal/share/gives.go",
+		" && t.owners == o.owners\n", "\n", histories, "internal/share TestKeyBoundEqualsTheNaiveModel"),
+	Replace("OwnerRanksByWindow", "goes on with the ranks of the division before", "internal/share/division.go",
+		" && (t.owners > 0) == (c.terms.owners > 0)", "", "internal/share TestKeyBoundEqualsTheNaiveModel"),
+	Replace("OwnerByOldView", "names the owner of a view before", "consumer/keyowner.go",
+		"if y.ownedIn != keys {", "if y.ownedIn == nil {", "consumer/limittest TestAKeyMovesToAnotherOwner"),
 }

@@ -310,6 +310,9 @@ func words(p *quota.Policy) map[string]string {
 	all["limits"] = Limits(p)
 	if k := p.Keys; len(k.Limits) > 0 {
 		all["keys"], all["keys_most"] = quota.FormatLimits(k.Limits), strconv.FormatInt(k.Most, 10)
+		if all["keys_owners"] = "all"; k.Owners > 0 {
+			all["keys_owners"] = strconv.FormatInt(k.Owners, 10)
+		}
 	}
 	delete(all, "next")
 	for _, c := range p.Next {

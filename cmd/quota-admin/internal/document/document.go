@@ -155,15 +155,16 @@ func keysOf(value json.RawMessage) (quota.Keys, error) {
 	var keys struct {
 		Limits *limitsText `json:"limits"`
 		Most   int64       `json:"most"`
+		Owners int64       `json:"owners"`
 	}
 	err := decode(value, &keys)
 	if err == nil && keys.Limits == nil {
 		err = errors.New("limits are missing")
 	}
 	if err != nil {
-		return quota.Keys{}, fmt.Errorf("must have limits and may have most: %s", plain(err))
+		return quota.Keys{}, fmt.Errorf("must have limits, and may have most and owners: %s", plain(err))
 	}
-	return quota.Keys{Limits: *keys.Limits, Most: keys.Most}, nil
+	return quota.Keys{Limits: *keys.Limits, Most: keys.Most, Owners: keys.Owners}, nil
 }
 
 func changes(value json.RawMessage) (next []quota.LimitChange, err error) {
@@ -216,7 +217,11 @@ func Fields(p quota.Policy) map[string]any {
 	fields := change.Fields(&p)
 	fields["limits"] = change.Limits(&p)
 	if k := p.Keys; len(k.Limits) > 0 {
-		fields["keys"] = map[string]any{"limits": quota.FormatLimits(k.Limits), "most": k.Most}
+		keys := map[string]any{"limits": quota.FormatLimits(k.Limits), "most": k.Most}
+		if k.Owners > 0 {
+			keys["owners"] = k.Owners
+		}
+		fields["keys"] = keys
 	}
 	for i, c := range p.Next {
 		fields["next"].([]any)[i] = map[string]any{"from": c.From.UTC(), "limits": quota.FormatLimits(c.Limits)}

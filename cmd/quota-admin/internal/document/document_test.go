@@ -2,6 +2,7 @@ package document
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -189,11 +190,12 @@ func TestKeysInDocuments(t *testing.T) {
 		return all["github"], strings.Join(problems, "\n")
 	}
 	for keys, want := range map[string]string{
-		"{limits: '80/s,1000/m', most: 7}": "80/s,1000/1m of 7",
-		"{limits: 80/s}":                   "80/s of 100000",
+		"{limits: '80/s,1000/m', most: 7}": "80/s,1000/1m of 7 by 0",
+		"{limits: 80/s}":                   "80/s of 100000 by 0",
+		"{limits: 80/s, owners: 3}":        "80/s of 100000 by 3",
 	} {
 		p, problems := parse(keys)
-		if got := quota.FormatLimits(p.Keys.Limits) + " of " + strconv.FormatInt(p.Keys.Most, 10); got != want || problems != "" {
+		if got := quota.FormatLimits(p.Keys.Limits) + " of " + strconv.FormatInt(p.Keys.Most, 10) + fmt.Sprint(" by ", p.Keys.Owners); got != want || problems != "" {
 			t.Errorf("%s: %s, %s", keys, got, problems)
 		}
 		if again, _ := yaml.Marshal(Fields(p)["keys"]); !strings.Contains(string(again), "limits: "+quota.FormatLimits(p.Keys.Limits)) {
@@ -201,12 +203,13 @@ func TestKeysInDocuments(t *testing.T) {
 		}
 	}
 	for keys, want := range map[string]string{
-		"{most: 7}":                "keys: must have limits and may have most: limits are missing",
-		"{limits: 80/s, least: 7}": "unknown field",
-		"{limits: 80}":             "must be a text",
-		"80/s":                     "keys: must have limits and may have most",
-		"{limits: 5000/h}":         "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet",
-		"":                         "keys: the value is missing",
+		"{most: 7}":                 "keys: must have limits, and may have most and owners: limits are missing",
+		"{limits: 80/s, least: 7}":  "unknown field",
+		"{limits: 80}":              "must be a text",
+		"80/s":                      "keys: must have limits, and may have most and owners",
+		"{limits: 5000/h}":          "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet",
+		"":                          "keys: the value is missing",
+		"{limits: 1/s, owners: 17}": "keys.owners 17: must be from 0 to 16",
 	} {
 		if _, problems := parse(keys); !strings.Contains(problems, want) {
 			t.Errorf("%s: %q, want %q", keys, problems, want)

@@ -1,0 +1,51 @@
+package consumer
+
+import (
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+)
+
+// Owner returns the name of the instance that has the limits of the key, where the policy
+// gives keys owners, so that work can be sent there. self reports whether this instance has
+// permits of the key. If it is no owner, all instances that see the same fleet return the
+// same name. Without owners, and where no instance has a share, the name is empty and self
+// is true.
+//
+// A change of the fleet moves few keys. The limits of a key that has moved may settle first.
+// Owner does not wait, and allocates nothing.
+func (y Key) Owner() (name string, self bool) {
+	k := y.limiter.core
+	s, now := k.segmentNow()
+	if s.Keys == nil || !s.Keys.Owned {
+		return "", true
+	}
+	elsewhere := false
+	if y.state != nil {
+		y.state.mu.Lock()
+		name, elsewhere = y.state.ownerIn(k, s.Keys, now)
+		y.state.mu.Unlock()
+	} else {
+		name, elsewhere = k.ownerOf(share.HashKey(y.name), now)
+	}
+	return name, !elsewhere
+}
+
+// ownerOf returns an owner of a key, and whether it is another instance; none is not.
+func (k *core) ownerOf(key uint64, now int64) (name string, elsewhere bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	name, self := k.mu.planner.KeyOwner(key, now)
+	return name, name != "" && !self
+}
+
+// ownerIn is ownerOf in the windows that run. The caller has the state's lock.
+func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, elsewhere bool) {
+	if !keys.Owned {
+		return "", false
+	}
+	if y.ownedIn != keys {
+		y.owner, y.elsewhere = k.ownerOf(y.hash, now)
+		y.ownedIn = keys
+	}
+	return y.owner, y.elsewhere
+}
