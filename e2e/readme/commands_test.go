@@ -55,15 +55,21 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:    "test",
-	`make -C .. bench`: "bench",
-	`go run ./lending`: "bench",
-	`go test -short -run '^$' -bench . -benchtime 1x`:                 "bench",
+	`go test ./...`:                                   "test",
+	`mkdir ../charge && cd ../charge`:                 "test: examples/quickstart plays README's section",
+	`go mod init example.com/charge`:                  "test: examples/quickstart",
+	`go work init . ../quotient`:                      "test: examples/quickstart",
+	`go run .`:                                        "test: examples/quickstart",
+	`make -C .. bench`:                                "bench",
+	`go run ./lending`:                                "bench",
+	`go test -short -run '^$' -bench . -benchtime 1x`: "bench",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`: "bench",
 }
 
 // elsewhere are commands for what is not here, and why.
 var elsewhere = map[string]string{
+	`git clone https://github.com/quotient-limiter/quotient && cd quotient`: "the test runs in the checkout",
+	`go build -o /usr/local/bin/ ./cmd/quotad`:                              "writes to the reader's host; step build builds it",
 	`cd examples/kafka-consumer && go run . --brokers kafka:9092 --topic jobs --endpoints etcd:2379 --provider payments/charge --url https://payments.example/charge`: "the reader's Kafka; step kafka runs it on one",
 	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                                                           "the reader's cluster",
 	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`:                                          "the reader's certificates; internal/etcdflags tests them",
@@ -71,15 +77,11 @@ var elsewhere = map[string]string{
 	`quota-admin dashboard`:                "the installed program; step browser runs it in one",
 	`quota-admin dashboard --allow-writes`: "the installed program; step browser runs it in one",
 	`quota-admin dashboard --listen 10.0.0.5:8686 --host quota.example.com --tls-cert web.pem --tls-key web-key.pem --token-file tokens --allow-writes`: "the reader's certificate; cmd/quota-admin tests such flags",
-	`go get github.com/quotient-limiter/quotient/consumer github.com/quotient-limiter/quotient/coordinator`:                                             "the reader's module",
-	`go install github.com/quotient-limiter/quotient/cmd/quota-admin@latest`:                                                                            "a release, from the proxy",
-	`quota-admin set payments/charge 300000/s`:                                                                                                          "the installed program; cmd/quota-admin tests it",
 	`quota-admin list`: "the installed program; cmd/quota-admin tests it",
 	`etcdctl snapshot save quotient-$(date +%F).db`:                                                                      "a cluster of the reader's own; compat restores snapshots",
 	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
 	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
 	`groupadd app && install -d -g app -m 0750 /run/quotad`:                                                              "changes the reader's host; step quotad has a socket of a group",
-	`go install github.com/quotient-limiter/quotient/cmd/quotad@latest`:                                                  "a release, from the proxy",
 	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --socket /run/quotad/quotad.sock --group app`:                "the reader's cluster; step quotad runs it",
 	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
 }
