@@ -39,8 +39,8 @@ var beside = map[string]here{
 	`go run ./cmd/quota-admin top demo/api`: {with: "--count 2", says: []string{"demo/api", "demo-1", "demo-3", "PROOF-AGE"}},
 	`go run ./cmd/quota-admin set demo/api 500/s --reason "provider is slow" --wait`: {says: []string{
 		"applied by 3 of 3 instances at revision ", ", in force from "}},
-	`go run ./cmd/quota-admin set demo/api 800/s --at +30s`:                    {says: []string{"800/s"}},
-	`go run ./cmd/quota-admin set demo/api 900/s --at +60s --for 1m --dry-run`: {says: []string{"900/s"}},
+	`go run ./cmd/quota-admin set demo/api 800/s --at +5m`:                     {says: []string{"800/s"}},
+	`go run ./cmd/quota-admin set demo/api 900/s --at +10m --for 1m --dry-run`: {says: []string{"900/s"}},
 	`go run ./cmd/quota-admin cancel demo/api`:                                 {},
 	`go run ./cmd/quota-admin history demo/api`:                                {says: []string{"provider is slow"}},
 	`go run ./cmd/quota-admin export`:                                          {says: []string{"demo/api"}},
@@ -55,6 +55,7 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
+	`cd examples/kafka-consumer && go run .`:          "kafka",
 	`go test ./...`:                                   "test",
 	`mkdir ../charge && cd ../charge`:                 "test: examples/quickstart plays README's section",
 	`go mod init example.com/charge`:                  "test: examples/quickstart",
