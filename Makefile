@@ -2,7 +2,7 @@
 # that they are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test steady race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
+.PHONY: all build test steady race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
 
 all: build test lint ## build, test and lint
 
@@ -35,7 +35,7 @@ cross: ## compile for other systems
 loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
 
-pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; some minutes of a quiet machine; PICTURES chooses
+pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; some minutes of a quiet machine; PICTURES chooses, as schemes (the drawings)
 	go run -C bench ./pictures $(PICTURES)
 
 compat: ## the tests of coordinator against older etcd servers, as processes
@@ -54,6 +54,10 @@ deploy-golden: ## the manifests of the chart anew, under deploy/check/testdata
 screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)
 	cd e2e/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m .
+
+dashboard-picture: ## docs/img/dashboard.png, in five minutes of a quiet machine; needs chromium
+	cd e2e/browser && SCREENSHOTS=$(CURDIR)/docs/img DASHBOARD_PICTURE=45s go test -count=1 -tags e2e -timeout 15m -run TestTheTutorialsStory .
+	mv docs/img/story.png docs/img/dashboard.png
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
 	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .

@@ -1,11 +1,12 @@
-// Pictures makes the pictures of README.md and docs/shapes.md, and the tables of
-// real runs in docs/pacing.md and docs/shapes.md, from runs of the load generator:
+// Pictures makes the pictures of README.md and docs, and the tables of real runs in
+// docs/pacing.md and docs/shapes.md, from runs of the load generator:
 //
-//	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [shapes]
+//	go run -C bench ./pictures [-with COMMAND] [headline] [saturated] [bursts] [shapes] [schemes]
 //	go run -C bench ./pictures -charts RESULTS.txt
 //
 // It names the runs as it makes them. With no argument it makes all of them, one
 // after the other, in eleven minutes; a machine that does other work spoils them.
+// The schemes are drawings without a run, in no time.
 // With -charts it draws the charts of bench/README.md, from the benchmarks' output.
 package main
 
@@ -29,6 +30,7 @@ var parts = map[string]func(context.Context, loadgen) error{
 	"saturated": pacing("steady", "--arrival", "steady", "--demand", "1.5"),
 	"bursts":    pacing("bursts", "--arrival", "burst", "--demand", "0.5"),
 	"shapes":    shapes,
+	"schemes":   drawSchemes,
 }
 
 func main() {
@@ -51,7 +53,7 @@ func main() {
 
 func run(ctx context.Context, with, wanted []string) error {
 	if len(wanted) == 0 {
-		wanted = []string{"headline", "saturated", "bursts", "shapes"}
+		wanted = []string{"schemes", "headline", "saturated", "bursts", "shapes"}
 	}
 	for _, name := range wanted {
 		if parts[name] == nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 )
 
 func main() {
@@ -34,20 +35,35 @@ func main() {
 	}
 }
 
-// run consumes until ctx ends. Then it leaves the fleet and the group.
+// run consumes until ctx ends. Without brokers it plays a demonstration instead.
 func run(ctx context.Context, args []string) error {
+	var c config
 	flags := flag.NewFlagSet("kafka-consumer", flag.ExitOnError)
-	brokers := flags.String("brokers", "127.0.0.1:9092", "Kafka `addresses`, separated by commas")
-	topic := flags.String("topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
-	endpoints := flags.String("endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
-	provider := flags.String("provider", "payments/charge", "`name` of the limit, as in quota-admin set")
-	url := flags.String("url", "", "`URL` that every record is posted to")
-	margin := flags.Duration("margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
+	flags.StringVar(&c.brokers, "brokers", "", "Kafka `addresses`, separated by commas; without any, a demonstration with a fake Kafka and an etcd of its own")
+	flags.StringVar(&c.topic, "topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
+	flags.StringVar(&c.endpoints, "endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
+	flags.StringVar(&c.provider, "provider", "payments/charge", "`name` of the limit, as in quota-admin set")
+	flags.StringVar(&c.url, "url", "", "`URL` that every record is posted to")
+	flags.DurationVar(&c.margin, "margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
 	_ = flags.Parse(args) // exits on an error
-	if *url == "" {
+	switch {
+	case c.brokers == "":
+		return demo(ctx, os.Stdout)
+	case c.url == "":
 		return errors.New("--url is missing: it is where the calls go")
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(*endpoints, ","), DialTimeout: 5 * time.Second})
+	return consume(ctx, c)
+}
+
+// config is where a consumer finds Kafka, etcd and the provider.
+type config struct {
+	brokers, topic, endpoints, provider, url string
+	margin                                   time.Duration
+}
+
+// consume consumes until ctx ends. Then it leaves the fleet and the group.
+func consume(ctx context.Context, c config) error {
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(c.endpoints, ","), DialTimeout: 5 * time.Second, Logger: etcdlog.New(slog.Default())})
 	if err != nil {
 		return err
 	}
@@ -57,16 +73,16 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer session.Close()
-	limiter, err := consumer.Open(ctx, session, *provider, consumer.Options{})
+	limiter, err := consumer.Open(ctx, session, c.provider, consumer.Options{})
 	if err != nil {
 		return err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxCalls // keeps a connection for each call
 	worker := &Worker{
-		Kafka: []kgo.Opt{kgo.SeedBrokers(strings.Split(*brokers, ",")...)},
-		Group: *topic, Topic: *topic, DeadLetters: *topic + ".dead",
-		Limiter: limiter, Margin: *margin, Call: Post(&http.Client{Transport: transport}, *url),
+		Kafka: []kgo.Opt{kgo.SeedBrokers(strings.Split(c.brokers, ",")...)},
+		Group: c.topic, Topic: c.topic, DeadLetters: c.topic + ".dead",
+		Limiter: limiter, Margin: c.margin, Call: Post(&http.Client{Transport: transport}, c.url),
 	}
 	// The worker goes on while Shutdown hands its share over, and then stops.
 	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))

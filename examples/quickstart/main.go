@@ -1,14 +1,14 @@
-// Quickstart does a hundred jobs, each with a permit of the provider's limit.
+// Quickstart makes calls at the rate that the fleet's limit leaves to this instance.
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,13 +20,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := run(ctx); err != nil && ctx.Err() == nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 }
 
 func run(ctx context.Context) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
+	etcd := cmp.Or(os.Getenv("QUOTIENT_ENDPOINTS"), "http://127.0.0.1:2379")
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd}})
 	if err != nil {
 		return err
 	}
@@ -36,28 +36,14 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer session.Shutdown(context.Background()) //nolint:errcheck // hands the share over without loss
-	return work(ctx, session)
-}
-
-func work(ctx context.Context, session *coordinator.Session) error {
-	limiter, err := consumer.Open(ctx, session, "payments/charge", consumer.Options{})
+	limiter, err := consumer.Open(ctx, session, "demo/api", consumer.Options{})
 	if err != nil {
 		return err
 	}
-	if err := limiter.Ready(ctx); err != nil { // a new instance has permits within a window
-		return err
-	}
-	for job := 1; job <= 100; {
-		err := limiter.Acquire(ctx, time.Second)
-		switch {
-		case err == nil:
-			fmt.Println("job", job) // the call to the provider
-			job++
-		case errors.Is(err, consumer.ErrLimited): // no permit within 1 s
-			time.Sleep(100 * time.Millisecond)
-		default:
+	for job := 1; ; job++ {
+		if err := limiter.Wait(ctx); err != nil { // the first permits come within a window
 			return err
 		}
+		fmt.Print("\rjob ", job) // the call to the provider
 	}
-	return nil
 }

@@ -4,11 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/test/markdown"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -37,15 +38,12 @@ func read(t *testing.T, name string) string {
 }
 
 // provider is that of the program.
-const provider = "payments/charge"
+const provider = "demo/api"
 
-// setUp returns the program, in a module of its own, an etcd with its policy, and an
-// instance beside it.
-func setUp(t *testing.T) (program string, client *clientv3.Client, other *consumer.Limiter) {
+// setUp returns an etcd with the program's policy, and an instance beside the program.
+func setUp(t *testing.T) (endpoint string, client *clientv3.Client, other *consumer.Limiter) {
 	t.Helper()
-	// The program's 50 permits are spent at once. The next ones come more than its
-	// second later, so it sees ErrLimited.
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 3 * time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
 	cluster, client := etcdtest.New(t, etcdtest.Options{})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
@@ -63,48 +61,90 @@ func setUp(t *testing.T) (program string, client *clientv3.Client, other *consum
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Close() })
-	return build(t, strings.TrimPrefix(cluster.Endpoints()[0], "http://")), client, other
+	return cluster.Endpoints()[0], client, other
 }
 
-// build builds the program for another etcd.
-func build(t *testing.T, endpoint string) string {
+// useIt returns the section of README.md with the program: the commands before the program,
+// the program, and the command that starts it.
+func useIt(t *testing.T) (before, program, start string) {
 	t.Helper()
-	dir := t.TempDir()
-	module := regexp.MustCompile(`(?m)^module .*`).ReplaceAllLiteralString(read(t, filepath.Join(root, "go.mod")), "module quickstart")
+	_, section, _ := strings.Cut(read(t, filepath.Join(root, "README.md")), "\n## Use it\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := markdown.Blocks(section)
+	if len(blocks) != 3 || blocks[0].Language != "sh" || blocks[1].Language != "go" || blocks[2].Language != "sh" {
+		t.Fatalf("README.md has other blocks under its title Use it: %+v", blocks)
+	}
+	return blocks[0].Text, blocks[1].Text, blocks[2].Text
+}
+
+// module does what README.md says before the start, and returns the folder with the
+// program.
+func module(t *testing.T) (folder, start string) {
+	t.Helper()
+	before, program, start := useIt(t)
+	checkout := filepath.Join(t.TempDir(), "quotient")
 	absolute, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	module += "\nrequire github.com/quotient-limiter/quotient v0.0.0\nreplace github.com/quotient-limiter/quotient => " + absolute + "\n"
-	for name, text := range map[string]string{
-		"main.go": strings.Replace(read(t, "main.go"), "127.0.0.1:2379", endpoint, 1),
-		"go.mod":  module,
-		"go.sum":  read(t, filepath.Join(root, "go.sum")),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Symlink(absolute, checkout); err != nil {
+		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-mod=mod", "-o", "quickstart", ".")
-	build.Dir = dir
-	build.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
-	if out, err := build.CombinedOutput(); err != nil {
+	beside := shell(t, filepath.Dir(checkout), "mkdir at && cd at\n"+before+"\npwd -P")
+	out, err := beside.Output()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return filepath.Join(dir, "quickstart")
+	folder = strings.TrimSpace(string(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:]))
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder, start
 }
 
-// The program whose heart README.md shows runs: in a module of its own, as one
-// instance of a fleet.
+// shell is a script that ends at its first failure, in a process group of its own.
+func shell(t *testing.T, folder, script string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)
+	cmd.Dir, cmd.Stderr = folder, t.Output()
+	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// untilJob reads until the program has done so many jobs, and goes on reading.
+func untilJob(t *testing.T, from io.Reader, job int) {
+	t.Helper()
+	out := bufio.NewReader(from)
+	for said := ""; !strings.Contains(said, fmt.Sprint("job ", job)); {
+		var err error
+		if said, err = out.ReadString('\r'); err != nil {
+			t.Fatalf("it ends before job %d: %v", job, err)
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+}
+
+// The program that README.md shows runs by the commands that it shows: in a module of its
+// own, as one instance of a fleet. Ctrl-C ends it.
 func TestREADMEsProgramRuns(t *testing.T) {
 	t.Parallel()
-	program, _, other := setUp(t)
-	var out, errs bytes.Buffer
-	run := exec.CommandContext(t.Context(), program)
-	run.Stdout, run.Stderr = &out, &errs
-	if err := run.Run(); err != nil || strings.Count(out.String(), "job ") != 100 {
-		t.Errorf("%v, printed:\n%s%s", err, &out, &errs)
+	endpoint, _, other := setUp(t)
+	folder, start := module(t)
+	run := shell(t, folder, start)
+	run.Env = append(run.Env, "QUOTIENT_ENDPOINTS="+endpoint)
+	out, err := run.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	untilJob(t, out, 100)
+	// A terminal's Ctrl-C reaches `go run` too, which waits for the program.
+	if err := syscall.Kill(-run.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = run.Wait() // sh says that it was interrupted
 	await.Until(t, "the program has left", func() bool { return other.Status().Instances == 1 })
 }
 
@@ -112,9 +152,14 @@ func TestREADMEsProgramRuns(t *testing.T) {
 // goes, and ends without an error.
 func TestSIGTERMHandsTheShareOver(t *testing.T) {
 	t.Parallel()
-	program, client, _ := setUp(t)
+	endpoint, client, _ := setUp(t)
+	folder, _ := module(t)
+	if err := shell(t, folder, "go build -o charge .").Run(); err != nil {
+		t.Fatal(err)
+	}
 	var errs bytes.Buffer
-	run := exec.CommandContext(t.Context(), program)
+	run := exec.CommandContext(t.Context(), filepath.Join(folder, "charge"))
+	run.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS="+endpoint)
 	run.Stderr = &errs
 	out, err := run.StdoutPipe()
 	if err != nil {
@@ -123,13 +168,10 @@ func TestSIGTERMHandsTheShareOver(t *testing.T) {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if !bufio.NewScanner(out).Scan() {
-		t.Error("it does no job")
-	}
+	untilJob(t, out, 1)
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }()
 	what := history(t, client)
 	if err := run.Wait(); err != nil || !slices.Equal(what, []string{"joined", "announced", "gone"}) {
 		t.Errorf("%v, its key: %v\n%s", err, what, &errs)
@@ -140,7 +182,7 @@ func TestSIGTERMHandsTheShareOver(t *testing.T) {
 func history(t *testing.T, client *clientv3.Client) (what []string) {
 	t.Helper()
 	first := ""
-	for r := range client.Watch(t.Context(), "/quotient/v1/providers/payments%2Fcharge/instances/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+	for r := range client.Watch(t.Context(), "/quotient/v1/providers/demo%2Fapi/instances/", clientv3.WithPrefix(), clientv3.WithRev(1)) {
 		for _, e := range r.Events {
 			var i protocol.Instance
 			switch key := string(e.Kv.Key); {

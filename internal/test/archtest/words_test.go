@@ -14,8 +14,8 @@ const (
 	maxSentence = 32    // words
 )
 
-// longer are pages without a bound: a paper, and one that is to be split by task.
-var longer = []string{"docs/protocol.md", "docs/operations.md"}
+// longer are pages without a bound: a paper.
+var longer = []string{"docs/protocol.md"}
 
 var (
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```$")

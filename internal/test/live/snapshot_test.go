@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A snapshot is restored by etcdutl, as docs/operations.md says, within a day of which
+// A snapshot is restored by etcdutl, as docs/outages.md says, within a day of which
 // permits were taken before it and after it. Nothing more is handed out until an operator
 // says what was used; then the rest of the limit is, once.
 func TestABudgetInARestoredSnapshot(t *testing.T) {
