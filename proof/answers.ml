@@ -7,6 +7,8 @@ let rec positive n =
   if n = 1 then XH else if n land 1 = 1 then XI (positive (n lsr 1)) else XO (positive (n lsr 1))
 
 let z n = if n = 0 then Z0 else if n > 0 then Zpos (positive n) else Zneg (positive (-n))
+let q n = { qnum = z n; qden = XH }
+
 let int =
   let rec of_positive = function XH -> 1 | XO p -> 2 * of_positive p | XI p -> 2 * of_positive p + 1 in
   function Z0 -> 0 | Zpos p -> of_positive p | Zneg p -> -of_positive p
@@ -50,17 +52,17 @@ let member () =
 
 let text = function None -> "free" | Some n -> string_of_int n
 
+let view () =
+  let terms = policy () in
+  { terms; members = list member }
+
 (* The shares of all by each view, and the bound of one of them. *)
 let bound () =
   let begins = z (next ()) in
   let ranks = Array.of_list (list unsigned) in
   let self = next () in
-  let view () =
-    let written = flag () in
-    let terms = policy () in
-    (written, { terms; members = list member })
-  in
-  let views = list view in
+  let written () = let w = flag () in (w, view ()) in
+  let views = list written in
   let share v i = share_of begins (Array.get ranks) v i in
   let shares (_, v) =
     if v.terms.limit = None then "none"
@@ -75,6 +77,30 @@ let bound () =
   in
   let older, newest = held views in
   String.concat " " (List.map shares views @ [ text (bound_of older newest) ])
+
+(* The bound of a window by views with the instants of their commits. It is asked for at least
+   and at most, which are the same where these are known. The judge ends a run where S changes. *)
+let judge () =
+  let begins = z (next ()) in
+  let ranks = Array.of_list (list unsigned) in
+  let lo = q (next ()) in
+  let hi = q (next ()) in
+  let last = q (next ()) in
+  let dated () = let at = q (next ()) in (at, view ()) in
+  let rec rows = function
+    | [] -> []
+    | (at, u) :: later ->
+      let gives =
+        match later with
+        | (_, v) :: _ ->
+          List.hd u.terms.times = List.hd v.terms.times && takes_nothing begins (Array.get ranks) u v
+        | [] -> false
+      in
+      let total = match amount u.terms with Some n -> n | None -> failwith "a view without a limit" in
+      ((at, total), gives) :: rows later
+  in
+  let n = text (window_bound lo hi last (rows (list dated))) in
+  n ^ " " ^ n
 
 (* The least settle time, and whether one obeys that. *)
 let timing () =
@@ -95,6 +121,7 @@ let () =
         print_endline
           (match kind with
            | "bound" -> bound ()
+           | "judge" -> judge ()
            | "timing" -> timing ()
            | _ -> failwith ("no question is called " ^ kind))
       | [] -> ()

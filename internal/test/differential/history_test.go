@@ -263,23 +263,28 @@ func (s *story) question() question {
 	views := s.counted()
 	var l line
 	l.WriteString("bound")
-	l.ints(s.w.Start(), int64(len(s.ids)))
-	for _, id := range s.ids {
-		v := s.seat(id)
-		l.ints(int64(v>>32), int64(v&math.MaxUint32))
-	}
+	s.seats(&l)
 	l.ints(int64(slices.Index(s.ids, self)), int64(len(views)))
 	var answers []string
 	for i := range views {
+		l.bools(views[i].written)
 		s.write(&l, &views[i])
 		answers = append(answers, s.shares(&views[i]))
 	}
 	return question{l.String(), strings.Join(append(answers, bound(s.bound(self))), " ")}
 }
 
+// seats writes the window's start, and v of each instance.
+func (s *story) seats(l *line) {
+	l.ints(s.w.Start(), int64(len(s.ids)))
+	for _, id := range s.ids {
+		v := s.seat(id)
+		l.ints(int64(v>>32), int64(v&math.MaxUint32))
+	}
+}
+
 // write writes what a view shows of the window, for proof/answers.ml.
 func (s *story) write(l *line, v *held) {
-	l.bools(v.written)
 	p := v.Policy
 	if p == nil {
 		p = &quota.Policy{From: time.Unix(0, math.MaxInt64)}
