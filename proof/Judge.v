@@ -125,3 +125,11 @@ Proof.
   unfold least. destruct (window_bound (B_minus x W) (B_plus x W) z later); [|exact own].
   apply Nat.min_glb; [exact own|exact rest].
 Qed.
+
+(* B- and B+ of a window that begins at b. *)
+Definition earliest (b S e r w : Q) : Q := (b + e - (S - w * r) / (1 + r))%Q.
+Definition latest (b S' e r : Q) : Q := (b - e - S' / (1 - r))%Q.
+Lemma earliest_is x W : earliest (start x W) (settle x) (clock_error x) (drift x) (width x) = B_minus x W.
+Proof. reflexivity. Qed.
+Lemma latest_is x W : latest (start x W) (freshness x) (clock_error x) (drift x) = B_plus x W.
+Proof. reflexivity. Qed.

@@ -78,14 +78,9 @@ let bound () =
   let older, newest = held views in
   String.concat " " (List.map shares views @ [ text (bound_of older newest) ])
 
-(* The bound of a window by views with the instants of their commits. It is asked for at least
-   and at most, which are the same where these are known. The judge ends a run where S changes. *)
-let judge () =
-  let begins = z (next ()) in
-  let ranks = Array.of_list (list unsigned) in
-  let lo = q (next ()) in
-  let hi = q (next ()) in
-  let last = q (next ()) in
+(* The bound of a window by views with the instants of their commits. The judge ends a run
+   where S changes. *)
+let bound_by begins ranks lo hi last =
   let dated () = let at = q (next ()) in (at, view ()) in
   let rec rows = function
     | [] -> []
@@ -99,8 +94,32 @@ let judge () =
       let total = match amount u.terms with Some n -> n | None -> failwith "a view without a limit" in
       ((at, total), gives) :: rows later
   in
-  let n = text (window_bound lo hi last (rows (list dated))) in
+  text (window_bound lo hi last (rows (list dated)))
+
+(* It is asked for at least and at most, which are the same where the instants are known. *)
+let judge () =
+  let begins = z (next ()) in
+  let ranks = Array.of_list (list unsigned) in
+  let lo = q (next ()) in
+  let hi = q (next ()) in
+  let last = q (next ()) in
+  let n = bound_by begins ranks lo hi last in
   n ^ " " ^ n
+
+(* The same of a window of a run, with B- and B+. *)
+let window () =
+  let begins = next () in
+  let ranks = Array.of_list (list unsigned) in
+  let s = q (next ()) in
+  let s' = q (next ()) in
+  let e = q (next ()) in
+  let r = { qnum = z 1; qden = positive (next ()) } in
+  let w = q (next ()) in
+  let last = q (next ()) in
+  let lo = earliest (q begins) s e r w in
+  let hi = latest (q begins) s' e r in
+  let n = bound_by (z begins) ranks lo hi last in
+  Printf.sprintf "%d %d %s" (int (qfloor lo)) (int (qfloor hi)) n
 
 (* The least settle time, and whether one obeys that. *)
 let timing () =
@@ -122,6 +141,7 @@ let () =
           (match kind with
            | "bound" -> bound ()
            | "judge" -> judge ()
+           | "window" -> window ()
            | "timing" -> timing ()
            | _ -> failwith ("no question is called " ^ kind))
       | [] -> ()
