@@ -43,10 +43,6 @@ var proved = Table{
 		"(v[n].By <= last ||", "(v[n].By < last ||", differential),
 	Replace("JudgeRunTooLong", "the judge goes on where somebody loses one permit", "internal/trace/bound.go",
 		"if after[id] < n && !promised", "if after[id] < n-1 && !promised", differential),
-	Replace("JudgeRemainderMore", "the judge deals one permit more than the remainder", "internal/trace/naive.go",
-		"if int64(i) < total%n {", "if int64(i) <= total%n {", differential),
-	Replace("JudgeSeatMore", "the judge gives a permit to one seat more", "internal/trace/naive_weight.go",
-		"if before.Cmp(big.NewInt(total)) < 0 {", "if before.Cmp(big.NewInt(total)) <= 0 {", differential),
 	Replace("JudgeByMost", "the judge goes by the largest total of the views that were newest", "internal/trace/bound.go",
 		"if !known || any == (most > b.Most) {", "if !known || any != (most > b.Most) {", differential),
 }
