@@ -121,6 +121,24 @@ let window () =
   let n = bound_by (z begins) ranks lo hi last in
   Printf.sprintf "%d %d %s" (int (qfloor lo)) (int (qfloor hi)) n
 
+(* What a process may have issued of a long limit after each event. *)
+let escrow () =
+  let rec after p = function
+    | 0 -> []
+    | n ->
+      let p =
+        match next () with
+        | 0 -> sends p (next ())
+        | 1 ->
+          let f_hold = next () in
+          let f_own = next () in
+          learns p { of0 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
+        | _ -> p (* an answer in which its holding has not moved *)
+      in
+      string_of_int (may p) :: after p (n - 1)
+  in
+  String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
+
 (* The least settle time, and whether one obeys that. *)
 let timing () =
   let d = z (next ()) in
@@ -140,6 +158,7 @@ let () =
         print_endline
           (match kind with
            | "bound" -> bound ()
+           | "escrow" -> escrow ()
            | "judge" -> judge ()
            | "window" -> window ()
            | "timing" -> timing ()

@@ -45,4 +45,8 @@ var proved = Table{
 		"if after[id] < n && !promised", "if after[id] < n-1 && !promised", differential),
 	Replace("JudgeByMost", "the judge goes by the largest total of the views that were newest", "internal/trace/bound.go",
 		"if !known || any == (most > b.Most) {", "if !known || any != (most > b.Most) {", differential),
+	Replace("MayOfLatest", "relies on the latest of the holdings that were sent, not on the least", "internal/escrow/escrow.go",
+		"may = min(may, n)", "may = n", differential),
+	Replace("MayMoreByOne", "lets an instance issue one permit more than it holds", "internal/escrow/escrow.go",
+		"may := a.taken\n", "may := a.taken + 1\n", differential),
 }
