@@ -1,8 +1,8 @@
 (* The definitions of the proof as a program, model.ml, with which the shipped code is
    compared (answers.ml, internal/test/differential). Numbers of permits become machine
    integers, by the mappings below; Z and Q stay as Coq has them. *)
-From Quotient Require Import Views.
-From Coq Require Import Arith.
+From Quotient Require Import Views Judge Escrow.
+From Coq Require Import Arith Qround.
 From Coq Require Import Extraction ExtrOcamlBasic ExtrOcamlNatInt.
 
 Extract Inlined Constant PeanoNat.Nat.leb => "(<=)".
@@ -11,4 +11,5 @@ Extract Inlined Constant PeanoNat.Nat.min => "Stdlib.min".
 Extract Constant PeanoNat.Nat.div => "fun n m -> if m = 0 then 0 else n / m".
 Extract Constant PeanoNat.Nat.modulo => "fun n m -> if m = 0 then n else n mod m".
 
-Extraction "model.ml" share_of gives_of bound_of min_settle.
+Extraction "model.ml" share_of gives_of bound_of min_settle takes_nothing amount window_bound earliest latest Qfloor
+  learns sends may.

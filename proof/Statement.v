@@ -15,10 +15,10 @@
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
    permits (section 13), the first of a fleet, without loans (section 15), and `hold`, without
-   loans (section 6).
+   loans (section 6). Escrow.v states and proves long limits on one line of a store (section 14).
 
    Not covered: the shapes `sliding` and `bucket` (10), restored
-   stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
+   stores (11), continued processes (12), changes of S, S', e, g and of
    the window length, clocks that are worse than e (7), and the code itself. Several
    lengths are covered one by one, as section 4 argues. *)
 

@@ -7,6 +7,8 @@ let rec positive n =
   if n = 1 then XH else if n land 1 = 1 then XI (positive (n lsr 1)) else XO (positive (n lsr 1))
 
 let z n = if n = 0 then Z0 else if n > 0 then Zpos (positive n) else Zneg (positive (-n))
+let q n = { qnum = z n; qden = XH }
+
 let int =
   let rec of_positive = function XH -> 1 | XO p -> 2 * of_positive p | XI p -> 2 * of_positive p + 1 in
   function Z0 -> 0 | Zpos p -> of_positive p | Zneg p -> -of_positive p
@@ -50,17 +52,17 @@ let member () =
 
 let text = function None -> "free" | Some n -> string_of_int n
 
+let view () =
+  let terms = policy () in
+  { terms; members = list member }
+
 (* The shares of all by each view, and the bound of one of them. *)
 let bound () =
   let begins = z (next ()) in
   let ranks = Array.of_list (list unsigned) in
   let self = next () in
-  let view () =
-    let written = flag () in
-    let terms = policy () in
-    (written, { terms; members = list member })
-  in
-  let views = list view in
+  let written () = let w = flag () in (w, view ()) in
+  let views = list written in
   let share v i = share_of begins (Array.get ranks) v i in
   let shares (_, v) =
     if v.terms.limit = None then "none"
@@ -75,6 +77,67 @@ let bound () =
   in
   let older, newest = held views in
   String.concat " " (List.map shares views @ [ text (bound_of older newest) ])
+
+(* The bound of a window by views with the instants of their commits. The judge ends a run
+   where S changes. *)
+let bound_by begins ranks lo hi last =
+  let dated () = let at = q (next ()) in (at, view ()) in
+  let rec rows = function
+    | [] -> []
+    | (at, u) :: later ->
+      let gives =
+        match later with
+        | (_, v) :: _ ->
+          List.hd u.terms.times = List.hd v.terms.times && takes_nothing begins (Array.get ranks) u v
+        | [] -> false
+      in
+      let total = match amount u.terms with Some n -> n | None -> failwith "a view without a limit" in
+      ((at, total), gives) :: rows later
+  in
+  text (window_bound lo hi last (rows (list dated)))
+
+(* It is asked for at least and at most, which are the same where the instants are known. *)
+let judge () =
+  let begins = z (next ()) in
+  let ranks = Array.of_list (list unsigned) in
+  let lo = q (next ()) in
+  let hi = q (next ()) in
+  let last = q (next ()) in
+  let n = bound_by begins ranks lo hi last in
+  n ^ " " ^ n
+
+(* The same of a window of a run, with B- and B+. *)
+let window () =
+  let begins = next () in
+  let ranks = Array.of_list (list unsigned) in
+  let s = q (next ()) in
+  let s' = q (next ()) in
+  let e = q (next ()) in
+  let r = { qnum = z 1; qden = positive (next ()) } in
+  let w = q (next ()) in
+  let last = q (next ()) in
+  let lo = earliest (q begins) s e r w in
+  let hi = latest (q begins) s' e r in
+  let n = bound_by (z begins) ranks lo hi last in
+  Printf.sprintf "%d %d %s" (int (qfloor lo)) (int (qfloor hi)) n
+
+(* What a process may have issued of a long limit after each event. *)
+let escrow () =
+  let rec after p = function
+    | 0 -> []
+    | n ->
+      let p =
+        match next () with
+        | 0 -> sends p (next ())
+        | 1 ->
+          let f_hold = next () in
+          let f_own = next () in
+          learns p { of0 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
+        | _ -> p (* an answer in which its holding has not moved *)
+      in
+      string_of_int (may p) :: after p (n - 1)
+  in
+  String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
 
 (* The least settle time, and whether one obeys that. *)
 let timing () =
@@ -95,6 +158,9 @@ let () =
         print_endline
           (match kind with
            | "bound" -> bound ()
+           | "escrow" -> escrow ()
+           | "judge" -> judge ()
+           | "window" -> window ()
            | "timing" -> timing ()
            | _ -> failwith ("no question is called " ^ kind))
       | [] -> ()

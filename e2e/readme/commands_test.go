@@ -55,7 +55,9 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:    "test",
+	`go test ./...`:                 "test",
+	`KEEP=/tmp/answers proof/check`: "proof",
+	`go test ./internal/test/differential -run ARun -v -model /tmp/answers -traces DIR`: "proof",
 	`make -C .. bench`: "bench",
 	`go run ./lending`: "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`: "bench",

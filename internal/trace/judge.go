@@ -27,9 +27,29 @@ type Report struct {
 	Excess int64
 	// Overs tell of the first windows that were over, at most maxOvers.
 	Overs []string
+	// Rulings are of the windows of which the bound by [B-, B+] is promised, and decides.
+	Rulings []Ruling
 	// Problem is why nothing can be concluded; empty if there is none.
 	Problem string
 }
+
+// Ruling is how a window was judged.
+type Ruling struct {
+	quota.Window
+	Views Views
+	// The times by which B- and B+ are computed, and these.
+	Settle, Freshness, ClockError time.Duration
+	From, To                      int64
+	Last                          int64 // when the last permit was issued at the latest
+	Least, Most                   int64 // of the permits issued
+	Bound                         Bound
+}
+
+// Held reports whether the window had at most its bound, and Over whether it had more.
+func (r *Ruling) Held() bool { return r.Most <= r.Bound.Least }
+
+// Over reports whether the window had more than its bound.
+func (r *Ruling) Over() bool { return r.Least > r.Bound.Most }
 
 const maxOvers = 10
 
@@ -124,6 +144,7 @@ type hearing struct {
 	// issued more than they could tell.
 	low, high int64
 	rules     rules
+	ruling    *Ruling // if [B-, B+] decides
 }
 
 // rules are the times of the policies that may have been in force about a window.
@@ -136,6 +157,9 @@ func (h *hearing) decide(rep *Report) {
 	h.count()
 	h.times()
 	b, why := h.bound()
+	if h.ruling != nil {
+		rep.Rulings = append(rep.Rulings, *h.ruling)
+	}
 	switch {
 	case b.Least == Unlimited:
 		rep.Unpromised["no limit in force"]++
@@ -228,7 +252,11 @@ func (h *hearing) bound() (b Bound, why string) {
 			why = "a clock was further off than the clock error"
 		}
 	}
-	return h.Bound(h.w, from, to, last, h.high, !r.same), why
+	b = h.Bound(h.w, from, to, last, h.high, !r.same)
+	if why == "" && r.same && b.Least != Unlimited {
+		h.ruling = &Ruling{h.w, h.Views, r.settle, r.freshness, r.clockError, from, to, last, h.low, h.high, b}
+	}
+	return b, why
 }
 
 // untraced reports whether an instance takes part, by view i, that has written nothing.

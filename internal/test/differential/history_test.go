@@ -21,8 +21,9 @@ import (
 type story struct {
 	*rand.Rand
 	w     quota.Window
-	key   string // whose shares are meant; empty: the provider's
-	ids   []string
+	key   string   // whose shares are meant; empty: the provider's
+	ids   []string // sorted
+	names []string // of instances, in some order
 	views []held
 }
 
@@ -48,7 +49,7 @@ func keyHistory(r *rand.Rand) question {
 
 func newStory(r *rand.Rand, key string) *story {
 	length := []time.Duration{100, 250, 1000, 60_000}[r.IntN(4)] * time.Millisecond
-	s := &story{Rand: r, key: key, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
+	s := &story{Rand: r, key: key, names: []string{"n0", "n1"}, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
 	for i := range 2 + r.IntN(5) {
 		s.ids = append(s.ids, fmt.Sprintf("i%d.%x", i, r.Uint64()))
 	}
@@ -263,23 +264,28 @@ func (s *story) question() question {
 	views := s.counted()
 	var l line
 	l.WriteString("bound")
-	l.ints(s.w.Start(), int64(len(s.ids)))
-	for _, id := range s.ids {
-		v := s.seat(id)
-		l.ints(int64(v>>32), int64(v&math.MaxUint32))
-	}
+	s.seats(&l)
 	l.ints(int64(slices.Index(s.ids, self)), int64(len(views)))
 	var answers []string
 	for i := range views {
+		l.bools(views[i].written)
 		s.write(&l, &views[i])
 		answers = append(answers, s.shares(&views[i]))
 	}
 	return question{l.String(), strings.Join(append(answers, bound(s.bound(self))), " ")}
 }
 
+// seats writes the window's start, and v of each instance.
+func (s *story) seats(l *line) {
+	l.ints(s.w.Start(), int64(len(s.ids)))
+	for _, id := range s.ids {
+		v := s.seat(id)
+		l.ints(int64(v>>32), int64(v&math.MaxUint32))
+	}
+}
+
 // write writes what a view shows of the window, for proof/answers.ml.
 func (s *story) write(l *line, v *held) {
-	l.bools(v.written)
 	p := v.Policy
 	if p == nil {
 		p = &quota.Policy{From: time.Unix(0, math.MaxInt64)}
@@ -310,7 +316,7 @@ func (s *story) write(l *line, v *held) {
 	}
 	l.ints(int64(len(weights)))
 	for _, name := range slices.Sorted(maps.Keys(weights)) {
-		l.ints(number(name), weights[name])
+		l.ints(s.number(name), weights[name])
 	}
 	in := s.sorted(v)
 	l.ints(int64(len(in)))
@@ -322,12 +328,12 @@ func (s *story) write(l *line, v *held) {
 		if !i.Until.IsZero() {
 			until = i.Until.UnixNano()
 		}
-		l.ints(int64(slices.Index(s.ids, i.ID)), number(i.Name), max(1, i.Weight), from, until)
+		l.ints(int64(slices.Index(s.ids, i.ID)), s.number(i.Name), max(1, i.Weight), from, until)
 	}
 }
 
-// number is the N of a name nN.
-func number(name string) int64 { return int64(name[1] - '0') }
+// number is that of an instance's name.
+func (s *story) number(name string) int64 { return int64(slices.Index(s.names, name)) }
 
 func (s *story) sorted(v *held) []protocol.Instance {
 	return slices.SortedFunc(slices.Values(v.Instances), func(a, b protocol.Instance) int { return cmp.Compare(a.ID, b.ID) })

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -34,7 +35,7 @@ func TestRecordedAnswers(t *testing.T) {
 	t.Parallel()
 	if *modelFlag != "" {
 		var answers []string
-		err := eachAnswer(t.Context(), *modelFlag, 0, func(_ question, answer string) bool {
+		err := eachAnswer(t.Context(), *modelFlag, bySeed(0), func(_ question, answer string) bool {
 			answers = append(answers, answer)
 			return len(answers) < recordedQuestions
 		})
@@ -77,7 +78,7 @@ func TestAgainstTheModel(t *testing.T) {
 		first = rand.Uint64N(1 << 62)
 	}
 	began, seed, compared := time.Now(), first, 0
-	err := eachAnswer(t.Context(), *modelFlag, first, func(q question, answer string) bool {
+	err := eachAnswer(t.Context(), *modelFlag, bySeed(first), func(q question, answer string) bool {
 		compare(t, seed, q, answer)
 		seed++
 		compared += values(answer)
@@ -96,9 +97,16 @@ func compare(t *testing.T, seed uint64, q question, answer string) {
 	}
 }
 
-// eachAnswer asks the model the questions of the seeds from first on, until each returns
-// false.
-func eachAnswer(ctx context.Context, model string, first uint64, each func(question, string) bool) error {
+// bySeed makes the questions of the seeds from first on, without an end.
+func bySeed(first uint64) iter.Seq[question] {
+	return func(yield func(question) bool) {
+		for seed := first; yield(questionOf(seed)); seed++ { //nolint:revive // it is all of it
+		}
+	}
+}
+
+// eachAnswer asks the model the questions, until they end or each returns false.
+func eachAnswer(ctx context.Context, model string, all iter.Seq[question], each func(question, string) bool) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	program := exec.CommandContext(ctx, model)
@@ -118,8 +126,9 @@ func eachAnswer(ctx context.Context, model string, first uint64, each func(quest
 	go func() {
 		defer in.Close()
 		asked := bufio.NewWriter(in)
-		for seed := first; ctx.Err() == nil; seed++ {
-			q := questionOf(seed)
+		n := 0
+		for q := range all {
+			n++
 			select {
 			case questions <- q:
 			case <-ctx.Done():
@@ -128,12 +137,12 @@ func eachAnswer(ctx context.Context, model string, first uint64, each func(quest
 			if _, err := asked.WriteString(q.ask + "\n"); err != nil {
 				return
 			}
-			if len(questions) == 0 || seed%16 == 0 {
-				if asked.Flush() != nil {
-					return
-				}
+			if n%16 == 0 && asked.Flush() != nil {
+				return
 			}
 		}
+		close(questions)
+		_ = asked.Flush() // if it fails, answers are missing
 	}()
 	answers := bufio.NewScanner(out)
 	for answers.Scan() {
@@ -144,5 +153,11 @@ func eachAnswer(ctx context.Context, model string, first uint64, each func(quest
 			return nil
 		}
 	}
-	return errors.Join(fmt.Errorf("%s has ended", model), answers.Err(), program.Wait())
+	if err := errors.Join(answers.Err(), program.Wait()); err != nil {
+		return err
+	}
+	if _, more := <-questions; more {
+		return fmt.Errorf("%s has not answered all", model)
+	}
+	return nil
 }
