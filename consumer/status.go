@@ -280,9 +280,6 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Time: k.wall(now.Mono).UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
-	if len(held) > 0 {
-		r.HeldFor, r.HeldUntil = listed(held), time.Unix(0, until).UTC()
-	}
 	r.BusiestKeys = reportedKeys(st.BusiestKeys)
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
@@ -298,6 +295,9 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	}
 	if st.ProofAge >= 0 {
 		r.ProofAge = st.ProofAge.Round(time.Millisecond).String()
+	}
+	if len(held) > 0 {
+		r.HeldFor, r.HeldUntil = listed(held), time.Unix(0, until).UTC()
 	}
 	return r
 }

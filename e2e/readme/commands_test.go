@@ -60,15 +60,18 @@ var steps = map[string]string{
 	`go test ./internal/test/differential -run ARun -v -model /tmp/answers -traces DIR`: "proof",
 	`make -C .. bench`: "bench",
 	`go run ./lending`: "bench",
-	`go test -short -run '^$' -bench . -benchtime 1x`: "bench",
-	"name=etcd-1": "compat", "mv /var/lib/etcd /var/lib/etcd.old": "compat",
-	`etcdutl snapshot restore quotient.db --bump-revision 1000000000 --mark-compacted --name $name --data-dir /var/lib/etcd --initial-cluster-token restored-1 --initial-advertise-peer-urls https://$name:2380 --initial-cluster etcd-1=https://etcd-1:2380,etcd-2=https://etcd-2:2380,etcd-3=https://etcd-3:2380`: "compat",
-	`cd examples/kafka-consumer && go run .`: "kafka",
-	`mkdir ../charge && cd ../charge`:        "test: examples/quickstart plays README's section",
-	`go mod init example.com/charge`:         "test: examples/quickstart",
-	`go work init . ../quotient`:             "test: examples/quickstart",
-	`go run .`:                               "test: examples/quickstart",
+	`go test -short -run '^$' -bench . -benchtime 1x`:                 "bench",
+	`cd examples/kafka-consumer && go run .`:                          "kafka",
+	`mkdir ../charge && cd ../charge`:                                 "test: examples/quickstart plays README's section",
+	`go mod init example.com/charge`:                                  "test: examples/quickstart",
+	`go work init . ../quotient`:                                      "test: examples/quickstart",
+	`go run .`:                                                        "test: examples/quickstart",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`: "bench",
+
+	// The restore of a member.
+	`name=etcd-1`:                        "compat",
+	`mv /var/lib/etcd /var/lib/etcd.old`: "compat",
+	`etcdutl snapshot restore quotient.db --bump-revision 1000000000 --mark-compacted --name $name --data-dir /var/lib/etcd --initial-cluster-token restored-1 --initial-advertise-peer-urls https://$name:2380 --initial-cluster etcd-1=https://etcd-1:2380,etcd-2=https://etcd-2:2380,etcd-3=https://etcd-3:2380`: "compat",
 }
 
 // elsewhere are commands for what is not here, and why.

@@ -182,46 +182,23 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 		t.Notes = append(t.Notes, "the policy cannot be applied: "+p.Status.Problem)
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
-	if p.Row.Issued != nil {
-		t.title += fmt.Sprintf(", issued %.0f/s", *p.Row.Issued)
-	}
-	for _, b := range p.Status.Budgets {
-		f := foreseen{Budget: b}
-		if issued := p.Row.Issued; issued != nil {
-			if text := b.Foretell(*issued, p.At); text != "" {
-				t.Notes = append(t.Notes, text)
-			}
-			f.Exhausted = b.Exhausted(*issued, p.At)
-		}
-		t.budgets = append(t.budgets, f)
-	}
+	t.foresee(p)
 	if of.Keys {
 		t.fillKeys(f)
 		return t, nil
 	}
-	shown, last := []int{}, 0 // on a narrow terminal the last column is cut
-	for i, c := range live.Instances {
-		switch {
-		case c.Name == "incarnation":
-			last = i
-		case c.Title != "":
-			shown = append(shown, i)
-		}
-	}
-	shown = append(shown, last)
-	for _, i := range shown {
-		t.columns = append(t.columns, live.Instances[i])
-	}
+	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
 	for n := range f.Instances {
 		var row []any
-		line := p.Line(&f.Instances[n], p.At)
-		for _, i := range shown {
-			row = append(row, line[i])
-			t.unrated = t.unrated || line[i] == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
+		for i, v := range p.Line(&f.Instances[n], p.At) {
+			if live.Instances[i].Title != "" {
+				row = append(row, v)
+			}
+			t.unrated = t.unrated || v == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
 		}
 		t.rows = append(t.rows, row)
 	}
-	slices.SortStableFunc(t.rows, func(x, y []any) int { return compare(x[0], y[0]) })
+	t.order()
 	return t, nil
 }
 
@@ -238,6 +215,37 @@ func (s *Snapshot) fillKeys(f *protocol.Fleet) {
 	for _, k := range live.BusiestKeys(f) {
 		s.rows = append(s.rows, []any{k.Key, k.Issued, k.Refused, int64(k.Instances)})
 	}
+}
+
+// foresee adds what the fleet issues, and what becomes of long limits at that rate.
+func (s *Snapshot) foresee(p *live.Provider) {
+	issued := p.Row.Issued
+	if issued != nil {
+		s.title += fmt.Sprintf(", issued %.0f/s", *issued)
+	}
+	for _, b := range p.Status.Budgets {
+		f := foreseen{Budget: b}
+		if issued != nil {
+			if text := b.Foretell(*issued, p.At); text != "" {
+				s.Notes = append(s.Notes, text)
+			}
+			f.Exhausted = b.Exhausted(*issued, p.At)
+		}
+		s.budgets = append(s.budgets, f)
+	}
+}
+
+// order sorts the rows by name, and puts the incarnation last: on a narrow terminal the last
+// column is cut.
+func (s *Snapshot) order() {
+	i := slices.IndexFunc(s.columns, func(c live.Header) bool { return c.Name == "incarnation" })
+	last := s.columns[i]
+	s.columns = append(slices.Delete(s.columns, i, i+1), last)
+	for n, row := range s.rows {
+		last := row[i]
+		s.rows[n] = append(slices.Delete(row, i, i+1), last)
+	}
+	slices.SortStableFunc(s.rows, func(x, y []any) int { return compare(x[0], y[0]) })
 }
 
 var providerColumns = []live.Header{
