@@ -58,6 +58,7 @@ var steps = map[string]string{
 	`go test ./...`:    "test",
 	`make -C .. bench`: "bench",
 	`go run ./lending`: "bench",
+	`go run ./keys`:    "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                 "bench",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`: "bench",
 }
