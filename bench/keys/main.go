@@ -38,15 +38,16 @@ var (
 
 // The providers, by what is measured of them.
 var policies = map[string]quota.Policy{
-	"in-use":  policy(quota.MaxPermits/2, 200, time.Second, 1_000_000),
-	"speed":   policy(quota.MaxPermits/2, quota.MaxPermits/4, time.Minute, 1_000_000),
-	"names":   policy(quota.MaxPermits/2, 200, 250*time.Millisecond, 20_000),
-	"counted": policy(quota.MaxPermits/2, 50, time.Second, 1_000_000),
+	"in-use":  policy(200, time.Second, 1_000_000),
+	"speed":   policy(quota.MaxPermits/4, time.Minute, 1_000_000),
+	"names":   policy(200, 250*time.Millisecond, 20_000),
+	"counted": policy(50, time.Second, 1_000_000),
 }
 
-func policy(all, each int64, window time.Duration, most int64) quota.Policy {
+// policy has a limit that nobody reaches, and one for each key.
+func policy(each int64, window time.Duration, most int64) quota.Policy {
 	return quota.Policy{
-		Limits: []quota.Limit{{Permits: all, Window: window}},
+		Limits: []quota.Limit{{Permits: quota.MaxPermits / 2, Window: window}},
 		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: each, Window: window}}, Most: most},
 	}
 }
