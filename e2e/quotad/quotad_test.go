@@ -239,7 +239,7 @@ func TestAnswers(t *testing.T) {
 		return quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: window}}}
 	}
 	keyed := limits(1000, time.Second)
-	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Minute}}, Most: 10}
+	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Second}}, Most: 10}
 	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed})
 	daemon := quotad()
 	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

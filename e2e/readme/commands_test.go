@@ -60,6 +60,7 @@ var steps = map[string]string{
 	`go test ./internal/test/differential -run ARun -v -model /tmp/answers -traces DIR`: "proof",
 	`make -C .. bench`: "bench",
 	`go run ./lending`: "bench",
+	`go run ./keys`:    "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                 "bench",
 	`cd examples/kafka-consumer && go run .`:                          "kafka",
 	`mkdir ../charge && cd ../charge`:                                 "test: examples/quickstart plays README's section",

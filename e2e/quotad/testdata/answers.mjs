@@ -9,11 +9,11 @@ const refusal = async () => {
   while (await quotad.acquire("few"));
 };
 await assert.rejects(refusal, (e) => e instanceof Limited && e.retryAfter > 0 && e.retryAfter <= 60 && !/quotad at/.test(e.message));
-await quotad.acquire("keyed", { timeout: 60 });
+await quotad.acquire("keyed", { key: "node", timeout: 60 });
 await assert.rejects(async () => {
   while (await quotad.acquire("keyed", { key: "node" }));
 }, (e) => e instanceof Limited && /key "node"/.test(e.message));
-assert.equal((await quotad.lease("keyed", 9, { key: "other of node", timeout: 1 })).permits, 2);
+assert.equal((await quotad.lease("keyed", 9, { key: "other of node", timeout: 60 })).permits, 2);
 for (const [provider, permits, reason] of [["few", 1000, /split the call/], ["unknown", 1, /unknown provider/]])
   await assert.rejects(quotad.acquire(provider, { permits, timeout: 60 }), (e) => e instanceof Refused && reason.test(e.message));
 const lease = await quotad.lease("p", 10, { timeout: 5 });

@@ -12,13 +12,13 @@ try:
         pass
 except quotient.Limited as e:
     assert 0 < e.retry_after <= 60 and "quotad at" not in str(e), (e, e.retry_after)
-quotad.acquire("keyed", timeout=60)
+quotad.acquire("keyed", key="python", timeout=60)
 try:
-    while quotad.acquire("keyed", key="python", timeout=0):
+    while quotad.acquire("keyed", key="python"):
         pass
 except quotient.Limited as e:
     assert 'key "python"' in str(e), e
-assert quotad.lease("keyed", 9, key="other of python", timeout=1).permits == 2
+assert quotad.lease("keyed", 9, key="other of python", timeout=60).permits == 2
 for provider, permits, reason in ("few", 1000, "split the call"), ("unknown", 1, "unknown provider"):
     try:
         quotad.acquire(provider, permits, timeout=60)

@@ -1,0 +1,63 @@
+//go:build e2e
+
+package browser
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The page of a provider shows its limits by key, and the busiest keys. A name that was written
+// to deceive is made visible.
+func TestShowsKeys(t *testing.T) {
+	w := newWorld(t)
+	second := func(n int64) []quota.Limit { return []quota.Limit{{Permits: n, Window: time.Second}} }
+	p := quota.Policy{
+		Limits: second(600), Keys: quota.Keys{Limits: second(80), Most: 100},
+		Timing: quota.Timing{Settle: time.Second, Freshness: 800 * time.Millisecond},
+	}
+	if _, err := w.admin.Put(t.Context(), provider, p); err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	s, err := coordinator.Join(t.Context(), w.client, coordinator.Options{Name: "worker-1", Logger: quiet, Lazy: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l, err := consumer.Open(t.Context(), s, provider, consumer.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	calls := time.NewTicker(100 * time.Millisecond)
+	t.Cleanup(func() {
+		calls.Stop()
+		close(done)
+	})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-calls.C:
+				l.Key("tenant-7").TryTake(20)
+				l.Key("tenant-8").TryTake(2)
+				l.Key("\u202etenant").TryTake(1)
+			}
+		}
+	}()
+	site := w.dashboard()
+	b := openTab(t, desktop)
+	b.Visit(site.link)
+	b.Shows("#detail-title", provider)
+	b.Shows("#facts", "80/s")
+	b.Shows("#busiest-keys .row", `\u{202e}tenant`)
+	b.Until("the busiest key first", `document.querySelector("#busiest-keys .row:nth-child(2)").textContent.startsWith("tenant-7")`)
+	b.Until("its rates", `[...document.querySelectorAll("#busiest-keys .row:nth-child(2) .number")].every((e) => /^[1-9]/.test(e.textContent))`)
+}
