@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Example Lending LendingExample First FirstExample.
+From Quotient Require Import Statement Sum Division Example Lending LendingExample First FirstExample Keys.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -15,7 +15,8 @@ Check first_never_over : claim_first_never_over.
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
   issuing_by_distance, first_never_over,
-  (parts_fit, equal_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
+  (key_never_over, key_settles),
+  (parts_fit, equal_part_grows, owner_parts_fit, owner_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks),

@@ -12,7 +12,8 @@
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
-   permits (section 13), and the first of a fleet, without loans (section 15).
+   permits (section 13), and the first of a fleet, without loans (section 15). Keys.v has it
+   for each key (section 16).
 
    Not covered: `hold` (section 6), the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), budgets (14), changes of S, S', e, g and of
