@@ -124,3 +124,25 @@ func ExampleLimiter_Key() {
 	// <nil> <nil> true
 	// <nil>
 }
+
+func ExampleKey_Owner() {
+	source := consumer.Fixed(quota.Policy{
+		Limits: []quota.Limit{{Permits: 15000, Window: time.Second}},
+		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 80, Window: time.Second}}, Owners: 1},
+	})
+	limiter, err := consumer.Open(context.Background(), source, "github", consumer.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer limiter.Close()
+	route := func(installation string) string {
+		owner, self := limiter.Key(installation).Owner()
+		if self {
+			return "serve it here"
+		}
+		return "send it to " + owner // the name with which that instance joined
+	}
+	fmt.Println(route("installation-4711"))
+	// Output: serve it here
+}

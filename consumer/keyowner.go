@@ -7,9 +7,9 @@ import (
 
 // Owner returns the name of the instance that has the limits of the key, where the policy
 // gives keys owners, so that work can be sent there. self reports whether this instance has
-// permits of the key. If it is no owner, all instances that see the same fleet return the
-// same name. Without owners, and where no instance has a share, the name is empty and self
-// is true.
+// permits of the key. If they do not own the key, all instances that see the same fleet
+// return the same name; the incarnation stands for a missing one. Without owners, and where
+// no instance has a share, the name is empty and self is true.
 //
 // A change of the fleet moves few keys. The limits of a key that has moved may settle first.
 // Owner does not wait, and allocates nothing.
@@ -30,12 +30,11 @@ func (y Key) Owner() (name string, self bool) {
 	return name, !elsewhere
 }
 
-// ownerOf returns an owner of a key, and whether it is another instance; none is not.
+// ownerOf returns an owner of a key, and whether it is another instance.
 func (k *core) ownerOf(key uint64, now int64) (name string, elsewhere bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	name, self := k.mu.planner.KeyOwner(key, now)
-	return name, name != "" && !self
+	return k.mu.planner.KeyOwner(key, now)
 }
 
 // ownerIn is ownerOf in the windows that run. The caller has the state's lock.

@@ -37,6 +37,41 @@ Proof.
   pose proof (Nat.div_mod T n ltac:(lia)). pose proof (Nat.div_mod T' n' some). nia.
 Qed.
 
+(* By owners: the first m of n in the order of ranks divide the total equally, or all if there
+   are fewer. The others have none. *)
+Definition owner_part (T m n k : nat) : nat :=
+  if k <? Nat.min m n then part T (Nat.min m n) k else 0.
+
+(* Beyond the owners there is nothing to add. *)
+Lemma owner_parts_to T m n l : Nat.min m n <= l ->
+  sum (owner_part T m n) (seq 0 l) = sum (owner_part T m n) (seq 0 (Nat.min m n)).
+Proof.
+  unfold sum. induction l as [|l IH]; intros H.
+  - replace (Nat.min m n) with 0 by lia. reflexivity.
+  - destruct (Nat.eq_dec (Nat.min m n) (S l)) as [->|ne]; [reflexivity|].
+    rewrite seq_S, map_app, list_sum_app, IH by lia. simpl. unfold owner_part at 2.
+    destruct (Nat.ltb_spec l (Nat.min m n)); lia.
+Qed.
+
+Theorem owner_parts_fit T m n : m <> 0 -> n <> 0 -> sum (owner_part T m n) (seq 0 n) = T.
+Proof.
+  intros m0 n0. rewrite owner_parts_to by lia.
+  transitivity (sum (part T (Nat.min m n)) (seq 0 (Nat.min m n))); [|apply parts_fit; lia].
+  unfold sum. f_equal. apply map_ext_in.
+  intros k H. apply in_seq in H. unfold owner_part. destruct (Nat.ltb_spec k (Nat.min m n)); [reflexivity|lia].
+Qed.
+
+(* If T grows or n falls, and the rank does not rise, the part does not fall. Ranks are below
+   the number of instances. *)
+Theorem owner_part_grows T T' m n n' k k' : T <= T' -> n' <= n -> k' <= k -> k' < n' ->
+  owner_part T m n k <= owner_part T' m n' k'.
+Proof.
+  intros more fewer rank in_. unfold owner_part.
+  destruct (Nat.ltb_spec k (Nat.min m n)); [|lia].
+  destruct (Nat.ltb_spec k' (Nat.min m n')); [|lia].
+  apply equal_part_grows; lia.
+Qed.
+
 (* By weight. Seats of all instances stand in one order, so each has a rank of its own,
    from 0. An instance has the permits of its seats whose ranks are below T. *)
 Definition seats (T : nat) (ranks : list nat) : nat := sum (fun k => if k <? T then 1 else 0) ranks.

@@ -16,6 +16,7 @@
    the timing rule, revisions that give, announced ends, lending, also of borrowed
    permits (section 13), the first of a fleet, without loans (section 15), and `hold`, without
    loans (section 6). Escrow.v states and proves long limits on one line of a store (section 14).
+   Keys.v has it for each key (section 16).
 
    Not covered: the shapes `sliding` and `bucket` (10), restored
    stores (11), continued processes (12), changes of S, S', e, g and of

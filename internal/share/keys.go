@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -73,9 +74,10 @@ func (p *Planner) KeyBound(key uint64, w quota.Window, now int64) Bound {
 }
 
 // KeyOwner returns the name of an owner of a key, given by HashKey, by the newest view at the
-// monotonic instant now. It is this instance (self), if that is one, and else the owner of
-// the highest rank. The name is empty if keys have no owners, or nobody takes part.
-func (p *Planner) KeyOwner(key uint64, now int64) (name string, self bool) {
+// monotonic instant now, and whether it is another instance. It is this one, if that is an
+// owner, and else the owner of the highest rank. An instance without a name has its ID for
+// one. The name is empty if keys have no owners, or nobody takes part.
+func (p *Planner) KeyOwner(key uint64, now int64) (name string, elsewhere bool) {
 	t, wall := p.newest().keys, now+p.offset
 	if t == nil || t.owners == 0 {
 		return "", false
@@ -105,9 +107,9 @@ func (p *Planner) KeyOwner(key uint64, now int64) (name string, self bool) {
 	case first == nil:
 		return "", false
 	case me != nil && ahead < t.owners:
-		return me.name, true
+		first = me
 	}
-	return first.name, false
+	return cmp.Or(first.name, first.id), first != me
 }
 
 // KeyTotal returns the limit of a key for window w by the newest view, 0 if there is none.

@@ -112,6 +112,7 @@ var hunts = []hunt{
 	{"KeyForgottenEarly", faults, lead{keyed: true}},
 	{"KeyRemaindersApart", faults, lead{keyed: true}},
 	{"KeyOfNewestView", faults, lead{keyed: true, often: []action{doPolicy, doJoin, doQuit, doQuit}}},
+	{"OwnersAlike", faults, lead{keyed: true}},
 
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},

@@ -39,7 +39,7 @@ var keys = Table{
 	Replace("OwnersAlike", "gives every instance the share of an owner", "internal/share/division.go",
 		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories, "internal/share TestOwnersHaveAll"),
 	Replace("OwnersChangeAtOnce", "takes another number of owners for one that takes from nobody", "internal/share/gives.go",
-		" && t.owners == o.owners\n", "\n", histories, "internal/share TestKeyBoundEqualsTheNaiveModel"),
+		" && t.owners == o.owners\n", "\n", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("OwnerRanksByWindow", "goes on with the ranks of the division before", "internal/share/division.go",
 		" && (t.owners > 0) == (c.terms.owners > 0)", "", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("OwnerByOldView", "names the owner of a view before", "consumer/keyowner.go",

@@ -9,7 +9,7 @@ var rules = Table{
 	Replace("BucketRefilled", "fills a bucket when its share changes", "internal/window/ledger.go",
 		"\tcase a.bucket == nil:", "\tcase a.bucket == nil || a.bucket.share != a.bound:", histories),
 	{Name: "Ceil", Wrong: "rounds every share up", By: []string{histories, large}, Edits: []Edit{
-		{"internal/share/division.go", "c.ahead[0] < total%c.n {", "c.ahead[0] < c.n {"},
+		{"internal/share/division.go", "case rank < total%n:", "case rank < n:"},
 		{"internal/share/division.go", "\t\t\treturn low\n", "\t\t\treturn low + 1\n"},
 	}},
 	Replace("ClockAlarmUnheard", "issues although the clock was measured to be wrong", "internal/share/planner.go",

@@ -1,0 +1,51 @@
+(* Keys (docs/protocol.md, section 16). A key's share is any function of the view, the
+   incarnation, the key and the window that satisfies [fit] and [taking] for each key. The
+   views, clocks, proofs and lookbacks are the provider's, so they are the same for all keys.
+   What is proved of a world then holds for each key, with loans too. *)
+From Quotient Require Import Statement Sum Lending.
+Open Scope nat_scope.
+
+(* A key's part of the provider's world: its shares, totals and permits. *)
+Record keyed := Keyed {
+  key_share : view -> incarnation -> window -> nat;
+  key_total : view -> window -> nat;
+  key_gives : view -> window -> bool;
+  key_permits : list permit
+}.
+
+(* The world of one key. *)
+Definition of_key (x : world) (k : keyed) : world :=
+  World (settle x) (freshness x) (clock_error x) (drift x) (guard x) (width x)
+    (commit x) (key_share k) (key_total k) (key_gives k) (ends x)
+    (corrected x) (mono x) (wall x) (newest x) (applied x) (read x) (key_permits k).
+
+(* What the provider's world must satisfy, beyond its own, for a key. *)
+Record key_assumed (x : world) (k : keyed) : Prop := {
+  key_fit : forall u W l, NoDup l -> sum (fun i => key_share k u i W) l <= key_total k u W;
+  key_taking : forall v W i, key_gives k v W = true ->
+    key_share k v i W <= key_share k (v + 1) i W \/
+    exists U, ends x (v + 1) i = Some U /\ (U <= start x W)%Q;
+  key_bound_itself : forall v i U, ends x v i = Some U ->
+    exists s, (corrected x i s < U)%Q /\
+      forall p, In p (key_permits k) -> who p = i -> (s < at_ p)%Q -> (start x (win p) < U)%Q
+}.
+
+Lemma key_world_assumed x k : assumed x -> key_assumed x k -> assumed (of_key x k).
+Proof.
+  intros [? ? ? ? ? ? ? ? ? ? ? ?] [? ? ?]. constructor; cbn; assumption.
+Qed.
+
+(* In no window is more issued for a key than the largest of its limits. *)
+Theorem key_never_over x k : assumed x -> timing x -> key_assumed x k -> obeys (of_key x k) ->
+  forall W T, (forall v, key_total k v W <= T) -> issued (of_key x k) W <= T.
+Proof.
+  intros a t ka o W T. exact (never_over _ (key_world_assumed x k a ka) t o W T).
+Qed.
+
+(* If the next revision does not give for the key, at most its limit by the view of B. *)
+Theorem key_settles x k : assumed x -> key_assumed x k -> obeys (of_key x k) ->
+  forall W B u, (B_minus x W <= B)%Q -> (B <= B_plus x W)%Q -> newest_at x u B ->
+    key_gives k u W = false -> issued (of_key x k) W <= key_total k u W.
+Proof.
+  intros a ka o W B u. exact (settle_holds _ (key_world_assumed x k a ka) o W B u).
+Qed.
