@@ -8,10 +8,7 @@ import (
 
 // canvas is a drawing by hand, in pixels, on white: so a dark page shows it as a light one
 // does.
-type canvas struct {
-	text          strings.Builder
-	width, height int
-}
+type canvas struct{ text strings.Builder }
 
 // The colours of drawings, beside those of the charts.
 const (
@@ -20,8 +17,8 @@ const (
 )
 
 // newCanvas returns a drawing with a title. says describes it to those who cannot see it.
-func newCanvas(width, height int, title, says string) *canvas {
-	c := &canvas{width: width, height: height}
+func newCanvas(height int, title, says string) *canvas {
+	c := new(canvas)
 	fmt.Fprintf(&c.text, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" style="background:#fff" role="img" aria-label="%s" font-family="system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif" font-size="13">`+"\n",
 		width, height, width, height, html.EscapeString(says))
 	c.text.WriteString(`<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0,0L8,4L0,8z" fill="#59636e"/></marker></defs>` + "\n")

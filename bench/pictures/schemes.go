@@ -29,7 +29,7 @@ func drawSchemes(context.Context, loadgen) error {
 
 // pieces shows what runs where.
 func pieces() *canvas {
-	c := newCanvas(860, 330, "What runs where", "Applications with the library, and quotad for other processes of a host, each hold a share in memory and call the provider. etcd stores the limit and the instances.")
+	c := newCanvas(330, "What runs where", "Applications with the library, and quotad for other processes of a host, each hold a share in memory and call the provider. etcd stores the limit and the instances.")
 	c.box(14, 44, 250, 120, paleHex, lineHex, "")
 	c.words(139, 64, "middle", greyHex, "a host")
 	c.box(34, 76, 210, 72, "#fff", blueHex, "Go application\nconsumer + coordinator\nits share, in memory")
@@ -59,7 +59,7 @@ func pieces() *canvas {
 
 // lookback shows from which views an instance's bound of a window comes.
 func lookback() *canvas {
-	c := newCanvas(860, 300, "The lookback: each window has the smallest share since S before its start",
+	c := newCanvas(300, "The lookback: each window has the smallest share since S before its start",
 		"A time line. The share was 500 until 4 seconds, 333 from then on, and 400 from 9 seconds. Each window has the smallest share since S, three seconds, before its start.")
 	const left, step, base = 60.0, 76.0, 190.0
 	at := func(t float64) float64 { return left + step*t }
@@ -103,7 +103,7 @@ func lookback() *canvas {
 
 // shares shows the shares of a fleet through a join and a crash.
 func shares() *canvas {
-	c := newCanvas(860, 330, "Shares of a limit of 1,200 permits a second: one instance joins, another one crashes",
+	c := newCanvas(330, "Shares of a limit of 1,200 permits a second: one instance joins, another one crashes",
 		"Three instances have 400 each. A fourth joins at 2 seconds and has a share of 300 at 6 seconds, when the others shrink to 300. One crashes at 11 seconds. For 8 seconds its 300 are unused, then the three have 400 each.")
 	const left, step, base = 56.0, 32.5, 280.0
 	at := func(t float64) float64 { return left + step*t }
@@ -152,7 +152,7 @@ func shares() *canvas {
 
 // outage compares the two outage rules.
 func outage() *canvas {
-	c := newCanvas(860, 290, "What an instance issues while etcd is away",
+	c := newCanvas(290, "What an instance issues while etcd is away",
 		"With hold the share stays as it is for the whole outage. With stop the instance issues nothing from 2.5 seconds after its last proof until etcd is back.")
 	const left, step = 150.0, 34.0
 	at := func(t float64) float64 { return left + step*t }
@@ -181,7 +181,7 @@ func outage() *canvas {
 
 // lending shows a window in which one instance is busy.
 func lending() *canvas {
-	c := newCanvas(860, 320, "Lending in one window: a limit of 1,000, and shares of 250",
+	c := newCanvas(320, "Lending in one window: a limit of 1,000, and shares of 250",
 		"Four instances with a share of 250. A, B and C use 60 each and lend 180 each. D uses its 250 and borrows 540, which is 790.")
 	const base, scale = 268.0, 0.25
 	high := func(permits float64) float64 { return base - permits*scale }

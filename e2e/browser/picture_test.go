@@ -9,7 +9,7 @@ import (
 )
 
 // TestTheTutorialsStory: docs/start.md on the page. A fourth instance joins, the limit
-// changes twice, and the fourth one crashes. DASHBOARD_PICTURE says how long each chapter
+// changes twice, and the fourth one goes without a word. DASHBOARD_PICTURE says how long each chapter
 // lasts: `make dashboard-picture` makes the picture of README.md with 45s.
 func TestTheTutorialsStory(t *testing.T) {
 	chapter := time.Duration(0)

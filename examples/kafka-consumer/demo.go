@@ -36,17 +36,56 @@ const (
 // lost, or if the provider counts more calls in a window than the limit.
 func demo(ctx context.Context, out io.Writer) (err error) {
 	slog.SetLogLoggerLevel(slog.LevelError) // its own lines tell the story
-	say := func(format string, arguments ...any) {
-		fmt.Fprintf(out, "%s  "+format+"\n", append([]any{time.Now().Format("15:04:05.000")}, arguments...)...)
-	}
-	policy := quota.Policy{Limits: []quota.Limit{{Permits: 200, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: demoMargin}}
-
-	etcd, err := etcdtest.Start(etcdtest.Options{Slow: true})
-	if err != nil {
+	w := &demoWorld{out: out, config: config{topic: "jobs", provider: "demo/api", margin: demoMargin}}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := errors.Join(w.startEtcd(ctx), w.startKafka(ctx), w.startProvider(ctx)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, etcd.Close()) }()
-	client, err := etcd.Client()
+	began := time.Now()
+	if err := w.play(ctx); err != nil {
+		return err
+	}
+	committed := int64(0)
+	for _, info := range w.kafka.PartitionInfos(w.config.topic) {
+		committed += w.kafka.GroupInfo(w.config.topic).Commits[w.config.topic][info.Partition].Offset
+	}
+	processed, calls := w.provider.count()
+	w.say("done after %.1f s: %d records processed, %d dead letters, %d committed; %d calls in all",
+		time.Since(began).Seconds(), processed, w.dead(), committed, calls)
+	if committed != demoRecords {
+		return fmt.Errorf("%d of %d records are committed", committed, demoRecords)
+	}
+	if err := w.provider.meter.Check(); err != nil {
+		return fmt.Errorf("the provider counted more than its limit: %w", err)
+	}
+	w.say("the provider counted at most %d calls in each 2 s", demoPolicy.Limits[0].Permits)
+	return nil
+}
+
+// demoPolicy keeps the window's edges free, since the provider counts arrivals.
+var demoPolicy = quota.Policy{Limits: []quota.Limit{{Permits: 200, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: demoMargin}}
+
+// demoWorld is what the consumers need.
+type demoWorld struct {
+	out      io.Writer
+	config   config
+	etcd     *etcdtest.Cluster
+	kafka    *kfake.Cluster
+	provider *demoProvider
+	server   *http.Server
+}
+
+func (w *demoWorld) say(format string, arguments ...any) {
+	fmt.Fprintf(w.out, "%s  "+format+"\n", append([]any{time.Now().Format("15:04:05.000")}, arguments...)...)
+}
+
+// startEtcd starts an etcd with the provider's policy.
+func (w *demoWorld) startEtcd(ctx context.Context) (err error) {
+	if w.etcd, err = etcdtest.Start(etcdtest.Options{Slow: true}); err != nil {
+		return err
+	}
+	w.config.endpoints = strings.Join(w.etcd.Endpoints(), ",")
+	client, err := w.etcd.Client()
 	if err != nil {
 		return err
 	}
@@ -55,80 +94,84 @@ func demo(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	c := config{topic: "jobs", endpoints: strings.Join(etcd.Endpoints(), ","), provider: "demo/api", margin: demoMargin}
-	if _, err := admin.Put(ctx, c.provider, policy); err != nil {
-		return err
-	}
-	say("etcd has the limit of %s: %s", c.provider, quota.FormatLimits(policy.Limits))
+	w.say("etcd has the limit of %s: %s", w.config.provider, quota.FormatLimits(demoPolicy.Limits))
+	_, err = admin.Put(ctx, w.config.provider, demoPolicy)
+	return err
+}
 
-	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, c.topic), kfake.SeedTopics(1, c.topic+".dead"))
+// startKafka starts a fake broker with the records.
+func (w *demoWorld) startKafka(ctx context.Context) (err error) {
+	topic := w.config.topic
+	w.kafka, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, topic), kfake.SeedTopics(1, topic+".dead"))
 	if err != nil {
 		return err
 	}
-	defer kafka.Close()
-	c.brokers = strings.Join(kafka.ListenAddrs(), ",")
-	if err := produce(ctx, c); err != nil {
-		return err
-	}
-	say("topic %s has %d records in %d partitions; the provider will reject %d of them", c.topic, demoRecords, demoPartitions, demoRecords/badEvery)
+	w.config.brokers = strings.Join(w.kafka.ListenAddrs(), ",")
+	w.say("topic %s has %d records in %d partitions; the provider will reject %d of them", topic, demoRecords, demoPartitions, demoRecords/badEvery)
+	return produce(ctx, w.config)
+}
 
-	p := &demoProvider{meter: limittest.NewMeter(policy.Limits), processed: map[string]int{}, reached: make(chan int, 3)}
+// startProvider starts the server that counts calls.
+func (w *demoWorld) startProvider(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: p, ReadHeaderTimeout: callTimeout}
-	go func() { _ = server.Serve(listener) }()
-	defer server.Close()
-	c.url = "http://" + listener.Addr().String()
+	w.provider = &demoProvider{meter: limittest.NewMeter(demoPolicy.Limits), processed: map[string]int{}, reached: make(chan int, 3)}
+	w.server = &http.Server{Handler: w.provider, ReadHeaderTimeout: callTimeout}
+	w.config.url = "http://" + listener.Addr().String()
+	go func() { _ = w.server.Serve(listener) }()
+	return nil
+}
 
-	began := time.Now()
-	a, b := startConsumer(ctx, c), startConsumer(ctx, c)
+func (w *demoWorld) close() (err error) {
+	if w.server != nil {
+		err = w.server.Close()
+	}
+	if w.kafka != nil {
+		w.kafka.Close()
+	}
+	if w.etcd != nil {
+		err = errors.Join(err, w.etcd.Close())
+	}
+	return err
+}
+
+// play runs the consumers until every record is processed or a dead letter.
+func (w *demoWorld) play(ctx context.Context) (err error) {
+	w.say("consumers A and B start; each calls the provider for every record that it gets")
+	a, b := startConsumer(ctx, w.config), startConsumer(ctx, w.config)
 	defer func() { err = errors.Join(err, a.end(), b.end()) }()
-	say("consumers A and B start; each calls the provider for every record that it gets")
 	for n := 0; n < demoGood; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case n = <-p.reached:
+		case n = <-w.provider.reached:
 		}
 		switch n {
 		case pauseAt:
-			say("%d calls are answered: now 429, Retry-After %v, and both pause", n, demoPause)
+			w.say("%d calls are answered: now 429, Retry-After %v, and both pause", n, demoPause)
 		case leaveAt:
-			say("%d calls are answered: A ends, and hands its share and its partitions to B", n)
+			w.say("%d calls are answered: A ends, and hands its share and its partitions to B", n)
 			if err := a.end(); err != nil {
 				return err
 			}
-			say("A has ended")
+			w.say("A has ended")
 		}
 	}
-	dead := func() int64 { return kafka.PartitionInfos(c.topic + ".dead")[0].HighWatermark }
-	for tick := time.NewTicker(100 * time.Millisecond); dead() < demoRecords/badEvery; {
+	for tick := time.NewTicker(100 * time.Millisecond); w.dead() < demoRecords/badEvery; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
 	}
-	if err := b.end(); err != nil {
-		return err
-	}
-	committed := int64(0)
-	for _, info := range kafka.PartitionInfos(c.topic) {
-		committed += kafka.GroupInfo(c.topic).Commits[c.topic][info.Partition].Offset
-	}
-	processed, calls := p.count()
-	say("done after %.1f s: %d records processed, %d dead letters, %d committed; %d calls in all",
-		time.Since(began).Seconds(), processed, dead(), committed, calls)
-	if committed != demoRecords {
-		return fmt.Errorf("%d of %d records are committed", committed, demoRecords)
-	}
-	if err := p.meter.Check(); err != nil {
-		return fmt.Errorf("the provider counted more than its limit: %w", err)
-	}
-	say("the provider counted at most %d calls in each 2 s", policy.Limits[0].Permits)
 	return nil
+}
+
+// dead returns the number of dead letters.
+func (w *demoWorld) dead() int64 {
+	return w.kafka.PartitionInfos(w.config.topic + ".dead")[0].HighWatermark
 }
 
 // produce writes the demonstration's records.
