@@ -47,7 +47,7 @@ var (
 // watched is a line's watch that opens.
 type watched struct{ *line }
 
-func (e watched) on(*machine) { e.line.open, e.behind = true, 0 }
+func (e watched) on(*machine) { e.open, e.behind = true, 0 }
 
 // from returns the revision from which a line's next watch tells; 0: the present.
 func (l *line) from() int64 {

@@ -12,10 +12,10 @@ import (
 func TestAnEndedWatchSaysNothing(t *testing.T) {
 	for range 20 { // select is fair
 		told := make(chan clientv3.WatchResponse, 1)
-		s := &stream{answers: told}
-		s.ctx, s.end = context.WithCancel(t.Context())
-		s.end()
+		ended, end := context.WithCancel(t.Context())
+		end()
 		told <- clientv3.WatchResponse{}
+		s := &stream{answers: told, ctx: ended, end: end}
 		if _, ok := s.next(); ok {
 			t.Fatal("an ended watch has an answer")
 		}
