@@ -100,7 +100,7 @@ func compare(t *testing.T, seed uint64, q question, answer string) {
 // bySeed makes the questions of the seeds from first on, without an end.
 func bySeed(first uint64) iter.Seq[question] {
 	return func(yield func(question) bool) {
-		for seed := first; yield(questionOf(seed)); seed++ { //nolint:revive // it is all of it
+		for seed := first; yield(questionOf(seed)); seed++ {
 		}
 	}
 }
