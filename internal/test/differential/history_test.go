@@ -168,7 +168,7 @@ func (s *story) next() {
 			limits = &p.Keys.Limits
 		}
 		l := slices.Clone(*limits)
-		switch s.IntN(6) {
+		switch s.IntN(7) {
 		case 0: // a limit goes, or comes
 			l[0].Window = s.w.Length + 3*time.Second - l[0].Window
 		case 1:
@@ -176,10 +176,14 @@ func (s *story) next() {
 			if p.Mode == "" {
 				p.Mode = quota.ModePause
 			}
+		case 3: // the division changes; by weight the permits are few
+			if l[0].Permits < 16 && len(p.Next) == 0 {
+				p.Share = map[quota.ShareRule]quota.ShareRule{quota.ShareEqual: quota.ShareWeighted, quota.ShareWeighted: quota.ShareEqual}[p.Share]
+			}
 		case 2:
 			l[0].Permits = s.Int64N(2) * s.permits(p.Share == quota.ShareWeighted)
 		default:
-			l[0].Permits = max(0, l[0].Permits+s.Int64N(3)-1)
+			l[0].Permits = max(0, l[0].Permits+s.Int64N(4)-1)
 		}
 		*limits = l
 		v.Policy, v.change.Policy, v.written = &p, &p, true

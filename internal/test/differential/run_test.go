@@ -1,6 +1,7 @@
 package differential
 
 import (
+	"bytes"
 	"compress/gzip"
 	"flag"
 	"fmt"
@@ -153,12 +154,11 @@ func readRun(t *testing.T) *trace.Run {
 	}
 	run := new(trace.Run)
 	for _, name := range files {
-		f, err := os.Open(name)
+		packed, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close()
-		text, err := gzip.NewReader(f)
+		text, err := gzip.NewReader(bytes.NewReader(packed))
 		if err != nil {
 			t.Fatal(err)
 		}
