@@ -458,7 +458,7 @@ func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration)
 		p, err := w.Look(ctx, provider)
 		switch {
 		case ctx.Err() != nil:
-			return nil, nil //nolint:nilerr,nilnil // the reports do not tell
+			return nil, nil // the reports do not tell
 		case err != nil:
 			return nil, err
 		case p.Row.Issued != nil || len(p.Fleet.Instances) == 0:
