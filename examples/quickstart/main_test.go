@@ -152,7 +152,7 @@ func TestREADMEsProgramRuns(t *testing.T) {
 // goes, and ends without an error.
 func TestSIGTERMHandsTheShareOver(t *testing.T) {
 	t.Parallel()
-	endpoint, client, _ := setUp(t)
+	endpoint, client, other := setUp(t)
 	folder, _ := module(t)
 	if err := shell(t, folder, "go build -o charge .").Run(); err != nil {
 		t.Fatal(err)
@@ -169,6 +169,7 @@ func TestSIGTERMHandsTheShareOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilJob(t, out, 1)
+	await.Until(t, "the program has a share", func() bool { return other.Status().Shortest().Share == 50 })
 	if err := run.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -195,10 +196,13 @@ func history(t *testing.T, client *clientv3.Client) (what []string) {
 			if err := json.Unmarshal(e.Kv.Value, (*protocol.Incarnation)(&i)); err != nil {
 				t.Fatal(err)
 			}
-			if i.Until.IsZero() {
+			switch {
+			case i.Until.IsZero():
 				what = append(what, "joined")
-			} else {
-				what = append(what, "announced")
+			case i.Until.Equal(i.Until.Truncate(time.Second)):
+				what = append(what, "announced") // from the start of a window on
+			default:
+				what = append(what, "broken off") // as Close does, within a window
 			}
 		}
 	}
