@@ -29,25 +29,26 @@ class Client:
         self.idle: list[Any] = []
         self.free: asyncio.Semaphore | None = None
 
-    async def acquire(self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default") -> str:
-        """Returns the end of the window of the permits, as text, or raises Limited."""
-        answer, _ = await self._grant("/v1/acquire", provider, permits, timeout, class_)
+    async def acquire(self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", key: str = "") -> str:
+        """Returns the end of the window of the permits, as text, or raises Limited.
+        A key, such as an account, has limits of its own; "" is none."""
+        answer, _ = await self._grant("/v1/acquire", provider, permits, timeout, class_, key)
         return str(answer["until"])
 
-    async def lease(self, provider: str, permits: int, timeout: float = 0, class_: Class = "default") -> Lease:
+    async def lease(self, provider: str, permits: int, timeout: float = 0, class_: Class = "default", key: str = "") -> Lease:
         """Returns a Lease of at most so many permits, at least 1, or raises Limited."""
-        return Lease(self, *await self._grant("/v1/leases", provider, permits, timeout, class_))
+        return Lease(self, *await self._grant("/v1/leases", provider, permits, timeout, class_, key))
 
     async def close(self) -> None:
         """Closes the connections without a call."""
         while self.idle:
             self.idle.pop()[1].close()
 
-    async def _grant(self, path: str, provider: str, permits: int, timeout: float, class_: str) -> tuple[dict[str, Any], float]:
+    async def _grant(self, path: str, provider: str, permits: int, timeout: float, class_: str, key: str) -> tuple[dict[str, Any], float]:
         deadline = now() + timeout
         while True:
             wait = max(0.0, min(60.0, deadline - now()))
-            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_}
+            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
             status, answer, sent = await self._post(path, call, wait)
             end = sent + answer.get("expires_in", 0)
             if status == 200 and now() < end:
