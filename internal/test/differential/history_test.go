@@ -315,7 +315,7 @@ func (s *story) write(l *line, v *held) {
 	l.ints(4, int64(p.Settle), int64(p.Freshness), int64(p.ClockError), int64(p.Guard))
 	l.bools(weighted)
 	weights := p.Weights
-	if !weighted {
+	if s.key != "" {
 		weights = nil
 	}
 	l.ints(int64(len(weights)))
