@@ -122,3 +122,56 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 		t.Errorf("%d instances are left, %v", len(all.Instances), err)
 	}
 }
+
+// TestARoleThatIsNarrowedMissesNothing: the policy changes while the session's watch is
+// closed, which may not be opened again. The provider's own watch begins later.
+func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
+	t.Parallel()
+	cluster, noAuth := etcdtest.New(t, etcdtest.Options{})
+	f := setupOn(t, noAuth)
+	consumer, operator := users(t, cluster, noAuth, f.admin.keys)
+	root := login(t, cluster, "root")
+	all := f.admin.keys.Provider("")
+	if _, err := root.RoleGrantPermission(t.Context(), "consumer", all, clientv3.GetPrefixRangeEnd(all), clientv3.PermissionType(clientv3.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(permits int64) {
+		t.Helper()
+		if _, err := admin.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}); err != nil {
+			t.Error(err)
+		}
+	}
+	set(100)
+	f.client = consumer
+	s := f.join(Options{})
+	a, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", a.is(proved))
+	p := f.only(a)
+	s.mu.Lock() // nothing the watch says is taken before all this is done
+	if s.mu.narrow {
+		t.Error("it has a line for each provider already")
+	}
+	if _, err := root.RoleRevokePermission(t.Context(), "consumer", all, clientv3.GetPrefixRangeEnd(all)); err != nil {
+		t.Error(err)
+	}
+	p.line.watch.open.end()
+	set(1)
+	s.mu.Unlock()
+	await.Until(t, "a line of its own", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.narrow && p.line != nil && p.line.begun
+	})
+	narrowed := s.o.Clock.Mono()
+	await.Until(t, "a newer proof", a.is(func(r *recorder) bool { return r.proof.Mono > narrowed }))
+	a.is(func(r *recorder) bool {
+		if n := r.view.Policy.Limits[0].Permits; n != 1 {
+			t.Errorf("a view with %d permits is proved; etcd has 1", n)
+		}
+		return true
+	})()
+}

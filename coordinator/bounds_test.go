@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -57,7 +59,9 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	}
 	flood()
 	before := heap()
-	a, _ := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
+	var log bytes.Buffer // its handler locks it
+	s := f.join(Options{TTL: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	a, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", a.is(proved))
 	if !a.is(members(n + 1))() {
 		t.Errorf("an instance with too large a value takes part, and a name that is too long is none: %d instances", len(a.view.Instances))
@@ -84,6 +88,12 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(fleet)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "others write these keys") {
+		t.Errorf("its third try to register has succeeded, and it logs\n%s", &log)
+	}
 }
 
 // TestALargeAnswerIsRefusedUnread: by the real client, before it is in memory.

@@ -51,7 +51,8 @@ type joining struct {
 
 	// Session.mu guards these:
 	early    [][]view.Key // events since the batch began, by the watch's answers
-	gen      int          // the line's when it did
+	line     *line        // the membership's when it did
+	gen      int          // the line's then
 	position int64        // the line's then
 }
 
@@ -155,9 +156,9 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 		return err
 	}
 	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.err != nil })
-	for range joinTries {
-		if len(batch) == 0 {
-			return nil
+	for try := 0; len(batch) > 0; try++ {
+		if try == joinTries {
+			return errors.New("coordinator: register: others write these keys too")
 		}
 		left, err := s.commitJoins(ctx, l, batch)
 		if tooLarge(err) { // the answer is lost
@@ -173,7 +174,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 		}
 		batch = left
 	}
-	return errors.New("coordinator: register: others write these keys too")
+	return nil
 }
 
 // commitJoins sends the transaction of a batch. It returns those that are to be tried again.

@@ -146,7 +146,7 @@ func (l *line) prove() {
 		return
 	}
 	all := sorted(l.members)
-	if slices.ContainsFunc(all, func(p *membership) bool { return p.untold != 0 && l.Position() >= p.untold }) {
+	if slices.ContainsFunc(all, func(p *membership) bool { return p.stage == following && p.untold != 0 && l.Position() >= p.untold }) {
 		l.gap("the watch does not tell of a key that this session has written")
 		return
 	}

@@ -37,7 +37,7 @@ type member struct {
 	silent      bool   // the sink is closed
 	listed      int64  // revision of the listing
 	since       int64  // monotonic, when it was listed: earlier probes do not count
-	untold      int64  // revision of its key that the watch has still to tell; 0: none
+	untold      int64  // revision of its key that the watch has still to tell while it follows; 0: none
 	proved      int64  // monotonic instant of the newest proof, 0 if none
 	failure     error  // the reason why this membership cannot follow its provider, or nil
 	denied      error  // the throttle may not be written
@@ -102,6 +102,7 @@ func (p *member) take(keys []view.Key) {
 	} else if err := p.tooMany(p.tracker.Instances()); err != nil {
 		p.stage, p.failed = toList, true
 		p.tell(err)
+		p.m.emit(wake{})
 	}
 }
 
@@ -228,8 +229,8 @@ func (e admitted) on(m *machine) {
 }
 
 // newHere reports whether this process has not been an instance of the provider before, and
-// its session has missed nothing of the store. Otherwise that nobody is there may be the
-// work of a restore, which others have yet to notice.
+// its line has had no gap. Otherwise that nobody is there may be the work of a restore, which
+// others have yet to notice.
 func (p *member) newHere() bool { return !p.registered && p.line != nil && p.line.gen == 0 }
 
 // seat notes that a provider will have so many instances. It returns an error if those of
@@ -271,7 +272,7 @@ func (e joined) on(m *machine) {
 	}
 	p.incarnation, p.opens, p.stage = j.m.incarnation, 0, toList
 	switch {
-	case p.silent || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
+	case p.silent || j.line != p.line || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
 		return
 	case j.m.cluster != p.line.Cluster() || j.m.revision < j.position:
 		p.failed = true
@@ -282,11 +283,13 @@ func (e joined) on(m *machine) {
 		return
 	}
 	p.stage, p.registered = following, true
-	if p.untold = 0; j.fresh {
+	p.untold = 0
+	p.begin(j.m, j.all)
+	p.take(j.between)
+	if j.fresh { // after between, which another watch has told
 		p.untold = p.keyAt
 	}
-	p.begin(j.m, j.all)
-	for _, keys := range append([][]view.Key{j.between}, j.early...) { // an event that comes again is not the same change twice
+	for _, keys := range j.early { // an event that comes again is not the same change twice
 		p.take(keys)
 	}
 }

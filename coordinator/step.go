@@ -106,6 +106,9 @@ func (e unsubscribed) on(m *machine) {
 
 // attach gives a membership its line.
 func (m *machine) attach(p *membership) {
+	if p.stage == following {
+		p.stage = toList // its next watch begins at the present
+	}
 	folder := m.folder
 	if m.narrow {
 		folder = p.folder
@@ -129,7 +132,7 @@ func (m *machine) newLine(folder string) *line {
 
 // forget ends a line.
 func (m *machine) forget(l *line) {
-	l.open = false
+	l.open, l.begun = false, false
 	delete(m.lines, l.folder)
 	m.emit(forget{l})
 }
@@ -204,7 +207,7 @@ func (m *machine) nextBatch(again bool) (batch []*joining, failing bool) {
 		if m.lease == nil || p.stage == following || p.batch != nil || p.line == nil || !p.line.begun || p.failed || p.silent || len(batch) == batchJoins {
 			continue
 		}
-		p.batch = &joining{p: p, fresh: p.stage == toRegister, m: listing{incarnation: p.incarnation}, gen: p.line.gen, position: p.line.Position()}
+		p.batch = &joining{p: p, fresh: p.stage == toRegister, m: listing{incarnation: p.incarnation}, line: p.line, gen: p.line.gen, position: p.line.Position()}
 		batch = append(batch, p.batch)
 	}
 	return batch, failing

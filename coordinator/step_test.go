@@ -116,6 +116,12 @@ func (s *steps) tell(provider string, revision int64, keys []view.Key) {
 	s.do(e)
 }
 
+// begins has the watch of a folder begin at a revision.
+func (s *steps) begins(folder string, revision int64) {
+	s.do(watched{s.lines[folder]})
+	s.do(told{line: s.lines[folder], created: true, revision: revision, cluster: 1})
+}
+
 func instanceKey(id string, revision int64) view.Key {
 	return view.Key{Kind: view.Instance, ID: id, Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: revision}
 }
@@ -226,7 +232,43 @@ func TestStep(t *testing.T) {
 		}, "askProgress, warn watch lags behind, opening another, unwatch"},
 		"the account may read some providers only": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole(), err: ErrPermission})
-		}, "forget /, follow /p/, follow /q/"},
+			s.begins("/p/", 50)
+			s.begins("/q/", 50)
+			s.probe(50, 1, 0) // what happened from 31 to 50 is in no watch
+			s.register(50, 1)
+			s.probe(50, 1, 30)
+		}, "forget /, follow /p/, follow /q/, wake, wake, p reset 50 at 18 since 18 as p20 of 1, q reset 50 at 19 since 19 as q30 of 1, p prove 20, q prove 20"},
+		"the account may read some providers only, and one is listed meanwhile": {func(s *steps, p, q *membership) {
+			r := s.subscribe("r")
+			batch, _ := s.nextBatch(false)
+			batch[0].m = listing{incarnation: incarnation{id: "r40", key: "key", lease: 7, created: 40}, revision: 40, cluster: 1}
+			s.do(ended{line: s.whole(), err: ErrPermission})
+			s.begins("/r/", 50) // what happened from 41 to 50 is in no watch
+			s.do(joined{batch[0]})
+			s.log = append(s.log, fmt.Sprint(r.stage == toList))
+		}, "wake, forget /, follow /p/, follow /q/, follow /r/, wake, true"},
+		"an answer comes to a line that is forgotten": {func(s *steps, p, q *membership) {
+			before := s.question(s.at().Instant)
+			s.do(ended{line: s.whole(), err: ErrPermission})
+			s.begins("/p/", 50)
+			s.begins("/q/", 50)
+			s.register(50, 1)
+			s.log = nil
+			s.do(answered{before, 29, 1, 30})
+			s.log = append(s.log, fmt.Sprint(p.stage == following, q.stage == following))
+		}, "true true"},
+		"the account may read some providers only, of more than may have a line": {func(s *steps, p, q *membership) {
+			for i := range mostFolders {
+				s.joins(fmt.Sprint("r", i), int64(40+i))
+			}
+			z := s.subscribe("z")
+			batch, _ := s.nextBatch(false)
+			batch[0].m = listing{incarnation: incarnation{id: "z70", key: "key", lease: 7, created: 70}, revision: 70, cluster: 1}
+			s.do(ended{line: s.whole(), err: ErrPermission})
+			s.log = nil
+			s.do(joined{batch[0]})
+			s.log = append(s.log, fmt.Sprint(z.line == nil, z.stage == toList))
+		}, "true true"},
 		"a provider's last user goes, and it has a line of its own": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole(), err: ErrPermission})
 			s.do(unsubscribed{p})
@@ -263,6 +305,35 @@ func TestStep(t *testing.T) {
 			s.tell("p", 41, []view.Key{policyKey(41)})
 			s.probe(41, 1, 40)
 		}, "wake, r reset 40 at 12 since 12 as r40 of 1, p apply 41, warn histories begin again, unwatch"},
+		"a provider's listing takes long, whose key the watch has not told of": {func(s *steps, p, q *membership) {
+			r := s.subscribe("r")
+			s.register(40, 1)
+			s.do(told{line: s.whole(), cluster: 2})
+			s.log = nil
+			s.begins("/", 45)
+			batch, _ := s.nextBatch(true)
+			for _, j := range batch {
+				if j.m.revision, j.m.cluster, j.all = 45, 1, []view.Key{instanceKey(j.m.id, j.m.created)}; j.p != r {
+					s.do(joined{j})
+				}
+			}
+			s.probe(45, 1, 30)
+		}, "wake, p reset 45 at 16 since 16 as p20 of 1, q reset 45 at 17 since 17 as q30 of 1, p prove 18, q prove 18"},
+		"a key goes that the watch has not told of": {func(s *steps, p, q *membership) {
+			r := s.subscribe("r")
+			s.register(40, 1)
+			s.log = nil
+			s.tell("r", 41, []view.Key{{Kind: view.Instance, ID: r.id, Revision: 41, Deleted: true}})
+			s.probe(41, 1, 30)
+		}, "r apply 41, r trouble this instance's key is gone from etcd; u, wake, p prove 14, q prove 14"},
+		"a provider has too many keys": {func(s *steps, p, q *membership) {
+			var many []view.Key
+			for i := range maxInstances {
+				many = append(many, instanceKey(fmt.Sprint("x", i), 50))
+			}
+			s.tell("p", 50, many)
+			s.register(51, 1)
+		}, fmt.Sprintf("p apply 50, p trouble p has more than %d keys, wake, p reset 51 at 12 since 12 as p20 of 1, p no trouble", maxInstances)},
 		"a provider is listed in another cluster": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 2)
@@ -306,14 +377,27 @@ func TestStep(t *testing.T) {
 		"an instance is continued": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			batch, _ := s.nextBatch(false)
-			batch[0].fresh = false
 			batch[0].m = listing{
-				incarnation: incarnation{id: "r5", key: "key", lease: 7, created: 5, after: clock.Instant{Mono: 2e9}},
+				incarnation: incarnation{id: "r5", key: "key", lease: 7, created: 5, keyAt: 40, after: clock.Instant{Mono: 2e9}},
 				revision:    40, cluster: 1, begin: view.Position{At: 1, Revision: 8}, since: -3e9,
 			}
 			batch[0].all, batch[0].between = []view.Key{instanceKey("r5", 5)}, []view.Key{policyKey(9), instanceKey("r5", 40)}
 			s.do(joined{batch[0]})
-		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 9, r apply 40"},
+			s.tell("p", 41, []view.Key{policyKey(41)})
+			s.probe(41, 1, 30) // it is not the session's watch that told of 40
+		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 9, r apply 40, p apply 41, warn histories begin again, unwatch"},
+		"an instance is continued, and the watch tells of its key": {func(s *steps, p, q *membership) {
+			s.subscribe("r")
+			batch, _ := s.nextBatch(false)
+			s.tell("r", 40, []view.Key{instanceKey("r5", 40)})
+			batch[0].m = listing{
+				incarnation: incarnation{id: "r5", key: "key", lease: 7, created: 5, keyAt: 40, after: clock.Instant{Mono: 2e9}},
+				revision:    40, cluster: 1, begin: view.Position{At: 1, Revision: 8}, since: -3e9,
+			}
+			batch[0].all, batch[0].between = []view.Key{instanceKey("r5", 5)}, []view.Key{instanceKey("r5", 40)}
+			s.do(joined{batch[0]})
+			s.probe(40, 1, 30)
+		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 40, p prove 14, q prove 14, r prove 14"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newSteps()
@@ -331,7 +415,7 @@ func TestStep(t *testing.T) {
 }
 
 // TestTheFirstOfAFleet: a process is the first only where nobody else is there, it has not
-// been there, and its session has missed nothing.
+// been there, and its line has had no gap.
 func TestTheFirstOfAFleet(t *testing.T) {
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}.WithDefaults()
 	for what, c := range map[string]struct {
