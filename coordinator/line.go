@@ -116,7 +116,7 @@ func (e ended) on(m *machine) {
 	case e.gap:
 		l.gap(e.err.Error())
 	case errors.Is(e.err, ErrPermission) && l.folder == m.folder:
-		m.narrow = true // each provider gets a line of its own
+		m.narrow, m.gaps = true, m.gaps || l.begun // each provider gets a line of its own
 		m.forget(l)
 		for _, p := range m.all() {
 			m.attach(p)
@@ -167,6 +167,7 @@ func (l *line) gap(why string) {
 	l.m.log(slog.LevelWarn, "histories begin again", "folder", l.folder, "providers", len(l.members), "because", why)
 	l.begun, l.proved = false, 0
 	l.gen++
+	l.m.gaps = true
 	if l.open {
 		l.unwatch(0)
 	}

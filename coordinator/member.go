@@ -229,9 +229,9 @@ func (e admitted) on(m *machine) {
 }
 
 // newHere reports whether this process has not been an instance of the provider before, and
-// its line has had no gap. Otherwise that nobody is there may be the work of a restore, which
-// others have yet to notice.
-func (p *member) newHere() bool { return !p.registered && p.line != nil && p.line.gen == 0 }
+// its session has missed nothing of the store. Otherwise that nobody is there may be the work
+// of a restore, which others have yet to notice.
+func (p *member) newHere() bool { return !p.registered && !p.m.gaps }
 
 // seat notes that a provider will have so many instances. It returns an error if those of
 // all providers are too many then.

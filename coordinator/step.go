@@ -17,6 +17,7 @@ type machine struct {
 	memberships map[string]*membership
 	lines       map[string]*line // by folder
 	narrow      bool             // the account may read only some providers
+	gaps        bool             // a watch that had begun has missed something, or may have
 	lease       *lease           // nil while there is none
 	problems    map[string]error // by owner: a member of etcd, or the lease
 	closed      bool

@@ -436,6 +436,10 @@ func TestTheFirstOfAFleet(t *testing.T) {
 			s.do(watched{s.whole()})
 			s.tell("", 0, nil)
 		}, false},
+		"its role was narrowed": {0, &policy, func(s *steps, _ *membership) {
+			s.do(ended{line: s.whole(), err: ErrPermission})
+			s.begins("/p/", 10)
+		}, false},
 	} {
 		s := newSteps()
 		p := s.subscribe("p")
