@@ -50,6 +50,32 @@ func TestAKeyTellsItsLimits(t *testing.T) {
 	})
 }
 
+// A limit by key that was removed binds for a while, and shows as it was until then.
+func TestAKeyTellsARemovedLimit(t *testing.T) {
+	p := keyedPolicy()
+	p.Keys.Limits = []quota.Limit{{Permits: 3, Window: time.Second}, {Permits: 2, Window: time.Minute}}
+	keyed(t, p, func(t *testing.T, l *Limiter, source *FixedSource) {
+		want := p.Keys.Limits
+		p.Keys.Limits = want[:1]
+		key := l.Key("a")
+		if n := taken(key.TryAcquire); n != 2 || source.Set(p) != nil {
+			t.Fatal(n)
+		}
+		got := key.Limits()
+		if len(got) != 2 || got[0].Limit != want[0] || got[1].Limit != want[1] {
+			t.Errorf("the limits are %v, want %v", got, want)
+		}
+		limited, _ := errors.AsType[LimitError](key.Acquire(t.Context(), 0))
+		if limited.Total != 2 || limited.Window.Length != time.Minute {
+			t.Errorf("refused by a limit of %d per %v, want 2 a minute", limited.Total, limited.Window.Length)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := key.Limits(); len(got) != 1 || got[0].Limit != want[0] {
+			t.Errorf("two minutes later the limits are %v", got)
+		}
+	})
+}
+
 // A key foresees the wait for its own permits, and that for the provider's.
 func TestAKeyForeseesItsDelay(t *testing.T) {
 	p := keyedPolicy()

@@ -112,8 +112,16 @@ func (p *Planner) KeyOwner(key uint64, now int64) (name string, elsewhere bool) 
 	return cmp.Or(first.name, first.id), first != me
 }
 
-// KeyTotal returns the limit of a key for window w by the newest view, 0 if there is none.
-func (p *Planner) KeyTotal(w quota.Window) int64 { return p.newest().keys.at(w).total }
+// KeyTotal returns the limit of a key for window w by the newest view that has one, 0 if there
+// is none.
+func (p *Planner) KeyTotal(w quota.Window) int64 {
+	for _, t := range slices.Backward(p.terms) {
+		if d := t.keys.at(w); d.limited {
+			return d.total
+		}
+	}
+	return 0
+}
 
 // keyLengths returns the lengths of all windows that may bind keys, shortest first.
 func (h *History) keyLengths() (lengths []time.Duration) {

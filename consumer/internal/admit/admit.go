@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // errNoLimiter is returned where nothing is configured: to let everything pass would
@@ -63,7 +64,7 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 		return nil, err
 	}
 	if o.Margin > 0 {
-		err = takeValid(ctx, from, cost, o.MaxWait, o.Margin)
+		err = takeValid(ctx, limiter, from, cost, o.MaxWait, o.Margin)
 	} else {
 		_, err = from.Take(ctx, cost, o.MaxWait)
 	}
@@ -85,7 +86,7 @@ func Cost[R any](cost func(R) int64, r R) int64 {
 // takeValid takes permits whose window does not end within the margin. Permits that
 // come too late are released and taken again: at once if newer ones can be had, and
 // otherwise in the next window.
-func takeValid(ctx context.Context, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
+func takeValid(ctx context.Context, limiter *consumer.Limiter, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
 	began, last := time.Now(), time.Time{}
 	for {
 		left := maxWait
@@ -97,7 +98,7 @@ func takeValid(ctx context.Context, from consumer.Taker, n int64, maxWait, margi
 			return err
 		}
 		p.Release()
-		if window := p.Until().Sub(p.Start()); margin >= window {
+		if window := longest(p, limiter, from); margin >= window {
 			return fmt.Errorf("%w: a margin of %v leaves nothing of a window of %v", consumer.ErrInvalid, margin, window)
 		}
 		if !p.Until().Equal(last) {
@@ -115,6 +116,27 @@ func takeValid(ctx context.Context, from consumer.Taker, n int64, maxWait, margi
 			return ctx.Err()
 		}
 	}
+}
+
+// longest returns the most time that permits like p can last: the shortest limit's window. A
+// key's permits often have less, the part that the windows of the provider and the key share.
+func longest(p consumer.Permit, limiter *consumer.Limiter, from consumer.Taker) time.Duration {
+	key, ok := from.(consumer.Key)
+	if !ok {
+		return p.Until().Sub(p.Start())
+	}
+	var of quota.Policy
+	for _, u := range limiter.Status().Limits {
+		of.Limits = append(of.Limits, u.Limit)
+	}
+	window := consumer.Forever
+	for _, l := range protocol.Short(&of) { // a second, if the provider's limits are all long
+		window = min(window, l.Window)
+	}
+	for _, u := range key.Limits() {
+		window = min(window, u.Limit.Window)
+	}
+	return window
 }
 
 // Throttled tells the limiter of a pause, at most of the given time. 0 stands for as

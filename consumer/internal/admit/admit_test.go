@@ -1,6 +1,7 @@
 package admit
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,4 +74,39 @@ func TestAWaitForTheNextWindowAfterTheClockIsSetBack(t *testing.T) {
 			t.Errorf("%v, after %v", err, waited)
 		}
 	})
+}
+
+// The windows of a provider and of its key may have less than the margin in common: a call
+// waits for more. A margin that is as long as the shorter window is a mistake.
+func TestAMarginOfAKey(t *testing.T) {
+	for _, c := range []struct {
+		limit, ofKey time.Duration
+		wait, margin time.Duration
+		kind         error
+		after        time.Duration
+	}{
+		{time.Second, 1500 * time.Millisecond, consumer.Forever, 600 * time.Millisecond, nil, 800 * time.Millisecond},
+		{1500 * time.Millisecond, time.Second, consumer.Forever, 600 * time.Millisecond, nil, 800 * time.Millisecond},
+		{time.Second, 1500 * time.Millisecond, 0, 600 * time.Millisecond, consumer.ErrLimited, 0},
+		{time.Second, 1500 * time.Millisecond, consumer.Forever, time.Second, consumer.ErrInvalid, 0},
+		{1500 * time.Millisecond, time.Second, consumer.Forever, time.Second, consumer.ErrInvalid, 0},
+		{time.Hour, time.Minute, consumer.Forever, time.Second, consumer.ErrInvalid, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, err := consumer.Open(t.Context(), consumer.Fixed(quota.Policy{
+				Limits: []quota.Limit{{Permits: 1000, Window: c.limit}},
+				Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 1000, Window: c.ofKey}}},
+			}), "p", consumer.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer limiter.Close()
+			time.Sleep(1200 * time.Millisecond) // the windows have 1 s to 1.5 s in common, to 2 s, and to 3 s
+			o := Options[int]{Limiter: limiter, Key: func(int) string { return "a" }, MaxWait: c.wait, Margin: c.margin}
+			began := time.Now()
+			if _, err := o.Take(t.Context(), 0); !errors.Is(err, c.kind) || time.Since(began) != c.after {
+				t.Errorf("%v, after %v: want %v, after %v", err, time.Since(began), c.kind, c.after)
+			}
+		})
+	}
 }

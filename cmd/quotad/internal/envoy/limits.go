@@ -71,8 +71,11 @@ func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest)
 	if err != nil {
 		return nil, err
 	}
-	refused := s.take(ctx, hits)
+	permits, refused := s.take(ctx, hits)
 	if ctx.Err() != nil {
+		for _, p := range permits {
+			p.Release() // nobody hears of them
+		}
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	return s.answer(hits, refused), nil
@@ -122,23 +125,22 @@ func costOf(d *commonv3.RateLimitDescriptor, ofRequest uint32) (int64, error) {
 }
 
 // take takes the permits of all hits, or none and returns why.
-func (s *limits) take(ctx context.Context, hits []hit) error {
+func (s *limits) take(ctx context.Context, hits []hit) (map[consumer.Taker]consumer.Permit, error) {
 	wants := map[consumer.Taker]int64{}
 	for i, h := range hits {
 		switch {
 		case h.rule == nil || h.cost == 0:
 		case h.from == nil:
-			return errNoLimiter
+			return nil, errNoLimiter
 		default: // two values of type Key may stand for one key
 			first := slices.IndexFunc(hits[:i+1], func(o hit) bool { return o.limiter == h.limiter && o.key == h.key && o.from != nil })
 			wants[hits[first].from] += h.cost
 		}
 	}
 	if len(wants) == 0 {
-		return nil
+		return nil, nil
 	}
-	_, err := consumer.TakeAll(ctx, s.rules.maxWait, wants)
-	return err
+	return consumer.TakeAll(ctx, s.rules.maxWait, wants)
 }
 
 // errNoLimiter is the refusal of a hit whose limiter could not be opened, or that has no key.

@@ -19,8 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -237,6 +239,37 @@ func TestShouldRateLimitWaits(t *testing.T) {
 			if err != nil || (r.GetOverallCode() == rlsv3.RateLimitResponse_OK) != (k != 1) || time.Since(began) != at {
 				t.Error(k, r, err, time.Since(began))
 			}
+		}
+	})
+}
+
+// Permits that come just before the request's context ends are given back: a call is gone.
+func TestPermitsOfAGoneCallComeBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := load(write(t, "max_wait: 10s"+rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, gone := context.WithCancel(t.Context())
+		source := consumer.Fixed(policyOf(t, "3/s"))
+		limiter, err := consumer.Open(t.Context(), source, "p", consumer.Options{
+			Logger: slog.New(slog.DiscardHandler), OnWait: func(context.Context, time.Duration, error) { gone() },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		limiter.TryTake(3)
+		f := &fixed{clock: feed.Inside(source).Clock(), limiters: map[string]*consumer.Limiter{"payments/charge": limiter}}
+		s := &limits{rules: m, limiters: f, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), calls: listen.NewTally("calls", listen.Bounds{All: 4, Process: 2})}
+		began := time.Now()
+		r, err := s.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge,2")})
+		if status.Code(err) != codes.Canceled || time.Since(began) != time.Second {
+			t.Errorf("%v, %v after %v", r, err, time.Since(began))
+		}
+		if st := limiter.Status(); st.Shortest().Used != 0 {
+			t.Errorf("%d permits are used, and nobody has them", st.Shortest().Used)
 		}
 	})
 }
