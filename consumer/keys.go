@@ -180,7 +180,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 				y.use.Reserve(n)
 			}
 		}
-		if t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
+		if got == 0 && t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
 			y.mu.Unlock()
 			continue
 		}
