@@ -20,7 +20,8 @@ import (
 //
 // A state is forgotten only when nothing of it counts any more: a new one then means the
 // same. New names cause that. A part of the map forgets when it has twice as many states as
-// it kept the last time. All parts do when the bound is reached, once in a window.
+// it kept the last time. All parts do when the bound is reached, once in a window and after
+// each sixteenth of the bound in new names.
 //
 // Lock order: waiting.mu, then the gate's; and waiting.mu or sweeping, then a part's, then a
 // state's, then core.mu. Nothing that holds a state's calls the gate, and nothing that holds
@@ -36,6 +37,7 @@ type keys struct {
 
 	sweeping sync.Mutex
 	swept    *window.Keys // when all parts were looked at; guarded by sweeping
+	fresh    atomic.Int64 // new names since then, also those refused
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
@@ -310,16 +312,15 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 
 // find returns the state of a key, and makes one if the bound allows that.
 func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
-	part := m.part(name)
-	part.RLock()
-	y := part.states[name]
-	part.RUnlock()
+	y := m.known(name)
 	if y != nil {
 		return y, nil
 	}
 	if err := protocol.ValidateKey(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	part := m.part(name)
+	m.fresh.Add(1)
 	if y = m.add(part, name, keys, keys.Most); y == nil {
 		m.sweep(keys)
 		y = m.add(part, name, keys, keys.Most)
@@ -330,14 +331,16 @@ func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
 	return y, nil
 }
 
-// sweep forgets in all parts, unless it has done so in these windows.
+// sweep forgets in all parts, unless it has done so in these windows and few names are new
+// since: so each new name costs a look at few states.
 func (m *keys) sweep(keys *window.Keys) {
 	m.sweeping.Lock()
 	defer m.sweeping.Unlock()
-	if m.swept == keys {
+	if m.swept == keys && m.fresh.Load() <= keys.Most/16 {
 		return
 	}
 	m.swept = keys
+	m.fresh.Store(0)
 	for i := range m.parts {
 		m.parts[i].Lock()
 		m.forget(&m.parts[i], keys)

@@ -46,4 +46,8 @@ var keys = Table{
 		"if y.ownedIn != keys {", "if y.ownedIn == nil {", "consumer/limittest TestAKeyMovesToAnotherOwner"),
 	Replace("KeyTakesAndForgets", "takes permits of the provider, and begins again without them", "consumer/keys.go",
 		"if got == 0 && t.found == keyLacks &&", "if t.found == keyLacks &&", "consumer TestTryTakeLosesNoPermits"),
+	Replace("KeyNamesStay", "forgets names without permits once in a window only", "consumer/keys.go",
+		"if m.swept == keys && m.fresh.Load() <= keys.Most/16 {", "if m.swept == keys {", "consumer TestNamesAloneTakeNoRoom"),
+	Replace("KeyNamedIsInUse", "puts a key into use that nobody has called", "consumer/key.go",
+		"y.state = l.core.keys.known(name)", "y.state, _ = l.core.keys.find(name, l.core.gate.Segment().Keys)", "consumer TestNamesAloneTakeNoRoom"),
 }
