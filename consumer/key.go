@@ -110,7 +110,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	if maxWait > 0 {
 		until = deadline(ctx, until, maxWait)
 	}
-	how, leave := reserve, func() {}
+	how := reserve
 	enter := feed.Turn(ctx)
 	if enter != nil {
 		how = keep
@@ -141,23 +141,43 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				continue
 			}
 		}
-		if enter != nil {
-			leave = enter(ctx)
-		}
-		g, err := l.acquire(ctx, n, time.Duration(until-k.clock.Mono()))
-		leave()
-		if err != nil || g.Epoch == 0 {
-			k.unreserve(t.state, n)
-			if err == nil {
-				p = l.of.permit(g, n, 0)
-			}
+		if p, again, err := l.acquireReserved(ctx, t.state, n, until, enter); !again {
 			return p, err
 		}
-		if p, ok := l.of.confirm(t.state, g, n); ok {
-			return p, nil
-		}
-		l.of.permit(g, n, n).Release() // the key has less than it had: begin again
 	}
+}
+
+// acquireReserved takes the provider's permits for a call that has reserved its key's. The
+// reservation ends, also if a function of the application panics. again is true if the key
+// has less than it had.
+func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, enter func(context.Context) func()) (p Permit, again bool, err error) {
+	held := true
+	defer func() {
+		if held {
+			l.core.unreserve(y, n)
+		}
+	}()
+	g, err := l.acquireInTurn(ctx, n, until, enter)
+	switch {
+	case err != nil:
+		return p, false, err
+	case g.Epoch == 0:
+		return l.of.permit(g, n, 0), false, nil
+	}
+	held = false
+	p, ok := l.of.confirm(y, g, n)
+	if !ok {
+		l.of.permit(g, n, n).Release()
+	}
+	return p, !ok, nil
+}
+
+// acquireInTurn is acquire between enter and leave: see feed.WithTurn.
+func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64, enter func(context.Context) func()) (window.Grant, error) {
+	if enter != nil {
+		defer enter(ctx)()
+	}
+	return l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
 }
 
 // passed is the permit of a call that shadow mode lets pass.

@@ -1,11 +1,15 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
 )
 
 // TryTake returns what it takes of the provider, also where the key has fewer permits than
@@ -67,4 +71,46 @@ func TestNamesAloneTakeNoRoom(t *testing.T) {
 			t.Errorf("a customer has %d permits more, want 2", n)
 		}
 	})
+}
+
+// What a call reserved of its key comes back, and its turn is left, if OnWait panics: when the
+// call has waited for its key, and when it has waited for the provider.
+func TestAKeySurvivesAPanic(t *testing.T) {
+	for name, spend := range map[string]func(l *Limiter){
+		"key":      func(l *Limiter) { l.Key("a").TryTake(3) },
+		"provider": func(l *Limiter) { l.TryTake(1000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, OnWait: func(context.Context, time.Duration, error) {
+					panic("a metric is missing")
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				inside := 0
+				ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
+					inside++
+					return func() { inside-- }
+				})
+				for range 3 {
+					spend(l)
+					func() {
+						defer func() {
+							if recover() == nil {
+								t.Error("OnWait was not called")
+							}
+						}()
+						_ = l.Key("a").Acquire(ctx, Forever)
+					}()
+					time.Sleep(time.Second)
+				}
+				if n := taken(l.Key("a").TryAcquire); n != 3 || inside != 0 {
+					t.Errorf("%d permits, want 3; %d calls have the turn, want none", n, inside)
+				}
+			})
+		})
+	}
 }
