@@ -149,7 +149,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 
 // acquireReserved takes the provider's permits for a call that has reserved its key's. The
 // reservation ends, also if a function of the application panics. again is true if the key
-// has less than it had.
+// has less than it had, or the provider's permits came too late.
 func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, enter func(context.Context) func()) (p Permit, again bool, err error) {
 	held := true
 	defer func() {

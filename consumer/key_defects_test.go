@@ -114,3 +114,39 @@ func TestAKeySurvivesAPanic(t *testing.T) {
 		})
 	}
 }
+
+// A call whose turn ends after the window of the provider's permits takes others: the key is
+// not charged for permits that nobody can use.
+func TestAKeyIsNotChargedForAWindowBefore(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		time.Sleep(990 * time.Millisecond)
+		ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
+			return func() { time.Sleep(20 * time.Millisecond) }
+		})
+		p, err := l.Key("a").Take(ctx, 3, 5*time.Second)
+		if err != nil || !p.Valid(0) || !p.Release() {
+			t.Errorf("%v, or a permit that was over when it came, until %v", err, p.Until())
+		}
+		if n := taken(l.Key("a").TryAcquire); n != 3 {
+			t.Errorf("%d permits after the release, want 3", n)
+		}
+	})
+}
+
+// A permit that comes back has no caller that waits for another key look again.
+func TestAKeysPermitConcernsNoOtherKey(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		l.Key("a").TryTake(3)
+		waits := make(chan error, 1)
+		go func() { waits <- l.Key("a").Acquire(t.Context(), Forever) }()
+		synctest.Wait()
+		queue := &l.core.keys.waiting
+		before := queue.round
+		if !l.Key("b").TryTake(2).Release() || queue.round != before {
+			t.Errorf("the queue was served in %d rounds, want none", queue.round-before)
+		}
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	})
+}

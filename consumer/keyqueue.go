@@ -160,6 +160,9 @@ func (q *keyQueue) serve(k *core, of *keyState) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if of != nil && of.waiters == 0 { // a caller that comes has the lock until it is counted
+		return
+	}
 	s, now := k.segmentNow()
 	q.round++
 	wake := window.Forever

@@ -79,7 +79,7 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Key
-	waiters int  // in the queue
+	waiters int  // in the queue; changed under the queue's lock too
 	gone    bool // forgotten: another state may have its name
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
@@ -247,8 +247,9 @@ func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 	return p
 }
 
-// confirm charges the key for n permits of the grant that were reserved. It returns false
-// if the key's bound is lower now: then the permits must not be used.
+// confirm charges the key for n permits of the grant that were reserved. It returns false if
+// the key's bound is lower now, or the grant's window is over: then the permits must not be
+// used.
 func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	for {
@@ -261,7 +262,7 @@ func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bo
 				continue
 			}
 		}
-		if s.Keys == nil {
+		if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 			y.use.Unreserve(n)
 		} else if ok = y.use.Confirm(n); ok {
 			y.note(&k.keys, n, 0)
