@@ -46,6 +46,9 @@ func BenchmarkGranted(b *testing.B) {
 	stop := benchLimiter(b, quota.MaxPermits, quota.OutageStop)
 	day := benchLimiter(b, quota.MaxPermits, quota.OutageHold, quota.Limit{Permits: quota.MaxPermits, Window: 24 * time.Hour})
 	byKey, byKeyStop := benchKeys(b, quota.OutageHold), benchKeys(b, quota.OutageStop)
+	for _, l := range []*Limiter{byKey, byKeyStop} {
+		l.Key("installation-4711").TryAcquire() // so that it is in use
+	}
 	key, keyStop := byKey.Key("installation-4711"), byKeyStop.Key("installation-4711")
 	ctx := context.Background()
 	for _, c := range []struct {

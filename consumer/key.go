@@ -11,20 +11,20 @@ import (
 // Key issues permits of one key of a provider, such as an account or a tenant, that has
 // limits of its own: see quota.Keys. Each permit counts under the provider's limits and the
 // key's; a call gets both or neither. A Key keeps nothing open and needs no Close: copy it,
-// make one for each call, or keep it, which saves a look-up while the key is in use. Its
-// methods are safe for concurrent use.
+// make one for each call, or keep one that was made while the key was in use, which saves a
+// look-up. Its methods are safe for concurrent use.
 type Key struct {
 	limiter *Limiter
 	name    string
-	state   *keyState // nil if there was no room for it; it may be gone
+	state   *keyState // nil if it was not in use; it may be gone
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
 // characters. Calls with another name get ErrInvalid. Its calls have the limiter's class.
 func (l *Limiter) Key(name string) Key {
 	y := Key{limiter: l, name: name}
-	if s := l.core.gate.Segment(); s.Keys != nil {
-		y.state, _ = l.core.keys.find(name, s.Keys) // a call tells the error
+	if l.core.gate.Segment().Keys != nil {
+		y.state = l.core.keys.known(name)
 	}
 	return y
 }
@@ -110,7 +110,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	if maxWait > 0 {
 		until = deadline(ctx, until, maxWait)
 	}
-	how, leave := reserve, func() {}
+	how := reserve
 	enter := feed.Turn(ctx)
 	if enter != nil {
 		how = keep
@@ -141,23 +141,43 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				continue
 			}
 		}
-		if enter != nil {
-			leave = enter(ctx)
-		}
-		g, err := l.acquire(ctx, n, time.Duration(until-k.clock.Mono()))
-		leave()
-		if err != nil || g.Epoch == 0 {
-			k.unreserve(t.state, n)
-			if err == nil {
-				p = l.of.permit(g, n, 0)
-			}
+		if p, again, err := l.acquireReserved(ctx, t.state, n, until, enter); !again {
 			return p, err
 		}
-		if p, ok := l.of.confirm(t.state, g, n); ok {
-			return p, nil
-		}
-		l.of.permit(g, n, n).Release() // the key has less than it had: begin again
 	}
+}
+
+// acquireReserved takes the provider's permits for a call that has reserved its key's. The
+// reservation ends, also if a function of the application panics. again is true if the key
+// has less than it had, or the provider's permits came too late.
+func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, enter func(context.Context) func()) (p Permit, again bool, err error) {
+	held := true
+	defer func() {
+		if held {
+			l.core.unreserve(y, n)
+		}
+	}()
+	g, err := l.acquireInTurn(ctx, n, until, enter)
+	switch {
+	case err != nil:
+		return p, false, err
+	case g.Epoch == 0:
+		return l.of.permit(g, n, 0), false, nil
+	}
+	held = false
+	p, ok := l.of.confirm(y, g, n)
+	if !ok {
+		l.of.permit(g, n, n).Release()
+	}
+	return p, !ok, nil
+}
+
+// acquireInTurn is acquire between enter and leave: see feed.WithTurn.
+func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64, enter func(context.Context) func()) (window.Grant, error) {
+	if enter != nil {
+		defer enter(ctx)()
+	}
+	return l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
 }
 
 // passed is the permit of a call that shadow mode lets pass.

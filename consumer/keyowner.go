@@ -19,7 +19,7 @@ func (y Key) Owner() (name string, self bool) {
 	if s.Keys == nil || !s.Keys.Owned {
 		return "", true
 	}
-	elsewhere := false
+	var elsewhere bool
 	if y.state != nil {
 		y.state.mu.Lock()
 		name, elsewhere = y.state.ownerIn(k, s.Keys, now)

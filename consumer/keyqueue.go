@@ -70,9 +70,18 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 			}
 		}
 		defer func() {
-			if f := l.all.onWait; f != nil && (err != nil || ok) {
-				f(ctx, time.Duration(k.clock.Mono()-began), err)
+			f := l.all.onWait
+			if f == nil || err == nil && !ok {
+				return
 			}
+			lost := ok // if f panics
+			defer func() {
+				if lost {
+					k.unreserve(y, n)
+				}
+			}()
+			f(ctx, time.Duration(k.clock.Mono()-began), err)
+			lost = false
 		}()
 	}
 	switch {
@@ -151,6 +160,9 @@ func (q *keyQueue) serve(k *core, of *keyState) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if of != nil && of.waiters == 0 { // a caller that comes has the lock until it is counted
+		return
+	}
 	s, now := k.segmentNow()
 	q.round++
 	wake := window.Forever

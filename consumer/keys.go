@@ -20,7 +20,8 @@ import (
 //
 // A state is forgotten only when nothing of it counts any more: a new one then means the
 // same. New names cause that. A part of the map forgets when it has twice as many states as
-// it kept the last time. All parts do when the bound is reached, once in a window.
+// it kept the last time. All parts do when the bound is reached, once in a window and after
+// each sixteenth of the bound in new names.
 //
 // Lock order: waiting.mu, then the gate's; and waiting.mu or sweeping, then a part's, then a
 // state's, then core.mu. Nothing that holds a state's calls the gate, and nothing that holds
@@ -36,6 +37,7 @@ type keys struct {
 
 	sweeping sync.Mutex
 	swept    *window.Keys // when all parts were looked at; guarded by sweeping
+	fresh    atomic.Int64 // new names since then, also those refused
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
@@ -77,7 +79,7 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Key
-	waiters int  // in the queue
+	waiters int  // in the queue; changed under the queue's lock too
 	gone    bool // forgotten: another state may have its name
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
@@ -180,7 +182,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 				y.use.Reserve(n)
 			}
 		}
-		if t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
+		if got == 0 && t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
 			y.mu.Unlock()
 			continue
 		}
@@ -245,8 +247,9 @@ func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 	return p
 }
 
-// confirm charges the key for n permits of the grant that were reserved. It returns false
-// if the key's bound is lower now: then the permits must not be used.
+// confirm charges the key for n permits of the grant that were reserved. It returns false if
+// the key's bound is lower now, or the grant's window is over: then the permits must not be
+// used.
 func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	for {
@@ -259,7 +262,7 @@ func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bo
 				continue
 			}
 		}
-		if s.Keys == nil {
+		if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 			y.use.Unreserve(n)
 		} else if ok = y.use.Confirm(n); ok {
 			y.note(&k.keys, n, 0)
@@ -310,16 +313,15 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 
 // find returns the state of a key, and makes one if the bound allows that.
 func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
-	part := m.part(name)
-	part.RLock()
-	y := part.states[name]
-	part.RUnlock()
+	y := m.known(name)
 	if y != nil {
 		return y, nil
 	}
 	if err := protocol.ValidateKey(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	part := m.part(name)
+	m.fresh.Add(1)
 	if y = m.add(part, name, keys, keys.Most); y == nil {
 		m.sweep(keys)
 		y = m.add(part, name, keys, keys.Most)
@@ -330,14 +332,16 @@ func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
 	return y, nil
 }
 
-// sweep forgets in all parts, unless it has done so in these windows.
+// sweep forgets in all parts, unless it has done so in these windows and few names are new
+// since: so each new name costs a look at few states.
 func (m *keys) sweep(keys *window.Keys) {
 	m.sweeping.Lock()
 	defer m.sweeping.Unlock()
-	if m.swept == keys {
+	if m.swept == keys && m.fresh.Load() <= keys.Most/16 {
 		return
 	}
 	m.swept = keys
+	m.fresh.Store(0)
 	for i := range m.parts {
 		m.parts[i].Lock()
 		m.forget(&m.parts[i], keys)

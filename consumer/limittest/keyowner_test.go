@@ -116,7 +116,8 @@ func TestAKeysOwner(t *testing.T) {
 			if n := owner.TryTake(100).N(); n != 10 {
 				t.Fatalf("%s: its owner has %d permits, want 10", key, n)
 			}
-			if err := owner.Acquire(t.Context(), 0); !errors.Is(err, consumer.ErrLimited) || err.(consumer.LimitError).Owner != "" {
+			var spent consumer.LimitError
+			if err := owner.Acquire(t.Context(), 0); !errors.As(err, &spent) || spent.Owner != "" {
 				t.Fatalf("%s: its owner has spent it: %v", key, err)
 			}
 			if allocated := testing.AllocsPerRun(10, func() { owner.Owner() }); allocated > 0 {

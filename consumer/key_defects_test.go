@@ -1,0 +1,152 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
+)
+
+// TryTake returns what it takes of the provider, also where the key has fewer permits than
+// were wanted and the gate publishes another segment meanwhile. Each call that is interrupted
+// between the two shows it.
+func TestTryTakeLosesNoPermits(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits = 1e8
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		var taking, publishing sync.WaitGroup
+		var done atomic.Bool
+		for _, name := range []string{"a", "b", "c"} {
+			publishing.Go(func() {
+				for !done.Load() {
+					l.core.gate.Changed(l.core.clock.Now())
+				}
+			})
+			taking.Go(func() {
+				for range 150_000 {
+					l.Key(name).TryTake(5).Release()
+				}
+			})
+		}
+		taking.Wait()
+		done.Store(true)
+		publishing.Wait()
+		if used := l.Status().Shortest().Used; used != 0 {
+			t.Errorf("all was given back, and %d permits of the provider are lost", used)
+		}
+	})
+}
+
+// Names that never got a permit take no room from other keys: a Key alone has none, and after
+// a sixteenth of the bound in new names those of before are forgotten.
+func TestNamesAloneTakeNoRoom(t *testing.T) {
+	p := keyedPolicy() // at most 100 keys
+	p.Keys.Limits[0].Window = time.Minute
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		for i := range 300 {
+			l.Key(fmt.Sprint("named ", i))
+		}
+		if n := l.Status().KeysInUse; n != 0 {
+			t.Errorf("%d keys are in use, and nobody called", n)
+		}
+		for i := range 90 {
+			if !l.Key(fmt.Sprint("customer ", i)).TryAcquire() {
+				t.Errorf("customer %d was refused", i)
+			}
+		}
+		l.TryTake(1000)
+		for i := range 300 {
+			l.Key(fmt.Sprint("invented ", i)).TryAcquire() // the provider has none
+		}
+		time.Sleep(time.Second)
+		if err := l.Key("one more").Acquire(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+		if n := taken(l.Key("customer 1").TryAcquire); n != 2 {
+			t.Errorf("a customer has %d permits more, want 2", n)
+		}
+	})
+}
+
+// What a call reserved of its key comes back, and its turn is left, if OnWait panics: when the
+// call has waited for its key, and when it has waited for the provider.
+func TestAKeySurvivesAPanic(t *testing.T) {
+	for name, spend := range map[string]func(l *Limiter){
+		"key":      func(l *Limiter) { l.Key("a").TryTake(3) },
+		"provider": func(l *Limiter) { l.TryTake(1000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, OnWait: func(context.Context, time.Duration, error) {
+					panic("a metric is missing")
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				inside := 0
+				ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
+					inside++
+					return func() { inside-- }
+				})
+				for range 3 {
+					spend(l)
+					func() {
+						defer func() {
+							if recover() == nil {
+								t.Error("OnWait was not called")
+							}
+						}()
+						_ = l.Key("a").Acquire(ctx, Forever)
+					}()
+					time.Sleep(time.Second)
+				}
+				if n := taken(l.Key("a").TryAcquire); n != 3 || inside != 0 {
+					t.Errorf("%d permits, want 3; %d calls have the turn, want none", n, inside)
+				}
+			})
+		})
+	}
+}
+
+// A call whose turn ends after the window of the provider's permits takes others: the key is
+// not charged for permits that nobody can use.
+func TestAKeyIsNotChargedForAWindowBefore(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		time.Sleep(990 * time.Millisecond)
+		ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
+			return func() { time.Sleep(20 * time.Millisecond) }
+		})
+		p, err := l.Key("a").Take(ctx, 3, 5*time.Second)
+		if err != nil || !p.Valid(0) || !p.Release() {
+			t.Errorf("%v, or a permit that was over when it came, until %v", err, p.Until())
+		}
+		if n := taken(l.Key("a").TryAcquire); n != 3 {
+			t.Errorf("%d permits after the release, want 3", n)
+		}
+	})
+}
+
+// A permit that comes back has no caller that waits for another key look again.
+func TestAKeysPermitConcernsNoOtherKey(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		l.Key("a").TryTake(3)
+		waits := make(chan error, 1)
+		go func() { waits <- l.Key("a").Acquire(t.Context(), Forever) }()
+		synctest.Wait()
+		queue := &l.core.keys.waiting
+		before := queue.round
+		if !l.Key("b").TryTake(2).Release() || queue.round != before {
+			t.Errorf("the queue was served in %d rounds, want none", queue.round-before)
+		}
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	})
+}
