@@ -175,7 +175,8 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 // acquireInTurn is acquire between enter and leave: see feed.WithTurn.
 func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64, enter func(context.Context) func()) (window.Grant, error) {
 	if enter != nil {
-		defer enter(ctx)()
+		leave := enter(ctx)
+		defer leave()
 	}
 	return l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
 }

@@ -28,7 +28,7 @@ func TestTryTakeLosesNoPermits(t *testing.T) {
 				}
 			})
 			taking.Go(func() {
-				for range 150_000 {
+				for range interruptions {
 					l.Key(name).TryTake(5).Release()
 				}
 			})
