@@ -140,10 +140,15 @@ func TestAKeysPermitConcernsNoOtherKey(t *testing.T) {
 		waits := make(chan error, 1)
 		go func() { waits <- l.Key("a").Acquire(t.Context(), Forever) }()
 		synctest.Wait()
-		queue := &l.core.keys.waiting
-		before := queue.round
-		if !l.Key("b").TryTake(2).Release() || queue.round != before {
-			t.Errorf("the queue was served in %d rounds, want none", queue.round-before)
+		rounds := func() uint64 {
+			q := &l.core.keys.waiting
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			return q.round
+		}
+		before := rounds()
+		if back := l.Key("b").TryTake(2).Release(); !back || rounds() != before {
+			t.Errorf("the queue was served in %d rounds, want none", rounds()-before)
 		}
 		if err := <-waits; err != nil {
 			t.Error(err)
