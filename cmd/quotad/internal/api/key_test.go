@@ -105,6 +105,7 @@ func TestALeaseOfAKey(t *testing.T) {
 		if first.Permits != 3 || second.Permits != 3 || time.Since(began) != time.Second {
 			t.Errorf("%d, and %d after %v; want 3, and 3 after a second", first.Permits, second.Permits, time.Since(began))
 		}
+		synctest.Wait() // the first lease ends at this instant
 		if _, _, held := count(t, p.s); held != 3 {
 			t.Errorf("%v permits held, want 3", held)
 		}
