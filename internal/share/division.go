@@ -129,7 +129,7 @@ func (c *division) isOwn(r *row) bool { return r.hash == c.hash && r.id == c.own
 func (c *division) addSeats(r *row, by int64) {
 	p := part{r.id, place(r.hash, c.seed), 1}
 	if !c.terms.weighted() {
-		if p.at < c.own.at || p.at == c.own.at && p.id < c.own.id {
+		if p.ranks(&c.own) < 0 {
 			c.ahead[0] += by
 		}
 		return

@@ -82,34 +82,34 @@ func (p *Planner) KeyOwner(key uint64, now int64) (name string, elsewhere bool) 
 	if t == nil || t.owners == 0 {
 		return "", false
 	}
-	me, first, ahead := p.members[p.self], (*member)(nil), int64(0)
-	if me != nil && !me.takesPart(wall) {
+	me, seed := p.members[p.self], t.seedFor(&key, quota.Window{}) // the same in all windows
+	var own, first part
+	if me != nil && me.takesPart(wall) {
+		own = part{me.id, place(me.hash, seed), 1}
+	} else {
 		me = nil
 	}
-	seed := mix(key)
-	before := func(a, b *stake) bool {
-		x, y := place(a.hash, seed), place(b.hash, seed)
-		return x < y || x == y && a.id < b.id
-	}
+	owner, ahead := (*member)(nil), int64(0)
 	for i := range p.rows {
 		r := &p.rows[i]
 		if !r.takesPart(wall) {
 			continue
 		}
-		if first == nil || before(&r.stake, &first.stake) {
-			first = r.member
+		one := part{r.id, place(r.hash, seed), 1}
+		if owner == nil || one.ranks(&first) < 0 {
+			owner, first = r.member, one
 		}
-		if me != nil && before(&r.stake, &me.stake) {
+		if me != nil && one.ranks(&own) < 0 {
 			ahead++
 		}
 	}
 	switch {
-	case first == nil:
+	case owner == nil:
 		return "", false
 	case me != nil && ahead < t.owners:
-		first = me
+		owner = me
 	}
-	return cmp.Or(first.name, first.id), first != me
+	return cmp.Or(owner.name, owner.id), owner != me
 }
 
 // KeyTotal returns the limit of a key for window w by the newest view that has one, 0 if there

@@ -27,6 +27,15 @@ type part struct {
 // place returns v of a part: the highest rank is the least.
 func place(hash, seed uint64) uint64 { return ^mix(hash ^ seed) }
 
+// ranks orders two parts by rank, the highest first; of two at one place the smaller ID comes
+// first.
+func (p *part) ranks(o *part) int {
+	if p.at != o.at {
+		return cmp.Compare(p.at, o.at)
+	}
+	return cmp.Compare(p.id, o.id)
+}
+
 // scaled returns where seat k stands, times weight*by, in parts of 2^64.
 func (p *part) scaled(k, by int64) (hi, lo uint64) {
 	over, lo := bits.Mul64(p.at, uint64(by))

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -63,7 +62,7 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 		parts = append(parts, part{m.id, place(m.hash, seed), t.weightIn(m)})
 	}
 	if t.owners > 0 {
-		slices.SortFunc(parts, func(a, b part) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+		slices.SortFunc(parts, func(a, b part) int { return a.ranks(&b) })
 		parts = parts[:t.owns(int64(len(parts)))]
 	}
 	return seats(max(total, 0), parts)
@@ -94,7 +93,9 @@ func (t *terms) of(v *protocol.View, w quota.Window, seed uint64) (total int64, 
 	}
 	shares = t.split(split, part, seed)
 	for id := range members {
-		shares[id] += 0
+		if _, has := shares[id]; !has {
+			shares[id] = 0
+		}
 	}
 	return d.total, shares, true
 }
