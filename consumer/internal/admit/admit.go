@@ -64,14 +64,9 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 		return nil, err
 	}
 	if o.Margin > 0 {
-		err = takeValid(ctx, limiter, from, cost, o.MaxWait, o.Margin)
-	} else {
-		_, err = from.Take(ctx, cost, o.MaxWait)
+		return limiter, takeValid(ctx, limiter, key, from, cost, o.MaxWait, o.Margin)
 	}
-	if limited, ok := errors.AsType[consumer.LimitError](err); ok && limited.Provider == "" {
-		limited.Provider, limited.Key = limiter.Status().Provider, key
-		err = limited
-	}
+	_, err = from.Take(ctx, cost, o.MaxWait)
 	return limiter, err
 }
 
@@ -85,8 +80,8 @@ func Cost[R any](cost func(R) int64, r R) int64 {
 
 // takeValid takes permits whose window does not end within the margin. Permits that
 // come too late are released and taken again: at once if newer ones can be had, and
-// otherwise in the next window.
-func takeValid(ctx context.Context, limiter *consumer.Limiter, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
+// otherwise in the next window. from is the limiter, or its key.
+func takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
 	began, last := time.Now(), time.Time{}
 	for {
 		left := maxWait
@@ -108,7 +103,7 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, from consumer.Tak
 		// The window ends within the margin, also if the machine's clock is not the limiter's.
 		wait := max(min(time.Until(last), margin), time.Millisecond)
 		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
-			return consumer.LimitError{Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
+			return consumer.LimitError{Provider: limiter.Status().Provider, Key: key, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
 		}
 		select {
 		case <-time.After(wait):
