@@ -35,6 +35,19 @@ def now():
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def again_in(status, answer, end, deadline):
+    """Returns after how long to ask again; None if the permits are there. Raises Refused or
+    Limited."""
+    if status == 200 and now() < end:
+        return None
+    if status not in (200, 429, 503):
+        raise Refused(answer.get("detail", answer))
+    retry = answer.get("retry_after", 0)
+    if not now() + retry <= deadline:
+        raise Limited(answer.get("detail", "the answer came too late"), retry)
+    return retry
+
+
 class Client(threading.local):  # a connection for each thread
     def __init__(self, socket="/run/quotad/quotad.sock"):
         self.path, self.pid, self.connection = socket, None, None
@@ -57,13 +70,9 @@ class Client(threading.local):  # a connection for each thread
             call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
             status, answer = self.post(path, call, wait)
             end = sent + answer.get("expires_in", 0)
-            if status == 200 and now() < end:
+            retry = again_in(status, answer, end, deadline)
+            if retry is None:
                 return answer, end
-            if status not in (200, 429, 503):
-                raise Refused(answer.get("detail", answer))
-            retry = answer.get("retry_after", 0)
-            if not now() + retry <= deadline:
-                raise Limited(answer.get("detail", "the answer came too late"), retry)
             time.sleep(retry)
 
     def post(self, path, body, wait=0):

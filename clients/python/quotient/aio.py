@@ -16,7 +16,7 @@ import json
 from typing import Any, Literal
 
 import quotient
-from quotient import Limited, Refused, now
+from quotient import again_in, now
 
 Class = Literal["critical", "default", "sheddable"]
 
@@ -51,13 +51,9 @@ class Client:
             call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
             status, answer, sent = await self._post(path, call, wait)
             end = sent + answer.get("expires_in", 0)
-            if status == 200 and now() < end:
+            retry = again_in(status, answer, end, deadline)
+            if retry is None:
                 return answer, end
-            if status not in (200, 429, 503):
-                raise Refused(answer.get("detail", answer))
-            retry = answer.get("retry_after", 0)
-            if not now() + retry <= deadline:
-                raise Limited(answer.get("detail", "the answer came too late"), retry)
             await asyncio.sleep(retry)
 
     async def _post(self, path: str, body: dict[str, Any], wait: float = 0) -> tuple[int, dict[str, Any], float]:
