@@ -11,21 +11,19 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/test/markdown"
 )
 
 // recipe returns the indented block of the documents that issues certificates.
 func recipe(t *testing.T) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	pages, err := markdown.Pages(filepath.Join(root, "docs/*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(string(text), -1) {
+	for _, page := range pages {
+		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(page.Text, -1) {
 			if strings.Contains(block, "issue() {") {
 				return block
 			}

@@ -1,7 +1,6 @@
 package readme
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,20 +29,16 @@ func commands(t *testing.T) []command {
 	t.Helper()
 	var list []command
 	for _, pattern := range documents {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
+		pages, err := markdown.Pages(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
+		for _, page := range pages {
+			name, err := filepath.Rel(root, page.Path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			name, err := filepath.Rel(root, file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, line := range typed(string(text)) {
+			for _, line := range typed(page.Text) {
 				list = append(list, command{name, line})
 			}
 		}

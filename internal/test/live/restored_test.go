@@ -20,16 +20,12 @@ import (
 // restoreByTheBook returns the commands by which the documents restore a member.
 func restoreByTheBook(t *testing.T) string {
 	t.Helper()
-	files, err := filepath.Glob("../../../docs/*.md")
+	pages, err := markdown.Pages("../../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range markdown.Blocks(string(text)) {
+	for _, page := range pages {
+		for _, b := range markdown.Blocks(page.Text) {
 			if strings.Contains(b.Text, "etcdutl snapshot restore") {
 				return b.Text
 			}

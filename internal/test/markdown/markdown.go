@@ -1,8 +1,29 @@
-// Package markdown finds the fenced blocks of documents, for tests that check what
+// Package markdown reads documents and finds their fenced blocks, for tests that check what
 // documents show.
 package markdown
 
-import "strings"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Page is a document.
+type Page struct{ Path, Text string }
+
+// Pages reads the documents whose paths match a pattern, as filepath.Glob takes it, in the
+// order of their paths.
+func Pages(pattern string) (pages []Page, err error) {
+	files, err := filepath.Glob(pattern)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		pages = append(pages, Page{file, string(text)})
+	}
+	return pages, err
+}
 
 // Block is a fenced block of a document.
 type Block struct {
