@@ -147,7 +147,7 @@ func (a *app) showInstances(f *protocol.Fleet, explain bool, only string, now ti
 		data.explain(f, now, sum.Limit)
 	}
 	if only != "" {
-		data.Instances = slices.DeleteFunc(data.Instances, func(i instanceJSON) bool { return !is(&i.Instance, only) && i.Incarnation != only })
+		data.Instances = slices.DeleteFunc(data.Instances, func(i instanceJSON) bool { return !is(&i.Instance, only) })
 	}
 	if sum.Problem != "" {
 		a.note("the policy cannot be applied: %s", sum.Problem)
