@@ -196,8 +196,8 @@ func setClocks(ntp bool) func(w *world, c *instanceConfig) {
 
 // mostReplays is how often, in a whole run, a scenario is played again in which
 // nothing was over, but less was issued, or later, than is promised: processes that
-// get no processor issue nothing. One scenario may have them all. What is over a limit is so
-// for good.
+// get no processor issue nothing. One scenario may have them all. A window over its limit is
+// never forgiven.
 const mostReplays = 2
 
 // TestScenarios plays those whose names match E2E, a regular expression, and

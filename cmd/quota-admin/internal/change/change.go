@@ -349,7 +349,7 @@ func (e *StepError) Error() string {
 // CheckStep returns a *StepError if the limits of next go further at once than the
 // greatest step, 0 for next's own: from what is in force at now, or from one announced
 // limit to the next. Limits that old announced already pass. The limits of keys count too.
-// A limit of 0 gives no measure: what comes after it is compared with the limits before,
+// A limit of 0 gives no measure. So the change after it is compared with the limits before it,
 // which are last if 0 is in force.
 func CheckStep(old, next quota.Policy, last []quota.Limit, now time.Time, most float64) error {
 	most = cmp.Or(most, next.WithDefaults().MaxStep)
