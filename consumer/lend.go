@@ -51,10 +51,10 @@ func (k *core) Asked(guest string, n protocol.Need) {
 	}
 	now := k.clock.Now()
 	k.mu.Lock()
-	lends := k.mu.planner.LendsTo(guest, now.Mono)
+	from, lends := k.mu.planner.LendsTo(guest, now.Mono)
 	k.mu.Unlock()
 	if lends {
-		k.gate.Asked(now, guest, n)
+		k.gate.Asked(now, guest, n, from)
 	}
 }
 

@@ -32,11 +32,15 @@ func (p *Planner) borrowsFrom() int64 {
 	return add(add(p.continued, p.opening.AfterAll()), p.offset)
 }
 
-// LendsTo reports whether this instance lends to another one at the instant at.
-func (p *Planner) LendsTo(guest string, mono int64) bool {
+// LendsTo reports whether this instance lends to another one at the instant at. from is the
+// corrected wall time from which the other one has a share.
+func (p *Planner) LendsTo(guest string, mono int64) (from int64, lends bool) {
 	policy, _ := p.Policy()
 	m := p.members[guest]
-	return policy != nil && m != nil && guest != p.self && protocol.Lends(policy, m.from > mono+p.offset)
+	if policy == nil || m == nil || guest == p.self || !protocol.Lends(policy, m.from > mono+p.offset) {
+		return 0, false
+	}
+	return m.from, true
 }
 
 // Peers returns the other instances that take part at the instant at, in no order.

@@ -54,8 +54,11 @@ func TestWhoLendsAndBorrows(t *testing.T) {
 				t.Errorf("a reserve of %d", l.Reserve)
 			}
 			mono := instant(test.at).Mono
-			if p.LendsTo("b", mono) != test.toAll || p.LendsTo("c", mono) != test.toNewest || p.LendsTo("a", mono) || p.LendsTo("x", mono) {
-				t.Errorf("to b %v, to c %v, to itself %v, to a stranger %v", p.LendsTo("b", mono), p.LendsTo("c", mono), p.LendsTo("a", mono), p.LendsTo("x", mono))
+			for guest, want := range map[string]bool{"b": test.toAll, "c": test.toNewest, "a": false, "x": false} {
+				from, got := p.LendsTo(guest, mono)
+				if got != want || got && guest == "c" && from <= mono {
+					t.Errorf("lends to %s: %v, whose share is from %v", guest, got, instant(from))
+				}
 			}
 		})
 	}

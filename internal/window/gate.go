@@ -347,6 +347,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
+			news = g.lendToJoinersLocked() || news
 			g.mu.held = l.budget()
 			s.floor, less = l.kept()
 		}

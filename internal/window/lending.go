@@ -33,10 +33,12 @@ type borrower struct {
 	window   quota.Window // of the shortest limit
 	lent     int64        // borrowed in it
 	standing []standing
-	served   int   // how often asks that stand were looked at in this window
-	look     int64 // when Look is called next; Forever: when Arm says so
-	awaited  int   // callers that wait for a first permit: see Await
-	hoping   bool  // callers wait that only others' permits may serve in time
+	joiners  []joiner
+	joined   quota.Window // the latest in which joiners were lent their part
+	served   int          // how often asks that stand were looked at in this window
+	look     int64        // when Look is called next; Forever: when Arm says so
+	awaited  int          // callers that wait for a first permit: see Await
+	hoping   bool         // callers wait that only others' permits may serve in time
 	lack     lack
 	partners partners // of the window
 	LendingCounts
@@ -379,8 +381,9 @@ func (g *Gate) hopesLocked(n int64, c Class) bool {
 }
 
 // Asked lends to a guest that asks in the windows that run, and returns how much. It may lend
-// the rest later in the window.
-func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
+// the rest later in the window. from is the corrected wall time from which the guest has a
+// share of its own; until then it is also lent its part of each window that begins.
+func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need, from int64) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
@@ -390,7 +393,18 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	return g.lendLocked(at, s, standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)})
+	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)}
+	g.noteJoinerLocked(joiner{guest, from, a.poor}, s.window.End())
+	return g.lendLocked(at, s, a)
+}
+
+// lendOutLocked lends n permits of those that may be issued, and tells the guest.
+func (g *Gate) lendOutLocked(guest string, n int64) {
+	l := &g.mu.ledger
+	g.Lent(l.self, guest, l.lend(guest, n))
+	g.mu.borrower.Lent += n
+	note(&g.mu.borrower.partners.guests, guest, n)
+	g.mu.forecast.forget()
 }
 
 // lendLocked lends to a guest as much as the rules say. The rest stands.
@@ -409,10 +423,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing) int64 {
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
 		if n = min(n, l.budget()-h.Kept); n > 0 {
-			g.Lent(l.self, a.guest, l.lend(a.guest, n))
-			b.Lent += n
-			note(&b.partners.guests, a.guest, n)
-			g.mu.forecast.forget()
+			g.lendOutLocked(a.guest, n)
 		}
 		g.rebuildLocked(at)
 	}

@@ -52,6 +52,12 @@ func (h *Host) reserve(r Rules) float64 {
 	return float64(whole(r.Reserve*float64(h.Share)*max(0, 1-(h.Phase+ahead)/h.Length), h.Chance))
 }
 
+// Part returns which part of a host's share a joiner will have when it has one of its own: the
+// share is then divided among one more. Less than one permit is one by chance.
+func Part(share int64, instances int, chance uint64) int64 {
+	return whole(float64(share)/float64(max(1, instances)), chance)
+}
+
 // Released returns how many of these moments have passed.
 func Released(phase, length float64) int {
 	switch {

@@ -1,0 +1,47 @@
+package window
+
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+)
+
+// joiner is a guest that asked before it has a share of its own. Callers who wait take a
+// window at its edge, before an ask can come; so the joiner's part is lent there first.
+type joiner struct {
+	guest string
+	from  int64 // corrected wall time from which it has a share
+	poor  int64 // of its latest ask
+}
+
+// noteJoinerLocked keeps a joiner, in place of its earlier ask, if a window begins at next
+// before it has a share.
+func (g *Gate) noteJoinerLocked(j joiner, next int64) {
+	b := &g.mu.borrower
+	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool { return o.guest == j.guest })
+	if j.from > next && j.poor > 0 && len(b.joiners) < mostStanding {
+		b.joiners = append(b.joiners, j)
+	}
+}
+
+// lendToJoinersLocked lends to each joiner, at the beginning of a window, the part of the own
+// share that the joiner will have, or what it lacked if that was less. It returns whether
+// it lent any.
+func (g *Gate) lendToJoinersLocked() (lent bool) {
+	b, l := &g.mu.borrower, &g.mu.ledger
+	s, ok := g.sceneLocked()
+	if !ok || !l.plan.Lending.Lends || s.window == b.joined {
+		return false
+	}
+	b.joined = s.window
+	b.joiners = slices.DeleteFunc(b.joiners, func(j joiner) bool { return j.from <= s.window.Start() })
+	for _, j := range b.joiners {
+		chance := lending.Chance(j.guest, l.plan.Lending.Hash^uint64(s.window.Index))
+		kept, _ := l.kept()
+		if n := min(j.poor, lending.Part(s.bound-s.lent, s.instances, chance), l.budget()-kept); n > 0 {
+			g.lendOutLocked(j.guest, n)
+			lent = true
+		}
+	}
+	return lent
+}

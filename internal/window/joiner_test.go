@@ -1,0 +1,53 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Callers who wait take each window at its edge, before an ask can come. A guest without a
+// share is lent its part there, until it has a share of its own.
+func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 120
+	g, lent := lender(f)
+	f.plan.Lending.Instances = 4
+	g.Changed(at(0))
+	upTo(g, at(1), 40)
+	for range 200 {
+		if _, v := g.Enter(at(2), &Waiter{}, 1, Forever, Default); v != Queued {
+			t.Fatalf("verdict %d, want queued", v)
+		}
+	}
+	for guest, asks := range map[string]struct {
+		permits int64
+		from    time.Duration
+	}{"joiner": {30, 3 * second}, "modest": {3, 3 * second}, "sooner": {30, 2 * second}, "old": {30, 0}} {
+		if n := g.Asked(at(300*ms), guest, need(g, asks.permits, true), int64(asks.from)); n != 0 {
+			t.Fatalf("%s is lent %d of what callers wait for", guest, n)
+		}
+	}
+	for _, want := range []struct {
+		at  time.Duration
+		all map[string]int64
+	}{
+		{second, map[string]int64{"joiner": 10, "modest": 3, "sooner": 10}},
+		{second + 500*ms, map[string]int64{}}, // once in a window
+		{2 * second, map[string]int64{"joiner": 10, "modest": 3}},
+		{3 * second, map[string]int64{}},
+	} {
+		g.Changed(at(want.at))
+		got := map[string]int64{}
+		for _, l := range lent() {
+			got[l.guest] = l.loan.Permits
+		}
+		if diff := cmp.Diff(want.all, got); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", want.at, diff)
+		}
+	}
+	if u := g.Usage(at(3 * second)); u.OverIssued != 0 || u.Issued != 40+17+27+40 {
+		t.Errorf("%+v: want 124 issued to own callers", u)
+	}
+}
