@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // bucket is one limit's permits that accrue evenly: share of them in a span (the
@@ -14,23 +16,20 @@ import (
 // When the share grows, the permits that have accrued stay as many; when it
 // shrinks, they shrink with it.
 type bucket struct {
+	neutral
 	length time.Duration
+	since  int64 // when it began to count
 	// empty is the instant at which the bucket would have been empty, had the
 	// permits since then accrued at the present share.
 	empty        int64
 	share, burst int64
-	left         int64 // permits that may be issued, as of the latest roll
+	ready        int64 // permits that may be issued, as of the latest roll
 	// owes says that a debt is paid of it: then nothing spills, for every permit was due at
 	// the instant at which it accrued.
 	owes bool
 }
 
-// newBucket returns one that is full.
-func newBucket(length time.Duration) *bucket {
-	return &bucket{length: length, empty: unused}
-}
-
-// unused is bucket.empty before the first permit was issued.
+// unused is bucket.empty before the first permit was issued: it is full.
 const unused = math.MinInt64 / 4
 
 // full is the time in which an empty bucket fills, rounded down.
@@ -38,6 +37,17 @@ func (b *bucket) full() int64 { return scaled(b.burst, spanOf(b.length), b.share
 
 // cost is the time in which n permits accrue, rounded up.
 func (b *bucket) cost(n int64) int64 { return scaled(n, spanOf(b.length), b.share, b.share-1) }
+
+func (b *bucket) set(a *account, l *ledger) {
+	if b.length == 0 {
+		b.length, b.since = a.window.Length, l.now
+	}
+	if a.binds && a.bound != Unbounded {
+		b.roll(l.now, a.bound, a.burst, l.debt > 0)
+	}
+}
+
+func (b *bucket) left(*account, *ledger) int64 { return b.ready }
 
 // roll takes the share, the burst, and whether there is a debt, as of the instant now.
 func (b *bucket) roll(now, share, burst int64, owes bool) {
@@ -53,7 +63,7 @@ func (b *bucket) roll(now, share, burst int64, owes bool) {
 		b.empty = max(b.empty, now-b.full())
 	}
 	b.owes = owes
-	b.left = b.at(now)
+	b.ready = b.at(now)
 }
 
 // at returns how many permits there are at the instant now.
@@ -82,39 +92,47 @@ func (b *bucket) take(n, now int64) {
 		from = max(from, now-b.full())
 	}
 	b.empty = max(b.empty, min(from+min(b.cost(n), math.MaxInt64/8), now+1))
-	b.left -= n
+	b.ready -= n
 }
 
 // undo gives n permits back that were issued at the instant at, less those that
 // have accrued since: they might have spilled, had the n never been issued.
-func (b *bucket) undo(at, n, now int64) {
-	if back := b.cost(n) - (now - at) - 1; b.share > 0 && back > 0 {
+func (b *bucket) undo(n, at, now int64) {
+	if back := b.cost(n) - (now - at) - 1; at >= b.since && b.share > 0 && back > 0 {
 		b.empty -= back
-		b.left = b.at(now)
+		b.ready = b.at(now)
 	}
 }
 
-// when returns the instant, not before now, at which n permits can be issued
-// together if nothing else is; Forever if the bucket never holds so many.
-func (b *bucket) when(n, now int64) int64 {
+func (b *bucket) when(_ *account, n int64, l *ledger) (at int64, ok bool) {
+	now := l.now
 	switch {
 	case b.share <= 0 || n > b.burst && !b.owes:
-		return Forever
+		return now, false
 	case n <= b.at(now):
-		return now
+		return now, true
 	case b.owes:
-		return max(now, b.empty+b.cost(n))
+		return max(now, b.empty+b.cost(n)), true
 	}
-	return max(now, max(b.empty, now-b.full())+b.cost(n))
+	return max(now, max(b.empty, now-b.full())+b.cost(n)), true
 }
 
-// end returns until when permits that are issued from now on need not be told
-// apart: until the bucket is full, from when on they would spill; and when it is
-// full already, a small part of the time that it takes to fill.
-func (b *bucket) end(now int64) int64 {
-	full := b.full()
-	return max(b.empty+full, now+max(full/64, 1))
+// slotEnd is the slot's end, or the instant at which the bucket is full, since permits spill
+// from then on. A full bucket ends after a small part of the time that it takes to fill.
+func (b *bucket) slotEnd(now int64) int64 {
+	full, slot := b.full(), int64(protocol.SlotOf(b.length))
+	return min((slotAt(b.length, now)+1)*slot, max(b.empty+full, now+max(full/64, 1)))
 }
+
+// debtEvery is the time in which a bucket's accruals pay a debt together, however small the
+// burst: so the rate of payments does not depend on how punctual wake-ups are.
+const debtEvery = int64(10 * time.Millisecond)
+
+func (b *bucket) part(*account) int64 {
+	return max(b.burst/debtParts, scaled(debtEvery, b.share, spanOf(b.length), 0))
+}
+
+func (b *bucket) copyTo(other schedule) schedule { return copied(b, other) }
 
 // scaled returns (a*b + plus)/c, held within int64, for numbers that are not
 // negative; c is positive.

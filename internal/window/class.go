@@ -58,7 +58,7 @@ func (g *Gate) advanceLocked() {
 // segment ends.
 func (g *Gate) comesLocked(c Class) bool {
 	w, p := g.mu.queue.head(), g.planLocked()
-	return w != nil && w.class > c && (p.Pacing.Even || p.Shape.Any())
+	return w != nil && w.class > c && p.gradual()
 }
 
 // Lasts reports whether the refusal of a call of class c lasts until the segment ends.
@@ -132,7 +132,7 @@ func (a *account) keptUntil(n int64, l *ledger) int64 {
 // released, and when: the first each after the start.
 func (a *account) keeps(l *ledger) (whole, parts, start, each int64) {
 	own := a.bound - a.lent
-	if l.plan.Critical <= 0 || l.plan.Pacing.Even || l.plan.Shape.Any() || a.bound == Unbounded || own <= 0 || l.debt > 0 {
+	if l.plan.Critical <= 0 || l.plan.gradual() || a.bound == Unbounded || own <= 0 || l.debt > 0 {
 		return 0, 0, l.now, 0
 	}
 	whole = (own/100)*l.plan.Critical + (own%100*l.plan.Critical+99)/100

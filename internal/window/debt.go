@@ -1,7 +1,5 @@
 package window
 
-import "time"
-
 // A call can cost more than the permits that were issued for it. The difference is a
 // debt. Nothing else is issued until it is paid: booked, in every account, as permits
 // issued when they may be. So no window's bound is exceeded by what is booked, and all
@@ -11,21 +9,14 @@ import "time"
 // more wake-ups; with fewer, permits are paid later than they could be.
 const debtParts = 8
 
-// debtEvery is the time in which a bucket's accruals pay a debt together, however small the
-// burst: so the rate of payments does not depend on how punctual wake-ups are.
-const debtEvery = int64(10 * time.Millisecond)
-
 // instalment returns how many permits of the debt are paid together next; 0 without a
 // debt. A forecast pays the same instalments, so it foresees their instants.
 func (l *ledger) instalment() int64 {
 	n := l.debt
 	for a := range l.bounded {
 		part := a.bound / debtParts
-		if a.bucket != nil {
-			part = max(a.bucket.burst/debtParts, scaled(debtEvery, a.bucket.share, spanOf(a.bucket.length), 0))
-		}
-		if !l.plan.Shape.Unaligned {
-			part = min(part, a.bound-a.used)
+		for s := range a.schedules {
+			part = min(part, s.part(a))
 		}
 		n = min(n, max(1, part))
 	}

@@ -20,11 +20,8 @@ type account struct {
 	used   int64 // permits issued in window
 	// binds is false once the limit is gone. The account is then kept to the end
 	// of its window, in case the limit comes back.
-	binds  bool
-	line   line    // how the share is released along the window, under pacing
-	ring   *ring   // permits issued lately, while the shape Sliding binds
-	bucket *bucket // permits accrued, while the shape Bucket binds
-	began  int64   // since when ring and bucket have counted
+	binds bool
+	by    [shapes]schedule // nil where a shape does not bind
 }
 
 // ledger holds an account for every window length that binds, or did bind within
@@ -96,7 +93,7 @@ func (a *account) ends(s *Shape) int64 {
 
 // begin moves the account to another window, in which nothing was issued yet.
 func (a *account) begin(w quota.Window, l *ledger) {
-	*a = account{window: w, bound: Unbounded, binds: a.binds, ring: a.ring, bucket: a.bucket, began: a.began}
+	*a = account{window: w, bound: Unbounded, binds: a.binds, by: a.by}
 	l.epoch++
 }
 
@@ -114,53 +111,16 @@ func (l *ledger) bind(limit *Limit) {
 	case limit.Window.Index < a.window.Index:
 		l.early = true
 	}
-	before := a.bound
 	if a.burst, a.bound = limit.Burst, limit.Permits; a.bound != Unbounded {
 		a.bound += a.lent
 	}
-	switch {
-	case !l.plan.Pacing.Even || a.bound == Unbounded:
-		a.line = line{}
-	case a.line.tick == 0 || a.bound != before:
-		a.line = newLine(a, l.plan, l.now, a.line.tick > 0 || a.used > 0)
-	}
-}
-
-// reshape keeps the counts of the shapes that bind, and drops those of others.
-func (l *ledger) reshape(a *account) {
-	s := &l.plan.Shape
-	switch {
-	case !s.Sliding:
-		a.ring = nil
-	case a.ring == nil:
-		a.ring, a.began = newRing(a.window.Length, l.now), l.now
-	}
-	if a.ring != nil {
-		a.ring.reach(s.Transit)
-	}
-	switch {
-	case !s.Bucket:
-		a.bucket = nil
-	case a.bucket == nil:
-		a.bucket, a.began = newBucket(a.window.Length), l.now
-	}
-	a.advance(l.now, l.debt > 0)
 }
 
 // advance brings the ledger to the instant now, within the same plan.
 func (l *ledger) advance(now int64) {
 	l.now = max(l.now, now)
 	for _, a := range l.accounts {
-		a.advance(l.now, l.debt > 0)
-	}
-}
-
-func (a *account) advance(now int64, owes bool) {
-	if a.ring != nil {
-		a.ring.roll(now)
-	}
-	if a.bucket != nil && a.binds && a.bound != Unbounded {
-		a.bucket.roll(now, a.bound, a.burst, owes)
+		a.set(l)
 	}
 }
 
@@ -195,17 +155,8 @@ func (l *ledger) shares() int64 {
 // left returns how many permits the account's limit leaves now.
 func (a *account) left(l *ledger) int64 {
 	left := a.bound
-	if !l.plan.Shape.Unaligned {
-		left -= a.used
-	}
-	if a.ring != nil {
-		left = min(left, a.bound-a.ring.sum)
-	}
-	if a.bucket != nil {
-		left = min(left, a.bucket.left)
-	}
-	if a.line.tick > 0 {
-		left = min(left, a.line.due(l.now)-a.used)
+	for s := range a.schedules {
+		left = min(left, s.left(a, l))
 	}
 	return left
 }
@@ -219,14 +170,13 @@ func (l *ledger) when(n int64, c Class) (at int64, ok bool) {
 	at, bound := l.now, false
 	for a := range l.bounded {
 		bound = true
-		if l.spent(a, n) {
-			next = max(next, a.window.End()-l.plan.Offset)
-			at = Forever
-		} else {
-			at = max(at, a.when(n, l))
-			if c != Critical {
-				at = max(at, a.keptUntil(n, l))
-			}
+		t, under := a.when(n, l)
+		if !under {
+			at, next = Forever, max(next, t)
+			continue
+		}
+		if at = max(at, t); c != Critical {
+			at = max(at, a.keptUntil(n, l))
 		}
 	}
 	if end := l.spentUntil(n); end > 0 {
@@ -238,29 +188,18 @@ func (l *ledger) when(n int64, c Class) (at int64, ok bool) {
 	return at, true
 }
 
-// spent reports whether the account's window will not hold n more permits, unless
-// a revision raises its bound.
-func (l *ledger) spent(a *account, n int64) bool {
-	return !l.plan.Shape.Unaligned && n > a.bound-a.used
-}
-
-// when is the same for one account; Forever if its limit leaves too little in
-// this plan.
-func (a *account) when(n int64, l *ledger) int64 {
-	at := l.now
-	if l.spent(a, n) {
-		return Forever
+// when is the same for one account, whatever the plan's end.
+func (a *account) when(n int64, l *ledger) (at int64, ok bool) {
+	at, ok = l.now, true
+	for s := range a.schedules {
+		switch t, under := s.when(a, n, l); {
+		case under == ok:
+			at = max(at, t)
+		case ok:
+			at, ok = t, false
+		}
 	}
-	if a.ring != nil {
-		at = max(at, a.ring.when(n, a.bound, l.now))
-	}
-	if a.bucket != nil {
-		at = max(at, a.bucket.when(n, l.now))
-	}
-	if a.line.tick > 0 {
-		at = max(at, a.line.at(a.used+n))
-	}
-	return at
+	return at, ok
 }
 
 // next returns how many permits are issued together next, for a caller that wants n.
@@ -296,11 +235,8 @@ func (l *ledger) release(need int64) (paid int64) {
 func (l *ledger) pace(need int64) {
 	need = max(need, l.wanted.most(), l.instalment())
 	for _, a := range l.accounts {
-		if a.line.tick == 0 || l.now >= a.line.end {
-			continue
-		}
-		if most := max(need, a.line.perTick()); a.line.due(l.now)-a.used > most {
-			a.line.restart(l.now, a.used, min(a.bound, a.used+most))
+		for s := range a.schedules {
+			s.spread(a, need, l.now)
 		}
 	}
 }
@@ -334,11 +270,8 @@ func (l *ledger) charge(n, at int64) {
 	}
 	for _, a := range l.accounts {
 		a.used += n
-		if a.ring != nil {
-			a.ring.add(n)
-		}
-		if a.bucket != nil {
-			a.bucket.take(n, at)
+		for s := range a.schedules {
+			s.take(n, at)
 		}
 	}
 }
@@ -361,14 +294,8 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 		if same {
 			a.used -= n
 		}
-		if grant.At < a.began {
-			continue // they were issued before this limit was there
-		}
-		if a.ring != nil {
-			a.ring.undo(grant.At, n)
-		}
-		if a.bucket != nil {
-			a.bucket.undo(grant.At, n, l.now)
+		for s := range a.schedules {
+			s.undo(n, grant.At, l.now)
 		}
 	}
 	return true
@@ -379,7 +306,9 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 func (l *ledger) slotEnd() int64 {
 	end := Forever
 	for a := range l.bounded {
-		end = min(end, a.slotEnd(l.now))
+		for s := range a.schedules {
+			end = min(end, s.slotEnd(l.now))
+		}
 	}
 	return end
 }
@@ -418,18 +347,11 @@ func (l *ledger) copyFrom(o *ledger) {
 // copyFrom is the same for an account. By pointers, for every caller that waits
 // comes by, and its stack shall not grow.
 func (a *account) copyFrom(o *account) {
-	ring, bucket := a.ring, a.bucket
+	by := a.by
 	*a = *o
-	a.ring, a.bucket = copied(o.ring, ring), copied(o.bucket, bucket)
-}
-
-func copied[T any](from, to *T) *T {
-	if from == nil {
-		return nil
+	for i, s := range o.by {
+		if s != nil {
+			a.by[i] = s.copyTo(by[i])
+		}
 	}
-	if to == nil {
-		to = new(T)
-	}
-	*to = *from
-	return to
 }

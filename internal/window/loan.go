@@ -133,9 +133,7 @@ func (l *ledger) borrow(host string, told protocol.Loan) int64 {
 	for a := range l.bounded {
 		a.lent += n
 		a.bound += n
-		if a.line.tick > 0 {
-			a.line = newLine(a, l.plan, l.now, true)
-		}
+		a.set(l)
 	}
 	return n
 }

@@ -27,9 +27,9 @@ const (
 // line is the release of one window's share: permits come at a steady rate from
 // the instant from on, and all that are left at the instant end. Those that come
 // within one tick are due together, at its end.
-//
-// The zero line releases nothing; tick is 0.
 type line struct {
+	neutral
+	window   quota.Window
 	tick     int64
 	grid     int64   // ticks end at grid + k*tick
 	from     int64   // where the steady rate begins
@@ -41,12 +41,33 @@ type line struct {
 	even     float64 // gap, had the whole window been used evenly
 }
 
+func (l *line) set(a *account, of *ledger) {
+	if l.window != a.window || l.share != a.bound {
+		*l = newLine(a, of.plan, of.now, l.window == a.window || a.used > 0)
+	}
+}
+
+func (l *line) left(a *account, of *ledger) int64 { return l.due(of.now) - a.used }
+
+func (l *line) when(a *account, n int64, of *ledger) (at int64, ok bool) {
+	return max(of.now, l.at(a.used+n)), true
+}
+
+// spread leaves the permits of a tick if these are more than need.
+func (l *line) spread(a *account, need, now int64) {
+	if most := max(need, l.perTick()); now < l.end && l.due(now)-a.used > most {
+		l.restart(now, a.used, min(a.bound, a.used+most))
+	}
+}
+
+func (l *line) copyTo(other schedule) schedule { return copied(l, other) }
+
 // newLine returns the line of the account's window. It begins at the window's start, or
 // at the instant now if the bound has changed within the window.
 func newLine(a *account, p *Plan, now int64, changed bool) line {
 	w := a.window
 	start, end := w.Start()-p.Offset+p.Guard, w.End()-p.Offset-p.Guard
-	l := line{tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: a.bound, phase: phaseOf(p.Pacing.Phase, w)}
+	l := line{window: w, tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: a.bound, phase: phaseOf(p.Pacing.Phase, w)}
 	if end-start > 2*ticksSpare*l.tick {
 		end -= ticksSpare * l.tick
 	}
@@ -108,9 +129,6 @@ func (l *line) due(now int64) int64 {
 
 // perTick is how many permits come due together at most.
 func (l *line) perTick() int64 {
-	if l.tick == 0 {
-		return 0
-	}
 	return int64(math.Ceil(float64(l.tick) / l.gap))
 }
 

@@ -147,6 +147,9 @@ type Pacing struct {
 	Phase uint64
 }
 
+// gradual reports whether permits come along a window, not only at its start.
+func (p *Plan) gradual() bool { return p.Pacing.Even || p.Shape.Any() }
+
 // room is the most permits that one request can have under the plan, if nothing
 // else is issued.
 func (p *Plan) room() int64 { return p.roomIn(func(l *Limit) int64 { return l.Permits }) }

@@ -23,16 +23,24 @@ const (
 //
 // 6 kB, however many permits there are.
 type ring struct {
+	neutral
 	length time.Duration
+	since  int64 // when it began to count
 	span   int64 // slots that count; the older ones are kept in case the transit grows
 	slot   int64 // the newest
 	sum    int64 // of the slots that count
 	counts [ringSlots]int64
 }
 
-func newRing(length time.Duration, now int64) *ring {
-	return &ring{length: length, span: spanSlots, slot: slotAt(length, now)}
+func (r *ring) set(a *account, l *ledger) {
+	if r.length == 0 {
+		r.length, r.since = a.window.Length, l.now
+	}
+	r.reach(l.plan.Shape.Transit)
+	r.roll(l.now)
 }
+
+func (r *ring) left(a *account, _ *ledger) int64 { return a.bound - r.sum }
 
 // reach sets the transit: the time that calls may take to the provider.
 func (r *ring) reach(transit int64) {
@@ -64,41 +72,35 @@ func (r *ring) roll(now int64) {
 	}
 }
 
-// end returns the first instant after the newest slot.
-func (r *ring) end() int64 { return (r.slot + 1) * int64(protocol.SlotOf(r.length)) }
+// slotEnd returns the first instant after the newest slot.
+func (r *ring) slotEnd(int64) int64 { return (r.slot + 1) * int64(protocol.SlotOf(r.length)) }
 
-// add counts n permits in the newest slot.
-func (r *ring) add(n int64) {
+// take counts n permits in the newest slot.
+func (r *ring) take(n, _ int64) {
 	r.counts[place(r.slot)] += n
 	r.sum += n
 }
 
-// undo takes n permits that were issued at the instant at out again, if they
-// count still.
-func (r *ring) undo(at, n int64) bool {
+func (r *ring) undo(n, at, _ int64) {
 	slot := slotAt(r.length, at)
-	if slot > r.slot || r.slot-slot >= r.span || r.counts[place(slot)] < n {
-		return false
+	if at < r.since || slot > r.slot || r.slot-slot >= r.span || r.counts[place(slot)] < n {
+		return
 	}
 	r.counts[place(slot)] -= n
 	r.sum -= n
-	return true
 }
 
-// when returns the instant, not before now, at which n permits can be issued
-// together under a share if nothing else is; Forever if the share is too small.
-func (r *ring) when(n, share, now int64) int64 {
-	if n > share {
-		return Forever
-	}
-	back := n - (share - r.sum) // so many have to leave the span first
-	if back <= 0 {
-		return now
+func (r *ring) when(a *account, n int64, l *ledger) (at int64, ok bool) {
+	back := n - r.left(a, l) // so many have to leave the span first
+	if n > a.bound || back <= 0 {
+		return l.now, n <= a.bound
 	}
 	i := r.slot - r.span // the last that does not count
 	for back > 0 {
 		i++
 		back -= r.counts[place(i)]
 	}
-	return (i + r.span) * int64(protocol.SlotOf(r.length))
+	return (i + r.span) * int64(protocol.SlotOf(r.length)), true
 }
+
+func (r *ring) copyTo(other schedule) schedule { return copied(r, other) }

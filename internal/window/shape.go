@@ -49,17 +49,3 @@ func slotAt(length time.Duration, t int64) int64 {
 	}
 	return n / slot
 }
-
-// slotEnd returns when permits that can be had now must be told apart from later
-// ones; Forever where only aligned windows bind.
-func (a *account) slotEnd(now int64) int64 {
-	end := Forever
-	if a.ring != nil {
-		end = a.ring.end()
-	}
-	if a.bucket != nil {
-		slot := int64(protocol.SlotOf(a.window.Length))
-		end = min(end, (slotAt(a.window.Length, now)+1)*slot, a.bucket.end(now))
-	}
-	return end
-}

@@ -302,19 +302,21 @@ func TestShapedForecastIsNeverLate(t *testing.T) {
 func TestRingWhenAgainstCounting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRing(second, 0)
+		a := &account{window: quota.Window{Length: second}}
+		r := &ring{length: second, span: spanSlots, slot: unused}
 		r.reach(rapid.Int64Range(0, int64(second/2)-1).Draw(t, "transit"))
 		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")
+		a.bound = share
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {
 			now += rapid.Int64Range(0, int64(300*ms)).Draw(t, "later")
 			r.roll(now)
-			r.add(rapid.Int64Range(0, share-r.sum).Draw(t, "n"))
+			r.take(rapid.Int64Range(0, share-r.sum).Draw(t, "n"), now)
 		}
 		want := rapid.Int64Range(1, share).Draw(t, "n")
-		got := r.when(want, share, now)
+		got, _ := r.when(a, want, &ledger{now: now})
 		c, when := *r, now
 		for c.roll(when); share-c.sum < want; c.roll(when) {
-			when = c.end()
+			when = c.slotEnd(when)
 		}
 		if got != when {
 			t.Fatalf("%d permits at %v, by counting at %v: %v", want, time.Duration(got), time.Duration(when),

@@ -112,21 +112,14 @@ func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) Li
 	if !l.plan.Shape.Unaligned {
 		return u
 	}
-	if a.ring != nil {
-		u.Used = a.ring.sum + taken
+	for s := range a.schedules {
+		if r, ok := s.(*ring); ok {
+			u.Used = r.sum + taken
+		}
 	}
-	whole := a.bound
-	if a.bucket != nil {
-		whole = min(whole, a.bucket.burst)
-	}
-	next := l.now
-	if u.Left < whole {
-		next = booked.when(u.Left+1, l)
-	}
-	if next != Forever {
-		u.End = next + l.plan.Offset
-		u.Start = u.End - int64(a.window.Length)
-	}
+	next, _ := booked.when(u.Left+1, l)
+	u.End = next + l.plan.Offset
+	u.Start = u.End - int64(a.window.Length)
 	return u
 }
 
