@@ -25,13 +25,13 @@ func (y Key) Owner() (name string, self bool) {
 		name, elsewhere = y.state.ownerIn(k, s.Keys, now)
 		y.state.mu.Unlock()
 	} else {
-		name, elsewhere = k.ownerOf(share.HashKey(y.name), now)
+		name, elsewhere = k.ownerOf(share.KeyOf(y.name), now)
 	}
 	return name, !elsewhere
 }
 
 // ownerOf returns an owner of a key, and whether it is another instance.
-func (k *core) ownerOf(key uint64, now int64) (name string, elsewhere bool) {
+func (k *core) ownerOf(key share.Key, now int64) (name string, elsewhere bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.KeyOwner(key, now)
@@ -43,7 +43,7 @@ func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, 
 		return "", false
 	}
 	if y.ownedIn != keys {
-		y.owner, y.elsewhere = k.ownerOf(y.hash, now)
+		y.owner, y.elsewhere = k.ownerOf(y.key, now)
 		y.ownedIn = keys
 	}
 	return y.owner, y.elsewhere

@@ -236,7 +236,7 @@ func (k *core) largestOf(y *keyState) int64 {
 	defer k.mu.Unlock()
 	most := window.Unbounded
 	for _, w := range s.Keys.Windows {
-		if b := k.mu.planner.KeyBound(y.hash, w, now); b.Permits != window.Unbounded {
+		if b := k.mu.planner.KeyBound(y.key, w, now); b.Permits != window.Unbounded {
 			most = min(most, max(b.Permits, b.Most))
 		}
 	}

@@ -74,8 +74,7 @@ const leastLook = 64
 
 // keyState is one key in use.
 type keyState struct {
-	name string
-	hash uint64
+	key share.Key
 
 	mu      sync.Mutex
 	use     window.Key
@@ -225,7 +224,7 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	y.use.Adopt(keys, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.mu.planner.KeyBound(y.hash, w, now).Permits
+		return k.mu.planner.KeyBound(y.key, w, now).Permits
 	})
 }
 
@@ -294,7 +293,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 			if actual <= n {
 				return false
 			}
-			y = k.keys.renew(y.name)
+			y = k.keys.renew(y.key.Name)
 			continue
 		}
 		if s.Keys != nil {
@@ -372,7 +371,7 @@ func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *k
 		part.states = map[string]*keyState{}
 	}
 	name = strings.Clone(name)
-	y := &keyState{name: name, hash: share.HashKey(name)}
+	y := &keyState{key: share.KeyOf(name)}
 	part.states[name] = y
 	return y
 }
@@ -425,7 +424,7 @@ func (k *core) refuseKey(y *keyState, n int64) error {
 		}
 	}
 	s, now := k.segmentNow()
-	e := LimitError{Provider: k.provider, Key: y.name, Asked: n, Reason: ReasonSpent}
+	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
 	if s.Keys == nil {
 		return e
 	}
@@ -441,8 +440,8 @@ func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere boo
 	at := y.opens(e.Asked, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := k.mu.planner.KeyBound(y.hash, e.Window, now)
-	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(e.Window)
+	b := k.mu.planner.KeyBound(y.key, e.Window, now)
+	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(y.key, e.Window)
 	switch {
 	case b.Reason == share.ReasonPaused:
 		e.Reason = ReasonPaused

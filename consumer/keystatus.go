@@ -27,7 +27,7 @@ func (y Key) Limits() (all []LimitUse) {
 	defer k.mu.Unlock()
 	for i := range all {
 		u := &all[i]
-		u.Limit.Permits = k.mu.planner.KeyTotal(quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		u.Limit.Permits = k.mu.planner.KeyTotal(share.KeyOf(y.name), quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
 		u.Pace = u.Limit.Permits
 	}
 	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
@@ -50,7 +50,7 @@ func (y Key) delay(n int64) time.Duration {
 		}
 	})
 	if least < Forever && n > 1 {
-		if most := l.core.largestOf(&keyState{hash: y.hash()}); most > 0 && n > most {
+		if most := l.core.largestOf(&keyState{key: share.KeyOf(y.name)}); most > 0 && n > most {
 			return Forever
 		}
 	}
@@ -67,15 +67,13 @@ func (y Key) look(f func(state *keyState, s *window.Segment, now int64)) {
 	}
 	state := k.keys.known(y.name)
 	if state == nil {
-		state = &keyState{name: y.name, hash: y.hash()}
+		state = &keyState{key: share.KeyOf(y.name)}
 	}
 	state.mu.Lock()
 	defer state.mu.Unlock()
 	state.adopt(k, s.Keys, now)
 	f(state, s, now)
 }
-
-func (y Key) hash() uint64 { return share.HashKey(y.name) }
 
 // known returns the state of a key that is in use; else nil.
 func (m *keys) known(name string) *keyState {
