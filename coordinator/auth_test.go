@@ -100,6 +100,10 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	if _, err := as(consumer).Put(t.Context(), "p", policy); !errors.Is(err, ErrPermission) {
 		t.Errorf("%v: a consumer must not set policies", err)
 	}
+	override := func(Overrides) (map[string][]quota.Limit, error) { return keyLimits("installation-4711", "9/s"), nil }
+	if _, _, err := as(consumer).SetOverrides(t.Context(), "p", "", override); err != nil && !errors.Is(err, ErrPermission) || err == nil {
+		t.Errorf("%v: a consumer must not set overrides", err)
+	}
 	f.client = consumer
 	s := f.join(Options{})
 	a, _ := f.subscribe(s, "p")

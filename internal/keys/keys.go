@@ -207,13 +207,23 @@ func (k Layout) ProviderOf(key string) (string, bool) {
 	return unescape(escaped)
 }
 
-// AfterInstances returns where a listing of policies that came to key goes on: a
-// fleet's instances are passed over.
-func (k Layout) AfterInstances(key string) string {
+// AfterMany returns where a listing of policies that came to key goes on: a fleet's instances
+// and the overrides of keys are passed over.
+func (k Layout) AfterMany(key string) string {
 	rest, ok := strings.CutPrefix(key, k.Provider(""))
 	escaped, inner, _ := strings.Cut(rest, "/")
-	if ok && strings.HasPrefix(inner, instancesPart) {
-		return clientv3.GetPrefixRangeEnd(k.Provider("") + escaped + "/" + instancesPart)
+	for _, part := range []string{instancesPart, overridesPart} {
+		if ok && strings.HasPrefix(inner, part) {
+			return clientv3.GetPrefixRangeEnd(k.Provider("") + escaped + "/" + part)
+		}
+	}
+	return key + "\x00"
+}
+
+// AfterOverrides is the same for a listing of one provider: its overrides are passed over.
+func (k Layout) AfterOverrides(key string) string {
+	if strings.Contains(strings.TrimPrefix(key, k.Provider("")), "/"+overridesPart) {
+		return k.AfterMany(key)
 	}
 	return key + "\x00"
 }
