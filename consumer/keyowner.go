@@ -19,14 +19,9 @@ func (y Key) Owner() (name string, self bool) {
 	if s.Keys == nil || !s.Keys.Owned {
 		return "", true
 	}
-	var elsewhere bool
-	if y.state != nil {
-		y.state.mu.Lock()
-		name, elsewhere = y.state.ownerIn(k, s.Keys, now)
-		y.state.mu.Unlock()
-	} else {
-		name, elsewhere = k.ownerOf(share.KeyOf(y.name), now)
-	}
+	y.state.mu.Lock()
+	defer y.state.mu.Unlock()
+	name, elsewhere := y.state.ownerIn(k, s.Keys, now)
 	return name, !elsewhere
 }
 

@@ -220,7 +220,7 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 }
 
 // waits counts callers of the key in the queue.
-func (y *keyState) waits(by int) {
+func (y *keyState) waits(by int32) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.waiters += by

@@ -76,10 +76,13 @@ const leastLook = 64
 type keyState struct {
 	key share.Key
 
+	// next is a later state of the name, for a Key that has this one; nil if none is known.
+	next atomic.Pointer[keyState]
+
 	mu      sync.Mutex
 	use     window.Key
-	waiters int  // in the queue; changed under the queue's lock too
-	gone    bool // forgotten: another state may have its name
+	waiters int32 // in the queue; changed under the queue's lock too
+	gone    bool  // forgotten, or never in use: another state may have its name
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
 	// owner is the name of the key's owner by the windows ownedIn, and elsewhere says that it
@@ -134,26 +137,29 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			return t
 		}
 		y := key.state
-		if y == nil {
-			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
-				if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
-					if s.Shadow {
-						t.found = keyLacks
-						return t
-					}
-					k.keys.refused.Add(n)
-				}
-				return t
-			}
+		if later := y.next.Load(); later != nil {
+			y = later
 		}
-		t.state = y
 		y.mu.Lock()
 		if y.gone {
 			y.mu.Unlock()
-			key.state = nil
-			continue
+			if y, t.err = k.keys.find(key.state.key.Name, s.Keys); t.err == nil {
+				key.state.next.Store(y)
+				continue
+			}
+			if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
+				if s.Shadow {
+					t.found = keyLacks
+					return t
+				}
+				k.keys.refused.Add(n)
+			}
+			return t
 		}
-		y.adopt(k, s.Keys, now)
+		t.state = y
+		if !y.use.In(s.Keys) {
+			y.adopt(k, s.Keys, now)
+		}
 		got := int64(0)
 		t.found = keyLacks
 		switch left := min(n, y.use.Left()); {
@@ -399,7 +405,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	switch why := t.err; {
 	case errors.Is(why, ErrTooManyKeys):
 		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, why, y.name, t.segment.Keys.Most)
+			k.provider, why, y.state.key.Name, t.segment.Keys.Most)
 	case why != nil:
 		return fmt.Errorf("consumer: %s: %w", k.provider, why)
 	}
