@@ -81,7 +81,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 	t := k.tryKey(y, n, upTo, &p)
 	lacking := n - p.n
 	switch {
-	case lacking == 0 || t.found == unusable:
+	case lacking == 0 || t.found == unusable || t.found == tooMany:
 		return p
 	case t.segment.Shadow:
 		k.shadowed.Add(lacking)
@@ -126,7 +126,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		switch t.found {
 		case granted:
 			return p, nil
-		case unusable:
+		case unusable, tooMany:
 			return p, k.unusable(y, n, &t)
 		case keyLacks:
 			switch {

@@ -102,15 +102,16 @@ const (
 	granted       found = iota // all n
 	keyLacks                   // the key has too few, or others wait for it
 	providerLacks              // the key has enough, but the provider too few
-	unusable                   // there is no such key
+	unusable                   // there is no such key: keys have no limits, or the name is none
+	tooMany                    // there are too many keys to put it into use
 )
 
-// keyTry is an attempt to take permits of a key.
+// keyTry is an attempt to take permits of a key. It is kept in registers, as long as it is this
+// small.
 type keyTry struct {
 	state   *keyState
 	segment *window.Segment // by which it was decided
 	found   found
-	err     error // of unusable; nil: the provider has no limits by key
 }
 
 // way is what to take of n permits.
@@ -143,15 +144,17 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		y.mu.Lock()
 		if y.gone {
 			y.mu.Unlock()
-			if y, t.err = k.keys.find(key.state.key.Name, s.Keys); t.err == nil {
+			y, err := k.keys.find(key.state.key.Name, s.Keys)
+			switch {
+			case err == nil:
 				key.state.next.Store(y)
 				continue
-			}
-			if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
-				if s.Shadow {
-					t.found = keyLacks
-					return t
-				}
+			case !errors.Is(err, ErrTooManyKeys):
+				t.found = unusable
+			case s.Shadow:
+				t.found = keyLacks
+			default:
+				t.found = tooMany
 				k.keys.refused.Add(n)
 			}
 			return t
@@ -402,12 +405,13 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 
 // unusable returns the error for a call for a key that there cannot be.
 func (k *core) unusable(y Key, n int64, t *keyTry) error {
-	switch why := t.err; {
-	case errors.Is(why, ErrTooManyKeys):
+	name := y.state.key.Name
+	if t.found == tooMany {
 		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, why, y.state.key.Name, t.segment.Keys.Most)
-	case why != nil:
-		return fmt.Errorf("consumer: %s: %w", k.provider, why)
+			k.provider, ErrTooManyKeys, name, t.segment.Keys.Most)
+	}
+	if err := protocol.ValidateKey(name); err != nil && t.segment.Keys != nil {
+		return fmt.Errorf("consumer: %s: %w: %w", k.provider, ErrInvalid, err)
 	}
 	k.mu.Lock()
 	policy, _ := k.mu.planner.Policy()
