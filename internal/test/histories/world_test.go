@@ -47,7 +47,7 @@ type world struct {
 // stats counts what a history reached.
 type stats struct {
 	windows, judged, permits, whole, callers, spans, lent, continued, held, keyed, overridden int
-	events                                                                        [actions]int
+	events                                                                                    [actions]int
 }
 
 // now is true time.
