@@ -25,8 +25,9 @@ type Record struct {
 	// Old and New are nil where no policy was set, or where it could not be read.
 	Old, New    *quota.Policy
 	OldRevision int64 // 0 where none was set
-	// Keys has the changes of limits of single keys, by name. Old and New are then the same.
-	Keys map[string]KeyChange
+	// Keys has the limits of single keys that were changed, by name, before and after; nil
+	// where the policy's count. Old and New are then the same.
+	Keys map[string][2][]quota.Limit
 	// Problem is the reason why the record, or a policy in it, cannot be read, or nil; it
 	// names the key.
 	Problem error
@@ -73,7 +74,7 @@ func (a *Admin) newRecord(c *change, value []byte, who, why string, keys map[str
 }
 
 // overrideRecord returns the operation that writes the record of changes of single keys.
-func (a *Admin) overrideRecord(c *change, changes map[string]KeyChange, why string) (clientv3.Op, error) {
+func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange, why string) (clientv3.Op, error) {
 	keys, size := map[string][2]string{}, 0
 	for name, k := range changes {
 		keys[name] = [2]string{limitsOf(k.Old), limitsOf(k.New)}
@@ -132,11 +133,11 @@ func recordOf(key string, value []byte, revision int64) Record {
 	r.Old, r.New = policyOf(w.Old), policyOf(w.New)
 	for name, limits := range w.Keys {
 		if r.Keys == nil {
-			r.Keys = map[string]KeyChange{}
+			r.Keys = map[string][2][]quota.Limit{}
 		}
 		old, _ := quota.ParseLimits(limits[0]) // one that cannot be read shows as none
 		next, _ := quota.ParseLimits(limits[1])
-		r.Keys[name] = KeyChange{old, next}
+		r.Keys[name] = [2][]quota.Limit{old, next}
 	}
 	if r.New == nil && len(w.New) > 0 {
 		r.Problem = fmt.Errorf("the new policy in the record %q cannot be read", key)

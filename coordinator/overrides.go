@@ -13,16 +13,9 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Overrides are the limits of single keys of a provider, in place of those that its policy has
-// for each key.
-type Overrides struct {
-	// Policy is the provider's, whose Keys.Limits count for all other keys.
-	Policy Stored
-	// Limits has the limits of each key by its name.
-	Limits map[string][]quota.Limit
-	// Problem says which documents cannot be read, or is nil. Limits lacks their keys.
-	Problem error
-
+// overrides are a provider's, as they were read.
+type overrides struct {
+	protocol.KeyOverrides
 	documents [protocol.OverrideBuckets]document
 	revision  int64 // of the reading
 }
@@ -33,70 +26,59 @@ type document struct {
 	bad      error
 }
 
-// KeyChange is the change of the limits of one key; nil where the policy's count.
-type KeyChange struct {
-	Old, New []quota.Limit
-}
-
 // Bounds of what one change of overrides writes: together less than a request to etcd takes.
 const (
 	maxWrittenBytes      = 768 << 10 // of documents
 	maxChangeRecordBytes = 448 << 10 // of the record, without the policy
 )
 
-// Overrides returns the limits of single keys of a provider, or ErrNotFound if that has no
-// policy.
-func (a *Admin) Overrides(ctx context.Context, provider string) (Overrides, error) {
-	o, _, err := a.readOverrides(ctx, provider)
-	return o, err
+// Overrides implements protocol.Inspector.
+func (i *inspector) Overrides(ctx context.Context, provider string) (protocol.KeyOverrides, error) {
+	o, _, err := (*Admin)(i).readOverrides(ctx, provider)
+	return o.KeyOverrides, err
 }
 
-// SetOverrides changes the limits of single keys of a provider in one transaction: all of them
-// or, with an error, none. It calls edit with the overrides that there are. edit returns the
-// changes by the key's name: new limits, or nil to delete the override. The result is the
-// overrides after the change, and what has changed; nothing is written if that is nothing. The
-// same transaction writes the history record. The provider must have limits by key, the keys'
-// names and limits must be valid, and there may be 10,000 overrides. If the policy or an
-// override changes meanwhile, the error is a *ConflictError.
-func (a *Admin) SetOverrides(ctx context.Context, provider, reason string, edit func(old Overrides) (map[string][]quota.Limit, error)) (Overrides, map[string]KeyChange, error) {
+// SetOverrides implements protocol.Inspector.
+func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, edit func(old protocol.KeyOverrides) (map[string][]quota.Limit, error)) (map[string]protocol.KeyChange, error) {
+	a := (*Admin)(i)
 	o, c, err := a.readOverrides(ctx, provider)
 	if err != nil {
-		return o, nil, err
+		return nil, err
 	}
-	limits, err := edit(o)
+	limits, err := edit(o.KeyOverrides)
 	if err != nil {
-		return o, nil, err
+		return nil, err
 	}
-	next, changes := o, map[string]KeyChange{}
+	next, changes := o, map[string]protocol.KeyChange{}
 	next.Limits = maps.Clone(o.Limits)
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		was, is := o.Limits[name], quota.Policy{Limits: limits[name]}.WithDefaults().Limits // in order
 		if bad := o.documents[protocol.OverrideBucket(name)].bad; bad != nil {
-			return o, nil, fmt.Errorf("coordinator: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
+			return nil, fmt.Errorf("coordinator: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
 		}
 		if slices.Equal(was, is) {
 			continue
 		}
 		if err := a.checkOverride(&o.Policy.Policy, name, is); err != nil {
-			return o, nil, err
+			return nil, err
 		}
-		if changes[name] = (KeyChange{was, is}); len(is) == 0 {
+		if changes[name] = (protocol.KeyChange{Old: was, New: is}); len(is) == 0 {
 			delete(next.Limits, name)
 		} else {
 			next.Limits[name] = is
 		}
 	}
 	if len(changes) == 0 {
-		return o, nil, nil
+		return nil, nil
 	}
 	if n := len(next.Limits); n > protocol.MaxOverrides && n > len(o.Limits) {
-		return o, nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
+		return nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
 	}
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
-		return o, nil, err
+		return nil, err
 	}
 	_, err = a.commit(ctx, c)
-	return next, changes, err
+	return changes, err
 }
 
 // checkOverride checks limits of a key, none if its override is deleted, against the policy.
@@ -116,13 +98,13 @@ func (a *Admin) checkOverride(p *quota.Policy, name string, limits []quota.Limit
 }
 
 // readOverrides reads the overrides of a provider, and what a change of them depends on.
-func (a *Admin) readOverrides(ctx context.Context, provider string) (o Overrides, c *change, err error) {
+func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides, c *change, err error) {
 	found, err := a.read(ctx, []string{provider})
 	if err != nil {
 		return o, nil, err
 	}
 	c, o.Limits = found[0], map[string][]quota.Limit{}
-	if o.Policy = c.old; o.Policy.Revision == 0 {
+	if o.Policy = protocol.Stored(c.old); o.Policy.Revision == 0 {
 		return o, c, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
 	r, err := a.kv.Get(ctx, a.keys.AllOverrides(provider), clientv3.WithPrefix(), clientv3.WithLimit(2*protocol.OverrideBuckets))
@@ -152,7 +134,7 @@ func (a *Admin) readOverrides(ctx context.Context, provider string) (o Overrides
 
 // prepareOverrides makes a change ready: the documents that differ, on the condition that
 // neither the policy nor any document is another than was read, and the record.
-func (a *Admin) prepareOverrides(c *change, old, next *Overrides, changes map[string]KeyChange, reason string) error {
+func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
 	provider := c.old.Provider
 	if len(old.Policy.Policy.Keys.Limits) == 0 {
 		return fmt.Errorf("coordinator: %s has no limits by key, which an override is of: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)

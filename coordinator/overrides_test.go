@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/quota"
@@ -27,8 +28,8 @@ func keyLimits(key, limits string) map[string][]quota.Limit {
 	return map[string][]quota.Limit{key: l}
 }
 
-func to(changes map[string][]quota.Limit) func(Overrides) (map[string][]quota.Limit, error) {
-	return func(Overrides) (map[string][]quota.Limit, error) { return changes, nil }
+func to(changes map[string][]quota.Limit) func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+	return func(protocol.KeyOverrides) (map[string][]quota.Limit, error) { return changes, nil }
 }
 
 // setKeyed sets a policy of p with limits by key.
@@ -57,11 +58,11 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 		{map[string][]quota.Limit{"a/b": nil, "c": keyLimits("", "7/s")[""]}, "c 7/s", "a/b 30/s -> , c 5/s,9/1m -> 7/s"},
 		{keyLimits("c", ""), "", "c 7/s -> "},
 	} {
-		_, changed, err := f.admin.SetOverrides(t.Context(), "p", fmt.Sprint("reason ", n), to(c.change))
+		changed, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", fmt.Sprint("reason ", n), to(c.change))
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := f.admin.Overrides(t.Context(), "p")
+		o, err := feed.Inside(f.admin).Overrides(t.Context(), "p")
 		var got []string
 		for _, name := range slices.Sorted(maps.Keys(o.Limits)) {
 			got = append(got, name+" "+quota.FormatLimits(o.Limits[name]))
@@ -69,7 +70,7 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 		if text := strings.Join(got, ", "); text != c.want || err != nil || o.Problem != nil {
 			t.Errorf("%d: %q, %v, %v, want %q", n, text, err, o.Problem, c.want)
 		}
-		words := func(all map[string]KeyChange) string {
+		words := func(all map[string]protocol.KeyChange) string {
 			var text []string
 			for _, name := range slices.Sorted(maps.Keys(all)) {
 				text = append(text, name+" "+quota.FormatLimits(all[name].Old)+" -> "+quota.FormatLimits(all[name].New))
@@ -77,10 +78,14 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 			return strings.Join(text, ", ")
 		}
 		records, err := f.admin.History(t.Context(), "p")
+		recorded := map[string]protocol.KeyChange{}
+		for name, k := range records[0].Keys {
+			recorded[name] = protocol.KeyChange{Old: k[0], New: k[1]}
+		}
 		if text := words(changed); err != nil || text != c.record {
 			t.Errorf("%d: changed %q, %v, want %q", n, text, err, c.record)
 		}
-		if r := records[0]; c.record != "" && (words(r.Keys) != c.record || r.Reason != fmt.Sprint("reason ", n) || r.Author == "" || r.New == nil || r.New.Limits[0].Permits != 1000) {
+		if r := records[0]; c.record != "" && (words(recorded) != c.record || r.Reason != fmt.Sprint("reason ", n) || r.Author == "" || r.New == nil || r.New.Limits[0].Permits != 1000) {
 			t.Errorf("%d: recorded %+v", n, r)
 		} else if c.record == "" && r.Reason == fmt.Sprint("reason ", n) {
 			t.Errorf("%d: a change of nothing is recorded", n)
@@ -97,7 +102,7 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 	if n := left(); n != 0 {
 		t.Errorf("%d documents without overrides are left", n)
 	}
-	if _, _, err := f.admin.SetOverrides(t.Context(), "p", "", to(keyLimits("a", "1/s"))); err != nil || left() != 1 {
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "1/s"))); err != nil || left() != 1 {
 		t.Error(err)
 	}
 	if _, err := f.admin.Delete(t.Context(), "p", ""); err != nil || left() != 0 {
@@ -113,7 +118,7 @@ func TestOverridesOfTwoWriters(t *testing.T) {
 	admin := f.admin
 	meanwhile := func(change map[string][]quota.Limit) func() {
 		return func() {
-			if _, _, err := admin.SetOverrides(t.Context(), "p", "", to(change)); err != nil {
+			if _, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", to(change)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -125,7 +130,7 @@ func TestOverridesOfTwoWriters(t *testing.T) {
 		"another document": meanwhile(keyLimits("b", "6/s")),
 		"a deletion":       meanwhile(keyLimits("a", "")),
 	} {
-		_, _, err := admin.SetOverrides(t.Context(), "p", "", func(Overrides) (map[string][]quota.Limit, error) {
+		_, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
 			other()
 			return keyLimits("a", "7/s"), nil
 		})
@@ -143,7 +148,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 	f.set("p", "1000/s")
 	refused := func(what string, changes map[string][]quota.Limit, want ...string) {
 		t.Helper()
-		_, _, err := f.admin.SetOverrides(t.Context(), "p", "", to(changes))
+		_, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(changes))
 		for _, w := range want {
 			if err == nil || !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %.300v, want %q", what, err, w)
@@ -172,11 +177,11 @@ func TestBoundsOfOverrides(t *testing.T) {
 		}
 	}
 	refused("a crowded document", crowded, "the 300 overrides of document 05", "at most 65536", "shorter names")
-	if o, err := f.admin.Overrides(t.Context(), "p"); err != nil || len(o.Limits) != 0 {
+	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || len(o.Limits) != 0 {
 		t.Errorf("refused changes left %d overrides, %v", len(o.Limits), err)
 	}
 	delete(many, "installation-7")
-	if _, _, err := f.admin.SetOverrides(t.Context(), "p", "", to(many)); err != nil {
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(many)); err != nil {
 		t.Fatal(err)
 	}
 	refused("one more", keyLimits("one more", "1/s"), "10001 overrides")
@@ -186,7 +191,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 	if all, err := f.admin.List(t.Context()); err != nil || len(all) != 1 || all[0].Provider != "p" {
 		t.Errorf("listed %v, %v", all, err)
 	}
-	if _, err := f.admin.Overrides(t.Context(), "q"); !errors.Is(err, ErrNotFound) {
+	if _, err := feed.Inside(f.admin).Overrides(t.Context(), "q"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("%v, want that q has no policy", err)
 	}
 }
@@ -198,7 +203,7 @@ func TestInstancesFollowOverrides(t *testing.T) {
 	setKeyed(f)
 	set := func(limits string) {
 		t.Helper()
-		if _, _, err := f.admin.SetOverrides(t.Context(), "p", "", to(keyLimits("a", limits))); err != nil {
+		if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", limits))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,10 +230,10 @@ func TestInstancesFollowOverrides(t *testing.T) {
 		_, broken := r.view.Override("a")
 		return broken && r.trouble != nil
 	}))
-	if o, err := f.admin.Overrides(t.Context(), "p"); err != nil || o.Problem == nil {
+	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || o.Problem == nil {
 		t.Errorf("operators are told nothing: %v", err)
 	}
-	if _, _, err := f.admin.SetOverrides(t.Context(), "p", "", to(keyLimits("a", "8/s"))); err == nil || !strings.Contains(err.Error(), "delete that key of etcd first") {
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "8/s"))); err == nil || !strings.Contains(err.Error(), "delete that key of etcd first") {
 		t.Errorf("%v: what cannot be read was written over", err)
 	}
 	if _, err := f.client.Delete(t.Context(), key); err != nil {

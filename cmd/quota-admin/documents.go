@@ -17,6 +17,8 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -60,7 +62,7 @@ func (a *app) export(ctx context.Context, etcd connection, all []coordinator.Sto
 		}
 		e := document.Entry{Policy: s.Policy}
 		if len(s.Policy.Keys.Limits) > 0 {
-			o, err := etcd.Overrides(ctx, s.Provider)
+			o, err := feed.Inside(etcd.Admin).Overrides(ctx, s.Provider)
 			if err != nil {
 				return err
 			}
@@ -157,7 +159,7 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 		if want == nil {
 			continue
 		}
-		differ := func(old coordinator.Overrides) map[string][]quota.Limit {
+		differ := func(old protocol.KeyOverrides) map[string][]quota.Limit {
 			limits := maps.Clone(want)
 			for name := range old.Limits {
 				if want[name] == nil {
@@ -167,7 +169,7 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 			return limits
 		}
 		was := map[string][]quota.Limit{}
-		_, changes, err := etcd.SetOverrides(ctx, provider, e.reason, func(old coordinator.Overrides) (map[string][]quota.Limit, error) {
+		changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
 			was = old.Limits
 			if e.dryRun {
 				return nil, nil
@@ -181,10 +183,10 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 			return all, fmt.Errorf("overrides of %s: %w", provider, err)
 		}
 		if e.dryRun {
-			changes = map[string]coordinator.KeyChange{}
-			for name, limits := range differ(coordinator.Overrides{Limits: was}) {
+			changes = map[string]protocol.KeyChange{}
+			for name, limits := range differ(protocol.KeyOverrides{Limits: was}) {
 				if !slices.Equal(was[name], limits) {
-					changes[name] = coordinator.KeyChange{Old: was[name], New: limits}
+					changes[name] = protocol.KeyChange{Old: was[name], New: limits}
 				}
 			}
 		}

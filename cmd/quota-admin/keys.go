@@ -13,7 +13,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -107,7 +106,7 @@ func (a *app) keysDeleteCommand() *cobra.Command {
 func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, limits []quota.Limit) error {
 	r := keyResult{Provider: provider, Key: key}
 	var notes []string
-	_, changes, err := etcd.SetOverrides(ctx, provider, e.reason, func(old coordinator.Overrides) (map[string][]quota.Limit, error) {
+	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
 		was := old.Limits[key]
 		if limits == nil && was == nil {
 			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider))
@@ -231,7 +230,7 @@ func (a *app) keysListCommand() *cobra.Command {
 		Example: `  quota-admin keys list github
   quota-admin keys list github installation-47`,
 	}, func(ctx context.Context, etcd connection, args []string) error {
-		o, err := etcd.Overrides(ctx, args[0])
+		o, err := feed.Inside(etcd.Admin).Overrides(ctx, args[0])
 		if err != nil {
 			return err
 		}

@@ -4,14 +4,15 @@ import (
 	"context"
 	"math/rand/v2"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // overrideKeys sets other limits for single keys, or deletes them: up to two at once.
 func (w *world) overrideKeys(f *fleet, seed uint64) {
 	w.operate(func(ctx context.Context) {
-		_, _, _ = w.admin.SetOverrides(ctx, f.provider, "", func(old coordinator.Overrides) (map[string][]quota.Limit, error) {
+		_, _ = feed.Inside(w.admin).SetOverrides(ctx, f.provider, "", func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
 			r, changes := rand.New(rand.NewPCG(w.seed, seed)), map[string][]quota.Limit{}
 			for _, i := range r.Perm(len(keyNames))[:1+r.IntN(2)] {
 				name, limits := keyNames[i], []quota.Limit(nil)
