@@ -323,12 +323,12 @@ set payments/charge 999/s --keys-most 10
 	{name: "overrides", prepare: sharingFleet, commands: `
 keys --help
 keys set --help
-keys set payments/charge installation-4711 200/s
-set payments/charge 999/s --keys 80/s
+keys set payments/charge installation-4711 210/s
+set payments/charge 999/s --keys 90/s
 keys list payments/charge
-keys set payments/charge installation-4711 200/s --dry-run -o *
-keys set payments/charge installation-4711 200/s --reason 'ticket 17'
-keys set payments/charge installation-4711 200/s
+keys set payments/charge installation-4711 210/s --dry-run -o *
+keys set payments/charge installation-4711 210/s --reason 'ticket 17'
+keys set payments/charge installation-4711 210/s
 keys set payments/charge installation-4711 100/s
 keys set payments/charge tenants/eu_7 8000/s
 keys set payments/charge tenants/eu_7 8000/s --force
@@ -348,7 +348,7 @@ keys delete payments/charge tenants/eu_7
 history payments/charge
 history payments/charge --diff
 delete payments/charge --yes
-set payments/charge 999/s --keys 80/s
+set payments/charge 999/s --keys 90/s
 keys list payments/charge
 `},
 	{name: "sharing", prepare: sharingFleet, commands: `
