@@ -28,8 +28,10 @@ func (l *Limiter) names() (provider, key string) {
 func (l *Limiter) delay(n int64) time.Duration { return l.Delay(n) }
 
 func (y Key) names() (provider, key string) {
-	provider, _ = y.limiter.names()
-	return provider, y.name
+	if provider, _ = y.limiter.names(); y.limiter == nil {
+		return "", ""
+	}
+	return provider, y.state.key.Name
 }
 
 // TakeAll acquires from several limiters or keys, all or none: requests and tokens of one

@@ -45,6 +45,7 @@ func BenchmarkGranted(b *testing.B) {
 	hold := benchLimiter(b, quota.MaxPermits, quota.OutageHold)
 	stop := benchLimiter(b, quota.MaxPermits, quota.OutageStop)
 	day := benchLimiter(b, quota.MaxPermits, quota.OutageHold, quota.Limit{Permits: quota.MaxPermits, Window: 24 * time.Hour})
+	unused := benchKeys(b, quota.OutageHold).Key("installation-4711") // made before its first use
 	byKey, byKeyStop := benchKeys(b, quota.OutageHold), benchKeys(b, quota.OutageStop)
 	for _, l := range []*Limiter{byKey, byKeyStop} {
 		l.Key("installation-4711").TryAcquire() // so that it is in use
@@ -63,6 +64,7 @@ func BenchmarkGranted(b *testing.B) {
 		{"call=TryAcquire/outage=hold/limit=day", func() { day.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=hold", func() { key.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=stop", func() { keyStop.TryAcquire() }},
+		{"call=Key.TryAcquire/outage=hold/made=before", func() { unused.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=hold/made=each", func() { byKey.Key("installation-4711").TryAcquire() }},
 		{"call=TryAcquire/outage=hold/class=critical", func() { hold.Class(Critical).TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},

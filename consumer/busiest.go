@@ -126,7 +126,7 @@ func (*keyCounters) Pop() any { panic("consumer: a counter is never taken out") 
 func (y *keyState) note(m *keys, issued, refused int64) {
 	issued, refused = issued+int64(y.issued), refused+int64(y.refused)
 	if issued+refused >= noteBatch {
-		m.busiest.add(y.name, issued, refused)
+		m.busiest.add(y.key.Name, issued, refused)
 		issued, refused = 0, 0
 	}
 	y.issued, y.refused = uint8(issued), uint8(refused)
@@ -135,7 +135,7 @@ func (y *keyState) note(m *keys, issued, refused int64) {
 // tellBusiest passes on what note has kept. The caller has the state's lock.
 func (y *keyState) tellBusiest(m *keys) {
 	if y.issued > 0 || y.refused > 0 {
-		m.busiest.add(y.name, int64(y.issued), int64(y.refused))
+		m.busiest.add(y.key.Name, int64(y.issued), int64(y.refused))
 		y.issued, y.refused = 0, 0
 	}
 }

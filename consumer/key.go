@@ -5,26 +5,29 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
 // Key issues permits of one key of a provider, such as an account or a tenant, that has
 // limits of its own: see quota.Keys. Each permit counts under the provider's limits and the
 // key's; a call gets both or neither. A Key keeps nothing open and needs no Close: copy it,
-// make one for each call, or keep one that was made while the key was in use, which saves a
-// look-up. Its methods are safe for concurrent use.
+// make one for each call, or keep one, which saves a look-up by name. Its methods are safe for
+// concurrent use.
 type Key struct {
 	limiter *Limiter
-	name    string
-	state   *keyState // nil if it was not in use; it may be gone
+	state   *keyState // it may be gone: then its next is in use, or was
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
 // characters. Calls with another name get ErrInvalid. Its calls have the limiter's class.
 func (l *Limiter) Key(name string) Key {
-	y := Key{limiter: l, name: name}
+	y := Key{limiter: l}
 	if l.core.gate.Segment().Keys != nil {
 		y.state = l.core.keys.known(name)
+	}
+	if y.state == nil { // it is put into use by a call
+		y.state = &keyState{key: share.KeyOf(name), gone: true}
 	}
 	return y
 }
@@ -78,7 +81,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 	t := k.tryKey(y, n, upTo, &p)
 	lacking := n - p.n
 	switch {
-	case lacking == 0 || t.found == unusable:
+	case lacking == 0 || t.found == unusable || t.found == tooMany:
 		return p
 	case t.segment.Shadow:
 		k.shadowed.Add(lacking)
@@ -123,7 +126,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		switch t.found {
 		case granted:
 			return p, nil
-		case unusable:
+		case unusable, tooMany:
 			return p, k.unusable(y, n, &t)
 		case keyLacks:
 			switch {

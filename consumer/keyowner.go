@@ -19,19 +19,14 @@ func (y Key) Owner() (name string, self bool) {
 	if s.Keys == nil || !s.Keys.Owned {
 		return "", true
 	}
-	var elsewhere bool
-	if y.state != nil {
-		y.state.mu.Lock()
-		name, elsewhere = y.state.ownerIn(k, s.Keys, now)
-		y.state.mu.Unlock()
-	} else {
-		name, elsewhere = k.ownerOf(share.HashKey(y.name), now)
-	}
+	y.state.mu.Lock()
+	defer y.state.mu.Unlock()
+	name, elsewhere := y.state.ownerIn(k, s.Keys, now)
 	return name, !elsewhere
 }
 
 // ownerOf returns an owner of a key, and whether it is another instance.
-func (k *core) ownerOf(key uint64, now int64) (name string, elsewhere bool) {
+func (k *core) ownerOf(key share.Key, now int64) (name string, elsewhere bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.KeyOwner(key, now)
@@ -43,7 +38,7 @@ func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, 
 		return "", false
 	}
 	if y.ownedIn != keys {
-		y.owner, y.elsewhere = k.ownerOf(y.hash, now)
+		y.owner, y.elsewhere = k.ownerOf(y.key, now)
 		y.ownedIn = keys
 	}
 	return y.owner, y.elsewhere

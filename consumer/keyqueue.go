@@ -220,7 +220,7 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 }
 
 // waits counts callers of the key in the queue.
-func (y *keyState) waits(by int) {
+func (y *keyState) waits(by int32) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.waiters += by
@@ -236,7 +236,7 @@ func (k *core) largestOf(y *keyState) int64 {
 	defer k.mu.Unlock()
 	most := window.Unbounded
 	for _, w := range s.Keys.Windows {
-		if b := k.mu.planner.KeyBound(y.hash, w, now); b.Permits != window.Unbounded {
+		if b := k.mu.planner.KeyBound(y.key, w, now); b.Permits != window.Unbounded {
 			most = min(most, max(b.Permits, b.Most))
 		}
 	}

@@ -74,13 +74,15 @@ const leastLook = 64
 
 // keyState is one key in use.
 type keyState struct {
-	name string
-	hash uint64
+	key share.Key
+
+	// next is a later state of the name, for a Key that has this one; nil if none is known.
+	next atomic.Pointer[keyState]
 
 	mu      sync.Mutex
 	use     window.Key
-	waiters int  // in the queue; changed under the queue's lock too
-	gone    bool // forgotten: another state may have its name
+	waiters int32 // in the queue; changed under the queue's lock too
+	gone    bool  // forgotten, or never in use: another state may have its name
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
 	// owner is the name of the key's owner by the windows ownedIn, and elsewhere says that it
@@ -100,15 +102,16 @@ const (
 	granted       found = iota // all n
 	keyLacks                   // the key has too few, or others wait for it
 	providerLacks              // the key has enough, but the provider too few
-	unusable                   // there is no such key
+	unusable                   // there is no such key: keys have no limits, or the name is none
+	tooMany                    // there are too many keys to put it into use
 )
 
-// keyTry is an attempt to take permits of a key.
+// keyTry is an attempt to take permits of a key. It is kept in registers, as long as it is this
+// small.
 type keyTry struct {
 	state   *keyState
 	segment *window.Segment // by which it was decided
 	found   found
-	err     error // of unusable; nil: the provider has no limits by key
 }
 
 // way is what to take of n permits.
@@ -135,26 +138,31 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			return t
 		}
 		y := key.state
-		if y == nil {
-			if y, t.err = k.keys.find(key.name, s.Keys); t.err != nil {
-				if t.found = unusable; errors.Is(t.err, ErrTooManyKeys) {
-					if s.Shadow {
-						t.found = keyLacks
-						return t
-					}
-					k.keys.refused.Add(n)
-				}
-				return t
-			}
+		if later := y.next.Load(); later != nil {
+			y = later
 		}
-		t.state = y
 		y.mu.Lock()
 		if y.gone {
 			y.mu.Unlock()
-			key.state = nil
-			continue
+			y, err := k.keys.find(key.state.key.Name, s.Keys)
+			switch {
+			case err == nil:
+				key.state.next.Store(y)
+				continue
+			case !errors.Is(err, ErrTooManyKeys):
+				t.found = unusable
+			case s.Shadow:
+				t.found = keyLacks
+			default:
+				t.found = tooMany
+				k.keys.refused.Add(n)
+			}
+			return t
 		}
-		y.adopt(k, s.Keys, now)
+		t.state = y
+		if !y.use.In(s.Keys) {
+			y.adopt(k, s.Keys, now)
+		}
 		got := int64(0)
 		t.found = keyLacks
 		switch left := min(n, y.use.Left()); {
@@ -225,7 +233,7 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	y.use.Adopt(keys, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.mu.planner.KeyBound(y.hash, w, now).Permits
+		return k.mu.planner.KeyBound(y.key, w, now).Permits
 	})
 }
 
@@ -294,7 +302,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 			if actual <= n {
 				return false
 			}
-			y = k.keys.renew(y.name)
+			y = k.keys.renew(y.key.Name)
 			continue
 		}
 		if s.Keys != nil {
@@ -372,7 +380,7 @@ func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *k
 		part.states = map[string]*keyState{}
 	}
 	name = strings.Clone(name)
-	y := &keyState{name: name, hash: share.HashKey(name)}
+	y := &keyState{key: share.KeyOf(name)}
 	part.states[name] = y
 	return y
 }
@@ -397,12 +405,13 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 
 // unusable returns the error for a call for a key that there cannot be.
 func (k *core) unusable(y Key, n int64, t *keyTry) error {
-	switch why := t.err; {
-	case errors.Is(why, ErrTooManyKeys):
+	name := y.state.key.Name
+	if t.found == tooMany {
 		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, why, y.name, t.segment.Keys.Most)
-	case why != nil:
-		return fmt.Errorf("consumer: %s: %w", k.provider, why)
+			k.provider, ErrTooManyKeys, name, t.segment.Keys.Most)
+	}
+	if err := protocol.ValidateKey(name); err != nil && t.segment.Keys != nil {
+		return fmt.Errorf("consumer: %s: %w: %w", k.provider, ErrInvalid, err)
 	}
 	k.mu.Lock()
 	policy, _ := k.mu.planner.Policy()
@@ -425,7 +434,7 @@ func (k *core) refuseKey(y *keyState, n int64) error {
 		}
 	}
 	s, now := k.segmentNow()
-	e := LimitError{Provider: k.provider, Key: y.name, Asked: n, Reason: ReasonSpent}
+	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
 	if s.Keys == nil {
 		return e
 	}
@@ -441,8 +450,8 @@ func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere boo
 	at := y.opens(e.Asked, now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := k.mu.planner.KeyBound(y.hash, e.Window, now)
-	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(e.Window)
+	b := k.mu.planner.KeyBound(y.key, e.Window, now)
+	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(y.key, e.Window)
 	switch {
 	case b.Reason == share.ReasonPaused:
 		e.Reason = ReasonPaused

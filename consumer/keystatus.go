@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -27,7 +26,7 @@ func (y Key) Limits() (all []LimitUse) {
 	defer k.mu.Unlock()
 	for i := range all {
 		u := &all[i]
-		u.Limit.Permits = k.mu.planner.KeyTotal(quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
 		u.Pace = u.Limit.Permits
 	}
 	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
@@ -50,7 +49,7 @@ func (y Key) delay(n int64) time.Duration {
 		}
 	})
 	if least < Forever && n > 1 {
-		if most := l.core.largestOf(&keyState{hash: y.hash()}); most > 0 && n > most {
+		if most := l.core.largestOf(&keyState{key: y.state.key}); most > 0 && n > most {
 			return Forever
 		}
 	}
@@ -62,20 +61,18 @@ func (y Key) delay(n int64) time.Duration {
 func (y Key) look(f func(state *keyState, s *window.Segment, now int64)) {
 	k := y.limiter.core
 	s, now := k.segmentNow()
-	if s.Keys == nil || protocol.ValidateKey(y.name) != nil {
+	if s.Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
 		return
 	}
-	state := k.keys.known(y.name)
+	state := k.keys.known(y.state.key.Name)
 	if state == nil {
-		state = &keyState{name: y.name, hash: y.hash()}
+		state = &keyState{key: y.state.key}
 	}
 	state.mu.Lock()
 	defer state.mu.Unlock()
 	state.adopt(k, s.Keys, now)
 	f(state, s, now)
 }
-
-func (y Key) hash() uint64 { return share.HashKey(y.name) }
 
 // known returns the state of a key that is in use; else nil.
 func (m *keys) known(name string) *keyState {

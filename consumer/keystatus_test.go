@@ -38,7 +38,7 @@ func TestAKeyTellsItsLimits(t *testing.T) {
 		if got := l.Key("b").Limits(); len(got) != 2 || got[0].Left != 0 || got[1].Left != 0 {
 			t.Errorf("a key with a debt: %+v", got)
 		}
-		probe := Key{limiter: l, name: "new"}
+		probe := l.Key("new")
 		if n := l.Status().KeysInUse; probe.Limits()[0].Left != 3 || probe.delay(1) != 0 || l.Status().KeysInUse != n {
 			t.Error("asking puts a key into use, or one that is not in use has too little")
 		}
@@ -129,7 +129,7 @@ func TestTakeAllOfKeys(t *testing.T) {
 		}
 		for text, wants := range map[string]map[Taker]int64{
 			"nil limiter":    {Key{}: 1},
-			`twice with key`: {Key{limiter: l, name: "c"}: 1, l.Class(Critical).Key("c"): 1},
+			`twice with key`: {l.Key("c"): 1, l.Class(Critical).Key("c"): 1},
 		} {
 			if _, err := TakeAll(t.Context(), 0, wants); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v", text, err)

@@ -104,7 +104,7 @@ func stored(provider string, kv *mvccpb.KeyValue) Stored {
 // List returns all policies, sorted by provider.
 func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
-	_, err := a.each(ctx, a.keys.Provider(""), 0, a.keys.AfterInstances, func(kv *mvccpb.KeyValue) {
+	_, err := a.each(ctx, a.keys.Provider(""), 0, a.keys.AfterMany, func(kv *mvccpb.KeyValue) {
 		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {
 			s := stored(provider, kv)
 			if err := quota.ValidateProvider(provider); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -99,6 +100,12 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	}
 	if _, err := as(consumer).Put(t.Context(), "p", policy); !errors.Is(err, ErrPermission) {
 		t.Errorf("%v: a consumer must not set policies", err)
+	}
+	override := func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+		return keyLimits("installation-4711", "9/s"), nil
+	}
+	if _, err := feed.Inside(as(consumer)).SetOverrides(t.Context(), "p", "", override); err != nil && !errors.Is(err, ErrPermission) || err == nil {
+		t.Errorf("%v: a consumer must not set overrides", err)
 	}
 	f.client = consumer
 	s := f.join(Options{})

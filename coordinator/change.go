@@ -149,6 +149,8 @@ type change struct {
 	ops    []clientv3.Op
 	trim   []clientv3.Op // of the oldest records, where there is room for that
 	keep   []superseded  // to be given a lease
+	// unchanged are conditions beside that of the policy's revision.
+	unchanged []clientv3.Cmp
 }
 
 // trimmed is how many records a change removes at most: one more than it adds.
@@ -206,18 +208,25 @@ func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, erro
 		}
 		author, reason, after.Policy = next.Author, next.Reason, next
 		put = clientv3.OpPut(c.key, string(value))
+	} else { // a provider that is set again has no overrides of long ago
+		c.ops = append(c.ops, clientv3.OpDelete(a.keys.AllOverrides(after.Provider), clientv3.WithPrefix()))
 	}
-	record, err := a.newRecord(c, value, author, reason)
+	record, err := a.newRecord(c, value, author, reason, nil)
 	if err != nil {
 		return after, err
 	}
-	c.ops = []clientv3.Op{put, record}
+	c.ops = append(c.ops, put, record)
+	c.trimRecords()
+	return after, c.supersede(p, a.keys.Superseded(after.Provider))
+}
+
+// trimRecords removes the records that are too many with the change's own.
+func (c *change) trimRecords() {
 	for i, kv := range c.oldest.Kvs {
 		if int64(i) < c.oldest.Count+1-maxRecords {
 			c.trim = append(c.trim, clientv3.OpDelete(string(kv.Key)))
 		}
 	}
-	return after, c.supersede(p, a.keys.Superseded(after.Provider))
 }
 
 // supersede checks the next policy, nil for a deletion, against those before it, and adds
@@ -249,7 +258,7 @@ func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 		then, other []clientv3.Op
 	)
 	for _, c := range all {
-		unchanged = append(unchanged, is(c.key, c.old.Revision))
+		unchanged = append(append(unchanged, is(c.key, c.old.Revision)), c.unchanged...)
 		then = append(then, c.ops...)
 		other = append(other, clientv3.OpGet(c.key, clientv3.WithKeysOnly()))
 	}
@@ -274,7 +283,7 @@ func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 			for _, s := range c.keep {
 				a.expire(ctx, s)
 			}
-		} else if have := keyIn(r.Responses[i]).ModRevision; have != c.old.Revision {
+		} else if have := keyIn(r.Responses[i]).ModRevision; have != c.old.Revision || len(c.unchanged) > 0 {
 			return 0, &ConflictError{c.old.Provider, have, c.old.Revision}
 		}
 	}

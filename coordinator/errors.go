@@ -21,7 +21,8 @@ var (
 var errSessionClosed = errors.New("session is closed")
 
 // ConflictError reports a concurrent change: the policy is not at the revision that the
-// change was meant for. Revision 0 means not set.
+// change was meant for. Revision 0 means not set. If both are the same, overrides of keys were
+// changed.
 type ConflictError struct {
 	Provider   string
 	Have, Want int64
@@ -29,6 +30,9 @@ type ConflictError struct {
 
 // Error names both revisions and the way out.
 func (e *ConflictError) Error() string {
+	if e.Have == e.Want {
+		return fmt.Sprintf("overrides of keys of %s were changed by somebody else; look at them, then try again", e.Provider)
+	}
 	have := "it is not set"
 	if e.Have != 0 {
 		have = fmt.Sprintf("it is at revision %d", e.Have)

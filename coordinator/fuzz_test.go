@@ -16,7 +16,7 @@ import (
 func FuzzKeys(f *testing.F) {
 	k := layout
 	for _, key := range []string{
-		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Throttle("p"), "", "/",
+		k.Policy("payments/charge"), k.Instance("payments/charge", "worker-7.1a2b.1"), k.Instances("p"), k.Throttle("p"), k.Overrides("p", 7), k.AllOverrides("p") + "+7", "", "/",
 		k.Provider("") + "a%2fb/policy", k.Provider("") + "%61/policy", k.Instances("p") + "%zz", k.Instances("p") + "a/b", k.Instances("p") + "\xff",
 	} {
 		f.Add(key)
@@ -28,8 +28,13 @@ func FuzzKeys(f *testing.F) {
 		if id, ok := keys.IncarnationIn(k.Instances("p"), key); ok && k.Instance("p", id) != key {
 			t.Errorf("%q is taken for incarnation %q, which is %q", key, id, k.Instance("p", id))
 		}
-		if next := k.AfterInstances(key); next <= key {
-			t.Errorf("a listing goes from %q back to %q", key, next)
+		if bucket, ok := k.BucketOf("p", key); ok && k.Overrides("p", bucket) != key {
+			t.Errorf("%q is taken for document %d of overrides, which is %q", key, bucket, k.Overrides("p", bucket))
+		}
+		for _, next := range []string{k.AfterMany(key), k.AfterOverrides(key)} {
+			if next <= key {
+				t.Errorf("a listing goes from %q back to %q", key, next)
+			}
 		}
 	})
 }

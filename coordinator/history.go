@@ -25,6 +25,9 @@ type Record struct {
 	// Old and New are nil where no policy was set, or where it could not be read.
 	Old, New    *quota.Policy
 	OldRevision int64 // 0 where none was set
+	// Keys has the limits of single keys that were changed, by name, before and after; nil
+	// where the policy's count. Old and New are then the same.
+	Keys map[string][2][]quota.Limit
 	// Problem is the reason why the record, or a policy in it, cannot be read, or nil; it
 	// names the key.
 	Problem error
@@ -33,8 +36,8 @@ type Record struct {
 // maxReasonBytes bounds a reason, also that of a policy.
 const maxReasonBytes = 1 << 10
 
-// maxRecordBytes bounds a record: two policies, author, time and reason.
-const maxRecordBytes = 2*quota.MaxPolicyBytes + 16<<10
+// maxRecordBytes bounds a record: two policies, changes of single keys, author, time and reason.
+const maxRecordBytes = 2*quota.MaxPolicyBytes + maxChangeRecordBytes + 16<<10
 
 // recordsAtOnce is how many records one read returns. Somebody who may write the
 // history may have written values as large as etcd takes.
@@ -48,10 +51,13 @@ type wireRecord struct {
 	OldRevision int64           `json:"old_revision"`
 	Old         json.RawMessage `json:"old,omitempty"`
 	New         json.RawMessage `json:"new,omitempty"`
+	// Keys has the limits before and after of each key whose override was changed; empty where
+	// the policy's count.
+	Keys map[string][2]string `json:"keys,omitempty"`
 }
 
 // newRecord returns the operation that writes the record of a change to a value.
-func (a *Admin) newRecord(c *change, value []byte, who, why string) (clientv3.Op, error) {
+func (a *Admin) newRecord(c *change, value []byte, who, why string, keys map[string][2]string) (clientv3.Op, error) {
 	if len(why) > maxReasonBytes {
 		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), maxReasonBytes)
 	}
@@ -62,9 +68,31 @@ func (a *Admin) newRecord(c *change, value []byte, who, why string) (clientv3.Op
 	now := time.Now().UTC()
 	b, err := json.Marshal(wireRecord{
 		Schema: quota.Schema, Author: who, Reason: why, Time: now,
-		OldRevision: c.old.Revision, Old: old, New: value,
+		OldRevision: c.old.Revision, Old: old, New: value, Keys: keys,
 	})
 	return clientv3.OpPut(a.keys.Record(c.old.Provider, now, rand.Text()[:8]), string(b)), err
+}
+
+// overrideRecord returns the operation that writes the record of changes of single keys.
+func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange, why string) (clientv3.Op, error) {
+	keys, size := map[string][2]string{}, 0
+	for name, k := range changes {
+		keys[name] = [2]string{limitsOf(k.Old), limitsOf(k.New)}
+		text, _ := json.Marshal(name) // a string: there is nothing to fail
+		size += len(text) + len(keys[name][0]) + len(keys[name][1]) + len(`:["",""],`)
+	}
+	if size > maxChangeRecordBytes {
+		return clientv3.Op{}, fmt.Errorf("coordinator: %s: the history record of %d changes takes %d bytes: at most %d; make it several changes", c.old.Provider, len(changes), size, maxChangeRecordBytes)
+	}
+	return a.newRecord(c, c.raw, a.o.Author, why, keys)
+}
+
+// limitsOf is empty for none.
+func limitsOf(limits []quota.Limit) string {
+	if len(limits) == 0 {
+		return ""
+	}
+	return quota.FormatLimits(limits)
 }
 
 // History returns the changes of a provider's policy, newest first. A record that
@@ -103,6 +131,14 @@ func recordOf(key string, value []byte, revision int64) Record {
 	}
 	r.Time, r.Author, r.Reason, r.OldRevision = w.Time, w.Author, w.Reason, w.OldRevision
 	r.Old, r.New = policyOf(w.Old), policyOf(w.New)
+	for name, limits := range w.Keys {
+		if r.Keys == nil {
+			r.Keys = map[string][2][]quota.Limit{}
+		}
+		old, _ := quota.ParseLimits(limits[0]) // one that cannot be read shows as none
+		next, _ := quota.ParseLimits(limits[1])
+		r.Keys[name] = [2][]quota.Limit{old, next}
+	}
 	if r.New == nil && len(w.New) > 0 {
 		r.Problem = fmt.Errorf("the new policy in the record %q cannot be read", key)
 	}

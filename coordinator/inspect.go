@@ -93,7 +93,7 @@ func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protoco
 		return f, err
 	}
 	at := map[string]int{} // of an incarnation in f.Instances
-	revision, err := a.each(ctx, a.keys.Provider(provider), 0, nil, func(kv *mvccpb.KeyValue) {
+	revision, err := a.each(ctx, a.keys.Provider(provider), 0, a.keys.AfterOverrides, func(kv *mvccpb.KeyValue) {
 		if key := string(kv.Key); key == a.keys.Policy(provider) {
 			f.Policy = protocol.Stored(stored(provider, kv))
 		} else if key == a.keys.Throttle(provider) {

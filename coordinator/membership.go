@@ -81,6 +81,8 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
 	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
 		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
+	} else if bucket, ok := p.s.keys.BucketOf(p.provider, key); ok {
+		k.Kind, k.Bucket, most = view.Overrides, bucket, protocol.MaxOverridesBytes+1
 	}
 	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
 	return k

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -80,6 +81,13 @@ func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {
 	}
 	if c.Throttle != nil || c.ThrottleDeleted {
 		r.view.Throttle = c.Throttle
+	}
+	for bucket, o := range c.Overrides {
+		r.view.Overrides = maps.Clone(r.view.Overrides)
+		if r.view.Overrides == nil {
+			r.view.Overrides = map[int]*protocol.Overrides{}
+		}
+		r.view.Overrides[bucket] = o
 	}
 	if c.Policy != nil {
 		r.totals = append(r.totals, c.Policy.Limits[0].Permits)

@@ -97,6 +97,8 @@ func TestCompletionOfValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "20/s,500/h")
+	b.want(exitDone, "set", "keyed", "20/s", "--keys", "5/s")
+	b.want(exitDone, "keys", "set", "keyed", "installation-4711", "6/s")
 	stdout, _ := b.want(exitDone, "get", "p", "-o", "yaml")
 	_, rest, _ := strings.Cut(stdout, "\nrevision: ")
 	revision, _, _ := strings.Cut(rest, "\n")
@@ -110,6 +112,8 @@ func TestCompletionOfValues(t *testing.T) {
 		"list --user ":             ":4\n",
 		"rollback p ":              revision + "\t20/s,500/h by ann@host\n:4\n",
 		"explain p ":               ":4\n",
+		"keys delete keyed ":       "installation-4711\n:4\n",
+		"keys list keyed x":        ":4\n",
 	} {
 		if stdout, _ := b.want(exitDone, append([]string{"__complete"}, strings.Split(args, " ")...)...); stdout != want {
 			t.Errorf("%s: %q, want %q", args, stdout, want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,16 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, prefix string)
 			for _, s := range all {
 				if strings.HasPrefix(s.Provider, prefix) && format.Printable(s.Provider) && !slices.Contains(args, s.Provider) {
 					names = append(names, s.Provider)
+				}
+			}
+			return names, err
+		})
+	case "KEY", "KEY-PREFIX":
+		return a.ask(cmd, func(ctx context.Context, c connection) (names []string, err error) {
+			o, err := feed.Inside(c.Admin).Overrides(ctx, args[0])
+			for _, name := range slices.Sorted(maps.Keys(o.Limits)) {
+				if strings.HasPrefix(name, prefix) && format.Printable(name) {
+					names = append(names, name)
 				}
 			}
 			return names, err

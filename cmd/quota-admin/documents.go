@@ -17,6 +17,8 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -46,19 +48,29 @@ after it has written the others.`,
 			}
 			all = append(all, s)
 		}
-		return a.export(all)
+		return a.export(ctx, etcd, all)
 	})
 }
 
-func (a *app) export(all []coordinator.Stored) error {
-	policies := map[string]quota.Policy{}
+func (a *app) export(ctx context.Context, etcd connection, all []coordinator.Stored) error {
+	policies := map[string]document.Entry{}
 	var left []string
 	for _, s := range all {
 		if s.Problem != nil {
 			left = append(left, fmt.Sprintf("%s at revision %d (%s)", s.Provider, s.Revision, format.OneLine(s.Problem)))
 			continue
 		}
-		policies[s.Provider] = s.Policy
+		e := document.Entry{Policy: s.Policy}
+		if len(s.Policy.Keys.Limits) > 0 {
+			o, err := feed.Inside(etcd.Admin).Overrides(ctx, s.Provider)
+			if err != nil {
+				return err
+			}
+			if e.Overrides = o.Limits; o.Problem != nil {
+				left = append(left, fmt.Sprintf("overrides of %s (%s)", s.Provider, format.OneLine(o.Problem)))
+			}
+		}
+		policies[s.Provider] = e
 	}
 	f := a.format
 	if f == format.Table {
@@ -76,7 +88,9 @@ func (a *app) export(all []coordinator.Stored) error {
 type applyJSON struct {
 	Changes   []*editResult `json:"changes"`
 	Unchanged int           `json:"unchanged"`
-	DryRun    bool          `json:"dry_run"`
+	// Keys are the changes of limits of single keys, by provider.
+	Keys   map[string]map[string]keyChangeJSON `json:"keys,omitempty"`
+	DryRun bool                                `json:"dry_run"`
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -91,7 +105,11 @@ without next loses its announced changes. Providers that are not in the document
 not change.
 
 Unknown fields are refused. A transaction of etcd takes 128 operations, two for each
-policy: 64 policies at most.`,
+policy: 64 policies at most.
+
+The overrides of keys that a provider has in the document become all that it has; a
+document without overrides leaves them as they are. They are written after the policies, in
+a transaction for each provider.`,
 		Example: `  quota-admin apply -f policies.yaml --dry-run
   quota-admin apply -f policies.yaml --reason "release 42" --wait
   quota-admin export | sed 's/300000/150000/' | quota-admin apply -f -`,
@@ -108,7 +126,7 @@ policy: 64 policies at most.`,
 	e.lazy, e.steps, e.replace = true, true, true
 	addFlag(a, cmd, &e.maxStep, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of each policy")
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
-	var policies map[string]quota.Policy
+	var policies map[string]document.Entry
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if file == "" {
 			return usageError(cmd, "-f FILE is missing; - is the standard input")
@@ -120,20 +138,71 @@ policy: 64 policies at most.`,
 		return err
 	}
 	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
-		return change.Carry(old.Policy, policies[old.Provider], now), nil
+		return change.Carry(old.Policy, policies[old.Provider].Policy, now), nil
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
 		results, err := e.run(ctx, etcd.Admin, slices.Sorted(maps.Keys(policies)))
 		if err != nil && results == nil {
 			return err
 		}
-		return errors.Join(a.applied(results, e.dryRun), err)
+		keys, overridesErr := a.applyOverrides(ctx, etcd, e, policies)
+		return errors.Join(a.applied(results, keys, e.dryRun), err, overridesErr)
 	})
 }
 
-func (a *app) applied(results []*editResult, dryRun bool) error {
-	r := applyJSON{Changes: []*editResult{}, DryRun: dryRun}
-	did := "changed"
+// applyOverrides makes the overrides of each provider those that a document has of it. It
+// returns the changes of those providers that had others.
+func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, policies map[string]document.Entry) (map[string]map[string]keyChangeJSON, error) {
+	all := map[string]map[string]keyChangeJSON{}
+	for _, provider := range slices.Sorted(maps.Keys(policies)) {
+		want := policies[provider].Overrides
+		if want == nil {
+			continue
+		}
+		differ := func(old protocol.KeyOverrides) map[string][]quota.Limit {
+			limits := maps.Clone(want)
+			for name := range old.Limits {
+				if want[name] == nil {
+					limits[name] = nil
+				}
+			}
+			return limits
+		}
+		was := map[string][]quota.Limit{}
+		changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+			was = old.Limits
+			if e.dryRun {
+				return nil, nil
+			}
+			return differ(old), nil
+		})
+		if e.dryRun && errors.Is(err, coordinator.ErrNotFound) {
+			err = nil // the policy would be written before
+		}
+		if err != nil {
+			return all, fmt.Errorf("overrides of %s: %w", provider, err)
+		}
+		if e.dryRun {
+			changes = map[string]protocol.KeyChange{}
+			for name, limits := range differ(protocol.KeyOverrides{Limits: was}) {
+				if !slices.Equal(was[name], limits) {
+					changes[name] = protocol.KeyChange{Old: was[name], New: limits}
+				}
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(changes)) {
+			if all[provider] == nil {
+				all[provider] = map[string]keyChangeJSON{}
+			}
+			all[provider][name] = keyChangeJSON{limitsOf(changes[name].Old), limitsOf(changes[name].New)}
+		}
+	}
+	return all, nil
+}
+
+func (a *app) applied(results []*editResult, keys map[string]map[string]keyChangeJSON, dryRun bool) error {
+	r := applyJSON{Changes: []*editResult{}, Keys: keys, DryRun: dryRun}
+	did, verb := "changed", "changed"
 	for _, one := range results {
 		if !one.changed {
 			r.Unchanged++
@@ -143,12 +212,17 @@ func (a *app) applied(results []*editResult, dryRun bool) error {
 		did = fmt.Sprintf("changed at revision %d", one.New.Revision)
 	}
 	if dryRun {
-		did = "would change"
+		did, verb = "would change", "would change"
 	}
-	return a.emit(r, func(w io.Writer) { fmt.Fprintf(w, "%d %s, %d as they were\n", len(r.Changes), did, r.Unchanged) })
+	return a.emit(r, func(w io.Writer) {
+		fmt.Fprintf(w, "%d %s, %d as they were\n", len(r.Changes), did, r.Unchanged)
+		for _, provider := range slices.Sorted(maps.Keys(r.Keys)) {
+			fmt.Fprintf(w, "%s: limits of %s %s\n", format.Show(provider), format.Count(len(r.Keys[provider]), "key"), verb)
+		}
+	})
 }
 
-func (a *app) readDocument(file string) (map[string]quota.Policy, error) {
+func (a *app) readDocument(file string) (map[string]document.Entry, error) {
 	in := a.stdin
 	if file == "-" {
 		file = "stdin"

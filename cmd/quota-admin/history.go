@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -31,17 +32,37 @@ type historyJSON struct {
 }
 
 type recordJSON struct {
-	Provider    string              `json:"provider,omitempty"` // of changes of all
-	Revision    int64               `json:"revision"`
-	OldRevision int64               `json:"old_revision"` // 0: there was no policy
-	Time        time.Time           `json:"time"`
-	Author      string              `json:"author"`
-	Reason      string              `json:"reason,omitempty"`
-	Old         *quota.Policy       `json:"old"` // null: there was none, or it cannot be read
-	New         *quota.Policy       `json:"new"` // null: deleted
-	Differences []change.Difference `json:"differences,omitempty"`
-	Problem     string              `json:"problem,omitempty"`
+	Provider    string        `json:"provider,omitempty"` // of changes of all
+	Revision    int64         `json:"revision"`
+	OldRevision int64         `json:"old_revision"` // 0: there was no policy
+	Time        time.Time     `json:"time"`
+	Author      string        `json:"author"`
+	Reason      string        `json:"reason,omitempty"`
+	Old         *quota.Policy `json:"old"` // null: there was none, or it cannot be read
+	New         *quota.Policy `json:"new"` // null: deleted
+	// Keys are the limits of single keys before and after the change; old and new are the same
+	// then.
+	Keys        map[string]keyChangeJSON `json:"keys,omitempty"`
+	Differences []change.Difference      `json:"differences,omitempty"`
+	Problem     string                   `json:"problem,omitempty"`
 }
+
+// keyChangeJSON has the limits of a key; empty where those of each key count.
+type keyChangeJSON struct {
+	Old string `json:"old"`
+	New string `json:"new"`
+}
+
+// keys are the changed keys as fields, sorted.
+func (r *recordJSON) keys() (all []change.Difference) {
+	for _, name := range slices.Sorted(maps.Keys(r.Keys)) {
+		all = append(all, change.Difference{Field: "key " + name, Old: r.Keys[name].Old, New: r.Keys[name].New})
+	}
+	return all
+}
+
+// keysInLine bounds the keys that one line of a table shows.
+const keysInLine = 3
 
 // shownAtMost bounds the changes of all providers that are kept in memory.
 const shownAtMost = 1000
@@ -113,7 +134,14 @@ interrupted: for a log. With -o json each line is a document.`,
 func recordsOf(ctx context.Context, etcd connection, provider string) (changes []recordJSON, err error) {
 	records, err := etcd.History(ctx, provider)
 	for _, r := range records {
-		changes = append(changes, recordJSON{"", r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, nil, format.OneLine(r.Problem)})
+		one := recordJSON{"", r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, nil, nil, format.OneLine(r.Problem)}
+		for name, k := range r.Keys {
+			if one.Keys == nil {
+				one.Keys = map[string]keyChangeJSON{}
+			}
+			one.Keys[name] = keyChangeJSON{limitsOf(k[0]), limitsOf(k[1])}
+		}
+		changes = append(changes, one)
 	}
 	return changes, err
 }
@@ -236,6 +264,13 @@ func (r *recordJSON) words() (old, next, also string) {
 	for _, d := range change.Beside(r.Old, r.New) {
 		others = append(others, d.String())
 	}
+	keys := r.keys()
+	for _, d := range keys[:min(len(keys), keysInLine)] {
+		others = append(others, d.String())
+	}
+	if more := len(keys) - keysInLine; more > 0 {
+		others = append(others, fmt.Sprintf("and %d more keys", more))
+	}
 	return old, next, strings.Join(others, "; ")
 }
 
@@ -243,6 +278,8 @@ func (r *recordJSON) words() (old, next, also string) {
 // defaults.
 func (r *recordJSON) fields() []change.Difference {
 	switch {
+	case len(r.Keys) > 0:
+		return r.keys()
 	case r.New == nil:
 		return nil
 	case r.Old == nil && r.OldRevision == 0:

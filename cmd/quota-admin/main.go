@@ -200,7 +200,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		}
 		root.AddCommand(commands...)
 	}
-	group("change", "Change limits:", append(a.modeCommands(), a.setCommand(), a.cancelCommand(), a.deleteCommand(), a.rollbackCommand(), a.applyCommand())...)
+	group("change", "Change limits:", append(a.modeCommands(), a.setCommand(), a.keysCommand(), a.cancelCommand(), a.deleteCommand(), a.rollbackCommand(), a.applyCommand())...)
 	group("policy", "Show limits and changes:", a.getCommand(), a.listCommand(), a.historyCommand(), a.diffCommand(), a.exportCommand())
 	group("fleet", "Show and wait for instances:", a.instancesCommand(), a.explainCommand(), a.topCommand(), a.budgetCommand(), a.waitCommand(), a.doctorCommand(), a.dashboardCommand())
 	group("other", "Set up:", a.rolesCommand(), a.devCommand(), a.versionCommand())

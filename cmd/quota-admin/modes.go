@@ -175,7 +175,7 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete PROVIDER",
 		Short: "Delete the policy of a provider; its instances then issue nothing",
 		Long: `Delete the policy of a provider. Its instances then issue nothing until a policy
-is set again. The history is kept.`,
+is set again. The overrides of its keys are deleted too. The history is kept.`,
 		Example: `  quota-admin delete payments/charge --reason "contract ended" --yes
   quota-admin delete payments/charge --dry-run`,
 		PreRunE: func(cmd *cobra.Command, args []string) error {

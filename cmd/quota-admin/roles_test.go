@@ -139,6 +139,7 @@ func TestRolesDoNotGoFurther(t *testing.T) {
 	}{
 		{"write a policy", "charge refund carol dave", put(k("providers/" + charge + "policy"))},
 		{"delete a policy", "charge refund carol dave", remove(k("providers/" + charge + "policy"))},
+		{"write overrides of keys", "charge refund carol dave", put(k("providers/" + charge + "overrides/07"))},
 		{"write a policy within a transaction", "charge carol dave", func(c *clientv3.Client) error {
 			_, err := c.Txn(ctx).Then(clientv3.OpPut(k("providers/"+charge+"instances/x"), "{}"), clientv3.OpPut(k("providers/"+charge+"policy"), "{}")).Commit()
 			return err

@@ -320,6 +320,37 @@ set payments/charge 999/s --keys off
 history payments/charge
 set payments/charge 999/s --keys-most 10
 `},
+	{name: "overrides", prepare: sharingFleet, commands: `
+keys --help
+keys set --help
+keys set payments/charge installation-4711 210/s
+set payments/charge 999/s --keys 90/s
+keys list payments/charge
+keys set payments/charge installation-4711 210/s --dry-run -o *
+keys set payments/charge installation-4711 210/s --reason 'ticket 17'
+keys set payments/charge installation-4711 210/s
+keys set payments/charge installation-4711 100/s
+keys set payments/charge tenants/eu_7 8000/s
+keys set payments/charge tenants/eu_7 8000/s --force
+keys set payments/charge tenants/eu_7 5000/h
+keys set payments/charge '' 8/s
+keys set payments/charge tenants/eu_7
+keys set absent tenants/eu_7 8/s
+keys list payments/charge -o *
+keys list payments/charge inst
+export
+apply -f testdata/overrides.yaml --dry-run
+apply -f testdata/overrides.yaml -o json
+apply -f testdata/overrides.yaml
+keys delete payments/charge tenants/eu_7 --dry-run
+keys delete payments/charge tenants/eu_7
+keys delete payments/charge tenants/eu_7
+history payments/charge
+history payments/charge --diff
+delete payments/charge --yes
+set payments/charge 999/s --keys 90/s
+keys list payments/charge
+`},
 	{name: "sharing", prepare: sharingFleet, commands: `
 explain payments/charge -o *
 set payments/charge 510/s

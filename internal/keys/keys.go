@@ -8,10 +8,13 @@ package keys
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // DefaultPrefix is where Quotient's keys lie.
@@ -40,6 +43,7 @@ const MaxIncarnationBytes = 256
 const (
 	policyPart    = "policy"
 	instancesPart = "instances/"
+	overridesPart = "overrides/"
 )
 
 // folder is that of a provider's keys of one kind, or of all providers' if provider is
@@ -66,6 +70,21 @@ func (k Layout) Instances(provider string) string { return k.Provider(provider) 
 // Instance is the key of an incarnation.
 func (k Layout) Instance(provider, incarnation string) string {
 	return k.Instances(provider) + url.PathEscape(incarnation)
+}
+
+// AllOverrides is the folder of the overrides of a provider's keys.
+func (k Layout) AllOverrides(provider string) string { return k.Provider(provider) + overridesPart }
+
+// Overrides is the key of the document with the overrides of one bucket.
+func (k Layout) Overrides(provider string, bucket int) string {
+	return fmt.Sprintf("%s%02d", k.AllOverrides(provider), bucket)
+}
+
+// BucketOf returns the bucket of which the key holds overrides of a provider.
+func (k Layout) BucketOf(provider, key string) (bucket int, ok bool) {
+	number, ok := strings.CutPrefix(key, k.AllOverrides(provider))
+	bucket, err := strconv.Atoi(number)
+	return bucket, ok && err == nil && bucket < protocol.OverrideBuckets && key == k.Overrides(provider, bucket)
 }
 
 // Reports is the folder of instances' reports.
@@ -188,13 +207,23 @@ func (k Layout) ProviderOf(key string) (string, bool) {
 	return unescape(escaped)
 }
 
-// AfterInstances returns where a listing of policies that came to key goes on: a
-// fleet's instances are passed over.
-func (k Layout) AfterInstances(key string) string {
+// AfterMany returns where a listing of policies that came to key goes on: a fleet's instances
+// and the overrides of keys are passed over.
+func (k Layout) AfterMany(key string) string {
 	rest, ok := strings.CutPrefix(key, k.Provider(""))
 	escaped, inner, _ := strings.Cut(rest, "/")
-	if ok && strings.HasPrefix(inner, instancesPart) {
-		return clientv3.GetPrefixRangeEnd(k.Provider("") + escaped + "/" + instancesPart)
+	for _, part := range []string{instancesPart, overridesPart} {
+		if ok && strings.HasPrefix(inner, part) {
+			return clientv3.GetPrefixRangeEnd(k.Provider("") + escaped + "/" + part)
+		}
+	}
+	return key + "\x00"
+}
+
+// AfterOverrides is the same for a listing of one provider: its overrides are passed over.
+func (k Layout) AfterOverrides(key string) string {
+	if strings.Contains(strings.TrimPrefix(key, k.Provider("")), "/"+overridesPart) {
+		return k.AfterMany(key)
 	}
 	return key + "\x00"
 }

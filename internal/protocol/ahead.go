@@ -33,6 +33,9 @@ type Opening struct{ clockError, longest time.Duration }
 // Note takes in a policy, with its defaults, of a view.
 func (o *Opening) Note(p *quota.Policy) {
 	o.clockError, o.longest = max(o.clockError, p.ClockError), max(o.longest, LongestWindow(p))
+	if len(p.Keys.Limits) > 0 { // an override may have such a window
+		o.longest = quota.MaxWindow
+	}
 }
 
 // After returns how long after the end of the process before windows of a length must start.

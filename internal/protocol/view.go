@@ -21,6 +21,8 @@ type View struct {
 	Instances []Instance
 	// Throttle is nil where none is set.
 	Throttle *Throttle
+	// Overrides are the documents with limits of single keys, by bucket.
+	Overrides map[int]*Overrides `json:",omitempty"`
 	// Alone says that there will never be another instance: it has budgets to itself.
 	Alone bool
 	// First says that this process's instance, whose Instance.First is set, was registered
@@ -42,6 +44,8 @@ type Change struct {
 	// ThrottleDeleted says that the throttle was deleted, which ends what it held back.
 	// Throttle is then nil.
 	ThrottleDeleted bool
+	// Overrides are the documents that changed, by bucket; nil for one that was deleted.
+	Overrides map[int]*Overrides `json:",omitempty"`
 	// Put are instances that joined, or whose key was written again.
 	Put []Instance
 	// Deleted are the IDs of instances whose keys are gone.

@@ -14,7 +14,8 @@ const maxCaches = 96
 // change high, which was the newest.
 type boundCache struct {
 	low, high int64
-	key       *uint64   // of which the shares are; nil: the provider
+	key       *Key      // of which the shares are; nil: the provider
+	keyTerms  keyTerms  // of the key
 	shaped    bool      // some terms of the history have another shape than fixed windows
 	division  *division // of the newest view
 	// newest is the share in the newest view. kept is the least in those before it,
@@ -61,7 +62,7 @@ func (h *History) cache(w quota.Window, low int64) *boundCache {
 }
 
 // begin counts the view after change number low, for a key if it is not nil.
-func (h *History) begin(w quota.Window, low int64, key *uint64) *boundCache {
+func (h *History) begin(w quota.Window, low int64, key *Key) *boundCache {
 	terms := h.newest()
 	if low < h.changes {
 		terms = h.change(low + 1).before
@@ -69,7 +70,7 @@ func (h *History) begin(w quota.Window, low int64, key *uint64) *boundCache {
 	t := &boundCache{low: low, high: low, key: key, shaped: key == nil && h.shaped(), kept: unbounded}
 	all := crowd{h, low}
 	terms = t.of(terms)
-	t.division = newDivision(terms, w, key, h.self, all)
+	t.division = newDivision(terms, w, key.hash(), h.self, all)
 	t.newest = t.division.value(all)
 	return t
 }

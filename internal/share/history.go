@@ -95,8 +95,8 @@ type delta struct {
 	before, after *terms // the same, unless the policy or the totals changed
 }
 
-// bytes estimates the memory that a delta takes. A policy or a throttle counts as 32 KiB,
-// and may take twice as much.
+// bytes estimates the memory that a delta takes. A policy, a throttle or a document of
+// overrides counts as 32 KiB, and may take twice as much.
 func (d *delta) bytes() int {
 	n := 64
 	for _, e := range d.edits {
@@ -106,7 +106,7 @@ func (d *delta) bytes() int {
 		}
 	}
 	if d.before != d.after {
-		n += 32 << 10
+		n += (32 << 10) * d.after.overrides.changed(d.before.overrides)
 	}
 	return n
 }
@@ -154,6 +154,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 		revision: v.Revision, caches: map[quota.Window]*boundCache{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
 	}
+	h.terms[0].overrides = h.terms[0].overrides.with(v.Overrides)
 	h.opening.Note(&h.newest().rules)
 	h.fill(v.Instances)
 }

@@ -26,15 +26,20 @@ import (
 //
 // with seed(w) as under fixed windows in a provider's rank.
 
-// HashKey is the part of a key's name in its ranks.
-func HashKey(name string) uint64 { return hashID(name) }
-
 // of returns the terms that the cache reads of a view's.
 func (t *boundCache) of(of *terms) *terms {
 	if t.key != nil {
-		return of.keys
+		return t.keyTerms.of(of, t.key.Name)
 	}
 	return of
+}
+
+// hash is nil for the provider.
+func (k *Key) hash() *uint64 {
+	if k == nil {
+		return nil
+	}
+	return &k.Hash
 }
 
 // seedFor returns the seed of ranks for a key by these terms; nil is the provider.
@@ -58,14 +63,16 @@ func (t *terms) owns(n int64) int64 {
 
 // OfKey is Of for a key.
 func OfKey(v *protocol.View, key string, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t, hash := newTerms(v.Policy, v.PolicyRevision, nil).keys, HashKey(key)
-	return t.of(v, w, t.seedFor(&hash, w))
+	of, k := newTerms(v.Policy, v.PolicyRevision, nil), KeyOf(key)
+	of.overrides = of.overrides.with(v.Overrides)
+	t := new(keyTerms).of(of, key)
+	return t.of(v, w, t.seedFor(&k.Hash, w))
 }
 
-// KeyBound returns how many permits of window w this instance may have issued for a key,
-// given by HashKey, as of the latest Plan. The answer is not kept, and takes O(instances
-// and changes since the settle time).
-func (p *Planner) KeyBound(key uint64, w quota.Window, now int64) Bound {
+// KeyBound returns how many permits of window w this instance may have issued for a key, as of
+// the latest Plan. The answer is not kept, and takes O(instances and changes since the settle
+// time).
+func (p *Planner) KeyBound(key Key, w quota.Window, now int64) Bound {
 	return p.boundBy(func(w quota.Window, low int64) *boundCache {
 		t := p.begin(w, low, &key)
 		p.extend(t)
@@ -73,16 +80,16 @@ func (p *Planner) KeyBound(key uint64, w quota.Window, now int64) Bound {
 	}, w, now, p.offset, p.frozenAt())
 }
 
-// KeyOwner returns the name of an owner of a key, given by HashKey, by the newest view at the
-// monotonic instant now, and whether it is another instance. It is this one, if that is an
+// KeyOwner returns the name of an owner of a key by the newest view at the monotonic instant
+// now, and whether it is another instance. It is this one, if that is an
 // owner, and else the owner of the highest rank. An instance without a name has its ID for
 // one. The name is empty if keys have no owners, or nobody takes part.
-func (p *Planner) KeyOwner(key uint64, now int64) (name string, elsewhere bool) {
+func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
 	t, wall := p.newest().keys, now+p.offset
 	if t == nil || t.owners == 0 {
 		return "", false
 	}
-	me, seed := p.members[p.self], t.seedFor(&key, quota.Window{}) // the same in all windows
+	me, seed := p.members[p.self], t.seedFor(&key.Hash, quota.Window{}) // the same in all windows
 	var own, first part
 	if me != nil && me.takesPart(wall) {
 		own = part{me.id, place(me.hash, seed), 1}
@@ -114,9 +121,10 @@ func (p *Planner) KeyOwner(key uint64, now int64) (name string, elsewhere bool) 
 
 // KeyTotal returns the limit of a key for window w by the newest view that has one, 0 if there
 // is none.
-func (p *Planner) KeyTotal(w quota.Window) int64 {
+func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
+	var of keyTerms
 	for _, t := range slices.Backward(p.terms) {
-		if d := t.keys.at(w); d.limited {
+		if d := of.of(t.terms, key.Name).at(w); d.limited {
 			return d.total
 		}
 	}
@@ -126,7 +134,12 @@ func (p *Planner) KeyTotal(w quota.Window) int64 {
 // keyLengths returns the lengths of all windows that may bind keys, shortest first.
 func (h *History) keyLengths() (lengths []time.Duration) {
 	for i := range h.terms {
-		lengths = append(lengths, h.terms[i].keys.lengths...)
+		if t := h.terms[i]; t.keys.policy != nil {
+			lengths = append(lengths, t.keys.lengths...)
+			if t.overrides != nil {
+				lengths = append(lengths, t.overrides.lengths...)
+			}
+		}
 	}
 	slices.Sort(lengths)
 	return slices.Compact(lengths)

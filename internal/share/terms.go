@@ -47,8 +47,10 @@ type terms struct {
 	blocked Reason
 	zone    *time.Location  // of the budgets
 	lengths []time.Duration // of its windows, those that are announced included; sorted
-	keys    *terms          // of each key; nil in these themselves
-	owners  int64           // of each key; 0: all participants have equal shares
+	keys    *terms          // of each key without an override; nil in these themselves
+	// overrides are the limits of single keys, nil if there are none.
+	overrides *overrides
+	owners    int64 // of each key; 0: all participants have equal shares
 }
 
 func newTerms(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
@@ -123,8 +125,20 @@ func (t *terms) at(w quota.Window) allotment {
 	return d
 }
 
-// change returns the terms after a change: t, if neither the policy nor the totals in force are others.
+// change returns the terms after a change: t, if neither the policy, the totals in force nor the
+// limits of single keys are others.
 func (t *terms) change(c *protocol.Change) *terms {
+	n, o := t.changeOfAll(c), t.overrides.with(c.Overrides)
+	if n != t {
+		n.overrides = o
+	} else if o != t.overrides {
+		other := *t // with the same keys
+		n, other.overrides = &other, o
+	}
+	return n
+}
+
+func (t *terms) changeOfAll(c *protocol.Change) *terms {
 	policy, revision, throttle := t.policy, t.revision, t.throttle
 	changed := false
 	if c.Policy != nil || c.PolicyDeleted {

@@ -6,10 +6,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// read reads a policy or a throttle. It returns nil for one that is deleted, and for
-// one that cannot be used; instead says what counts then.
-func read[T any](t *Tracker, k Key, value func([]byte) (*T, error), name, instead string) *T {
-	d := &t.documents[k.Kind]
+// read reads a document. It returns nil for one that is deleted, and for one that cannot be
+// used; instead says what counts then.
+func read[T any](d *document, k Key, value func([]byte) (*T, error), name, instead string) *T {
 	if *d = (document{}); k.Deleted {
 		return nil
 	}

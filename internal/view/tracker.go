@@ -18,6 +18,7 @@ package view
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -29,16 +30,18 @@ type Kind uint8
 
 // The kinds of keys under a provider.
 const (
-	Other    Kind = iota // of no interest to this version
-	Policy               // the policy
-	Instance             // one incarnation
-	Throttle             // what the provider takes
+	Other     Kind = iota // of no interest to this version
+	Policy                // the policy
+	Instance              // one incarnation
+	Throttle              // what the provider takes
+	Overrides             // one document of overrides of keys
 )
 
 // Key is one key under a provider, as etcd has it at one revision.
 type Key struct {
 	Kind     Kind
 	ID       string // the incarnation, if Kind is Instance
+	Bucket   int    // if Kind is Overrides
 	Value    []byte
 	Revision int64 // of the change that made it so
 	Deleted  bool  // only in events
@@ -50,10 +53,11 @@ type Tracker struct {
 	revision  int64            // newest that changed the view
 	instances map[string]int64 // revision of every instance's key
 	documents [Throttle + 1]document
+	overrides [protocol.OverrideBuckets]document
 	bad       map[string]error // instances whose keys cannot be read
 }
 
-// document is what is known of the key of a policy or a throttle.
+// document is what is known of the key of a policy, a throttle or overrides.
 type document struct {
 	revision int64 // 0 without one
 	bad      error // why it cannot be read
@@ -67,7 +71,12 @@ func (t *Tracker) List(revision int64, keys []Key) protocol.View {
 	for _, k := range keys {
 		t.add(&c, k)
 	}
-	v := protocol.View{Revision: revision, Policy: c.Policy, Throttle: c.Throttle, Instances: c.Put}
+	for bucket := range t.overrides {
+		if t.overrides[bucket].bad != nil {
+			t.putOverrides(&c, bucket, &protocol.Overrides{Broken: true})
+		}
+	}
+	v := protocol.View{Revision: revision, Policy: c.Policy, Throttle: c.Throttle, Instances: c.Put, Overrides: c.Overrides}
 	if v.Policy != nil {
 		v.PolicyRevision = t.documents[Policy].revision
 	}
@@ -101,16 +110,30 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case Instance:
 		t.addInstance(c, k)
 	case Policy: // a typo must not stop the fleet
-		if p := read(t, k, protocol.ReadPolicy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
+		if p := read(&t.documents[Policy], k, protocol.ReadPolicy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
 	case Throttle:
-		c.Throttle = read(t, k, protocol.ReadThrottle, "throttle", "the policy's limits count")
+		c.Throttle = read(&t.documents[Throttle], k, protocol.ReadThrottle, "throttle", "the policy's limits count")
 		if c.ThrottleDeleted = k.Deleted; c.Throttle == nil && !k.Deleted {
 			c.Throttle = new(protocol.Throttle)
 		}
+	case Overrides:
+		document := func(value []byte) (*protocol.Overrides, error) { return protocol.ReadOverrides(k.Bucket, value) }
+		name := fmt.Sprintf("document %02d with overrides of keys", k.Bucket)
+		if o := read(&t.overrides[k.Bucket], k, document, name, "the last one that can be stays in force"); o != nil || k.Deleted {
+			t.putOverrides(c, k.Bucket, o)
+		}
 	case Other:
 	}
+}
+
+// putOverrides adds a document, nil for one that is deleted, to a change.
+func (t *Tracker) putOverrides(c *protocol.Change, bucket int, o *protocol.Overrides) {
+	if c.Overrides == nil {
+		c.Overrides = map[int]*protocol.Overrides{}
+	}
+	c.Overrides[bucket] = o
 }
 
 // Has reports whether the view has an incarnation.
@@ -125,11 +148,11 @@ func (t *Tracker) Instances() int { return len(t.instances) }
 // Problem returns what in the keys cannot be read, or nil.
 func (t *Tracker) Problem() error {
 	var errs []error
-	for _, d := range t.documents {
+	for _, d := range slices.Concat(t.documents[:], t.overrides[:]) {
 		errs = append(errs, d.bad)
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.bad)) {
-		if errs = append(errs, t.bad[id]); len(errs) > len(t.documents)+1 {
+	for n, id := range slices.Sorted(maps.Keys(t.bad)) {
+		if errs = append(errs, t.bad[id]); n > 0 {
 			break // enough to know
 		}
 	}

@@ -105,6 +105,9 @@ func (w *world) happen(e event) {
 
 // happenToFleet lets an event happen that is not about one instance.
 func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
+	if w.keyed && (e.do == doPolicy || e.do == doChange || e.do == doJoin) {
+		w.overrideKeys(f, uint64(e.at))
+	}
 	switch e.do {
 	case doPolicy:
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy {

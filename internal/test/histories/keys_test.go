@@ -24,6 +24,10 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 	}
 	for _, v := range f.line {
 		v.Policy, v.Throttle = protocol.OfKeys(v.Policy), nil
+		if limits, _ := v.Override(name); v.Policy != nil && limits != nil {
+			v.Policy.Limits = limits
+			f.stats.overridden++
+		}
 		k.line = append(k.line, v)
 	}
 	k.noteLengths()

@@ -25,6 +25,9 @@ func (p *plan) drift() time.Duration {
 	if p.shape != quota.ShapeFixed {
 		return 3*time.Second + mostTransit
 	}
+	if p.keyed {
+		return quota.MaxWindow
+	}
 	return time.Second
 }
 

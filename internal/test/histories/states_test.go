@@ -2,6 +2,7 @@ package histories
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -189,6 +190,13 @@ func after(v protocol.View, c protocol.Change) protocol.View {
 	if c.Throttle != nil || c.ThrottleDeleted {
 		v.Throttle = c.Throttle
 	}
+	if len(c.Overrides) > 0 {
+		v.Overrides = maps.Clone(v.Overrides)
+		if v.Overrides == nil {
+			v.Overrides = map[int]*protocol.Overrides{}
+		}
+		maps.Copy(v.Overrides, c.Overrides)
+	}
 	v.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {
 		return slices.Contains(c.Deleted, i.ID) || slices.ContainsFunc(c.Put, func(p protocol.Instance) bool { return p.ID == i.ID })
 	})
@@ -207,6 +215,8 @@ func (x *states) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 	default:
 		if id, ok := keys.IncarnationIn(layout.Instances(x.provider), key); ok {
 			k.Kind, k.ID = view.Instance, id
+		} else if bucket, ok := layout.BucketOf(x.provider, key); ok {
+			k.Kind, k.Bucket = view.Overrides, bucket
 		}
 	}
 	return k

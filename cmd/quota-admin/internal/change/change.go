@@ -244,7 +244,11 @@ type Difference struct {
 
 // String says it on one line of a terminal.
 func (d Difference) String() string {
-	field := format.Clean(strings.ReplaceAll(d.Field, "_", " "))
+	field := d.Field
+	if !strings.HasPrefix(field, "key ") { // a key's name stays as it is
+		field = strings.ReplaceAll(field, "_", " ")
+	}
+	field = format.Clean(field)
 	switch {
 	case d.Old == "":
 		return field + " " + format.Show(d.New)

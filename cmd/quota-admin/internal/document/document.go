@@ -7,6 +7,8 @@
 //	    settle: 3s
 //	    keys:
 //	      limits: 80/s
+//	      overrides:
+//	        installation-4711: 400/s
 //	    ...
 //
 // A policy's fields are those of its JSON in etcd, with limits as text, and without
@@ -27,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -39,9 +42,17 @@ const maxProblems = 20
 // optional are the fields that a policy's JSON lacks where they are empty.
 var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
 
-// Parse reads a document, and returns its policies by provider, each complete and valid;
+// Entry is what a document says of a provider.
+type Entry struct {
+	Policy quota.Policy
+	// Overrides are the limits of single keys, all that the provider has; nil if the document
+	// does not say.
+	Overrides map[string][]quota.Limit
+}
+
+// Parse reads a document, and returns its entries by provider, each complete and valid;
 // otherwise what is wrong with it, a line for each problem.
-func Parse(file string, text []byte) (_ map[string]quota.Policy, problems []string) {
+func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 	if len(text) > Most {
 		return nil, []string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}
 	}
@@ -61,13 +72,13 @@ func Parse(file string, text []byte) (_ map[string]quota.Policy, problems []stri
 	case found.Policies == nil:
 		return nil, []string{file + ": policies are missing"}
 	}
-	policies := map[string]quota.Policy{}
+	policies := map[string]Entry{}
 	for _, provider := range slices.Sorted(maps.Keys(found.Policies)) {
-		p, errs := policy(provider, found.Policies[provider])
+		p, overrides, errs := policy(provider, found.Policies[provider])
 		for _, err := range errs {
 			problems = append(problems, fmt.Sprintf("%s: %s: %s", file, provider, plain(err)))
 		}
-		policies[provider] = p
+		policies[provider] = Entry{p, overrides}
 	}
 	if n := len(problems); n > maxProblems {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", n-maxProblems))
@@ -75,17 +86,17 @@ func Parse(file string, text []byte) (_ map[string]quota.Policy, problems []stri
 	return policies, problems
 }
 
-// policy reads one policy, or returns all that is wrong with it.
-func policy(provider string, text []byte) (p quota.Policy, errs []error) {
+// policy reads one policy and its overrides, or returns all that is wrong with them.
+func policy(provider string, text []byte) (p quota.Policy, overrides map[string][]quota.Limit, errs []error) {
 	if err := quota.ValidateProvider(provider); err != nil {
-		return p, []error{err}
+		return p, nil, []error{err}
 	}
 	var fields map[string]json.RawMessage
 	if err := decode(text, &fields); err != nil {
-		return p, []error{err}
+		return p, nil, []error{err}
 	}
 	if fields == nil {
-		return p, []error{errors.New("limits: the value is missing")}
+		return p, nil, []error{errors.New("limits: the value is missing")}
 	}
 	known := append(slices.Collect(maps.Keys(change.Fields(&quota.Policy{}))), optional...)
 	slices.Sort(known)
@@ -103,7 +114,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 			err = json.Unmarshal(value, &now)
 			delete(fields, name)
 		case name == "keys":
-			keys, err = keysOf(value)
+			keys, overrides, err = keysOf(value)
 			delete(fields, name)
 		case name == "classes":
 			err = decode(value, &struct {
@@ -121,7 +132,7 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 		}
 	}
 	if len(errs) > 0 {
-		return p, errs
+		return p, nil, errs
 	}
 	fields["schema"] = json.RawMessage(strconv.Itoa(quota.Schema))
 	all, err := json.Marshal(fields)
@@ -129,14 +140,14 @@ func policy(provider string, text []byte) (p quota.Policy, errs []error) {
 		err = json.Unmarshal(all, &p)
 	}
 	if err != nil {
-		return p, []error{err}
+		return p, nil, []error{err}
 	}
 	p.Limits, p.Keys, p.Next = now, keys, next
 	p = p.WithDefaults()
 	if joined, ok := p.Validate().(interface{ Unwrap() []error }); ok {
-		return p, joined.Unwrap()
+		return p, nil, joined.Unwrap()
 	}
-	return p, nil
+	return p, overrides, nil
 }
 
 type limitsText []quota.Limit
@@ -151,20 +162,32 @@ func (l *limitsText) UnmarshalJSON(value []byte) (err error) {
 	return err
 }
 
-func keysOf(value json.RawMessage) (quota.Keys, error) {
+func keysOf(value json.RawMessage) (_ quota.Keys, overrides map[string][]quota.Limit, _ error) {
 	var keys struct {
-		Limits *limitsText `json:"limits"`
-		Most   int64       `json:"most"`
-		Owners int64       `json:"owners"`
+		Limits    *limitsText           `json:"limits"`
+		Most      int64                 `json:"most"`
+		Owners    int64                 `json:"owners"`
+		Overrides map[string]limitsText `json:"overrides"`
 	}
 	err := decode(value, &keys)
 	if err == nil && keys.Limits == nil {
 		err = errors.New("limits are missing")
 	}
 	if err != nil {
-		return quota.Keys{}, fmt.Errorf("must have limits, and may have most and owners: %s", plain(err))
+		return quota.Keys{}, nil, fmt.Errorf("must have limits, and may have most, owners and overrides: %s", plain(err))
 	}
-	return quota.Keys{Limits: *keys.Limits, Most: keys.Most, Owners: keys.Owners}, nil
+	if n := len(keys.Overrides); n > protocol.MaxOverrides {
+		return quota.Keys{}, nil, fmt.Errorf("%d overrides: at most %d; change the limits of all keys, or use another provider", n, protocol.MaxOverrides)
+	}
+	if keys.Overrides != nil {
+		overrides = map[string][]quota.Limit{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(keys.Overrides)) {
+		if overrides[name] = keys.Overrides[name]; protocol.ValidateOverride(name, overrides[name]) != nil {
+			return quota.Keys{}, nil, fmt.Errorf("overrides: %w", protocol.ValidateOverride(name, overrides[name]))
+		}
+	}
+	return quota.Keys{Limits: *keys.Limits, Most: keys.Most, Owners: keys.Owners}, overrides, nil
 }
 
 func changes(value json.RawMessage) (next []quota.LimitChange, err error) {
@@ -203,11 +226,19 @@ func plain(err error) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// Of returns policies as a document has them: as they stand at now.
-func Of(policies map[string]quota.Policy, now time.Time) any {
+// Of returns entries as a document has them: policies as they stand at now.
+func Of(entries map[string]Entry, now time.Time) any {
 	all := map[string]any{}
-	for provider, p := range policies {
-		all[provider] = Fields(change.Current(p, now))
+	for provider, e := range entries {
+		fields := Fields(change.Current(e.Policy, now))
+		if keys, ok := fields["keys"].(map[string]any); ok && len(e.Overrides) > 0 {
+			overrides := map[string]string{}
+			for name, limits := range e.Overrides {
+				overrides[name] = quota.FormatLimits(limits)
+			}
+			keys["overrides"] = overrides
+		}
+		all[provider] = fields
 	}
 	return map[string]any{"schema": quota.Schema, "policies": all}
 }

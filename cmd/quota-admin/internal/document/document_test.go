@@ -110,9 +110,14 @@ func TestExportIsTheInputOfApply(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := time.Unix(1_800_000_000, 0)
 		names := []string{"a/b", "payments/charge", "true", "12", "ünï/cødé", "a: b", "- x"}
-		want := map[string]quota.Policy{}
+		want := map[string]Entry{}
 		for _, name := range names {
-			want[name] = somePolicy(rt, now)
+			want[name] = Entry{Policy: somePolicy(rt, now)}
+			if rapid.Bool().Draw(rt, "keys") && want[name].Policy.Guard == 0 {
+				p := want[name].Policy
+				p.Keys.Limits = []quota.Limit{{Permits: 80, Window: time.Second}}
+				want[name] = Entry{p.WithDefaults(), map[string][]quota.Limit{"a: b/ü_\"": {{Permits: 1, Window: time.Minute}}, "12": {{Permits: 0, Window: time.Second}}}}
+			}
 		}
 		for _, f := range []format.Output{format.YAML, format.JSON} {
 			var text bytes.Buffer
@@ -123,9 +128,9 @@ func TestExportIsTheInputOfApply(t *testing.T) {
 			if problems != nil || len(entries) != len(names) {
 				rt.Fatalf("%s: %q\n%s", f, problems, text.String())
 			}
-			for name, p := range entries {
-				if next := change.Carry(want[name], p, now); !change.Same(want[name], next, now) {
-					rt.Fatalf("%s of %s: %+v\nfrom %+v\n%s", f, name, p, want[name], text.String())
+			for name, e := range entries {
+				if next := change.Carry(want[name].Policy, e.Policy, now); !change.Same(want[name].Policy, next, now) || !reflect.DeepEqual(e.Overrides, want[name].Overrides) {
+					rt.Fatalf("%s of %s: %+v\nfrom %+v\n%s", f, name, e, want[name], text.String())
 				}
 			}
 		}
@@ -150,8 +155,8 @@ func FuzzDocument(f *testing.F) {
 		if problems != nil {
 			return
 		}
-		for name, p := range entries {
-			if err := p.Validate(); err != nil {
+		for name, e := range entries {
+			if err := e.Policy.Validate(); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if err := quota.ValidateProvider(name); err != nil {
@@ -187,7 +192,7 @@ func TestRefused(t *testing.T) {
 func TestKeysInDocuments(t *testing.T) {
 	parse := func(keys string) (quota.Policy, string) {
 		all, problems := Parse("file", []byte("policies:\n  github:\n    limits: 100/s\n    keys: "+keys+"\n"))
-		return all["github"], strings.Join(problems, "\n")
+		return all["github"].Policy, strings.Join(problems, "\n")
 	}
 	for keys, want := range map[string]string{
 		"{limits: '80/s,1000/m', most: 7}": "80/s,1000/1m of 7 by 0",
@@ -203,13 +208,17 @@ func TestKeysInDocuments(t *testing.T) {
 		}
 	}
 	for keys, want := range map[string]string{
-		"{most: 7}":                 "keys: must have limits, and may have most and owners: limits are missing",
-		"{limits: 80/s, least: 7}":  "unknown field",
-		"{limits: 80}":              "must be a text",
-		"80/s":                      "keys: must have limits, and may have most and owners",
-		"{limits: 5000/h}":          "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet",
-		"":                          "keys: the value is missing",
-		"{limits: 1/s, owners: 17}": "keys.owners 17: must be from 0 to 16",
+		"{most: 7}":                             "keys: must have limits, and may have most, owners and overrides: limits are missing",
+		"{limits: 80/s, least: 7}":              "unknown field",
+		"{limits: 80}":                          "must be a text",
+		"80/s":                                  "keys: must have limits, and may have most, owners and overrides",
+		"{limits: 5000/h}":                      "keys.limits[0].window 1h0m0s: limits by key of more than 1m0s are not supported yet",
+		"":                                      "keys: the value is missing",
+		"{limits: 1/s, overrides: {a: 5000/h}}": "keys: overrides: key \"a\": keys.limits[0].window 1h0m0s",
+		"{limits: 1/s, overrides: {'': 5/s}}":   "keys: overrides: key \"\" is empty",
+		"{limits: 1/s, overrides: {a: 5}}":      "must be a text",
+		"{limits: 1/s, overrides: {a: 5/s, a: 6/s}}": "already set",
+		"{limits: 1/s, owners: 17}":                  "keys.owners 17: must be from 0 to 16",
 	} {
 		if _, problems := parse(keys); !strings.Contains(problems, want) {
 			t.Errorf("%s: %q, want %q", keys, problems, want)

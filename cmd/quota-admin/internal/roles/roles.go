@@ -84,7 +84,7 @@ func New(k keys.Layout, kind Kind, provider string) (Role, error) {
 		grant(read, k.Provider(provider))
 		one(k.Policy(provider))
 		one(k.Throttle(provider))
-		grant(readwrite, k.History(provider), k.Superseded(provider), k.Budgets(provider))
+		grant(readwrite, k.AllOverrides(provider), k.History(provider), k.Superseded(provider), k.Budgets(provider))
 		grant(read, k.Reports(provider))
 		grant(readwrite, k.Observers(provider))
 	default:

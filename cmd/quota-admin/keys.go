@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+func (a *app) keysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Set and show the limits of single keys, in place of those of each key",
+		Long: `Set and show overrides: the limits of single keys, in place of those that the policy of
+the provider has for each key (set --keys). A provider has at most 10,000 of them. history
+shows their changes, export and apply have them too.`,
+		Example: `  quota-admin keys set github installation-4711 400/s --reason "ticket 17"
+  quota-admin keys list github
+  quota-admin keys delete github installation-4711`,
+	}
+	cmd.AddCommand(a.keysSetCommand(), a.keysDeleteCommand(), a.keysListCommand())
+	return cmd
+}
+
+// keyResult is the change of one key's limits.
+type keyResult struct {
+	Provider string      `json:"provider"`
+	Key      string      `json:"key"`
+	Old      string      `json:"old,omitempty"` // left out: it had no override
+	New      string      `json:"new,omitempty"` // left out: it has none now
+	Changed  bool        `json:"changed"`
+	DryRun   *sharesJSON `json:"dry_run,omitempty"`
+}
+
+// keyEdit is a change of the limits of one key, with the flags that both commands have.
+type keyEdit struct {
+	a      *app
+	reason string
+	dryRun bool
+	// check refuses new limits of a key that has others by a policy; nil: it does not.
+	check func(old, next quota.Policy) error
+}
+
+func (a *app) keyEdit(cmd *cobra.Command) *keyEdit {
+	e := &keyEdit{a: a}
+	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
+	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
+	return e
+}
+
+func (a *app) keysSetCommand() *cobra.Command {
+	force, most, limits := false, 0.0, []quota.Limit(nil)
+	cmd := &cobra.Command{
+		Use:   "set PROVIDER KEY LIMITS",
+		Short: "Set the limits of one key",
+		Long: `Set the limits of one key, in place of those that the policy has for each key. They must
+be valid in its place: windows of 250 ms to 1 minute. A limit of 0/s blocks the key. A change
+by a factor above the policy's greatest step is refused as a typing error, unless --force is
+given.`,
+		Example: `  quota-admin keys set github installation-4711 400/s --reason "ticket 17"
+  quota-admin keys set github installation-4711 400/s,5000/m --dry-run`,
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			limits, err = quota.ParseLimits(args[2])
+			return err
+		},
+	}
+	e := a.keyEdit(cmd)
+	addFlag(a, cmd, &most, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of the policy")
+	cmd.Flags().BoolVar(&force, "force", false, forceUsage)
+	e.check = func(old, next quota.Policy) error {
+		if force {
+			return nil
+		}
+		return change.CheckStep(old, next, nil, time.Now(), most)
+	}
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		return e.run(ctx, etcd, args[0], args[1], limits)
+	})
+}
+
+func (a *app) keysDeleteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "delete PROVIDER KEY",
+		Short:   "Delete the limits of one key: it has those of each key again",
+		Example: `  quota-admin keys delete github installation-4711 --reason "ticket 17"`,
+	}
+	e := a.keyEdit(cmd)
+	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		return e.run(ctx, etcd, args[0], args[1], nil)
+	})
+}
+
+// run changes the limits of a key, or deletes its override if there are none.
+func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, limits []quota.Limit) error {
+	r := keyResult{Provider: provider, Key: key}
+	var notes []string
+	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+		was := old.Limits[key]
+		if limits == nil && was == nil {
+			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider))
+		}
+		if limits != nil && protocol.ValidateOverride(key, limits) != nil {
+			return nil, refused(protocol.ValidateOverride(key, limits))
+		}
+		before, after := withKeyLimits(&old.Policy.Policy, was), withKeyLimits(&old.Policy.Policy, limits)
+		if e.check != nil && before != nil && after != nil {
+			if err := e.check(*before, *after); err != nil {
+				return nil, refused(fmt.Errorf("key %s of %s: %w", format.Show(key), provider, err))
+			}
+		}
+		if before != nil && after != nil {
+			notes = atOnce(*before, *after, time.Now())
+		}
+		r.Old, r.New, r.Changed = limitsOf(was), limitsOf(limits), !slices.Equal(was, limits)
+		if !e.dryRun || !r.Changed {
+			return map[string][]quota.Limit{key: limits}, nil
+		}
+		f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+		if err == nil && after != nil {
+			r.DryRun = compareKey(&f, key, was, limits, limitsIn(after))
+		}
+		return nil, err
+	})
+	if err != nil {
+		return err
+	}
+	r.Changed = e.dryRun && r.Changed || len(changes) > 0
+	if err := e.a.emit(r, r.table); err != nil {
+		return err
+	}
+	if r.Changed {
+		for _, n := range notes {
+			e.a.note("%s", n)
+		}
+	}
+	if e.dryRun {
+		e.a.note("dry run: nothing was written")
+	}
+	return nil
+}
+
+func (r *keyResult) table(w io.Writer) {
+	key := format.Show(r.Provider) + ": key " + format.Show(r.Key)
+	limits := func(text string) string {
+		if text == "" {
+			return "those of each key"
+		}
+		return text
+	}
+	if !r.Changed {
+		fmt.Fprintf(w, "%s: nothing to change (%s)\n", key, limits(r.New))
+		return
+	}
+	fmt.Fprintf(w, "%s: %s -> %s\n", key, limits(r.Old), limits(r.New))
+	if r.DryRun != nil {
+		r.DryRun.table(w)
+	}
+}
+
+// withKeyLimits is the policy of a key with limits of its own, or without; nil if the provider has
+// none by key.
+func withKeyLimits(p *quota.Policy, own []quota.Limit) *quota.Policy {
+	k := protocol.OfKeys(p)
+	if k != nil && own != nil {
+		k.Limits = own
+	}
+	return k
+}
+
+func limitsIn(p *quota.Policy) []quota.Limit {
+	if p == nil {
+		return nil
+	}
+	return p.Limits
+}
+
+// limitsOf is empty for none.
+func limitsOf(limits []quota.Limit) string {
+	if len(limits) == 0 {
+		return ""
+	}
+	return quota.FormatLimits(limits)
+}
+
+// compareKey computes the shares of a key in the window of its first limit that begins now.
+func compareKey(f *protocol.Fleet, key string, was, will, in []quota.Limit) *sharesJSON {
+	w := quota.WindowAt(in[0].Window, time.Now().UnixNano())
+	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.Seconds(), window: w.Length, Instances: []instanceShareNew{}}
+	divide := func(own []quota.Limit) (total *int64, shares map[string]int64) {
+		v := f.View()
+		if own != nil {
+			v.Overrides = map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string][]quota.Limit{key: own}}}
+		}
+		n, shares, known := share.OfKey(&v, key, w)
+		return knownOr(n, known), shares
+	}
+	var before, after map[string]int64
+	c.OldTotal, before = divide(was)
+	c.NewTotal, after = divide(will)
+	for _, s := range f.Instances {
+		id := s.Instance.ID
+		c.Instances = append(c.Instances, instanceShareNew{id, s.Instance.Name, knownOr(before[id], c.OldTotal != nil), knownOr(after[id], c.NewTotal != nil)})
+	}
+	return c
+}
+
+type keysJSON struct {
+	Provider string            `json:"provider"`
+	Each     string            `json:"each"` // the limits of all other keys; empty: they have none
+	Keys     map[string]string `json:"keys"`
+	Problem  string            `json:"problem,omitempty"`
+}
+
+func (a *app) keysListCommand() *cobra.Command {
+	return a.onEtcd(&cobra.Command{
+		Use:   "list PROVIDER [KEY-PREFIX]",
+		Short: "Show the keys that have limits of their own, or those whose name begins with KEY-PREFIX",
+		Example: `  quota-admin keys list github
+  quota-admin keys list github installation-47`,
+	}, func(ctx context.Context, etcd connection, args []string) error {
+		o, err := feed.Inside(etcd.Admin).Overrides(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		data := keysJSON{args[0], limitsOf(o.Policy.Policy.Keys.Limits), map[string]string{}, format.OneLine(o.Problem)}
+		for name, limits := range o.Limits {
+			if strings.HasPrefix(name, strings.Join(args[1:], "")) {
+				data.Keys[name] = limitsOf(limits)
+			}
+		}
+		if data.Problem != "" {
+			a.note("%s", data.Problem)
+		}
+		if len(data.Keys) == 0 {
+			a.note("no key has limits of its own; each key: %s", orNone(data.Each))
+		}
+		return a.emit(data, func(w io.Writer) {
+			if len(data.Keys) > 0 {
+				format.Row(w, "KEY", "LIMITS")
+			}
+			for _, name := range slices.Sorted(maps.Keys(data.Keys)) {
+				format.Row(w, format.Name(name), data.Keys[name])
+			}
+		})
+	})
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "no limits"
+	}
+	return text
+}

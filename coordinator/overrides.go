@@ -1,0 +1,186 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// overrides are a provider's, as they were read.
+type overrides struct {
+	protocol.KeyOverrides
+	documents [protocol.OverrideBuckets]document
+	revision  int64 // of the reading
+}
+
+// document is one document of overrides as it is stored.
+type document struct {
+	revision int64 // 0: it is not set
+	bad      error
+}
+
+// Bounds of what one change of overrides writes: together less than a request to etcd takes.
+const (
+	maxWrittenBytes      = 768 << 10 // of documents
+	maxChangeRecordBytes = 448 << 10 // of the record, without the policy
+)
+
+// Overrides implements protocol.Inspector.
+func (i *inspector) Overrides(ctx context.Context, provider string) (protocol.KeyOverrides, error) {
+	o, _, err := (*Admin)(i).readOverrides(ctx, provider)
+	return o.KeyOverrides, err
+}
+
+// SetOverrides implements protocol.Inspector.
+func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, edit func(old protocol.KeyOverrides) (map[string][]quota.Limit, error)) (map[string]protocol.KeyChange, error) {
+	a := (*Admin)(i)
+	o, c, err := a.readOverrides(ctx, provider)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := edit(o.KeyOverrides)
+	if err != nil {
+		return nil, err
+	}
+	next, changes := o, map[string]protocol.KeyChange{}
+	next.Limits = maps.Clone(o.Limits)
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		was, is := o.Limits[name], quota.Policy{Limits: limits[name]}.WithDefaults().Limits // in order
+		if bad := o.documents[protocol.OverrideBucket(name)].bad; bad != nil {
+			return nil, fmt.Errorf("coordinator: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
+		}
+		if slices.Equal(was, is) {
+			continue
+		}
+		if err := a.checkOverride(&o.Policy.Policy, name, is); err != nil {
+			return nil, err
+		}
+		if changes[name] = (protocol.KeyChange{Old: was, New: is}); len(is) == 0 {
+			delete(next.Limits, name)
+		} else {
+			next.Limits[name] = is
+		}
+	}
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	if n := len(next.Limits); n > protocol.MaxOverrides && n > len(o.Limits) {
+		return nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
+	}
+	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
+		return nil, err
+	}
+	_, err = a.commit(ctx, c)
+	return changes, err
+}
+
+// checkOverride checks limits of a key, none if its override is deleted, against the policy.
+func (a *Admin) checkOverride(p *quota.Policy, name string, limits []quota.Limit) error {
+	if len(limits) == 0 {
+		return nil
+	}
+	if err := protocol.ValidateOverride(name, limits); err != nil {
+		return err
+	}
+	with := p.Clone()
+	with.Keys.Limits = limits
+	if err := with.Validate(); err != nil {
+		return fmt.Errorf("key %q: %w", name, err)
+	}
+	return nil
+}
+
+// readOverrides reads the overrides of a provider, and what a change of them depends on.
+func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides, c *change, err error) {
+	found, err := a.read(ctx, []string{provider})
+	if err != nil {
+		return o, nil, err
+	}
+	c, o.Limits = found[0], map[string][]quota.Limit{}
+	if o.Policy = protocol.Stored(c.old); o.Policy.Revision == 0 {
+		return o, c, fmt.Errorf("%s: %w", provider, ErrNotFound)
+	}
+	r, err := a.kv.Get(ctx, a.keys.AllOverrides(provider), clientv3.WithPrefix(), clientv3.WithLimit(2*protocol.OverrideBuckets))
+	if err != nil {
+		return o, c, classify(ctx, "read the overrides of "+provider, err)
+	}
+	o.revision = r.Header.Revision
+	var problems []error
+	for _, kv := range r.Kvs {
+		bucket, ok := a.keys.BucketOf(provider, string(kv.Key))
+		if !ok {
+			continue
+		}
+		d := &o.documents[bucket]
+		d.revision = kv.ModRevision
+		read, err := protocol.ReadOverrides(bucket, kv.Value)
+		if err != nil {
+			d.bad = fmt.Errorf("the document %q cannot be read: %w", kv.Key, err)
+			problems = append(problems, d.bad)
+			continue
+		}
+		maps.Copy(o.Limits, read.Keys)
+	}
+	o.Problem = errors.Join(problems...)
+	return o, c, nil
+}
+
+// prepareOverrides makes a change ready: the documents that differ, on the condition that
+// neither the policy nor any document is another than was read, and the record.
+func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
+	provider := c.old.Provider
+	if len(old.Policy.Policy.Keys.Limits) == 0 {
+		return fmt.Errorf("coordinator: %s has no limits by key, which an override is of: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
+	}
+	var buckets [protocol.OverrideBuckets]map[string][]quota.Limit
+	for name := range changes {
+		buckets[protocol.OverrideBucket(name)] = map[string][]quota.Limit{}
+	}
+	for name, limits := range next.Limits {
+		if of := buckets[protocol.OverrideBucket(name)]; of != nil {
+			of[name] = limits
+		}
+	}
+	record, err := a.overrideRecord(c, changes, reason)
+	if err != nil {
+		return err
+	}
+	c.ops = append(c.ops, record)
+	c.trimRecords()
+	// The first compares all documents that there are; the others one each, also if it is gone.
+	folder := a.keys.AllOverrides(provider)
+	c.unchanged = append(c.unchanged, clientv3.Compare(clientv3.ModRevision(folder), "<", old.revision+1).WithPrefix())
+	written := 0
+	for bucket, of := range buckets {
+		if of == nil {
+			continue
+		}
+		key := a.keys.Overrides(provider, bucket)
+		c.unchanged = append(c.unchanged, is(key, old.documents[bucket].revision))
+		if len(of) == 0 {
+			c.ops = append(c.ops, clientv3.OpDelete(key))
+			continue
+		}
+		text, err := protocol.EncodeOverrides(of)
+		if err != nil {
+			return err
+		}
+		if n := len(text); n > protocol.MaxOverridesBytes {
+			return fmt.Errorf("coordinator: %s: the %d overrides of document %02d, into which a hash of their names puts them, take %d bytes: at most %d; use shorter names or fewer overrides",
+				provider, len(of), bucket, n, protocol.MaxOverridesBytes)
+		}
+		written += len(text)
+		c.ops = append(c.ops, clientv3.OpPut(key, string(text)))
+	}
+	if written > maxWrittenBytes {
+		return fmt.Errorf("coordinator: %s: the documents of %d changes take %d bytes: one transaction takes %d; make it several", provider, len(changes), written, maxWrittenBytes)
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keyLimits is a change of one key; no limits delete its override.
+func keyLimits(key, limits string) map[string][]quota.Limit {
+	if limits == "" {
+		return map[string][]quota.Limit{key: nil}
+	}
+	l, err := quota.ParseLimits(limits)
+	if err != nil {
+		panic(err)
+	}
+	return map[string][]quota.Limit{key: l}
+}
+
+func to(changes map[string][]quota.Limit) func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+	return func(protocol.KeyOverrides) (map[string][]quota.Limit, error) { return changes, nil }
+}
+
+// setKeyed sets a policy of p with limits by key.
+func setKeyed(f *fixture) {
+	p := limit(1000)
+	p.Keys.Limits = keyLimits("", "80/s")[""]
+	if _, err := f.admin.Put(f.t.Context(), "p", p); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// TestOverridesAreSetTogetherAndRecorded: set, changed, deleted, and set to what they are; with
+// who did it and why.
+func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
+	f := setup(t)
+	setKeyed(f)
+	for n, c := range []struct {
+		change map[string][]quota.Limit
+		want   string // overrides after it
+		record string // of its changes; empty: none
+	}{
+		{keyLimits("a/b", "30/s"), "a/b 30/s", "a/b  -> 30/s"},
+		{keyLimits("a/b", "30/s"), "a/b 30/s", ""},
+		{keyLimits("absent", ""), "a/b 30/s", ""},
+		{keyLimits("c", "9/m,5/s"), "a/b 30/s, c 5/s,9/1m", "c  -> 5/s,9/1m"},
+		{map[string][]quota.Limit{"a/b": nil, "c": keyLimits("", "7/s")[""]}, "c 7/s", "a/b 30/s -> , c 5/s,9/1m -> 7/s"},
+		{keyLimits("c", ""), "", "c 7/s -> "},
+	} {
+		changed, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", fmt.Sprint("reason ", n), to(c.change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := feed.Inside(f.admin).Overrides(t.Context(), "p")
+		var got []string
+		for _, name := range slices.Sorted(maps.Keys(o.Limits)) {
+			got = append(got, name+" "+quota.FormatLimits(o.Limits[name]))
+		}
+		if text := strings.Join(got, ", "); text != c.want || err != nil || o.Problem != nil {
+			t.Errorf("%d: %q, %v, %v, want %q", n, text, err, o.Problem, c.want)
+		}
+		words := func(all map[string]protocol.KeyChange) string {
+			var text []string
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				text = append(text, name+" "+quota.FormatLimits(all[name].Old)+" -> "+quota.FormatLimits(all[name].New))
+			}
+			return strings.Join(text, ", ")
+		}
+		records, err := f.admin.History(t.Context(), "p")
+		recorded := map[string]protocol.KeyChange{}
+		for name, k := range records[0].Keys {
+			recorded[name] = protocol.KeyChange{Old: k[0], New: k[1]}
+		}
+		if text := words(changed); err != nil || text != c.record {
+			t.Errorf("%d: changed %q, %v, want %q", n, text, err, c.record)
+		}
+		if r := records[0]; c.record != "" && (words(recorded) != c.record || r.Reason != fmt.Sprint("reason ", n) || r.Author == "" || r.New == nil || r.New.Limits[0].Permits != 1000) {
+			t.Errorf("%d: recorded %+v", n, r)
+		} else if c.record == "" && r.Reason == fmt.Sprint("reason ", n) {
+			t.Errorf("%d: a change of nothing is recorded", n)
+		}
+	}
+	// etcd has nothing left; nor after the policy is deleted.
+	left := func() int64 {
+		r, err := f.client.Get(t.Context(), f.admin.keys.AllOverrides("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Count
+	}
+	if n := left(); n != 0 {
+		t.Errorf("%d documents without overrides are left", n)
+	}
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "1/s"))); err != nil || left() != 1 {
+		t.Error(err)
+	}
+	if _, err := f.admin.Delete(t.Context(), "p", ""); err != nil || left() != 0 {
+		t.Errorf("%v; a deleted policy leaves %d documents", err, left())
+	}
+}
+
+// TestOverridesOfTwoWriters: a change of the policy, of the same document, of another one, or
+// its deletion between reading and writing is a conflict.
+func TestOverridesOfTwoWriters(t *testing.T) {
+	f := setup(t)
+	setKeyed(f)
+	admin := f.admin
+	meanwhile := func(change map[string][]quota.Limit) func() {
+		return func() {
+			if _, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", to(change)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	meanwhile(keyLimits("a", "5/s"))()
+	for what, other := range map[string]func(){
+		"the policy":       func() { setKeyed(f) },
+		"the same key":     meanwhile(keyLimits("a", "6/s")),
+		"another document": meanwhile(keyLimits("b", "6/s")),
+		"a deletion":       meanwhile(keyLimits("a", "")),
+	} {
+		_, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+			other()
+			return keyLimits("a", "7/s"), nil
+		})
+		if conflict := (*ConflictError)(nil); !errors.As(err, &conflict) || what != "the policy" && !strings.Contains(err.Error(), "overrides of keys of p were changed") {
+			t.Errorf("%s: %v", what, err)
+		}
+		meanwhile(keyLimits("a", "5/s"))()
+	}
+}
+
+// TestBoundsOfOverrides: each refusal names the value, the bound and the way out, and writes
+// nothing.
+func TestBoundsOfOverrides(t *testing.T) {
+	f := setup(t)
+	f.set("p", "1000/s")
+	refused := func(what string, changes map[string][]quota.Limit, want ...string) {
+		t.Helper()
+		_, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(changes))
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %.300v, want %q", what, err, w)
+			}
+		}
+	}
+	refused("no limits by key", keyLimits("a", "1/s"), "p has no limits by key", "--keys 80/s")
+	setKeyed(f)
+	refused("an empty name", keyLimits("", "1/s"), "is empty")
+	refused("a long name", keyLimits(strings.Repeat("x", 257), "1/s"), "has 257 bytes, more than the most, 256")
+	refused("an hour", keyLimits("a", "5000/h"), `key "a"`, "more than 1m0s are not supported")
+	many := map[string][]quota.Limit{}
+	for i := range protocol.MaxOverrides + 1 {
+		many[fmt.Sprint("installation-", i)] = keyLimits("", "10000/s")[""]
+	}
+	refused("too many", many, "10001 overrides", "at most 10000", "delete some")
+	long := map[string][]quota.Limit{}
+	for i := range 5000 {
+		long[fmt.Sprintf("%0256d", i)] = keyLimits("", "10000/s")[""]
+	}
+	refused("too long a record", long, "the history record of 5000 changes", "make it several")
+	crowded := map[string][]quota.Limit{}
+	for i := 0; len(crowded) < 300; i++ {
+		if name := fmt.Sprintf("%0250d", i); protocol.OverrideBucket(name) == 5 {
+			crowded[name] = keyLimits("", "10000/s")[""]
+		}
+	}
+	refused("a crowded document", crowded, "the 300 overrides of document 05", "at most 65536", "shorter names")
+	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || len(o.Limits) != 0 {
+		t.Errorf("refused changes left %d overrides, %v", len(o.Limits), err)
+	}
+	delete(many, "installation-7")
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(many)); err != nil {
+		t.Fatal(err)
+	}
+	refused("one more", keyLimits("one more", "1/s"), "10001 overrides")
+	if records, err := f.admin.History(t.Context(), "p"); err != nil || len(records[0].Keys) != protocol.MaxOverrides {
+		t.Errorf("the record has %d changes, %v", len(records[0].Keys), err)
+	}
+	if all, err := f.admin.List(t.Context()); err != nil || len(all) != 1 || all[0].Provider != "p" {
+		t.Errorf("listed %v, %v", all, err)
+	}
+	if _, err := feed.Inside(f.admin).Overrides(t.Context(), "q"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("%v, want that q has no policy", err)
+	}
+}
+
+// TestInstancesFollowOverrides: listed and told, and a document that cannot be read stays as it
+// was and is a problem, also for operators.
+func TestInstancesFollowOverrides(t *testing.T) {
+	f := setup(t)
+	setKeyed(f)
+	set := func(limits string) {
+		t.Helper()
+		if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", limits))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(want string) func(*recorder) bool {
+		return func(r *recorder) bool {
+			limits, broken := r.view.Override("a")
+			return !broken && quota.FormatLimits(limits) == want && r.proofs > 0
+		}
+	}
+	set("5/s")
+	a, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "the override is listed", a.is(has("5/s")))
+	set("7/s")
+	await.Until(t, "the change is told", a.is(has("7/s")))
+	key := f.admin.keys.Overrides("p", protocol.OverrideBucket("a"))
+	if _, err := f.client.Put(t.Context(), key, `{"schema":1,"keys":{"a":"many"}}`); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the problem is told", a.is(func(r *recorder) bool {
+		return r.trouble != nil && strings.Contains(r.trouble.Error(), "overrides of keys") && has("7/s")(r)
+	}))
+	b, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "one that lists does not know the key's limits", b.is(func(r *recorder) bool {
+		_, broken := r.view.Override("a")
+		return broken && r.trouble != nil
+	}))
+	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || o.Problem == nil {
+		t.Errorf("operators are told nothing: %v", err)
+	}
+	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "8/s"))); err == nil || !strings.Contains(err.Error(), "delete that key of etcd first") {
+		t.Errorf("%v: what cannot be read was written over", err)
+	}
+	if _, err := f.client.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	set("9/s")
+	await.Until(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && has("9/s")(r) }))
+	await.Until(t, "it is mended there", b.is(func(r *recorder) bool { return r.trouble == nil && has("9/s")(r) }))
+	set("")
+	await.Until(t, "the deletion is told", a.is(has("")))
+}

@@ -1,0 +1,129 @@
+package share
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Key is a key whose shares are asked for: its name, and the part of that in its ranks.
+type Key struct {
+	Name string
+	Hash uint64
+}
+
+// KeyOf returns the key with a name.
+func KeyOf(name string) Key { return Key{name, hashID(name)} }
+
+// overrides are the limits of single keys by a view. They never change.
+type overrides struct {
+	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
+	lengths []time.Duration                   // of all windows; sorted
+}
+
+type bucket struct {
+	*protocol.Overrides
+	lengths []time.Duration
+}
+
+// with returns the overrides after documents were put, or deleted if they are nil. The
+// receiver may be nil.
+func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
+	if len(documents) == 0 {
+		return o
+	}
+	n := new(overrides)
+	if o != nil {
+		n.buckets = o.buckets
+	}
+	for number, d := range documents {
+		if n.buckets[number] = nil; d == nil {
+			continue
+		}
+		b := &bucket{Overrides: d}
+		for _, limits := range d.Keys {
+			b.lengths = withLengths(b.lengths, limits)
+		}
+		n.buckets[number] = b
+	}
+	for _, b := range n.buckets {
+		if b != nil {
+			n.lengths = append(n.lengths, b.lengths...)
+		}
+	}
+	slices.Sort(n.lengths)
+	n.lengths = slices.Compact(n.lengths)
+	return n
+}
+
+// withLengths adds the lengths of the limits' windows that are not there.
+func withLengths(lengths []time.Duration, limits []quota.Limit) []time.Duration {
+	for _, l := range limits {
+		if !slices.Contains(lengths, l.Window) {
+			lengths = append(lengths, l.Window)
+		}
+	}
+	return lengths
+}
+
+// of returns the limits of a key in place of the policy's, nil if those count. broken says
+// that they are not known.
+func (o *overrides) of(key string) (limits []quota.Limit, broken bool) {
+	if o == nil {
+		return nil, false
+	}
+	b := o.buckets[protocol.OverrideBucket(key)]
+	if b == nil {
+		return nil, false
+	}
+	return b.Keys[key], b.Broken
+}
+
+// changed returns how many documents differ.
+func (o *overrides) changed(from *overrides) (n int) {
+	if o == from || o == nil || from == nil {
+		return 1
+	}
+	for i := range o.buckets {
+		if o.buckets[i] != from.buckets[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// keyTerms are the terms of one key, made of those of all keys and of its override. They are
+// the same as long as both say the same.
+type keyTerms struct {
+	all    *terms
+	limits []quota.Limit
+	broken bool
+	own    *terms
+}
+
+// of returns the terms of a key by a view's.
+func (k *keyTerms) of(view *terms, key string) *terms {
+	limits, broken := view.overrides.of(key)
+	if view.keys.policy == nil || limits == nil && !broken {
+		return view.keys
+	}
+	if k.own == nil || k.all != view.keys || k.broken != broken || !slices.Equal(k.limits, limits) {
+		*k = keyTerms{view.keys, limits, broken, view.keys.with(limits, broken)}
+	}
+	return k.own
+}
+
+// with returns the terms with other limits; with none for any window if these are not known.
+func (t *terms) with(limits []quota.Limit, unknown bool) *terms {
+	n := *t
+	if unknown {
+		n.blocked = ReasonUnsupported
+		return &n
+	}
+	policy := *t.policy
+	policy.Limits = limits
+	n.policy, n.rules.Limits, n.lengths = &policy, limits, withLengths(nil, limits)
+	return &n
+}
