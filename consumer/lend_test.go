@@ -20,7 +20,8 @@ type market struct {
 	asks  []protocol.Request
 	deaf  map[string]bool // these hear nothing
 
-	keyAsks []keyAsk
+	keyAsks  []keyAsk
+	keyLoans []protocol.KeyPermits
 }
 
 // Tell implements feed.Carrier.
@@ -50,6 +51,9 @@ func (m *market) Ask(self string, all []protocol.Request) {
 
 // TellKeys implements feed.Carrier.
 func (m *market) TellKeys(self, guest string, lent protocol.KeyPermits) {
+	m.mu.Lock()
+	m.keyLoans = append(m.keyLoans, lent)
+	m.mu.Unlock()
 	time.AfterFunc(m.delay, func() {
 		if s := m.sink(guest); s != nil {
 			s.sink.BorrowKeys(self, lent)
