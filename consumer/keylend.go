@@ -16,9 +16,8 @@ import (
 // The counts are in window.Key. Nothing here decides whether the sum is exact.
 
 const (
-	// mostKeyAsks bounds the asks for a key in one of its shortest windows.
-	mostKeyAsks = 12
-	// keyAnswerTime is how long an ask may take until the next one for the key.
+	// keyAnswerTime is how long an ask may take until the next one for the key. It doubles
+	// with each ask that brings too little, up to one keyAhead of the shortest window.
 	keyAnswerTime = 50 * time.Millisecond
 	// keyRound is the time between two rounds of asks, where one has no room for all keys.
 	keyRound = 20 * time.Millisecond
@@ -74,7 +73,7 @@ type keyLack struct {
 	in      quota.Window // the shortest one, of which all below but vain and rests is
 	lacking int64        // permits refused since the latest ask
 	refused int64
-	asks    int
+	tried   bool  // others were asked
 	asked   int64 // by the latest of them
 	got     int64 // since then
 	lent    int64
@@ -99,7 +98,7 @@ func (l *keyLack) enter(w quota.Window) {
 	switch {
 	case l.lent > 0:
 		l.vain = 0
-	case l.asks > 0:
+	case l.tried:
 		if l.vain++; l.vain >= vainKeyWindows {
 			l.rests = w.Index + 1<<min(l.vain-vainKeyWindows, 2)
 		}
@@ -111,8 +110,8 @@ func (l *keyLack) enter(w quota.Window) {
 }
 
 // hopes reports whether others may lend in this window.
-func (l *keyLack) hopes(keys *window.Keys, now int64) bool {
-	return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests && (l.asks < mostKeyAsks || now < l.until)
+func (l *keyLack) hopes(keys *window.Keys) bool {
+	return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests
 }
 
 // lackOf returns what callers of a key lack in the windows that run; nil if nothing can be
@@ -135,8 +134,9 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, now int64) (hopes bool) 
 	if l == nil {
 		return false
 	}
-	l.lacking, l.refused = l.lacking+n, l.refused+n
-	hopes = l.hopes(keys, now)
+	n = min(n, quota.MaxPermits)
+	l.lacking, l.refused = min(l.lacking+n, quota.MaxPermits), min(l.refused+n, quota.MaxPermits)
+	hopes = l.hopes(keys)
 	if hopes && (!l.queued || l.until <= now) { // it may be queued for the window before
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
@@ -236,7 +236,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		return l.until
 	}
 	n := y.need(l, now)
-	if n <= 0 || !l.hopes(keys, now) {
+	if n <= 0 || !l.hopes(keys) {
 		return window.Forever
 	}
 	if l.got < l.asked { // others have more, perhaps
@@ -253,9 +253,9 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	if !r.room(hosts, y.name) {
 		return now + int64(keyRound)
 	}
+	n = min(n, quota.MaxPermits)
 	r.add(hosts, keys.Windows, y.name, n)
-	l.asks++
-	l.at, l.asked, l.got, l.lacking = now, n, 0, 0
+	l.at, l.tried, l.asked, l.got, l.lacking = now, true, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
 	return l.until
 }
