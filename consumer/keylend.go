@@ -257,6 +257,10 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	r.add(hosts, keys.Windows, y.name, n)
 	l.at, l.tried, l.asked, l.got, l.lacking = now, true, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
+	if l.vain >= vainKeyWindows { // one ask is enough to see whether others have some again
+		_, _, rest := y.use.Rate(now)
+		l.until = max(l.until, now+rest)
+	}
 	return l.until
 }
 

@@ -59,6 +59,7 @@ type keyAccount struct {
 	window      quota.Window
 	bound, used int64 // the bound has what was lent to this instance
 	lent, out   int64 // by others, and to others; the latter is used too
+	before      int64 // used by callers in the window before
 }
 
 // In reports whether the counts are by these windows.
@@ -80,7 +81,7 @@ func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64) {
 		}
 		switch a := &k.accounts[i]; {
 		case w.Index > a.window.Index:
-			*a = keyAccount{window: w}
+			*a = keyAccount{window: w, before: a.calledBefore(w)}
 			k.epoch++
 		case w.Index < a.window.Index:
 			k.early = true

@@ -18,7 +18,7 @@ type KeyLending struct {
 }
 
 // Lend issues up to n permits for a guest: they count here as if callers had them. It keeps
-// those that callers will want at the rate of the shortest window so far. It returns the sum
+// those that callers will want at the rate of this shortest window and the one before. It returns the sum
 // of what was lent to the guest in these windows, 0 if nothing is lent now. docs/protocol.md,
 // section 16.
 func (k *Key) Lend(guest string, n, now int64) (told int64) {
@@ -42,11 +42,17 @@ func (k *Key) wanted(now int64) int64 {
 		return 0
 	}
 	wall := now + k.keys.Offset
-	gone, rest := wall-a.window.Start(), a.window.End()-k.keys.Guard-wall
-	if gone <= 0 || rest <= 0 {
+	gone, rest := max(0, wall-a.window.Start()), max(0, a.window.End()-k.keys.Guard-wall)
+	return int64(math.Ceil(float64(a.before+a.used-a.out) * float64(rest) / float64(gone+int64(a.window.Length))))
+}
+
+// calledBefore returns how many permits callers have used in the account's window, if that is
+// the one before w.
+func (a *keyAccount) calledBefore(w quota.Window) int64 {
+	if a.window.Index+1 != w.Index {
 		return 0
 	}
-	return int64(math.Ceil(float64(a.used-a.out) * float64(rest) / float64(max(gone, int64(a.window.Length)/8))))
+	return max(0, a.used-a.out)
 }
 
 // Rate returns how many permits callers have used in the shortest window, and for how long it

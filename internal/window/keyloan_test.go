@@ -43,17 +43,22 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 	}
 }
 
-// A host keeps what its own callers will use at their rate in this window.
+// A host keeps what its own callers will use at their rate in this window and the one before.
 func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 	t.Parallel()
 	var k Key
 	k.Adopt(lendingAt("me", 0, second), bounds(100))
-	k.Charge(20)
-	if told := k.Lend("a", 100, int64(500*ms)); told != 60 {
-		t.Errorf("%d are lent, want 60 of 80: callers have used 20 in half of the window", told)
+	k.Charge(40)
+	if told := k.Lend("a", 100, int64(500*ms)); told != 46 {
+		t.Errorf("%d are lent, want 46 of 60: callers have used 40 in a second and a half, and want 14 more", told)
 	}
-	if told := k.Lend("a", 100, int64(750*ms)); told != 60+13 {
-		t.Errorf("%d are told, want 73 of 80: callers want 7 more", told)
+	k.Adopt(lendingAt("me", second, second), bounds(100))
+	if told := k.Lend("a", 100, int64(second)); told != 60 {
+		t.Errorf("%d are lent, want 60: callers have used 40 in the second before", told)
+	}
+	k.Adopt(lendingAt("me", 3*second, second), bounds(100))
+	if told := k.Lend("a", 100, int64(3*second)); told != 100 {
+		t.Errorf("%d are lent, want 100: callers have used none in the second before", told)
 	}
 }
 

@@ -61,7 +61,7 @@ var keys = Table{
 	Replace("KeyLoanForOtherWindow", "counts a loan of a key in any window", "internal/window/keyloan.go",
 		" || !slices.Equal(windows, k.keys.Windows) ||", " ||", "internal/window TestALoanOfAKeyCountsInItsWindows"),
 	Replace("KeyLoanKept", "uses a loan of a key in the next window too", "internal/window/key.go",
-		"*a = keyAccount{window: w}", "*a = keyAccount{window: w, lent: a.lent}", histories, "internal/window TestALoanOfAKeyCountsInItsWindows"),
+		"*a = keyAccount{window: w, before", "*a = keyAccount{window: w, lent: a.lent, before", histories, "internal/window TestALoanOfAKeyCountsInItsWindows"),
 	Replace("KeyLoanOfAnotherIncarnation", "goes on with the numbers of the incarnation before", "internal/window/keyloan.go",
 		"k.guests.add(k.keys.Lending.Self+\"\\x00\"+guest,", "k.guests.add(guest,", "internal/window TestAHostChargesWhatItLendsOfAKey"),
 	Replace("KeyLoanAboveTotal", "uses whatever it is told of a key", "internal/window/keyloan.go",
