@@ -148,7 +148,7 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 		return again
 	case served:
 		return reserved
-	case w.until <= now, hopeless: // this instance has none, however long it waits
+	case w.until <= now, hopeless: // nobody lends in time
 		return refused
 	case w.n > 1:
 		if most := k.largestOf(y); most > 0 && w.n > most {

@@ -171,3 +171,26 @@ func TestKeysThatAreLentStayWithinTheirLimits(t *testing.T) {
 		})
 	}
 }
+
+// A key that all instances want more of than there is loses nothing by loans.
+func TestAKeyThatAllUseLosesNothingByLoans(t *testing.T) {
+	for _, owners := range []int64{0, 3} {
+		t.Run(fmt.Sprint(owners), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newOwners(t, lendingKeys(50, owners), 10)
+				var c counted
+				from := time.Now().Unix()
+				for range 10 * 100 {
+					for _, i := range f.fleet.Instances() {
+						c.add("key", f.by[f.id(i)].Key("key").TryTake(5))
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				used := c.check(t, 50, from, from+10)["key"]
+				if t.Logf("%d of 500", used); used < 490 {
+					t.Errorf("%d of 500 permits were used", used)
+				}
+			})
+		})
+	}
+}
