@@ -140,13 +140,14 @@ func (y *keyState) tellBusiest(m *keys) {
 	}
 }
 
-// refusedKey counts permits refused for want of a key's.
+// refusedKey counts permits refused for want of a key's, and has others asked for some.
 func (k *core) refusedKey(y *keyState, n int64) {
 	k.keys.refused.Add(n)
 	if y != nil {
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		y.note(&k.keys, 0, n)
+		y.lacks(k, y.use.Keys(), n, k.clock.Mono())
 	}
 }
 

@@ -75,7 +75,7 @@ type LimitError struct {
 	// Key is the key that has too few permits; empty if it is the provider.
 	Key string
 	// Owner is the name of the instance that owns the key, if this one does not and so has
-	// no permit of it, however long a caller waits: see Key.Owner.
+	// only permits that others lend: see Key.Owner.
 	Owner  string
 	Reason Reason
 	// Asked is the number of permits requested.

@@ -33,6 +33,8 @@ type keyWaiter struct {
 	owner uint32 // its limiter
 	told  chan waited
 	place *list.Element
+	// hopes says that only others' permits can serve it in time.
+	hopes bool
 }
 
 // waited is the outcome of waiting for a key.
@@ -104,8 +106,10 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	defer q.mu.Unlock()
 	s, now := k.segmentNow()
 	v := q.judge(k, w, s, now, q.round)
-	if v == stays && w.state.opens(w.n, now) > w.until {
-		v = refused
+	if v == stays && !w.hopes && w.state.opens(w.n, now) > w.until {
+		if w.hopes = w.state.hopes(k, s.Keys, now); !w.hopes {
+			v = refused
+		}
 	}
 	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.list.Len() >= most {
 		v = full
@@ -115,7 +119,7 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 		return v
 	}
 	w.place = q.list.PushBack(w)
-	w.state.waits(1)
+	w.state.waits(1, w.n)
 	q.alarm.set(k.clock, min(w.until, s.Keys.Opens(now)))
 	return v
 }
@@ -132,8 +136,11 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 	first := w.place == nil && y.waiters == 0 || w.place != nil && y.blocked != round
 	gone, served := y.gone, first && y.use.Left() >= w.n
 	_, elsewhere := y.ownerIn(k, s.Keys, now)
+	hopeless := false
 	if served && !gone {
 		y.use.Reserve(w.n)
+	} else if hopes := y.lacks(k, s.Keys, 0, now); elsewhere || w.hopes {
+		w.hopes, hopeless = hopes, !hopes
 	}
 	y.mu.Unlock()
 	switch {
@@ -141,7 +148,7 @@ func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, ro
 		return again
 	case served:
 		return reserved
-	case w.until <= now, elsewhere: // this instance has none, however long it waits
+	case w.until <= now, hopeless: // nobody lends in time
 		return refused
 	case w.n > 1:
 		if most := k.largestOf(y); most > 0 && w.n > most {
@@ -191,7 +198,7 @@ func (q *keyQueue) tell(w *keyWaiter, v waited) {
 func (q *keyQueue) remove(w *keyWaiter) {
 	q.list.Remove(w.place)
 	w.place = nil
-	w.state.waits(-1)
+	w.state.waits(-1, -w.n)
 	q.length.Add(-1)
 }
 
@@ -220,13 +227,14 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 }
 
 // waits counts callers of the key in the queue.
-func (y *keyState) waits(by int32) {
+func (y *keyState) waits(by int32, permits int64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.waiters += by
+	y.waiters, y.waiting = y.waiters+by, y.waiting+permits
 }
 
-// largestOf returns the most permits that the shares of a key often hold; 0 if it has none.
+// largestOf returns the most permits that the shares of a key often hold, or its total if
+// others lend; 0 if it has none.
 func (k *core) largestOf(y *keyState) int64 {
 	s, now := k.segmentNow()
 	if s.Keys == nil {
@@ -236,7 +244,12 @@ func (k *core) largestOf(y *keyState) int64 {
 	defer k.mu.Unlock()
 	most := window.Unbounded
 	for _, w := range s.Keys.Windows {
-		if b := k.mu.planner.KeyBound(y.key, w, now); b.Permits != window.Unbounded {
+		b := k.mu.planner.KeyBound(y.key, w, now)
+		switch {
+		case b.Permits == window.Unbounded:
+		case s.Keys.Lending.Borrows:
+			most = min(most, k.mu.planner.KeyTotal(y.key, w))
+		default:
 			most = min(most, max(b.Permits, b.Most))
 		}
 	}

@@ -33,6 +33,7 @@ type keys struct {
 	refused atomic.Int64 // permits refused for want of a key's, or of room for it
 	latest  *window.Keys // planned; guarded by core.mu
 	waiting keyQueue
+	asks    keyAsks
 	busiest busiest
 
 	sweeping sync.Mutex
@@ -45,6 +46,7 @@ func (m *keys) planned(k *core, plan *window.Keys, now int64) {
 	if m.parts == nil && plan != nil {
 		m.parts, m.seed = new([64]keyPart), maphash.MakeSeed()
 		m.waiting.alarm.begin(func() { m.waiting.serve(k, nil) })
+		m.asks.alarm.begin(func() { m.asks.look(k) })
 	}
 	if plan != m.latest {
 		m.latest = plan
@@ -60,6 +62,7 @@ func (m *keys) close(k *core) {
 		return
 	}
 	m.waiting.alarm.stop()
+	m.asks.alarm.stop()
 	m.waiting.serve(k, nil)
 }
 
@@ -81,8 +84,10 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Key
-	waiters int32 // in the queue; changed under the queue's lock too
-	gone    bool  // forgotten, or never in use: another state may have its name
+	waiters int32    // in the queue; changed under the queue's lock too
+	gone    bool     // forgotten, or never in use: another state may have its name
+	waiting int64    // permits that they want
+	lack    *keyLack // nil until something is borrowed
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
 	// owner is the name of the key's owner by the windows ownedIn, and elsewhere says that it
@@ -197,6 +202,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		if got > 0 {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
+			if y.lack != nil {
+				y.issuedLast(k, s.Keys, now)
+			}
 			k.counted(of.class, got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)

@@ -19,6 +19,9 @@ type market struct {
 	delay time.Duration
 	asks  []protocol.Request
 	deaf  map[string]bool // these hear nothing
+
+	keyAsks  []keyAsk
+	keyLoans []protocol.KeyPermits
 }
 
 // Tell implements feed.Carrier.
@@ -44,6 +47,38 @@ func (m *market) Ask(self string, all []protocol.Request) {
 			}
 		})
 	}
+}
+
+// TellKeys implements feed.Carrier.
+func (m *market) TellKeys(self, guest string, lent protocol.KeyPermits) {
+	m.mu.Lock()
+	m.keyLoans = append(m.keyLoans, lent)
+	m.mu.Unlock()
+	time.AfterFunc(m.delay, func() {
+		if s := m.sink(guest); s != nil {
+			s.sink.BorrowKeys(self, lent)
+		}
+	})
+}
+
+// AskKeys implements feed.Carrier.
+func (m *market) AskKeys(self string, by map[string]protocol.KeyPermits) {
+	for host, needs := range by {
+		m.mu.Lock()
+		m.keyAsks = append(m.keyAsks, keyAsk{self, host, needs})
+		m.mu.Unlock()
+		time.AfterFunc(m.delay, func() {
+			if s := m.sink(host); s != nil {
+				s.sink.AskedKeys(self, needs)
+			}
+		})
+	}
+}
+
+// keyAsk is an ask for permits of keys.
+type keyAsk struct {
+	guest, host string
+	protocol.KeyPermits
 }
 
 func (m *market) sink(id string) *stub {

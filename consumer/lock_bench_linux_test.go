@@ -21,6 +21,9 @@ type nobody struct{}
 func (nobody) Tell(string, string, protocol.Loan) {}
 func (nobody) Ask(string, []protocol.Request)     {}
 
+func (nobody) TellKeys(string, string, protocol.KeyPermits)   {}
+func (nobody) AskKeys(string, map[string]protocol.KeyPermits) {}
+
 // crowded returns a core that is active among n instances, of which five are new. Each
 // instance has a permit in every second window on average.
 func crowded(n int, rule quota.ShareRule) *core {

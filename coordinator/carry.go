@@ -32,6 +32,9 @@ type letter struct {
 	key   string
 	value any
 	until int64 // corrected wall time from which it says nothing any more
+	// join returns the value with that of the letter before, which it replaces; nil: the
+	// value says all.
+	join func(before any) any
 }
 
 // post has the letters that wait to be written.
@@ -48,6 +51,9 @@ func (t *post) put(l letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, there := t.at[l.key]; there {
+		if before := &t.letters[i]; l.join != nil && before.self == l.self {
+			l.value = l.join(before.value)
+		}
 		t.letters[i] = l
 		return
 	}

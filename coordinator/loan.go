@@ -128,7 +128,12 @@ func (h *hearing) guest(p *membership, id string) *ear {
 // heardLoan passes on what a host lends to an incarnation. Only instances that the view
 // has lend, and ask.
 func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
-	who, ok := keys.IncarnationIn(folder, string(kv.Key))
+	key, ofKeys := keys.OfKeys(string(kv.Key))
+	if ofKeys {
+		p.heardKeyLoans(id, folder, key, kv.Value)
+		return
+	}
+	who, ok := keys.IncarnationIn(folder, key)
 	loan, err := protocol.ReadLoan(kv.Value)
 	if !ok || err != nil {
 		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
@@ -143,11 +148,16 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 
 // heardAsk passes on what a guest asks for.
 func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
-	provider, host, guest, ok := s.keys.AskOf(string(kv.Key))
+	key, ofKeys := keys.OfKeys(string(kv.Key))
+	provider, host, guest, ok := s.keys.AskOf(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.mu.memberships[provider]
 	if !ok || p == nil || p.silent || host != "" && host != p.id || guest == p.id || !p.tracker.Has(guest) {
+		return
+	}
+	if ofKeys {
+		p.heardKeyNeeds(guest, kv.Value)
 		return
 	}
 	need, err := protocol.ReadNeed(kv.Value)
@@ -160,7 +170,7 @@ func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
 
 // Tell implements feed.Carrier.
 func (p *membership) Tell(self, guest string, l protocol.Loan) {
-	p.s.post.put(letter{p, self, keys.In(p.s.keys.Loans(p.provider, guest), self), l, l.Windows[0].End()})
+	p.s.post.put(letter{p, self, keys.In(p.s.keys.Loans(p.provider, guest), self), l, l.Windows[0].End(), nil})
 }
 
 // Ask implements feed.Carrier.
@@ -174,7 +184,7 @@ func (p *membership) Ask(self string, all []protocol.Request) {
 			if r.Host != "" {
 				folder = p.s.keys.Asks(p.provider, r.Host)
 			}
-			p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End()})
+			p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End(), nil})
 		}
 	})
 }

@@ -139,7 +139,7 @@ func TestARoundIsOneTransaction(t *testing.T) {
 		for n := range int64(9) {
 			for _, r := range []*recorder{guest, other} {
 				l := loanOf(1000 + n)
-				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, l, l.Windows[0].End()})
+				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, l, l.Windows[0].End(), nil})
 			}
 		}
 		var t post

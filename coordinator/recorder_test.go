@@ -37,7 +37,10 @@ type recorder struct {
 	carrier  feed.Carrier // as given by Carry
 	borrowed []loaned
 	asked    []wanted
-	budget   func(protocol.BudgetUse) // is told what a budget has; set before
+
+	keyAsked, keyBorrowed []ofKeys
+
+	budget func(protocol.BudgetUse) // is told what a budget has; set before
 }
 
 // loaned is what a host has lent.
@@ -134,6 +137,24 @@ func (r *recorder) Borrow(host string, l protocol.Loan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.borrowed = append(r.borrowed, loaned{host, l.Permits})
+}
+
+func (r *recorder) AskedKeys(guest string, n protocol.KeyPermits) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keyAsked = append(r.keyAsked, ofKeys{guest, n})
+}
+
+func (r *recorder) BorrowKeys(host string, n protocol.KeyPermits) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.keyBorrowed = append(r.keyBorrowed, ofKeys{host, n})
+}
+
+// ofKeys is what another instance has said about keys.
+type ofKeys struct {
+	who string
+	protocol.KeyPermits
 }
 
 // pause is that of the newest view.

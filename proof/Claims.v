@@ -18,7 +18,7 @@ Check hold_true_windows : claim_hold_true_windows.
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
   issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows,
-  (key_never_over, key_settles),
+  (key_never_over, key_settles, key_lending_never_over),
   (parts_fit, equal_part_grows, owner_parts_fit, owner_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds, escrow_never_over),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),

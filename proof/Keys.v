@@ -49,3 +49,23 @@ Theorem key_settles x k : assumed x -> key_assumed x k -> obeys (of_key x k) ->
 Proof.
   intros a ka o W B u. exact (settle_holds _ (key_world_assumed x k a ka) o W B u).
 Qed.
+
+(* A lending world of one key: the views are the provider's; permits, numbers told and numbers
+   heard are the key's own. *)
+Record key_lending := KeyLending {
+  key_handed : list permit;
+  key_tells : incarnation -> incarnation -> window -> nat -> Q -> nat -> Prop;
+  key_heard : incarnation -> incarnation -> window -> nat -> Q -> nat
+}.
+
+Definition lent_of_key (x : world) (k : keyed) (l : key_lending) : lending :=
+  Lending (of_key x k) (key_handed l) (key_tells l) (key_heard l).
+
+(* With loans by key too, no window has more of it than the largest of its limits. *)
+Theorem key_lending_never_over x k l : assumed x -> timing x -> key_assumed x k ->
+  let y := lent_of_key x k l in charged y -> as_told y -> spends_as_heard y ->
+  forall W T, (forall v, (key_total k v W <= T)%nat) -> (used y W <= T)%nat.
+Proof.
+  intros a t ka y ch told o W T small.
+  exact (lending_never_over y (key_world_assumed x k a ka) t ch told o W T small).
+Qed.

@@ -24,7 +24,7 @@ type Keys struct {
 	// to 1,000,000; default 100,000.
 	Most int64
 	// Owners is the number of instances that share the limits of a key equally, to within
-	// one permit: its owners, which a hash of its name chooses. The others have none of it.
+	// one permit: its owners, which a hash of its name chooses. The others borrow from them.
 	// Up to 16; 0, the default, has all instances share the limits.
 	Owners int64
 }

@@ -42,6 +42,8 @@ var policies = map[string]quota.Policy{
 	"speed":   policy(quota.MaxPermits/4, time.Minute, 1_000_000),
 	"names":   policy(200, 250*time.Millisecond, 20_000),
 	"counted": policy(50, time.Second, 1_000_000),
+	"equal":   policy(100, time.Second, 1000),
+	"owner":   owned(policy(100, time.Second, 1000)),
 }
 
 // policy has a limit that nobody reaches, and one for each key.
@@ -89,8 +91,11 @@ func run(ctx context.Context) (over bool, err error) {
 	if err := f.names(); err != nil {
 		return false, err
 	}
-	if over, err = f.counted(); err != nil {
+	if over, err = f.counted(ctx); err != nil {
 		return over, err
+	}
+	if beyond, err := f.lent(ctx); err != nil || beyond {
+		return beyond, err
 	}
 	return over, others(ctx)
 }
@@ -247,7 +252,7 @@ func (f *fleet) names() error {
 
 // counted has each instance use the keys as fast as it can. The callers count the permits of
 // each key by window.
-func (f *fleet) counted() (over bool, err error) {
+func (f *fleet) counted(ctx context.Context) (over bool, err error) {
 	type of struct {
 		key    int
 		second int64
@@ -281,7 +286,10 @@ func (f *fleet) counted() (over bool, err error) {
 			}
 		})
 	}
-	all.Wait()
+	writes, err := f.writes(ctx, all.Wait)
+	if err != nil {
+		return false, err
+	}
 	limit, windows, beyond := policies["counted"].Keys.Limits[0].Permits, 0, 0
 	total := int64(0)
 	for k, n := range sum {
@@ -293,8 +301,8 @@ func (f *fleet) counted() (over bool, err error) {
 			total += n
 		}
 	}
-	fmt.Printf("%d keys of %d/s on %d instances: %d windows, %d over the limit, %.1f%% used; %d permits outside their window\n",
-		*counted, limit, *instances, len(sum), beyond, 100*float64(total)/float64(max(1, int64(windows)*limit)), outside)
+	fmt.Printf("%d keys of %d/s on %d instances: %d windows, %d over the limit, %.1f%% used; %d permits outside their window; etcd has %.1f writes a second\n",
+		*counted, limit, *instances, len(sum), beyond, 100*float64(total)/float64(max(1, int64(windows)*limit)), outside, writes)
 	for _, all := range f.limiters {
 		for _, l := range all {
 			if st := l.Status(); st.OverIssued > 0 {

@@ -236,6 +236,18 @@ func (c *carrier) Ask(self string, all []protocol.Request) {
 	}
 }
 
+// TellKeys implements feed.Carrier.
+func (c *carrier) TellKeys(self, guest string, lent protocol.KeyPermits) {
+	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.BorrowKeys(self, lent) })
+}
+
+// AskKeys implements feed.Carrier.
+func (c *carrier) AskKeys(self string, by map[string]protocol.KeyPermits) {
+	for _, host := range slices.Sorted(maps.Keys(by)) {
+		c.send(func(id string) bool { return id == host }, func(s feed.Sink) { s.AskedKeys(self, by[host]) })
+	}
+}
+
 // send has some instances hear of an ask or a loan, later: who sends holds locks.
 func (c *carrier) send(to func(id string) bool, hear func(feed.Sink)) {
 	time.AfterFunc(carryTime, func() {

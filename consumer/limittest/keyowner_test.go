@@ -14,9 +14,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// owning has keys of 10 permits per second, which their owners have.
+// owning has keys of 10 permits per second, which their owners have and do not lend.
 func owning(owners int64) quota.Policy {
 	p := policy("1000000/s")
+	p.Lend = "off"
 	p.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Owners: owners}
 	return p
 }

@@ -41,6 +41,10 @@ type Sink interface {
 	Borrow(host string, l protocol.Loan)
 	// Asked has the sink lend to a guest that asks.
 	Asked(guest string, n protocol.Need)
+	// BorrowKeys adds what a host has lent to this process of keys.
+	BorrowKeys(host string, lent protocol.KeyPermits)
+	// AskedKeys has the sink lend permits of keys to a guest that asks.
+	AskedKeys(guest string, needs protocol.KeyPermits)
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask
@@ -72,6 +76,10 @@ type Carrier interface {
 	Tell(self, guest string, l protocol.Loan)
 	// Ask asks others for permits in the name of self.
 	Ask(self string, all []protocol.Request)
+	// TellKeys tells a guest what self has lent to it of some keys.
+	TellKeys(self, guest string, lent protocol.KeyPermits)
+	// AskKeys asks hosts for permits of keys in the name of self.
+	AskKeys(self string, by map[string]protocol.KeyPermits)
 }
 
 // Source is what a limiter needs of a coordinator.

@@ -71,21 +71,21 @@ const maxLoanBytes = 2 << 10
 // ReadLoan reads a loan. That its host has issued the permits is not checked: the
 // consumers of a provider trust each other with its limit.
 func ReadLoan(value []byte) (l Loan, err error) {
-	return l, readLoan("loan", value, &l, &l.Windows)
+	return l, readWindows("loan", value, maxLoanBytes, &l, &l.Windows)
 }
 
 // ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
 func ReadNeed(value []byte) (n Need, err error) {
-	err = readLoan("ask", value, &n, &n.Windows)
+	err = readWindows("ask", value, maxLoanBytes, &n, &n.Windows)
 	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Critical < 0 || n.Critical > n.Permits || n.Permits > 2000*quota.MaxPermits) {
 		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor, %d critical", n.Permits, n.Poor, n.Critical)
 	}
 	return n, err
 }
 
-func readLoan(what string, value []byte, into any, windows *[]quota.Window) error {
-	if len(value) > maxLoanBytes {
-		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), maxLoanBytes)
+func readWindows(what string, value []byte, most int, into any, windows *[]quota.Window) error {
+	if len(value) > most {
+		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), most)
 	}
 	if err := json.Unmarshal(value, into); err != nil {
 		return fmt.Errorf("%s: %w", what, err)

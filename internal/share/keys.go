@@ -145,9 +145,69 @@ func (h *History) keyLengths() (lengths []time.Duration) {
 	return slices.Compact(lengths)
 }
 
+// KeyHosts returns up to n other instances that may lend permits of a key, given by its hash,
+// at the monotonic instant now: owners, or any that take part if keys have no owners. They
+// are the from-th and the following ones in an order of this instance's own, without end.
+func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
+	t, wall := p.newest().keys, now+p.offset
+	if t == nil || len(p.rows) == 0 {
+		return nil
+	}
+	if t.owners > 0 {
+		ids = p.ownersOf(key, int(t.owners), wall)
+		ids = slices.DeleteFunc(ids, func(id string) bool { return id == p.self })
+		if len(ids) == 0 {
+			return nil
+		}
+		first := from % len(ids)
+		return slices.Concat(ids[first:], ids[:first])[:min(n, len(ids))]
+	}
+	first := int((mix(key^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
+	for i := range p.rows {
+		r := &p.rows[(first+i)%len(p.rows)]
+		if len(ids) == n {
+			break
+		}
+		if r.id != p.self && r.takesPart(wall) {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
+}
+
+// ownersOf returns the m owners of a key, fewer if fewer take part, highest rank first.
+func (p *Planner) ownersOf(key uint64, m int, wall int64) (ids []string) {
+	seed := p.newest().keys.seedFor(&key, quota.Window{})
+	var owners []part
+	for i := range p.rows {
+		if r := &p.rows[i]; r.takesPart(wall) {
+			one := part{r.id, place(r.hash, seed), 1}
+			at, _ := slices.BinarySearchFunc(owners, one, func(a, b part) int { return a.ranks(&b) })
+			if at < m {
+				owners = slices.Insert(owners, at, one)
+				owners = owners[:min(m, len(owners))]
+			}
+		}
+	}
+	for i := range owners {
+		ids = append(ids, owners[i].id)
+	}
+	return ids
+}
+
+// keyLending returns what this instance may lend and borrow of keys, in windows whose
+// shortest has the length, by what it may of the provider.
+func (p *Planner) keyLending(l window.Lending, policy *quota.Policy, shortest time.Duration) window.KeyLending {
+	k := window.KeyLending{Self: l.Self, NotBefore: l.NotBefore}
+	if shortest >= protocol.MinLending && policy.Mode != quota.ModeShadow {
+		k.Lends, k.Borrows = l.Lends, l.Borrows && l.Instances > 1
+	}
+	return k
+}
+
 // keys returns which windows bind keys at the corrected wall time wall; nil if keys have no
 // limits by the newest view. It calls ends with the edges of the windows.
-func (p *Planner) keys(wall, guard int64, ends func(wall int64)) *window.Keys {
+func (p *Planner) keys(wall, guard int64, l window.Lending, ends func(wall int64)) *window.Keys {
 	policy, _ := p.Policy()
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
@@ -162,6 +222,7 @@ func (p *Planner) keys(wall, guard int64, ends func(wall int64)) *window.Keys {
 		k.Shut = k.Shut || wall < w.Start()+guard || wall >= w.End()-guard || w.End() <= p.keyed.over
 		k.Windows = append(k.Windows, w)
 	}
+	k.Lending = p.keyLending(l, policy, k.Windows[0].Length)
 	return k
 }
 
@@ -187,7 +248,7 @@ func (p *Planner) keep(k *window.Keys, wall int64) *window.Keys {
 	}
 	k.Over = was.over
 	basis := keyBasis{p.revision, p.resumed, p.since, p.until, p.offset, p.frozenAt()}
-	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && o.Shut == k.Shut && o.Guard == k.Guard {
+	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
 		return o
 	}
 	was.windows, was.basis = k, basis

@@ -216,6 +216,18 @@ func TestOwnersHaveAll(t *testing.T) {
 				if sum += permits; permits != shares[id] || shares[owner] == 0 || elsewhere != (permits == 0) || !elsewhere && owner != id {
 					t.Fatalf("%s: %s has %d permits, OfKey says %d; the owner is %s, elsewhere: %v", key, id, permits, shares[id], owner, elsewhere)
 				}
+				hosts := p.KeyHosts(share.KeyOf(key).Hash, k, 16, 10_000*ms)
+				if again := p.KeyHosts(share.KeyOf(key).Hash, k+1, 1, 10_000*ms); len(hosts) > 1 && again[0] != hosts[1] {
+					t.Errorf("%s asks %v, and %v later", id, hosts, again)
+				}
+				for _, host := range hosts {
+					if slices.Sort(hosts); shares[host] == 0 || host == id || len(slices.Compact(hosts)) != len(hosts) {
+						t.Fatalf("%s: %s asks %v, the shares are %v", key, id, hosts, shares)
+					}
+				}
+				if want := int(owners); len(hosts) != want && (elsewhere || len(hosts) != want-1) {
+					t.Fatalf("%s: %s asks %v, elsewhere: %v; there are %d owners", key, id, hosts, elsewhere, owners)
+				}
 				if permits > 0 {
 					has++
 					keys[id]++

@@ -222,7 +222,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 			runs(b.Start, b.End, plan.Guard)
 		}
 	}
-	plan.Keys = p.keys(wall, plan.Guard, ends)
+	plan.Keys = p.keys(wall, plan.Guard, plan.Lending, ends)
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
 	}

@@ -346,6 +346,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	p, l := g.planLocked(), &g.mu.ledger
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
+		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
 		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
 			news = g.lendToJoinersLocked() || news
 			g.mu.held = l.budget()

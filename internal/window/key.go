@@ -22,7 +22,8 @@ type Keys struct {
 	// Most bounds the keys in use.
 	Most int64
 	// Owned says that keys have owners.
-	Owned bool
+	Owned   bool
+	Lending KeyLending
 }
 
 // Opens returns the first monotonic instant after now at which a key may have more permits,
@@ -49,12 +50,16 @@ type Key struct {
 	epoch    uint64
 	debt     int64
 	reserved int64
+	// guests and hosts are the sums that were told to guests, or heard of hosts.
+	guests, hosts loans
 }
 
 // keyAccount counts the permits of a key under one limit.
 type keyAccount struct {
 	window      quota.Window
-	bound, used int64
+	bound, used int64 // the bound has what was lent to this instance
+	lent, out   int64 // by others, and to others; the latter is used too
+	before      int64 // used by callers in the window before
 }
 
 // In reports whether the counts are by these windows.
@@ -76,14 +81,19 @@ func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64) {
 		}
 		switch a := &k.accounts[i]; {
 		case w.Index > a.window.Index:
-			a.window, a.used = w, 0
+			*a = keyAccount{window: w, before: a.calledBefore(w)}
 			k.epoch++
 		case w.Index < a.window.Index:
 			k.early = true
 		}
-		k.accounts[i].bound = bound(w)
+		if a := &k.accounts[i]; a.window == w {
+			a.bound = addCapped(bound(w), a.lent)
+		} else {
+			a.bound = bound(w)
+		}
 	}
 	k.accounts = slices.DeleteFunc(k.accounts, func(a keyAccount) bool { return a.bound == Unbounded && a.window.End() <= keys.Over })
+	k.forgetLoans()
 	k.repay()
 }
 

@@ -56,6 +56,8 @@ type Segment struct {
 	Grant Grant
 	// Keys are the windows of keys that run; nil if keys have no limits.
 	Keys *Keys
+	// KeysLend says that permits of keys may be lent.
+	KeysLend bool
 }
 
 // Grant tells for which window permits were issued. The zero Grant is of no

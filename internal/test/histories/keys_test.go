@@ -7,7 +7,7 @@ import (
 
 // judgeKey judges the permits of one key as those of a provider that has the key's limits.
 func (f *fleet) judgeKey(name string) (wrong []*violation) {
-	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name}, exact: f.exact, unset: f.unset, held: f.held, key: name, unkeyed: f.line}
+	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name, loans: f.ofKeys[name]}, exact: f.exact, unset: f.unset, held: f.held, key: name, unkeyed: f.line}
 	for _, g := range f.grants {
 		if g.key != name {
 			continue

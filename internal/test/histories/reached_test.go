@@ -45,6 +45,9 @@ const (
 	lagging
 	compacted
 	leaseGone
+	keyAsked
+	keyLent
+	keyBorrowed
 	keyGone
 	firstAtOnce
 	rares
@@ -75,6 +78,9 @@ var rareText = [rares]string{
 	lagging:             "*a watch lags behind and is opened again",
 	compacted:           "*the revision of a watch is compacted",
 	leaseGone:           "a lease is gone",
+	keyAsked:            "*an instance asks another for permits of a key",
+	keyLent:             "*permits of a key are lent",
+	keyBorrowed:         "*an instance hears of a loan of a key",
 	keyGone:             "*the key of one that lives is gone",
 	firstAtOnce:         "*a fleet of one starts at once",
 }
@@ -261,6 +267,24 @@ func (c carrying) Ask(self string, all []protocol.Request) {
 		asked.note()
 	}
 	c.Carrier.Ask(self, all)
+}
+
+// TellKeys implements feed.Carrier.
+func (c carrying) TellKeys(self, guest string, lent protocol.KeyPermits) {
+	keyLent.note()
+	c.Carrier.TellKeys(self, guest, lent)
+}
+
+// AskKeys implements feed.Carrier.
+func (c carrying) AskKeys(self string, by map[string]protocol.KeyPermits) {
+	keyAsked.note()
+	c.Carrier.AskKeys(self, by)
+}
+
+// BorrowKeys implements feed.Sink.
+func (s *noting) BorrowKeys(host string, lent protocol.KeyPermits) {
+	keyBorrowed.note()
+	s.Sink.BorrowKeys(host, lent)
 }
 
 // Fund implements feed.Sink.

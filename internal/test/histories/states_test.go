@@ -72,10 +72,13 @@ type states struct {
 	tracker  view.Tracker
 	revision int64
 	line     trace.Views
-	loans    map[string]*loan    // the largest numbers of each host, guest and list of windows
+	loans    loansOf             // the largest numbers of each host, guest and list of windows
+	ofKeys   map[string]loansOf  // the same by key
 	asked    int                 // how often asks were written
 	ended    []protocol.Instance // as they have announced their ends
 }
+
+type loansOf = map[string]*loan
 
 // loan is one that a host has written.
 type loan struct {
@@ -84,7 +87,7 @@ type loan struct {
 }
 
 func newStates(now func() int64, s *store, provider string) *states {
-	x := &states{now: now, store: s, provider: provider, loans: map[string]*loan{}}
+	x := &states{now: now, store: s, provider: provider, loans: loansOf{}, ofKeys: map[string]loansOf{}}
 	x.list()
 	return x
 }
@@ -140,14 +143,34 @@ func (x *states) noteLoans() {
 	all := layout.AllLoans(x.provider)
 	for _, e := range x.store.since(x.store.revision, x.store.revision, all, clientv3.GetPrefixRangeEnd(all)) {
 		guest, host, ok := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), all), "/")
-		l, err := protocol.ReadLoan(e.Kv.Value)
-		if !ok || err != nil {
+		if host, keyed := strings.CutSuffix(host, "/keys"); ok && keyed {
+			x.noteKeyLoans(host, guest, e.Kv.Value)
 			continue
 		}
-		k := fmt.Sprint(host, guest, l.Windows)
-		if o := x.loans[k]; o == nil || o.Permits < l.Permits {
-			x.loans[k] = &loan{host, guest, l}
+		if l, err := protocol.ReadLoan(e.Kv.Value); ok && err == nil {
+			noteLoan(x.loans, loan{host, guest, l})
 		}
+	}
+}
+
+func noteLoan(all loansOf, l loan) {
+	k := fmt.Sprint(l.host, l.guest, l.Windows)
+	if o := all[k]; o == nil || o.Permits < l.Permits {
+		all[k] = &l
+	}
+}
+
+// noteKeyLoans notes the loans of keys that a host has written for a guest.
+func (x *states) noteKeyLoans(host, guest string, value []byte) {
+	lent, err := protocol.ReadKeyPermits(value)
+	if err != nil {
+		return
+	}
+	for name, n := range lent.Permits {
+		if x.ofKeys[name] == nil {
+			x.ofKeys[name] = loansOf{}
+		}
+		noteLoan(x.ofKeys[name], loan{host, guest, protocol.Loan{Windows: lent.Windows, Permits: n}})
 	}
 }
 

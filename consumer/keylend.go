@@ -1,0 +1,367 @@
+package consumer
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// This file is what a core asks, lends and borrows of keys: docs/protocol.md, section 16.
+// The counts are in window.Key. Nothing here decides whether the sum is exact.
+
+const (
+	// keyAnswerTime is how long an ask may take until the next one for the key. It doubles
+	// with each ask that brings too little, up to one keyAhead of the shortest window.
+	keyAnswerTime = 50 * time.Millisecond
+	// keyRound is the time between two rounds of asks, where one has no room for all keys.
+	keyRound = 20 * time.Millisecond
+	// mostKeyHosts bounds the hosts that are asked for a key at a time.
+	mostKeyHosts = 16
+	// vainKeyWindows is after how many windows without a loan a key rests.
+	vainKeyWindows = 3
+	// keyAhead is the part of the shortest window for which permits are borrowed, one in
+	// keyAhead.
+	keyAhead = 8
+)
+
+// keyAsks are the keys for which others are asked, and when next.
+type keyAsks struct {
+	alarm alarm
+
+	mu  sync.Mutex
+	due map[*keyState]int64 // monotonic
+}
+
+// at has a key looked at by the monotonic instant.
+func (a *keyAsks) at(k *core, y *keyState, at int64) {
+	a.mu.Lock()
+	if was, there := a.due[y]; there {
+		at = min(at, was)
+	}
+	if a.due == nil {
+		a.due = map[*keyState]int64{}
+	}
+	a.due[y] = at
+	a.mu.Unlock()
+	a.alarm.set(k.clock, at)
+}
+
+// take returns the keys that are due, and when the next one is.
+func (a *keyAsks) take(now int64) (all []*keyState, next int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	next = window.Forever
+	for y, at := range a.due {
+		if at > now {
+			next = min(next, at)
+			continue
+		}
+		all = append(all, y)
+		delete(a.due, y)
+	}
+	return all, next
+}
+
+// keyLack is what a key's callers lack. The state's lock guards it.
+type keyLack struct {
+	in      quota.Window // the shortest one, of which all below but vain and rests is
+	lacking int64        // permits refused since the latest ask
+	refused int64
+	tried   bool  // others were asked
+	asked   int64 // by the latest of them
+	got     int64 // since then
+	lent    int64
+	at      int64 // monotonic: of the latest ask
+	until   int64 // monotonic: before it nothing more is asked
+	short   int   // asks in a row that brought too little
+	low     int64 // with fewer permits left others are asked
+	queued  bool  // it is in keyAsks
+	alone   *window.Keys
+
+	from  int   // of KeyHosts: the first one that is asked next
+	width int   // how many are
+	vain  int   // windows in a row with asks and without loans
+	rests int64 // the index of the window until which nothing is asked
+}
+
+// enter begins another window, if another one runs.
+func (l *keyLack) enter(w quota.Window) {
+	if l.in == w {
+		return
+	}
+	switch {
+	case l.lent > 0:
+		l.vain = 0
+	case l.tried:
+		if l.vain++; l.vain >= vainKeyWindows {
+			l.rests = w.Index + 1<<min(l.vain-vainKeyWindows, 2)
+		}
+	}
+	if l.in.Length != w.Length {
+		l.vain, l.rests = 0, 0
+	}
+	*l = keyLack{in: w, queued: l.queued, alone: l.alone, from: l.from, width: max(1, l.width), vain: l.vain, rests: l.rests}
+}
+
+// hopes reports whether others may lend in this window.
+func (l *keyLack) hopes(keys *window.Keys) bool {
+	return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests
+}
+
+// lackOf returns what callers of a key lack in the windows that run; nil if nothing can be
+// borrowed. The caller has the state's lock.
+func (y *keyState) lackOf(keys *window.Keys) *keyLack {
+	if keys == nil || !keys.Lending.Borrows {
+		return nil
+	}
+	if y.lack == nil {
+		y.lack = &keyLack{}
+	}
+	y.lack.enter(keys.Windows[0])
+	return y.lack
+}
+
+// lacks notes that n permits of a key were refused, and has others asked. The caller has
+// the state's lock.
+func (y *keyState) lacks(k *core, keys *window.Keys, n, now int64) (hopes bool) {
+	l := y.lackOf(keys)
+	if l == nil {
+		return false
+	}
+	n = min(n, quota.MaxPermits)
+	l.lacking, l.refused = min(l.lacking+n, quota.MaxPermits), min(l.refused+n, quota.MaxPermits)
+	hopes = l.hopes(keys)
+	if hopes && (!l.queued || l.until <= now) { // it may be queued for the window before
+		l.queued = true
+		k.keys.asks.at(k, y, max(now, l.until))
+	}
+	return hopes
+}
+
+// issuedLast has others asked if few borrowed permits are left. The caller has the state's
+// lock.
+func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
+	if l := y.lack; l.low > 0 && y.use.Left() < l.low {
+		y.lacks(k, keys, 0, now)
+	}
+}
+
+// need returns how many permits to ask for now: what callers lack, and what they will want
+// soon at the rate of this window, but at most twice what they have wanted in it.
+func (y *keyState) need(l *keyLack, now int64) int64 {
+	used, gone, rest := y.use.Rate(now)
+	if rest <= 0 {
+		return 0
+	}
+	called := used + l.refused + y.waiting
+	soon := min(rest, max(int64(l.in.Length)/keyAhead, int64(2*keyAnswerTime)))
+	will := int64(float64(called) * float64(soon) / float64(max(gone, int64(keyRound))))
+	will = min(max(l.lacking, will), called)
+	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && (l.got < l.asked || y.use.Left() >= l.low) {
+		return 0
+	}
+	return y.waiting + will - y.use.Left()
+}
+
+// look asks others for permits of keys.
+func (a *keyAsks) look(k *core) {
+	now := k.clock.Mono()
+	all, next := a.take(now)
+	slices.SortFunc(all, func(x, y *keyState) int { return cmp.Compare(x.key.Name, y.key.Name) })
+	s, _ := k.segmentNow()
+	r := keyRequests{sizes: map[string]int{}, by: map[string]protocol.KeyPermits{}}
+	for _, y := range all {
+		if at := k.ask(y, s.Keys, now, &r); at < window.Forever {
+			a.at(k, y, at)
+		} else {
+			k.keys.waiting.serve(k, y) // nobody waits in vain
+		}
+	}
+	if len(r.by) > 0 {
+		(*k.carrier.Load()).AskKeys(s.Keys.Lending.Self, r.by)
+	}
+	if next < window.Forever {
+		a.alarm.set(k.clock, next)
+	}
+}
+
+// keyRequests are asks by host, and their sizes.
+type keyRequests struct {
+	sizes map[string]int
+	by    map[string]protocol.KeyPermits
+}
+
+// room reports whether each host's ask has room for a key.
+func (r *keyRequests) room(hosts []string, name string) bool {
+	return !slices.ContainsFunc(hosts, func(h string) bool {
+		return r.sizes[h]+protocol.KeyPermitBytes(name) > protocol.MaxKeyPermitBytes
+	})
+}
+
+// add asks hosts for n permits together.
+func (r *keyRequests) add(hosts []string, windows []quota.Window, name string, n int64) {
+	each := (n + int64(len(hosts)) - 1) / int64(len(hosts))
+	for _, h := range hosts {
+		if r.by[h].Permits == nil {
+			r.by[h] = protocol.KeyPermits{Windows: windows, Permits: map[string]int64{}}
+		}
+		r.by[h].Permits[name] = each
+		r.sizes[h] += protocol.KeyPermitBytes(name)
+	}
+}
+
+// ask adds an ask for a key, if it needs one. It returns when to look at the key again;
+// Forever if nothing more is asked in this window until callers lack something.
+func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (again int64) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.lack.queued = false
+	l := y.lackOf(keys)
+	if l == nil || y.gone {
+		return window.Forever
+	}
+	y.adopt(k, keys, now)
+	switch {
+	case keys.Shut: // nobody lends now
+		l.queued = true
+		return keys.Opens(now)
+	case now < l.until:
+		l.queued = true
+		return l.until
+	}
+	n := y.need(l, now)
+	if n <= 0 || !l.hopes(keys) {
+		return window.Forever
+	}
+	if l.got < l.asked { // others have more, perhaps
+		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
+	}
+	k.mu.Lock()
+	hosts := k.mu.planner.KeyHosts(y.key.Hash, l.from, l.width, now)
+	k.mu.Unlock()
+	if len(hosts) == 0 {
+		l.alone = keys
+		return window.Forever
+	}
+	l.queued = true
+	if !r.room(hosts, y.key.Name) {
+		return now + int64(keyRound)
+	}
+	n = min(n, quota.MaxPermits)
+	r.add(hosts, keys.Windows, y.key.Name, n)
+	l.at, l.tried, l.asked, l.got, l.lacking = now, true, n, 0, 0
+	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
+	if l.vain >= vainKeyWindows { // one ask is enough to see whether others have some again
+		_, _, rest := y.use.Rate(now)
+		l.until = max(l.until, now+rest)
+	}
+	return l.until
+}
+
+// AskedKeys implements feed.Sink.
+func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
+	if k.begun(needs.Windows, func() { k.AskedKeys(guest, needs) }) {
+		return
+	}
+	k.mu.Lock()
+	_, lends := k.mu.planner.LendsTo(guest, k.clock.Mono())
+	k.mu.Unlock()
+	if !lends {
+		return
+	}
+	lent := protocol.KeyPermits{Windows: needs.Windows, Permits: map[string]int64{}}
+	self := ""
+	for _, name := range slices.Sorted(maps.Keys(needs.Permits)) {
+		s, told := k.lendKey(guest, name, needs.Windows, needs.Permits[name])
+		if told > 0 {
+			if self != "" && self != s.Keys.Lending.Self {
+				return // it has registered anew: what was lent before is lost
+			}
+			self, lent.Permits[name] = s.Keys.Lending.Self, told
+		}
+	}
+	if len(lent.Permits) > 0 {
+		(*k.carrier.Load()).TellKeys(self, guest, lent)
+	}
+}
+
+// lendKey lends up to n permits of a key in these windows. It returns what to tell the guest,
+// and the segment in whose time that was issued.
+func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *window.Segment, told int64) {
+	for {
+		s, now := k.segmentNow()
+		if !s.KeysLend || !slices.Equal(s.Keys.Windows, windows) {
+			return s, 0
+		}
+		y, err := k.keys.find(name, s.Keys)
+		if err != nil {
+			return s, 0
+		}
+		y.mu.Lock()
+		if !y.gone {
+			y.adopt(k, s.Keys, now)
+			if s.Open(now) { // so its bounds are in force
+				if y.waiters == 0 {
+					told = y.use.Lend(guest, n, now)
+				}
+				y.mu.Unlock()
+				return s, told
+			}
+		}
+		y.mu.Unlock()
+	}
+}
+
+// BorrowKeys implements feed.Sink.
+func (k *core) BorrowKeys(host string, lent protocol.KeyPermits) {
+	if k.begun(lent.Windows, func() { k.BorrowKeys(host, lent) }) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(lent.Permits)) {
+		s, now := k.segmentNow()
+		if s.Keys == nil || !s.Keys.Lending.Borrows {
+			return
+		}
+		if y := k.keys.known(name); y != nil && k.borrowKey(y, s.Keys, host, lent.Windows, lent.Permits[name], now) {
+			k.keys.waiting.serve(k, y)
+		}
+	}
+}
+
+// borrowKey adds what a host has lent of a key, and reports whether that is anything.
+func (k *core) borrowKey(y *keyState, keys *window.Keys, host string, windows []quota.Window, told, now int64) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.adopt(k, keys, now)
+	n := y.use.Borrow(host, windows, told, func(w quota.Window) int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyTotal(y.key, w)
+	})
+	l := y.lackOf(keys)
+	if n <= 0 || l == nil || y.gone {
+		return n > 0
+	}
+	l.lent, l.got = l.lent+n, l.got+n
+	if l.got >= l.asked {
+		l.until, l.width, l.short = l.at+int64(keyRound), 1, 0
+		if l.queued {
+			k.keys.asks.at(k, y, l.until)
+		}
+	}
+	return true
+}
+
+// hopes reports whether callers of a key may wait for others' permits, and has others asked
+// if so.
+func (y *keyState) hopes(k *core, keys *window.Keys, now int64) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.lacks(k, keys, 0, now)
+}

@@ -1,0 +1,168 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keyMarket returns limiters of instances that share limits by key of so many permits a
+// second, which owners have, and lend to each other.
+func keyMarket(t *testing.T, permits, owners int64, outage quota.Outage, ids ...string) (*market, map[string]*Limiter) {
+	t.Helper()
+	p := policyOf(t, "1000000/s")
+	p.Keys, p.Outage = quota.Keys{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Owners: owners}, outage
+	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
+	for _, id := range ids {
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id, Weight: 1})
+	}
+	m := &market{sinks: map[string]*stub{}, delay: 3 * time.Millisecond, deaf: map[string]bool{}}
+	all := map[string]*Limiter{}
+	for _, id := range ids {
+		s := &stub{clock: clock.New()}
+		all[id] = open(t, s.source(), Options{})
+		s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
+		m.sinks[id] = s
+		s.sink.Carry(m)
+	}
+	time.Sleep(3500 * time.Millisecond)
+	m.prove()
+	time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+	return m, all
+}
+
+func (m *market) prove() {
+	for _, s := range m.sinks {
+		s.prove()
+	}
+}
+
+// asksBy returns the asks by second, as the windows have it.
+func (m *market) asksBy() map[int64]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[int64]int{}
+	for _, a := range m.keyAsks {
+		all[a.Windows[0].Index]++
+	}
+	return all
+}
+
+// An instance that asks in vain asks a bounded number of times in a window, and then rests
+// for some windows. Callers that wait are refused meanwhile.
+func TestAsksForAKeyAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := keyMarket(t, 10, 1, quota.OutageHold, "a", "b")
+		l := all["a"]
+		key := "key"
+		for n := 0; ; n++ {
+			if key = fmt.Sprint("key-", n); func() bool { _, self := l.Key(key).Owner(); return !self }() {
+				break
+			}
+		}
+		m.deaf["b"] = true
+		refused := false
+		began := time.Now()
+		for time.Since(began) < 20*time.Second {
+			if l.Key(key).TryAcquire() {
+				t.Fatal("a permit comes from nowhere")
+			}
+			time.Sleep(5 * time.Millisecond)
+			if m.prove(); !refused && time.Since(began) > 5*time.Second {
+				var limited LimitError
+				if err := l.Key(key).Acquire(t.Context(), 8*time.Second); !errors.As(err, &limited) || limited.Owner != "b" {
+					t.Fatalf("a caller that waits for what nobody lends: %v", err)
+				}
+				if refused = true; time.Since(began) > 10*time.Second {
+					t.Errorf("it waited for %v in vain", time.Since(began)-5*time.Second)
+				}
+			}
+		}
+		by, sum := m.asksBy(), 0
+		for window, n := range by {
+			if sum += n; n > 10 {
+				t.Errorf("%d asks in window %d", n, window)
+			}
+		}
+		if len(by) < 3 || len(by) > 9 {
+			t.Errorf("asked in %d windows of 20: it should rest for most of them: %v", len(by), by)
+		}
+		if m.deaf = map[string]bool{}; sum == 0 {
+			t.Error("nothing was asked")
+		}
+	})
+}
+
+// Keys that have no room in an ask are asked for in the next rounds.
+func TestKeysWithoutRoomAreAskedForLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
+		const keys = 1000
+		for k := range keys {
+			for range 6 { // one more than the share
+				all["a"].Key(fmt.Sprint("installation-", k)).TryAcquire()
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		m.mu.Lock()
+		asked := map[string]bool{}
+		for _, a := range m.keyAsks {
+			text, err := json.Marshal(a.KeyPermits)
+			if len(text) > protocol.MaxKeyPermitBytes+256 || err != nil {
+				t.Errorf("an ask of %d bytes, %v", len(text), err)
+			}
+			for key := range a.Permits {
+				asked[key] = true
+			}
+		}
+		m.mu.Unlock()
+		if len(asked) != keys {
+			t.Errorf("%d of %d keys were asked for", len(asked), keys)
+		}
+		for k := range keys {
+			if !all["a"].Key(fmt.Sprint("installation-", k)).TryAcquire() {
+				t.Fatalf("installation-%d has no borrowed permit", k)
+			}
+		}
+	})
+}
+
+// An instance whose proof is too old lends nothing, as it issues nothing. Nor does one whose
+// own callers wait for the key.
+func TestWhoLendsNoKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := keyMarket(t, 10, 0, quota.OutageStop, "a", "b")
+		lends := func() bool {
+			m.mu.Lock()
+			m.keyLoans = nil // of b
+			m.mu.Unlock()
+			m.sinks["a"].sink.AskedKeys("b", protocol.KeyPermits{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Permits: map[string]int64{"key": 1}})
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return len(m.keyLoans) > 0
+		}
+		m.prove()
+		if !lends() {
+			t.Fatal("it does not lend")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = all["a"].Key("key").Take(ctx, 9, 900*time.Millisecond) }()
+		synctest.Wait()
+		if lends() {
+			t.Error("it lends what its own callers wait for")
+		}
+		cancel()
+		time.Sleep(4 * time.Second)
+		if lends() {
+			t.Error("it lends without a fresh proof")
+		}
+	})
+}

@@ -1,0 +1,189 @@
+package window
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// lendingAt is keysAt of an instance that lends and borrows as the incarnation.
+func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys {
+	k := keysAt(wall, lengths...)
+	k.Lending = KeyLending{Self: self, Lends: true, Borrows: true, NotBefore: math.MinInt64}
+	return k
+}
+
+// What is lent of a key counts at the host in the windows of every length. A guest is told
+// the sum of these windows. Another incarnation begins anew.
+func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
+	t.Parallel()
+	var k Key
+	k.Adopt(lendingAt("me", 0, second, 60*second), bounds(20))
+	for _, step := range []struct {
+		self         string
+		wall         time.Duration
+		guest        string
+		n            int64
+		told, remain int64
+	}{
+		{"me", 0, "a", 9, 9, 11}, {"me", 0, "a", 2, 11, 9}, {"me", 0, "b", 1, 1, 8},
+		{"me", second, "a", 3, 3, 5}, // the minute goes on
+		{"me again", second, "a", 1, 1, 4},
+		{"me again", second, "b", 9, 4, 0},
+		{"me again", second, "b", 1, 0, 0},
+	} {
+		k.Adopt(lendingAt(step.self, step.wall, second, 60*second), bounds(20))
+		if told := k.Lend(step.guest, step.n, int64(step.wall)); told != step.told || k.Left() != step.remain {
+			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
+		}
+	}
+}
+
+// A host keeps what its own callers will use at their rate in this window and the one before.
+func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
+	t.Parallel()
+	var k Key
+	k.Adopt(lendingAt("me", 0, second), bounds(100))
+	k.Charge(40)
+	if told := k.Lend("a", 100, int64(500*ms)); told != 46 {
+		t.Errorf("%d are lent, want 46 of 60: callers have used 40 in a second and a half, and want 14 more", told)
+	}
+	k.Adopt(lendingAt("me", second, second), bounds(100))
+	if told := k.Lend("a", 100, int64(second)); told != 60 {
+		t.Errorf("%d are lent, want 60: callers have used 40 in the second before", told)
+	}
+	k.Adopt(lendingAt("me", 3*second, second), bounds(100))
+	if told := k.Lend("a", 100, int64(3*second)); told != 100 {
+		t.Errorf("%d are lent, want 100: callers have used none in the second before", told)
+	}
+}
+
+// A loan of a key counts in exactly its windows, and of several numbers the largest.
+func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
+	t.Parallel()
+	total := bounds(30)
+	var k Key
+	now := lendingAt("me", 0, second, 60*second)
+	k.Adopt(now, bounds(2))
+	later := lendingAt("me", second, second, 60*second)
+	for _, step := range []struct {
+		host    string
+		windows []quota.Window
+		told    int64
+		want    int64
+	}{
+		{"a", now.Windows, 5, 5}, {"a", now.Windows, 5, 0}, {"a", now.Windows, 3, 0}, {"a", now.Windows, 7, 2},
+		{"b", now.Windows, 4, 4}, {"b", now.Windows[:1], 9, 0}, {"b", later.Windows, 9, 0}, {"b", now.Windows, 4, 0},
+	} {
+		if got := k.Borrow(step.host, step.windows, step.told, total); got != step.want {
+			t.Errorf("%+v: counted %d", step, got)
+		}
+	}
+	if k.Left() != 13 {
+		t.Errorf("%d left, want 2 and 11", k.Left())
+	}
+	k.Charge(3)
+	k.Adopt(later, bounds(2))
+	if k.Left() != 2 {
+		t.Errorf("%d left in the next second, want 2: loans end with their windows", k.Left())
+	}
+	if k.Borrow("a", now.Windows, 9, total) != 0 || k.Borrow("a", later.Windows, 4, total) != 4 || k.Left() != 6 {
+		t.Errorf("%d left, want 2 and 4", k.Left())
+	}
+	if k.Adopt(now, bounds(2)); k.Left() != 0 { // corrected time was set back
+		t.Errorf("%d left in a window that is over", k.Left())
+	}
+}
+
+// With what it is told, a guest has no more of a key than the total. What it has lent on
+// does not count.
+func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
+	t.Parallel()
+	var k Key
+	keys := lendingAt("me", 0, second)
+	k.Adopt(keys, bounds(2))
+	if got := k.Borrow("a", keys.Windows, 99, bounds(10)); got != 8 || k.Left() != 10 {
+		t.Errorf("counted %d, %d left; want 8 and 10", got, k.Left())
+	}
+	if told := k.Lend("b", 4, 0); told != 4 {
+		t.Errorf("lends %d on, want 4", told)
+	}
+	if got := k.Borrow("c", keys.Windows, 99, bounds(10)); got != 4 || k.Left() != 10 {
+		t.Errorf("counted %d, %d left; want 4 and 10", got, k.Left())
+	}
+}
+
+// A process that continues an incarnation counts no loan of a window that began before.
+func TestAKeysLoanOfThePast(t *testing.T) {
+	t.Parallel()
+	var k Key
+	keys := lendingAt("me", 0, second)
+	keys.Lending.NotBefore = 1
+	k.Adopt(keys, bounds(2))
+	if got := k.Borrow("a", keys.Windows, 5, bounds(10)); got != 0 {
+		t.Errorf("counted %d of a window that the process before has used", got)
+	}
+}
+
+// Whatever is lent, told late, again or not at all: what all use of a key sums to no more
+// than their shares, in each window.
+func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
+	t.Parallel()
+	type message struct {
+		host    int
+		windows []quota.Window
+		told    int64
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 4).Draw(t, "instances")
+		shares := rapid.SliceOfN(rapid.Int64Range(0, 10), n, n).Draw(t, "shares")
+		total := int64(0)
+		for _, s := range shares {
+			total += s
+		}
+		all, sent := make([]Key, n), make([][]message, n)
+		used := map[quota.Window]int64{}
+		wall := time.Duration(0)
+		names := []string{"a", "b", "c", "d"}
+		at := func(i int) *Keys {
+			keys := lendingAt(names[i], wall, second, 3*second)
+			all[i].Adopt(keys, bounds(shares[i]))
+			return keys
+		}
+		instance := rapid.IntRange(0, n-1)
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				i := instance.Draw(t, "who")
+				keys := at(i)
+				k := min(all[i].Left(), rapid.Int64Range(1, 5).Draw(t, "n"))
+				all[i].Charge(k)
+				for _, w := range keys.Windows {
+					if used[w] += k; used[w] > total {
+						t.Fatalf("%d permits of %v are used, the shares sum to %d", used[w], w, total)
+					}
+				}
+			},
+			"lend": func(t *rapid.T) {
+				host, guest := instance.Draw(t, "host"), instance.Draw(t, "guest")
+				keys := at(host)
+				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall)); told > 0 {
+					sent[guest] = append(sent[guest], message{host, keys.Windows, told})
+				}
+			},
+			"hear": func(t *rapid.T) {
+				guest := instance.Draw(t, "guest")
+				if len(sent[guest]) == 0 {
+					return
+				}
+				m := sent[guest][rapid.IntRange(0, len(sent[guest])-1).Draw(t, "message")]
+				at(guest)
+				all[guest].Borrow(names[m.host], m.windows, m.told, bounds(total))
+			},
+			"pass": func(*rapid.T) { wall += second / 2 },
+		})
+	})
+}
