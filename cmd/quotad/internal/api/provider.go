@@ -87,17 +87,17 @@ func (p *provider) use(of keyOf) (turns *fair.Turns, done func()) {
 }
 
 // busy reports whether another call of the same class waits for the provider or for the key.
-func (c *call) busy() bool {
-	p := c.provider
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.turns[c.class].Busy() || p.keys[keyOf{c.key, c.class}] != nil
+func (p *part) busy() bool {
+	o := p.provider
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.turns[p.class].Busy() || o.keys[keyOf{p.key, p.class}] != nil
 }
 
-// delay returns how long the call waits for n permits, if no other call waits.
-func (c *call) delay(n int64) time.Duration {
-	d := c.limiter.Delay(n)
-	if key, ok := c.from.(consumer.Key); ok {
+// foreseen returns how long a call waits for n permits, if no other call waits.
+func (p *part) foreseen(n int64) time.Duration {
+	d := p.limiter.Delay(n)
+	if key, ok := p.Taker.(consumer.Key); ok {
 		for _, u := range key.Limits() {
 			if u.Left < n {
 				d = max(d, time.Until(u.End), 1)
@@ -107,33 +107,33 @@ func (c *call) delay(n int64) time.Duration {
 	return d
 }
 
-// take takes the permits of a call, at most n, after the calls of its class of clients that
-// got fewer. A call for a key waits for a turn at the key, for the key's permits, and then for
-// a turn at the provider: one that waits for its key holds up no other key.
-func (c *call) take(ctx context.Context, n int64) (consumer.Permit, error) {
+// Take takes n permits, after the calls of its class of clients that got fewer. A call for a
+// key waits for a turn at the key, for the key's permits, and then for a turn at the provider:
+// one that waits for its key holds up no other key.
+func (p *part) Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error) {
 	began := time.Now()
-	left := func() time.Duration { return max(0, c.maxWait-time.Since(began)) }
-	if c.maxWait <= 0 || c.busy() && c.delay(n) > c.maxWait { // it would be in vain
-		return c.from.Take(ctx, n, 0)
+	left := func() time.Duration { return max(0, maxWait-time.Since(began)) }
+	if maxWait <= 0 || p.busy() && p.foreseen(n) > maxWait { // it would be in vain
+		return p.Taker.Take(ctx, n, 0)
 	}
-	turns := c.provider.turns[c.class]
-	if c.key != "" {
+	turns := p.provider.turns[p.class]
+	if p.key != "" {
 		ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
-			if c.provider.turns[c.class].Enter(ctx, c.client, n, left()) != nil {
+			if p.provider.turns[p.class].Enter(ctx, p.client, n, left()) != nil {
 				return func() {}
 			}
-			return c.provider.turns[c.class].Leave
+			return p.provider.turns[p.class].Leave
 		})
 		var done func()
-		turns, done = c.provider.use(keyOf{c.key, c.class})
+		turns, done = p.provider.use(keyOf{p.key, p.class})
 		defer done()
 	}
-	if err := turns.Enter(ctx, c.client, n, left()); err != nil {
+	if err := turns.Enter(ctx, p.client, n, left()); err != nil {
 		if ctx.Err() != nil {
 			return consumer.Permit{}, ctx.Err()
 		}
-		return c.from.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
+		return p.Taker.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
 	}
 	defer turns.Leave()
-	return c.from.Take(ctx, n, left())
+	return p.Taker.Take(ctx, n, left())
 }
