@@ -185,8 +185,10 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 		return false
 	}
 	var permit consumer.Permit
-	if !p.busy() {
-		permit = p.tryTake(n)
+	if !p.busy() && !p.early(n) {
+		if permit = p.tryTake(n); permit.N() > 0 {
+			_, _ = p.counted(permit, 0, time.Time{}, nil)
+		}
 	}
 	if permit.N() == 0 {
 		permit, err = p.Take(r.Context(), n, c.maxWait)
@@ -246,6 +248,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	}
 	var errs error
 	for i, p := range g.permits {
+		g.parts[i].gave(max(0, p.N()-used[i]), p.Until())
 		errs = errors.Join(errs, p.Settle(used[i]))
 	}
 	if errs != nil { // the provider was closed

@@ -23,6 +23,8 @@ type provider struct {
 	turns map[consumer.Class]*fair.Turns     // of each class: none waits for a turn of a lower one
 	calls *lru.Cache[fair.Client, time.Time] // the newest of each client
 
+	parts parts
+
 	mu   sync.Mutex
 	keys map[keyOf]*keyTurns // that a call has or waits for
 }
@@ -45,7 +47,10 @@ func newProvider() *provider {
 	for _, class := range []consumer.Class{consumer.Critical, consumer.Default, consumer.Sheddable} {
 		turns[class] = fair.NewTurns()
 	}
-	return &provider{turns: turns, calls: calls, keys: map[keyOf]*keyTurns{}}
+	return &provider{
+		turns: turns, calls: calls, keys: map[keyOf]*keyTurns{},
+		parts: newParts(),
+	}
 }
 
 // seen notes a client's call.
@@ -114,26 +119,67 @@ func (p *part) Take(ctx context.Context, n int64, maxWait time.Duration) (consum
 	began := time.Now()
 	left := func() time.Duration { return max(0, maxWait-time.Since(began)) }
 	if maxWait <= 0 || p.busy() && p.foreseen(n) > maxWait { // it would be in vain
-		return p.Taker.Take(ctx, n, 0)
+		return p.take(ctx, n, 0, time.Time{})
 	}
-	turns := p.provider.turns[p.class]
-	if p.key != "" {
-		ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
-			if p.provider.turns[p.class].Enter(ctx, p.client, n, left()) != nil {
-				return func() {}
-			}
-			return p.provider.turns[p.class].Leave
-		})
-		var done func()
-		turns, done = p.provider.use(keyOf{p.key, p.class})
-		defer done()
-	}
-	if err := turns.Enter(ctx, p.client, n, left()); err != nil {
-		if ctx.Err() != nil {
-			return consumer.Permit{}, ctx.Err()
+	if p.key == "" {
+		claimed, err := p.enter(ctx, n, left)
+		if err != nil {
+			return p.late(ctx, n)
 		}
-		return p.Taker.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
+		defer p.provider.turns[p.class].Leave()
+		return p.take(ctx, n, left(), claimed)
+	}
+	var claimed time.Time
+	ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
+		var err error
+		if claimed, err = p.enter(ctx, n, left); err != nil {
+			return func() {}
+		}
+		return p.provider.turns[p.class].Leave
+	})
+	turns, done := p.provider.use(keyOf{p.key, p.class})
+	defer done()
+	if turns.Enter(ctx, p.client, n, left()) != nil {
+		return p.late(ctx, n)
 	}
 	defer turns.Leave()
-	return p.Taker.Take(ctx, n, left())
+	permit, err := p.Taker.Take(ctx, n, left())
+	return p.counted(permit, n, claimed, err)
+}
+
+// late ends a call whose turn did not come.
+func (p *part) late(ctx context.Context, n int64) (consumer.Permit, error) {
+	if ctx.Err() != nil {
+		return consumer.Permit{}, ctx.Err()
+	}
+	return p.take(ctx, n, 0, time.Time{}) // a refusal that has its reason, or a permit after all
+}
+
+// take takes permits that were claimed in the window that ends at claimed, without a turn.
+func (p *part) take(ctx context.Context, n int64, maxWait time.Duration, claimed time.Time) (consumer.Permit, error) {
+	permit, err := p.Taker.Take(ctx, n, maxWait)
+	return p.counted(permit, n, claimed, err)
+}
+
+// enter waits for the provider's turn of a call that is not early. The caller ends the turn.
+func (p *part) enter(ctx context.Context, n int64, left func() time.Duration) (claimed time.Time, err error) {
+	turns := p.provider.turns[p.class]
+	for {
+		if err := turns.Enter(ctx, p.client, n, left()); err != nil {
+			return claimed, err
+		}
+		claimed, wait := p.claim(n)
+		if wait == 0 {
+			return claimed, nil
+		}
+		if wait = min(wait, left()); wait == 0 {
+			return time.Time{}, nil
+		}
+		turns.Yield(p.client, n)
+		select {
+		case <-ctx.Done():
+			return claimed, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
 }

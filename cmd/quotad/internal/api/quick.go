@@ -66,7 +66,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
 // quick answers a call for permits that are available, if no other call waits.
 func (s *Server) quick(c *connection, text []byte) verdict {
-	call := call{began: time.Now()}
+	call := call{began: time.Now(), client: c.Client()}
 	if !bytes.HasPrefix(text, []byte("POST /v1/acquire HTTP/1.1\r\n")) {
 		return other
 	}
@@ -95,14 +95,14 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 		return other
 	}
 	part := call.add(want, l, s.provider(want.provider))
-	if part.busy() || part.foreseen(want.permits) > 0 {
+	if part.busy() || part.early(want.permits) || part.foreseen(want.permits) > 0 {
 		return other
 	}
 	permit, err := part.Take(context.Background(), want.permits, 0)
 	if err != nil {
 		return other
 	}
-	part.provider.seen(c.Client())
+	part.provider.seen(call.client)
 	if c.send(call.began, s.granted(&call, &grant{permits: []consumer.Permit{permit}})) != nil {
 		permit.Release() // nobody heard of it
 		_ = c.Close()

@@ -105,7 +105,7 @@ func TestWantsTakeTurns(t *testing.T) {
 			wait("greedy", `{"wants":[{"provider":"p"},{"provider":"q"}],"max_wait":30}`)
 		}
 		wait("modest", `{"provider":"p","max_wait":30}`)
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // the third of greedy's is early for half the window
 		synctest.Wait()
 		for len(done) > 0 {
 			order = append(order, <-done)
@@ -113,7 +113,7 @@ func TestWantsTakeTurns(t *testing.T) {
 		if got := strings.Join(order, " "); !strings.Contains(got, "modest") || len(order) != 3 {
 			t.Errorf("in the first window: %s", got)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		if len(done) != 2 {
 			t.Errorf("%d calls of 5 were answered", 3+len(done))
