@@ -36,6 +36,8 @@ var units = Table{
 		"if own >= o.all || got+n <= own {", "if true {", "cmd/quotad/internal/api TestAQuickProcessLeavesTheOthersTheirPart"),
 	Replace("YieldCosts", "counts a turn that was left without permits", "cmd/quotad/internal/fair/turns.go",
 		"\t\tprocess.tag -= cost\n", "\t\tprocess.tag -= 0\n", "cmd/quotad/internal/fair TestAYieldedTurnCostsNothing"),
+	Replace("EnvoysWithoutClass", "takes all Envoys' calls for calls of the default class", "cmd/quotad/internal/envoy/limits.go",
+		"h.limiter = h.limiter.Class(rule.Class)", "_ = rule", "cmd/quotad/internal/envoy TestClassesOfDescriptors"),
 	Replace("CostsWithoutBound", "settles any cost as a debt of the whole host", "cmd/quotad/internal/api/request.go",
 		"if n < 0 || n > most[i] {", "if n < 0 {", "cmd/quotad/internal/api TestPermitsAreSettled"),
 	Replace("SettledAfterItsProvider", "closes a provider whose permits can still be settled", "cmd/quotad/internal/api/calls.go",
