@@ -240,9 +240,8 @@ func TestAnswers(t *testing.T) {
 	}
 	keyed := limits(1000, time.Second)
 	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Second}}, Most: 10}
-	several := limits(1000, time.Second)
-	several.Keys = quota.Keys{Limits: limits(4, time.Hour).Limits, Most: 10}
-	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed, "several": several})
+	hourly := limits(4, time.Hour) // one for each client
+	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed, "python": hourly, "asyncio": hourly, "node": hourly})
 	address, err := etcdtest.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
