@@ -172,7 +172,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cl
 	}, socket, script
 }
 
-// Clients in two languages are killed while they wait and while they hold leases, and
+// Clients in two languages are killed while they wait and while they hold batches, and
 // quotad is restarted in place and killed. No window has more calls than the limit, and
 // the limit is used.
 func TestClients(t *testing.T) {
