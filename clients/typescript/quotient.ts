@@ -3,13 +3,14 @@
 //   const quotad = new Client();
 //   await quotad.acquire("payments/charge", { timeout: 1 }); // or Limited
 //
-//   const lease = await quotad.lease("payments/charge", 100, { timeout: 1 });
-//   while (lease.take()) await charge();
-//   await lease.close();
+//   const batch = await quotad.acquire("payments/charge", { permits: 100, timeout: 1, partial: true });
+//   while (batch.take()) await charge(); // costs no call
+//   await batch.close();
 //
 // Times are in seconds.
 import { once } from "node:events";
 import * as http from "node:http";
+import * as https from "node:https";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -21,13 +22,22 @@ export class Limited extends Error {
 /** A call that would fail again: an unknown provider, or a wrong argument. */
 export class Refused extends Error {}
 
-/** Permits of one window. */
-export type Lease = Awaited<ReturnType<Client["lease"]>>;
+/** Permits of one provider, or of a key of it. */
+export type Permits = Awaited<ReturnType<Client["acquire"]>>;
+
+/** What a call for several providers got. */
+export type Granted = Awaited<ReturnType<Client["acquireAll"]>>;
+
+/** Permits of a provider, or of a key of it; 1 by default. */
+export type Want = { provider: string; permits?: number; key?: string };
+
+/** A certificate of this client, and the authority of quotad's, as PEM. */
+export type TLS = { ca: string | Buffer; cert: string | Buffer; key: string | Buffer };
 
 /** Calls of a higher class are served first. */
 export type Class = "critical" | "default" | "sheddable";
 
-type Answer = { lease?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number };
+type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number };
 type Instant = { mono: number; wall: number };
 
 /** Both clocks: the monotonic one stands still while the machine sleeps. */
@@ -35,23 +45,24 @@ const now = (): Instant => ({ mono: performance.now() / 1000, wall: Date.now() /
 const since = (t: Instant): number => Math.max(now().mono - t.mono, now().wall - t.wall);
 
 export class Client {
-  private options: http.RequestOptions;
-  /** At most so many calls run at a time; quotad allows a process 256. */
-  constructor(socketPath = "/run/quotad/quotad.sock", maxSockets = 64) {
-    const agent = new http.Agent({ keepAlive: true, maxSockets });
-    this.options = { socketPath, agent, method: "POST", headers: { "Content-Type": "application/json" } };
+  private options: https.RequestOptions;
+  private http: typeof http | typeof https;
+  private address: string;
+  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls run at a time; quotad allows a process 256. */
+  constructor(address = "/run/quotad/quotad.sock", maxSockets = 64, tls?: TLS) {
+    this.address = address;
+    this.http = tls ? https : http;
+    const agent = new this.http.Agent({ keepAlive: true, maxSockets });
+    const { hostname: host, port } = tls ? new URL(`https://${address}`) : { hostname: "", port: "" };
+    this.options = { ...(tls ? { ...tls, host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
-  /** Returns the end of the window of the permits, as text, or throws Limited. A key, such as an account, has limits of its own; "" is none. */
-  async acquire(provider: string, { permits = 1, timeout = 0, class: of = "default" as Class, key = "" } = {}): Promise<string> {
-    return (await this.grant("/v1/acquire", provider, permits, timeout, of, key)).answer.until!;
-  }
-
-  /** Returns a lease of at most so many permits, at least 1, or throws Limited. */
-  async lease(provider: string, most: number, { timeout = 0, class: of = "default" as Class, key = "" } = {}) {
-    const { answer, sent } = await this.grant("/v1/leases", provider, most, timeout, of, key);
+  /** Returns permits, or throws Limited. A key, such as an account, has limits of its own. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
+  async acquire(provider: string, { permits: n = 1, timeout = 0, class: of = "default" as Class, key = "", partial = false, settleWithin = undefined as number | undefined } = {}) {
+    const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, settle_within: settleWithin }, timeout);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
+    const settle = this.settlement(answer);
     let left = permits;
     return {
       permits,
@@ -62,19 +73,41 @@ export class Client {
         left -= n;
         return true;
       },
-      /** Gives back what was not used, and ends the lease. */
+      /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. */
+      settle: (used: number): Promise<void> => ((left = 0), settle([used])),
+      /** Gives back what take has not used, unless the permits were settled. */
       close: async (): Promise<void> => {
         const used = permits - left;
         left = 0;
-        if (used < permits && !isOver()) await this.post(`/v1/leases/${answer.lease}/return`, { used }); // or the rest is lost
+        if (answer.id && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
       },
     };
   }
 
-  private async grant(path: string, provider: string, permits: number, timeout: number, of: Class, key: string) {
+  /** Takes permits of several providers, all or none, or throws Limited. */
+  async acquireAll(wants: Want[], { timeout = 0, class: of = "default" as Class, settleWithin = undefined as number | undefined } = {}) {
+    const { answer } = await this.grant({ wants, class: of, settle_within: settleWithin }, timeout);
+    const settle = this.settlement(answer);
+    return {
+      /** The end of the window of the permits, of the first that ends. */
+      until: answer.until!,
+      /** States what the calls cost, a number for each want, once: see Permits. */
+      settle: (...used: number[]): Promise<void> => settle(used),
+    };
+  }
+
+  private settlement = (answer: Answer) => async (used: number[]): Promise<void> => {
+    const id = answer.id;
+    if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin, and settle once");
+    answer.id = undefined;
+    const { status, answer: said } = await this.post(`/v1/permits/${id}/settle`, { used });
+    if (status !== 200) throw new Refused(said.detail);
+  };
+
+  private async grant(body: object, timeout: number) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post(path, { provider, permits, max_wait, class: of, key }, max_wait);
+      const { status, answer, sent } = await this.post("/v1/acquire", { ...body, max_wait }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
@@ -87,7 +120,7 @@ export class Client {
   private async post(path: string, body: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
-    const request = http.request({ ...this.options, path, signal });
+    const request = this.http.request({ ...this.options, path, signal });
     request.on("socket", () => (sent = now())).on("error", () => undefined); // a connection is free
     request.end(JSON.stringify(body));
     try {
@@ -95,7 +128,7 @@ export class Client {
       return { status: response.statusCode!, answer: (await json(response)) as Answer, sent };
     } catch (e) {
       if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
-      return { status: 503, answer: { detail: `quotad at ${this.options.socketPath}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
+      return { status: 503, answer: { detail: `quotad at ${this.address}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
     }
   }
 }

@@ -39,7 +39,11 @@ func TestInstalledClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, quotad, socket, _ := setUp(t, map[string]quota.Policy{"payments/charge": {Limits: policy}})
+	tokens, err := quota.ParseLimits("60000/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, quotad, socket, _ := setUp(t, map[string]quota.Policy{"payments/charge": {Limits: policy}, "llm/requests": {Limits: policy}, "llm/tokens": {Limits: tokens}})
 	quotad()
 	play := func(want []string, command func() *exec.Cmd) {
 		t.Helper()
@@ -55,7 +59,7 @@ func TestInstalledClients(t *testing.T) {
 			return true
 		})
 	}
-	says := [][]string{{"a permit\n", "10 calls with one lease\n"}, {"10 permits at the same time, and a lease\n"}}
+	says := [][]string{{"a permit\n", "10 calls with one batch\n", "one request, and 350 tokens\n"}, {"10 permits at the same time, and a batch\n"}}
 	all := examples(t, "python", "python", socket)
 	if len(all) != len(says) {
 		t.Fatalf("%d examples of Python", len(all))
@@ -84,12 +88,12 @@ func TestPythonStubs(t *testing.T) {
 import ast, inspect, pathlib, quotient, quotient.aio
 folder = pathlib.Path(quotient.__file__).parent
 assert (folder / "py.typed").exists()
-stubs = {c.name: {f.name: [a.arg for a in f.args.args] for f in c.body if isinstance(f, ast.FunctionDef)}
+stubs = {c.name: {f.name: [a.arg for a in f.args.args + ([f.args.vararg] if f.args.vararg else [])] for f in c.body if isinstance(f, ast.FunctionDef)}
          for c in ast.parse((folder / "__init__.pyi").read_text()).body if isinstance(c, ast.ClassDef)}
-for name in "acquire", "lease":
-    real = list(inspect.signature(getattr(quotient.Client, name)).parameters)
-    assert stubs["Client"][name] == real, (name, real, stubs["Client"][name])
-    aio = list(inspect.signature(getattr(quotient.aio.Client, name)).parameters)
+for of, name in ("Client", "acquire"), ("Client", "acquire_all"), ("Granted", "settle"), ("Permits", "take"):
+    real = list(inspect.signature(getattr(getattr(quotient, of), name)).parameters)
+    assert stubs[of][name] == real, (name, real, stubs[of][name])
+    aio = list(inspect.signature(getattr(getattr(quotient.aio, of), name)).parameters)
     assert aio == real, (name, real, aio)
 `).CombinedOutput()
 	if err != nil {

@@ -142,7 +142,7 @@ func instance(t *testing.T, cluster *etcdtest.Cluster, url string) {
 
 // setUp starts an etcd with policies. It returns it, how to start quotad, its socket, and
 // the compiled client of TypeScript.
-func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cluster, quotad func() *exec.Cmd, socket, script string) {
+func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cluster, quotad func(more ...string) *exec.Cmd, socket, script string) {
 	t.Helper()
 	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
 	if err != nil {
@@ -167,12 +167,12 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cl
 		}
 	}
 	providers := strings.Join(slices.Collect(maps.Keys(policies)), ",")
-	return cluster, func() *exec.Cmd {
-		return run(t, &bytes.Buffer{}, program, "--socket", socket, "--state-dir", state, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))
+	return cluster, func(more ...string) *exec.Cmd {
+		return run(t, &bytes.Buffer{}, program, append(more, "--socket", socket, "--state-dir", state, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))...)
 	}, socket, script
 }
 
-// Clients in two languages are killed while they wait and while they hold leases, and
+// Clients in two languages are killed while they wait and while they hold batches, and
 // quotad is restarted in place and killed. No window has more calls than the limit, and
 // the limit is used.
 func TestClients(t *testing.T) {
@@ -240,8 +240,17 @@ func TestAnswers(t *testing.T) {
 	}
 	keyed := limits(1000, time.Second)
 	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Second}}, Most: 10}
-	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed})
-	daemon := quotad()
+	hourly := limits(4, time.Hour) // one for each client
+	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed, "python": hourly, "asyncio": hourly, "node": hourly})
+	address, err := etcdtest.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := etcdtest.NewAuthority(t)
+	serverCert, serverKey := authority.Issue("quotad", "quotad")
+	cert, key := authority.Issue("client", "client")
+	tls := []string{address[0], authority.File, cert, key}
+	daemon := quotad("--listen", address[0], "--tls-cert", serverCert, "--tls-key", serverKey, "--tls-client-ca", authority.File)
 	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
@@ -254,7 +263,7 @@ func TestAnswers(t *testing.T) {
 	}
 	await.Until(t, "quotad gives permits", ready)
 	var said [2]bytes.Buffer
-	clients := []*exec.Cmd{exec.Command("python3", "testdata/answers.py", socket), exec.Command("node", "testdata/answers.mjs", script, socket)}
+	clients := []*exec.Cmd{exec.Command("python3", append([]string{"testdata/answers.py", socket}, tls...)...), exec.Command("node", append([]string{"testdata/answers.mjs", script, socket}, tls...)...)}
 	var proceed []io.Writer
 	for n, c := range clients {
 		in, err := c.StdinPipe()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -42,6 +44,10 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&c.brokers, "brokers", "", "Kafka `addresses`, separated by commas; without any, a demonstration with a fake Kafka and an etcd of its own")
 	flags.StringVar(&c.topic, "topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
 	flags.StringVar(&c.endpoints, "endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
+	flags.StringVar(&c.user, "user", "", "etcd user `name`; the password comes from QUOTIENT_PASSWORD")
+	flags.StringVar(&c.ca, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against; endpoints then begin with https://")
+	flags.StringVar(&c.cert, "cert", "", "`file` of the client certificate for etcd")
+	flags.StringVar(&c.key, "key", "", "`file` of the client certificate's key")
 	flags.StringVar(&c.provider, "provider", "payments/charge", "`name` of the limit, as in quota-admin set")
 	flags.StringVar(&c.url, "url", "", "`URL` that every record is posted to")
 	flags.DurationVar(&c.margin, "margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
@@ -58,12 +64,52 @@ func run(ctx context.Context, args []string) error {
 // config is where a consumer finds Kafka, etcd and the provider.
 type config struct {
 	brokers, topic, endpoints, provider, url string
+	user, ca, cert, key                      string // for etcd
 	margin                                   time.Duration
+}
+
+// kafkaTimeout is the time in which a broker must answer at the start.
+const kafkaTimeout = 5 * time.Second
+
+// reach returns an error if no broker answers. A consumer that cannot consume would hold a
+// share that others need, and say nothing.
+func reach(ctx context.Context, brokers ...kgo.Opt) error {
+	client, err := kgo.NewClient(brokers...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, kafkaTimeout, fmt.Errorf("no answer within %v", kafkaTimeout))
+	defer cancel()
+	if err := client.Ping(ctx); err != nil {
+		return fmt.Errorf("Kafka cannot be reached: %w", cmp.Or(context.Cause(ctx), err))
+	}
+	return nil
+}
+
+// etcd returns a client of etcd.
+func (c config) etcd() (*clientv3.Client, error) {
+	e := clientv3.Config{
+		Endpoints: strings.Split(c.endpoints, ","), DialTimeout: 5 * time.Second, Logger: etcdlog.New(slog.Default()),
+		Username: c.user, Password: os.Getenv("QUOTIENT_PASSWORD"),
+	}
+	if c.ca != "" || c.cert != "" {
+		files := transport.TLSInfo{TrustedCAFile: c.ca, CertFile: c.cert, KeyFile: c.key}
+		var err error
+		if e.TLS, err = files.ClientConfig(); err != nil {
+			return nil, err
+		}
+	}
+	return clientv3.New(e)
 }
 
 // consume consumes until ctx ends. Then it leaves the fleet and the group.
 func consume(ctx context.Context, c config) error {
-	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(c.endpoints, ","), DialTimeout: 5 * time.Second, Logger: etcdlog.New(slog.Default())})
+	brokers := kgo.SeedBrokers(strings.Split(c.brokers, ",")...)
+	if err := reach(ctx, brokers); err != nil {
+		return fmt.Errorf("--brokers %s: %w", c.brokers, err)
+	}
+	client, err := c.etcd()
 	if err != nil {
 		return err
 	}
@@ -77,12 +123,12 @@ func consume(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = maxCalls // keeps a connection for each call
+	connections := http.DefaultTransport.(*http.Transport).Clone()
+	connections.MaxIdleConnsPerHost = maxCalls // keeps a connection for each call
 	worker := &Worker{
-		Kafka: []kgo.Opt{kgo.SeedBrokers(strings.Split(c.brokers, ",")...)},
+		Kafka: []kgo.Opt{brokers},
 		Group: c.topic, Topic: c.topic, DeadLetters: c.topic + ".dead",
-		Limiter: limiter, Margin: c.margin, Call: Post(&http.Client{Transport: transport}, c.url),
+		Limiter: limiter, Margin: c.margin, Call: Post(&http.Client{Transport: connections}, c.url),
 	}
 	// The worker goes on while Shutdown hands its share over, and then stops.
 	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -231,12 +231,16 @@ func (w *Worker) process(ctx context.Context, r *kgo.Record) bool {
 
 // bury writes a record to the dead letters. It returns when Kafka has it.
 func (w *Worker) bury(ctx context.Context, r *kgo.Record, reason Rejected) error {
-	return w.client.ProduceSync(ctx, &kgo.Record{
+	err := w.client.ProduceSync(ctx, &kgo.Record{
 		Topic: w.DeadLetters, Key: r.Key, Value: r.Value,
 		Headers: append(slices.Clip(r.Headers),
 			kgo.RecordHeader{Key: "origin", Value: []byte(position(r))},
 			kgo.RecordHeader{Key: "reason", Value: []byte(reason)}),
 	}).FirstErr()
+	if err == nil {
+		slog.Warn("a record is a dead letter", "record", position(r), "topic", w.DeadLetters, "reason", string(reason))
+	}
+	return err
 }
 
 func (w *Worker) finish(p *partition, i *item) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -187,6 +188,7 @@ func (m *member) assignedNow() []*partition {
 // Members crash, join and leave, and the provider asks for a pause: no record is
 // lost, no second has more calls than the limit, and only the crash repeats calls.
 func TestCrashJoinLeaveAndPause(t *testing.T) {
+	log := logged(t)
 	inBubble(t, func(w *world, instances []*limittest.Instance) {
 		a, b := w.start(instances[0], kgo.AutoCommitInterval(4*time.Second)), w.start(instances[1])
 		time.Sleep(10 * time.Second) // a rebalance repeats what follows a retried record
@@ -215,6 +217,9 @@ func TestCrashJoinLeaveAndPause(t *testing.T) {
 			t.Errorf("%d calls in a pause", w.refused)
 		}
 	})
+	if n := strings.Count(log.String(), `msg="a record is a dead letter"`); n < 8 {
+		t.Errorf("%d lines of the log tell of 8 dead letters", n)
+	}
 }
 
 // A member that waits for permits for longer than any timeout of the group stays in

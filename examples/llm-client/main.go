@@ -48,6 +48,16 @@ func (c *client) ask(ctx context.Context, prompt string) (text string, err error
 	return answer.Text, permits[c.tokens].Settle(answer.Usage.TotalTokens)
 }
 
+const limit = 9000 // tokens a minute
+
+// above says why a minute has more than the limit.
+func above(tokens int64) string {
+	if tokens <= limit {
+		return ""
+	}
+	return fmt.Sprintf(": answers cost %d more than was reserved, which later minutes pay", tokens-limit)
+}
+
 func main() {
 	const minute = 2 * time.Second // so that nobody has to wait for it
 	ctx, stop := context.WithTimeout(context.Background(), 5*minute)
@@ -61,7 +71,7 @@ func main() {
 		return limiter
 	}
 	api := &provider{minute: minute, say: func() int { return rand.IntN(2 * usual) }}
-	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", 9000)}
+	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", limit)}
 	var workers sync.WaitGroup
 	for range 20 {
 		workers.Go(func() {
@@ -72,7 +82,7 @@ func main() {
 	}
 	workers.Wait()
 	for i, tokens := range api.counted() {
-		fmt.Printf("minute %d: the provider counted %d of 9000 tokens\n", i, tokens)
+		fmt.Printf("minute %d: the provider counted %d of %d tokens%s\n", i, tokens, limit, above(tokens))
 	}
 	fmt.Printf("%d tokens are owed\n", c.tokens.Status().Debt)
 }

@@ -3,8 +3,8 @@
 #     quotad = quotient.Client()
 #     quotad.acquire("payments/charge", timeout=1)  # or quotient.Limited
 #
-#     with quotad.lease("payments/charge", 100, timeout=1) as lease:
-#         while lease.take():
+#     with quotad.acquire("payments/charge", 100, timeout=1, partial=True) as permits:
+#         while permits.take():  # costs no call
 #             charge()
 #
 # A client may be used by several threads, and after a fork. Times are in seconds.
@@ -31,8 +31,19 @@ class Refused(Exception):
 
 
 def now():
-    """A clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """A clock that goes on while the machine sleeps, as macOS's monotonic one does."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def body_of(wants, timeout, class_, partial, settle_within):
+    """Returns the body of a call. Wants are (provider, permits) or (provider, permits, key)."""
+    all = [{"provider": p, "permits": n, "key": key[0] if key else ""} for p, n, *key in wants]
+    body = {"max_wait": timeout, "class": class_, **(all[0] if len(all) == 1 else {"wants": all})}
+    if partial:
+        body["partial"] = True
+    if settle_within is not None:
+        body["settle_within"] = settle_within
+    return body
 
 
 def again_in(status, answer, end, deadline):
@@ -49,30 +60,33 @@ def again_in(status, answer, end, deadline):
 
 
 class Client(threading.local):  # a connection for each thread
-    def __init__(self, socket="/run/quotad/quotad.sock"):
-        self.path, self.pid, self.connection = socket, None, None
+    """The address is the path of quotad's socket. With tls, an ssl.SSLContext that has a
+    certificate of this client, it is that of --listen, such as 127.0.0.1:8787."""
 
-    def acquire(self, provider, permits=1, timeout=0, class_="default", key=""):
-        """Returns the end of the window of the permits, as text, or raises Limited.
+    def __init__(self, address="/run/quotad/quotad.sock", tls=None):
+        self.address, self.tls, self.pid, self.connection = address, tls, None, None
 
-        A key, such as an account, has limits of its own; "" is none."""
-        return self.grant("/v1/acquire", provider, permits, timeout, class_, key)[0]["until"]
+    def acquire(self, provider, permits=1, timeout=0, class_="default", key="", partial=False, settle_within=None):
+        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own.
+        With partial they are at most so many, at least 1. With settle_within, in seconds, their
+        cost can be settled until then."""
+        return Permits(*self.grant([(provider, permits, key)], timeout, class_, partial, settle_within))
 
-    def lease(self, provider, permits, timeout=0, class_="default", key=""):
-        """Returns a Lease of at most so many permits, at least 1, or raises Limited."""
-        return Lease(self, *self.grant("/v1/leases", provider, permits, timeout, class_, key))
+    def acquire_all(self, wants, timeout=0, class_="default", settle_within=None):
+        """Takes permits of several providers, all or none: each of wants is (provider, permits)
+        or (provider, permits, key)."""
+        return Granted(*self.grant(wants, timeout, class_, False, settle_within))
 
-    def grant(self, path, provider, permits, timeout, class_, key):
-        deadline = now() + timeout
+    def grant(self, wants, timeout, class_, partial, settle_within):
+        wants, deadline = list(wants), now() + timeout
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
-            status, answer = self.post(path, call, wait)
+            status, answer = self.post("/v1/acquire", body_of(wants, wait, class_, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
-                return answer, end
+                return self, answer, end
             time.sleep(retry)
 
     def post(self, path, body, wait=0):
@@ -87,7 +101,7 @@ class Client(threading.local):  # a connection for each thread
                 return answer.status, json.loads(answer.read())
             except (OSError, ValueError, http.client.HTTPException) as e:
                 self.connection.close()
-                problem = f"quotad at {self.path}: {e!r}"
+                problem = f"quotad at {self.address}: {e!r}"
                 if isinstance(e, socket.timeout):
                     break
         return 503, {"detail": problem, "retry_after": 0.05}  # it restarts
@@ -95,17 +109,40 @@ class Client(threading.local):  # a connection for each thread
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()
         self.connection.auto_open = False
+        if self.tls:
+            host, port = self.address.rsplit(":", 1)
+            self.connection.sock = self.tls.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=host)
+            return
         self.connection.sock = socket.socket(socket.AF_UNIX)
         self.connection.sock.settimeout(10)
-        self.connection.sock.connect(self.path)
+        self.connection.sock.connect(self.address)
 
 
-class Lease(contextlib.AbstractContextManager):
-    """Permits of one window. It may be used by several threads, and by no forked process."""
+class Granted:
+    """What a call got. It may be used by several threads, and by no forked process."""
 
     def __init__(self, client, answer, end):
-        self.client, self.id, self.end, self.pid = client, answer["lease"], end, os.getpid()
-        self.permits, self.until, self.used, self.lock = answer["permits"], answer["until"], 0, threading.Lock()
+        self.client, self.id, self.end, self.pid = client, answer.get("id"), end, os.getpid()
+        self.until, self.lock = answer["until"], threading.Lock()
+
+    def settle(self, *used):
+        """States what the calls cost, one number for each want, once: less gives permits back,
+        0 gives all back, and more is a debt. Raises Refused if the time for that is over."""
+        with self.lock:
+            of, self.id = self.id, None
+        if of is None:
+            raise Refused("there is no ID to settle by: ask with settle_within, and settle once")
+        status, answer = self.client.post(f"/v1/permits/{of}/settle", {"used": used})
+        if status != 200:
+            raise Refused(answer.get("detail", answer))
+
+
+class Permits(contextlib.AbstractContextManager, Granted):
+    """Permits of one provider, or of a key of it. until is the end of their window, as text."""
+
+    def __init__(self, client, answer, end):
+        super().__init__(client, answer, end)
+        self.permits, self.used = answer["permits"], 0
 
     def take(self, permits=1):
         """Uses permits; False if too few are left, or their window is over."""
@@ -118,13 +155,14 @@ class Lease(contextlib.AbstractContextManager):
             return True
 
     def close(self):
-        """Gives back what was not used, and ends the lease."""
+        """Gives back what take has not used, unless the permits were settled."""
         if self.pid != os.getpid():
             return
         with self.lock:
             used, self.used = self.used, self.permits
-        if used < self.permits and now() < self.end:
-            self.client.post(f"/v1/leases/{self.id}/return", {"used": used})  # or the rest is lost
+        if self.id and used < self.permits and now() < self.end:
+            with contextlib.suppress(Refused):  # the rest is lost
+                self.settle(used)
 
     def __exit__(self, *_):
         self.close()

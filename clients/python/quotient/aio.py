@@ -3,8 +3,8 @@
 #     quotad = quotient.aio.Client()
 #     await quotad.acquire("payments/charge", timeout=1)  # or quotient.Limited
 #
-#     async with await quotad.lease("payments/charge", 100, timeout=1) as lease:
-#         while lease.take():
+#     async with await quotad.acquire("payments/charge", 100, timeout=1, partial=True) as permits:
+#         while permits.take():  # costs no call
 #             await charge()
 #
 # A client is for one event loop. Its calls run at the same time. Times are in seconds.
@@ -12,49 +12,64 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from typing import Any, Literal
+from collections.abc import Iterable
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import again_in, now
+from quotient import again_in, body_of, now
+
+if TYPE_CHECKING:
+    from quotient import Want
 
 Class = Literal["critical", "default", "sheddable"]
 
 
 class Client:
-    """At most so many calls run at a time; quotad allows a process 256 connections."""
+    """Address and tls are those of quotient.Client. At most so many calls run at a time; quotad
+    allows a process 256 connections."""
 
-    def __init__(self, socket: str = "/run/quotad/quotad.sock", connections: int = 64) -> None:
-        self.path, self.connections = socket, connections
+    def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
+        self.address, self.tls, self.connections = address, tls, connections
         self.idle: list[Any] = []
         self.free: asyncio.Semaphore | None = None
 
-    async def acquire(self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", key: str = "") -> str:
-        """Returns the end of the window of the permits, as text, or raises Limited.
-        A key, such as an account, has limits of its own; "" is none."""
-        answer, _ = await self._grant("/v1/acquire", provider, permits, timeout, class_, key)
-        return str(answer["until"])
+    async def acquire(
+        self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", key: str = "", partial: bool = False, settle_within: float | None = None
+    ) -> Permits:
+        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own.
+        With partial they are at most so many, at least 1. With settle_within, in seconds, their
+        cost can be settled until then."""
+        return Permits(self, quotient.Permits(None, *await self._grant([(provider, permits, key)], timeout, class_, partial, settle_within)))
 
-    async def lease(self, provider: str, permits: int, timeout: float = 0, class_: Class = "default", key: str = "") -> Lease:
-        """Returns a Lease of at most so many permits, at least 1, or raises Limited."""
-        return Lease(self, *await self._grant("/v1/leases", provider, permits, timeout, class_, key))
+    async def acquire_all(self, wants: Iterable[Want], timeout: float = 0, class_: Class = "default", settle_within: float | None = None) -> Granted:
+        """Takes permits of several providers, all or none: each of wants is (provider, permits)
+        or (provider, permits, key)."""
+        return Granted(self, quotient.Granted(None, *await self._grant(list(wants), timeout, class_, False, settle_within)))
 
     async def close(self) -> None:
         """Closes the connections without a call."""
         while self.idle:
             self.idle.pop()[1].close()
 
-    async def _grant(self, path: str, provider: str, permits: int, timeout: float, class_: str, key: str) -> tuple[dict[str, Any], float]:
+    async def _grant(self, wants: list[Want], timeout: float, class_: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
         deadline = now() + timeout
         while True:
             wait = max(0.0, min(60.0, deadline - now()))
-            call = {"provider": provider, "permits": permits, "max_wait": wait, "class": class_, "key": key}
-            status, answer, sent = await self._post(path, call, wait)
+            status, answer, sent = await self._post("/v1/acquire", body_of(wants, wait, class_, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
                 return answer, end
             await asyncio.sleep(retry)
+
+    def _connect(self) -> Any:
+        if self.tls is None:
+            return asyncio.open_unix_connection(self.address)
+        host, port = self.address.rsplit(":", 1)
+        return asyncio.open_connection(host, int(port), ssl=self.tls)
 
     async def _post(self, path: str, body: dict[str, Any], wait: float = 0) -> tuple[int, dict[str, Any], float]:
         """Returns the status and the body of the answer, 503 if there is none within wait and
@@ -69,7 +84,7 @@ class Client:
                 writer = None
                 try:
                     if connect:
-                        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.path), 10)
+                        reader, writer = await asyncio.wait_for(self._connect(), 10)
                     else:
                         reader, writer = self.idle.pop()
                     sent = now()
@@ -80,10 +95,10 @@ class Client:
                         writer = None
                     return status, answer, sent
                 except asyncio.TimeoutError as e:
-                    problem = f"quotad at {self.path}: {e!r}"
+                    problem = f"quotad at {self.address}: {e!r}"
                     break
                 except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as e:
-                    problem = f"quotad at {self.path}: {e!r}"
+                    problem = f"quotad at {self.address}: {e!r}"
                 finally:
                     if writer is not None:  # also if the task is cancelled: the call leaves the queue
                         writer.close()
@@ -96,34 +111,51 @@ class Client:
         return int(first.split()[1]), json.loads(body), fields.get("connection", "").lower() != "close"
 
 
-class Lease:
-    """Permits of one window, for the tasks of one event loop."""
+class Granted:
+    """What a call got, for the tasks of one event loop."""
 
-    def __init__(self, client: Client, answer: dict[str, Any], end: float) -> None:
-        self._client, self._id, self._lease = client, answer["lease"], quotient.Lease(None, answer, end)
-
-    @property
-    def permits(self) -> int:
-        """The permits of the lease."""
-        return self._lease.permits
+    def __init__(self, client: Client, of: quotient.Granted) -> None:
+        self._client, self._of = client, of
 
     @property
     def until(self) -> str:
-        """The end of the window of the permits."""
-        return self._lease.until
+        """The end of the window of the permits, of the first that ends."""
+        return self._of.until
+
+    async def settle(self, *used: int) -> None:
+        """States what the calls cost, one number for each want, once: less gives permits back,
+        0 gives all back, and more is a debt. Raises Refused if the time for that is over."""
+        of, self._of.id = self._of.id, None
+        if of is None:
+            raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
+        status, answer, _ = await self._client._post(f"/v1/permits/{of}/settle", {"used": used})
+        if status != 200:
+            raise quotient.Refused(answer.get("detail", answer))
+
+
+class Permits(Granted):
+    """Permits of one provider, or of a key of it."""
+
+    _of: quotient.Permits
+
+    @property
+    def permits(self) -> int:
+        """How many they are."""
+        return self._of.permits
 
     def take(self, permits: int = 1) -> bool:
         """Uses permits; False if too few are left, or their window is over."""
-        return self._lease.take(permits)
+        return self._of.take(permits)
 
     async def close(self) -> None:
-        """Gives back what was not used, and ends the lease."""
-        lease = self._lease
-        used, lease.used = lease.used, lease.permits
-        if used < lease.permits and now() < lease.end:
-            await self._client._post(f"/v1/leases/{self._id}/return", {"used": used})  # or the rest is lost
+        """Gives back what take has not used, unless the permits were settled."""
+        of = self._of
+        used, of.used = of.used, of.permits
+        if of.id and used < of.permits and now() < of.end:
+            with contextlib.suppress(quotient.Refused):  # the rest is lost
+                await self.settle(used)
 
-    async def __aenter__(self) -> Lease:
+    async def __aenter__(self) -> Permits:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -13,15 +13,32 @@ await quotad.acquire("keyed", { key: "node", timeout: 60 });
 await assert.rejects(async () => {
   while (await quotad.acquire("keyed", { key: "node" }));
 }, (e) => e instanceof Limited && /key "node"/.test(e.message));
-assert.equal((await quotad.lease("keyed", 9, { key: "other of node", timeout: 60 })).permits, 2);
+assert.equal((await quotad.acquire("keyed", { permits: 9, key: "other of node", timeout: 60, partial: true })).permits, 2);
+
+// All or nothing, and settled late, with a provider of 4 an hour.
+const wants = [{ provider: "node" }, { provider: "p" }];
+const all = await quotad.acquireAll([{ ...wants[0], permits: 4 }, wants[1]], { timeout: 60, settleWithin: 60 });
+await assert.rejects(quotad.acquireAll(wants), (e) => e instanceof Limited && /node/.test(e.message));
+await all.settle(1, 1);
+await assert.rejects(all.settle(1, 1), Refused);
+const three = await quotad.acquire("node", { permits: 3, timeout: 60, settleWithin: 60, class: "critical" });
+await assert.rejects(quotad.acquireAll(wants), Limited);
+await three.settle(0);
+await quotad.acquireAll(wants, { timeout: 60 });
+await assert.rejects((await quotad.acquire("p", { timeout: 60 })).settle(1), Refused);
+if (process.argv[4]) {
+  const { readFileSync } = await import("node:fs");
+  const [ca, cert, key] = process.argv.slice(5).map((name) => readFileSync(name));
+  assert.equal((await new Client(process.argv[4], 1, { ca, cert, key }).acquire("p", { timeout: 60 })).permits, 1);
+}
 for (const [provider, permits, reason] of [["few", 1000, /split the call/], ["unknown", 1, /unknown provider/]])
   await assert.rejects(quotad.acquire(provider, { permits, timeout: 60 }), (e) => e instanceof Refused && reason.test(e.message));
-const lease = await quotad.lease("p", 10, { timeout: 5 });
-assert(lease.take());
+const batch = await quotad.acquire("p", { permits: 10, timeout: 5, partial: true });
+assert(batch.take());
 
 console.log("quotad may be restarted");
 await once(process.stdin, "data");
-await lease.close();
-assert(!lease.take());
+await batch.close();
+assert(!batch.take());
 await quotad.acquire("p", { timeout: 60 });
 process.exit();

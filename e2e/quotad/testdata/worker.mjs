@@ -8,16 +8,16 @@ const call = async (until) => {
   await answer.arrayBuffer();
 };
 
-async function work(leases) {
+async function work(batches) {
   for (;;) {
     try {
-      if (!leases) {
-        await call(await quotad.acquire("p", { timeout: 5 }));
+      if (!batches) {
+        await call((await quotad.acquire("p", { timeout: 5 })).until);
         continue;
       }
-      const lease = await quotad.lease("p", 20, { timeout: 5 });
-      for (let n = 0; n < 12 && lease.take(); n++) await call(lease.until);
-      await lease.close(); // the others are given back
+      const batch = await quotad.acquire("p", { permits: 20, timeout: 5, partial: true });
+      for (let n = 0; n < 12 && batch.take(); n++) await call(batch.until);
+      await batch.close(); // the others are given back
     } catch (e) {
       if (!(e instanceof Limited)) throw e;
     }

@@ -12,17 +12,17 @@ def call(provider, until):
     provider.getresponse().read()
 
 
-def work(quotad, address, leases):
+def work(quotad, address, batches):
     provider = http.client.HTTPConnection(address)
     while True:
         try:
-            if not leases:
-                call(provider, quotad.acquire("p", timeout=5))
+            if not batches:
+                call(provider, quotad.acquire("p", timeout=5).until)
                 continue
-            with quotad.lease("p", 20, timeout=5) as lease:
+            with quotad.acquire("p", 20, timeout=5, partial=True) as batch:
                 for _ in range(12):  # the others are given back
-                    if lease.take():
-                        call(provider, lease.until)
+                    if batch.take():
+                        call(provider, batch.until)
         except quotient.Limited:
             pass
 

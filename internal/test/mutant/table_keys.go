@@ -29,7 +29,7 @@ var keys = Table{
 	Replace("KeyTurnNotTaken", "takes a key's call out of turn where the provider has permits", "consumer/keys.go",
 		"\t\tcase how == keep:\n", "\t\tcase how == keep && !s.Open(now):\n", "cmd/quotad/internal/api TestKeysGainNoTurns"),
 	Replace("KeyHoldsUpTheProvider", "has a call that waits for its key keep the provider's turn", "cmd/quotad/internal/api/provider.go",
-		"\t\tturns, done = c.provider.use(keyOf{c.key, c.class})\n", "\t\t_, done = c.provider.use(keyOf{c.key, c.class})\n", "cmd/quotad/internal/api TestCallsOfKeysTakeTurns"),
+		"\tif turns.Enter(ctx, p.client, n, left()) != nil {\n", "\tturns = p.provider.turns[p.class]\n\tif turns.Enter(ctx, p.client, n, left()) != nil {\n", "cmd/quotad/internal/api TestCallsOfKeysTakeTurns"),
 	Replace("KeyOfNothing", "lets an Envoy's descriptor with an empty value pass without a key", "cmd/quotad/internal/envoy/config.go",
 		"\tif r.KeyFrom == \"\" {\n", "\tif r.KeyFrom == \"\" || entries[len(entries)-1].GetValue() == \"\" {\n", "cmd/quotad/internal/envoy TestKeysOfDescriptors"),
 	Replace("KeyCountedTwice", "counts what a busiest key got before it had its counter", "consumer/busiest.go",

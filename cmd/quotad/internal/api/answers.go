@@ -60,8 +60,8 @@ func (*Server) abandoned(w http.ResponseWriter, r *http.Request) {
 	later(w, http.StatusServiceUnavailable, err, again)
 }
 
-// refuse answers a request that got no permits.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err error) {
+// refuse answers a request that got no permits, because of one part of it.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err error) {
 	limited, _ := errors.AsType[consumer.LimitError](err)
 	status, spent := http.StatusTooManyRequests, limited.Reason == consumer.ReasonSpent
 	switch {
@@ -72,12 +72,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err err
 		fail(w, http.StatusNotFound, err)
 		return
 	case errors.Is(err, consumer.ErrTooLarge):
-		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or lease, which gives fewer", err))
+		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or send partial, which gives fewer", err))
 		return
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
 	}
-	uses, now := ratefields.UsesOf(c.limiter, c.from), s.now()
+	uses, now := ratefields.UsesOf(p.limiter, p.Taker), s.now()
 	retry := limited.RetryAt.Sub(now)
 	for i := range uses {
 		if !spent {
@@ -90,19 +90,19 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, c *call, err err
 	if limited.RetryAt.IsZero() && len(uses) == 0 {
 		retry = again
 	}
-	if name, bad := ratefields.NewName(c.request.provider); bad == nil { // it can stand in a field
+	if name, bad := ratefields.NewName(p.want.provider); bad == nil { // it can stand in a field
 		name.Add(w.Header(), uses, now)
 	}
-	p := ratefields.Refuse(w.Header(), status, c.request.provider, uses, c.permits, retry, now)
-	p.Explain(limited.Reason, err)
-	p.RetryAfter = max(0, retry).Seconds()
-	ratefields.Write(w, p)
+	problem := ratefields.Refuse(w.Header(), status, p.want.provider, uses, p.permits, retry, now)
+	problem.Explain(limited.Reason, err)
+	problem.RetryAfter = max(0, retry).Seconds()
+	ratefields.Write(w, problem)
 }
 
-// tooMany answers a client that holds its part, or too many leases.
-func (s *Server) tooMany(w http.ResponseWriter, c *call, err error, retry time.Duration) {
-	if name, bad := ratefields.NewName(c.request.provider); bad == nil {
-		name.Add(w.Header(), ratefields.UsesOf(c.limiter, c.from), s.now())
+// tooMany answers a client that holds its part, or has too many IDs.
+func (s *Server) tooMany(w http.ResponseWriter, p *part, err error, retry time.Duration) {
+	if name, bad := ratefields.NewName(p.want.provider); bad == nil {
+		name.Add(w.Header(), ratefields.UsesOf(p.limiter, p.Taker), s.now())
 	}
 	later(w, http.StatusTooManyRequests, err, max(0, retry))
 }

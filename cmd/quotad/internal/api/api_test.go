@@ -32,7 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // does not let read.
 func known(_ context.Context, name string) error {
 	switch name {
-	case "p":
+	case "p", "q":
 		return nil
 	case "e":
 		return errors.New("etcd did not answer")
@@ -68,7 +68,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func newHost(t *testing.T, source consumer.Source) *host.Host {
 	t.Helper()
-	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 2, Idle: time.Hour, Log: quiet})
+	h, err := host.New(t.Context(), source, host.Options{Known: known, Keep: []string{"p"}, Max: 3, Idle: time.Hour, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func count(t *testing.T, s *Server) (clients, connections, held float64) {
 	for _, f := range families {
 		gauges[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 	}
-	return gauges["quotad_clients"], gauges["quotad_connections"], gauges["quotad_leased_permits"]
+	return gauges["quotad_clients"], gauges["quotad_connections"], gauges["quotad_held_permits"]
 }
 
 // process is a client that needs no socket.
@@ -199,29 +199,31 @@ func TestBadInput(t *testing.T) {
 		{"more than can be written", `{"provider":"p","permits":1000000000001}`, 400, bad(`permits is 1000000000001: must be from 1 to 1000000000000`), ""},
 		{"a wait into the past", `{"provider":"p","max_wait":-0.1}`, 400, bad(`max_wait is -0.1: must be from 0 to 60 seconds`), ""},
 		{"a wait too long", `{"provider":"p","max_wait":60.5}`, 400, bad(`max_wait is 60.5: must be from 0 to 60 seconds`), ""},
-		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body has 4111 bytes, more than the most, 4096: one call is for one provider`), ""},
+		{"an unknown class", `{"provider":"p","class":"gold"}`, 400, bad(`class is \"gold\": must be critical, default or sheddable`), ""},
+		{"no wants", `{"wants":[]}`, 400, bad(`wants has 0 entries: must be from 1 to 16`), ""},
+		{"too many wants", `{"wants":[` + strings.Repeat(`{"provider":"p"},`, 16) + `{"provider":"p"}]}`, 400, bad(`wants has 17 entries: must be from 1 to 16`), ""},
+		{"a want beside wants", `{"provider":"p","wants":[{"provider":"p"}]}`, 400, bad(`wants: provider, key and permits stand within it, not beside it`), ""},
+		{"a want twice", `{"wants":[{"provider":"p","key":"a"},{"provider":"p","key":"a"}]}`, 400, bad(`wants has p twice with key \"a\": ask once for the sum`), ""},
+		{"a part of wants", `{"partial":true,"wants":[{"provider":"p"}]}`, 400, bad(`partial: a call with wants takes all or nothing`), ""},
+		{"a settlement too late", `{"provider":"p","settle_within":121}`, 400, bad(`settle_within is 121: must be from 0 to 120 seconds`), ""},
+		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body has 4111 bytes, more than the most, 4096: make several calls`), ""},
 		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
-		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or lease, which gives fewer`), ""},
+		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or send partial, which gives fewer`), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := newServer(t, 10, roomy)
 				p := newProcess(t, s, "one")
-				for _, path := range []string{"/v1/acquire", "/v1/leases"} {
-					if path == "/v1/leases" && test.status == 422 {
-						continue // a lease of fewer is given
-					}
-					w := p.post(path, test.body)
-					if got := strings.TrimSpace(w.Body.String()); w.Code != test.status || got != test.want {
-						t.Errorf("%s: %d %s\nwant %d %s", path, w.Code, got, test.status, test.want)
-					}
-					if retry := w.Header().Get("Retry-After"); retry != test.retry {
-						t.Errorf("%s: Retry-After %q, want %q", path, retry, test.retry)
-					}
-					time.Sleep(time.Second) // lookups are paced
+				w := p.post("/v1/acquire", test.body)
+				if got := strings.TrimSpace(w.Body.String()); w.Code != test.status || got != test.want {
+					t.Errorf("%d %s\nwant %d %s", w.Code, got, test.status, test.want)
 				}
+				if retry := w.Header().Get("Retry-After"); retry != test.retry {
+					t.Errorf("Retry-After %q, want %q", retry, test.retry)
+				}
+				time.Sleep(time.Second) // lookups are paced
 			})
 		})
 	}
@@ -238,9 +240,9 @@ func TestWrongPathsAndMethods(t *testing.T) {
 		}{
 			{"GET", "/v1/acquire", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/acquire\": must be a POST, not a GET"}`},
 			{"DELETE", "/v1/providers/x/y", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/providers/x/y\": must be a GET, not a DELETE"}`},
-			{"POST", "/v2/acquire", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no call \"/v2/acquire\": permits are at POST /v1/acquire and /v1/leases, the state at GET /v1/providers"}`},
+			{"POST", "/v2/acquire", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no call \"/v2/acquire\": permits are at POST /v1/acquire, the state at GET /v1/providers"}`},
 			{"GET", "/v1/providers/x", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"provider \"x\" is not open on this host: its first call opens it"}`},
-			{"POST", "/v1/leases/x/return", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no such lease: it was returned, or has ended"}`},
+			{"POST", "/v1/permits/x/settle", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no permits of this ID: they were settled, or their time has ended"}`},
 		} {
 			if w := p.do(t.Context(), test.method, test.path, ""); w.Code != test.status || strings.TrimSpace(w.Body.String()) != test.want {
 				t.Errorf("%s %s: %d %s", test.method, test.path, w.Code, w.Body)
@@ -308,13 +310,13 @@ func TestClockSetBack(t *testing.T) {
 		s := serverOf(t, setBack{source, clock.NewSkewed(func(int64) time.Duration { return time.Hour })}, roomy)
 		p := newProcess(t, s, "one")
 		for range 2 {
-			p.post("/v1/leases", `{"provider":"p","permits":10}`)
+			p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":10}`)
 			time.Sleep(250 * time.Millisecond)
 		}
-		for path, want := range map[string]string{"/v1/acquire": `"retry_after":0.5}`, "/v1/leases": `"retry_after":0.5}`} {
-			w := p.post(path, `{"provider":"p"}`)
-			if !strings.Contains(w.Body.String(), want) || w.Header().Get("RateLimit") != `"p-1s";r=0;t=1` {
-				t.Errorf("%s: %s %s", path, w.Header().Get("RateLimit"), w.Body)
+		for _, body := range []string{`{"provider":"p"}`, `{"provider":"p","partial":true}`} {
+			w := p.post("/v1/acquire", body)
+			if !strings.Contains(w.Body.String(), `"retry_after":0.5}`) || w.Header().Get("RateLimit") != `"p-1s";r=0;t=1` {
+				t.Errorf("%s: %s %s", body, w.Header().Get("RateLimit"), w.Body)
 			}
 		}
 		if w := p.do(t.Context(), "GET", "/v1/providers/p", ""); !strings.Contains(w.Body.String(), `"resets_in":0.5}`) || !strings.Contains(w.Body.String(), `"open_for":0.5,`) {
@@ -364,8 +366,8 @@ func TestUndeliveredPermitIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newServer(t, 1, roomy)
 		p := newProcess(t, s, "one")
-		for _, path := range []string{"/v1/acquire", "/v1/leases"} {
-			r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"provider":"p"}`)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
+		for _, body := range []string{`{"provider":"p"}`, `{"provider":"p","partial":true}`, `{"provider":"p","settle_within":9}`, `{"wants":[{"provider":"p"}]}`} {
+			r := httptest.NewRequest(http.MethodPost, "/v1/acquire", strings.NewReader(body)).WithContext(context.WithValue(t.Context(), connectionKey{}, p.c))
 			r.Header.Set("Content-Type", "application/json")
 			s.Handler.ServeHTTP(broken{httptest.NewRecorder()}, r)
 		}

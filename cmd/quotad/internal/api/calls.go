@@ -1,41 +1,49 @@
 package api
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // call is a request for permits that could be read.
 type call struct {
 	request
-	began    time.Time
-	client   fair.Client
+	began  time.Time
+	client fair.Client
+	parts  []*part // one for each want
+}
+
+// part is what a call wants of one provider. Its Take takes permits in turn with other
+// clients.
+type part struct {
+	consumer.Taker // the limiter, or its key
+	want
 	limiter  *consumer.Limiter
-	from     taker // the limiter, or its key
 	provider *provider
+	class    consumer.Class
+	client   fair.Client
 }
 
-// taker is a *consumer.Limiter or a consumer.Key.
-type taker interface {
-	consumer.Taker
-	TryTake(n int64) consumer.Permit
-}
-
-// of sets the limiter of the call.
-func (c *call) of(l *consumer.Limiter) {
-	c.limiter = l.Class(c.class)
-	if c.from = c.limiter; c.key != "" {
-		c.from = c.limiter.Key(c.key)
+// add adds the part of a want.
+func (c *call) add(w want, l *consumer.Limiter, p *provider) *part {
+	one := &part{nil, w, l.Class(c.class), p, c.class, c.client}
+	if one.Taker = one.limiter; w.key != "" {
+		one.Taker = one.limiter.Key(w.key)
 	}
+	c.parts = append(c.parts, one)
+	return one
 }
 
 // read reads a request for permits, or answers why not.
@@ -50,18 +58,18 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		fail(w, http.StatusBadRequest, err)
 		return c, false
 	}
-	l, err := s.host.Limiter(r.Context(), c.client, c.request.provider)
-	if err != nil {
-		s.refuseProvider(w, r, err)
-		return c, false
+	for _, want := range c.wants {
+		l, err := s.host.Limiter(r.Context(), c.client, want.provider)
+		if err != nil {
+			s.refuseProvider(w, r, err)
+			return c, false
+		}
+		c.add(want, l, s.provider(want.provider)).provider.seen(c.client)
 	}
-	c.of(l)
 	if c.maxWait > 0 {
 		// The deadline for the body would end the wait.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
-	c.provider = s.provider(c.request.provider)
-	c.provider.seen(c.client)
 	return c, true
 }
 
@@ -82,7 +90,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (client fair.Clien
 		fail(w, http.StatusLengthRequired, errors.New("the length of the body is not known: send Content-Length"))
 		return client, nil, false
 	case n > maxBody:
-		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has %d bytes, more than the most, %d: one call is for one provider", n, maxBody))
+		fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("the body has %d bytes, more than the most, %d: make several calls", n, maxBody))
 		return client, nil, false
 	}
 	body = make([]byte, r.ContentLength)
@@ -94,120 +102,202 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (client fair.Clien
 	return client, body, true
 }
 
+// acquire gives permits of all wants or none, and an ID if the call asks for one.
 func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.read(w, r)
 	if !ok {
 		return
 	}
-	permit, err := c.take(r.Context(), c.permits)
-	if err != nil {
-		s.refuse(w, r, &c, err)
+	g := &grant{of: holding{c.client.Process, c.wants[0].provider}, parts: c.parts}
+	if c.named {
+		if err := s.clients.room(c.client.Process); err != nil {
+			s.tooMany(w, c.parts[0], err, again)
+			return
+		}
+	}
+	if c.partial {
+		if !s.takeSome(w, r, &c, g) {
+			return
+		}
+	} else if refusing, err := c.take(r.Context(), g); err != nil {
+		s.refuse(w, r, refusing, err)
 		return
 	}
-	if !s.grant(w, r, &c, permit, "") {
-		permit.Release() // nobody heard of it
+	if c.named {
+		g.id = rand.Text()
+		for _, p := range c.parts {
+			s.host.Opened(p.want.provider) // it stays open until the grant has ended
+		}
+		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
+	}
+	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
+		for _, p := range g.permits {
+			p.Release() // nobody heard of it
+		}
 	}
 }
 
-// lease gives a batch: at most the permits asked for, and at most the client's part of
-// the share, which is equal for all active clients. Without a limit of up to a minute it
-// is a part of the shortest limit. A lease for a key has at most the key's share.
-func (s *Server) lease(w http.ResponseWriter, r *http.Request) {
-	c, ok := s.read(w, r)
-	if !ok {
-		return
+// take takes the permits of all wants. If there is an error it returns the part that refused.
+func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
+	if len(c.parts) == 1 {
+		p, err := c.parts[0].Take(ctx, c.wants[0].permits, c.maxWait)
+		g.permits = []consumer.Permit{p}
+		return c.parts[0], err
 	}
-	use, h := c.limiter.Status().Shortest(), holding{c.client.Process, c.request.provider}
+	wants := map[consumer.Taker]int64{}
+	for _, p := range c.parts {
+		wants[p] = p.permits
+	}
+	permits, err := consumer.TakeAll(ctx, c.maxWait, wants)
+	if err != nil {
+		limited, _ := errors.AsType[consumer.LimitError](err)
+		i := slices.IndexFunc(c.parts, func(p *part) bool {
+			return p.want.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)
+		})
+		return c.parts[max(0, i)], err
+	}
+	for _, p := range c.parts {
+		g.permits = append(g.permits, permits[p])
+	}
+	return nil, nil
+}
+
+// takeSome takes a batch, or answers why not: at most the permits asked for, and at most
+// the client's part of the share, which is equal for all active clients. Without a limit of
+// up to a minute it is a part of the shortest limit. A batch of a key has at most the key's
+// share.
+func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *grant) bool {
+	p := c.parts[0]
+	use := p.limiter.Status().Shortest()
 	share, retry := use.Share, use.End.Sub(s.now())
 	if use.Limit.Window > quota.MaxWindow { // more of it is taken when it is wanted
 		share, retry = use.Limit.Permits, again
 	}
-	most := c.permits
-	if key, ok := c.from.(consumer.Key); ok {
+	most := p.permits
+	if key, ok := p.Taker.(consumer.Key); ok {
 		for _, u := range key.Limits() {
 			most = min(most, max(1, u.Share))
 		}
 	}
-	n, err := s.clients.reserve(h, most, max(1, share/c.provider.active(c.client)))
+	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active(c.client)))
 	if err != nil {
-		s.tooMany(w, &c, err, retry)
-		return
+		s.tooMany(w, p, err, retry)
+		return false
 	}
 	var permit consumer.Permit
-	if !c.busy() {
-		permit = c.from.TryTake(n)
+	if !p.busy() && !p.early(n) {
+		if permit = p.tryTake(n); permit.N() > 0 {
+			_, _ = p.counted(permit, 0, time.Time{}, nil)
+		}
 	}
 	if permit.N() == 0 {
-		permit, err = c.take(r.Context(), n)
+		permit, err = p.Take(r.Context(), n, c.maxWait)
 	}
-	s.clients.unreserve(h, n-permit.N())
-	if errors.Is(err, consumer.ErrTooLarge) { // the share became smaller: the next lease is of fewer
-		s.tooMany(w, &c, err, 0)
-		return
+	g.held = permit.N()
+	s.clients.unreserve(g.of, n-g.held)
+	g.permits = []consumer.Permit{permit}
+	switch {
+	case errors.Is(err, consumer.ErrTooLarge): // the share became smaller: the next batch is of fewer
+		s.tooMany(w, p, err, 0)
+	case err != nil:
+		s.refuse(w, r, p, err)
 	}
-	if err != nil {
-		s.refuse(w, r, &c, err)
-		return
-	}
-	l := &lease{id: rand.Text(), of: h, permit: permit, n: permit.N()}
-	s.clients.lend(l, s.left(permit))
-	if !s.grant(w, r, &c, permit, l.id) && s.clients.end(l) {
-		permit.Release()
-	}
+	return err == nil
 }
 
-// giveBack ends a lease.
-func (s *Server) giveBack(w http.ResponseWriter, r *http.Request) {
+// tryTake takes at most n permits, as many as there are.
+func (p *part) tryTake(n int64) consumer.Permit {
+	return p.Taker.(interface {
+		TryTake(n int64) consumer.Permit
+	}).TryTake(n)
+}
+
+// most returns the highest cost that can be settled of n permits: one that no limit allows is
+// a mistake, and would hold up everybody.
+func (p *part) most(n int64) int64 {
+	most := n
+	for _, u := range ratefields.UsesOf(p.limiter, p.Taker) {
+		most = max(most, u.Limit.Permits)
+	}
+	return most
+}
+
+// settle ends a grant by its ID. Permits that were not used are given back, and a cost above
+// them is a debt.
+func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	c, body, ok := s.body(w, r)
 	if !ok {
 		return
 	}
-	l := s.clients.lease(c.Process, r.PathValue("id"))
-	var used int64
-	if l != nil {
+	g := s.clients.grant(c.Process, r.PathValue("id"))
+	var used []int64
+	if g != nil {
+		var most []int64
+		for i, p := range g.parts {
+			most = append(most, p.most(g.permits[i].N()))
+		}
 		var err error
-		if used, err = parseUsed(body, l.n); err != nil {
+		if used, err = parseUsed(body, most); err != nil {
 			fail(w, http.StatusBadRequest, err)
 			return
 		}
 	}
-	if l == nil || !s.clients.end(l) {
-		fail(w, http.StatusNotFound, errors.New("this process has no such lease: it was returned, or has ended"))
+	if g == nil || !s.clients.end(g) {
+		fail(w, http.StatusNotFound, errors.New("this process has no permits of this ID: they were settled, or their time has ended"))
 		return
 	}
-	_ = l.permit.Settle(used) // the first and only time, and no more than it has
-	writeJSON(w, struct {
-		Returned int64 `json:"returned"`
-	}{l.n - used})
+	var errs error
+	for i, p := range g.permits {
+		g.parts[i].gave(max(0, p.N()-used[i]), p.Until())
+		errs = errors.Join(errs, p.Settle(used[i]))
+	}
+	if errs != nil { // the provider was closed
+		fail(w, http.StatusConflict, errs)
+		return
+	}
+	writeJSON(w, struct{}{})
 }
 
-// left returns the time for which a permit is certainly valid.
-func (s *Server) left(p consumer.Permit) time.Duration {
+// left returns the time for which all permits are certainly valid.
+func (s *Server) left(permits []consumer.Permit) time.Duration {
 	c := s.host.Clock()
-	return time.Duration(p.Until().UnixNano() - c.Latest(c.Now()))
+	return time.Duration(earliest(permits).UnixNano() - c.Latest(c.Now()))
 }
 
-// grant answers with a permit, and its lease's name if it has one. It returns false if
-// the client has left, or the answer could not be sent.
-func (s *Server) grant(w http.ResponseWriter, r *http.Request, c *call, p consumer.Permit, lease string) bool {
+// earliest returns the end of the first window that ends.
+func earliest(permits []consumer.Permit) time.Time {
+	until := permits[0].Until()
+	for _, p := range permits[1:] {
+		if t := p.Until(); t.Before(until) {
+			until = t
+		}
+	}
+	return until
+}
+
+// grant answers with what a call got. It returns false if the client has left, or the answer
+// could not be sent.
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, c *call, g *grant) bool {
 	if r.Context().Err() != nil {
 		s.abandoned(w, r)
 		return false
 	}
-	return send(w, s.granted(c, p, lease))
+	return send(w, s.granted(c, g))
 }
 
-// granted returns the answer with a permit. expires_in counts from when the client sent its
+// granted returns the answer of a call. expires_in counts from when the client sent its
 // request, so that it needs no clock set like this one's.
-func (s *Server) granted(c *call, p consumer.Permit, lease string) []byte {
-	expires := s.left(p) + time.Since(c.began)
+func (s *Server) granted(c *call, g *grant) []byte {
+	expires := s.left(g.permits) + time.Since(c.began)
 	text := make([]byte, 0, 160)
 	text = append(text, '{')
-	if lease != "" {
-		text = append(append(append(text, `"lease":"`...), lease...), `",`...)
+	if g.id != "" {
+		text = append(append(append(text, `"id":"`...), g.id...), `",`...)
 	}
-	text = strconv.AppendInt(append(text, `"permits":`...), p.N(), 10)
-	text = p.Until().UTC().AppendFormat(append(text, `,"until":"`...), time.RFC3339Nano)
+	if len(g.permits) == 1 {
+		text = append(strconv.AppendInt(append(text, `"permits":`...), g.permits[0].N(), 10), ',')
+	}
+	text = earliest(g.permits).UTC().AppendFormat(append(text, `"until":"`...), time.RFC3339Nano)
 	text = strconv.AppendFloat(append(text, `","expires_in":`...), max(0, expires.Seconds()), 'f', 6, 64)
 	return append(text, "}\n"...)
 }

@@ -20,9 +20,9 @@ type clients struct {
 	connections *listen.Tally
 
 	mu     sync.Mutex
-	leased counts[string]    // leases of clients
-	held   counts[holding]   // leased permits
-	leases map[string]*lease // by ID
+	ids    counts[string]    // of clients
+	held   counts[holding]   // permits of partial calls
+	grants map[string]*grant // by ID
 }
 
 type holding struct{ client, provider string }
@@ -36,19 +36,21 @@ func (c counts[K]) add(k K, n int64) {
 	}
 }
 
-type lease struct {
+// grant is what a call got, until it is settled or can no longer be.
+type grant struct {
 	id      string
 	of      holding
-	permit  consumer.Permit
-	n       int64 // permits
+	held    int64 // permits of a partial call
+	parts   []*part
+	permits []consumer.Permit // of each
 	expires *time.Timer
 }
 
 // The values of refused's label.
 const (
 	connectionBound = "connections"
-	leaseBound      = "leases"
-	heldBound       = "leased permits"
+	idBound         = "ids"
+	heldBound       = "held permits"
 )
 
 func newClients(l limits, r prometheus.Registerer) *clients {
@@ -57,12 +59,12 @@ func newClients(l limits, r prometheus.Registerer) *clients {
 		limits: l, connections: listen.NewTally("connections", listen.Bounds{
 			All: l.connections, AllFlag: "max-connections", Process: l.perClient, ProcessFlag: "client-connections",
 		}),
-		leased: counts[string]{}, held: counts[holding]{}, leases: map[string]*lease{},
+		ids: counts[string]{}, held: counts[holding]{}, grants: map[string]*grant{},
 		refused: show.NewCounterVec(prometheus.CounterOpts{
 			Name: "quotad_refused_total", Help: "Connections and calls refused because a client had as much as it may have, by bound.",
 		}, []string{"bound"}),
 	}
-	for _, bound := range []string{connectionBound, leaseBound, heldBound} {
+	for _, bound := range []string{connectionBound, idBound, heldBound} {
 		t.refused.WithLabelValues(bound) // from 0 on
 	}
 	gauge := func(name, help string, value func() int) {
@@ -73,14 +75,14 @@ func newClients(l limits, r prometheus.Registerer) *clients {
 		})
 	}
 	gauge("quotad_connections", "Open connections.", func() int { return t.connections.Open() })
-	gauge("quotad_clients", "Processes with connections or leases.", func() int {
+	gauge("quotad_clients", "Processes with connections or IDs.", func() int {
 		all := t.connections.Processes()
-		for name := range t.leased {
+		for name := range t.ids {
 			all[name]++
 		}
 		return len(all)
 	})
-	gauge("quotad_leased_permits", "Permits in leases that have not ended.", func() (sum int) {
+	gauge("quotad_held_permits", "Permits of partial calls that are not settled.", func() (sum int) {
 		for _, n := range t.held {
 			sum += int(n)
 		}
@@ -95,16 +97,23 @@ func (t *clients) refuse(bound, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// reserve counts permits that a client is about to lease: at most n, and with those that
-// it holds at most its part. It returns how many.
+// room returns an error if a client has as many IDs as it may have.
+func (t *clients) room(client string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if ids := t.ids[client]; ids >= int64(t.limits.perClient) {
+		return t.refuse(idBound, "%s has %d IDs, which is the most (--client-connections): settle some", client, ids)
+	}
+	return nil
+}
+
+// reserve counts permits that a partial call is about to take: at most n, and with those
+// that the client holds at most its part. It returns how many.
 func (t *clients) reserve(h holding, n, part int64) (int64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if leases := t.leased[h.client]; leases >= int64(t.limits.perClient) {
-		return 0, t.refuse(leaseBound, "%s has %d leases, which is the most (--client-connections): return some", h.client, leases)
-	}
 	if n = min(n, part-t.held[h]); n <= 0 {
-		return 0, t.refuse(heldBound, "%s holds %d leased permits of %s, its part of this host's share: use or return them", h.client, t.held[h], h.provider)
+		return 0, t.refuse(heldBound, "%s holds %d permits of %s, its part of this host's share: use or settle them", h.client, t.held[h], h.provider)
 	}
 	t.held.add(h, n)
 	return n, nil
@@ -117,35 +126,35 @@ func (t *clients) unreserve(h holding, n int64) {
 	t.held.add(h, -n)
 }
 
-// lend enters a lease whose permits are reserved. It ends after d by itself.
-func (t *clients) lend(l *lease, d time.Duration) {
+// enter enters a grant, whose permits are reserved. It ends after d by itself.
+func (t *clients) enter(g *grant, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.leases[l.id] = l
-	t.leased.add(l.of.client, 1)
-	l.expires = time.AfterFunc(d, func() { t.end(l) })
+	t.grants[g.id] = g
+	t.ids.add(g.of.client, 1)
+	g.expires = time.AfterFunc(d, func() { t.end(g) })
 }
 
-// lease returns a client's lease; nil if it has none of that name.
-func (t *clients) lease(client, id string) *lease {
+// grant returns a client's grant; nil if it has none of that ID.
+func (t *clients) grant(client, id string) *grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l := t.leases[id]; l != nil && l.of.client == client {
-		return l
+	if g := t.grants[id]; g != nil && g.of.client == client {
+		return g
 	}
 	return nil
 }
 
-// end removes a lease; false if it ended before.
-func (t *clients) end(l *lease) bool {
+// end removes a grant; false if it ended before.
+func (t *clients) end(g *grant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leases[l.id] != l {
+	if t.grants[g.id] != g {
 		return false
 	}
-	l.expires.Stop()
-	delete(t.leases, l.id)
-	t.leased.add(l.of.client, -1)
-	t.held.add(l.of, -l.n)
+	g.expires.Stop()
+	delete(t.grants, g.id)
+	t.ids.add(g.of.client, -1)
+	t.held.add(g.of, -g.held)
 	return true
 }

@@ -25,7 +25,7 @@ type Flags struct {
 // they bound the calls that run and wait too.
 type limits struct {
 	connections int // of all clients; a user has at most half of them
-	perClient   int // connections of one client, and its leases
+	perClient   int // connections of one client, and its IDs
 }
 
 const maxConnections = 100_000
@@ -37,7 +37,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve with TLS too, such as 127.0.0.1:8787")
 	f.tcp.Register(set, "listen", "", "always needed", "clients")
 	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections may be open; half of them for one user")
-	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections and leases one process may have")
+	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections and IDs one process may have")
 }
 
 // Check returns what is wrong with the flags.

@@ -94,18 +94,18 @@ func TestShowsTheBusiestKeys(t *testing.T) {
 	})
 }
 
-// A lease of a key has at most the key's permits.
-func TestALeaseOfAKey(t *testing.T) {
+// A batch of a key has at most the key's permits.
+func TestABatchOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, keyedServer(t, 100, 3), "one")
-		const lease = `{"provider":"p","permits":50,"key":"a","max_wait":5}`
-		first := grantOf(t, p.post("/v1/leases", lease))
+		const batch = `{"partial":true,"provider":"p","permits":50,"key":"a","max_wait":5}`
+		first := grantOf(t, p.post("/v1/acquire", batch))
 		began := time.Now()
-		second := grantOf(t, p.post("/v1/leases", lease))
+		second := grantOf(t, p.post("/v1/acquire", batch))
 		if first.Permits != 3 || second.Permits != 3 || time.Since(began) != time.Second {
 			t.Errorf("%d, and %d after %v; want 3, and 3 after a second", first.Permits, second.Permits, time.Since(began))
 		}
-		synctest.Wait() // the first lease ends at this instant
+		synctest.Wait() // the first batch ends at this instant
 		if _, _, held := count(t, p.s); held != 3 {
 			t.Errorf("%v permits held, want 3", held)
 		}

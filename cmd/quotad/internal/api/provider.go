@@ -23,6 +23,8 @@ type provider struct {
 	turns map[consumer.Class]*fair.Turns     // of each class: none waits for a turn of a lower one
 	calls *lru.Cache[fair.Client, time.Time] // the newest of each client
 
+	parts parts
+
 	mu   sync.Mutex
 	keys map[keyOf]*keyTurns // that a call has or waits for
 }
@@ -45,7 +47,10 @@ func newProvider() *provider {
 	for _, class := range []consumer.Class{consumer.Critical, consumer.Default, consumer.Sheddable} {
 		turns[class] = fair.NewTurns()
 	}
-	return &provider{turns: turns, calls: calls, keys: map[keyOf]*keyTurns{}}
+	return &provider{
+		turns: turns, calls: calls, keys: map[keyOf]*keyTurns{},
+		parts: newParts(),
+	}
 }
 
 // seen notes a client's call.
@@ -87,17 +92,17 @@ func (p *provider) use(of keyOf) (turns *fair.Turns, done func()) {
 }
 
 // busy reports whether another call of the same class waits for the provider or for the key.
-func (c *call) busy() bool {
-	p := c.provider
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.turns[c.class].Busy() || p.keys[keyOf{c.key, c.class}] != nil
+func (p *part) busy() bool {
+	o := p.provider
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.turns[p.class].Busy() || o.keys[keyOf{p.key, p.class}] != nil
 }
 
-// delay returns how long the call waits for n permits, if no other call waits.
-func (c *call) delay(n int64) time.Duration {
-	d := c.limiter.Delay(n)
-	if key, ok := c.from.(consumer.Key); ok {
+// foreseen returns how long a call waits for n permits, if no other call waits.
+func (p *part) foreseen(n int64) time.Duration {
+	d := p.limiter.Delay(n)
+	if key, ok := p.Taker.(consumer.Key); ok {
 		for _, u := range key.Limits() {
 			if u.Left < n {
 				d = max(d, time.Until(u.End), 1)
@@ -107,33 +112,74 @@ func (c *call) delay(n int64) time.Duration {
 	return d
 }
 
-// take takes the permits of a call, at most n, after the calls of its class of clients that
-// got fewer. A call for a key waits for a turn at the key, for the key's permits, and then for
-// a turn at the provider: one that waits for its key holds up no other key.
-func (c *call) take(ctx context.Context, n int64) (consumer.Permit, error) {
+// Take takes n permits, after the calls of its class of clients that got fewer. A call for a
+// key waits for a turn at the key, for the key's permits, and then for a turn at the provider:
+// one that waits for its key holds up no other key.
+func (p *part) Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error) {
 	began := time.Now()
-	left := func() time.Duration { return max(0, c.maxWait-time.Since(began)) }
-	if c.maxWait <= 0 || c.busy() && c.delay(n) > c.maxWait { // it would be in vain
-		return c.from.Take(ctx, n, 0)
+	left := func() time.Duration { return max(0, maxWait-time.Since(began)) }
+	if maxWait <= 0 || p.busy() && p.foreseen(n) > maxWait { // it would be in vain
+		return p.take(ctx, n, 0, time.Time{})
 	}
-	turns := c.provider.turns[c.class]
-	if c.key != "" {
-		ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
-			if c.provider.turns[c.class].Enter(ctx, c.client, n, left()) != nil {
-				return func() {}
-			}
-			return c.provider.turns[c.class].Leave
-		})
-		var done func()
-		turns, done = c.provider.use(keyOf{c.key, c.class})
-		defer done()
-	}
-	if err := turns.Enter(ctx, c.client, n, left()); err != nil {
-		if ctx.Err() != nil {
-			return consumer.Permit{}, ctx.Err()
+	if p.key == "" {
+		claimed, err := p.enter(ctx, n, left)
+		if err != nil {
+			return p.late(ctx, n)
 		}
-		return c.from.Take(ctx, n, 0) // a refusal that has its reason, or a permit after all
+		defer p.provider.turns[p.class].Leave()
+		return p.take(ctx, n, left(), claimed)
+	}
+	var claimed time.Time
+	ctx = feed.WithTurn(ctx, func(ctx context.Context) func() {
+		var err error
+		if claimed, err = p.enter(ctx, n, left); err != nil {
+			return func() {}
+		}
+		return p.provider.turns[p.class].Leave
+	})
+	turns, done := p.provider.use(keyOf{p.key, p.class})
+	defer done()
+	if turns.Enter(ctx, p.client, n, left()) != nil {
+		return p.late(ctx, n)
 	}
 	defer turns.Leave()
-	return c.from.Take(ctx, n, left())
+	permit, err := p.Taker.Take(ctx, n, left())
+	return p.counted(permit, n, claimed, err)
+}
+
+// late ends a call whose turn did not come.
+func (p *part) late(ctx context.Context, n int64) (consumer.Permit, error) {
+	if ctx.Err() != nil {
+		return consumer.Permit{}, ctx.Err()
+	}
+	return p.take(ctx, n, 0, time.Time{}) // a refusal that has its reason, or a permit after all
+}
+
+// take takes permits that were claimed in the window that ends at claimed, without a turn.
+func (p *part) take(ctx context.Context, n int64, maxWait time.Duration, claimed time.Time) (consumer.Permit, error) {
+	permit, err := p.Taker.Take(ctx, n, maxWait)
+	return p.counted(permit, n, claimed, err)
+}
+
+// enter waits for the provider's turn of a call that is not early. The caller ends the turn.
+func (p *part) enter(ctx context.Context, n int64, left func() time.Duration) (claimed time.Time, err error) {
+	turns := p.provider.turns[p.class]
+	for {
+		if err := turns.Enter(ctx, p.client, n, left()); err != nil {
+			return claimed, err
+		}
+		claimed, wait := p.claim(n)
+		if wait == 0 {
+			return claimed, nil
+		}
+		if wait = min(wait, left()); wait == 0 {
+			return time.Time{}, nil
+		}
+		turns.Yield(p.client, n)
+		select {
+		case <-ctx.Done():
+			return claimed, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
 )
 
 // verdict says what is to be done with the bytes that a connection has sent.
@@ -64,7 +66,7 @@ var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
 
 // quick answers a call for permits that are available, if no other call waits.
 func (s *Server) quick(c *connection, text []byte) verdict {
-	call := call{began: time.Now()}
+	call := call{began: time.Now(), client: c.Client()}
 	if !bytes.HasPrefix(text, []byte("POST /v1/acquire HTTP/1.1\r\n")) {
 		return other
 	}
@@ -87,21 +89,21 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 	if call.request, err = parseRequest(body); err != nil {
 		return other
 	}
-	l := s.host.Opened(call.request.provider)
-	if l == nil {
+	want := call.wants[0]
+	l := s.host.Opened(want.provider)
+	if l == nil || len(call.wants) > 1 || call.named {
 		return other
 	}
-	call.of(l)
-	call.provider = s.provider(call.request.provider)
-	if call.busy() || call.delay(call.permits) > 0 {
+	part := call.add(want, l, s.provider(want.provider))
+	if part.busy() || part.early(want.permits) || part.foreseen(want.permits) > 0 {
 		return other
 	}
-	permit, err := call.from.Take(context.Background(), call.permits, 0)
+	permit, err := part.Take(context.Background(), want.permits, 0)
 	if err != nil {
 		return other
 	}
-	call.provider.seen(c.Client())
-	if c.send(call.began, s.granted(&call, permit, "")) != nil {
+	part.provider.seen(call.client)
+	if c.send(call.began, s.granted(&call, &grant{permits: []consumer.Permit{permit}})) != nil {
 		permit.Release() // nobody heard of it
 		_ = c.Close()
 	}

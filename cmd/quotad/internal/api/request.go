@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,66 +22,145 @@ const (
 	maxBody = 4096
 	// maxWaitBound is the longest max_wait.
 	maxWaitBound = time.Minute
+	// maxSettle is the longest settle_within. A provider stays open for longer: see the flag
+	// --idle.
+	maxSettle = 2 * time.Minute
+	// maxWants bounds the wants of a call.
+	maxWants = 16
 )
 
 // request is the body of a call for permits, checked.
 type request struct {
+	wants   []want // one at least
+	maxWait time.Duration
+	class   consumer.Class
+	partial bool // fewer permits than wanted are welcome
+	// named asks for an ID, which ends with the permits' window and not before settleWithin.
+	named        bool
+	settleWithin time.Duration
+}
+
+// want is a number of permits of a provider, or of one of its keys.
+type want struct {
 	provider string
-	permits  int64
-	maxWait  time.Duration
-	class    consumer.Class
 	key      string // empty: none
+	permits  int64
+}
+
+// rawWant is a want as it is sent.
+type rawWant struct {
+	Provider string `json:"provider"`
+	Key      string `json:"key"`
+	Permits  *int64 `json:"permits"`
 }
 
 // parseRequest reads a body. Its errors name the wrong value and its bounds, for the
 // caller.
 func parseRequest(body []byte) (request, error) {
 	raw := struct {
-		Provider string         `json:"provider"`
-		Permits  int64          `json:"permits"`
-		MaxWait  float64        `json:"max_wait"`
-		Class    consumer.Class `json:"class"`
-		Key      string         `json:"key"`
-	}{Permits: 1, Class: consumer.Default}
+		rawWant
+		Wants        []rawWant      `json:"wants"`
+		MaxWait      float64        `json:"max_wait"`
+		Class        consumer.Class `json:"class"`
+		Partial      bool           `json:"partial"`
+		SettleWithin *float64       `json:"settle_within"`
+	}{Class: consumer.Default}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
 		return request{}, err
 	}
-	r := request{raw.Provider, raw.Permits, time.Duration(math.Round(raw.MaxWait * float64(time.Second))), raw.Class, raw.Key}
-	if err := quota.ValidateProvider(r.provider); err != nil {
-		return request{}, err
-	}
-	if r.permits < 1 || r.permits > quota.MaxPermits {
-		return request{}, fmt.Errorf("permits is %d: must be from 1 to %d", r.permits, quota.MaxPermits)
+	r := request{class: raw.Class, partial: raw.Partial, named: raw.Partial}
+	switch {
+	case raw.Wants == nil:
+		raw.Wants = []rawWant{raw.rawWant}
+	case raw.rawWant != rawWant{}:
+		return r, errors.New("wants: provider, key and permits stand within it, not beside it")
+	case len(raw.Wants) == 0 || len(raw.Wants) > maxWants:
+		return r, fmt.Errorf("wants has %d entries: must be from 1 to %d", len(raw.Wants), maxWants)
+	case r.partial:
+		return r, errors.New("partial: a call with wants takes all or nothing")
 	}
 	if r.class != consumer.Critical && r.class != consumer.Default && r.class != consumer.Sheddable {
-		return request{}, fmt.Errorf("class is %.20q: must be critical, default or sheddable", r.class)
+		return r, fmt.Errorf("class is %.20q: must be critical, default or sheddable", r.class)
 	}
-	if r.key != "" {
-		if err := protocol.ValidateKey(r.key); err != nil {
-			return request{}, err
+	for _, one := range raw.Wants {
+		w, err := one.check()
+		if err != nil {
+			return r, err
 		}
+		if slices.ContainsFunc(r.wants, func(o want) bool { return o.provider == w.provider && o.key == w.key }) {
+			return r, fmt.Errorf("wants has %s twice with key %q: ask once for the sum", w.provider, w.key)
+		}
+		r.wants = append(r.wants, w)
 	}
-	if raw.MaxWait < 0 || raw.MaxWait > maxWaitBound.Seconds() { // JSON has no NaN
-		return request{}, fmt.Errorf("max_wait is %v: must be from 0 to %v seconds", raw.MaxWait, maxWaitBound.Seconds())
+	var err error
+	if r.maxWait, err = seconds("max_wait", raw.MaxWait, maxWaitBound); err == nil && raw.SettleWithin != nil {
+		r.named = true
+		r.settleWithin, err = seconds("settle_within", *raw.SettleWithin, maxSettle)
 	}
-	return r, nil
+	return r, err
 }
 
-// parseUsed reads the body of a lease's return: the permits of n that were used.
-func parseUsed(body []byte, n int64) (int64, error) {
+// check returns the want, or what is wrong with it.
+func (w rawWant) check() (want, error) {
+	permits := int64(1)
+	if w.Permits != nil {
+		permits = *w.Permits
+	}
+	if err := quota.ValidateProvider(w.Provider); err != nil {
+		return want{}, err
+	}
+	if permits < 1 || permits > quota.MaxPermits {
+		return want{}, fmt.Errorf("permits is %d: must be from 1 to %d", permits, quota.MaxPermits)
+	}
+	if w.Key != "" {
+		if err := protocol.ValidateKey(w.Key); err != nil {
+			return want{}, err
+		}
+	}
+	return want{w.Provider, w.Key, permits}, nil
+}
+
+// seconds returns a time of at most so much.
+func seconds(name string, value float64, most time.Duration) (time.Duration, error) {
+	if value < 0 || value > most.Seconds() { // JSON has no NaN
+		return 0, fmt.Errorf("%s is %v: must be from 0 to %v seconds", name, value, most.Seconds())
+	}
+	return time.Duration(math.Round(value * float64(time.Second))), nil
+}
+
+// costs are the numbers of used: one, or one for each want.
+type costs []int64
+
+// UnmarshalJSON reads a number, or a list of numbers.
+func (c *costs) UnmarshalJSON(text []byte) error {
+	var one int64
+	if json.Unmarshal(text, &one) == nil {
+		*c = costs{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]int64)(c))
+}
+
+// parseUsed reads the body of a settlement: a cost for each want, at most most of it.
+func parseUsed(body []byte, most []int64) ([]int64, error) {
 	raw := struct {
-		Used *int64 `json:"used"`
+		Used costs `json:"used"`
 	}{}
 	if err := decode(body, &raw, `{"used": 3}`); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if raw.Used == nil {
-		return 0, errors.New(`used is missing: send such as {"used": 3}`)
+	switch {
+	case len(raw.Used) == 0:
+		return nil, errors.New(`used is missing: send such as {"used": 3}`)
+	case len(raw.Used) != len(most):
+		return nil, fmt.Errorf("used has %d numbers: must have %d, one for each want", len(raw.Used), len(most))
 	}
-	if *raw.Used < 0 || *raw.Used > n {
-		return 0, fmt.Errorf("used is %d: must be from 0 to %d, the permits of the lease", *raw.Used, n)
+	for i, n := range raw.Used {
+		if n < 0 || n > most[i] {
+			return nil, fmt.Errorf("used is %d: must be from 0 to %d, the limit", n, most[i])
+		}
 	}
-	return *raw.Used, nil
+	return raw.Used, nil
 }
 
 // decode reads one JSON object without unknown fields.
@@ -97,7 +177,7 @@ func decode(body []byte, to any, example string) error {
 		}
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		err = fmt.Errorf("%s is a JSON %s", cmp.Or(strings.TrimPrefix(wrong.Field, "."), "it"), wrong.Value)
+		err = fmt.Errorf("%s is a JSON %s", cmp.Or(strings.TrimPrefix(strings.TrimPrefix(wrong.Field, "rawWant"), "."), "it"), wrong.Value)
 	}
 	if err != nil {
 		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))

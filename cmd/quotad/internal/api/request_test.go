@@ -9,15 +9,20 @@ import (
 
 // No body makes a request that is out of bounds.
 func FuzzRequest(f *testing.F) {
-	for _, seed := range []string{``, `{}`, `null`, `{"provider":"p","permits":3,"max_wait":0.25}`, `{"provider":"p","max_wait":1e300}`, `{"provider":"p"} x`, `{"provider":"p","class":"critical"}`, `{"provider":"p","class":"gold"}`, `{"provider":"p","key":"a"}`, `{"provider":"p","key":"\n"}`, `{"used":5}`, `{"used":-0}`} {
+	for _, seed := range []string{``, `{}`, `null`, `{"provider":"p","permits":3,"max_wait":0.25}`, `{"provider":"p","max_wait":1e300}`, `{"provider":"p"} x`, `{"provider":"p","class":"critical"}`, `{"provider":"p","class":"gold"}`, `{"provider":"p","key":"a"}`, `{"provider":"p","key":"\n"}`, `{"wants":[{"provider":"p"},{"provider":"q","permits":3}],"settle_within":60}`, `{"provider":"p","partial":true}`, `{"used":[5,0]}`, `{"used":5}`, `{"used":-0}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := parseRequest(body)
-		if err == nil && (quota.ValidateProvider(r.provider) != nil || r.permits < 1 || r.permits > quota.MaxPermits || r.maxWait < 0 || r.maxWait > maxWaitBound || newProvider().turns[r.class] == nil || r.key != "" && protocol.ValidateKey(r.key) != nil) {
+		if err == nil && (len(r.wants) == 0 || len(r.wants) > maxWants || r.maxWait < 0 || r.maxWait > maxWaitBound || r.settleWithin < 0 || r.settleWithin > maxSettle || newProvider().turns[r.class] == nil) {
 			t.Errorf("%q: %+v", body, r)
 		}
-		if used, err := parseUsed(body, 5); err == nil && (used < 0 || used > 5) {
+		for _, w := range r.wants {
+			if err == nil && (quota.ValidateProvider(w.provider) != nil || w.permits < 1 || w.permits > quota.MaxPermits || w.key != "" && protocol.ValidateKey(w.key) != nil) {
+				t.Errorf("%q: %+v", body, w)
+			}
+		}
+		if used, err := parseUsed(body, []int64{5, 7}); err == nil && (len(used) != 2 || used[0] < 0 || used[0] > 5 || used[1] < 0 || used[1] > 7) {
 			t.Errorf("%q: used %d", body, used)
 		}
 	})

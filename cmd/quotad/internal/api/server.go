@@ -1,9 +1,9 @@
 // Package api gives permits to the processes of a host, over HTTP with JSON bodies.
 //
 //	POST /v1/acquire             {"provider": "payments/charge", "permits": 1, "max_wait": 0.2}
-//	                             "key" and "class" are optional
-//	POST /v1/leases              the same; the answer names the lease
-//	POST /v1/leases/ID/return    {"used": 3}
+//	                             {"wants": [{"provider": "llm/requests"}, {"provider": "llm/tokens", "permits": 900}]}
+//	                             "key", "class", "partial" and "settle_within" are optional
+//	POST /v1/permits/ID/settle   {"used": 3}
 //	GET  /v1/providers           all that are open, GET /v1/providers/P one
 //	GET  /healthz, /readyz, /metrics
 //
@@ -66,8 +66,7 @@ func build(h *host.Host, l limits, log *slog.Logger) *Server {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/acquire", s.acquire)
-	mux.HandleFunc("POST /v1/leases", s.lease)
-	mux.HandleFunc("POST /v1/leases/{id}/return", s.giveBack)
+	mux.HandleFunc("POST /v1/permits/{id}/settle", s.settle)
 	mux.HandleFunc("GET /v1/providers", s.showAll)
 	mux.HandleFunc("GET /v1/providers/{provider...}", s.show)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
@@ -81,7 +80,7 @@ func (s *Server) routes() http.Handler {
 				return
 			}
 		}
-		fail(w, http.StatusNotFound, fmt.Errorf("there is no call %.200q: permits are at POST /v1/acquire and /v1/leases, the state at GET /v1/providers", r.URL.Path))
+		fail(w, http.StatusNotFound, fmt.Errorf("there is no call %.200q: permits are at POST /v1/acquire, the state at GET /v1/providers", r.URL.Path))
 	})
 	return mux
 }

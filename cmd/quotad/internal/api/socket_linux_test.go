@@ -344,19 +344,19 @@ func TestListenNamesTheMistake(t *testing.T) {
 // permit while it has none.
 func TestHalfClosedConnection(t *testing.T) {
 	_, path := serveSocket(t, 1, roomy)
-	for _, call := range []string{"/v1/acquire", "/v1/leases"} {
+	for _, body := range []string{`{"provider":"p","max_wait":60}`, `{"provider":"p","max_wait":60,"partial":true}`} {
 		first := dial(t, path)
 		first.send(t, "/v1/acquire", `{"provider":"p","max_wait":60}`)
 		if status, body := first.answer(t); status != 200 {
 			t.Fatalf("%d %s", status, body)
 		}
 		c := dial(t, path)
-		c.send(t, call, `{"provider":"p","max_wait":60}`)
+		c.send(t, "/v1/acquire", body)
 		if err := c.Conn.(*net.UnixConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		if status, body := c.answer(t); status == 200 && !strings.Contains(body, `"permits":1`) {
-			t.Errorf("%s: %d %q", call, status, body)
+		if status, answer := c.answer(t); status == 200 && !strings.Contains(answer, `"permits":1`) {
+			t.Errorf("%s: %d %q", body, status, answer)
 		}
 	}
 }

@@ -42,6 +42,8 @@ type descriptorRule struct {
 	Provider string
 	// KeyFrom, if set, is the key of the entry whose value is the key of the provider.
 	KeyFrom string `yaml:"key_from"`
+	// Class is the class of the calls, default if it is empty.
+	Class consumer.Class
 	// Name begins the names of the limits in the fields RateLimit and RateLimit-Policy.
 	Name string
 
@@ -108,6 +110,9 @@ func (r *descriptorRule) check() error {
 	}
 	if !slices.ContainsFunc(r.Entries, func(e entry) bool { return r.KeyFrom == "" || e.Key == r.KeyFrom }) {
 		return fmt.Errorf("key_from: no entry has the key %q", r.KeyFrom)
+	}
+	if !slices.Contains([]consumer.Class{"", consumer.Critical, consumer.Default, consumer.Sheddable}, r.Class) {
+		return fmt.Errorf("class: %q must be critical, default or sheddable", r.Class)
 	}
 	if err := quota.ValidateProvider(r.Provider); err != nil {
 		return fmt.Errorf("provider: %w", err)

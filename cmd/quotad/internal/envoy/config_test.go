@@ -28,6 +28,7 @@ func TestBadRules(t *testing.T) {
 		{"descriptors:\n- {domain: d, entries: [" + strings.Repeat("{key: k},", 17) + "], provider: p}", "17 keys, at most 16"},
 		{"descriptors:\n" + strings.Repeat(rule, maxRules+1), "1001 rules, at most 1000"},
 		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: a//b}", "descriptors[0]: provider: "},
+		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, class: gold}", `descriptors[0]: class: "gold" must be critical, default or sheddable`},
 		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, key_from: l}", `descriptors[0]: key_from: no entry has the key "l"`},
 		{"buckets: []\ndescriptors:\n" + rule, "line 1: field buckets not found"},
 		{"max_wait: 11s\ndescriptors:\n" + rule, `max_wait: "11s" must be a time from 0s to 10s`},

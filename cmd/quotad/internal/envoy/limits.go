@@ -100,6 +100,7 @@ func (s *limits) match(ctx context.Context, of fair.Client, r *rlsv3.RateLimitRe
 		hits[i] = hit{rule: rule, cost: cost}
 		h := &hits[i]
 		if h.limiter, err = s.limiters.Limiter(ctx, of, rule.Provider); err == nil {
+			h.limiter = h.limiter.Class(rule.Class)
 			var from consumer.Taker
 			if from, h.key, err = rule.from(h.limiter, d.GetEntries()); err == nil {
 				h.from = from
@@ -132,8 +133,8 @@ func (s *limits) take(ctx context.Context, hits []hit) (map[consumer.Taker]consu
 		case h.rule == nil || h.cost == 0:
 		case h.from == nil:
 			return nil, errNoLimiter
-		default: // two values of type Key may stand for one key
-			first := slices.IndexFunc(hits[:i+1], func(o hit) bool { return o.limiter == h.limiter && o.key == h.key && o.from != nil })
+		default: // two values may stand for one key, or for two classes of one limiter: the first counts
+			first := slices.IndexFunc(hits[:i+1], func(o hit) bool { return o.from != nil && o.rule.Provider == h.rule.Provider && o.key == h.key })
 			wants[hits[first].from] += h.cost
 		}
 	}

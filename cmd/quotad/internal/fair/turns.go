@@ -67,10 +67,27 @@ func (t *Turns) Enter(ctx context.Context, client Client, cost int64, wait time.
 	return err
 }
 
+// Yield ends the turn of a client's call that took none of its permits.
+func (t *Turns) Yield(client Client, cost int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cost == 0 {
+		user, process := t.queue.client(client)
+		user.tag -= cost
+		process.tag -= cost
+	}
+	t.cost = 0
+	t.leave()
+}
+
 // Leave ends the turn.
 func (t *Turns) Leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.leave()
+}
+
+func (t *Turns) leave() {
 	if next := t.queue.pop(); next != nil {
 		close(next.turn)
 		return

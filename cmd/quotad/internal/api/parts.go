@@ -1,0 +1,112 @@
+package api
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// maxHold bounds the time from a window's beginning in which its parts are kept.
+const maxHold = 500 * time.Millisecond
+
+// parts keep for each client that calls its part of a window's permits, for the first half of
+// the window. Without that a client whose calls follow each other faster takes most of a
+// window before the others have sent their next call, however fair the order of those that
+// wait is. A call beyond its client's part is early: it waits, if it may wait at all.
+type parts struct {
+	mu   sync.Mutex
+	end  time.Time // of the window; by the windows' clock
+	free time.Time // when nothing is kept any more
+	all  int64     // permits that the parts are of
+	sum  int64     // permits taken
+	got  map[fair.Client]int64
+	part map[fair.Client]int64
+}
+
+func newParts() parts { return parts{got: map[fair.Client]int64{}, part: map[fair.Client]int64{}} }
+
+// claim counts n permits that a client is about to take, in the window that ends at end. If
+// the call is early it counts nothing, and returns how long that lasts.
+func (p *part) claim(n int64) (end time.Time, wait time.Duration) {
+	o := &p.provider.parts
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if wait = p.earlyLocked(n); wait == 0 {
+		o.got[p.client] += n
+	}
+	return o.end, wait
+}
+
+// early reports whether a call for n permits is early.
+func (p *part) early(n int64) bool {
+	o := &p.provider.parts
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return p.earlyLocked(n) > 0
+}
+
+func (p *part) earlyLocked(n int64) time.Duration {
+	o := &p.provider.parts
+	wait, got := time.Until(o.free), o.got[p.client]
+	if wait <= 0 || got == 0 {
+		return 0
+	}
+	own := o.part[p.client]
+	if own == 0 {
+		own = max(1, o.all/p.provider.active(p.client))
+		o.part[p.client] = own
+	}
+	if own >= o.all || got+n <= own {
+		return 0
+	}
+	return wait
+}
+
+// counted counts the outcome of a call for n permits that were claimed in the window that
+// ends at claimed, and returns it.
+func (p *part) counted(permit consumer.Permit, n int64, claimed time.Time, err error) (consumer.Permit, error) {
+	o := &p.provider.parts
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err == nil {
+		if start := permit.Start(); !start.Before(o.end) {
+			o.begin(p.limiter, start)
+			o.end = permit.Until()
+		}
+		o.sum += permit.N()
+		o.got[p.client] += permit.N()
+	}
+	if claimed.Equal(o.end) {
+		o.got[p.client] -= n
+	}
+	return permit, err
+}
+
+// begin begins a window. Its parts are of what this host took in the window before, if that
+// is more than its share: it borrows.
+func (o *parts) begin(l *consumer.Limiter, start time.Time) {
+	use := l.Status().Shortest()
+	all, hold := use.Share, min(use.Limit.Window/2, maxHold)
+	if start.Equal(o.end) {
+		all = max(all, o.sum)
+	}
+	if use.Limit.Window > quota.MaxWindow {
+		hold = 0
+	}
+	o.all, o.sum, o.free = all, 0, time.Now().Add(hold)
+	clear(o.got)
+	clear(o.part)
+}
+
+// gave takes back n permits of the window that ends at end.
+func (p *part) gave(n int64, end time.Time) {
+	o := &p.provider.parts
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if end.Equal(o.end) {
+		o.got[p.client] -= n
+	}
+}

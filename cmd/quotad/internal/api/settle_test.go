@@ -1,0 +1,304 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+type granted struct {
+	ID        string
+	Permits   int64
+	ExpiresIn float64 `json:"expires_in"`
+}
+
+func grantOf(t *testing.T, w *httptest.ResponseRecorder) (g granted) {
+	t.Helper()
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestPermitsAreSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		time.Sleep(250 * time.Millisecond)
+		g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":500}`))
+		if g.Permits != 100 || g.ExpiresIn != 0.75 || g.ID == "" {
+			t.Fatalf("%+v", g)
+		}
+		back := "/v1/permits/" + g.ID + "/settle"
+		for _, test := range []struct {
+			by     process
+			body   string
+			status int
+			want   string
+		}{
+			{two, `{"used":1}`, 404, "this process has no permits of this ID"},
+			{one, `{}`, 400, `used is missing: send such as {\"used\": 3}`},
+			{one, `{"used":-1}`, 400, "used is -1: must be from 0 to 100, the limit"},
+			{one, `{"used":101}`, 400, "used is 101: must be from 0 to 100, the limit"},
+			{one, `{"used":[30,1]}`, 400, "used has 2 numbers: must have 1, one for each want"},
+			{one, `{"used":30}`, 200, `{}`},
+			{one, `{"used":30}`, 404, "this process has no permits of this ID"},
+		} {
+			if w := test.by.post(back, test.body); w.Code != test.status || !strings.Contains(w.Body.String(), test.want) {
+				t.Errorf("%s: %d %s", test.body, w.Code, w.Body)
+			}
+		}
+		// What was used stays used.
+		if w := two.post("/v1/acquire", `{"provider":"p","permits":71}`); w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w := two.post("/v1/acquire", `{"provider":"p","permits":70}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// The ID of a batch ends with the window of its permits: nothing can be given back after, and
+// the next window is whole.
+func TestABatchEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		p := newProcess(t, s, "one")
+		time.Sleep(990 * time.Millisecond)
+		g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":100}`))
+		if g.ExpiresIn > 0.010 {
+			t.Fatalf("%+v", g)
+		}
+		_ = p.c.Close() // the process dies
+		time.Sleep(15 * time.Millisecond)
+		if clients, open, held := count(t, s); clients != 0 || open != 0 || held != 0 {
+			t.Errorf("%v clients, %v connections, %v permits", clients, open, held)
+		}
+		p = newProcess(t, s, "one")
+		if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":0}`); w.Code != 404 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if next := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":500}`)); next.Permits != 100 {
+			t.Errorf("%+v", next)
+		}
+	})
+}
+
+// A process holds at most its part of the share.
+func TestBatchesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, limits{connections: 100, perClient: 3})
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		two.post("/v1/acquire", `{"provider":"p"}`) // so it is active
+		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("%+v", g)
+		}
+		w := one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":1}`)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "one holds 50 permits of p, its part of this host's share: use or settle them") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		for range 3 {
+			grantOf(t, two.post("/v1/acquire", `{"partial":true,"provider":"p","permits":2}`))
+		}
+		if w := two.post("/v1/acquire", `{"partial":true,"provider":"p"}`); w.Code != 429 || !strings.Contains(w.Body.String(), "two has 3 IDs, which is the most") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		time.Sleep(3 * time.Second) // the other is idle by now
+		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 80 {
+			t.Errorf("%+v", g)
+		}
+	})
+}
+
+// Users that called lately have equal parts, whatever the number of their processes.
+func TestUsersHoldEqualParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		for n := range 4 {
+			process{s, connected(t, s, fair.Client{User: "many", Process: fmt.Sprint("of many ", n)})}.post("/v1/acquire", `{"partial":true,"provider":"p"}`)
+		}
+		time.Sleep(1500 * time.Millisecond) // the first batches have ended
+		one := process{s, connected(t, s, fair.Client{User: "one", Process: "one"})}
+		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("the user with one process: %+v", g)
+		}
+		many := process{s, connected(t, s, fair.Client{User: "many", Process: "of many 0"})}
+		if g := grantOf(t, many.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 12 {
+			t.Errorf("one of four: %+v", g)
+		}
+	})
+}
+
+// A batch of fewer permits than were asked for holds no more than these.
+func TestABatchOfTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":70}`)
+		g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":100}`))
+		if _, _, held := count(t, s); g.Permits != 30 || held != 30 {
+			t.Errorf("%+v, %v held", g, held)
+		}
+		if w := p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":100}`); w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if _, _, held := count(t, s); held != 30 {
+			t.Errorf("%v held after a refusal", held)
+		}
+	})
+}
+
+// A batch may wait for the next window.
+func TestABatchWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":10}`)
+		if g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":5,"max_wait":2}`)); g.Permits != 5 || g.ExpiresIn != 2 {
+			t.Errorf("%+v", g)
+		}
+		if w := p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":5,"max_wait":0.2}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		w := p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":5,"max_wait":0.2}`)
+		if w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A batch that waits while the share becomes smaller than it is to be asked for again.
+func TestABatchOfALowerShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, source := newServer(t, 10, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":10}`)
+		time.AfterFunc(100*time.Millisecond, func() {
+			if err := source.Set(quota.Policy{Limits: []quota.Limit{{Permits: 4, Window: time.Second}}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if w := p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":10,"max_wait":5}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":10,"max_wait":5}`)); g.Permits != 4 {
+			t.Errorf("%+v", g)
+		}
+		if _, _, held := count(t, s); held != 4 {
+			t.Errorf("%v permits are held", held)
+		}
+	})
+}
+
+// A connection that ends while its first request begins is not counted for ever.
+func TestAClosedConnectionIsNotCounted(t *testing.T) {
+	s, _ := newServer(t, 1, roomy)
+	c := connected(t, s, fair.Client{User: "TCP"})
+	_, _ = c.Close(), c.Close()
+	if err := c.Identify("late"); err == nil {
+		t.Error("it has a client")
+	}
+	if clients, open, _ := count(t, s); clients != 0 || open != 0 {
+		t.Errorf("%v clients, %v connections", clients, open)
+	}
+}
+
+// Under a long limit alone a process holds at most its part of it, and one that holds that
+// tries again soon.
+func TestABatchOfALongLimitAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serverOf(t, consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Hour}}}), roomy)
+		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
+		two.post("/v1/acquire", `{"provider":"p"}`)
+		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
+			t.Errorf("%d permits of 100 for one of two", g.Permits)
+		}
+		if w := one.post("/v1/acquire", `{"partial":true,"provider":"p"}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" || strings.Contains(fmt.Sprint(w.Header()), "000000") {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	})
+}
+
+// A cost that is known late is settled by the ID: what is above the permits is a debt that
+// this host pays, and the ID lives for settle_within.
+func TestACostIsSettledLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		p := newProcess(t, s, "one")
+		if g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20}`)); g.ID != "" {
+			t.Errorf("a call that asks for no ID has %q", g.ID)
+		}
+		g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20,"settle_within":90}`))
+		late := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20,"settle_within":90}`))
+		if _, _, held := count(t, s); held != 0 || g.ID == "" || g.ID == late.ID {
+			t.Errorf("%+v, %+v, %v permits of partial calls", g, late, held)
+		}
+		time.Sleep(89 * time.Second)
+		if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":90}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p","permits":31}`); w.Code != 429 {
+			t.Errorf("with a debt of 70 of 100: %d %s", w.Code, w.Body)
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p","permits":30}`); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		time.Sleep(time.Second)
+		if w := p.post("/v1/permits/"+late.ID+"/settle", `{"used":0}`); w.Code != 404 {
+			t.Errorf("after settle_within: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// A process has at most so many IDs, also where it holds no batch.
+func TestIDsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, limits{connections: 100, perClient: 3})
+		p := newProcess(t, s, "one")
+		for range 3 {
+			grantOf(t, p.post("/v1/acquire", `{"provider":"p","settle_within":60}`))
+		}
+		w := p.post("/v1/acquire", `{"provider":"p","settle_within":60}`)
+		if w.Code != 429 || !strings.Contains(w.Body.String(), "one has 3 IDs, which is the most (--client-connections): settle some") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		grantOf(t, p.post("/v1/acquire", `{"provider":"p"}`))
+	})
+}
+
+// A provider whose permits can still be settled stays open.
+func TestSettlingKeepsAProviderOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(30 * time.Second) // so that idle providers are closed 30 s after a minute begins
+		minute := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}})
+		h, err := host.New(t.Context(), minute, host.Options{Known: known, Max: 1, Idle: 2 * time.Minute, Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := build(h, roomy, quiet)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p"}`)
+		g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","max_wait":60,"settle_within":120}`))
+		time.Sleep(119 * time.Second)
+		if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":1}`); w.Code != 200 || h.Opened("p") == nil {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if err := errors.Join(s.Shutdown(t.Context()), h.Close()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // for what paces lookups
+	})
+}
