@@ -3,7 +3,7 @@
    Messages may be lost, late and repeated, and processes may stop. [process] is what
    internal/escrow.Account knows. Restored.v has a store that is restored. Not covered: that an
    answer of "not committed" lifts the bound of what was sent. *)
-From Coq Require Import Arith List Lia.
+From Coq Require Import Arith List Lia Bool.
 Import ListNotations.
 
 (* What is in the store: for the window its total, and for each process its holding. Each key has
@@ -225,4 +225,21 @@ Proof.
   destruct st as [| | | |d ps fl rd l k t I O T P r|]; simpl in *; intros more; try lia.
   destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as (exact_ & room).
   rewrite P by lia. apply room. lia.
+Qed.
+
+(* What a process sends, as functions: the total that it writes, and whether it may. Extract.v makes
+   a program of them. *)
+Definition makes_by (f : found) (n : nat) : nat := f_out f + n - f_hold f.
+Definition may_send (limit : nat) (p : process) (f : found) (n : nat) : bool :=
+  (used p <=? n) && ((n <=? f_hold f) || (f_out f + (n - f_hold f) <=? limit)) && (f_hold f <=? f_out f + n).
+Theorem may_send_is_a_step d ps fl rd l k f n q : In f rd -> f_own f = own (ps (of f)) ->
+  may_send (l q) (ps (of f)) f n = true ->
+  step (State d ps fl rd l k) (State d (set ps (of f) (sends (ps (of f)) n))
+    (Sent (of f) (f_own f) (f_total f) q n (makes_by f n) :: fl) rd l k).
+Proof.
+  intros I E H. unfold may_send in H. apply andb_prop in H as [H low]. apply andb_prop in H as [U room].
+  apply s_send; auto.
+  - apply Nat.leb_le, U.
+  - apply orb_prop in room as [r | r]; apply Nat.leb_le in r; auto.
+  - apply Nat.leb_le, low.
 Qed.
