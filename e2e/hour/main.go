@@ -76,7 +76,7 @@ func play(ctx context.Context, out io.Writer, duration time.Duration, seed uint6
 	return failed
 }
 
-// events returns what befalls the fleet, as loadgen's flags. What is stopped is back after 2 to
+// events returns the events of a seed as loadgen's flags. A member that is stopped is back after 2 to
 // 10 s.
 func events(seed uint64, duration time.Duration) (flags []string) {
 	r := rand.New(rand.NewPCG(seed, 0))
