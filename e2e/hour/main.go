@@ -13,6 +13,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -55,19 +56,20 @@ func play(ctx context.Context, out io.Writer, duration time.Duration, seed uint6
 	fmt.Fprintf(out, "go run ./e2e/hour -for %v -seed %d, at commit %s\n", duration, seed, strings.TrimSpace(string(commit)))
 
 	loadgen, report := filepath.Join(work, "loadgen"), filepath.Join(work, "report.json")
-	build := exec.CommandContext(ctx, "go", "build", "-o", loadgen, "./cmd/loadgen")
+	build := exec.CommandContext(ctx, "go", "build", "-o", loadgen, "./cmd/loadgen") //nolint:gosec // a folder made here
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build cmd/loadgen, in the repository's root: %w", err)
 	}
-	run := exec.CommandContext(ctx, loadgen, append(events(seed, duration),
+	args := append(events(seed, duration),
 		"--processes", "3", "--instances", "12", "--etcd-members", "3", "--limit", fmt.Sprint(permits, "/s"), "--outage", "stop",
-		"--duration", duration.String(), "--seed", fmt.Sprint(seed), "--least-use", "0", "--quiet", "--trace", keep, "--json", report)...)
+		"--duration", duration.String(), "--seed", fmt.Sprint(seed), "--least-use", "0", "--quiet", "--trace", keep, "--json", report)
+	run := exec.CommandContext(ctx, loadgen, args...) //nolint:gosec // built above
 	run.Stderr = os.Stderr
 	verdict, failed := run.Output()
 	text, err := os.ReadFile(report)
 	if err != nil {
-		return fmt.Errorf("%w: %v: %s", err, failed, verdict)
+		return errors.Join(err, failed)
 	}
 	if err := table(out, text); err != nil {
 		return err
