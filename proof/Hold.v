@@ -63,7 +63,7 @@ Lemma sandwiched x W u z n cut own : assumed x -> NoDup cut -> over_by x W z -> 
     (In (who p) cut /\ (count (of (who p) W) (before ++ [p]) <= own (who p))%nat \/
      exists A, (newest x (who p) A <= u <= newest x (who p) (at_ p))%nat /\
        (forall v, (newest x (who p) A <= v <= newest x (who p) (at_ p))%nat -> applied x (who p) v) /\
-       forall v, held x p A v -> (count (of (who p) W) (before ++ [p]) <= share x v (who p) W)%nat)) ->
+       forall v, held x p A v -> (u <= v <= n)%nat -> (count (of (who p) W) (before ++ [p]) <= share x v (who p) W)%nat)) ->
   (issued x W <= total x n W + sum own cut)%nat.
 Proof.
   intros a nc over (un & giving & stop) each.
@@ -86,7 +86,7 @@ Proof.
         destruct (causal x a (who p) (at_ p)) as [H2 | C]; [lia|].
         pose proof (line x a (n + 1) (newest x (who p) (at_ p)) ltac:(lia)).
         assert (at_ p <= z) by (apply over; [rewrite H; apply in_elt|exact J]). lra. }
-      specialize (le _ hv). assert (share x k (who p) W <= share x n (who p) W)%nat; [|lia].
+      specialize (le _ hv ltac:(lia)). assert (share x k (who p) W <= share x n (who p) W)%nat; [|lia].
       apply grows; [exact a| |lia|intros v ?; apply giving; lia].
       intros v U s. destruct (bound_itself x a _ _ _ s) as (c & early & later).
       destruct (Qlt_le_dec c (at_ p)) as [C | C].
@@ -128,7 +128,7 @@ Proof.
     + eapply Nat.le_trans; [|apply (mem _ _ _ le)].
       eapply newest_since; [exact a|exact ok| |exact at_B]. eapply plan_is_later; eassumption.
     + apply (p_history _ _ _ _ _ _ _ ok).
-    + apply (p_bound _ _ _ _ _ _ _ ok).
+    + intros v hv _. apply (p_bound _ _ _ _ _ _ _ ok v hv).
 Qed.
 
 Lemma slack_is x W : assumed x -> B_plus x W == B_minus x W + slack x.
@@ -150,7 +150,7 @@ Proof.
   destruct (p_begins _ _ _ _ _ _ _ ok) as (le & _).
   assert (B <= B_plus x (win p)) as B1 by apply Q.le_min_l.
   assert (B <= y) as B2 by apply Q.le_min_r.
-  split; [|split; [apply (p_history _ _ _ _ _ _ _ ok)|apply (p_bound _ _ _ _ _ _ _ ok)]].
+  split; [|split; [apply (p_history _ _ _ _ _ _ _ ok)|intros v hv _; apply (p_bound _ _ _ _ _ _ _ ok v hv)]].
   pose proof (plan_reaches x a _ _ _ _ _ _ ok) as reach.
   destruct how as [fr | (fz & later)].
   - pose proof (plan_is_later x a _ _ _ _ _ _ ok fr) as after_B.

@@ -18,10 +18,9 @@
    loans (section 6). Escrow.v states and proves long limits on one line of a store (section 14).
    Keys.v has it for each key (section 16).
 
-   Not covered: the shapes `sliding` and `bucket` (10), restored
-   stores (11), continued processes (12), changes of S, S', e, g and of
-   the window length, clocks that are worse than e (7), and the code itself. Several
-   lengths are covered one by one, as section 4 argues. *)
+   Not covered: the shapes `sliding` and `bucket` (10), histories in restored
+   stores (11), continued processes (12), clocks that are worse than e (7), and the code itself.
+   Several lengths are covered one by one, as section 4 argues. *)
 
 From Coq Require Export QArith ZArith List Bool Arith.
 Export ListNotations.

@@ -139,6 +139,52 @@ let escrow () =
   in
   String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
 
+(* The same of a process that takes permits, and of one that goes on in a restored store: after
+   each event what it may have issued. Of what it sends also whether it may, and the total. *)
+let ledger () =
+  let one legal = if legal then "1" else "0" in
+  let mark () = let by_new = flag () in { by_new; withheld = flag () } in
+  let rec after p = function
+    | 0 -> []
+    | n ->
+      let said, p =
+        match next () with
+        | 1 ->
+          let f_hold = next () in
+          let f_own = next () in
+          ("", learns p { of0 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
+        | 2 -> ("", p)
+        | 3 ->
+          let p = { p with used = next () } in
+          let value = next () in
+          let f_hold = next () in
+          let f_out = next () in
+          let limit = next () in
+          let f = { of0 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
+          (Printf.sprintf "%d,%s," (makes_by f value) (one (may_send limit p f value)), sends p value)
+        | 4 ->
+          let m = mark () in
+          let found = next () in
+          ("", looks p m found (next ()))
+        | 5 ->
+          let value = next () in
+          let m = mark () in
+          (one (hands_out m || value = may p) ^ ",", sends p value)
+        | _ ->
+          let found = next () in
+          ("", looks_again p found (next ()))
+      in
+      (said ^ string_of_int (may p)) :: after p (n - 1)
+  in
+  String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
+
+(* The shares of a key with owners, of all that take part. *)
+let owners () =
+  let total = next () in
+  let m = next () in
+  let all = List.mapi (fun i v -> (i, v)) (list unsigned) in
+  String.concat "," (List.map (fun i -> string_of_int (owner_share total m all i)) all)
+
 (* The least settle time, and whether one obeys that. *)
 let timing () =
   let d = z (next ()) in
@@ -160,6 +206,8 @@ let () =
            | "bound" -> bound ()
            | "escrow" -> escrow ()
            | "judge" -> judge ()
+           | "ledger" -> ledger ()
+           | "owners" -> owners ()
            | "window" -> window ()
            | "timing" -> timing ()
            | _ -> failwith ("no question is called " ^ kind))

@@ -115,7 +115,8 @@ func (a *Account) May() int64 {
 }
 
 // Read takes what a read has found. A holding that has moved on is one of those that were
-// sent, and no other can be committed any more.
+// sent, and no other can be committed any more. In another cluster it counts only where an
+// operator has said what was used: it may have been sent by what the old cluster had.
 func (a *Account) Read(f *Found) {
 	moved := f.OwnRevision != a.own
 	sent := false
@@ -127,7 +128,7 @@ func (a *Account) Read(f *Found) {
 	case a.lost:
 	case f.Revision < a.revision, totalWentBack, f.OwnRevision < a.own,
 		moved && !sent, !moved && f.OwnRevision != 0 && f.Own.Taken != a.taken,
-		a.cluster != 0 && a.cluster != f.Cluster && (f.TotalRevision == 0 || f.Total.Cluster != f.Cluster):
+		a.cluster != 0 && a.cluster != f.Cluster && (f.TotalRevision == 0 || f.Withheld() != ""):
 		a.taken, a.unknown, a.lost = a.May(), nil, true
 	case moved:
 		a.taken, a.own, a.unknown = f.Own.Taken, f.OwnRevision, nil

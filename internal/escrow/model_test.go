@@ -194,8 +194,9 @@ func (h *history) restore() {
 	}
 	other := knows == nil || h.r.IntN(2) == 0
 	h.s, h.rewritten = h.backup.copy(), true
-	h.late = nil // what was sent to the old store is lost
-	if other {
+	if !other {
+		h.late = nil // what was sent to the old store is lost
+	} else { // what was read of the old store may be sent to the new one
 		h.s.cluster += uint64(1 + h.r.IntN(3))
 		h.s.revision += 1000 // bumped
 	}

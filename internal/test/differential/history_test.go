@@ -378,16 +378,17 @@ func (s *story) bound(self string) int64 {
 // seat is v of an instance in the window, in parts of 2^64, by docs/protocol.md, section 1:
 // by code of its own, so that a mistake in that of package share shows.
 func (s *story) seat(id string) uint64 {
-	hash := func(text string) uint64 {
-		h := fnv.New64a()
-		h.Write([]byte(text))
-		return h.Sum64()
-	}
 	window := splitmix(splitmix(uint64(s.w.Length)) + uint64(s.w.Index))
 	if s.key != "" {
-		window = splitmix(window ^ hash(s.key))
+		window = splitmix(window ^ fnv1a(s.key))
 	}
-	return math.MaxUint64 - splitmix(hash(id)^window)
+	return math.MaxUint64 - splitmix(fnv1a(id)^window)
+}
+
+func fnv1a(text string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(text))
+	return h.Sum64()
 }
 
 // splitmix is a step and the finalizer of splitmix64.

@@ -74,6 +74,8 @@ var units = Table{
 		"truth(u.Withheld != \"\")", "truth(false)", "consumer/internal/measure TestAWithheldLimitIsShown"),
 	Replace("UnreadableIsFree", "hands out a whole long limit again where its total cannot be read", "internal/escrow/escrow.go",
 		"Total{Withheld: unreadable, Cluster: cluster}", "Total{Cluster: cluster}", "coordinator TestAnUnreadableTotalIsWithheld"),
+	Replace("LateHoldingCounts", "counts permits that a restored store has handed out though its window is withheld", "internal/escrow/escrow.go",
+		"(f.TotalRevision == 0 || f.Withheld() != \"\")", "(f.TotalRevision == 0 || f.Total.Cluster != f.Cluster)", differential, "internal/escrow TestAHoldingSentToARestoredStore"),
 	Replace("DoctorPassesWithheld", "doctor finds nothing wrong where a long limit is withheld", "cmd/quota-admin/internal/doctor/doctor.go",
 		"if b.Withheld != \"\" {", "if false {", "cmd/quota-admin/internal/doctor TestDoctorFindings"),
 	Replace("ImpossibleIsRefused", "counts calls that can never be served as refused", "consumer/acquire.go",
