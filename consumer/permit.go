@@ -77,10 +77,9 @@ func (p Permit) Release() bool {
 // the difference is a debt of this instance, under every limit of the policy: it issues
 // nothing until its shares have paid the debt. So in each window the permits issued and
 // the debts paid sum to at most the limit. The calls of any span of whole windows cost at
-// most the limit, the debt at its end, and the excess not settled by then. A debt is at
-// most the excess of the calls that ran when it began. It survives every change in etcd
-// and ends with the process. A debt left at Close is logged, and quota-admin shows it for
-// an hour.
+// most the limit, the debt at its end, and the excess not settled by then. Only calls that
+// were already running can add to a debt. It survives every change in etcd and ends with
+// the process. A debt left at Close is logged, and quota-admin shows it for an hour.
 //
 // Settle returns ErrInvalid, and changes nothing, if actual is negative or above
 // quota.MaxPermits, or if the permit was released or settled within the last window. For

@@ -1,0 +1,98 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// faqPackages have the errors that docs/faq.md explains.
+var faqPackages = []string{"consumer", "coordinator", "quota"}
+
+var (
+	entry      = regexp.MustCompile("(?m)^(?:#+ .*|\\| *[^|\n]*)")
+	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
+	ofPackages = regexp.MustCompile(`^(?:consumer|coordinator|quota)\.`)
+	errorName  = regexp.MustCompile(`^(?:Err[A-Z]\w*|[A-Z]\w*Error|Reason[A-Z]\w*)$`)
+)
+
+// Every Reason and every exported error of the packages has its entry in docs/faq.md, a
+// title or the first cell of a row. The page names no error and no reason that is not there.
+func TestTheFAQHasEveryError(t *testing.T) {
+	t.Parallel()
+	there := faqNames(t)
+	b, err := os.ReadFile(filepath.Join(root, "docs/faq.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{}
+	for _, line := range entry.FindAllString(string(b), -1) {
+		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
+			name := ofPackages.ReplaceAllString(m[1], "")
+			has[name] = true
+			if !slices.Contains(there, name) {
+				t.Errorf("docs/faq.md has an entry for %s: it is neither a reason nor an error", name)
+			}
+		}
+	}
+	for _, name := range there {
+		if !has[name] {
+			t.Errorf("docs/faq.md has no entry for %s", name)
+		}
+	}
+	for _, m := range codeSpan.FindAllStringSubmatch(string(b), -1) {
+		name, _, _ := strings.Cut(ofPackages.ReplaceAllString(m[1], ""), ".")
+		if errorName.MatchString(name) && !slices.Contains(there, name) {
+			t.Errorf("docs/faq.md names %s: there is no such error", name)
+		}
+	}
+}
+
+// faqNames returns the values of the constants of type Reason and the names of the errors.
+func faqNames(t *testing.T) (names []string) {
+	t.Helper()
+	reasons, errs := 0, 0
+	eachFile(t, func(s source) {
+		if s.test() || !slices.Contains(faqPackages, filepath.ToSlash(filepath.Dir(s.path))) {
+			return
+		}
+		for _, d := range s.tree.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				continue
+			}
+			for _, spec := range g.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if spec.Name.IsExported() && errorName.MatchString(spec.Name.Name) {
+						names, errs = append(names, spec.Name.Name), errs+1
+					}
+				case *ast.ValueSpec:
+					of, _ := spec.Type.(*ast.Ident)
+					for i, n := range spec.Names {
+						switch {
+						case g.Tok == token.VAR && errorName.MatchString(n.Name):
+							names, errs = append(names, n.Name), errs+1
+						case g.Tok == token.CONST && of != nil && of.Name == "Reason" && n.IsExported():
+							value, err := strconv.Unquote(spec.Values[i].(*ast.BasicLit).Value)
+							if err != nil {
+								t.Fatal(err)
+							}
+							names, reasons = append(names, value), reasons+1
+						}
+					}
+				}
+			}
+		}
+	})
+	if reasons == 0 || errs == 0 {
+		t.Fatalf("found %d reasons and %d errors: this test sees nothing", reasons, errs)
+	}
+	return names
+}
