@@ -27,13 +27,13 @@ func (p *plan) limitAt(at int64) float64 {
 
 // verdict is what the judge says. All but seconds and over are percent of the limit.
 type verdict struct {
-	used         float64 // before the kill, in whole seconds of the clock
-	usedAfter    float64 // after the kill, and before the limit is lowered
-	most         float64 // in a second of the clock
-	mostAny      float64 // in any second
-	seconds      int     // of the clock
-	over         int     // of these, those that had more calls than the limit
-	calls        int
+	used      float64 // before the kill, in whole seconds of the clock
+	usedAfter float64 // after the kill, and before the limit is lowered
+	most      float64 // in a second of the clock
+	mostAny   float64 // in any second
+	seconds   int     // of the clock
+	over      int     // of these, those that had more calls than the limit
+	calls     int
 }
 
 // judge counts the calls, which are nanoseconds since 1970: in each second of the clock, and in the

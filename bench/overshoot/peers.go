@@ -43,7 +43,7 @@ const (
 )
 
 // connections are those of a process to its server.
-const connections = 8
+const connections = 32
 
 // contender is a limiter that is compared.
 type contender struct {
