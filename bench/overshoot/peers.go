@@ -42,8 +42,9 @@ const (
 	etcd
 )
 
-// connections are those of a process to its server.
-const connections = 32
+// connections are those of a process to its server: so many that it can make its calls. More of them
+// to Redis would make callers of throttled repeat most of their calls.
+const connections, gubernatorConnections = 8, 32
 
 // contender is a limiter that is compared.
 type contender struct {
@@ -57,10 +58,14 @@ type contender struct {
 }
 
 func (p *contender) lanes() int {
-	if p.kind == inRedis || p.kind == gubernator {
+	switch p.kind {
+	case inRedis:
 		return connections
+	case gubernator:
+		return gubernatorConnections
+	default:
+		return 1
 	}
-	return 1
 }
 
 // limit returns the limit that each of n processes is given.
@@ -206,7 +211,7 @@ func ululeIn(store ulule.Store, n int64) limiter {
 }
 
 func gubernatorOf(address string, n int64, behavior string) limiter {
-	c := peer.NewGubernatorClient(address, connections)
+	c := peer.NewGubernatorClient(address, gubernatorConnections)
 	return changeable(n, func(ctx context.Context, n int64) (bool, error) { return c.Take(ctx, n, behavior) })
 }
 
