@@ -6,7 +6,7 @@
 //
 // Each process tells when it calls. All but one begin together. One of them has most of the load,
 // another one every 3 s. One process joins, one is killed, and the limit is halved. The calls wanted
-// are 1.5 times the limit, or more. What it prints are lines of Go's benchmarks.
+// are 1.5 times the limit, or more. It prints lines of Go's benchmarks.
 //
 // It fails if Quotient is over its limit.
 package main
