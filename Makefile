@@ -24,7 +24,7 @@ lint: ## the pinned linter, built on first use
 fuzz: ## every fuzz target, FUZZTIME each (default 3000x: so many inputs)
 	.ci/run fuzz
 
-bench: ## Quotient beside other limiters, and whether fleets keep a limit; twenty minutes; writes bench/README.md, RESULTS.txt and charts
+bench: ## Quotient beside other limiters, and whether fleets keep a limit; a quarter of an hour; writes bench/README.md, RESULTS.txt and charts
 	go run -C bench ./results
 
 cross: ## compile for other systems

@@ -1,6 +1,6 @@
 // Command results measures everything on the page bench/README.md, and writes the page's tables.
 //
-//	go run ./results                  all parts, about twenty minutes
+//	go run ./results                  all parts, a quarter of an hour
 //	go run ./results -short -check    whether all parts run and fill their tables; writes nothing
 //	go run ./results -part keys       one part alone: prints its tables
 //

@@ -115,9 +115,10 @@ func number(v, scale float64, decimals int) string {
 	return text
 }
 
-// show is how the page calls a limiter: the project's own are bold.
+// show is how the page calls a limiter: names of benchmarks have neither slashes nor underscores, and
+// the project's own are bold.
 func show(label string) string {
-	label = strings.ReplaceAll(label, "x-time-rate", "x/time/rate")
+	label = strings.NewReplacer("x-time-rate", "x/time/rate", "redis rate", "redis_rate").Replace(label)
 	if rest, is := strings.CutPrefix(label, "quotient"); is {
 		return "**Quotient**" + rest
 	}
