@@ -24,10 +24,8 @@ lint: ## the pinned linter, built on first use
 fuzz: ## every fuzz target, FUZZTIME each (default 3000x: so many inputs)
 	.ci/run fuzz
 
-bench: ## Quotient beside other limiters; a quarter of an hour; writes bench/RESULTS.txt and bench/charts
-	cd bench && go test -run '^$$' -bench . -count 3 -timeout 0 >RESULTS.txt
-	cd bench && GODEBUG=adaptivestackstart=0 go test -run '^$$' -bench Parked -count 3 >>RESULTS.txt
-	cd bench && go tool benchstat RESULTS.txt && go run ./pictures -charts RESULTS.txt
+bench: ## Quotient beside other limiters, and whether fleets keep a limit; a quarter of an hour; writes bench/README.md, RESULTS.txt and charts
+	go run -C bench ./results
 
 cross: ## compile for other systems
 	.ci/run cross

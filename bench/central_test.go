@@ -2,8 +2,6 @@ package bench
 
 import (
 	"context"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,8 +11,12 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/goredisstore.v9"
 
+	"github.com/quotient-limiter/quotient/bench/peer"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,6 +28,14 @@ const (
 
 // take takes one permit; callers have one each.
 type take func(context.Context) (bool, error)
+
+// ping is a call that does nothing: the floor of all that ask a Redis.
+func ping(c *redis.Client) take {
+	return func(ctx context.Context) (bool, error) {
+		err := c.Ping(ctx).Err()
+		return err == nil, err
+	}
+}
 
 // fixedWindow counts calls in the running second. The first of a second sets its
 // expiry.
@@ -83,6 +93,24 @@ func gcra(c *redis.Client) take {
 	}
 }
 
+// throttledRedis compares and swaps the state of its limit, so a caller repeats the call if another
+// one was faster.
+func throttledRedis(c *redis.Client) take {
+	store, err := goredisstore.NewCtx(c, "throttled:")
+	if err != nil {
+		panic(err) // it has no reason to
+	}
+	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(plenty), MaxBurst: plenty})
+	if err != nil {
+		panic(err) // the quota is valid
+	}
+	l.SetMaxCASAttemptsLimit(1000)
+	return func(ctx context.Context) (bool, error) {
+		over, _, err := l.RateLimitCtx(ctx, "throttled", 1)
+		return !over, err
+	}
+}
+
 // BenchmarkCentral has 16 callers of one process use a limiter that they never
 // exhaust: a counter in a redis-server on a unix socket, without network and
 // persistence, or a fleet of Quotient. Then the server (Redis, etcd) is killed, and
@@ -91,7 +119,7 @@ func BenchmarkCentral(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		open func(*redis.Client) take
-	}{{"INCR with expiry", fixedWindow}, {"sorted-set log, Lua", sortedSet}, {"redis_rate GCRA", gcra}, {"leases of 50, INCRBY", leases}} {
+	}{{"floor: PING", ping}, {"INCR with expiry", fixedWindow}, {"sorted-set log, Lua", sortedSet}, {"redis_rate GCRA", gcra}, {"throttled, Redis store", throttledRedis}, {"leases of 50, INCRBY", leases}} {
 		b.Run("counter="+c.name, func(b *testing.B) {
 			server, client := startRedis(b)
 			var all []take
@@ -101,10 +129,25 @@ func BenchmarkCentral(b *testing.B) {
 			before := redisCPU(b, client)
 			permits := drive(b, all, "")
 			b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
-			must(b, server.Process.Kill())
+			must(b, server.Close())
 			drive(b, all, "after-")
 		})
 	}
+	b.Run("counter=gubernator", func(b *testing.B) {
+		etcd, _ := etcdtest.New(b, etcdtest.Options{Processes: true})
+		program, err := peer.BuildGubernator(b.Context(), ".", b.TempDir())
+		must(b, err)
+		daemons, err := peer.StartGubernator(b.Context(), program, 1, etcd.Endpoints())
+		must(b, err)
+		b.Cleanup(func() { _ = daemons[0].Close() })
+		client := peer.NewGubernatorClient(daemons[0].Address, callers)
+		all := repeat(callers, func() take {
+			return func(ctx context.Context) (bool, error) { return client.Take(ctx, plenty, "NO_BATCHING") }
+		})
+		permits := drive(b, all, "")
+		b.ReportMetric(float64(daemons[0].Used())/float64(permits), "server-cpu-ns/permit")
+		drive(b, all, "after-")
+	})
 	b.Run("counter=quotient", func(b *testing.B) {
 		etcd, fleet := startFleet(b, whole(96, 12), quota.MaxPermits-1)
 		var all []take
@@ -175,34 +218,16 @@ func drive(b *testing.B, callers []take, prefix string) (permits int64) {
 }
 
 // startRedis starts a redis-server on a unix socket.
-func startRedis(b *testing.B) (*exec.Cmd, *redis.Client) {
+func startRedis(b *testing.B) (*peer.Redis, *redis.Client) {
 	b.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		b.Skip("no redis-server; Debian: apt-get install redis-server")
-	}
-	dir := b.TempDir()
-	socket := filepath.Join(dir, "redis.sock")
-	server := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, //nolint:noctx // it ends with the benchmark
-		"--dir", dir, "--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log"))
-	must(b, server.Start())
-	b.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	redis.SetLogger(silent{})
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: callers, MaxRetries: -1, DisableIdentity: true})
+	server, err := peer.StartRedis(b.Context(), b.TempDir())
+	must(b, err)
+	b.Cleanup(func() { _ = server.Close() })
+	client := server.Client(callers)
 	b.Cleanup(func() { _ = client.Close() })
-	until(func() bool { return client.Ping(b.Context()).Err() == nil })
 	return server, client
 }
 
-// silent takes the client's log, which says that the server cannot be reached.
-type silent struct{}
-
-// Printf implements the client's logger.
-func (silent) Printf(context.Context, string, ...any) {}
-
-// redisCPU returns the processor time that the server has used.
 func redisCPU(b *testing.B, c *redis.Client) time.Duration {
 	info, err := c.Info(b.Context(), "cpu").Result()
 	must(b, err)

@@ -7,30 +7,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/quotient-limiter/quotient/bench/peer"
 )
 
 // BenchmarkJava measures the limiters that Java programs use, by JMH with one thread,
 // in nanoseconds that pass. Maven gets them from Maven Central.
 func BenchmarkJava(b *testing.B) {
-	if _, err := exec.LookPath("mvn"); err != nil {
-		b.Skip("no Maven; Debian: apt-get install maven default-jdk-headless")
-	}
 	dir := b.TempDir()
-	run := func(name string, args ...string) ([]byte, error) {
-		c := exec.CommandContext(b.Context(), name, args...)
-		c.Dir = dir
-		return c.CombinedOutput()
-	}
-	must(b, os.CopyFS(dir, os.DirFS("java")))
-	if out, err := run("mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"); err != nil {
-		b.Fatalf("%v: %s", err, out)
-	}
-	classpath, err := os.ReadFile(filepath.Join(dir, "classpath"))
+	classpath, err := peer.BuildJava(b.Context(), ".", dir)
 	must(b, err)
-	args := []string{"-cp", filepath.Join("target", "classes") + string(os.PathListSeparator) + strings.TrimSpace(string(classpath)), "org.openjdk.jmh.Main", "-rf", "json", "-rff", "scores.json"}
-	if out, err := run("java", append(args, whole(
+	args := []string{"-cp", classpath, "org.openjdk.jmh.Main", "-rf", "json", "-rff", filepath.Join(dir, "scores.json")}
+	jmh := exec.CommandContext(b.Context(), "java", append(args, whole(
 		[]string{"-f", "1", "-wi", "2", "-w", "250ms", "-i", "4", "-r", "150ms"},
-		[]string{"-f", "0", "-wi", "0", "-i", "1", "-r", "10ms"})...)...); err != nil {
+		[]string{"-f", "0", "-wi", "0", "-i", "1", "-r", "10ms"})...)...)
+	if out, err := jmh.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "scores.json"))

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -24,12 +26,17 @@ import (
 // machine with them. Those of quotad write requests and read answers without a library.
 func BenchmarkSocket(b *testing.B) {
 	for _, connections := range []int{1, callers} {
-		b.Run(fmt.Sprintf("counter=INCR with expiry/connections=%d", connections), func(b *testing.B) {
-			_, client := startRedis(b)
-			before := redisCPU(b, client)
-			permits := drive(b, repeat(connections, func() take { return fixedWindow(client) }), "")
-			b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
-		})
+		for _, c := range []struct {
+			name string
+			open func(*redis.Client) take
+		}{{"floor: PING", ping}, {"INCR with expiry", fixedWindow}} {
+			b.Run(fmt.Sprintf("counter=%s/connections=%d", c.name, connections), func(b *testing.B) {
+				_, client := startRedis(b)
+				before := redisCPU(b, client)
+				permits := drive(b, repeat(connections, func() take { return c.open(client) }), "")
+				b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
+			})
+		}
 		b.Run(fmt.Sprintf("counter=quotad/connections=%d", connections), func(b *testing.B) {
 			server, socket := startQuotad(b, quota.MaxPermits-1)
 			permits := drive(b, repeat(connections, func() take { return dialQuotad(b, socket) }), "")

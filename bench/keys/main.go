@@ -1,6 +1,6 @@
 // Command keys measures limits by key: what they cost etcd, memory and time, and whether any
 // key goes over its limit. It runs an etcd, and a fleet in one process with a client for each
-// instance. Beside it stand x/time/rate in a map and, if redis-server is installed, redis_rate.
+// instance. Beside it stand x/time/rate in a map and redis_rate.
 //
 //	go run ./keys
 //
@@ -16,7 +16,9 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -72,6 +74,7 @@ func main() {
 type fleet struct {
 	client   *clientv3.Client
 	limiters map[string][]*consumer.Limiter
+	bytes    float64 // for each key in use
 }
 
 func run(ctx context.Context) (over bool, err error) {
@@ -186,8 +189,10 @@ func (f *fleet) inUse(ctx context.Context) error {
 	})
 	after := memory()
 	runtime.KeepAlive(f)
+	f.bytes = (after - before) / float64(*inUse)
+	fmt.Printf("BenchmarkKeysInUse 1 %.2f etcd-writes/s %.2f etcd-writes-at-rest/s\n", busy, rest)
 	fmt.Printf("%d instances, %d keys in use: etcd has %.1f writes a second, %.1f at rest; %.0f bytes for a key; %d refused\n",
-		*instances, *inUse, busy, rest, (after-before)/float64(*inUse), refused)
+		*instances, *inUse, busy, rest, f.bytes, refused)
 	return err
 }
 
@@ -221,9 +226,18 @@ func (f *fleet) speed() {
 		keys[i] = l.Key(all[i])
 	}
 	one := l.Key(all[0])
-	fmt.Printf("a permit: %v without a key, %v of one key, %v of many that are kept, %v of many by name\n",
-		each(func(int) { l.TryAcquire() }), each(func(int) { one.TryAcquire() }),
-		each(func(i int) { keys[i].TryAcquire() }), each(func(i int) { l.Key(all[i]).TryAcquire() }))
+	began := time.Now()
+	var counter atomic.Int64
+	metric("floor: monotonic read + add", each(func(int) { counter.Add(int64(time.Since(began)) & 1) }), 0)
+	metric("quotient, no key", each(func(int) { l.TryAcquire() }), 0)
+	metric("quotient, one key", each(func(int) { one.TryAcquire() }), 0)
+	metric("quotient, many keys that are kept", each(func(i int) { keys[i].TryAcquire() }), f.bytes)
+	metric("quotient, many keys by name", each(func(i int) { l.Key(all[i]).TryAcquire() }), f.bytes)
+}
+
+// metric prints what a permit costs and the bytes of a key, as a line of Go's benchmarks.
+func metric(name string, permit time.Duration, bytes float64) {
+	fmt.Printf("BenchmarkKeys/by=%s 1 %d ns/permit %.0f B/key\n", strings.ReplaceAll(name, " ", "_"), permit.Nanoseconds(), bytes)
 }
 
 // names takes a permit of each of many names, with room for few at a time.
@@ -303,6 +317,7 @@ func (f *fleet) counted(ctx context.Context) (over bool, err error) {
 	}
 	fmt.Printf("%d keys of %d/s on %d instances: %d windows, %d over the limit, %.1f%% used; %d permits outside their window; etcd has %.1f writes a second\n",
 		*counted, limit, *instances, len(sum), beyond, 100*float64(total)/float64(max(1, int64(windows)*limit)), outside, writes)
+	fmt.Printf("BenchmarkKeysCounted 1 %d over %d windows %.1f used-%%\n", beyond, len(sum), 100*float64(total)/float64(max(1, int64(windows)*limit)))
 	for _, all := range f.limiters {
 		for _, l := range all {
 			if st := l.Status(); st.OverIssued > 0 {

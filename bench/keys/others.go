@@ -2,18 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/time/rate"
+
+	"github.com/quotient-limiter/quotient/bench/peer"
 )
 
 // others measures what else limits by key.
@@ -45,36 +43,23 @@ func inMap() {
 		allow(keys[i])
 	}
 	after := memory()
-	fmt.Printf("x/time/rate in a map, one process: %v for a permit of many keys, %.0f bytes for a key\n",
-		each(func(i int) { allow(keys[i]) }), (after-before)/float64(*inUse))
+	metric("x-time-rate in a map", each(func(i int) { allow(keys[i]) }), (after-before)/float64(*inUse))
 }
 
 // inRedis counts all keys in a redis-server on a Unix socket, for one caller.
 func inRedis(ctx context.Context) error {
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		fmt.Println("redis_rate: no redis-server; Debian: apt-get install redis-server")
-		return nil
-	}
 	dir, err := os.MkdirTemp("", "keys")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	socket := filepath.Join(dir, "redis.sock")
-	server := exec.CommandContext(ctx, "redis-server", "--port", "0", "--unixsocket", socket, //nolint:gosec // in a folder of our own
-		"--dir", dir, "--save", "", "--appendonly", "no", "--logfile", filepath.Join(dir, "log"))
-	if err := server.Start(); err != nil {
+	server, err := peer.StartRedis(ctx, dir)
+	if err != nil {
 		return err
 	}
-	defer func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	}()
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, DisableIdentity: true})
+	defer server.Close()
+	client := server.Client(1)
 	defer client.Close()
-	for client.Ping(ctx).Err() != nil {
-		time.Sleep(10 * time.Millisecond)
-	}
 	used := func() (n float64) {
 		info, _ := client.Info(ctx, "memory").Result()
 		for line := range strings.Lines(info) {
@@ -95,7 +80,6 @@ func inRedis(ctx context.Context) error {
 		allow(i)
 	}
 	after, left := used(), client.DBSize(ctx).Val()
-	fmt.Printf("redis_rate, one caller on a Unix socket: %v for a permit, %.0f bytes of Redis for each of the %d keys that have not expired\n",
-		each(allow), (after-before)/float64(max(1, left)), left)
+	metric("redis_rate, one caller", each(allow), (after-before)/float64(max(1, left)))
 	return failed
 }

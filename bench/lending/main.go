@@ -347,6 +347,8 @@ func (t *tally) report(load string, writes float64) (over bool) {
 	}
 	fmt.Printf("%-7s used %.3f, most %d of %d, %.0f writes/s; woke %d times and got %.3f of what was due; first loan after p50 %v p90 %v p99 %v of %d; misfiled %d\n",
 		load, float64(sum)/float64(count)/float64(*total), most, *total, writes, wakes, got/max(due, 1), q(0.5), q(0.9), q(0.99), len(t.firsts), t.misfiled)
+	fmt.Printf("BenchmarkLending/load=%s/lend=%s/n=%d 1 %.1f used-%% %.1f most-%%\n",
+		load, *lend, *n, 100*float64(sum)/float64(count)/float64(*total), 100*float64(most)/float64(*total))
 	return most > *total
 }
 

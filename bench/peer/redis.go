@@ -1,0 +1,103 @@
+// Package peer starts what Quotient is compared with: servers as processes, and programs of Java.
+package peer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis is a redis-server without network and persistence, on the Unix socket Socket.
+type Redis struct {
+	Socket string
+	*Server
+}
+
+// StartRedis starts a redis-server whose files are in a folder, and waits until it answers.
+func StartRedis(ctx context.Context, folder string) (*Redis, error) {
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		return nil, fmt.Errorf("%w; Debian: apt-get install redis-server", err)
+	}
+	redis.SetLogger(silent{})
+	r := &Redis{Socket: filepath.Join(folder, "redis.sock")}
+	var err error
+	r.Server, err = start(exec.Command("redis-server", "--port", "0", "--unixsocket", r.Socket, "--dir", folder, //nolint:gosec,noctx // it ends by Close
+		"--save", "", "--appendonly", "no", "--logfile", filepath.Join(folder, "redis.log")))
+	if err != nil {
+		return nil, err
+	}
+	client := r.Client(1)
+	defer client.Close()
+	return r, r.await(ctx, func() error { return client.Ping(ctx).Err() })
+}
+
+// Client returns a client with so many connections that does not repeat calls.
+func (r *Redis) Client(connections int) *redis.Client { return RedisClient(r.Socket, connections) }
+
+// RedisClient returns a client of a Unix socket with so many connections that does not repeat
+// calls.
+func RedisClient(socket string, connections int) *redis.Client {
+	return redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: connections, MaxRetries: -1, DisableIdentity: true})
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// Server is a process that a comparison started.
+type Server struct {
+	cmd  *exec.Cmd
+	gone chan struct{}
+}
+
+func start(cmd *exec.Cmd) (*Server, error) {
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &Server{cmd: cmd, gone: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(s.gone)
+	}()
+	return s, nil
+}
+
+// await asks until an answer has no error. It closes the server if none comes.
+func (s *Server) await(ctx context.Context, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			_ = s.Close()
+			return fmt.Errorf("%s does not answer: %w", filepath.Base(s.cmd.Path), err)
+		case <-s.gone:
+			return fmt.Errorf("%s ended: %v", filepath.Base(s.cmd.Path), s.cmd.ProcessState)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Close kills the server, and returns when it is gone.
+func (s *Server) Close() error {
+	err := s.cmd.Process.Kill()
+	<-s.gone
+	return err
+}
+
+// Used closes the server, and returns the processor time that it used, its start included.
+func (s *Server) Used() time.Duration {
+	_ = s.Close()
+	return s.cmd.ProcessState.UserTime() + s.cmd.ProcessState.SystemTime()
+}
+
+var _ io.Closer = (*Server)(nil)
