@@ -1,8 +1,8 @@
 // Package dashboard is the web page of quota-admin: providers, their limits and
 // fleets, live, and where it is allowed a change of a limit.
 //
-// A follower reads etcd once a second while somebody looks, and not at all while nobody
-// does. It makes a state of them, which replaces the one before, and points of a chart,
+// A follower reads etcd once a second while somebody looks, and seldom while nobody
+// does, so that a page has a past. It makes a state of them, which replaces the one before, and points of a chart,
 // which are added. The page is embedded, and shows only what it is sent. Package
 // webguard decides before who may ask.
 package dashboard
@@ -47,8 +47,8 @@ type Options struct {
 	Explain func(error) (status int, text string)
 	Version string
 	Log     *slog.Logger
-	// Grace is how long etcd is read after the last stream ended, since the browser may be
-	// about to come back; default 15 s.
+	// Grace is how long etcd is read every second after the last stream ended, since the
+	// browser may be about to come back; default 15 s.
 	Grace time.Duration
 }
 
@@ -203,9 +203,10 @@ func (s *Server) history(r *http.Request) (any, error) {
 	}
 	records := []record{}
 	for _, h := range found {
-		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, change.Limits(h.Old), change.Limits(h.New), change.Beside(h.Old, h.New), format.OneLine(h.Problem)})
+		old, next := change.At(h.Old, h.Time), change.At(h.New, h.Time)
+		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, change.Limits(old), change.Limits(next), change.Beside(old, next), format.OneLine(h.Problem)})
 	}
-	return map[string]any{"provider": name, "records": records}, nil
+	return map[string]any{"provider": name, "records": records, "events": eventsOf(found)}, nil
 }
 
 // Change is what somebody asks for on the page.
