@@ -18,6 +18,8 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -187,6 +189,23 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		}
 		t.send(points, &one)
 	}
+}
+
+// foresee says what limits would have refused, by the points of a page that is open.
+func (f *follower) foresee(provider string, limits []quota.Limit) string {
+	f.mu.Lock()
+	t := f.topics[provider]
+	f.mu.Unlock()
+	if t == nil || len(limits) == 0 || protocol.Free(limits[0]) {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == nil || t.state.Detail == nil {
+		return ""
+	}
+	bucket := time.Duration(t.state.Detail.Bucket * float64(time.Second))
+	return live.Foresee(t.points, bucket, limits[0])
 }
 
 // tell logs that shares sum to too much, when that begins.

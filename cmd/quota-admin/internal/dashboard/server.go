@@ -239,6 +239,11 @@ type Changed struct {
 	Shares any `json:"shares,omitempty"`
 	// Refused is why the change will be refused without Force; for a preview.
 	Refused string `json:"refused,omitempty"`
+	// Limits are those that the change sets, for Foreseen.
+	Limits []quota.Limit `json:"-"`
+	// Foreseen says what the limits would have refused of what was asked for lately, by the
+	// dashboard's own memory; for a preview.
+	Foreseen string `json:"foreseen,omitempty"`
 }
 
 // ChangeFunc makes a change, or previews it.
@@ -254,6 +259,9 @@ func (s *Server) change(r *http.Request, write bool) (any, error) {
 	}
 	c.Who, c.Write = webguard.Identity(r.Context()), write
 	done, err := s.o.Change(r.Context(), c)
+	if err == nil && !write {
+		done.Foreseen = s.follower.foresee(c.Provider, done.Limits)
+	}
 	if err == nil && write {
 		s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)
 	}

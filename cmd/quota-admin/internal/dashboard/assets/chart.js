@@ -104,7 +104,7 @@ export function openChart(node, shown) {
     c.setLineDash([2 * scale, 3 * scale]);
     for (const e of events.toReversed()) {
       if (e.t < from * 1000) continue;
-      const x = u.valToPos(e.t / 1000, "x", true), all = shown(e.text), words = all.length > 40 ? all.slice(0, 39) + "…" : all, wide = c.measureText(words).width;
+      const x = u.valToPos(e.t / 1000, "x", true), all = shown(e.kind === "Outage" ? e.text.split(":")[0] : e.text), words = all.length > 40 ? all.slice(0, 39) + "…" : all, wide = c.measureText(words).width;
       if (x < left || x > left + width) continue;
       c.strokeStyle = c.fillStyle = colour(eventColours[e.kind]);
       c.beginPath(); c.moveTo(x, top - 4 * scale); c.lineTo(x, top + height); c.stroke();
@@ -133,7 +133,7 @@ export function openChart(node, shown) {
     const time = { label: "Time", value: (_, t) => t === null ? "–" : clockTime(t * 1000) }, x = { time: true, range: () => [from, until] };
     const cursor = { y: false, sync: { key: "quotient" } }, ticks = (_, all) => all.map((t) => compact.format(t));
     plot = new uPlot({
-      width: wide, height, legend: { live: true }, cursor, padding: [24, 44, null, null], hooks: { drawClear: [shade], draw: [fade, mark] },
+      width: wide, height, legend: { live: true }, cursor, padding: [24, 44, null, null], hooks: { drawClear: [shade], drawSeries: [(u, i) => { if (i === list.length) fade(u); }], draw: [mark] },
       scales: { x, y: { range: () => [0, top] } },
       axes: [{ ...axis, values: (_, ticks) => ticks.map((t) => tickTime(t * 1000)), space: 90,
         incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600] }, { ...axis, size: 56, values: ticks }],
@@ -143,7 +143,7 @@ export function openChart(node, shown) {
     }, data[0], node);
     const whole = { range: (_, __, max) => [0, Math.max(1, max * 1.08)] };
     strip = new uPlot({
-      width: wide, height: stripHeight, legend: { live: true }, cursor, padding: [6, 0, 0, null], hooks: { drawClear: [shade] },
+      width: wide, height: stripHeight, legend: { live: true }, cursor, padding: [6, 0, 8, null], hooks: { drawClear: [shade] },
       scales: { x, refused: whole, waiting: whole },
       axes: [{ ...axis, show: false }, { ...axis, scale: "refused", size: 56, values: ticks, space: 24 },
         { ...axis, scale: "waiting", side: 1, size: 44, values: ticks, space: 24, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] }],

@@ -174,7 +174,7 @@ function badge() {
     [kind, word] = ["bad", state.etcd.denied ? "no permission" : "etcd is away"];
     message = (state.etcd.denied ? "This dashboard's user may not read from etcd: give it the role reader. " : "etcd does not answer since " +
       clockTime(state.etcd.since) + ". What is shown is from before. " + (state.detail?.outage ? plain(state.detail.outage) :
-      "Instances of rule hold go on with the shares they had; those of rule stop issue nothing once their last proof is too old") + ". ") + shown(state.etcd.error);
+      "Instances of rule hold go on with the shares they had; those of rule stop issue nothing once their last proof is too old") + ". ") + shown(state.etcd.error.replace(/^.*desc = |transport: Error while dialing: |"/g, ""));
   }
   $("link").className = "badge " + kind;
   if ($("link").textContent !== word) $("link").textContent = word;
