@@ -216,7 +216,7 @@ func TestShowsTheOutage(t *testing.T) {
 	b.Until("the outage in the chart", `document.querySelector("#chart").bands.includes("Outage")`)
 	b.Until("reports that are old, of instances that are not silent", `document.querySelectorAll("#instances .row:not(.head)").length === 3 && [...document.querySelectorAll("#instances .row:not(.head)")].every((r) => r.textContent.includes("active") && parseInt(r.lastElementChild.textContent) >= 10)`)
 	b.Until("that it is grey", `getComputedStyle(document.querySelector("#instances")).filter === "grayscale(1)"`)
-	b.Until("the provider in the list", `document.querySelector("#providers .name").textContent === "payments/charge"`)
+	b.Until("the provider in the list", `document.querySelector("#providers a .name").textContent === "payments/charge"`)
 	b.Shot("outage")
 	if err := w.cluster.Restart(0); err != nil {
 		t.Fatal(err)
