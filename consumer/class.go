@@ -1,6 +1,9 @@
 package consumer
 
-import "github.com/quotient-limiter/quotient/internal/window"
+import (
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
+)
 
 // Class is the class of a call. While a call of a class waits, none of a lower class is
 // served. Calls of one class are served in the order in which they came. Where calls wait for
@@ -55,4 +58,16 @@ func (k *core) tell(st *Status, use *window.Usage) {
 		rest -= st.IssuedBy[c]
 	}
 	st.IssuedBy[Default] = rest
+}
+
+// reportedClasses are the uses by class for a report; nil if all calls are of Default.
+func (st *Status) reportedClasses() map[string]protocol.ClassUse {
+	if st.IssuedBy[Default] == st.Issued && st.RefusedOf[Default] == st.Refused && st.WaitingBy[Critical]+st.WaitingBy[Sheddable] == 0 {
+		return nil
+	}
+	all := map[string]protocol.ClassUse{}
+	for _, c := range classes {
+		all[string(c)] = protocol.ClassUse{Issued: st.IssuedBy[c], Refused: st.RefusedOf[c], Waiting: int64(st.WaitingBy[c])}
+	}
+	return all
 }

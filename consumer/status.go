@@ -280,7 +280,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Time: k.wall(now.Mono).UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
-	r.BusiestKeys = reportedKeys(st.BusiestKeys)
+	r.BusiestKeys, r.Classes = reportedKeys(st.BusiestKeys), st.reportedClasses()
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
 	if len(use.Limits) > 0 {

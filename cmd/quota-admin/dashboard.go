@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -55,6 +56,10 @@ func (a *app) dashboardCommand() *cobra.Command {
 		Short: "Show providers and fleets live, as a web page",
 		Long: `Show providers, limits, instances and history live, as a web page that needs only this
 program. While a page is open, instances report once a second.
+
+It reads etcd also while no page is open, so that one that is opened late has the last 15
+minutes: the policies every ` + fmt.Sprint(dashboard.RestEvery) + `, and each of the first ` + fmt.Sprint(dashboard.ReadAtMost) + ` providers every ` + fmt.Sprint(dashboard.RememberEvery) + `. It keeps about
+400 KB for each of them, and 2 KB for each of their instances.
 
 By default it listens on this machine only and is read-only. With --allow-writes
 limits can be set, paused and resumed, with a preview and the checks of set; the
@@ -239,7 +244,10 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		r, now := results[0], time.Now()
 		done.Revision, done.Old, done.New, done.Effects = r.new.Revision, inWords(r.old.Policy, now), inWords(r.new.Policy, now), effects(r.old.Policy, r.new.Policy, now)
 		if e.dryRun {
-			done.Shares = r.DryRun
+			done.Shares, done.Limits = r.DryRun, protocol.LimitsAt(&r.new.Policy, now.UnixNano())
+			if r.new.Policy.Mode == quota.ModePause {
+				done.Limits = nil
+			}
 		}
 		return done, nil
 	}

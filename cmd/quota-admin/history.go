@@ -253,7 +253,8 @@ func (r *recordJSON) line() string {
 
 // words are the limits before and after, and what else was changed.
 func (r *recordJSON) words() (old, next, also string) {
-	old, next = format.Show(change.Limits(r.Old)), format.Show(change.Limits(r.New))
+	was, is := change.At(r.Old, r.Time), change.At(r.New, r.Time)
+	old, next = format.Show(change.Limits(was)), format.Show(change.Limits(is))
 	if r.Old == nil && r.OldRevision != 0 {
 		old = "unreadable"
 	}
@@ -261,7 +262,7 @@ func (r *recordJSON) words() (old, next, also string) {
 		next = "unreadable"
 	}
 	var others []string
-	for _, d := range change.Beside(r.Old, r.New) {
+	for _, d := range change.Beside(was, is) {
 		others = append(others, d.String())
 	}
 	keys := r.keys()
@@ -277,16 +278,17 @@ func (r *recordJSON) words() (old, next, also string) {
 // fields are those that the change changed, of a new policy those that differ from the
 // defaults.
 func (r *recordJSON) fields() []change.Difference {
+	old, next := change.At(r.Old, r.Time), change.At(r.New, r.Time)
 	switch {
 	case len(r.Keys) > 0:
 		return r.keys()
-	case r.New == nil:
+	case next == nil:
 		return nil
-	case r.Old == nil && r.OldRevision == 0:
-		defaults := quota.Policy{Limits: r.New.Limits}.WithDefaults()
-		return append([]change.Difference{{Field: "limits", New: change.Limits(r.New)}}, change.Beside(&defaults, r.New)...)
+	case old == nil && r.OldRevision == 0:
+		defaults := quota.Policy{Limits: next.Limits}.WithDefaults()
+		return append([]change.Difference{{Field: "limits", New: change.Limits(next)}}, change.Beside(&defaults, next)...)
 	}
-	return change.Diff(r.Old, r.New)
+	return change.Diff(old, next)
 }
 
 func (h *historyJSON) table(w io.Writer) {

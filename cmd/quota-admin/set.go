@@ -45,6 +45,9 @@ A change by a factor above --max-step is refused as a typing error, unless --for
 is given. A new provider with nearly the name of another, or with a blank in its name,
 is refused too, unless --create is given; on a terminal the command asks.
 
+The dashboard's preview of a change also says what the new limit would have refused of
+all that was asked for in the last 15 minutes. --dry-run does not know that.
+
 Without --if-revision the change is refused with exit code 4 if another change of
 the policy is written at the same moment.`,
 		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait

@@ -28,6 +28,7 @@ type flags struct {
 	services     []service
 	socket       string // for probe: of one of services
 	etcd         *etcdflags.Flags
+	certificates *certificates
 }
 
 // usageError is a command line that cannot be followed.
@@ -91,7 +92,9 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	return f, f.etcd.Resolve()
+	err := f.etcd.Resolve()
+	f.certificates = newCertificates(set)
+	return f, err
 }
 
 func (f *flags) check() error {

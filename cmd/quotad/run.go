@@ -80,6 +80,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	if err != nil {
 		return err
 	}
+	h.Registry().MustRegister(f.certificates)
 	servers, err := f.listen(h, log)
 	if err != nil {
 		return errors.Join(err, h.Close())

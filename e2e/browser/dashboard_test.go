@@ -105,6 +105,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Write("#reason", "campaign")
 	b.Click("#change-preview")
 	b.Shows("#preview", "300/s → 600/s")
+	b.Shows("#preview", "600/s would have refused about")
 	b.Until("what each share becomes", `[...document.querySelectorAll("#preview .row:not(.head)")].filter((r) => r.children[1].textContent === "100" && r.children[2].textContent === "200").length === 3`)
 	b.Shot("preview")
 	before := w.revision(provider)
@@ -134,6 +135,8 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Click("#change-write")
 	b.Shows("#mode", "paused")
 	b.Shows("#instances", "paused")
+	b.Shows("#events", "Paused by ann@host")
+	b.Until("the pause in the chart", `document.querySelector("#chart").bands.includes("Pause")`)
 	b.Until("that nothing is issued", `document.querySelector("#chart").points().at(-1).total === 0`)
 	b.Click("#pause")
 	b.Write("#reason", "it is back")
@@ -142,6 +145,9 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Click("#change-write")
 	b.Shows("#mode", "enforce")
 	b.Shows("#instances", "active")
+	b.Shows("#events", "Resumed by ann@host")
+	b.Until("what was refused meanwhile", `document.querySelector("#chart").points().some((x) => x.total === 0 && x.refused > 0)`)
+	b.Shot("after-pause")
 }
 
 // TestShowsALostInstance: who is gone is named, and the others take its share.
@@ -204,13 +210,23 @@ func TestShowsTheOutage(t *testing.T) {
 	w.cluster.Stop(0)
 	b.Shows("#alarm", "etcd does not answer since")
 	b.Shows("#link", "etcd is away")
-	b.Shows("#instances", "worker-1")
+	b.Shows("#alarm", "By rule hold, instances go on with the shares they had")
+	b.Shows("#events", "etcd does not answer")
+	b.Shows("#age", "as of")
+	b.Until("the outage in the chart", `document.querySelector("#chart").bands.includes("Outage")`)
+	b.Until("reports that are old, of instances that are not silent", `document.querySelectorAll("#instances .row:not(.head)").length === 3 && [...document.querySelectorAll("#instances .row:not(.head)")].every((r) => r.textContent.includes("active") && parseInt(r.lastElementChild.textContent) >= 10)`)
+	b.Until("that it is grey", `getComputedStyle(document.querySelector("#instances")).filter === "grayscale(1)"`)
+	b.Until("the provider in the list", `document.querySelector("#providers a .name").textContent === "payments/charge"`)
 	b.Shot("outage")
 	if err := w.cluster.Restart(0); err != nil {
 		t.Fatal(err)
 	}
 	b.Shows("#link", "live")
 	b.Until("that the alarm is over", `document.querySelector("#alarm").hidden`)
+	b.Shows("#events", "Back after")
+	b.Until("what was issued meanwhile, as a mean, and no gap", `(() => { const p = document.querySelector("#chart").points(), m = p.slice(p.findIndex((x) => !x.mean)).filter((x) => x.mean); return m.length >= 8 && m.every((x) => x.total > 0 && x.total <= x.limit + 0.1) && p.every((x, i) => !i || x.t - p[i - 1].t === 1000); })()`)
+	b.Until("that nobody is silent", `document.querySelectorAll("#instances .silent").length === 0 && document.querySelector("#age").textContent === ""`)
+	b.Shot("after-outage")
 	b.Until("new points at the limit", `document.querySelector("#chart").points().slice(-3).every((x) => x.total >= 0.95 * x.limit)`)
 	twice := get[bool](b, `(() => { const t = document.querySelector("#chart").points().map((p) => p.t); return new Set(t).size !== t.length; })()`)
 	if twice {

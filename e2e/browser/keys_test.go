@@ -49,6 +49,7 @@ func TestShowsKeys(t *testing.T) {
 				l.Key("tenant-7").TryTake(20)
 				l.Key("tenant-8").TryTake(2)
 				l.Key("\u202etenant").TryTake(1)
+				l.Class(consumer.Critical).TryTake(3)
 			}
 		}
 	}()
@@ -60,4 +61,5 @@ func TestShowsKeys(t *testing.T) {
 	b.Shows("#busiest-keys .row", `\u{202e}tenant`)
 	b.Until("the busiest key first", `document.querySelector("#busiest-keys .row:nth-child(2)").textContent.startsWith("tenant-7")`)
 	b.Until("its rates", `[...document.querySelectorAll("#busiest-keys .row:nth-child(2) .number")].every((e) => /^[1-9]/.test(e.textContent))`)
+	b.Until("the critical calls", `/^Critical[1-9]/.test(document.querySelector("#classes .row:nth-child(2)").textContent)`)
 }

@@ -5,9 +5,11 @@ package certs
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"sync"
+	"time"
 )
 
 // Pair is a certificate and its key, each in a file. It is safe for concurrent use.
@@ -51,6 +53,24 @@ func Client(ca, cert, key string) (*tls.Config, error) {
 		c.GetClientCertificate = pair.Get
 	}
 	return c, nil
+}
+
+// Expires returns the instant at which the first certificate in a file is no longer valid:
+// the one that is presented.
+func Expires(file string) (time.Time, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return time.Time{}, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return time.Time{}, fmt.Errorf("%s holds no PEM certificate", file)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return c.NotAfter, nil
 }
 
 // Get returns what the files hold now, and the pair before it while they cannot

@@ -39,6 +39,8 @@ type Report struct {
 	Hosts    int   `json:"borrowed_from,omitempty"`
 	Lent     int64 `json:"lent,omitempty"`
 	Guests   int   `json:"lent_to,omitempty"`
+	// Classes are the permits by class since the start, if any call had one of its own.
+	Classes map[string]ClassUse `json:"classes,omitempty"`
 	// BusiestKeys are the keys whose calls wanted most permits lately, the busiest first, at
 	// most 50.
 	BusiestKeys []KeyRate `json:"busiest_keys,omitempty"`
@@ -61,6 +63,14 @@ type Report struct {
 	HeldUntil time.Time `json:"held_until,omitzero"`
 	Problem   string    `json:"problem,omitempty"`
 	Time      time.Time `json:"time"`
+}
+
+// ClassUse are the permits issued and refused to calls of a class since the start, and its
+// waiting calls.
+type ClassUse struct {
+	Issued  int64 `json:"issued"`
+	Refused int64 `json:"refused"`
+	Waiting int64 `json:"waiting"`
 }
 
 // KeyRate is what calls for a key got, and did not get, in permits per second.

@@ -114,6 +114,15 @@ func Current(p quota.Policy, now time.Time) quota.Policy {
 	return l.fold(now, 0).into(p)
 }
 
+// At is Current of a policy in the history, nil for none: what was announced, and is in
+// force by then, is no change of the next writer.
+func At(p *quota.Policy, at time.Time) *quota.Policy {
+	if p == nil {
+		return nil
+	}
+	return new(Current(*p, at))
+}
+
 // Carry returns next as it should be written in place of old: where the limits in
 // force stay the same, it goes on saying what running windows ask for. Other
 // fields are next's.

@@ -18,15 +18,22 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
 	lookEvery = time.Second
+	// RestEvery is the time between two looks while nobody looks at a page, and
+	// RememberEvery that between two at a provider.
+	RestEvery     = 2 * time.Second
+	RememberEvery = 10 * time.Second
 	// defaultGrace is that of Options.
 	defaultGrace = 15 * time.Second
-	// readAtMost is how many providers are read at one look, beside those that
-	// are opened; where there are more, they take turns.
-	readAtMost = 32
+	// ReadAtMost is how many providers are read at one look, beside those that
+	// are opened; where there are more, they take turns. While nobody looks, it is the first
+	// ones.
+	ReadAtMost = live.RememberedAtMost
 	// observedAtMost is how many providers are asked to report every second.
 	observedAtMost = 32
 	// maxOpened bounds the providers that are opened at once, by all pages.
@@ -53,6 +60,7 @@ type follower struct {
 	// Owned by the loop:
 	watcher *live.Watcher
 	etcd    etcdState
+	resting bool            // nobody looks
 	beyond  map[string]bool // providers whose shares sum to too much; logged once
 }
 
@@ -121,18 +129,18 @@ func (f *follower) run(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		next := tick.C
 		f.mu.Lock()
 		topics, left := maps.Clone(f.topics), f.left
 		f.mu.Unlock()
-		if len(topics) == 0 && time.Since(left) > f.grace {
-			f.watcher.Close()
-			next = nil
+		f.resting = len(topics) == 0 && time.Since(left) > f.grace
+		f.look(ctx, topics)
+		if f.resting {
+			tick.Reset(RestEvery)
 		} else {
-			f.look(ctx, topics)
+			tick.Reset(lookEvery)
 		}
 		select {
-		case <-next:
+		case <-tick.C:
 		case <-f.wake: // a page that was just opened need not wait
 		case <-ctx.Done():
 			return
@@ -141,14 +149,20 @@ func (f *follower) run(ctx context.Context) {
 }
 
 func (f *follower) look(ctx context.Context, topics map[string]*topic) {
-	opened := slices.Sorted(maps.Keys(topics))
-	err := f.watcher.Read(ctx, slices.DeleteFunc(opened, func(name string) bool { return name == overview }), readAtMost)
+	opened := slices.DeleteFunc(slices.Sorted(maps.Keys(topics)), func(name string) bool { return name == overview })
+	began := time.Now()
+	var err error
+	if f.resting {
+		err = f.watcher.Remember(ctx, ReadAtMost, RememberEvery)
+	} else {
+		err = f.watcher.Read(ctx, opened, ReadAtMost)
+	}
 	if ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
 	if ok := err == nil; ok != f.etcd.OK || f.etcd.Since == 0 {
-		f.etcd = etcdState{OK: ok, Since: now.UnixMilli()}
+		f.etcd = etcdState{OK: ok, Since: began.UnixMilli()}
 	}
 	if err != nil {
 		f.etcd.Error, f.etcd.Denied = strings.TrimPrefix(err.Error(), "coordinator: "), errors.Is(err, coordinator.ErrPermission)
@@ -157,8 +171,8 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	if note := f.watcher.Blind; note != "" {
 		s.Notes = append(s.Notes, note)
 	}
-	if n := len(s.Providers); n > readAtMost {
-		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, readAtMost))
+	if n := len(s.Providers); n > ReadAtMost {
+		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, ReadAtMost))
 	}
 	for _, row := range s.Providers {
 		if p := f.watcher.Seen(row.Provider); p != nil {
@@ -169,9 +183,29 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		one, points := s, []live.Point(nil)
 		if p := f.watcher.Seen(name); p != nil {
 			one.Detail, points = detailOf(p, now), p.Points
+			if !f.etcd.OK && !f.etcd.Denied {
+				one.Detail.Outage = p.Outage()
+			}
 		}
 		t.send(points, &one)
 	}
+}
+
+// foresee says what limits would have refused, by the points of a page that is open.
+func (f *follower) foresee(provider string, limits []quota.Limit) string {
+	f.mu.Lock()
+	t := f.topics[provider]
+	f.mu.Unlock()
+	if t == nil || len(limits) == 0 || protocol.Free(limits[0]) {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == nil || t.state.Detail == nil {
+		return ""
+	}
+	bucket := time.Duration(t.state.Detail.Bucket * float64(time.Second))
+	return live.Foresee(t.points, bucket, limits[0])
 }
 
 // tell logs that shares sum to too much, when that begins.
@@ -202,19 +236,23 @@ type etcdState struct {
 }
 
 type detail struct {
-	Provider    string         `json:"provider"`
-	Revision    int64          `json:"revision"`
-	Policy      map[string]any `json:"policy"`         // null: none is set, or it cannot be read
-	Bucket      float64        `json:"bucket"`         // length of a point, seconds
-	Pace        string         `json:"pace,omitempty"` // in force instead of the limit
-	Budgets     []live.Budget  `json:"budgets"`
-	Keys        []live.Key     `json:"keys"` // the busiest
-	SumOfShares int64          `json:"sum_of_shares"`
-	Troubles    []string       `json:"troubles"`
-	Gone        bool           `json:"gone"` // neither policy nor instances
-	Columns     []string       `json:"columns"`
-	Instances   [][]any        `json:"instances"` // by Columns: there may be a thousand
-	Events      []live.Event   `json:"events"`
+	Provider    string           `json:"provider"`
+	Revision    int64            `json:"revision"`
+	Policy      map[string]any   `json:"policy"`         // null: none is set, or it cannot be read
+	Bucket      float64          `json:"bucket"`         // length of a point, seconds
+	Pace        string           `json:"pace,omitempty"` // in force instead of the limit
+	Budgets     []live.Budget    `json:"budgets"`
+	Keys        []live.Key       `json:"keys"` // the busiest
+	Classes     []live.ClassRate `json:"classes,omitempty"`
+	At          int64            `json:"at"`               // of the last look that etcd answered
+	Late        float64          `json:"late"`             // the age of a report from which on an instance is silent, seconds
+	Outage      string           `json:"outage,omitempty"` // what instances do, while etcd is away
+	SumOfShares int64            `json:"sum_of_shares"`
+	Troubles    []string         `json:"troubles"`
+	Gone        bool             `json:"gone"` // neither policy nor instances
+	Columns     []string         `json:"columns"`
+	Instances   [][]any          `json:"instances"` // by Columns: there may be a thousand
+	Events      []live.Event     `json:"events"`
 }
 
 // instancesAtMost bounds what a page is sent each second, whatever lies in etcd.
@@ -236,7 +274,10 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.Pace, d.Budgets = p.Status.Pace, append([]live.Budget{}, p.Status.Budgets...)
-	d.Keys = live.BusiestKeys(f)
+	d.Keys, d.Classes, d.Late = live.BusiestKeys(f), p.Classes(), p.Late().Seconds()
+	if !p.At.IsZero() {
+		d.At = p.At.UnixMilli()
+	}
 	for i := range f.Instances[:min(len(f.Instances), instancesAtMost)] {
 		d.Instances = append(d.Instances, p.Line(&f.Instances[i], now))
 	}

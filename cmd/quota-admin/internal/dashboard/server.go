@@ -1,8 +1,8 @@
 // Package dashboard is the web page of quota-admin: providers, their limits and
 // fleets, live, and where it is allowed a change of a limit.
 //
-// A follower reads etcd once a second while somebody looks, and not at all while nobody
-// does. It makes a state of them, which replaces the one before, and points of a chart,
+// A follower reads etcd once a second while somebody looks, and seldom while nobody
+// does, so that a page has a past. It makes a state of them, which replaces the one before, and points of a chart,
 // which are added. The page is embedded, and shows only what it is sent. Package
 // webguard decides before who may ask.
 package dashboard
@@ -47,8 +47,8 @@ type Options struct {
 	Explain func(error) (status int, text string)
 	Version string
 	Log     *slog.Logger
-	// Grace is how long etcd is read after the last stream ended, since the browser may be
-	// about to come back; default 15 s.
+	// Grace is how long etcd is read every second after the last stream ended, since the
+	// browser may be about to come back; default 15 s.
 	Grace time.Duration
 }
 
@@ -203,9 +203,10 @@ func (s *Server) history(r *http.Request) (any, error) {
 	}
 	records := []record{}
 	for _, h := range found {
-		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, change.Limits(h.Old), change.Limits(h.New), change.Beside(h.Old, h.New), format.OneLine(h.Problem)})
+		old, next := change.At(h.Old, h.Time), change.At(h.New, h.Time)
+		records = append(records, record{h.Revision, h.Time, h.Author, h.Reason, change.Limits(old), change.Limits(next), change.Beside(old, next), format.OneLine(h.Problem)})
 	}
-	return map[string]any{"provider": name, "records": records}, nil
+	return map[string]any{"provider": name, "records": records, "events": eventsOf(found)}, nil
 }
 
 // Change is what somebody asks for on the page.
@@ -238,6 +239,11 @@ type Changed struct {
 	Shares any `json:"shares,omitempty"`
 	// Refused is why the change will be refused without Force; for a preview.
 	Refused string `json:"refused,omitempty"`
+	// Limits are those that the change sets, for Foreseen.
+	Limits []quota.Limit `json:"-"`
+	// Foreseen says what the limits would have refused of what was asked for lately, by the
+	// dashboard's own memory; for a preview.
+	Foreseen string `json:"foreseen,omitempty"`
 }
 
 // ChangeFunc makes a change, or previews it.
@@ -253,6 +259,9 @@ func (s *Server) change(r *http.Request, write bool) (any, error) {
 	}
 	c.Who, c.Write = webguard.Identity(r.Context()), write
 	done, err := s.o.Change(r.Context(), c)
+	if err == nil && !write {
+		done.Foreseen = s.follower.foresee(c.Provider, done.Limits)
+	}
 	if err == nil && write {
 		s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)
 	}

@@ -4,7 +4,6 @@
 package live
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +28,8 @@ type Watcher struct {
 	seen   map[string]*Provider
 	listed []coordinator.Stored
 	turn   int
-	Blind  string // why instances do not report every second; "" if they do
+	Blind  string    // why instances do not report every second; "" if they do
+	Away   time.Time // since when etcd does not answer; zero if it does
 }
 
 // NewWatcher returns a watcher that observes at most so many providers.
@@ -41,12 +41,64 @@ func NewWatcher(admin *coordinator.Admin, most int) *Watcher {
 func (w *Watcher) Seen(name string) *Provider { return w.seen[name] }
 
 // Read lists the policies, and looks at the providers that are opened and at so many
-// of the others, which take turns. All that is neither opened nor listed is forgotten.
-func (w *Watcher) Read(ctx context.Context, opened []string, others int) (err error) {
-	if w.listed, err = w.admin.List(ctx); err != nil {
+// of the others, which take turns. All that is neither opened nor listed is forgotten, once
+// etcd answers.
+func (w *Watcher) Read(ctx context.Context, opened []string, others int) error {
+	began := time.Now()
+	rest, err := w.list(ctx, opened)
+	if err != nil {
+		w.away(began, err)
 		return err
 	}
-	var rest []string
+	names := slices.Clone(opened)
+	for range min(others, len(rest)) {
+		names = append(names, rest[w.turn%len(rest)])
+		w.turn++
+	}
+	for _, name := range names {
+		if _, err := w.Look(ctx, name, opened...); err != nil {
+			w.away(began, err)
+			return err
+		}
+	}
+	w.back(began)
+	return nil
+}
+
+// Remember lists the policies, and looks at each of the first providers that was not seen
+// for that long. Their instances report as they like.
+func (w *Watcher) Remember(ctx context.Context, first int, every time.Duration) error {
+	began := time.Now()
+	rest, err := w.list(ctx, nil)
+	if err != nil {
+		w.away(began, err)
+		return err
+	}
+	for i, name := range rest {
+		p := w.seen[name]
+		if p != nil {
+			p.end()
+		}
+		if i >= first || p != nil && began.Sub(p.At) < every {
+			continue
+		}
+		if err := w.look(ctx, name); err != nil {
+			w.away(began, err)
+			return err
+		}
+	}
+	w.back(began)
+	return nil
+}
+
+// list lists the policies, forgets providers that are gone, and returns those that are not
+// opened.
+func (w *Watcher) list(ctx context.Context, opened []string) (rest []string, err error) {
+	listed, err := w.admin.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.listed = listed
 	for _, s := range w.listed {
 		// A key that names no provider cannot be asked for; its row says so.
 		if !slices.Contains(opened, s.Provider) && quota.ValidateProvider(s.Provider) == nil {
@@ -59,17 +111,12 @@ func (w *Watcher) Read(ctx context.Context, opened []string, others int) (err er
 			delete(w.seen, name)
 		}
 	}
-	names := slices.Clone(opened)
-	for range min(others, len(rest)) {
-		names = append(names, rest[w.turn%len(rest)])
-		w.turn++
-	}
-	for _, name := range names {
-		if _, err := w.Look(ctx, name, opened...); err != nil {
-			return err
+	for i, name := range rest {
+		if p := w.seen[name]; p != nil && i >= RememberedAtMost {
+			p.keep = trendAtMost
 		}
 	}
-	return nil
+	return rest, nil
 }
 
 // Rows returns the table of the providers that were listed, also of those that no look
@@ -94,6 +141,7 @@ func (w *Watcher) Look(ctx context.Context, name string, opened ...string) (*Pro
 		p = newProvider(name)
 		w.seen[name] = p
 	}
+	p.keep = PointsAtMost
 	if p.stop == nil && w.Blind == "" && w.mayObserve(name, opened) {
 		stop, err := w.admin.Observe(ctx, name)
 		switch {
@@ -103,12 +151,24 @@ func (w *Watcher) Look(ctx context.Context, name string, opened ...string) (*Pro
 			p.stop = stop
 		}
 	}
-	f, err := feed.Inside(w.admin).Fleet(ctx, name, p.Fleet)
-	if err != nil {
+	if err := w.look(ctx, name); err != nil {
 		return nil, err
 	}
-	p.see(time.Now(), &f)
 	return p, nil
+}
+
+func (w *Watcher) look(ctx context.Context, name string) error {
+	p := w.seen[name]
+	if p == nil {
+		p = newProvider(name)
+		w.seen[name] = p
+	}
+	f, err := feed.Inside(w.admin).Fleet(ctx, name, p.Fleet)
+	if err != nil {
+		return err
+	}
+	p.see(time.Now(), &f)
+	return nil
 }
 
 // mayObserve reports whether there is room to observe a provider. One that is opened
@@ -136,7 +196,7 @@ func (w *Watcher) Close() {
 		p.end()
 	}
 	clear(w.seen)
-	w.listed, w.Blind = nil, ""
+	w.listed, w.Blind, w.Away = nil, "", time.Time{}
 }
 
 // Seconds is a duration of a report in seconds; nil if it is none, as "unknown".
@@ -216,24 +276,17 @@ type Row struct {
 	Waiting   int64      `json:"waiting"`
 	Troubles  int        `json:"troubles"`
 	Problem   string     `json:"problem,omitempty"`
-	Trend     []*float64 `json:"trend,omitempty"` // issued, by the newest points
-}
-
-// Event is something that happened to a provider's instances.
-type Event struct {
-	At   int64  `json:"t"`    // milliseconds since the Unix epoch
-	Kind string `json:"kind"` // Joined, Left, Lost or Refusals
-	Text string `json:"text"`
+	Trend     []*float64 `json:"trend,omitempty"`  // issued, by the newest points
+	Bounds    []*float64 `json:"bounds,omitempty"` // the limits of these points
 }
 
 const (
 	// PointsAtMost is how many points are kept of each provider.
-	PointsAtMost = 300
+	PointsAtMost = 900
 	trendAtMost  = 60
-	eventsAtMost = 50
-	namesAtMost  = 5 // in an event
-	// calm is how long nothing is refused until refusals have ended.
-	calm = 5 * time.Second
+	// RememberedAtMost is how many providers keep all their points, beside those that are
+	// opened. The others keep their trend.
+	RememberedAtMost = 32
 )
 
 // Provider is what is remembered of a provider between two looks. It is pure: see
@@ -246,6 +299,8 @@ type Provider struct {
 	Events []Event // oldest first
 	Status Status
 
+	keep     int       // points
+	asked    time.Time // of the newest pause that a provider asked for
 	meter    *meter
 	here     map[string]protocol.Instance // nil before the first look
 	rated    bool                         // rates of the whole fleet were known
@@ -255,7 +310,7 @@ type Provider struct {
 }
 
 func newProvider(name string) *Provider {
-	return &Provider{meter: newMeter(), Fleet: &protocol.Fleet{Provider: name}, Row: Row{Provider: name}}
+	return &Provider{keep: PointsAtMost, meter: newMeter(), Fleet: &protocol.Fleet{Provider: name}, Row: Row{Provider: name}}
 }
 
 func (p *Provider) end() {
@@ -286,10 +341,11 @@ func RowOf(s *coordinator.Stored, now time.Time) Row {
 
 func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	p.Fleet, p.At = f, now
+	p.meter.observed(p.stop != nil)
 	for _, point := range p.meter.see(now, f) {
 		p.Points = append(p.Points, point.short())
 	}
-	p.Points = p.Points[max(0, len(p.Points)-PointsAtMost):]
+	p.Points = p.Points[max(0, len(p.Points)-p.keep):]
 	p.Status = StatusOf(f, now)
 	row := RowOf((*coordinator.Stored)(&f.Policy), now)
 	row.Provider, row.Instances, row.Applied, row.Troubles = f.Provider, p.Status.Instances, p.Status.Applied, len(p.Status.Troubles)
@@ -312,64 +368,23 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	}
 	for _, point := range p.Points[max(0, len(p.Points)-trendAtMost):] {
 		if point.Total != nil || row.Trend != nil { // most providers of many are not observed
-			row.Trend = append(row.Trend, point.Total)
+			row.Trend, row.Bounds = append(row.Trend, point.Total), append(row.Bounds, point.Limit)
 		}
 	}
 	p.Row = row
 	p.seeInstances(now)
+	p.seePauses(now)
 	if whole {
 		p.seeRefusals(now, refused)
 	}
-	p.Events = p.Events[max(0, len(p.Events)-eventsAtMost):]
 }
 
-func (p *Provider) event(now time.Time, kind, text string) {
-	p.Events = append(p.Events, Event{now.UnixMilli(), kind, kind + " " + text})
-}
-
-func (p *Provider) seeInstances(now time.Time) {
-	here, names := make(map[string]protocol.Instance, len(p.Fleet.Instances)), map[string][]string{}
-	for _, s := range p.Fleet.Instances {
-		here[s.Instance.ID] = s.Instance
-		if _, ok := p.here[s.Instance.ID]; !ok && p.here != nil {
-			names["Joined"] = append(names["Joined"], cmp.Or(s.Instance.Name, s.Instance.ID))
-		}
+// Late is how old a report may be until the instance counts as silent.
+func (p *Provider) Late() time.Duration {
+	if p.stop != nil {
+		return 8 * time.Second
 	}
-	for id, i := range p.here {
-		if _, ok := here[id]; !ok {
-			kind := "Lost"
-			if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
-				kind = "Left"
-			}
-			names[kind] = append(names[kind], cmp.Or(i.Name, id))
-		}
-	}
-	p.here = here
-	for _, kind := range []string{"Lost", "Left", "Joined"} {
-		if all := names[kind]; len(all) > 0 {
-			slices.Sort(all)
-			if more := len(all) - namesAtMost; more > 0 {
-				all = append(all[:namesAtMost], fmt.Sprintf("%d more", more))
-			}
-			p.event(now, kind, strings.Join(all, ", "))
-		}
-	}
-}
-
-// seeRefusals notes when refusals begin and end. The begin of those that a new page
-// finds is unknown.
-func (p *Provider) seeRefusals(now time.Time, refused float64) {
-	switch {
-	case refused > 0:
-		if p.rated && !p.refusing {
-			p.event(now, "Refusals", "began")
-		}
-		p.refusing, p.refused = true, now
-	case p.refusing && now.Sub(p.refused) > calm:
-		p.event(now, "Refusals", "ended")
-		p.refusing = false
-	}
-	p.rated = true
+	return slowPatience
 }
 
 // Status is a provider's instances in numbers.

@@ -17,13 +17,12 @@ const (
 	// added up.
 	named = 7
 	// patience is how long a point waits for instances whose reports are late, or
-	// who are gone. Time in which etcd did not answer does not count.
-	patience = 5 * time.Second
-	// interrupted is a time between two looks after which patience begins anew.
-	interrupted = 3 * time.Second
-	// catchUp is how many points one look may make, so that after a pause of hours
-	// the past is left behind.
-	catchUp = 10
+	// that are gone, and slowPatience where nobody asks for a report every second. Time in
+	// which etcd did not answer does not count.
+	patience     = 5 * time.Second
+	slowPatience = 40 * time.Second
+	// interrupted is a time without a look after which patience begins again.
+	interrupted = 20 * time.Second
 )
 
 // Point is one bucket of a chart: a second, or as many whole windows as fill it.
@@ -36,6 +35,12 @@ type Point struct {
 	Named  map[string]float64 `json:"named,omitempty"`
 	Others float64            `json:"others"`
 	Count  int                `json:"count"` // instances behind Total
+	// Refused is what was asked for in vain, also where shadow mode let it pass.
+	Refused float64 `json:"refused"`
+	Waiting int64   `json:"waiting"` // callers
+	// Mean is set where two reports behind Total are more than maxApart apart: the point is
+	// their mean, divided as the limit was.
+	Mean bool `json:"mean,omitempty"`
 }
 
 // meter turns looks at a fleet into points. It is pure: a look goes in with its
@@ -45,6 +50,8 @@ type meter struct {
 	next   int64         // the bucket to finish next; 0 before the first look
 	since  int64         // the first look of those that were not interrupted
 	looked int64         // the last look
+	quick  bool          // somebody asks for a report every second
+	weights
 	tracks map[string]*track
 	weight map[string]float64 // of names: what they issue, smoothed
 	shown  []string           // names that stand by themselves
@@ -67,7 +74,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 		}
 	}
 	if length := (time.Second + window - 1) / window * window; length != c.length {
-		c.length, c.next, c.last = length, 0, nil
+		c.length, c.next, c.last, c.weights = length, 0, nil, weights{}
 	}
 	for _, t := range c.tracks {
 		t.live = false
@@ -86,26 +93,40 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 	return c.finish(now.UnixNano())
 }
 
+// observed says whether somebody asks for a report every second.
+func (c *meter) observed(quick bool) {
+	if quick && !c.quick {
+		c.looked = 0 // what was late is on its way
+	}
+	c.quick = quick
+}
+
 func (c *meter) finish(now int64) (points []Point) {
-	length := int64(c.length)
+	length, wait := int64(c.length), slowPatience
+	if c.quick {
+		wait = patience
+	}
 	if now-c.looked > int64(interrupted) {
 		c.since = now
 	}
 	c.looked = now
 	running := now / length
-	if c.next == 0 || c.next < running-catchUp {
-		c.next = max(c.next, running-1)
+	if c.next == 0 {
+		c.next = running - 1
 	}
+	c.next = max(c.next, running-PointsAtMost) // the past before that is left behind
+	c.extend(c.next-int64(maxMean)/length-1, running, func(k int64) *float64 { return c.policy.limit(k*length, c.length) })
 	for c.next < running {
 		from, to := c.next*length, (c.next+1)*length
-		if !c.complete(to) && now-max(to, c.since) < int64(patience) {
+		if !c.complete(to) && now-max(to, c.since) < int64(wait) {
 			break
 		}
 		points = append(points, c.point(from, to))
 		c.next++
 	}
 	for id, t := range c.tracks {
-		if t.forget(c.next * length); !t.live && !t.covers(c.next*length) {
+		t.issued.forget(c.next * length)
+		if t.refused.forget(c.next * length); !t.live && !t.issued.covers(c.next*length) {
 			delete(c.tracks, id)
 		}
 	}
@@ -116,7 +137,7 @@ func (c *meter) finish(now int64) (points []Point) {
 // instant.
 func (c *meter) complete(until int64) bool {
 	for _, t := range c.tracks {
-		if t.live && len(t.samples) > 0 && !t.covers(until) {
+		if t.live && len(t.issued) > 0 && !t.issued.covers(until) {
 			return false
 		}
 	}
@@ -127,14 +148,21 @@ func (c *meter) point(from, to int64) Point {
 	p := Point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
 	seconds := time.Duration(to - from).Seconds()
 	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
+	part := func(from, to, at int64) float64 { return c.weights.part(c.length, from, to, at) }
 	for id, t := range c.tracks {
-		before, known := t.at(from)
-		if after, alsoKnown := t.at(to); known && alsoKnown {
-			rate := (after - before) / seconds
+		if rate, mean, known := t.issued.between(from, to, part); known {
+			rate /= seconds
 			by[t.name] += rate
 			used[id] = rate
 			total += rate
 			p.Count++
+			p.Mean = p.Mean || mean
+		}
+		if n, _, known := t.refused.between(from, to, evenly); known {
+			p.Refused += n / seconds
+		}
+		if t.live {
+			p.Waiting += max(0, t.last.Waiting)
 		}
 	}
 	c.choose(by)
@@ -241,8 +269,12 @@ func (p *policies) see(now time.Time, f *protocol.Fleet) {
 		}
 	}
 	p.looked = now
-	p.all = slices.DeleteFunc(p.all, func(o boundPolicy) bool { return o.until < now.Add(-time.Minute).UnixNano() })
+	p.all = slices.DeleteFunc(p.all, func(o boundPolicy) bool { return o.until < now.Add(-maxMean).UnixNano() })
+	p.all = p.all[max(0, len(p.all)-policiesAtMost):]
 }
+
+// policiesAtMost bounds the policies that are remembered, however often one is written.
+const policiesAtMost = 50
 
 // limit returns the permits per second that a bucket's windows of the shortest
 // limit allow, or nil.
@@ -270,31 +302,21 @@ func (p Point) short() Point {
 	for name, v := range p.Named {
 		named[name] = round(v)
 	}
-	p.Named, p.Others = named, round(p.Others)
+	p.Named, p.Others, p.Refused = named, round(p.Others), round(p.Refused)
 	return p
 }
 
 // round keeps what people read of a rate, and answers short.
 func round(f float64) float64 { return math.Round(f*10) / 10 }
 
-// maxApart is how far two reports of an instance may be apart so that what
-// happened in between is told by second: it is longer where nobody looked, or
-// etcd was away.
-const maxApart = 5 * time.Second
-
-// sample is what an instance had issued in all, in windows that began before at.
-type sample struct {
-	at     int64 // nanoseconds since the Unix epoch
-	issued int64
-}
-
 type track struct {
-	name    string
-	samples []sample // in order of time
-	live    bool     // at the last look
-	last    protocol.Report
-	heard   time.Time     // when last was first seen
-	rates   instanceRates // between the last two reports
+	name            string
+	issued, refused series
+	live            bool            // at the last look
+	last            protocol.Report // without its lists
+	heard           time.Time       // when last was first seen
+	rates           instanceRates   // between the last two reports
+	classes         [len(classes)]ClassRate
 }
 
 // see adds a report. One that was seen before adds nothing.
@@ -306,53 +328,16 @@ func (t *track) see(now time.Time, r *protocol.Report) {
 		elapsed := r.Time.Sub(before.Time).Seconds()
 		t.rates.Refused, t.rates.Shadowed = max(0, float64(r.Refused-before.Refused)/elapsed), max(0, float64(r.Shadowed-before.Shadowed)/elapsed)
 		t.rates.Known = true
+		t.seeClasses(r, elapsed)
 	}
 	t.last, t.heard = *r, now
+	t.last.BusiestKeys = nil
+	t.refused.add(sample{r.Time.UnixNano(), r.Refused + r.Shadowed})
 	s := sample{r.Time.UnixNano(), r.Used}
 	if !r.WindowStart.IsZero() {
 		s = sample{r.WindowStart.UnixNano(), r.UsedBefore}
 	}
-	if s.issued < 0 {
-		return // no instance of ours writes that
-	}
-	if n := len(t.samples); n > 0 {
-		last := t.samples[n-1]
-		if s.at <= last.at {
-			return
-		}
-		t.rates.Issued = max(0, float64(s.issued-last.issued)/time.Duration(s.at-last.at).Seconds())
-		if s.issued < last.issued { // it counts anew
-			t.samples = nil
-		}
-	}
-	t.samples = append(t.samples, s)
-}
-
-func (t *track) covers(at int64) bool {
-	return len(t.samples) > 0 && t.samples[len(t.samples)-1].at >= at
-}
-
-// at returns what had been issued by an instant: in a straight line between two
-// samples.
-func (t *track) at(when int64) (float64, bool) {
-	for i, s := range t.samples {
-		switch {
-		case s.at == when:
-			return float64(s.issued), true
-		case s.at < when:
-			continue
-		case i == 0 || s.at-t.samples[i-1].at > int64(maxApart):
-			return 0, false
-		}
-		p := t.samples[i-1]
-		return float64(p.issued) + float64(s.issued-p.issued)*float64(when-p.at)/float64(s.at-p.at), true
-	}
-	return 0, false
-}
-
-// forget drops what no later question needs.
-func (t *track) forget(before int64) {
-	for len(t.samples) > 1 && t.samples[1].at <= before {
-		t.samples = t.samples[1:]
+	if rate, ok := t.issued.add(s); ok {
+		t.rates.Issued = rate
 	}
 }

@@ -52,6 +52,7 @@ func fleetAt(now time.Time, window time.Duration, total int64, workers []*worker
 
 func run(window time.Duration, total int64, seconds int, workers []*worker) (points []Point, c *meter) {
 	c = newMeter()
+	c.observed(true)
 	for i := range seconds {
 		// A look comes somewhat late each time, as they do.
 		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond + time.Duration(i%7)*20*time.Millisecond)
@@ -126,12 +127,13 @@ func TestAKilledInstanceLeavesTheChart(t *testing.T) {
 	}
 }
 
-// What happened while etcd was away is not invented: there are no points with a
-// total, and after it they go on.
-func TestAnOutageIsAGap(t *testing.T) {
+// What was issued while etcd was away is known as a whole only: its points are a mean, and
+// say so. Those before and after it are told by second.
+func TestAnOutageIsAMean(t *testing.T) {
 	t.Parallel()
 	w := []*worker{{name: "a", share: 10, to: 1000}}
 	c := newMeter()
+	c.observed(true)
 	var points []Point
 	for i := range 60 {
 		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond)
@@ -141,14 +143,76 @@ func TestAnOutageIsAGap(t *testing.T) {
 		}
 		points = append(points, c.see(now, f)...)
 	}
-	for _, p := range points {
+	for i, p := range points {
 		second := (p.At - start.UnixMilli()) / 1000
-		if p.Total != nil && second > 20 && second < 37 {
-			t.Errorf("second %d has %v", second, *p.Total)
+		if i > 0 && p.At != points[i-1].At+1000 {
+			t.Errorf("second %d comes after %d", second, (points[i-1].At-start.UnixMilli())/1000)
 		}
-		if p.Total == nil && (second > 4 && second < 18 || second > 42) {
-			t.Errorf("second %d has nothing", second)
+		if p.Mean != (second >= 19 && second < 40) {
+			t.Errorf("second %d: mean is %v", second, p.Mean)
 		}
+		if second > 4 && (p.Total == nil || math.Abs(*p.Total-10) > 1e-6) {
+			t.Errorf("second %d has %v", second, p.Total)
+		}
+	}
+	if last := points[len(points)-1]; last.At < start.Add(55*time.Second).UnixMilli() {
+		t.Errorf("the last point is of %v", time.UnixMilli(last.At).UTC())
+	}
+}
+
+// While nobody looks, instances report each 30 s. Where a lower limit begins to bind between
+// two reports, their mean is divided as the limits are: no point is over its limit, and the
+// points sum to what was issued.
+func TestAMeanExceedsNoLimit(t *testing.T) {
+	t.Parallel()
+	c := newMeter()
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Next: []quota.LimitChange{
+		{From: start.Add(80 * time.Second), Limits: []quota.Limit{{Permits: 20, Window: time.Second}}},
+	}}.WithDefaults()
+	sum := 0.0
+	for look := range 20 {
+		now := start.Add(time.Duration(10*look)*time.Second + 300*time.Millisecond)
+		at := now.Truncate(30 * time.Second) // of the newest report
+		s := int64(at.Sub(start) / time.Second)
+		used := 100*min(s, 80) + 20*max(0, s-80)
+		f := &protocol.Fleet{Policy: protocol.Stored{Policy: policy, Revision: 7}, Instances: []protocol.InstanceStatus{{
+			Instance: protocol.Instance{ID: "a", Name: "a"}, Report: &protocol.Report{Time: at, Used: used, UsedBefore: used, WindowStart: at},
+		}}}
+		for _, p := range c.see(now, f) {
+			second := (p.At - start.UnixMilli()) / 1000
+			if p.Total == nil {
+				continue
+			}
+			if !p.Mean || *p.Total > *p.Limit+1e-6 {
+				t.Errorf("second %d: %v of %v, mean is %v", second, *p.Total, *p.Limit, p.Mean)
+			}
+			sum += *p.Total
+		}
+	}
+	if want := 100.0*80 + 20*(180-80); math.Abs(sum-want) > 1e-3 {
+		t.Errorf("the points sum to %v, want %v", sum, want)
+	}
+}
+
+// Points have what was refused, shadowed included, and who waits.
+func TestPointsHaveWhatWasRefused(t *testing.T) {
+	t.Parallel()
+	c := newMeter()
+	c.observed(true)
+	for i := range 12 {
+		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond)
+		n := int64(i)
+		f := &protocol.Fleet{Instances: []protocol.InstanceStatus{{Instance: protocol.Instance{ID: "a"}, Report: &protocol.Report{
+			Time: now, Used: 10 * n, Refused: 5 * n, Shadowed: 2 * n, Waiting: 3,
+		}}}}
+		for _, p := range c.see(now, f) {
+			if p.Total != nil && (math.Abs(p.Refused-7) > 1e-6 || p.Waiting != 3) {
+				t.Errorf("at %v: %v refused, %v waiting", time.UnixMilli(p.At).UTC(), p.Refused, p.Waiting)
+			}
+		}
+	}
+	if c.last == nil {
+		t.Error("there are no points")
 	}
 }
 

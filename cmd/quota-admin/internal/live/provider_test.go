@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -91,6 +92,34 @@ func TestEvents(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// An outage and a pause that a provider asked for are events with an end.
+func TestOutagesAndPausesAreEvents(t *testing.T) {
+	p := newProvider("p")
+	w := &Watcher{seen: map[string]*Provider{"p": p}}
+	f := look{names: []string{"a"}}.fleet(start)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	f.Throttle = &protocol.Throttle{Asks: []protocol.Ask{{By: "a.1", At: at(-5), Until: at(10), Why: "429"}, {By: "b.1", At: at(1000)}}}
+	p.see(start, f)
+	p.see(at(1), f)
+	w.away(at(2), coordinator.ErrPermission) // etcd answers
+	w.away(at(3), coordinator.ErrUnreachable)
+	w.away(at(4), coordinator.ErrUnreachable)
+	w.back(at(23))
+	w.back(at(24))
+	want := []Event{
+		{at(-5).UnixMilli(), at(10).UnixMilli(), "Pause", "Paused by the provider, as a.1 was told: 429"},
+		{at(3).UnixMilli(), at(23).UnixMilli(), "Outage", "etcd does not answer: by rule hold, instances go on with the shares they had; new ones get none"},
+		{at(23).UnixMilli(), 0, "Back", "Back after 20s: etcd answers"},
+	}
+	if diff := cmp.Diff(want, p.Events); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	p.Fleet.Policy.Policy.Outage = quota.OutageStop
+	if got := p.Outage(); got != "by rule stop, instances issue nothing from 2.5s after their last proof on" {
+		t.Error(got)
 	}
 }
 

@@ -56,6 +56,11 @@ function show(done) {
     p.textContent = shown(e);
     box.append(p);
   }
+  if (done.foreseen) {
+    const p = el("p");
+    p.textContent = shown(done.foreseen);
+    box.append(p);
+  }
   const shares = done.shares?.instances || [], first = shares.slice(0, 200);
   if (shares.length > 0) {
     const table = el("div", "rows");

@@ -48,11 +48,11 @@ export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
-// sparkline draws a row's trend in steps, the newest at the right, under its limit.
-export function sparkline(path, line, trend, limit) {
-  const most = Math.max(1, limit || 0, ...trend.map((v) => v || 0)) * 1.08, y = (v) => (24 - 24 * v / most).toFixed(1);
+// sparkline draws a row's trend in steps, the newest at the right, under the limit of each.
+export function sparkline(path, line, trend, bounds) {
+  const most = Math.max(1, ...bounds.map((v) => v || 0), ...trend.map((v) => v || 0)) * 1.08, y = (v) => (24 - 24 * v / most).toFixed(1);
   path.setAttribute("d", trend.map((v, i) => v === null ? "" : "M" + (60 - trend.length + i) + " 24V" + y(v) + "h1V24").join(""));
-  line.setAttribute("d", limit ? "M0 " + y(limit) + "H60" : "");
+  line.setAttribute("d", bounds.map((v, i) => v === null ? "" : (i > 0 && bounds[i - 1] !== null ? "V" : "M" + (60 - bounds.length + i) + " ") + y(v) + "h1").join(""));
 }
 
 // fill makes the children of a node stand for the items, reusing those there are.
@@ -129,7 +129,9 @@ export class Rows {
     this.draw();
   }
 
-  update(detail, revision) {
+  // update takes the instances. One whose report is older than late, in seconds, is silent.
+  update(detail, revision, late) {
+    this.late = late;
     this.at = Object.fromEntries(detail.columns.map((c, i) => [c, i]));
     this.all = detail.instances;
     this.order();
@@ -183,7 +185,7 @@ export class Rows {
 
   fillRow(row, r) {
     const at = this.at, v = (c) => r[at[c]];
-    const silent = v("heard_seconds") === null || v("heard_seconds") > 8;
+    const silent = v("heard_seconds") === null || v("heard_seconds") > this.late;
     row.className = "row" + (silent ? " silent" : "");
     const about = [v("incarnation"), v("host"), v("version")].filter(Boolean).map(shown).join(", ");
     row.title = about + (v("borrowed") ? "\nborrowed " + permits(v("borrowed"), "from", v("borrowed_from")) : "") +

@@ -173,7 +173,8 @@ function badge() {
   } else if (state && !state.etcd.ok) {
     [kind, word] = ["bad", state.etcd.denied ? "no permission" : "etcd is away"];
     message = (state.etcd.denied ? "This dashboard's user may not read from etcd: give it the role reader. " : "etcd does not answer since " +
-      clockTime(state.etcd.since) + ". What is shown is from before. Instances go on by their outage rule. ") + shown(state.etcd.error);
+      clockTime(state.etcd.since) + ". What is shown is from before. " + (state.detail?.outage ? plain(state.detail.outage) :
+      "Instances of rule hold go on with the shares they had; those of rule stop issue nothing once their last proof is too old") + ". ") + shown(state.etcd.error.replace(/^.*desc = |transport: Error while dialing: |"/g, ""));
   }
   $("link").className = "badge " + kind;
   if ($("link").textContent !== word) $("link").textContent = word;
@@ -184,6 +185,7 @@ function draw() {
   if (!state) return;
   choose();
   document.body.classList.add("drawn");
+  document.body.classList.toggle("away", !state.etcd.ok);
   badge();
   drawList();
   if (opened !== null) drawDetail();
@@ -201,6 +203,7 @@ function drawList() {
   const want = $("filter").value.toLowerCase();
   onlyFull = state.providers.filter((p) => p.provider.toLowerCase().includes(want));
   text($("list-count"), onlyFull.length === state.providers.length ? String(onlyFull.length) : onlyFull.length + " of " + state.providers.length);
+  text($("list-age"), state.etcd.ok ? "" : "as of " + ago(state.now - state.etcd.since) + " ago");
   notes($("notes"), state.notes);
   const rows = state.providers.length === 0 ? [] : [null, ...onlyFull];
   fill($("providers"), rows, (p) => p === null ? providerHead() : providerRow(), (row, p) => { if (p !== null) updateProvider(row, p); });
@@ -244,7 +247,7 @@ function updateProvider(row, p) {
   text(c.name, shown(p.provider) + (p.troubles ? " ⚠" : ""));
   c.name.title = p.problem ? shown(p.problem) : p.troubles ? p.troubles + " troubles" : "";
   text(c.limits, p.limits || "–");
-  sparkline(c.path, c.line, p.trend || [], p.rate);
+  sparkline(c.path, c.line, p.trend || [], p.bounds || []);
   text(c.issued, number(p.issued));
   text(c.refused, number(p.refused));
   text(c.waiting, number(p.waiting));
@@ -261,6 +264,28 @@ function facts(list, pairs) {
   });
 }
 
+// rates fills a table of rates; one without rows is not shown.
+function rates(id, titles, rows, always) {
+  $(id).parentNode.hidden = !always && rows.length === 0;
+  fill($(id), [null, ...rows], (cells) => {
+    const row = el("div", "row" + (cells === null ? " head" : ""));
+    row.setAttribute("role", "row");
+    titles.forEach((title, i) => {
+      const cell = el("span", i === 0 ? "" : "number");
+      cell.setAttribute("role", cells === null ? "columnheader" : "cell");
+      if (cells === null) cell.textContent = title;
+      row.append(cell);
+    });
+    return row;
+  }, (row, cells) => cells?.forEach((value, i) => text(row.children[i], value)));
+}
+
+// sumOf adds a column of the instances up.
+function sumOf(d, column) {
+  const at = d.columns.indexOf(column);
+  return d.instances.reduce((sum, row) => sum + (row[at] || 0), 0);
+}
+
 function drawDetail() {
   const d = state.detail;
   if (!d || d.provider !== opened) return;
@@ -272,7 +297,7 @@ function drawDetail() {
   $("set").hidden = $("pause").hidden = !(session.writes && p);
   text($("pause"), mode === "pause" ? "Resume" : "Pause");
   facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(p?.keys ? [["Each key", p.keys.limits.replaceAll(",", ", ")]] : []), ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
-    ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)]]);
+    ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)], ["On loan", number(sumOf(d, "borrowed"))]]);
   fill($("budgets"), d.budgets, () => {
     const li = el("li"), bar = el("meter");
     bar.setAttribute("aria-hidden", "true"); // the words say the same
@@ -283,20 +308,8 @@ function drawDetail() {
     li.firstChild.value = b.left;
     text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
   });
-  $("busiest").hidden = !p?.keys && d.keys.length === 0;
-  fill($("busiest-keys"), [null, ...d.keys], (k) => {
-    const row = el("div", "row" + (k === null ? " head" : ""));
-    row.setAttribute("role", "row");
-    for (const title of ["Key", "Issued/s", "Refused/s", "Instances"]) {
-      const cell = el("span", title === "Key" ? "" : "number");
-      cell.setAttribute("role", k === null ? "columnheader" : "cell");
-      if (k === null) cell.textContent = title;
-      row.append(cell);
-    }
-    return row;
-  }, (row, k) => {
-    if (k) [shown(k.key), number(k.issued), number(k.refused), number(k.instances)].forEach((value, i) => text(row.children[i], value));
-  });
+  rates("classes", ["Class", "Issued/s", "Refused/s", "Waiting"], (d.classes || []).map((c) => [plain(c.class), number(c.issued), number(c.refused), number(c.waiting)]));
+  rates("busiest-keys", ["Key", "Issued/s", "Refused/s", "Instances"], d.keys.map((k) => [shown(k.key), number(k.issued), number(k.refused), number(k.instances)]), p?.keys);
   const pairs = [];
   if (p) {
     pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
@@ -307,9 +320,9 @@ function drawDetail() {
   }
   facts($("policy"), pairs);
   notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles]);
-  const span = spanOf(d.bucket);
-  text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : "") + "; times in " + zone(state.now));
-  const events = [...changes, ...d.events].filter((e) => e.t > state.now - 1000 * span).sort((a, b) => a.t - b.t);
+  const span = spanOf(d.bucket, chart.age(state.now));
+  text($("chart-unit"), "permits per second" + (d.bucket > 1 ? ", by " + d.bucket + " s" : "") + "; paler: a mean of more than 5 s; times in " + zone(state.now));
+  const events = [...changes, ...d.events].filter((e) => e.t <= state.now && (e.t > state.now - 1000 * span || (e.kind === "Outage" || e.kind === "Pause") && (!e.until || e.until > state.now - 1000 * span))).sort((a, b) => a.t - b.t);
   fill($("events"), events.toReversed(), () => { const li = el("li"); li.append(el("time", "dim"), el("span")); return li; }, (li, e) => {
     text(li.firstChild, clockTime(e.t));
     text(li.lastChild, shown(e.text));
@@ -317,7 +330,10 @@ function drawDetail() {
   });
   text($("chart-empty"), d.instances.length ? "Waiting for reports: instances send them within five seconds." : "No instance uses this provider.");
   $("chart-empty").hidden = chart.draw(state.now, span, events);
-  instances.update(d, p ? p.revision : 0);
+  // An outage silences nobody: afterwards reports come again.
+  const reporting = state.etcd.ok && state.now - state.etcd.since > 1000 * d.late;
+  instances.update(d, p ? p.revision : 0, reporting ? d.late : Infinity);
+  text($("age"), state.etcd.ok || !d.at ? "" : "as of " + ago(state.now - d.at) + " ago");
   const key = opened + " " + (p ? p.revision : 0);
   if (key !== historyOf && state.etcd.ok) {
     historyOf = key;
@@ -340,7 +356,7 @@ async function loadHistory(provider) {
     const limits = r.old === r.new ? [] : [(r.old || "nothing") + " → " + (r.new || "deleted")];
     return [...limits, ...also].join("; ") || r.new || "–";
   };
-  changes = data.records.map((r) => ({ t: Date.parse(r.time), kind: "Change", text: words(r) + " by " + r.author }));
+  changes = data.events;
   const head = { revision: "Revision", when: "Time", author: "Author", change: "Change", reason: "Reason" };
   fill($("history"), [null, ...data.records], (r) => {
     const row = el("div", "row" + (r === null ? " head" : ""));
