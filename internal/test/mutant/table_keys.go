@@ -87,7 +87,7 @@ var keys = Table{
 	Replace("KeyAskedInVain", "never rests from asking in vain", "consumer/keylend.go",
 		"return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests", "return keys.Lending.Borrows && l.alone != keys", "consumer TestAsksForAKeyAreBounded"),
 	Replace("KeyAskedWithoutRoom", "has one ask for all keys", "consumer/keylend.go",
-		"if !r.room(hosts, y.name) {", "if false {", "consumer TestKeysWithoutRoomAreAskedForLater"),
+		"if !r.room(hosts, y.key.Name) {", "if false {", "consumer TestKeysWithoutRoomAreAskedForLater"),
 	Replace("KeyLoanWakesNobody", "has nobody look again when a loan of a key arrives", "consumer/keylend.go",
 		"lent.Permits[name], now) {\n\t\t\tk.keys.waiting.serve(k, y)\n", "lent.Permits[name], now) {\n", "consumer/limittest TestACallerElsewhereBorrowsFromTheOwner"),
 	Replace("KeyMessagesReplaced", "forgets the keys of a message that waits to be written", "coordinator/carry.go",
