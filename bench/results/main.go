@@ -46,7 +46,7 @@ var parts = []part{
 	{name: "socket", line: "go test -run ^$ -bench Socket -benchtime 1x", short: "go test -short -run ^$ -bench Socket -benchtime 1x"},
 	{name: "lending", line: "go run ./lending -load busy,zipf,hot1,move1 -for 12s", short: "go run ./lending -n 5 -T 500 -load busy,move1 -for 4s"},
 	{name: "alone", line: "go run ./lending -lend off -load busy,zipf,hot1,move1 -for 8s", short: "go run ./lending -n 5 -T 500 -lend off -load busy,move1 -for 4s"},
-	{name: "keys", line: "go run ./keys -for 5s", short: "go run ./keys -for 2s -keys 5000 -names 50000 -counted 50"},
+	{name: "keys", line: "go run ./keys -for 5s", short: "go run ./keys -n 5 -for 2s -keys 5000 -names 20000 -counted 50"},
 	{name: "overshoot", line: "go run ./overshoot", short: "go run ./overshoot -n 4 -for 6s -together 8"},
 }
 
