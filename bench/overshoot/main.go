@@ -43,7 +43,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	err := error(nil)
+	var err error
 	if *role != "" {
 		err = call(ctx, *role, *limit, *server)
 	} else {
@@ -104,6 +104,9 @@ func compare(ctx context.Context) error {
 				if err == nil && p.exact && v.over > 0 {
 					err = fmt.Errorf("%d of %d seconds are over the limit", v.over, v.seconds)
 				}
+				if err == nil && p.shape == "sliding" && v.mostAny > 100 {
+					err = fmt.Errorf("a second has %.1f%% of the limit", v.mostAny)
+				}
 				if err != nil {
 					failed = errors.Join(failed, fmt.Errorf("%s, %d processes: %w", p.name, n, err))
 				}
@@ -130,7 +133,7 @@ func use(ctx context.Context, t *tools, p *contender, n int) (verdict, error) {
 	}
 	defer s.close()
 	r := &run{peer: p, n: n, tools: t, server: s}
-	defer r.end()
+	defer func() { _, _ = r.end() }()
 	for range n - 1 {
 		if err := r.join(); err != nil {
 			return verdict{}, err

@@ -109,11 +109,11 @@ var peers = []*contender{
 		return limiter{try(func() bool { return l.TakeAvailable(1) == 1 }), nil}, nil
 	}},
 	{name: "failsafe-go", keepsLimit: true, open: func(_ context.Context, n int64, _ string) (limiter, error) {
-		l := ratelimiter.NewBursty[any](uint(n), time.Second) //nolint:gosec // positive
+		l := ratelimiter.NewBursty[any](uint(n), time.Second)
 		return limiter{try(l.TryAcquirePermit), nil}, nil
 	}},
 	{name: "sethvargo limiter", keepsLimit: true, open: func(_ context.Context, n int64, _ string) (limiter, error) {
-		l, err := memorystore.New(&memorystore.Config{Tokens: uint64(n), Interval: time.Second}) //nolint:gosec // positive
+		l, err := memorystore.New(&memorystore.Config{Tokens: uint64(n), Interval: time.Second})
 		return limiter{func(ctx context.Context) (bool, error) {
 			_, _, _, ok, err := l.Take(ctx, "bench")
 			return ok, err

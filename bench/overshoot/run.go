@@ -68,7 +68,7 @@ func (p *process) hear(told io.Reader) {
 		if _, err := io.ReadFull(in, word); err != nil {
 			break
 		}
-		if at := int64(binary.LittleEndian.Uint64(word)); at == 0 { //nolint:gosec // as it was written
+		if at := int64(binary.LittleEndian.Uint64(word)); at == 0 {
 			once.Do(func() { close(p.ready) })
 		} else {
 			calls = append(calls, at)

@@ -186,14 +186,16 @@ var tables = []table{
 	}},
 	{name: "lending", part: "lending alone", head: "load | used, % | used without lending, % | largest window, % of the limit", rows: func(r *results) (rows [][]string) {
 		for _, l := range []string{"busy", "zipf", "hot1", "move1"} {
-			var on, off float64 = math.NaN(), math.NaN()
-			most := math.NaN()
+			on, off, most := math.NaN(), math.NaN(), math.NaN()
 			for _, n := range r.names {
 				if strings.HasPrefix(n, "Lending/load="+l+"/lend=on") {
 					on, most = r.of(n, "used-%"), r.of(n, "most-%")
 				} else if strings.HasPrefix(n, "Lending/load="+l+"/lend=off") {
 					off = r.of(n, "used-%")
 				}
+			}
+			if math.IsNaN(on) && math.IsNaN(off) { // the short form has two loads
+				continue
 			}
 			rows = append(rows, []string{loads[l], number(on, 1, 1), number(off, 1, 1), number(most, 1, 1)})
 		}
