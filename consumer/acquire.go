@@ -75,7 +75,7 @@ func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window
 // With all processors busy they would otherwise run at the next preemption only, 10
 // ms later.
 func (k *core) stepAside() {
-	if k.told.Load() && k.told.CompareAndSwap(true, false) {
+	if k.served.Load() && k.served.CompareAndSwap(true, false) {
 		runtime.Gosched()
 	}
 }
@@ -211,9 +211,9 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		return Waiter{}
 	}
 	began := k.clock.Mono()
-	if told := l.all.onWait; told != nil {
+	if onWait := l.all.onWait; onWait != nil {
 		w.Payload = func(p Permit, err error) {
-			told(context.Background(), time.Duration(k.clock.Mono()-began), err)
+			onWait(context.Background(), time.Duration(k.clock.Mono()-began), err)
 			f(p, err)
 		}
 	}

@@ -34,9 +34,9 @@ type core struct {
 	refused  *refusals     // apart from the fields that the hot path reads
 	shadowed atomic.Int64  // permits refused that shadow mode let pass, since the start
 	refusal  [window.Classes]atomic.Pointer[refusal]
-	// told says that a waiter was told an outcome, and may not run yet. See
+	// served says that a waiter was told an outcome, and may not run yet. See
 	// stepAside.
-	told    atomic.Bool
+	served  atomic.Bool
 	parked  sync.Pool   // of *window.Waiter, for goroutines
 	outcome lastOutcome // as last told to one of them; guarded by the gate's lock
 	asks    chan protocol.Ask
@@ -262,7 +262,7 @@ func (k *core) signalLocked() {
 // tick is the alarm's: the boundary's work where no caller did it.
 func (k *core) tick() {
 	k.gate.Tick(k.clock.Now())
-	k.told.Store(false) // this goroutine ends, which is more than stepping aside
+	k.served.Store(false) // this goroutine ends, which is more than stepping aside
 }
 
 // Plan implements window.Planner.

@@ -10,8 +10,8 @@ import (
 // only hands over: a parked goroutine by its channel, which has room, and a
 // function to the dispatcher.
 func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
-	if !k.told.Load() {
-		k.told.Store(true)
+	if !k.served.Load() {
+		k.served.Store(true)
 	}
 	o := window.Outcome{Grant: g, Verdict: v}
 	switch p := w.Payload.(type) {

@@ -27,12 +27,12 @@ type keyQueue struct {
 
 // keyWaiter is a caller in the queue.
 type keyWaiter struct {
-	state *keyState
-	n     int64
-	until int64  // monotonic
-	owner uint32 // its limiter
-	told  chan waited
-	place *list.Element
+	state   *keyState
+	n       int64
+	until   int64  // monotonic
+	owner   uint32 // its limiter
+	outcome chan waited
+	place   *list.Element
 	// hopes says that only others' permits can serve it in time.
 	hopes bool
 }
@@ -54,20 +54,20 @@ const (
 func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (ok bool, err error) {
 	k := l.core
 	q, began := &k.keys.waiting, k.clock.Mono()
-	w := &keyWaiter{state: y, n: n, until: until, owner: l.all.id, told: make(chan waited, 1)}
+	w := &keyWaiter{state: y, n: n, until: until, owner: l.all.id, outcome: make(chan waited, 1)}
 	v := q.enter(k, w)
 	if v == stays {
 		if l.closed.Load() { // Close may have looked before the waiter came
 			q.evict(k, l.all.id)
 		}
 		select {
-		case v = <-w.told:
+		case v = <-w.outcome:
 		case <-ctx.Done():
 			err = ctx.Err()
 			switch {
 			case q.cancel(w):
 				q.serve(k, y) // others of the key may have been behind it
-			case <-w.told == reserved:
+			case <-w.outcome == reserved:
 				k.unreserve(y, n)
 			}
 		}
@@ -105,7 +105,7 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, now := k.segmentNow()
-	v := q.judge(k, w, s, now, q.round)
+	v := q.outcomeOf(k, w, s, now, q.round)
 	if v == stays && !w.hopes && w.state.opens(w.n, now) > w.until {
 		if w.hopes = w.state.hopes(k, s.Keys, now); !w.hopes {
 			v = refused
@@ -124,9 +124,9 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	return v
 }
 
-// judge returns the outcome for a waiter as of a segment and an instant. It is the turn of
+// outcomeOf returns the outcome for a waiter as of a segment and an instant. It is the turn of
 // one whose key was not blocked in this round of the queue.
-func (q *keyQueue) judge(k *core, w *keyWaiter, s *window.Segment, now int64, round uint64) waited {
+func (q *keyQueue) outcomeOf(k *core, w *keyWaiter, s *window.Segment, now int64, round uint64) waited {
 	y := w.state
 	if s.Keys == nil {
 		return again
@@ -178,7 +178,7 @@ func (q *keyQueue) serve(k *core, of *keyState) {
 		if e = e.Next(); of != nil && w.state != of {
 			continue
 		}
-		if v := q.judge(k, w, s, now, q.round); v == stays {
+		if v := q.outcomeOf(k, w, s, now, q.round); v == stays {
 			wake = min(wake, w.until, s.Keys.Opens(now))
 		} else {
 			q.tell(w, v)
@@ -192,7 +192,7 @@ func (q *keyQueue) serve(k *core, of *keyState) {
 // tell takes a waiter out and tells it the outcome.
 func (q *keyQueue) tell(w *keyWaiter, v waited) {
 	q.remove(w)
-	w.told <- v
+	w.outcome <- v
 }
 
 func (q *keyQueue) remove(w *keyWaiter) {

@@ -35,7 +35,7 @@ func TestTheFirstIsFirst(t *testing.T) {
 	is(b, "one beside it", false)
 	p := f.only(a)
 	p.mu.Lock()
-	p.s.stepLocked(told{line: p.line, cluster: p.line.Cluster() + 1})
+	p.s.stepLocked(watchAnswer{line: p.line, cluster: p.line.Cluster() + 1})
 	p.mu.Unlock()
 	await.Until(t, "another listing", a.is(func(r *recorder) bool { return !r.view.First && r.proofs > 0 }))
 	for _, leave := range []func() error{leaveB, leaveA} {

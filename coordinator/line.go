@@ -57,8 +57,8 @@ func (l *line) from() int64 {
 	return l.Position() + 1
 }
 
-// told is an answer of a line's watch.
-type told struct {
+// watchAnswer is an answer of a line's watch.
+type watchAnswer struct {
 	*line
 	created, progress bool
 	revision          int64 // of its header
@@ -68,7 +68,7 @@ type told struct {
 	newest            int64 // revision of the newest event; 0 without
 }
 
-func (e told) on(m *machine) {
+func (e watchAnswer) on(m *machine) {
 	l, n := e.line, 0
 	switch {
 	case !l.open: // it may be of a store that was replaced

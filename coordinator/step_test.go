@@ -109,7 +109,7 @@ func (s *steps) whole() *line { return s.lines["/"] }
 
 // tell tells of a created watch, or of keys of a provider up to a revision.
 func (s *steps) tell(provider string, revision int64, keys []view.Key) {
-	e := told{line: s.whole(), created: provider == "", revision: 10, cluster: 1, newest: revision}
+	e := watchAnswer{line: s.whole(), created: provider == "", revision: 10, cluster: 1, newest: revision}
 	if p := s.memberships[provider]; p != nil {
 		e.about, e.events = []*membership{p}, map[*membership][]view.Key{p: keys}
 	}
@@ -119,7 +119,7 @@ func (s *steps) tell(provider string, revision int64, keys []view.Key) {
 // begins has the watch of a folder begin at a revision.
 func (s *steps) begins(folder string, revision int64) {
 	s.do(watched{s.lines[folder]})
-	s.do(told{line: s.lines[folder], created: true, revision: revision, cluster: 1})
+	s.do(watchAnswer{line: s.lines[folder], created: true, revision: revision, cluster: 1})
 }
 
 func instanceKey(id string, revision int64) view.Key {
@@ -178,7 +178,7 @@ func TestStep(t *testing.T) {
 			"askProgress"},
 		"probes of before a listing prove nothing": {func(s *steps, p, q *membership) {
 			before := s.question(s.at().Instant)
-			s.do(told{line: s.whole(), cluster: 2})
+			s.do(watchAnswer{line: s.whole(), cluster: 2})
 			s.do(watched{s.whole()})
 			s.tell("", 0, nil)
 			s.register(35, 1)
@@ -208,7 +208,7 @@ func TestStep(t *testing.T) {
 			s.register(32, 1)
 		}, "q apply 31, q trouble this instance's key is gone from etcd; u, wake, q reset 32 at 14 since 14 as q32 of 1, q no trouble"},
 		"another cluster's watch tells": {func(s *steps, p, q *membership) {
-			s.do(told{line: s.whole(), cluster: 2, about: []*membership{p}, events: map[*membership][]view.Key{p: {policyKey(31)}}})
+			s.do(watchAnswer{line: s.whole(), cluster: 2, about: []*membership{p}, events: map[*membership][]view.Key{p: {policyKey(31)}}})
 		}, "warn histories begin again, unwatch"},
 		"a watch that has ended tells": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole()})
@@ -308,7 +308,7 @@ func TestStep(t *testing.T) {
 		"a provider's listing takes long, whose key the watch has not told of": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			s.register(40, 1)
-			s.do(told{line: s.whole(), cluster: 2})
+			s.do(watchAnswer{line: s.whole(), cluster: 2})
 			s.log = nil
 			s.begins("/", 45)
 			batch, _ := s.nextBatch(true)
@@ -432,7 +432,7 @@ func TestTheFirstOfAFleet(t *testing.T) {
 			s.tell("p", 21, []view.Key{{Kind: view.Instance, ID: p.id, Revision: 21, Deleted: true}})
 		}, false},
 		"it missed a change": {0, &policy, func(s *steps, p *membership) {
-			s.do(told{line: s.whole(), cluster: 2})
+			s.do(watchAnswer{line: s.whole(), cluster: 2})
 			s.do(watched{s.whole()})
 			s.tell("", 0, nil)
 		}, false},

@@ -80,7 +80,7 @@ func (w *watch) follow(wait *backoff) error {
 func (w *watch) take(r *clientv3.WatchResponse) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	e := told{line: w.line, created: r.Created, progress: r.IsProgressNotify(), revision: r.Header.Revision, cluster: r.Header.ClusterId,
+	e := watchAnswer{line: w.line, created: r.Created, progress: r.IsProgressNotify(), revision: r.Header.Revision, cluster: r.Header.ClusterId,
 		events: map[*membership][]view.Key{}}
 	prefix := len(w.s.mu.folder)
 	for _, event := range r.Events {

@@ -70,9 +70,9 @@ func newDivision(t *terms, w quota.Window, key *uint64, self string, all crowd) 
 	return c
 }
 
-// fits reports whether the counts are those by other terms too, and whether self has the
+// holdsFor reports whether the counts are those by other terms too, and whether self has the
 // weight that was counted.
-func (c *division) fits(t *terms) bool {
+func (c *division) holdsFor(t *terms) bool {
 	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms ||
 		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (t.owners > 0) == (c.terms.owners > 0) && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
 }
@@ -80,7 +80,7 @@ func (c *division) fits(t *terms) bool {
 // by returns the division of the same view by other terms; the instances are those of the
 // view.
 func (c *division) by(t *terms, all crowd) *division {
-	if !c.fits(t) {
+	if !c.holdsFor(t) {
 		return newDivision(t, c.w, c.key, c.own.id, all)
 	}
 	c.terms = t

@@ -28,14 +28,14 @@ func gives(change *delta, before, after *terms, w quota.Window) bool {
 			return false
 		}
 	}
-	return before == after || before.timedAs(after) && before.gives(after, w)
+	return before == after || before.timedAs(after) && before.noneHasLess(after, w)
 }
 
 // Gives reports whether a change of policy takes permits of window w from nobody. An
 // instance then uses its gain as soon as it learns of the change.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
 	old, new := newTerms(before, 0, nil), newTerms(after, 0, nil)
-	return !old.shaped() && !new.shaped() && old.timedAs(new) && old.gives(new, w)
+	return !old.shaped() && !new.shaped() && old.timedAs(new) && old.noneHasLess(new, w)
 }
 
 // timedAs reports whether two views' terms have the same times.
@@ -45,8 +45,8 @@ func (t *terms) timedAs(o *terms) bool {
 		p.Guard == q.Guard && p.GuardAuto == q.GuardAuto
 }
 
-// gives reports whether no participant has less by the terms after than by t.
-func (t *terms) gives(after *terms, w quota.Window) bool {
+// noneHasLess reports whether no participant has less by the terms after than by t.
+func (t *terms) noneHasLess(after *terms, w quota.Window) bool {
 	d, e := t.at(w), after.at(w)
 	switch {
 	case t.blocked == ReasonUnsupported || after.blocked == ReasonUnsupported:
