@@ -61,13 +61,13 @@ func (k *core) tell(st *Status, use *window.Usage) {
 }
 
 // reportedClasses are the uses by class for a report; nil if all calls are of Default.
-func (st *Status) reportedClasses() map[string]protocol.ClassUse {
-	if st.IssuedBy[Default] == st.Issued && st.RefusedOf[Default] == st.Refused && st.WaitingBy[Critical]+st.WaitingBy[Sheddable] == 0 {
+func (s *Status) reportedClasses() map[string]protocol.ClassUse {
+	if s.IssuedBy[Default] == s.Issued && s.RefusedOf[Default] == s.Refused && s.WaitingBy[Critical]+s.WaitingBy[Sheddable] == 0 {
 		return nil
 	}
 	all := map[string]protocol.ClassUse{}
 	for _, c := range classes {
-		all[string(c)] = protocol.ClassUse{Issued: st.IssuedBy[c], Refused: st.RefusedOf[c], Waiting: int64(st.WaitingBy[c])}
+		all[string(c)] = protocol.ClassUse{Issued: s.IssuedBy[c], Refused: s.RefusedOf[c], Waiting: int64(s.WaitingBy[c])}
 	}
 	return all
 }

@@ -147,7 +147,7 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, now int64) (hopes bool) 
 // issuedLast has others asked if few borrowed permits are left. The caller has the state's
 // lock.
 func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
-	if l := y.lack; l.low > 0 && y.use.Left() < l.low {
+	if l := y.lack; l != nil && l.low > 0 && y.use.Left() < l.low {
 		y.lacks(k, keys, 0, now)
 	}
 }

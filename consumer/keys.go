@@ -202,9 +202,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		if got > 0 {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
-			if y.lack != nil {
-				y.issuedLast(k, s.Keys, now)
-			}
+			y.issuedLast(k, s.Keys, now)
 			k.counted(of.class, got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)

@@ -82,7 +82,7 @@ func reach(ctx context.Context, brokers ...kgo.Opt) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, kafkaTimeout, fmt.Errorf("no answer within %v", kafkaTimeout))
 	defer cancel()
 	if err := client.Ping(ctx); err != nil {
-		return fmt.Errorf("Kafka cannot be reached: %w", cmp.Or(context.Cause(ctx), err))
+		return fmt.Errorf("cannot reach Kafka: %w", cmp.Or(context.Cause(ctx), err))
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 // consumer takes a share: there is no etcd here.
 func TestABrokerThatCannotBeReached(t *testing.T) {
 	err := consume(t.Context(), config{brokers: "127.0.0.1:1", endpoints: "127.0.0.1:1", provider: "p"})
-	if err == nil || !strings.HasPrefix(err.Error(), "--brokers 127.0.0.1:1: Kafka cannot be reached: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--brokers 127.0.0.1:1: cannot reach Kafka: ") {
 		t.Error(err)
 	}
 	synctest.Test(t, func(t *testing.T) {

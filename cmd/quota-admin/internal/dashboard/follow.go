@@ -24,9 +24,9 @@ import (
 
 const (
 	lookEvery = time.Second
-	// RestEvery is the time between two looks while nobody looks at a page, and
-	// RememberEvery that between two at a provider.
-	RestEvery     = 2 * time.Second
+	// RestEvery is the time between two looks while nobody looks at a page.
+	RestEvery = 2 * time.Second
+	// RememberEvery is the time between two looks at a provider while nobody looks.
 	RememberEvery = 10 * time.Second
 	// defaultGrace is that of Options.
 	defaultGrace = 15 * time.Second

@@ -148,7 +148,7 @@ func (c *meter) point(from, to int64) Point {
 	p := Point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
 	seconds := time.Duration(to - from).Seconds()
 	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
-	part := func(from, to, at int64) float64 { return c.weights.part(c.length, from, to, at) }
+	part := func(from, to, at int64) float64 { return c.part(c.length, from, to, at) }
 	for id, t := range c.tracks {
 		if rate, mean, known := t.issued.between(from, to, part); known {
 			rate /= seconds
