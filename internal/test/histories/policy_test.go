@@ -22,11 +22,11 @@ const budgetWindow = 263 * time.Second
 
 // drift is quota.Policy.DriftWindow of the history's policies.
 func (p *plan) drift() time.Duration {
+	if p.keyed { // an override may have such a window
+		return quota.MaxWindow
+	}
 	if p.shape != quota.ShapeFixed {
 		return 3*time.Second + mostTransit
-	}
-	if p.keyed {
-		return quota.MaxWindow
 	}
 	return time.Second
 }
