@@ -92,6 +92,8 @@ var keys = Table{
 		"return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests", "return keys.Lending.Borrows && l.alone != keys", "consumer TestAsksForAKeyAreBounded"),
 	Replace("KeyAskedWithoutRoom", "has one ask for all keys", "consumer/keylend.go",
 		"if !r.room(hosts, y.key.Name) {", "if false {", "consumer TestKeysWithoutRoomAreAskedForLater"),
+	Replace("KeyWaitersOverflow", "asks for a key without end, since what its callers wait for overflows", "consumer/keyqueue.go",
+		"max(-quota.MaxPermits, min(permits, quota.MaxPermits))", "permits", "consumer TestHugeCallsForABlockedKey"),
 	Replace("KeyLoanWakesNobody", "has nobody look again when a loan of a key arrives", "consumer/keylend.go",
 		"lent.Permits[name], now) {\n\t\t\tk.keys.waiting.serve(k, y)\n", "lent.Permits[name], now) {\n", "consumer/limittest TestACallerElsewhereBorrowsFromTheOwner"),
 	Replace("KeyMessagesReplaced", "forgets the keys of a message that waits to be written", "coordinator/carry.go",
