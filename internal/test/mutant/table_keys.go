@@ -94,6 +94,8 @@ var keys = Table{
 		"if !r.room(hosts, y.key.Name) {", "if false {", "consumer TestKeysWithoutRoomAreAskedForLater"),
 	Replace("KeyWaitersOverflow", "asks for a key without end, since what its callers wait for overflows", "consumer/keyqueue.go",
 		"max(-quota.MaxPermits, min(permits, quota.MaxPermits))", "permits", "consumer TestHugeCallsForABlockedKey"),
+	Replace("OverridesOfManyWindows", "writes overrides with windows of any number of lengths", "coordinator/overrides.go",
+		"n > protocol.MaxOverrideWindows && n >", "n < 0 && n >", "coordinator TestOverridesHaveFewWindows"),
 	Replace("KeyLoanWakesNobody", "has nobody look again when a loan of a key arrives", "consumer/keylend.go",
 		"lent.Permits[name], now) {\n\t\t\tk.keys.waiting.serve(k, y)\n", "lent.Permits[name], now) {\n", "consumer/limittest TestACallerElsewhereBorrowsFromTheOwner"),
 	Replace("KeyMessagesReplaced", "forgets the keys of a message that waits to be written", "coordinator/carry.go",
