@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // keyQueue has the callers that wait for permits of keys, of all keys in one, in the order
@@ -226,11 +227,12 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 	}
 }
 
-// waits counts callers of the key in the queue.
+// waits counts callers of the key in the queue. A caller counts for the largest limit at most,
+// so that the sum does not overflow.
 func (y *keyState) waits(by int32, permits int64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.waiters, y.waiting = y.waiters+by, y.waiting+permits
+	y.waiters, y.waiting = y.waiters+by, y.waiting+max(-quota.MaxPermits, min(permits, quota.MaxPermits))
 }
 
 // largestOf returns the most permits that the shares of a key often hold, or its total if

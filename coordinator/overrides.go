@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -74,11 +75,25 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 	if n := len(next.Limits); n > protocol.MaxOverrides && n > len(o.Limits) {
 		return nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
 	}
+	if n := windowsOf(next.Limits); n > protocol.MaxOverrideWindows && n > windowsOf(o.Limits) {
+		return nil, fmt.Errorf("coordinator: %s: overrides with windows of %d lengths: at most %d; use the same windows for several keys", provider, n, protocol.MaxOverrideWindows)
+	}
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
 		return nil, err
 	}
 	_, err = a.commit(ctx, c)
 	return changes, err
+}
+
+// windowsOf returns how many lengths the windows of limits have.
+func windowsOf(all map[string][]quota.Limit) int {
+	lengths := map[time.Duration]bool{}
+	for _, limits := range all {
+		for _, l := range limits {
+			lengths[l.Window] = true
+		}
+	}
+	return len(lengths)
 }
 
 // checkOverride checks limits of a key, none if its override is deleted, against the policy.

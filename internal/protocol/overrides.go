@@ -19,6 +19,9 @@ const (
 	// MaxOverrides bounds the overrides of a provider. Tools keep to it; instances do not
 	// count.
 	MaxOverrides = 10_000
+	// MaxOverrideWindows bounds the lengths of the windows of all overrides of a provider. An
+	// instance counts each key in each of them.
+	MaxOverrideWindows = 16
 	// MaxOverridesBytes bounds one document.
 	MaxOverridesBytes = 64 << 10
 )

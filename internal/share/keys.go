@@ -145,6 +145,16 @@ func (h *History) keyLengths() (lengths []time.Duration) {
 	return slices.Compact(lengths)
 }
 
+// bindsKeys reports whether a view that counts for window w at the instant now has limits of its
+// length for keys. So instances count keys in the same windows, whatever else they have seen:
+// loans need that.
+func (p *Planner) bindsKeys(w quota.Window, now int64) bool {
+	from := min(p.lookback(w, now, p.offset), p.frozenAt())
+	return slices.ContainsFunc(p.terms, func(t span) bool {
+		return t.end >= from && t.keys.policy != nil && (slices.Contains(t.keys.lengths, w.Length) || t.overrides != nil && slices.Contains(t.overrides.lengths, w.Length))
+	})
+}
+
 // KeyHosts returns up to n other instances that may lend permits of a key, given by its hash,
 // at the monotonic instant now: owners, or any that take part if keys have no owners. They
 // are the from-th and the following ones in an order of this instance's own, without end.
@@ -215,6 +225,9 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, ends func(wall int64
 	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Owned: policy.Keys.Owners > 0}
 	for _, length := range p.keyLengths() {
 		w := quota.WindowAt(length, wall)
+		if !p.bindsKeys(w, wall-p.offset) {
+			continue
+		}
 		ends(w.Start() + guard)
 		ends(w.End() - guard)
 		ends(w.End())

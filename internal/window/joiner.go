@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // joiner is a guest that asked before it has a share of its own. Callers who wait take a
@@ -14,10 +15,15 @@ type joiner struct {
 	poor  int64 // of its latest ask
 }
 
-// noteJoinerLocked keeps a joiner, in place of its earlier ask, if a window begins at next
-// before it has a share.
-func (g *Gate) noteJoinerLocked(j joiner, next int64) {
-	b := &g.mu.borrower
+// joinerWindows bounds the windows that a joiner is lent a part of without another ask: it may
+// have gone.
+const joinerWindows = 16
+
+// noteJoinerLocked keeps a joiner that asks in window w, in place of its earlier ask, if another
+// window begins before it has a share.
+func (g *Gate) noteJoinerLocked(j joiner, w quota.Window) {
+	b, next := &g.mu.borrower, w.End()
+	j.from = min(j.from, next+joinerWindows*int64(w.Length))
 	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool { return o.guest == j.guest })
 	if j.from > next && j.poor > 0 && len(b.joiners) < mostStanding {
 		b.joiners = append(b.joiners, j)

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -47,7 +48,16 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 			t.Errorf("at %v (-want +got):\n%s", want.at, diff)
 		}
 	}
-	if u := g.Usage(at(3 * second)); u.OverIssued != 0 || u.Issued != 40+17+27+40 {
-		t.Errorf("%+v: want 124 issued to own callers", u)
+	g.Asked(at(3*second+ms), "gone", need(g, 30, true), math.MaxInt64)
+	g.Changed(at(19 * second))
+	if l := lent(); len(l) != 1 {
+		t.Errorf("lent %v, want a part to the one that asked 16 windows ago", l)
+	}
+	g.Changed(at(20 * second))
+	if l := lent(); len(l) != 0 {
+		t.Errorf("lent %v to an instance that asked long ago", l)
+	}
+	if u := g.Usage(at(20 * second)); u.OverIssued != 0 {
+		t.Errorf("%d over the share", u.OverIssued)
 	}
 }

@@ -81,7 +81,7 @@ func (k *Key) shortest() *keyAccount {
 // With it the key has no more than its total.
 func (k *Key) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	if k.keys == nil || k.early || !slices.Equal(windows, k.keys.Windows) || slices.ContainsFunc(windows, func(w quota.Window) bool {
-		return w.Start() < k.keys.Lending.NotBefore
+		return w.Start() < k.keys.Lending.NotBefore || w.End() <= k.keys.Over // the number may be forgotten
 	}) {
 		return 0
 	}

@@ -129,6 +129,24 @@ func TestAKeysLoanOfThePast(t *testing.T) {
 	}
 }
 
+// A loan counts once, even if it is told again after corrected time was set back into its
+// shortest window: the numbers of that window are forgotten, and its longer ones go on.
+func TestAKeysLoanIsToldAgainAfterTimeWasSetBack(t *testing.T) {
+	t.Parallel()
+	var k Key
+	keys := lendingAt("me", 0, second, 60*second)
+	k.Adopt(keys, bounds(2))
+	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 5 {
+		t.Fatalf("counted %d of the loan", got)
+	}
+	back := lendingAt("me", second/2, second, 60*second)
+	back.Shut, back.Over = true, int64(second+1)
+	k.Adopt(back, bounds(2))
+	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 0 {
+		t.Errorf("counted %d of the same loan again", got)
+	}
+}
+
 // Whatever is lent, told late, again or not at all: what all use of a key sums to no more
 // than their shares, in each window.
 func TestLendingAddsNoPermitsOfAKey(t *testing.T) {

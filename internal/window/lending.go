@@ -394,7 +394,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need, from int64
 		return 0
 	}
 	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)}
-	g.noteJoinerLocked(joiner{guest, from, a.poor}, s.window.End())
+	g.noteJoinerLocked(joiner{guest, from, a.poor}, s.window)
 	return g.lendLocked(at, s, a)
 }
 
