@@ -179,7 +179,7 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 			most = min(most, max(1, u.Share))
 		}
 	}
-	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active(c.client)))
+	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active().parts(c.client)))
 	if err != nil {
 		s.tooMany(w, p, err, retry)
 		return false

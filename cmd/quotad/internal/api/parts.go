@@ -18,15 +18,22 @@ const maxHold = 500 * time.Millisecond
 // wait is. A call beyond its client's part is early: it waits, if it may wait at all.
 type parts struct {
 	mu   sync.Mutex
-	end  time.Time // of the window; by the windows' clock
-	free time.Time // when nothing is kept any more
-	all  int64     // permits that the parts are of
-	sum  int64     // permits taken
-	got  map[fair.Client]int64
-	part map[fair.Client]int64
+	end  time.Time           // of the window; by the windows' clock
+	free time.Time           // when nothing is kept any more
+	all  int64               // permits that the parts are of
+	sum  int64               // permits taken
+	got  counts[fair.Client] // of these, until free
+	use  active              // when the first part was asked for; nil: none was
 }
 
-func newParts() parts { return parts{got: map[fair.Client]int64{}, part: map[fair.Client]int64{}} }
+func newParts() parts { return parts{got: counts[fair.Client]{}} }
+
+// countLocked counts n permits of a client, while that matters.
+func (p *part) countLocked(n int64) {
+	if o := &p.provider.parts; time.Now().Before(o.free) {
+		o.got.add(p.client, n)
+	}
+}
 
 // claim counts n permits that a client is about to take, in the window that ends at end. If
 // the call is early it counts nothing, and returns how long that lasts.
@@ -35,7 +42,7 @@ func (p *part) claim(n int64) (end time.Time, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if wait = p.earlyLocked(n); wait == 0 {
-		o.got[p.client] += n
+		p.countLocked(n)
 	}
 	return o.end, wait
 }
@@ -54,11 +61,10 @@ func (p *part) earlyLocked(n int64) time.Duration {
 	if wait <= 0 || got == 0 {
 		return 0
 	}
-	own := o.part[p.client]
-	if own == 0 {
-		own = max(1, o.all/p.provider.active(p.client))
-		o.part[p.client] = own
+	if o.use == nil {
+		o.use = p.provider.active()
 	}
+	own := max(1, o.all/o.use.parts(p.client))
 	if own >= o.all || got+n <= own {
 		return 0
 	}
@@ -77,10 +83,10 @@ func (p *part) counted(permit consumer.Permit, n int64, claimed time.Time, err e
 			o.end = permit.Until()
 		}
 		o.sum += permit.N()
-		o.got[p.client] += permit.N()
+		p.countLocked(permit.N())
 	}
 	if claimed.Equal(o.end) {
-		o.got[p.client] -= n
+		p.countLocked(-n)
 	}
 	return permit, err
 }
@@ -96,9 +102,8 @@ func (o *parts) begin(l *consumer.Limiter, start time.Time) {
 	if use.Limit.Window > quota.MaxWindow {
 		hold = 0
 	}
-	o.all, o.sum, o.free = all, 0, time.Now().Add(hold)
+	o.all, o.sum, o.free, o.use = all, 0, time.Now().Add(hold), nil
 	clear(o.got)
-	clear(o.part)
 }
 
 // gave takes back n permits of the window that ends at end.
@@ -107,6 +112,6 @@ func (p *part) gave(n int64, end time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if end.Equal(o.end) {
-		o.got[p.client] -= n
+		p.countLocked(-n)
 	}
 }
