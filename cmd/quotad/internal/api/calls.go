@@ -34,11 +34,12 @@ type part struct {
 	provider *provider
 	class    consumer.Class
 	client   fair.Client
+	took     consumer.Permit // and not released since
 }
 
 // add adds the part of a want.
 func (c *call) add(w want, l *consumer.Limiter, p *provider) *part {
-	one := &part{nil, w, l.Class(c.class), p, c.class, c.client}
+	one := &part{nil, w, l.Class(c.class), p, c.class, c.client, consumer.Permit{}}
 	if one.Taker = one.limiter; w.key != "" {
 		one.Taker = one.limiter.Key(w.key)
 	}
@@ -131,8 +132,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
 	}
 	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
-		for _, p := range g.permits {
+		for i, p := range g.permits {
 			p.Release() // nobody heard of it
+			g.parts[i].undo()
 		}
 	}
 }
@@ -150,6 +152,9 @@ func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
 	}
 	permits, err := consumer.TakeAll(ctx, c.maxWait, wants)
 	if err != nil {
+		for _, p := range c.parts {
+			p.undo()
+		}
 		limited, _ := errors.AsType[consumer.LimitError](err)
 		i := slices.IndexFunc(c.parts, func(p *part) bool {
 			return p.want.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)

@@ -78,6 +78,7 @@ func (p *part) counted(permit consumer.Permit, n int64, claimed time.Time, err e
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
+		p.took = permit
 		if start := permit.Start(); !start.Before(o.end) {
 			o.begin(p.limiter, start)
 			o.end = permit.Until()
@@ -112,6 +113,13 @@ func (p *part) gave(n int64, end time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if end.Equal(o.end) {
+		o.sum -= n
 		p.countLocked(-n)
 	}
+}
+
+// undo takes back what the part took: it is released.
+func (p *part) undo() {
+	p.gave(p.took.N(), p.took.Until())
+	p.took = consumer.Permit{}
 }

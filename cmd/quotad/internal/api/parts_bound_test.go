@@ -1,7 +1,11 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,3 +52,44 @@ func BenchmarkParts(b *testing.B) {
 		}
 	}
 }
+
+// Permits that are given back count for no part: neither for that of their process, nor in
+// the parts of the next window.
+func TestPermitsGivenBackCountForNoPart(t *testing.T) {
+	for name, give := range map[string]func(process){
+		"settled": func(p process) {
+			g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":4,"settle_within":1}`))
+			p.post("/v1/permits/"+g.ID+"/settle", `{"used":0}`)
+		},
+		"a call that another provider refused": func(p process) {
+			if w := p.post("/v1/acquire", `{"wants":[{"provider":"p","permits":4},{"provider":"q","permits":9}]}`); w.Code != 429 {
+				t.Error(w.Body)
+			}
+		},
+		"undelivered": func(p process) {
+			w := gone{httptest.NewRecorder()}
+			r := httptest.NewRequestWithContext(context.WithValue(t.Context(), connectionKey{}, p.c), "POST", "/v1/acquire", strings.NewReader(`{"provider":"p","permits":4}`))
+			r.Header.Set("Content-Type", "application/json")
+			p.s.Handler.ServeHTTP(w, r)
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, _ := newServer(t, 10, roomy)
+			quick, slow := newProcess(t, s, "quick"), newProcess(t, s, "slow")
+			slow.post("/v1/acquire", `{"provider":"q","permits":5}`)
+			slow.post("/v1/acquire", `{"provider":"p"}`)
+			for range 10 {
+				give(quick)
+			}
+			o := &s.provider("p").parts
+			if n := o.got[quick.c.Client()]; n != 0 || o.sum != 1 {
+				t.Errorf("%s: %d of its part are taken, %d of all", name, n, o.sum)
+			}
+		})
+	}
+}
+
+// gone is a client that has gone when its answer is sent.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) { return 0, errors.New("gone") }

@@ -119,6 +119,7 @@ func (p *part) foreseen(n int64) time.Duration {
 // key waits for a turn at the key, for the key's permits, and then for a turn at the provider:
 // one that waits for its key holds up no other key.
 func (p *part) Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error) {
+	p.undo() // TakeAll released what it takes again
 	began := time.Now()
 	left := func() time.Duration { return max(0, maxWait-time.Since(began)) }
 	if maxWait <= 0 || p.busy() && p.foreseen(n) > maxWait { // it would be in vain
