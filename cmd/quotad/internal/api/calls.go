@@ -115,6 +115,11 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 			s.tooMany(w, c.parts[0], err, again)
 			return
 		}
+		defer func() {
+			if g.id == "" {
+				s.clients.noID(c.client.Process)
+			}
+		}()
 	}
 	if c.partial {
 		if !s.takeSome(w, r, &c, g) {

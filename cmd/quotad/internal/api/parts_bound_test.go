@@ -93,3 +93,31 @@ func TestPermitsGivenBackCountForNoPart(t *testing.T) {
 type gone struct{ *httptest.ResponseRecorder }
 
 func (gone) Write([]byte) (int, error) { return 0, errors.New("gone") }
+
+// Calls that wait for an ID count, and no longer when they are refused.
+func TestWaitingCallsHaveNoMoreIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 5, limits{connections: 100, perClient: 3})
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":5}`)
+		for range 5 {
+			p.post("/v1/acquire", `{"provider":"p","settle_within":60}`) // refused
+			go p.post("/v1/acquire", `{"provider":"p","max_wait":10,"settle_within":60}`)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		s.clients.mu.Lock()
+		n, grants := s.clients.ids["one"], len(s.clients.grants)
+		s.clients.mu.Unlock()
+		if n != 3 || grants != 3 {
+			t.Errorf("%d IDs, of at most 3", n)
+		}
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		s.clients.mu.Lock()
+		defer s.clients.mu.Unlock()
+		if n := len(s.clients.ids); n != 0 {
+			t.Errorf("%d processes with IDs at the end", n)
+		}
+	})
+}
