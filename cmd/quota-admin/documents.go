@@ -141,6 +141,9 @@ a transaction for each provider.`,
 		return change.Carry(old.Policy, policies[old.Provider].Policy, now), nil
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
+		if err := a.checkOverrides(ctx, etcd, e, policies); err != nil {
+			return err
+		}
 		results, err := e.run(ctx, etcd.Admin, slices.Sorted(maps.Keys(policies)))
 		if err != nil && results == nil {
 			return err
@@ -148,6 +151,33 @@ a transaction for each provider.`,
 		keys, overridesErr := a.applyOverrides(ctx, etcd, e, policies)
 		return errors.Join(a.applied(results, keys, e.dryRun), err, overridesErr)
 	})
+}
+
+// checkOverrides refuses overrides beyond the greatest step, as keys set does, before anything
+// is written.
+func (a *app) checkOverrides(ctx context.Context, etcd connection, e *edit, policies map[string]document.Entry) error {
+	for provider, entry := range policies {
+		if len(entry.Overrides) == 0 || e.force {
+			continue
+		}
+		old, err := feed.Inside(etcd.Admin).Overrides(ctx, provider)
+		if errors.Is(err, coordinator.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(entry.Overrides)) {
+			was, will := withKeyLimits(&old.Policy.Policy, old.Limits[name]), withKeyLimits(&entry.Policy, entry.Overrides[name])
+			if was == nil || will == nil || slices.Equal(was.Limits, will.Limits) {
+				continue
+			}
+			if err := change.CheckStep(*was, *will, nil, time.Now(), e.maxStep); err != nil {
+				return refused(fmt.Errorf("key %s of %s: %w", format.Show(name), provider, err))
+			}
+		}
+	}
+	return nil
 }
 
 // applyOverrides makes the overrides of each provider those that a document has of it. It

@@ -340,7 +340,8 @@ keys list payments/charge -o *
 keys list payments/charge inst
 export
 apply -f testdata/overrides.yaml --dry-run
-apply -f testdata/overrides.yaml -o json
+apply -f testdata/overrides.yaml --force --dry-run
+apply -f testdata/overrides.yaml --force -o json
 apply -f testdata/overrides.yaml
 keys delete payments/charge tenants/eu_7 --dry-run
 keys delete payments/charge tenants/eu_7

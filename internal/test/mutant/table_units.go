@@ -32,6 +32,8 @@ var units = Table{
 		"if part.busy() || ", "if ", "cmd/quotad/internal/api TestQuickOvertakesNobody"),
 	Replace("WantsOutOfTurn", "serves calls for several providers without turns", "cmd/quotad/internal/api/calls.go",
 		"wants[p] = p.permits", "wants[p.Taker] = p.permits", "cmd/quotad/internal/api TestWantsTakeTurns"),
+	Replace("PartsForNobody", "keeps parts for processes that lack nothing", "cmd/quotad/internal/api/parts.go",
+		"return l.n == 2 || l.n == 1 && l.some[0] != c", "return true", "cmd/quotad/internal/api TestNothingIsKeptForWhoeverLacksNothing"),
 	Replace("PartsNotKept", "gives most of a window to the process that calls fastest", "cmd/quotad/internal/api/parts.go",
 		"if own >= o.all || got+n <= own {", "if true {", "cmd/quotad/internal/api TestAQuickProcessLeavesTheOthersTheirPart"),
 	Replace("YieldCosts", "counts a turn that was left without permits", "cmd/quotad/internal/fair/turns.go",

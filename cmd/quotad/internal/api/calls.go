@@ -34,11 +34,13 @@ type part struct {
 	provider *provider
 	class    consumer.Class
 	client   fair.Client
+	took     consumer.Permit // and not released since
+	began    time.Time       // of a call that may wait
 }
 
 // add adds the part of a want.
 func (c *call) add(w want, l *consumer.Limiter, p *provider) *part {
-	one := &part{nil, w, l.Class(c.class), p, c.class, c.client}
+	one := &part{want: w, limiter: l.Class(c.class), provider: p, class: c.class, client: c.client}
 	if one.Taker = one.limiter; w.key != "" {
 		one.Taker = one.limiter.Key(w.key)
 	}
@@ -114,6 +116,11 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 			s.tooMany(w, c.parts[0], err, again)
 			return
 		}
+		defer func() {
+			if g.id == "" {
+				s.clients.noID(c.client.Process)
+			}
+		}()
 	}
 	if c.partial {
 		if !s.takeSome(w, r, &c, g) {
@@ -131,8 +138,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
 	}
 	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
-		for _, p := range g.permits {
+		for i, p := range g.permits {
 			p.Release() // nobody heard of it
+			g.parts[i].undo()
 		}
 	}
 }
@@ -150,6 +158,9 @@ func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
 	}
 	permits, err := consumer.TakeAll(ctx, c.maxWait, wants)
 	if err != nil {
+		for _, p := range c.parts {
+			p.undo()
+		}
 		limited, _ := errors.AsType[consumer.LimitError](err)
 		i := slices.IndexFunc(c.parts, func(p *part) bool {
 			return p.want.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)
@@ -179,7 +190,7 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 			most = min(most, max(1, u.Share))
 		}
 	}
-	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active(c.client)))
+	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active().parts(c.client)))
 	if err != nil {
 		s.tooMany(w, p, err, retry)
 		return false

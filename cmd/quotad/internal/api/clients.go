@@ -97,14 +97,23 @@ func (t *clients) refuse(bound, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// room returns an error if a client has as many IDs as it may have.
+// room counts an ID that a client asks for, or returns an error if it has as many as it may
+// have. The caller ends the ID by end, or by noID if there are no permits for it.
 func (t *clients) room(client string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if ids := t.ids[client]; ids >= int64(t.limits.perClient) {
 		return t.refuse(idBound, "%s has %d IDs, which is the most (--client-connections): settle some", client, ids)
 	}
+	t.ids.add(client, 1)
 	return nil
+}
+
+// noID takes back what room counted.
+func (t *clients) noID(client string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ids.add(client, -1)
 }
 
 // reserve counts permits that a partial call is about to take: at most n, and with those
@@ -126,12 +135,11 @@ func (t *clients) unreserve(h holding, n int64) {
 	t.held.add(h, -n)
 }
 
-// enter enters a grant, whose permits are reserved. It ends after d by itself.
+// enter enters a grant, whose permits and ID are counted. It ends after d by itself.
 func (t *clients) enter(g *grant, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.grants[g.id] = g
-	t.ids.add(g.of.client, 1)
 	g.expires = time.AfterFunc(d, func() { t.end(g) })
 }
 

@@ -14,9 +14,12 @@ func TestAQuickProcessLeavesTheOthersTheirPart(t *testing.T) {
 		quick, slow := newProcess(t, s, "quick"), newProcess(t, s, "slow")
 		const call = `{"provider":"p","max_wait":60}`
 		slow.post("/v1/acquire", call)
-		for range 2 {
+		for range 9 {
 			quick.post("/v1/acquire", `{"provider":"p"}`)
-			time.Sleep(time.Second)
+		}
+		for range 2 {
+			slow.post("/v1/acquire", `{"provider":"p"}`) // it lacks one
+			time.Sleep(time.Second - time.Duration(time.Now().Nanosecond()))
 			synctest.Wait()
 			for n := range 5 {
 				if quick.post("/v1/acquire", call); time.Now().Nanosecond() != 0 {
@@ -34,13 +37,34 @@ func TestAQuickProcessLeavesTheOthersTheirPart(t *testing.T) {
 			if n := left(t, s, "p"); n != 0 {
 				t.Errorf("%d permits are left", n)
 			}
-			time.Sleep(500 * time.Millisecond)
 		}
-		time.Sleep(3 * time.Second) // the other is idle
+		time.Sleep(3500 * time.Millisecond) // the other is idle
 		for range 10 {
 			if quick.post("/v1/acquire", call); time.Now().Nanosecond() != 0 {
 				t.Errorf("alone, a permit at %v", time.Now())
 			}
+		}
+	})
+}
+
+// Nothing is kept for processes that lack nothing, however seldom they call.
+func TestNothingIsKeptForWhoeverLacksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, roomy)
+		quick := newProcess(t, s, "quick")
+		seldom := []process{newProcess(t, s, "b"), newProcess(t, s, "c"), newProcess(t, s, "d")}
+		for range 3 {
+			for _, p := range seldom {
+				p.post("/v1/acquire", `{"provider":"p","max_wait":60}`)
+			}
+			for range 90 { // one after the other
+				quick.post("/v1/acquire", `{"provider":"p","max_wait":60}`)
+				time.Sleep(10 * time.Millisecond)
+			}
+			if n := left(t, s, "p"); n != 7 {
+				t.Errorf("%d of 100 permits are left after 93 calls of 10 ms", n)
+			}
+			time.Sleep(time.Second - time.Duration(time.Now().Nanosecond()))
 		}
 	})
 }

@@ -56,20 +56,23 @@ func newProvider() *provider {
 // seen notes a client's call.
 func (p *provider) seen(client fair.Client) { p.calls.Add(client, time.Now()) }
 
-// active returns the number of parts of which a client has one: users that had calls lately
-// have equal parts, and so have the processes of each, at least 1.
-func (p *provider) active(client fair.Client) int64 {
-	users, own := map[string]bool{}, 0
-	for _, other := range p.calls.Keys() {
-		if call, ok := p.calls.Peek(other); !ok || time.Since(call) >= activeFor {
-			continue
-		}
-		users[other.User] = true
-		if other.User == client.User {
-			own++
+// active is how many processes of each user had calls lately.
+type active map[string]int64
+
+func (p *provider) active() active {
+	users := active{}
+	for _, client := range p.calls.Keys() {
+		if call, ok := p.calls.Peek(client); ok && time.Since(call) < activeFor {
+			users[client.User]++
 		}
 	}
-	return int64(max(1, len(users)) * max(1, own))
+	return users
+}
+
+// parts returns the number of parts of which a client has one: users have equal parts, and so
+// have the processes of each, at least 1.
+func (a active) parts(client fair.Client) int64 {
+	return int64(max(1, len(a))) * max(1, a[client.User])
 }
 
 // use returns the turns of a call's key. The caller ends their use by done.
@@ -116,8 +119,9 @@ func (p *part) foreseen(n int64) time.Duration {
 // key waits for a turn at the key, for the key's permits, and then for a turn at the provider:
 // one that waits for its key holds up no other key.
 func (p *part) Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error) {
-	began := time.Now()
-	left := func() time.Duration { return max(0, maxWait-time.Since(began)) }
+	p.undo() // TakeAll released what it takes again
+	p.began = time.Now()
+	left := func() time.Duration { return max(0, maxWait-time.Since(p.began)) }
 	if maxWait <= 0 || p.busy() && p.foreseen(n) > maxWait { // it would be in vain
 		return p.take(ctx, n, 0, time.Time{})
 	}

@@ -105,6 +105,7 @@ func (s *Server) quick(c *connection, text []byte) verdict {
 	part.provider.seen(call.client)
 	if c.send(call.began, s.granted(&call, &grant{permits: []consumer.Permit{permit}})) != nil {
 		permit.Release() // nobody heard of it
+		part.undo()
 		_ = c.Close()
 	}
 	return answered

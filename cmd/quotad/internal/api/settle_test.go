@@ -257,6 +257,7 @@ func TestACostIsSettledLate(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait() // the ID ends at this moment
 		if w := p.post("/v1/permits/"+late.ID+"/settle", `{"used":0}`); w.Code != 404 {
 			t.Errorf("after settle_within: %d %s", w.Code, w.Body)
 		}
