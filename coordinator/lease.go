@@ -55,7 +55,7 @@ func (s *Session) regain(ttl time.Duration) *lease {
 	const of = "the lease"
 	for wait := (backoff{}); ; {
 		c, done := s.bounded(clientv3.WithRequireLeader(s.ctx))
-		l, err := s.reach(c, ttl)
+		l, err := s.connect(c, ttl)
 		done()
 		switch {
 		case err == nil:

@@ -180,7 +180,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	if !o.Lazy {
 		c, done := s.bounded(ctx)
 		defer done()
-		if l, err = s.reach(c, o.TTL); err != nil {
+		if l, err = s.connect(c, o.TTL); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -192,10 +192,10 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	return s, nil
 }
 
-// reach gets a lease from an etcd that is new enough. It lets the clock be measured
+// connect gets a lease from an etcd that is new enough. It lets the clock be measured
 // before anybody uses it, if servers answer soon: it is then set at once, and need
 // not be corrected in use.
-func (s *Session) reach(ctx context.Context, ttl time.Duration) (*lease, error) {
+func (s *Session) connect(ctx context.Context, ttl time.Duration) (*lease, error) {
 	if err := s.checkVersions(ctx); err != nil {
 		return nil, err
 	}

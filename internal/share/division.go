@@ -65,7 +65,7 @@ func (c crowd) each(add func(r *row, by int64)) {
 func newDivision(t *terms, w quota.Window, key *uint64, self string, all crowd) *division {
 	c := &division{terms: t, w: w, key: key, start: w.Start(), seed: t.seedFor(key, w), sought: !t.weighted()}
 	hash := hashID(self)
-	c.hash, c.own = hash, part{self, place(hash, c.seed), 1}
+	c.hash, c.own = hash, part{self, orderOf(hash, c.seed), 1}
 	all.each(c.add)
 	return c
 }
@@ -127,7 +127,7 @@ func (c *division) isOwn(r *row) bool { return r.hash == c.hash && r.id == c.own
 
 // addSeats adds or takes away the seats of another instance, which takes part.
 func (c *division) addSeats(r *row, by int64) {
-	p := part{r.id, place(r.hash, c.seed), 1}
+	p := part{r.id, orderOf(r.hash, c.seed), 1}
 	if !c.terms.weighted() {
 		if p.ranks(&c.own) < 0 {
 			c.ahead[0] += by

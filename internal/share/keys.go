@@ -92,7 +92,7 @@ func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
 	me, seed := p.members[p.self], t.seedFor(&key.Hash, quota.Window{}) // the same in all windows
 	var own, first part
 	if me != nil && me.takesPart(wall) {
-		own = part{me.id, place(me.hash, seed), 1}
+		own = part{me.id, orderOf(me.hash, seed), 1}
 	} else {
 		me = nil
 	}
@@ -102,7 +102,7 @@ func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
 		if !r.takesPart(wall) {
 			continue
 		}
-		one := part{r.id, place(r.hash, seed), 1}
+		one := part{r.id, orderOf(r.hash, seed), 1}
 		if owner == nil || one.ranks(&first) < 0 {
 			owner, first = r.member, one
 		}
@@ -191,7 +191,7 @@ func (p *Planner) ownersOf(key uint64, m int, wall int64) (ids []string) {
 	var owners []part
 	for i := range p.rows {
 		if r := &p.rows[i]; r.takesPart(wall) {
-			one := part{r.id, place(r.hash, seed), 1}
+			one := part{r.id, orderOf(r.hash, seed), 1}
 			at, _ := slices.BinarySearchFunc(owners, one, func(a, b part) int { return a.ranks(&b) })
 			if at < m {
 				owners = slices.Insert(owners, at, one)

@@ -24,8 +24,8 @@ type part struct {
 	weight int64
 }
 
-// place returns v of a part: the highest rank is the least.
-func place(hash, seed uint64) uint64 { return ^mix(hash ^ seed) }
+// orderOf returns v of a part: the highest rank is the least.
+func orderOf(hash, seed uint64) uint64 { return ^mix(hash ^ seed) }
 
 // ranks orders two parts by rank, the highest first; of two at one place the smaller ID comes
 // first.

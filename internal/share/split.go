@@ -59,7 +59,7 @@ func (t *terms) seed(w quota.Window) uint64 {
 func (t *terms) split(total int64, members map[string]*member, seed uint64) map[string]int64 {
 	parts := make([]part, 0, len(members))
 	for _, m := range members {
-		parts = append(parts, part{m.id, place(m.hash, seed), t.weightIn(m)})
+		parts = append(parts, part{m.id, orderOf(m.hash, seed), t.weightIn(m)})
 	}
 	if t.owners > 0 {
 		slices.SortFunc(parts, func(a, b part) int { return a.ranks(&b) })

@@ -22,8 +22,8 @@ func budgetIn(w protocol.Budget) budget {
 
 func (b *budget) left() int64 { return b.Taken + b.lent - b.Used }
 
-// reach returns how many permits this instance could have by what was read last.
-func (b *budget) reach() int64 {
+// couldHave returns how many permits this instance could have by what was read last.
+func (b *budget) couldHave() int64 {
 	switch {
 	case b.Spent:
 		return b.left()
@@ -92,7 +92,7 @@ func (l *ledger) inHand() int64 {
 // is none.
 func (l *ledger) spentUntil(n int64) (end int64) {
 	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds && n > b.reach() {
+		if b := &l.budgets[i]; b.binds && n > b.couldHave() {
 			end = max(end, b.End-l.plan.Offset)
 		}
 	}
@@ -178,9 +178,9 @@ func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok boo
 	if f.Taken != b.Taken || f.Spent != b.Spent {
 		g.mu.forecast.forget()
 	}
-	could := g.headLocked() <= b.reach()
+	could := g.headLocked() <= b.couldHave()
 	b.Taken, b.Spent, b.Away, b.Left, b.Withheld = f.Taken, f.Spent, f.Away, f.Left, f.Withheld
-	g.mu.forecast.void = g.mu.forecast.void || worse || could && g.headLocked() > b.reach()
+	g.mu.forecast.void = g.mu.forecast.void || worse || could && g.headLocked() > b.couldHave()
 	g.rebuildLocked(at)
 	return f.Taken, true
 }

@@ -36,14 +36,14 @@ func (r *ring) set(a *account, l *ledger) {
 	if r.length == 0 {
 		r.length, r.since = a.window.Length, l.now
 	}
-	r.reach(l.plan.Shape.Transit)
+	r.allowFor(l.plan.Shape.Transit)
 	r.roll(l.now)
 }
 
 func (r *ring) left(a *account, _ *ledger) int64 { return a.bound - r.sum }
 
-// reach sets the transit: the time that calls may take to the provider.
-func (r *ring) reach(transit int64) {
+// allowFor sets the transit: the time that calls may take to the provider.
+func (r *ring) allowFor(transit int64) {
 	slot := int64(protocol.SlotOf(r.length))
 	span := min(spanSlots+(transit+slot-1)/slot, ringSlots)
 	if span == r.span {
@@ -51,11 +51,11 @@ func (r *ring) reach(transit int64) {
 	}
 	r.span, r.sum = span, 0
 	for i := range span {
-		r.sum += r.counts[place(r.slot-i)]
+		r.sum += r.counts[indexOf(r.slot-i)]
 	}
 }
 
-func place(slot int64) int64 { return ((slot % ringSlots) + ringSlots) % ringSlots }
+func indexOf(slot int64) int64 { return ((slot % ringSlots) + ringSlots) % ringSlots }
 
 // roll moves on to the slot of the instant now, and forgets those that no span
 // can touch any more. Time that runs back changes nothing.
@@ -67,8 +67,8 @@ func (r *ring) roll(now int64) {
 	}
 	for r.slot < to {
 		r.slot++
-		r.sum -= r.counts[place(r.slot-r.span)]
-		r.counts[place(r.slot)] = 0
+		r.sum -= r.counts[indexOf(r.slot-r.span)]
+		r.counts[indexOf(r.slot)] = 0
 	}
 }
 
@@ -77,16 +77,16 @@ func (r *ring) slotEnd(int64) int64 { return (r.slot + 1) * int64(protocol.SlotO
 
 // take counts n permits in the newest slot.
 func (r *ring) take(n, _ int64) {
-	r.counts[place(r.slot)] += n
+	r.counts[indexOf(r.slot)] += n
 	r.sum += n
 }
 
 func (r *ring) undo(n, at, _ int64) {
 	slot := slotAt(r.length, at)
-	if at < r.since || slot > r.slot || r.slot-slot >= r.span || r.counts[place(slot)] < n {
+	if at < r.since || slot > r.slot || r.slot-slot >= r.span || r.counts[indexOf(slot)] < n {
 		return
 	}
-	r.counts[place(slot)] -= n
+	r.counts[indexOf(slot)] -= n
 	r.sum -= n
 }
 
@@ -98,7 +98,7 @@ func (r *ring) when(a *account, n int64, l *ledger) (at int64, ok bool) {
 	i := r.slot - r.span // the last that does not count
 	for back > 0 {
 		i++
-		back -= r.counts[place(i)]
+		back -= r.counts[indexOf(i)]
 	}
 	return (i + r.span) * int64(protocol.SlotOf(r.length)), true
 }

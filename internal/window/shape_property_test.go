@@ -304,7 +304,7 @@ func TestRingWhenAgainstCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := &account{window: quota.Window{Length: second}}
 		r := &ring{length: second, span: spanSlots, slot: unused}
-		r.reach(rapid.Int64Range(0, int64(second/2)-1).Draw(t, "transit"))
+		r.allowFor(rapid.Int64Range(0, int64(second/2)-1).Draw(t, "transit"))
 		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")
 		a.bound = share
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {

@@ -55,7 +55,7 @@ var callers = Table{
 	Replace("ReleaseForgotten", "what comes back is not in the account", "internal/window/ledger.go",
 		"\t\t\ta.used -= n\n", "", liveness),
 	Replace("ReleaseNotInRing", "what comes back still counts in the sliding window", "internal/window/ring.go",
-		"\tr.counts[place(slot)] -= n\n\tr.sum -= n\n", "", liveness),
+		"\tr.counts[indexOf(slot)] -= n\n\tr.sum -= n\n", "", liveness),
 	Replace("ReleaseNotInBucket", "what comes back is not in the bucket", "internal/window/bucket.go",
 		"\t\tb.empty -= back\n", "", "internal/window TestShapedReturn"),
 	Replace("ReleaseBeforeRing", "what comes back leaves a sliding window that did not count it", "internal/window/ring.go",

@@ -37,7 +37,7 @@ var edges = Table{
 	Replace("ClockUnobserved", "a suspension is not looked for", "internal/share/planner.go",
 		"\tp.Clock.Observe(at)\n", "", "consumer TestWindowsFollowASuspension"),
 	Replace("TransitForgotten", "permits count no longer than a window, though calls take time", "internal/window/ring.go",
-		"r.reach(l.plan.Shape.Transit)", "r.reach(0)", liveness),
+		"r.allowFor(l.plan.Shape.Transit)", "r.allowFor(0)", liveness),
 	Replace("TransitNotInReach", "the windows in reach leave the transit out", "internal/share/shape.go",
 		"protocol.ReachOf(length, t.transit(), ", "protocol.ReachOf(length, 0, ", "internal/share TestAGainIsHeldBackForTheReach"),
 	Replace("TransitNotInBurst", "the burst leaves the transit out", "internal/protocol/policy.go",
