@@ -193,8 +193,8 @@ func checkRules(t *testing.T, s *server) {
 			}
 		}
 	}
-	if n != 23 {
-		t.Errorf("Prometheus has %d rules, want 23", n)
+	if n != 24 {
+		t.Errorf("Prometheus has %d rules, want 24", n)
 	}
 }
 
