@@ -79,6 +79,8 @@ var rules = Table{
 		"return w.Start() < l.plan.Lending.NotBefore", "return w.Start() < 0*l.plan.Lending.NotBefore", "internal/window TestAContinuedProcessBorrowsLater"),
 	Replace("LoanWhileStale", "lends without a recent view", "internal/share/guests.go",
 		" || p.stale ||", " ||", "internal/share TestWhoLendsAndBorrows"),
+	Replace("SeldomJoinersSilent", "an instance without a share whose callers call seldom asks nobody", "internal/window/lending/guest.go",
+		" && h.Waiting <= h.Left && h.Own > 0 {", " && h.Waiting <= h.Left {", "internal/window/lending TestWhenAGuestAsks"),
 	Replace("JoinersStarve", "an instance that joins a fleet whose callers wait has nothing until its share", "internal/window/gate.go",
 		"news = g.lendToJoinersLocked() || news", "news = news || false", "internal/window TestAJoinerIsLentItsPartAtTheEdge"),
 	Replace("JoinersForEver", "an instance that has its share is still lent a part of others'", "internal/window/joiner.go",

@@ -95,7 +95,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	}
 	wanted := min(f.wants(span, h.Waiting), float64(h.Total))
 	need := int64(math.Ceil(wanted)) - max(0, h.Left-h.Kept)
-	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left {
+	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left && h.Own > 0 {
 		return a, false
 	}
 	if g.rounds > 0 && !g.again(f, r, h, poor) {

@@ -198,7 +198,7 @@ func TestEachIsOnDutyInTurn(t *testing.T) {
 func asking(rate float64, has Has, answer func(a Ask, phase float64) int64) (phases []float64, all []Ask) {
 	f, g := begun(), &Guest{}
 	g.Begin(0)
-	has.Length, has.Own = 1000, 1
+	has.Length, has.Own = 1000, has.Own+1
 	calls := 0.0
 	for phase := 0.0; phase < 1000; phase += 5 {
 		calls += 5 * rate
@@ -240,6 +240,14 @@ func TestWhenAGuestAsks(t *testing.T) {
 	}
 	if phases, all = asking(0.1, Has{Fair: 100, Total: 2000}, none); len(phases) <= 8 || all[0].Poor != all[0].Permits {
 		t.Errorf("one that has nothing of its share asks at %v: %+v", phases, all)
+	}
+	few := Has{Fair: 90_000, Total: 1_000_000}
+	if phases, _ = asking(0.2, few, none); len(phases) > 0 {
+		t.Errorf("one that lacks little of its share asks at %v", phases)
+	}
+	few.Own = -1
+	if phases, _ = asking(0.2, few, none); len(phases) == 0 || phases[0] > 50 {
+		t.Errorf("one without a share, which calls seldom, asks at %v", phases)
 	}
 	if phases, _ = asking(0, Has{Waiting: 1, Fair: 100, Total: 2000}, func(Ask, float64) int64 { return 1 }); len(phases) == 0 {
 		t.Error("it does not ask for a permit that somebody waits for")
