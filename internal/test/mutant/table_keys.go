@@ -81,7 +81,7 @@ var keys = Table{
 	Replace("KeyLoanOfAWindowThatIsOver", "counts a loan of a key again when corrected time was set back", "internal/window/keyloan.go",
 		" || w.End() <= k.keys.Over // the number may be forgotten", "", "internal/window TestAKeysLoanIsToldAgainAfterTimeWasSetBack"),
 	Replace("KeysCountedForEver", "counts keys in windows that no limit has any more", "internal/share/keys.go",
-		"return t.end >= from && t.keys.policy", "return t.keys.policy", "internal/share TestKeysAreCountedInTheSameWindows"),
+		"return t.end >= from && t.keys.policy", "return (t.end >= from || true) && t.keys.policy", "internal/share TestKeysAreCountedInTheSameWindows"),
 	Replace("KeyLentWhenStale", "lends permits of keys without a fresh proof", "internal/window/gate.go",
 		"if g.mu.stale = p.Proof.Over(at); !g.mu.stale {\n", "if g.mu.stale = p.Proof.Over(at); g.mu.stale {\n\t\ts.KeysLend = p.Keys != nil\n\t} else {\n", "consumer TestWhoLendsNoKeys"),
 	Replace("KeyLentBeforeItsCallers", "lends what its own callers wait for", "consumer/keylend.go",
