@@ -35,7 +35,7 @@ var units = Table{
 	Replace("PartsForNobody", "keeps parts for processes that lack nothing", "cmd/quotad/internal/api/parts.go",
 		"return l.n == 2 || l.n == 1 && l.some[0] != c", "return true", "cmd/quotad/internal/api TestNothingIsKeptForWhoeverLacksNothing"),
 	Replace("PartsNotKept", "gives most of a window to the process that calls fastest", "cmd/quotad/internal/api/parts.go",
-		"if own >= o.all || got+n <= own {", "if true {", "cmd/quotad/internal/api TestAQuickProcessLeavesTheOthersTheirPart"),
+		"if own >= o.all || got+n <= own {", "if own >= 0 {", "cmd/quotad/internal/api TestAQuickProcessLeavesTheOthersTheirPart"),
 	Replace("YieldCosts", "counts a turn that was left without permits", "cmd/quotad/internal/fair/turns.go",
 		"\t\tprocess.tag -= cost\n", "\t\tprocess.tag -= 0\n", "cmd/quotad/internal/fair TestAYieldedTurnCostsNothing"),
 	Replace("EnvoysWithoutClass", "takes all Envoys' calls for calls of the default class", "cmd/quotad/internal/envoy/limits.go",
