@@ -237,6 +237,9 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	}
 	n := y.need(l, now)
 	if n <= 0 || !l.hopes(keys) {
+		if y.waiters > 0 { // they are looked at next, and have the key looked at again
+			l.until = now + int64(keyRound)
+		}
 		return window.Forever
 	}
 	if l.got < l.asked { // others have more, perhaps
@@ -281,7 +284,7 @@ func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
 		s, told := k.lendKey(guest, name, needs.Windows, needs.Permits[name])
 		if told > 0 {
 			if self != "" && self != s.Keys.Lending.Self {
-				return // it has registered anew: what was lent before is lost
+				return // it has registered anew: earlier loans are lost
 			}
 			self, lent.Permits[name] = s.Keys.Lending.Self, told
 		}

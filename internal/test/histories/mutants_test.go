@@ -113,6 +113,7 @@ var hunts = []hunt{
 	{"KeyRemaindersApart", faults, lead{keyed: true}},
 	{"KeyOfNewestView", faults, lead{keyed: true, often: []action{doPolicy, doJoin, doQuit, doQuit}}},
 	{"OwnersAlike", faults, lead{keyed: true}},
+	{"KeyLoanNotCharged", faults, lead{keyed: true}},
 	{"KeyLoanTwice", faults, lead{keyed: true, often: []action{doForge, doForge}}},
 	{"KeyLoanKept", faults, lead{keyed: true}},
 

@@ -65,7 +65,7 @@ var keys = Table{
 	Replace("OverrideOfTwoWriters", "writes an override where another one was changed meanwhile", "coordinator/overrides.go",
 		"clientv3.ModRevision(folder), \"<\", old.revision+1)", "clientv3.ModRevision(folder), \">\", 0)", "coordinator TestOverridesOfTwoWriters"),
 	Replace("KeyLoanNotCharged", "lends permits of a key and uses them too", "internal/window/keyloan.go",
-		"\tk.Charge(n)\n", "", "internal/window TestAHostChargesWhatItLendsOfAKey"),
+		"\tk.Charge(n)\n", "", histories, "internal/window TestAHostChargesWhatItLendsOfAKey"),
 	Replace("KeyLoanTwice", "counts a loan of a key as often as it is told", "internal/window/keyloan.go",
 		"n := told - k.hosts[loanOf{host, listOf(windows, nil)}].permits", "n := told", histories, "internal/window TestALoanOfAKeyCountsInItsWindows"),
 	Replace("KeyLoanForOtherWindow", "counts a loan of a key in any window", "internal/window/keyloan.go",
