@@ -81,42 +81,19 @@ func (p *Planner) KeyBound(key Key, w quota.Window, now int64) Bound {
 }
 
 // KeyOwner returns the name of an owner of a key by the newest view at the monotonic instant
-// now, and whether it is another instance. It is this one, if that is an
-// owner, and else the owner of the highest rank. An instance without a name has its ID for
-// one. The name is empty if keys have no owners, or nobody takes part.
+// now, and whether it is another instance. It is this one, if that is an owner, and else the
+// owner of the highest rank. An instance without a name has its ID for one. The name is empty
+// if keys have no owners, or nobody takes part.
 func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
-	t, wall := p.newest().keys, now+p.offset
-	if t == nil || t.owners == 0 {
+	owners := p.ownersOf(key.Hash, now+p.offset)
+	if len(owners) == 0 {
 		return "", false
 	}
-	me, seed := p.members[p.self], t.seedFor(&key.Hash, quota.Window{}) // the same in all windows
-	var own, first part
-	if me != nil && me.takesPart(wall) {
-		own = part{me.id, orderOf(me.hash, seed), 1}
-	} else {
-		me = nil
+	owner := p.members[owners[0]]
+	if slices.Contains(owners, p.self) {
+		owner = p.members[p.self]
 	}
-	owner, ahead := (*member)(nil), int64(0)
-	for i := range p.rows {
-		r := &p.rows[i]
-		if !r.takesPart(wall) {
-			continue
-		}
-		one := part{r.id, orderOf(r.hash, seed), 1}
-		if owner == nil || one.ranks(&first) < 0 {
-			owner, first = r.member, one
-		}
-		if me != nil && one.ranks(&own) < 0 {
-			ahead++
-		}
-	}
-	switch {
-	case owner == nil:
-		return "", false
-	case me != nil && ahead < t.owners:
-		owner = me
-	}
-	return cmp.Or(owner.name, owner.id), owner != me
+	return cmp.Or(owner.name, owner.id), owner.id != p.self
 }
 
 // KeyTotal returns the limit of a key for window w by the newest view that has one, 0 if there
@@ -164,8 +141,7 @@ func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
 		return nil
 	}
 	if t.owners > 0 {
-		ids = p.ownersOf(key, int(t.owners), wall)
-		ids = slices.DeleteFunc(ids, func(id string) bool { return id == p.self })
+		ids = slices.DeleteFunc(p.ownersOf(key, wall), func(id string) bool { return id == p.self })
 		if len(ids) == 0 {
 			return nil
 		}
@@ -185,9 +161,14 @@ func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
 	return ids
 }
 
-// ownersOf returns the m owners of a key, fewer if fewer take part, highest rank first.
-func (p *Planner) ownersOf(key uint64, m int, wall int64) (ids []string) {
-	seed := p.newest().keys.seedFor(&key, quota.Window{})
+// ownersOf returns the owners of a key by the newest view, highest rank first; none if keys
+// have no owners.
+func (p *Planner) ownersOf(key uint64, wall int64) (ids []string) {
+	t := p.newest().keys
+	if t == nil || t.owners == 0 {
+		return nil
+	}
+	m, seed := int(t.owners), t.seedFor(&key, quota.Window{}) // the same in all windows
 	var owners []part
 	for i := range p.rows {
 		if r := &p.rows[i]; r.takesPart(wall) {
