@@ -42,7 +42,7 @@ func setKeyed(f *fixture) {
 }
 
 // TestOverridesAreSetTogetherAndRecorded: set, changed, deleted, and set to what they are; with
-// who did it and why.
+// the author and the reason.
 func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 	f := setup(t)
 	setKeyed(f)
@@ -234,7 +234,7 @@ func TestInstancesFollowOverrides(t *testing.T) {
 		t.Errorf("operators are told nothing: %v", err)
 	}
 	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "8/s"))); err == nil || !strings.Contains(err.Error(), "delete that key of etcd first") {
-		t.Errorf("%v: what cannot be read was written over", err)
+		t.Errorf("%v: a document that cannot be read was written over", err)
 	}
 	if _, err := f.client.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)

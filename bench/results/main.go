@@ -1,4 +1,5 @@
-// Command results measures everything on the page bench/README.md, and writes the page's tables.
+// Command results measures everything on the pages bench/README.md and bench/overshoot/README.md,
+// and writes their tables.
 //
 //	go run ./results                  all parts, a quarter of an hour
 //	go run ./results -short -check    whether all parts run and fill their tables; writes nothing
@@ -99,19 +100,17 @@ func run(ctx context.Context) error {
 		}
 		return nil
 	}
-	page, err := os.ReadFile("README.md")
-	if err != nil {
-		return err
-	}
-	page, err = fill(page, r, machine)
+	written, err := fill(r, machine)
 	if err != nil || *check {
 		return err
 	}
 	if err := os.WriteFile("RESULTS.txt", all.Bytes(), 0o644); err != nil { //nolint:gosec // a page
 		return err
 	}
-	if err := os.WriteFile("README.md", page, 0o644); err != nil { //nolint:gosec // a page
-		return err
+	for path, page := range written {
+		if err := os.WriteFile(path, page, 0o644); err != nil { //nolint:gosec // a page
+			return err
+		}
 	}
 	charts := exec.CommandContext(ctx, "go", "run", "./pictures", "-charts", "RESULTS.txt")
 	charts.Stdout, charts.Stderr = os.Stderr, os.Stderr
@@ -200,29 +199,39 @@ func between(text, before, after string) string {
 	return found
 }
 
-// fill puts the tables between their markers.
-func fill(page []byte, r *results, machine string) ([]byte, error) {
-	texts := map[string]string{"run": machine + "\n"}
+// pages have the tables, each of which stands once.
+var pages = []string{"README.md", "overshoot/README.md"}
+
+// fill returns the pages with the tables between their markers.
+func fill(r *results, machine string) (written map[string][]byte, err error) {
+	written = map[string][]byte{}
+	for _, path := range pages {
+		if written[path], err = os.ReadFile(path); err != nil {
+			return nil, err
+		}
+	}
+	put := func(name, text string) error {
+		begin, end := []byte("<!-- results: "+name+" -->\n"), []byte("<!-- end of results -->")
+		for path, page := range written {
+			before, rest, found := bytes.Cut(page, begin)
+			if _, after, closed := bytes.Cut(rest, end); found && closed {
+				written[path] = slices.Concat(before, begin, []byte("\n"+text+"\n"), end, after)
+				return nil
+			}
+		}
+		return fmt.Errorf("%s have no place for the table %q", strings.Join(pages, " and "), name)
+	}
+	if err := put("run", machine+"\n"); err != nil {
+		return nil, err
+	}
 	for _, t := range tables {
 		text, err := t.render(r)
 		if err != nil {
 			return nil, err
 		}
-		texts[t.name] = text
-	}
-	names := make([]string, 0, len(texts))
-	for name := range texts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		begin, end := []byte("<!-- results: "+name+" -->\n"), []byte("<!-- end of results -->")
-		before, rest, found := bytes.Cut(page, begin)
-		_, after, closed := bytes.Cut(rest, end)
-		if !found || !closed {
-			return nil, fmt.Errorf("README.md has no place for the table %q", name)
+		if err := put(t.name, text); err != nil {
+			return nil, err
 		}
-		page = slices.Concat(before, begin, []byte("\n"+texts[name]+"\n"), end, after)
 	}
-	return page, nil
+	return written, nil
 }

@@ -114,8 +114,8 @@ func Current(p quota.Policy, now time.Time) quota.Policy {
 	return l.fold(now, 0).into(p)
 }
 
-// At is Current of a policy in the history, nil for none: what was announced, and is in
-// force by then, is no change of the next writer.
+// At is Current of a policy in the history, nil for none: limits that were announced, and are in
+// force by then, are no change of the next writer.
 func At(p *quota.Policy, at time.Time) *quota.Policy {
 	if p == nil {
 		return nil

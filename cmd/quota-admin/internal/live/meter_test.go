@@ -127,7 +127,7 @@ func TestAKilledInstanceLeavesTheChart(t *testing.T) {
 	}
 }
 
-// What was issued while etcd was away is known as a whole only: its points are a mean, and
+// Of permits issued while etcd was away only the sum is known: their points are a mean, and
 // say so. Those before and after it are told by second.
 func TestAnOutageIsAMean(t *testing.T) {
 	t.Parallel()

@@ -232,7 +232,7 @@ func TestABatchOfALongLimitAlone(t *testing.T) {
 	})
 }
 
-// A cost that is known late is settled by the ID: what is above the permits is a debt that
+// A cost that is known late is settled by the ID: the cost above the permits is a debt that
 // this host pays, and the ID lives for settle_within.
 func TestACostIsSettledLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A rule gives the calls of its descriptor a class: what is kept for critical calls is for
+// A rule gives the calls of its descriptor a class: permits kept for critical calls are for
 // them. Descriptors of one provider take from it once, by the class of the first.
 func TestClassesOfDescriptors(t *testing.T) {
 	t.Parallel()
