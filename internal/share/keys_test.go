@@ -67,25 +67,34 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 				}
 				p.Prove(at())
 				p.Plan(at())
-				for _, length := range lengths {
-					w := quota.WindowAt(length, s.now+s.offset)
-					w.Index += s.Int64N(2)
-					want := m.bound(w, s.now, s.offset, share.NotFrozen)
-					if got := p.KeyBound(share.KeyOf(name), w, s.now).Permits; got != want {
-						t.Fatalf("at %d ms: KeyBound(%v #%d) = %d, the model says %d", s.now/ms, w.Length, w.Index, got, want)
+				compareKey(t, s, p, m, name, func() {
+					asked++
+					if v := m.held[len(m.held)-1].view; v.Policy != nil && v.Policy.Keys.Owners > 0 {
+						owned++
 					}
-					if want > 0 && want < share.Unbounded {
-						asked++
-						if v := m.held[len(m.held)-1].view; v.Policy != nil && v.Policy.Keys.Owners > 0 {
-							owned++
-						}
-					}
-				}
+				})
 			}
 		})
 	}
 	if t.Logf("%d bounds above 0, %d of owners", asked, owned); asked < 400 || owned < 100 {
 		t.Error("the keys hardly ever had a share")
+	}
+}
+
+// compareKey compares a key's bounds with those of the model, in windows that run or come
+// next. It calls has for each bound above 0.
+func compareKey(t *testing.T, s *script, p *share.Planner, m *model, name string, has func()) {
+	t.Helper()
+	for _, length := range lengths {
+		w := quota.WindowAt(length, s.now+s.offset)
+		w.Index += s.Int64N(2)
+		want := m.bound(w, s.now, s.offset, share.NotFrozen)
+		if got := p.KeyBound(share.KeyOf(name), w, s.now).Permits; got != want {
+			t.Fatalf("at %d ms: KeyBound(%v #%d) = %d, the model says %d", s.now/ms, w.Length, w.Index, got, want)
+		}
+		if want > 0 && want < share.Unbounded {
+			has()
+		}
 	}
 }
 

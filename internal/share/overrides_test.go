@@ -92,17 +92,7 @@ func TestAnOverriddenKeyEqualsTheNaiveModel(t *testing.T) {
 				}
 				p.Prove(at())
 				p.Plan(at())
-				for _, length := range lengths {
-					w := quota.WindowAt(length, s.now+s.offset)
-					w.Index += s.Int64N(2)
-					want := m.bound(w, s.now, s.offset, share.NotFrozen)
-					if got := p.KeyBound(share.KeyOf(name), w, s.now).Permits; got != want {
-						t.Fatalf("at %d ms: KeyBound(%v #%d) = %d, the model says %d", s.now/ms, w.Length, w.Index, got, want)
-					}
-					if want > 0 && want < share.Unbounded {
-						asked[own != nil]++
-					}
-				}
+				compareKey(t, s, p, m, name, func() { asked[own != nil]++ })
 			}
 		})
 	}
