@@ -68,19 +68,9 @@ func leases(c *redis.Client) take {
 	}
 }
 
-// slidingLog keeps the time of each permit of the last 10 ms in a sorted set.
-var slidingLog = redis.NewScript(`
-local now = redis.call('TIME')
-local t = now[1] * 1000000 + now[2]
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', t - tonumber(ARGV[2]))
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-redis.call('ZADD', KEYS[1], t, t .. ':' .. redis.call('INCR', KEYS[1] .. ':n'))
-redis.call('PEXPIRE', KEYS[1], 2000)
-return 1`)
-
 func sortedSet(c *redis.Client) take {
 	return func(ctx context.Context) (bool, error) {
-		n, err := slidingLog.Run(ctx, c, []string{"log"}, plenty, 10_000).Int()
+		n, err := peer.SlidingLog.Run(ctx, c, []string{"log"}, plenty, 10_000).Int()
 		return n == 1, err
 	}
 }

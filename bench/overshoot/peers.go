@@ -143,7 +143,7 @@ var peers = []*contender{
 	{name: "redis sorted-set log", kind: inRedis, open: func(_ context.Context, n int64, server string) (limiter, error) {
 		c := peer.RedisClient(server, connections)
 		return changeable(n, func(ctx context.Context, n int64) (bool, error) {
-			got, err := slidingLog.Run(ctx, c, []string{"log"}, n, 1_000_000).Int()
+			got, err := peer.SlidingLog.Run(ctx, c, []string{"log"}, n, 1_000_000).Int()
 			return got == 1, err
 		}), nil
 	}},
@@ -214,16 +214,6 @@ func gubernatorOf(address string, n int64, behavior string) limiter {
 	c := peer.NewGubernatorClient(address, gubernatorConnections)
 	return changeable(n, func(ctx context.Context, n int64) (bool, error) { return c.Take(ctx, n, behavior) })
 }
-
-// slidingLog keeps the time of each call of a span in a sorted set.
-var slidingLog = redis.NewScript(`
-local now = redis.call('TIME')
-local t = now[1] * 1000000 + now[2]
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', t - tonumber(ARGV[2]))
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-redis.call('ZADD', KEYS[1], t, t .. ':' .. redis.call('INCR', KEYS[1] .. ':n'))
-redis.call('PEXPIRE', KEYS[1], 2000)
-return 1`)
 
 // leases takes 50 calls of the running second from Redis, and hands them out in memory.
 func leases(c *redis.Client, n int64) limiter {

@@ -101,3 +101,14 @@ func (s *Server) Used() time.Duration {
 }
 
 var _ io.Closer = (*Server)(nil)
+
+// SlidingLog keeps the time of each call of a span in a sorted set: its arguments are the most
+// calls and the span in microseconds.
+var SlidingLog = redis.NewScript(`
+local now = redis.call('TIME')
+local t = now[1] * 1000000 + now[2]
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', t - tonumber(ARGV[2]))
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], t, t .. ':' .. redis.call('INCR', KEYS[1] .. ':n'))
+redis.call('PEXPIRE', KEYS[1], 2000)
+return 1`)
