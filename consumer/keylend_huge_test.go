@@ -9,30 +9,62 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Callers that want more than any limit can give wait for a blocked key to their deadline. What
-// they want together does not overflow: asks go on, a bounded number of them.
+// blocked returns a limiter beside another one, and a key that an override blocks. looked is
+// called after each look at the keys that lack permits, which are 1,000 at most.
+func blocked(t *testing.T, looked func(y *keyState)) (l *Limiter, key Key) {
+	m, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
+	const name = "key"
+	limits := map[string][]quota.Limit{name: {{Permits: 0, Window: time.Second}}}
+	for _, s := range m.sinks {
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(name): {Keys: limits}}})
+	}
+	time.Sleep(time.Second)
+	m.prove()
+	l = all["a"]
+	look, n := l.core.keys.asks.alarm.fire, 0
+	l.core.keys.asks.alarm.fire = func() {
+		if n++; n > 1000 {
+			panic("it looks at the same key again and again")
+		}
+		look()
+		y := l.core.keys.known(name)
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		looked(y)
+	}
+	return l, l.Key(name)
+}
+
+// Callers that want more than any limit can give wait for a blocked key to their deadline. The
+// sum of their wants does not overflow: others are asked for it, a bounded number of times.
 func TestHugeCallsForABlockedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
-		const key = "key"
-		limits := map[string][]quota.Limit{key: {{Permits: 0, Window: time.Second}}}
-		for _, s := range m.sinks {
-			s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: limits}}})
-		}
-		time.Sleep(time.Second)
-		m.prove()
-		l := all["a"]
-		looks := l.core.keys.asks.alarm.fire
-		n := 0
-		l.core.keys.asks.alarm.fire = func() {
-			if n++; n > 1000 {
-				panic("it looks at the same key again and again")
-			}
-			looks()
-		}
-		l.Key(key).TryAcquire()
-		if _, err := l.Key(key).Take(t.Context(), 1<<63-1, 500*time.Millisecond); err == nil {
+		asked := int64(0)
+		_, key := blocked(t, func(y *keyState) { asked = max(asked, y.lack.asked) })
+		key.TryAcquire()
+		if _, err := key.Take(t.Context(), 1<<63-1, 500*time.Millisecond); err == nil {
 			t.Error("a blocked key has permits")
+		}
+		if asked != quota.MaxPermits {
+			t.Errorf("others are asked for %d permits, want %d", asked, int64(quota.MaxPermits))
+		}
+	})
+}
+
+// A look that finds nothing to ask for, while a caller waits, is not repeated at the same
+// instant, even if the counts are wrong.
+func TestALookAtAKeyIsNotRepeatedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		_, key := blocked(t, func(y *keyState) {
+			looks++
+			y.waiting = -10
+		})
+		if _, err := key.Take(t.Context(), 1, 500*time.Millisecond); err == nil {
+			t.Error("a blocked key has permits")
+		}
+		if looks < 3 || looks > 60 {
+			t.Errorf("%d looks in 500 ms, want one in 20 ms or less", looks)
 		}
 	})
 }
