@@ -46,7 +46,7 @@ func TestHugeCallsForABlockedKey(t *testing.T) {
 			t.Error("a blocked key has permits")
 		}
 		if asked != quota.MaxPermits {
-			t.Errorf("others are asked for %d permits, want %d", asked, int64(quota.MaxPermits))
+			t.Errorf("others are asked for %d permits, want %d", asked, quota.MaxPermits)
 		}
 	})
 }
