@@ -165,6 +165,15 @@ func (c *meter) point(from, to int64) Point {
 			p.Waiting += max(0, t.last.Waiting)
 		}
 	}
+	if p.Mean && p.Limit != nil && total > *p.Limit {
+		// These means are of different times, so no second had their sum.
+		for _, rates := range []map[string]float64{by, used} {
+			for k := range rates {
+				rates[k] *= *p.Limit / total
+			}
+		}
+		total = *p.Limit
+	}
 	c.choose(by)
 	if p.Count == 0 {
 		return p

@@ -324,3 +324,40 @@ func TestRatesNeverSumToMoreThanTheLimit(t *testing.T) {
 		t.Errorf("only %d looks of 400 show a rate", known)
 	}
 }
+
+// Means of different times have no sum above the limit, which no second had.
+func TestMeansSumToTheLimit(t *testing.T) {
+	t.Parallel()
+	b := []*worker{{name: "b", share: 10, from: 20, to: 1000}} // it has all from second 20 on
+	c := newMeter()
+	var points []Point
+	for i := range 80 {
+		now := start.Add(time.Duration(i)*time.Second + 300*time.Millisecond)
+		f := fleetAt(now, time.Second, 10, b)
+		second := i
+		if i >= 12 && i < 28 { // it reports seldom
+			second = 12
+		}
+		at, used := start.Add(time.Duration(second)*time.Second), int64(100+10*min(second, 20))
+		f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: "a.1", Name: "a"}, Report: &protocol.Report{
+			Time: at, Used: used, UsedBefore: used, WindowStart: at, PolicyRevision: 7, State: quota.StateActive,
+		}})
+		points = append(points, c.see(now, f)...)
+	}
+	means := 0
+	for _, p := range points {
+		second := (p.At - start.UnixMilli()) / 1000
+		if second < 5 || p.Total == nil {
+			continue
+		}
+		if sum := p.Named["a"] + p.Named["b"] + p.Others; *p.Total > 10+1e-9 || math.Abs(sum-*p.Total) > 1e-9 {
+			t.Errorf("second %d has %v of 10, its instances %v", second, *p.Total, sum)
+		}
+		if p.Mean && second > 21 && math.Abs(*p.Total-10) < 1e-9 {
+			means++
+		}
+	}
+	if means < 4 {
+		t.Errorf("%d means after second 21, want 6", means)
+	}
+}
