@@ -12,19 +12,25 @@ import (
 type joiner struct {
 	guest string
 	from  int64 // corrected wall time from which it has a share
-	poor  int64 // of its latest ask
+	poor  int64 // of the ask that lacked most: one made after its part was lent lacks less
 }
 
-// joinerWindows bounds the windows that a joiner is lent a part of without another ask: it may
-// have gone.
-const joinerWindows = 16
+// joinerWindows bounds the windows that a joiner is lent a part of without another ask: its
+// callers may have gone. One that has enough by its part asks no more.
+const joinerWindows = 4
 
 // noteJoinerLocked keeps a joiner that asks in window w, in place of its earlier ask, if another
 // window begins before it has a share.
 func (g *Gate) noteJoinerLocked(j joiner, w quota.Window) {
 	b, next := &g.mu.borrower, w.End()
 	j.from = min(j.from, next+joinerWindows*int64(w.Length))
-	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool { return o.guest == j.guest })
+	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool {
+		if o.guest != j.guest {
+			return false
+		}
+		j.poor = max(j.poor, o.poor)
+		return true
+	})
 	if j.from > next && j.poor > 0 && len(b.joiners) < mostStanding {
 		b.joiners = append(b.joiners, j)
 	}

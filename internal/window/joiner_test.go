@@ -40,6 +40,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		{3 * second, map[string]int64{}},
 	} {
 		g.Changed(at(want.at))
+		g.Asked(at(want.at+ms), "joiner", need(g, 1, false), int64(3*second)) // it has its part
 		got := map[string]int64{}
 		for _, l := range lent() {
 			got[l.guest] = l.loan.Permits
@@ -49,15 +50,33 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		}
 	}
 	g.Asked(at(3*second+ms), "gone", need(g, 30, true), math.MaxInt64)
-	g.Changed(at(19 * second))
+	g.Changed(at(7 * second))
 	if l := lent(); len(l) != 1 {
-		t.Errorf("lent %v, want a part to the one that asked 16 windows ago", l)
+		t.Errorf("lent %v, want a part to the one that asked 4 windows ago", l)
 	}
-	g.Changed(at(20 * second))
+	g.Changed(at(8 * second))
 	if l := lent(); len(l) != 0 {
 		t.Errorf("lent %v to an instance that asked long ago", l)
 	}
-	if u := g.Usage(at(20 * second)); u.OverIssued != 0 {
+	if u := g.Usage(at(8 * second)); u.OverIssued != 0 {
 		t.Errorf("%d over the share", u.OverIssued)
+	}
+}
+
+// Who waits for a first permit may never take more, so an instance without a share asks for one,
+// though a fair share is a thousand.
+func TestWhoWaitsForAFirstPermitAsksForOne(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 0})
+	f.total = 2000
+	f.instances = 1
+	g, _ := lender(f)
+	f.plan.Lending.Instances = 2
+	g.Changed(at(0))
+	if ask, _ := g.Look(at(1)); ask != nil {
+		t.Fatalf("nobody waits, and it asks for %+v", ask)
+	}
+	g.Await(at(2), 1)
+	if ask, _ := g.Look(at(3)); ask == nil || ask.Permits != 1 || ask.Poor != 1 {
+		t.Errorf("it asks for %+v, want one permit, which it lacks to its fair share", ask)
 	}
 }

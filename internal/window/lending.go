@@ -342,7 +342,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
 	if b.awaited > 0 && s.bound == 0 {
-		h.Waiting += max(1, int64(h.Fair/8))
+		h.Waiting++ // one permit says it: who waits for the first may never take more
 	}
 	if s.alone() {
 		return nil, Forever
