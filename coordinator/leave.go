@@ -17,7 +17,8 @@ import (
 // it on SIGTERM, with a context that ends when the process must.
 //
 // If ctx ends first, or no announcement succeeds within 5 s, Shutdown closes immediately, as
-// Close does, and returns an error. A second Shutdown waits for the same end as the first.
+// Close does, and returns an error. Else it waits for etcd until ctx ends to remove its keys, and
+// at most for the time of the lease (Options.TTL). A second Shutdown waits for the same end as the first.
 func (s *Session) Shutdown(ctx context.Context) error {
 	memberships := s.all()
 	ends, failed := make([]int64, len(memberships)), make([]error, len(memberships))
@@ -37,7 +38,10 @@ func (s *Session) Shutdown(ctx context.Context) error {
 			break
 		}
 	}
-	return errors.Join(append(errs, s.Close())...)
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, s.Close())
+	}
+	return s.close(ctx, s.o.TTL) // by then the lease removes its keys
 }
 
 // announceEnd writes the end of this instance's part into its key and returns it, in

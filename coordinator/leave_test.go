@@ -151,6 +151,23 @@ func TestACloseThatLeavesItsKeySaysSo(t *testing.T) {
 	}
 }
 
+// A slow etcd is no reason to leave keys behind while there is time: only Close is in a hurry.
+func TestShutdownWaitsLongerForEtcdThanClose(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "10/s")
+	s := f.join(Options{})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", r.is(proved))
+	s.closing = 0 // Close would leave them
+	returned := leaving(t.Context(), s)
+	var err error
+	await.Until(t, "Shutdown returns", func() (ok bool) { ok, err = returned(); return ok })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // Without its key it has no share until the end that it announced, and must not come
 // back as another incarnation.
 func TestALeaverWhoseKeyGoesDoesNotRegisterAnew(t *testing.T) {

@@ -285,7 +285,10 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 // Close waits a second at most for etcd. If the session's keys could not be removed by
 // then it returns an error: its instances are there, and keep their shares, until the lease
 // ends (Options.TTL). A second Close returns nil.
-func (s *Session) Close() error {
+func (s *Session) Close() error { return s.close(context.Background(), s.closing) }
+
+// close is Close, but waits for etcd until ctx ends, and at most so long.
+func (s *Session) close(ctx context.Context, most time.Duration) error {
 	s.mu.Lock()
 	first, l := !s.mu.closed, s.mu.lease
 	s.mu.closed = true
@@ -308,7 +311,7 @@ func (s *Session) Close() error {
 	}
 	// Nothing is issued any more: now the keys may say so, and then the lease may go,
 	// and all keys with it.
-	ctx, done := context.WithTimeout(context.Background(), s.closing)
+	ctx, done := context.WithTimeout(ctx, most)
 	defer done()
 	var promised sync.WaitGroup
 	for _, p := range memberships {

@@ -17,6 +17,8 @@ var session = Table{
 		"if a.revision > l.position {\n\t\t\treturn false", "if false {\n\t\t\treturn false", histories),
 	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "coordinator/budget.go",
 		"taken, ok := p.set(t, t.step.Own.Taken, false); !ok || taken > t.step.Own.Taken {", "_, ok := p.set(t, t.step.Own.Taken, false); !ok {", histories),
+	Replace("ShutdownInAHurry", "Shutdown leaves its keys to the lease if etcd takes a second", "coordinator/leave.go",
+		"s.close(ctx, s.o.TTL)", "s.Close()", "coordinator TestShutdownWaitsLongerForEtcdThanClose"),
 	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "coordinator/budget.go",
 		"if t.step.Own.Taken < t.taken {", "if false {", histories, "coordinator TestGivesBackAfterBinding"),
 	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
