@@ -44,8 +44,8 @@ type InstanceStatus struct {
 	Share      int64
 	ShareKnown bool
 	// Reported is the time of its newest report; zero if there is none. State is the
-	// limiter's state then. Used and Refused count permits since the start, and Waiting the
-	// callers that waited.
+	// limiter's state then. Used and Refused count permits since the limiter was opened, and
+	// Waiting is the number of callers that waited at that time.
 	Reported               time.Time
 	State                  quota.State
 	Used, Refused, Waiting int64
