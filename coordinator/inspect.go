@@ -149,7 +149,7 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 		return err
 	}
 	for i := range all {
-		found := escrow.Found{Cluster: r.Header.ClusterId}
+		found := escrow.Reading{Cluster: r.Header.ClusterId}
 		kv := keyIn(r.Responses[i])
 		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
 			found.Total = escrow.ReadTotal(kv.Value, found.Cluster)
