@@ -12,7 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// KeyRate is what calls for one key got, and did not get, in permits per second.
+// KeyRate has the permits per second that calls for one key got (Issued), and did not get
+// (Refused).
 type KeyRate struct {
 	Key             string
 	Issued, Refused float64

@@ -25,7 +25,8 @@ var (
 	// ErrTooManyKeys: the key is new, and the instance has as many in use as the policy's
 	// keys.most. The limiter recovers when windows of other keys have ended.
 	ErrTooManyKeys = errors.New("too many keys are in use")
-	// ErrInvalid: an argument that is never valid.
+	// ErrInvalid: an argument that is never valid, such as 0 permits or an empty name of a
+	// key. The error names the value and the remedy.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrQueueFull: Options.MaxWaiters callers wait already, or one of a higher class took
 	// the caller's place.
@@ -53,7 +54,8 @@ const (
 	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent. Or
 	// it owns a key since less than the settle time.
 	ReasonJoining Reason = "joining"
-	// ReasonDraining: the provider asked for a pause, see Limiter.PauseUntil.
+	// ReasonDraining: the provider asked for a pause, or the application did: see
+	// Limiter.Throttled and Limiter.PauseUntil.
 	ReasonDraining Reason = "draining"
 	// ReasonPaused: the operator paused the provider.
 	ReasonPaused Reason = "paused"

@@ -58,6 +58,10 @@ type handles struct {
 // queue. The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
 // gives the same, and is refused otherwise. OnWait is each limiter's own. The limiter lives
 // until Close, not until ctx ends.
+//
+// Open does not wait for etcd, and works while etcd is away. It returns an error of ctx,
+// ErrInvalid for an option that cannot work, an error that names what is wrong with the
+// provider's name, or the source's: a session that is closed, or has 1,000 providers open.
 func Open(ctx context.Context, source Source, provider string, o Options) (*Limiter, error) {
 	if source == nil {
 		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use a *coordinator.Session, or Fixed", provider, ErrInvalid)
@@ -114,7 +118,8 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 }
 
 // Take is Acquire for n permits of one window, all or none, and returns the Permit; n is at
-// least 1. It may be more than this instance's share: others may lend the rest.
+// least 1, otherwise the error is ErrInvalid. It may be more than this instance's share:
+// others may lend the rest. More than the limit is refused with ErrTooLarge.
 func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	g, err := l.acquire(ctx, n, maxWait)
 	if err != nil {
@@ -129,8 +134,8 @@ func (l *Limiter) TryAcquire() bool {
 	return err == nil
 }
 
-// TryTake issues the available permits, at most n; the Permit's N may be 0. In shadow mode N
-// is always n. It never waits. Take with a maxWait of 0 issues all n or none.
+// TryTake issues the available permits, at most n; the Permit's N may be 0, and is 0 for n <= 0
+// and after Close. In shadow mode N is n. It never waits. Take with a maxWait of 0 issues all n or none.
 func (l *Limiter) TryTake(n int64) Permit {
 	k := l.core
 	if n <= 0 || l.closed.Load() {

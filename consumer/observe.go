@@ -20,8 +20,8 @@ var reasons = [...]Reason{
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 
-// refusals counts refused permits, and issued ones by class, since the start. Anybody adds; a reader sees
-// each counter by itself, not all at one moment.
+// refusals counts refused permits, and issued ones by class, since the start. Anybody adds; a
+// reader sees each counter by itself, not all at one moment.
 type refusals struct {
 	by [window.Classes][len(reasons)]atomic.Int64 // one counter for each class and each of reasons
 

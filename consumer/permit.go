@@ -9,7 +9,8 @@ import (
 )
 
 // Permit is the right to make N calls between Start and Until. The zero Permit allows
-// none. A Permit may be copied; it is released or settled once.
+// none. A Permit may be copied and used by several goroutines. It is released or settled
+// once, by one copy of it.
 type Permit struct {
 	of     *ofClass
 	grant  window.Grant

@@ -23,7 +23,8 @@ type (
 // FixedSource is a source without etcd: one policy for every provider, and this
 // process the only instance. It serves tests and programs of a single process. It
 // remembers the permits that were issued: a limiter that is closed and opened again
-// has only the rest of the window.
+// has only the rest of the window. Its methods are safe for concurrent use. Make one with
+// Fixed.
 type FixedSource struct {
 	covered
 	clock *clock.Clock

@@ -19,8 +19,8 @@ type Status struct {
 	State    quota.State
 	// Problem is one sentence about a fault; empty if there is none.
 	Problem string
-	// Incarnation is the key of this instance; it changes when the instance had
-	// to register again.
+	// Incarnation is the ID of this instance, by which quota-admin instances lists it. It
+	// changes when the instance had to register again. It is empty before the first time.
 	Incarnation string
 	// Limits are the provider's limits in force, shortest window first. While a change of
 	// a window's length settles, the old limits bind too. Beside windows above
@@ -142,7 +142,8 @@ func (s Status) Shortest() LimitUse {
 	return s.Limits[0]
 }
 
-// Status returns the limiter's knowledge and counts.
+// Status returns the limiter's knowledge and counts. It asks no etcd and does not wait, but
+// takes the lock of the limiter for some microseconds: call it each second, not with each call.
 func (l *Limiter) Status() Status {
 	st, _ := l.core.status(l.core.clock.Now())
 	if l.closed.Load() {

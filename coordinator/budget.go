@@ -47,7 +47,7 @@ type budgetWindow struct {
 	protocol.Budget
 	policy  int64 // revision that the limit is of
 	account escrow.Account
-	found   *escrow.Found    // by the newest read; nil before
+	found   *escrow.Reading  // by the newest read; nil before
 	lease   clientv3.LeaseID // of its keys
 	used    int64            // as last seen
 	rate    float64          // of use, in the last second
@@ -169,7 +169,7 @@ func (w *budgetWindow) see(u *protocol.BudgetUse, now int64) escrow.Use {
 	w.used, w.seen = u.Used, now
 	use := escrow.Use{
 		Used: u.Used, Need: u.Need, Rate: int64(math.Ceil(w.rate)), Full: u.Full,
-		Idle: w.active == 0 || now-w.active > int64(budgetIdle), Told: now-w.written > int64(budgetTold),
+		Idle: w.active == 0 || now-w.active > int64(budgetIdle), WriteUsed: now-w.written > int64(budgetTold),
 	}
 	if w.active != 0 && now-w.active <= w.patient {
 		use.Keep = w.need

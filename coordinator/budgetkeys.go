@@ -27,9 +27,9 @@ func (p *membership) readBudgets(ctx context.Context, all []*taking) error {
 	if err != nil {
 		return err
 	}
-	found := make([]*escrow.Found, len(all))
+	found := make([]*escrow.Reading, len(all))
 	for i, t := range all {
-		f := &escrow.Found{Cluster: r.Header.ClusterId, Revision: r.Header.Revision}
+		f := &escrow.Reading{Cluster: r.Header.ClusterId, Revision: r.Header.Revision}
 		if kv := keyIn(r.Responses[2*i]); kv.ModRevision != 0 {
 			total, _ := p.budgetKeys(t.budgetWindow)
 			f.TotalRevision, f.Older = kv.ModRevision, string(kv.Key) != total

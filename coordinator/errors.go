@@ -20,11 +20,12 @@ var (
 
 var errSessionClosed = errors.New("session is closed")
 
-// ConflictError reports a concurrent change: the policy is not at the revision that the
-// change was meant for. Revision 0 means not set. If both are the same, overrides of keys were
-// changed.
+// ConflictError reports a concurrent change. Nothing was written: read the policy again, and
+// decide again.
 type ConflictError struct {
-	Provider   string
+	Provider string
+	// Have is the revision of the policy in etcd, and Want the one that the change was meant
+	// for; 0 means that no policy is set. If both are the same, overrides of keys were changed.
 	Have, Want int64
 }
 

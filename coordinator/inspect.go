@@ -44,8 +44,8 @@ type InstanceStatus struct {
 	Share      int64
 	ShareKnown bool
 	// Reported is the time of its newest report; zero if there is none. State is the
-	// limiter's state then. Used and Refused count permits since the start, and Waiting the
-	// callers that waited.
+	// limiter's state then. Used and Refused count permits since the limiter was opened, and
+	// Waiting is the number of callers that waited at that time.
 	Reported               time.Time
 	State                  quota.State
 	Used, Refused, Waiting int64
@@ -149,7 +149,7 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 		return err
 	}
 	for i := range all {
-		found := escrow.Found{Cluster: r.Header.ClusterId}
+		found := escrow.Reading{Cluster: r.Header.ClusterId}
 		kv := keyIn(r.Responses[i])
 		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
 			found.Total = escrow.ReadTotal(kv.Value, found.Cluster)

@@ -208,11 +208,11 @@ func (m *machine) question(sent clock.Instant) (q question) {
 	return q
 }
 
-// late is a probe that has no answer yet. A slow etcd takes as long to tell how far the
+// lateProbe is a probe that has no answer yet. A slow etcd takes as long to tell how far the
 // watch is: to ask for that only after the answer would make the proof twice as old.
-type late struct{ question }
+type lateProbe struct{ question }
 
-func (e late) on(m *machine) {
+func (e lateProbe) on(m *machine) {
 	for _, a := range e.of {
 		a.askProgress()
 	}

@@ -73,7 +73,7 @@ func (s *Session) probeOnce(every time.Duration) {
 	defer stop()
 	s.wg.Go(func() {
 		if sleep(inTime, every/2) {
-			s.step(late{q})
+			s.step(lateProbe{q})
 		}
 	})
 	// A probe may take longer than other calls.

@@ -64,9 +64,10 @@ type Options struct {
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
 	// StateDir is an existing directory on a local disk, for this process alone; Linux
-	// only. It belongs to the process's user, and nobody else may write there. After a crash the next process on this host continues its instances from
-	// there, and has their shares again from the next window. Without StateDir a share is
-	// unused for up to TTL and the settle time after a crash. Default: none, every
+	// only. It belongs to the process's user, and nobody else may write there. After a
+	// crash the next process on this host continues its instances from there, if it starts
+	// before TTL ends. It has their shares again from the next window. Without StateDir a
+	// share is unused for up to TTL and the settle time after a crash. Default: none, every
 	// process joins as new.
 	StateDir string
 	// Lazy makes Join return immediately, also while etcd is away. Until etcd can be
@@ -113,8 +114,9 @@ func hostName() string {
 	return host[:min(len(host), protocol.MaxNameBytes)]
 }
 
-// Session is a process's membership in the fleets of its providers, of at most 1,000 of
-// them. It is a consumer.Source. Its methods are safe for concurrent use.
+// Session makes a process an instance of each provider that it opens, of at most 1,000.
+// It is a consumer.Source: give it to consumer.Open. Its methods are safe for concurrent
+// use. Make one with Join, and end it with Shutdown or Close.
 type Session struct {
 	covered
 	client  *clientv3.Client
@@ -148,10 +150,11 @@ type Session struct {
 	}
 }
 
-// Join starts a session. It returns within a few seconds, when etcd has granted a lease,
-// or with an error; with Options.Lazy it returns immediately. The caller keeps and closes
-// the client; give it a DialTimeout and a logger (see package etcdlog). ctx bounds Join
-// only.
+// Join starts a session. It returns when etcd has granted a lease, or within 5 s with an
+// error: ErrUnreachable, ErrPermission, an etcd that is too old, or an option that is out
+// of its range. With Options.Lazy it asks no etcd and returns immediately. The caller keeps
+// and closes the client; give it a DialTimeout and a logger (see package etcdlog). ctx
+// bounds Join only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
 	return join(ctx, client, newKV(client, defaultTimeout), o)
 }

@@ -174,7 +174,7 @@ func TestStep(t *testing.T) {
 			s.probe(31, 1, 30)
 			s.tell("p", 31, []view.Key{policyKey(31)})
 		}, "askProgress, p apply 31, p prove 11, q prove 11"},
-		"a probe is late": {func(s *steps, p, q *membership) { s.do(late{s.question(s.at().Instant)}) },
+		"a probe is late": {func(s *steps, p, q *membership) { s.do(lateProbe{s.question(s.at().Instant)}) },
 			"askProgress"},
 		"probes of before a listing prove nothing": {func(s *steps, p, q *membership) {
 			before := s.question(s.at().Instant)

@@ -143,8 +143,10 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	}
 }
 
-// Resume ends what a provider has asked for: its instances issue permits again, up to the
-// policy's limits, as soon as they see it. It returns false if there was nothing to end.
+// Resume ends the pauses that a provider asked for, and the lower total of an adaptive policy.
+// Its instances issue permits up to the policy's limits as soon as they see it, until the next
+// 429. A pause that an operator set (quota.ModePause) stays. It returns false if there was
+// nothing to end.
 func (a *Admin) Resume(ctx context.Context, provider string) (ended bool, err error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return false, err

@@ -99,7 +99,7 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 		}
 	}
 	if len(failed) == len(endpoints) {
-		return nil, classify(ctx, fmt.Sprintf("no etcd at %v", endpoints), errors.Join(failed...))
+		return nil, classify(ctx, fmt.Sprintf("no etcd at %v: start it, or give the client other endpoints", endpoints), errors.Join(failed...))
 	}
 	return late, nil
 }

@@ -15,6 +15,8 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/quotient-limiter/quotient/bench/peer"
 )
 
 // The size of a picture: as wide as a page of text.
@@ -155,7 +157,7 @@ func (c *bars) read(file string) (names []string, values map[string]float64, err
 		if string(name) != c.benchmark || slices.ContainsFunc(parts, func(p []byte) bool { return string(p) == "/goroutines=1000" }) {
 			continue
 		}
-		label := strings.ReplaceAll(strings.TrimPrefix(string(parts[0]), "/"+c.key+"="), "_", " ")
+		label := peer.Label(strings.TrimPrefix(string(parts[0]), "/"+c.key+"="))
 		sum := 0.0
 		for _, v := range result.Values {
 			if slices.Contains(c.metrics, cmp.Or(v.OrigUnit, v.Unit)) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/quotient-limiter/quotient/bench/peer"
 )
 
 // results are the medians of a run, by the full name of a case and the unit.
@@ -115,10 +117,9 @@ func number(v, scale float64, decimals int) string {
 	return text
 }
 
-// show is how the page calls a limiter: names of benchmarks have neither slashes nor underscores, and
-// the project's own are bold.
+// show is how the page calls a limiter: the project's own are bold.
 func show(label string) string {
-	label = strings.NewReplacer("x-time-rate", "x/time/rate", "redis rate", "redis_rate").Replace(label)
+	label = peer.Label(label)
 	if rest, is := strings.CutPrefix(label, "quotient"); is {
 		return "**Quotient**" + rest
 	}

@@ -122,7 +122,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	p := s.Policy.WithDefaults()
 	if len(protocol.Long(&p)) == 0 {
-		return nil, fmt.Errorf("%s has no limit of more than a minute", provider)
+		return nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h: add one with quota-admin set", provider)
 	}
 	var all []*budgetJSON
 	for _, w := range protocol.BudgetsAt(&p, time.Now().UnixNano()) {

@@ -36,7 +36,7 @@ func ExampleTransport() {
 
 	client := &http.Client{Transport: &httplimit.Transport{
 		Limiter:  limiter,
-		MaxWait:  time.Microsecond, // time.Second is more like it
+		MaxWait:  time.Microsecond, // in production, such as time.Second
 		MaxPause: time.Minute,
 	}}
 	response, err := client.Get(provider.URL)

@@ -41,9 +41,9 @@ type Options struct {
 }
 
 // Handler returns middleware that takes a permit of the limiter for every request.
-// All servers that opened the provider share its limit, and each admits its share.
-// The field RateLimit has the rest of the share, RateLimit-Policy the whole limit.
-// It works best behind a balancer that spreads requests evenly.
+// All servers that opened the provider share its limit. Each admits its share, and more
+// where others lend: see quota.Division. The field RateLimit has the rest of the share,
+// RateLimit-Policy the whole limit.
 //
 // A refused request is answered with 429. It is 503 while the limiter admits no
 // request at all (no policy, closed, stale under the rule stop), or has too many keys in

@@ -21,7 +21,7 @@ const (
 	toJoin   kind = "join to first permit"
 	toBorrow kind = "the same, all others having spent their shares"
 	toClose  kind = "Close to regained share"
-	toLeave  kind = "Leave to regained share"
+	toLeave  kind = "Shutdown to regained share"
 	toCrash  kind = "crash to regained share"
 	toResume kind = "crash, restarted in place, to first permit"
 	toCut    kind = "limit cut to last permit under the old limit"

@@ -71,8 +71,8 @@ func ReadTotal(value []byte, cluster uint64) Total {
 	return t
 }
 
-// Found is what one read found of a window.
-type Found struct {
+// Reading is what one read found of a window.
+type Reading struct {
 	Cluster  uint64 // that answered
 	Revision int64  // of the store
 	// Total is the newest of the limit's, and TotalRevision its key's; 0 if there is
@@ -117,7 +117,7 @@ func (a *Account) May() int64 {
 // Read takes what a read has found. A holding that has moved on is one of those that were
 // sent, and no other can be committed any more. In another cluster it counts only where an
 // operator has said what was used: it may have been sent by what the old cluster had.
-func (a *Account) Read(f *Found) {
+func (a *Account) Read(f *Reading) {
 	moved := f.OwnRevision != a.own
 	sent := false
 	for _, n := range a.unknown {
@@ -164,14 +164,14 @@ type Step struct {
 
 // Use is what an instance does with its permits of a window.
 type Use struct {
-	Used int64 // issued in the window
-	Need int64 // permits wanted at once and not had: the largest request, or 0
-	Rate int64 // issued in the last second
-	Idle bool  // nothing was issued or wanted for a while
-	Keep int64 // permits that it does not give back while it is idle
-	Ends bool  // the instance ends: it will issue nothing more
-	Told bool  // the holding shall tell what was used, whatever else
-	Full bool  // a short limit lets it issue nothing now
+	Used      int64 // issued in the window
+	Need      int64 // permits wanted at once and not had: the largest request, or 0
+	Rate      int64 // issued in the last second
+	Idle      bool  // nothing was issued or wanted for a while
+	Keep      int64 // permits that it does not give back while it is idle
+	Ends      bool  // the instance ends: it will issue nothing more
+	WriteUsed bool  // write into the holding what was used, even without a taking
+	Full      bool  // a short limit lets it issue nothing now
 	// Along says that a transaction is sent anyway, for another window.
 	Along bool
 }
@@ -208,7 +208,7 @@ func (r Rule) most(rate int64) int64 {
 func (r Rule) scarce(left, rate int64) bool { return left/2/max(1, r.Instances) < r.most(rate) }
 
 // Withheld says why nothing more is handed out in the window; empty if more is.
-func (f *Found) Withheld() string {
+func (f *Reading) Withheld() string {
 	switch {
 	case f.TotalRevision != 0 && f.Total.Cluster != f.Cluster:
 		return cmp.Or(f.Total.Withheld, otherCluster)
@@ -219,7 +219,7 @@ func (f *Found) Withheld() string {
 }
 
 // Left returns how many permits may be handed out.
-func (r Rule) Left(f *Found) int64 {
+func (r Rule) Left(f *Reading) int64 {
 	switch {
 	case f.Withheld() != "":
 		return 0
@@ -232,7 +232,7 @@ func (r Rule) Left(f *Found) int64 {
 // Next returns the transaction that an instance should send after it has Read what was
 // found; ok is false if there is no need of one. A sender that lowers its holding
 // issues no more than that from before on.
-func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
+func (a *Account) Next(r Rule, f *Reading, u Use, by string) (s Step, ok bool) {
 	s.Total = f.Total
 	if f.TotalRevision == 0 || f.Older {
 		s.Total = Total{}
@@ -250,7 +250,7 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 		s.Total.Withheld = cmp.Or(s.Total.Withheld, wentBack)
 		return s, true
 	case s.Total.Withheld != "":
-		return s, foreign || u.Told && u.Used != f.Own.Used
+		return s, foreign || u.WriteUsed && u.Used != f.Own.Used
 	case u.Ends:
 		taken = u.Used
 	case u.Idle:
@@ -268,7 +268,7 @@ func (a *Account) Next(r Rule, f *Found, u Use, by string) (s Step, ok bool) {
 	s.Own.Taken = taken
 	// Out counts what is committed, not what this instance makes do with.
 	s.Total.Out += taken - f.Own.Taken
-	return s, s.Own.Taken != f.Own.Taken || u.Told && u.Used != f.Own.Used
+	return s, s.Own.Taken != f.Own.Taken || u.WriteUsed && u.Used != f.Own.Used
 }
 
 // Corrected returns the total after an operator's word on what was used in the window.

@@ -29,11 +29,11 @@ func (s *store) copy() *store {
 	return &c
 }
 
-func (s *store) read(by string) Found {
+func (s *store) read(by string) Reading {
 	if s.totalRev == 0 && s.older != nil {
-		return Found{Cluster: s.cluster, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
+		return Reading{Cluster: s.cluster, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
 	}
-	return Found{Cluster: s.cluster, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
+	return Reading{Cluster: s.cluster, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
 }
 
 // sent is a transaction on its way.
@@ -133,7 +133,7 @@ func (h *history) step(restores bool) {
 	p := h.procs[h.r.IntN(len(h.procs))]
 	switch n := h.r.IntN(100); {
 	case n < 45:
-		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), Told: h.r.IntN(4) == 0, Along: h.r.IntN(4) == 0, Full: h.r.IntN(4) == 0})
+		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), WriteUsed: h.r.IntN(4) == 0, Along: h.r.IntN(4) == 0, Full: h.r.IntN(4) == 0})
 	case n < 70:
 		k := min(p.bound-p.used, 1+h.r.Int64N(3))
 		if k > 0 {
@@ -158,7 +158,7 @@ func (h *history) step(restores bool) {
 		h.procs = append(h.procs[:i:i], h.procs[i+1:]...)
 	case n < 93: // an operator says what was used, after all have told what they hold
 		for _, p := range h.procs {
-			h.act(p, Use{Told: true})
+			h.act(p, Use{WriteUsed: true})
 		}
 		var living []Holding
 		for _, p := range h.procs {
@@ -280,8 +280,8 @@ func TestARestoredBackupHandsNothingOutTwice(t *testing.T) {
 func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	var a Account
-	a.Read(&Found{Cluster: 1, Revision: 5})
-	empty := Found{Cluster: 2, Revision: 5}
+	a.Read(&Reading{Cluster: 1, Revision: 5})
+	empty := Reading{Cluster: 2, Revision: 5}
 	a.Read(&empty)
 	if s, ok := a.Next(Rule{10, 1, -1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
 		t.Errorf("%+v, %v", s, ok)

@@ -24,7 +24,7 @@ type boundCache struct {
 }
 
 // value is the share of self in the view that was divided, with these instances.
-func (c *division) value(all crowd) Bound {
+func (c *division) value(all pastMembers) Bound {
 	switch d := c.terms.at(c.w); {
 	case d.reason != ReasonShare:
 		return Bound{Reason: d.reason}
@@ -68,7 +68,7 @@ func (h *History) begin(w quota.Window, low int64, key *Key) *boundCache {
 		terms = h.change(low + 1).before
 	}
 	t := &boundCache{low: low, high: low, key: key, shaped: key == nil && h.shaped(), kept: unbounded}
-	all := crowd{h, low}
+	all := pastMembers{h, low}
 	terms = t.of(terms)
 	t.division = newDivision(terms, w, key.hash(), h.self, all)
 	t.newest = t.division.value(all)
@@ -82,7 +82,7 @@ func (h *History) extend(t *boundCache) {
 		for _, e := range change.edits {
 			t.division.replace(e.old, e.new)
 		}
-		all := crowd{h, t.high + 1}
+		all := pastMembers{h, t.high + 1}
 		t.division = t.division.by(t.of(change.after), all)
 		if t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {
 			t.kept = t.newest.least(t.kept)

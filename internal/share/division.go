@@ -31,16 +31,16 @@ type division struct {
 // of one instance seldom moves the last one further.
 const seatsKept = 4
 
-// crowd is the instances of the view that a history held after one of its changes.
-type crowd struct {
+// pastMembers are the instances of the view that a history held after one of its changes.
+type pastMembers struct {
 	h     *History
 	after int64 // the change's number
 }
 
-// each calls add with every instance of the crowd and 1. It goes back from the newest
+// each calls add with each of these instances and 1. It goes back from the newest
 // view: an instance that a later change has put there is counted, and then taken out with
 // -1.
-func (c crowd) each(add func(r *row, by int64)) {
+func (c pastMembers) each(add func(r *row, by int64)) {
 	c.h.looks += int64(len(c.h.rows))
 	for i := range c.h.rows {
 		add(&c.h.rows[i], 1)
@@ -61,8 +61,8 @@ func (c crowd) each(add func(r *row, by int64)) {
 	}
 }
 
-// newDivision counts a crowd by the terms, for a key if it is not nil.
-func newDivision(t *terms, w quota.Window, key *uint64, self string, all crowd) *division {
+// newDivision counts the instances by the terms, for a key if it is not nil.
+func newDivision(t *terms, w quota.Window, key *uint64, self string, all pastMembers) *division {
 	c := &division{terms: t, w: w, key: key, start: w.Start(), seed: t.seedFor(key, w), sought: !t.weighted()}
 	hash := hashID(self)
 	c.hash, c.own = hash, part{self, orderOf(hash, c.seed), 1}
@@ -79,7 +79,7 @@ func (c *division) holdsFor(t *terms) bool {
 
 // by returns the division of the same view by other terms; the instances are those of the
 // view.
-func (c *division) by(t *terms, all crowd) *division {
+func (c *division) by(t *terms, all pastMembers) *division {
 	if !c.holdsFor(t) {
 		return newDivision(t, c.w, c.key, c.own.id, all)
 	}
@@ -141,7 +141,7 @@ func (c *division) addSeats(r *row, by int64) {
 }
 
 // share is the share of self, a participant, of total permits.
-func (c *division) share(total int64, all crowd) (share int64) {
+func (c *division) share(total int64, all pastMembers) (share int64) {
 	if c.terms.weighted() {
 		return c.seats(total, all)
 	}
@@ -179,7 +179,7 @@ func (c *division) most(total int64) (most int64) {
 
 // seats is how many of total permits self has by weight: all of its seats before which
 // there are fewer seats than permits.
-func (c *division) seats(total int64, all crowd) int64 {
+func (c *division) seats(total int64, all pastMembers) int64 {
 	low, high := int64(0), total // seats below low have a permit, those from high on have none
 	next := timesOver(total, c.terms.weightIn(c.me), c.total)
 	for tries := 0; ; tries++ {
@@ -205,7 +205,7 @@ func (c *division) seats(total int64, all crowd) int64 {
 }
 
 // seek counts the seats before those of self from number first on.
-func (c *division) seek(first int64, all crowd) {
+func (c *division) seek(first int64, all pastMembers) {
 	c.own.weight = c.terms.weightIn(c.me)
 	c.first, c.ahead, c.sought = first, [seatsKept]int64{}, true
 	all.each(func(r *row, by int64) {

@@ -11,7 +11,7 @@ func (h *History) Counted() int64 { return h.looks }
 
 // SharesOf returns an instance's shares of some windows by the newest view.
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
-	shares, all := make([]int64, len(windows)), crowd{h, h.changes}
+	shares, all := make([]int64, len(windows)), pastMembers{h, h.changes}
 	for i, w := range windows {
 		shares[i] = newDivision(h.newest(), w, nil, id, all).value(all).Permits
 	}

@@ -7,22 +7,22 @@ import "time"
 // limit, after which nothing can be given back, and for two at most.
 type returned struct {
 	since         int64 // when recent was begun
-	recent, older marks
+	recent, older serialSet
 }
 
-// marks is a set of serial numbers, one bit for each. They are consecutive, so most bits
+// serialSet is a set of serial numbers, one bit for each. They are consecutive, so most bits
 // of a page are used.
-type marks map[uint64][pageBits / 64]uint64
+type serialSet map[uint64][pageBits / 64]uint64
 
 // pageBits is how many serial numbers share a page.
 const pageBits = 512
 
-func (m marks) has(serial uint64) bool {
+func (m serialSet) has(serial uint64) bool {
 	page, there := m[serial/pageBits]
 	return there && page[serial%pageBits/64]>>(serial%64)&1 == 1
 }
 
-func (m marks) add(serial uint64) {
+func (m serialSet) add(serial uint64) {
 	page := m[serial/pageBits]
 	page[serial%pageBits/64] |= 1 << (serial % 64)
 	m[serial/pageBits] = page
@@ -36,7 +36,7 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 		length = a.window.Length
 	}
 	if r.recent == nil || l.now-r.since >= int64(length) {
-		r.older, r.recent, r.since = r.recent, marks{}, l.now
+		r.older, r.recent, r.since = r.recent, serialSet{}, l.now
 	}
 	if r.recent.has(serial) || r.older.has(serial) {
 		return false

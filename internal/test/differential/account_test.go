@@ -19,7 +19,7 @@ func account(r *rand.Rand) question {
 		own, now = int64(0), int64(1)
 	)
 	read := func() {
-		a.Read(&escrow.Found{Cluster: 1, Revision: now, Total: escrow.Total{Cluster: 1}, TotalRevision: own, Own: hold, OwnRevision: own})
+		a.Read(&escrow.Reading{Cluster: 1, Revision: now, Total: escrow.Total{Cluster: 1}, TotalRevision: own, Own: hold, OwnRevision: own})
 	}
 	l.WriteString("escrow")
 	events := 1 + r.IntN(10)

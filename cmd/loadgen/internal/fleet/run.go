@@ -177,7 +177,7 @@ func (r *run) settle(ctx context.Context) error {
 			break
 		}
 		if time.Since(r.began) > r.c.Patience() {
-			return fmt.Errorf("only %d of %d instances became active within %v: %s", s.Active, r.c.Instances, r.c.Patience(), s.Problem)
+			return fmt.Errorf("only %d of %d instances became active within %v: %s; if this machine is busy, use fewer --instances or a longer --settle", s.Active, r.c.Instances, r.c.Patience(), s.Problem)
 		}
 		if !pause(ctx, worker.Look) {
 			return ctx.Err()

@@ -17,7 +17,7 @@ type clients struct {
 	limits  limits
 	refused *prometheus.CounterVec // by bound
 
-	connections *listen.Tally
+	connections *listen.Occupancy
 
 	mu     sync.Mutex
 	ids    counts[string]    // of clients
@@ -56,7 +56,7 @@ const (
 func newClients(l limits, r prometheus.Registerer) *clients {
 	show := promauto.With(r)
 	t := &clients{
-		limits: l, connections: listen.NewTally("connections", listen.Bounds{
+		limits: l, connections: listen.NewOccupancy("connections", listen.Bounds{
 			All: l.connections, AllFlag: "max-connections", Process: l.perClient, ProcessFlag: "client-connections",
 		}),
 		ids: counts[string]{}, held: counts[holding]{}, grants: map[string]*grant{},

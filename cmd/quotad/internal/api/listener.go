@@ -33,7 +33,7 @@ type connection struct {
 // accept returns a listener for connections to l. Those beyond the bounds get an answer
 // that says so.
 func (s *Server) accept(l net.Listener, peer func(net.Conn) (fair.Client, error), answer func(*connection, []byte) verdict) net.Listener {
-	return &accepting{listen.Bounded{Listener: l, Tally: s.clients.connections, Peer: peer, Refuse: s.clients.turnAway}, answer}
+	return &accepting{listen.Bounded{Listener: l, Occupancy: s.clients.connections, Peer: peer, Refuse: s.clients.turnAway}, answer}
 }
 
 // Accept returns the next connection that is within the bounds.

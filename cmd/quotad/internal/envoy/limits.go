@@ -43,8 +43,8 @@ type limits struct {
 	limiters limiters
 	metrics  *metrics
 	log      *slog.Logger
-	seldom   rate.Sometimes // for what comes with every request
-	calls    *listen.Tally  // under way
+	seldom   rate.Sometimes    // for what comes with every request
+	calls    *listen.Occupancy // under way
 }
 
 // hit is a descriptor with a rule.

@@ -85,7 +85,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	if f.address == "" {
 		return nil, nil
 	}
-	connections := listen.NewTally("connections", listen.Bounds{All: maxConnections, Process: clientConnections})
+	connections := listen.NewOccupancy("connections", listen.Bounds{All: maxConnections, Process: clientConnections})
 	seldom := rate.Sometimes{Interval: time.Minute}
 	refuse := func(_ net.Conn, err error) {
 		seldom.Do(func() { log.Warn("connections to --envoy are refused", "error", err) })
@@ -95,7 +95,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 		if f.unix() {
 			peer = listen.Peer
 		}
-		return &listen.Bounded{Listener: l, Tally: connections, Peer: peer, Refuse: refuse}
+		return &listen.Bounded{Listener: l, Occupancy: connections, Peer: peer, Refuse: refuse}
 	}
 	var l net.Listener
 	var err error
@@ -110,7 +110,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
 	return newServer(l, &limits{
 		rules: f.mapping, limiters: h, metrics: newMetrics(h.Registry()), log: log, seldom: rate.Sometimes{Interval: time.Minute},
-		calls: listen.NewTally("calls", listen.Bounds{All: maxCalls, Process: clientCalls}),
+		calls: listen.NewOccupancy("calls", listen.Bounds{All: maxCalls, Process: clientCalls}),
 	}), nil
 }
 

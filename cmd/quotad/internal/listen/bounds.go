@@ -19,9 +19,9 @@ type Bounds struct {
 	AllFlag, ProcessFlag string
 }
 
-// Tally counts what clients hold, such as connections, within bounds. It is safe for
-// concurrent use. Make it with NewTally.
-type Tally struct {
+// Occupancy counts what clients hold, such as connections, within bounds. It is safe for
+// concurrent use. Make it with NewOccupancy.
+type Occupancy struct {
 	what   string
 	bounds Bounds
 
@@ -31,14 +31,14 @@ type Tally struct {
 	processes map[string]int
 }
 
-// NewTally returns a tally of things that are named in its errors.
-func NewTally(what string, b Bounds) *Tally {
-	return &Tally{what: what, bounds: b, users: map[string]int{}, processes: map[string]int{}}
+// NewOccupancy returns one of things that are named in its errors.
+func NewOccupancy(what string, b Bounds) *Occupancy {
+	return &Occupancy{what: what, bounds: b, users: map[string]int{}, processes: map[string]int{}}
 }
 
 // Add counts one for the client, or says why it is one too many. A client without a process
 // counts for its user only.
-func (t *Tally) Add(c fair.Client) error {
+func (t *Occupancy) Add(c fair.Client) error {
 	if err := t.addUser(c.User); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (t *Tally) Add(c fair.Client) error {
 	return nil
 }
 
-func (t *Tally) addUser(user string) error {
+func (t *Occupancy) addUser(user string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch n := t.users[user]; {
@@ -63,7 +63,7 @@ func (t *Tally) addUser(user string) error {
 	return nil
 }
 
-func (t *Tally) addProcess(process string) error {
+func (t *Occupancy) addProcess(process string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := t.processes[process]; process != "" && n >= t.bounds.Process {
@@ -83,7 +83,7 @@ func hint(flag string) string {
 }
 
 // Remove takes back one that Add counted.
-func (t *Tally) Remove(c fair.Client) {
+func (t *Occupancy) Remove(c fair.Client) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all--
@@ -101,14 +101,14 @@ func take(m map[string]int, key string) {
 }
 
 // Open returns how many there are.
-func (t *Tally) Open() int {
+func (t *Occupancy) Open() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.all
 }
 
 // Processes returns how many each process has. The caller owns the map.
-func (t *Tally) Processes() map[string]int {
+func (t *Occupancy) Processes() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make(map[string]int, len(t.processes))
@@ -116,12 +116,12 @@ func (t *Tally) Processes() map[string]int {
 	return all
 }
 
-// Bounded accepts connections within the bounds of a tally. Where a connection would be one
+// Bounded accepts connections within the bounds of an occupancy. Where a connection would be one
 // too many, the oldest of those whose client is not known is closed for it: a stranger that
 // connects and shows no certificate shuts nobody out.
 type Bounded struct {
 	net.Listener
-	Tally *Tally
+	Occupancy *Occupancy
 	// Peer tells the client at the other end; one without a process is not known yet.
 	Peer func(net.Conn) (fair.Client, error)
 	// Refuse, if set, is told of a connection that is one too many, before it is closed.
@@ -154,9 +154,9 @@ func (l *Bounded) count(raw net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = l.Tally.Add(client)
+	err = l.Occupancy.Add(client)
 	for err != nil && l.closeOldest() {
-		err = l.Tally.Add(client)
+		err = l.Occupancy.Add(client)
 	}
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (c *Conn) Identify(name string) error {
 	case c.client.Process != "":
 		return nil
 	}
-	if err := c.of.Tally.addProcess(name); err != nil {
+	if err := c.of.Occupancy.addProcess(name); err != nil {
 		return err
 	}
 	c.counted.Process, c.client = name, fair.Client{User: name, Process: name}
@@ -236,7 +236,7 @@ func (c *Conn) Close() error {
 	c.mu.Unlock()
 	if first {
 		c.of.known(c)
-		c.of.Tally.Remove(c.counted)
+		c.of.Occupancy.Remove(c.counted)
 	}
 	return c.Conn.Close()
 }

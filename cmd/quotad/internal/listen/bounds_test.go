@@ -40,7 +40,7 @@ func TestBounds(t *testing.T) {
 	var peer fair.Client
 	var refused []string
 	l := &Bounded{
-		Listener: make(pipes, 1), Tally: NewTally("connections", Bounds{All: 6, AllFlag: "max", Process: 2, ProcessFlag: "each"}),
+		Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 6, AllFlag: "max", Process: 2, ProcessFlag: "each"}),
 		Peer:   func(net.Conn) (fair.Client, error) { return peer, nil },
 		Refuse: func(_ net.Conn, err error) { refused = append(refused, err.Error()) },
 	}
@@ -63,7 +63,7 @@ func TestBounds(t *testing.T) {
 	for _, c := range open {
 		_, _ = c.Close(), c.Close()
 	}
-	if n, all := l.Tally.Open(), l.Tally.Processes(); n != 0 || len(all) != 0 {
+	if n, all := l.Occupancy.Open(), l.Occupancy.Processes(); n != 0 || len(all) != 0 {
 		t.Errorf("%d are counted, of %v", n, all)
 	}
 }
@@ -72,7 +72,7 @@ func TestBounds(t *testing.T) {
 // push out a client that has shown a certificate.
 func TestStrangersShutNobodyOut(t *testing.T) {
 	t.Parallel()
-	l := &Bounded{Listener: make(pipes, 1), Tally: NewTally("connections", Bounds{All: 8, Process: 4}), Peer: AnyTCP}
+	l := &Bounded{Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 8, Process: 4}), Peer: AnyTCP}
 	_, known := dial(l)
 	if err := known.Identify("certificate CN=known"); err != nil {
 		t.Fatal(err)
@@ -91,8 +91,8 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 			closed++
 		}
 	}
-	if known.closed || closed != 17 || l.Tally.Open() != 4 {
-		t.Errorf("the client is closed: %v; %d of the first strangers are, and %d connections are open", known.closed, closed, l.Tally.Open())
+	if known.closed || closed != 17 || l.Occupancy.Open() != 4 {
+		t.Errorf("the client is closed: %v; %d of the first strangers are, and %d connections are open", known.closed, closed, l.Occupancy.Open())
 	}
 	var more []*Conn
 	for range 3 {
