@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold Keys Judge Changes ChangesExample Escrow Restored.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold Keys Judge Changes ChangesExample Escrow Restored KeyBudget.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -23,6 +23,7 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds),
   (changes_never_over, changed_true_windows, length_holds, weights_never_over, lowered_well, lowered_obeys),
   (escrow_never_over, taken_within_limit, may_send_is_a_step, restored_never_over, without_check_it_breaks),
+  (key_budget_fits, key_budget_never_over, unknown_counted_it_breaks, returned_first_it_breaks, twice_it_breaks),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks),
