@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold Keys Judge Changes ChangesExample Escrow Restored KeyBudget.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample Escrow Restored KeyBudget.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -12,12 +12,14 @@ Check issuing_by_distance : claim_by_distance.
 Check first_never_over : claim_first_never_over.
 Check hold_all : claim_hold_all.
 Check hold_some : claim_hold_some.
+Check hold_lending_all : claim_hold_lending_all.
+Check hold_lending_some : claim_hold_lending_some.
 Check hold_true_windows : claim_hold_true_windows.
 
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
-  issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows,
+  issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows, hold_lending_all, hold_lending_some,
   (key_never_over, key_settles, key_lending_never_over, owner_shares_fit),
   (parts_fit, equal_part_grows, owner_parts_fit, owner_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds),
