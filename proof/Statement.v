@@ -14,12 +14,14 @@
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
-   permits (section 13), the first of a fleet, without loans (section 15), and `hold` (section 6).
-   HoldLending.v has loans under `hold`. Escrow.v states and proves long limits on one line of a store (section 14).
-   Keys.v has it for each key (section 16).
+   permits (section 13), the first of a fleet, without loans (section 15), and `hold`
+   (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
+   Shapes.v the shapes `sliding` and `bucket` (section 10), Escrow.v, KeyBudget.v and
+   Restored.v long limits (section 14), Keys.v limits by key (section 16), Changes.v
+   changes of the policy's times.
 
-   Not covered: the shapes `sliding` and `bucket` (10), histories in restored
-   stores (11), continued processes (12), clocks that are worse than e (7), and the code itself.
+   Not covered: histories in restored stores (11), continued processes (12), clocks that
+   are worse than e (7), and the code itself.
    Several lengths are covered one by one, as section 4 argues. *)
 
 From Coq Require Export QArith ZArith List Bool Arith.
