@@ -10,8 +10,9 @@
    instance counts its acknowledgement of a take that an earlier cluster's total allowed, and if its
    total of the window names the earlier cluster: [out] is then the total before the restore.
 
-   Not covered: a store that is restored under its old ID or without a total, an operator that
-   lowers the total, and a total that is deleted before its window has ended. *)
+   SameId.v has a store that is restored under its old ID. Not covered: one that is restored under
+   another ID without a total, an operator that lowers the total, and a total that is deleted before
+   its window has ended. *)
 From Coq Require Import Arith List Lia Bool.
 Import ListNotations.
 
@@ -76,12 +77,14 @@ Inductive reached (l : nat -> nat) : state -> Prop :=
 (* What the total has and no instance: committed takes that are unheard, and give-backs that are
    not committed. *)
 Definition back (t : transaction) : nat := match way_of t with takes => 0 | returns => permits t end.
-Definition between (s : state) : nat :=
+Definition on_the_way (s : state) : nat :=
   list_sum (map back (flying s)) + list_sum (map permits (answers s)).
 Definition held (s : state) (ids : list nat) : nat := list_sum (map (fun i => may s i + issued s i) ids).
 
-Record sound (s : state) : Prop := {
-  fits : forall ids, NoDup ids -> held s ids + between s <= out s;
+(* What always holds. [lost] are permits that a restored store has forgotten (SameId.v): none here. *)
+Record sound (lost : nat) (s : state) : Prop := {
+  fits : forall ids, NoDup ids -> held s ids + on_the_way s <= out s + lost;
+  returned_within : forall t, In t (flying s) -> way_of t = returns -> permits t <= seen t;
   sent_within : forall t, In t (flying s) -> way_of t = takes ->
     exists q, q <= policy s /\ seen t + permits t <= limits s q;
   below : forall M, (forall q, q <= policy s -> limits s q <= M) -> out s <= M
@@ -111,13 +114,13 @@ Proof. rewrite !map_app, !list_sum_app. simpl. lia. Qed.
 Lemma in_middle {A} (a b : list A) x y : In y (a ++ b) -> In y (a ++ x :: b).
 Proof. rewrite !in_app_iff. simpl. tauto. Qed.
 
-Lemma step_sound s s' : sound s -> step s s' -> sound s'.
+Lemma step_sound lost s s' : sound lost s -> step s s' -> sound lost s'.
 Proof.
-  intros [fi se be] st.
+  intros [fi re se be] st.
   assert (forall ids i (g : nat -> nat) e, NoDup ids ->
     (forall j, j <> i -> g j = may s j + issued s j) ->
-    g i + e <= may s i + issued s i + between s ->
-    list_sum (map g ids) + e <= out s) as one.
+    g i + e <= may s i + issued s i + on_the_way s ->
+    list_sum (map g ids) + e <= out s + lost) as one.
   { intros ids i g e nd same le. unfold held in fi.
     pose proof (held_changed (fun j => may s j + issued s j) g i ids nd same) as [yes no].
     destruct (in_dec Nat.eq_dec i ids) as [I | N].
@@ -125,59 +128,65 @@ Proof.
     - rewrite (no N). specialize (fi (i :: ids) (NoDup_cons i N nd)). simpl in *. lia. }
   destruct st as [o m d f a l k|o m d f a l k i c n q Q T|o m d f a l k i c n R|o m d f1 t f2 a l k E|
     o m d f1 t f2 a l k|o m d f a1 t a2 l k|o m d f a l k i L|o m d f a l k i n L];
-    unfold held, between in *; simpl in *.
+    unfold held, on_the_way in *; simpl in *.
   - (* An operator writes. *)
-    constructor; unfold held, between; simpl; auto.
+    constructor; unfold held, on_the_way; simpl; auto.
     + intros t I W. destruct (se t I W) as (q & Q & le). exists q. split; [lia|exact le].
     + intros M all. apply be. intros q Q. apply all. lia.
   - (* An instance sends a take. *)
-    constructor; unfold held, between; simpl; auto. intros t [<- | I] W; [|auto].
+    constructor; unfold held, on_the_way; simpl; auto; intros t [<- | I] W; auto; [discriminate|].
     exists q. split; [exact Q|]. apply Nat.leb_le, T.
   - (* It gives back. *)
-    apply andb_prop in R as [R _]. apply Nat.leb_le in R.
-    constructor; unfold held, between; simpl; auto.
+    apply andb_prop in R as [R within]. apply Nat.leb_le in R, within.
+    constructor; unfold held, on_the_way; simpl; auto.
     + intros ids nd. apply (one ids i (fun j => set m i (m i - n) j + d j)); auto.
       * intros j N. rewrite set_other by exact N. reflexivity.
       * rewrite set_same. unfold back at 1. simpl. lia.
+    + intros t [<- | I] W; [exact within|auto].
     + intros t [<- | I]; [discriminate|auto].
   - (* The store commits. *)
     subst o. destruct t as [i w c n]. unfold out_after. simpl in *. destruct w.
     + destruct (se (Transaction i takes c n) (in_elt _ _ _) eq_refl) as (q & Q & le). simpl in le.
-      constructor; unfold held, between; simpl.
+      constructor; unfold held, on_the_way; simpl.
       * intros ids nd. specialize (fi ids nd). rewrite sum_middle in fi. unfold back at 1 in fi. simpl in fi. lia.
+      * intros t I. apply re, in_middle, I.
       * intros t I. apply se, in_middle, I.
       * intros M all. specialize (all q Q). lia.
-    + constructor; unfold held, between; simpl.
+    + pose proof (re (Transaction i returns c n) (in_elt _ _ _) eq_refl) as within. simpl in within.
+      constructor; unfold held, on_the_way; simpl.
       * intros ids nd. specialize (fi ids nd). rewrite sum_middle in fi. unfold back at 1 in fi. simpl in fi. lia.
+      * intros t I. apply re, in_middle, I.
       * intros t I. apply se, in_middle, I.
       * intros M all. specialize (be M all). lia.
   - (* It refuses. *)
-    destruct t as [i w c n]. simpl. constructor; unfold held, between; simpl; auto.
+    destruct t as [i w c n]. simpl. constructor; unfold held, on_the_way; simpl; auto.
     + intros ids nd. specialize (fi ids nd). rewrite sum_middle in fi. unfold back at 1 in fi.
       destruct w; simpl in *; lia.
+    + intros t I. apply re, in_middle, I.
     + intros t I. apply se, in_middle, I.
   - (* An instance hears. *)
-    constructor; unfold held, between; simpl; auto.
+    constructor; unfold held, on_the_way; simpl; auto.
     intros ids nd. rewrite sum_middle in one. apply (one ids (of t) (fun j => set m (of t) (m (of t) + permits t) j + d j)); auto.
     + intros j N. rewrite set_other by exact N. reflexivity.
     + rewrite set_same. lia.
   - (* It issues. *)
-    constructor; unfold held, between; simpl; auto.
+    constructor; unfold held, on_the_way; simpl; auto.
     intros ids nd. apply (one ids i (fun j => set m i (m i - 1) j + set d i (d i + 1) j)); auto.
     + intros j N. rewrite !set_other by exact N. reflexivity.
     + rewrite !set_same. lia.
   - (* It forgets. *)
-    constructor; unfold held, between; simpl; auto.
+    constructor; unfold held, on_the_way; simpl; auto.
     intros ids nd. apply (one ids i (fun j => set m i n j + d j)); auto.
     + intros j N. rewrite set_other by exact N. reflexivity.
     + rewrite set_same. lia.
 Qed.
 
-Lemma reached_sound l s : reached l s -> sound s /\ limits s = l.
+Lemma reached_sound l s : reached l s -> sound 0 s /\ limits s = l.
 Proof.
   induction 1 as [|s s' H [IH E] st].
-  - split; [|reflexivity]. constructor; unfold held, between; simpl.
+  - split; [|reflexivity]. constructor; unfold held, on_the_way; simpl.
     + intros ids _. induction ids; simpl; lia.
+    + intros t [].
     + intros t [].
     + intros; lia.
   - split; [eapply step_sound; eassumption|]. destruct st; exact E.
@@ -185,14 +194,14 @@ Qed.
 
 (* What all instances may issue and have issued is at most the total. *)
 Theorem key_budget_fits l s ids : reached l s -> NoDup ids -> held s ids <= out s.
-Proof. intros H nd. apply reached_sound in H as (S & _). pose proof (fits s S ids nd). lia. Qed.
+Proof. intros H nd. apply reached_sound in H as (S & _). pose proof (fits 0 s S ids nd). lia. Qed.
 
 (* The total is at most the largest limit so far. *)
 Theorem key_budget_never_over l s ids M : reached l s -> NoDup ids -> (forall q, q <= policy s -> l q <= M) ->
   held s ids <= out s /\ out s <= M.
 Proof.
   intros H nd all. split; [eapply key_budget_fits; eassumption|].
-  apply reached_sound in H as (S & <-). apply (below s S M all).
+  apply reached_sound in H as (S & <-). apply (below 0 s S M all).
 Qed.
 
 (* Each rule is needed. *)
