@@ -3,7 +3,7 @@
    1. Which views bind a permit whose spans begin at any instant: the lemma of section 10.
    2. `sliding`: no span of a window's length has more permits than the total.
    3. `bucket`, the code's own arithmetic (internal/window/bucket.go), for a constant share: a span
-      has at most the burst and what accrues.
+      has at most the burst and what accrues. A change of the share adds nothing.
    4. `bucket`, all instances together, while rates and bursts change.
 
    Not covered: arrivals (a guard), debts, permits that are given back, and that internal/window
@@ -256,6 +256,29 @@ Proof.
   assert (rate b * full every b <= burst b * every) as F.
   { unfold full, scaled_by. rewrite Z.add_0_r. apply Z.mul_div_le. lia. }
   nia.
+Qed.
+
+(* A changed share adds no permits, if the bucket is not empty beyond now. A bucket that grows keeps
+   at most the burst that it had. *)
+Theorem roll_adds_nothing every b now r k : 0 < every -> 0 <= rate b -> 0 <= r -> 0 <= burst b ->
+  empty b <> unused -> empty b <= now ->
+  (now - empty (roll every b now r k)) * r <= (now - empty b) * rate b /\
+  (rate b < r -> (now - empty (roll every b now r k)) * r <= burst b * every).
+Proof.
+  intros e0 r0 q0 b0 used le. unfold roll. apply Z.eqb_neq in used. rewrite used.
+  destruct (Z.ltb_spec (rate b) r) as [more | less]; simpl; [|split; [nia|lia]].
+  assert (0 <= full every b) as f0 by (unfold full, scaled_by; destruct (Z.eq_dec (rate b) 0) as [-> | N];
+    [rewrite Zdiv_0_r; lia|apply Z.div_pos; nia]).
+  set (age := if rate b =? 0 then 0 else Z.max 0 (Z.min (now - empty b) (full every b))).
+  assert (0 <= age /\ age * rate b <= (now - empty b) * rate b /\ age * rate b <= burst b * every) as (a0 & a1 & a2).
+  { unfold age. destruct (Z.eqb_spec (rate b) 0) as [-> | N]; [split; [lia|split; nia]|].
+    assert (rate b * full every b <= burst b * every).
+    { unfold full, scaled_by. rewrite Z.add_0_r. apply Z.mul_div_le. lia. }
+    rewrite Z.max_r by lia. split; [lia|]. split; [nia|].
+    pose proof (Z.le_min_r (now - empty b) (full every b)). nia. }
+  assert ((now - Z.max (empty b) (now - scaled_by age (rate b) r 0)) * r <= age * rate b); [|split; lia].
+  pose proof (Z.mul_div_le (age * rate b) r ltac:(lia)). unfold scaled_by. rewrite Z.add_0_r.
+  pose proof (Z.le_max_r (empty b) (now - age * rate b / r)). nia.
 Qed.
 
 (* 4. BUCKET: all instances. Time is cut into pieces. In each the rates and bursts are constant, and
