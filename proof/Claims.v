@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold Keys Judge Changes ChangesExample Escrow Restored.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample Escrow Restored KeyBudget SameId Shapes.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -12,17 +12,23 @@ Check issuing_by_distance : claim_by_distance.
 Check first_never_over : claim_first_never_over.
 Check hold_all : claim_hold_all.
 Check hold_some : claim_hold_some.
+Check hold_lending_all : claim_hold_lending_all.
+Check hold_lending_some : claim_hold_lending_some.
+Check sliding_never_over : claim_sliding_never_over.
 Check hold_true_windows : claim_hold_true_windows.
 
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
   true_windows, promise, lending_settles, lending_never_over,
-  issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows,
+  issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows, hold_lending_all, hold_lending_some,
   (key_never_over, key_settles, key_lending_never_over, owner_shares_fit),
   (parts_fit, equal_part_grows, owner_parts_fit, owner_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds),
   (changes_never_over, changed_true_windows, length_holds, weights_never_over, lowered_well, lowered_obeys),
   (escrow_never_over, taken_within_limit, may_send_is_a_step, restored_never_over, without_check_it_breaks),
+  (key_budget_fits, key_budget_never_over, unknown_counted_it_breaks, returned_first_it_breaks, twice_it_breaks),
+  (one_view_binds, sliding_never_over, bucket_never_over, roll_adds_nothing, buckets_never_over),
+  (unnoticed_only, same_id_is_noticed, unnoticed_it_breaks, same_id_over_by),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks),

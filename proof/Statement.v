@@ -14,12 +14,14 @@
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
-   permits (section 13), the first of a fleet, without loans (section 15), and `hold`, without
-   loans (section 6). Escrow.v states and proves long limits on one line of a store (section 14).
-   Keys.v has it for each key (section 16).
+   permits (section 13), the first of a fleet, without loans (section 15), and `hold`
+   (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
+   Shapes.v the shapes `sliding` and `bucket` (section 10), Escrow.v, KeyBudget.v and
+   Restored.v long limits (section 14), Keys.v limits by key (section 16), Changes.v
+   changes of the policy's times.
 
-   Not covered: the shapes `sliding` and `bucket` (10), histories in restored
-   stores (11), continued processes (12), clocks that are worse than e (7), and the code itself.
+   Not covered: histories in restored stores (11), continued processes (12), clocks that
+   are worse than e (7), and the code itself.
    Several lengths are covered one by one, as section 4 argues. *)
 
 From Coq Require Export QArith ZArith List Bool Arith.
@@ -354,7 +356,8 @@ Definition claim_first_never_over : Prop := forall y, assumed (fleet y) -> timin
 
 (* HOLD: section 6. An instance issues by a plan. The plan is made at an instant of the window,
    and keeps the clock's offset of that instant until it ends. *)
-Record planned (x : world) (before : list permit) (p : permit) (made A sent : Q) (R : view) : Prop := {
+Record planned (counted : world -> permit -> Q -> view -> Prop)
+    (x : world) (before : list permit) (p : permit) (made A sent : Q) (R : view) : Prop := {
   (* The window runs, by corrected time, when the plan is made; *)
   p_begins : made <= at_ p /\ start x (win p) + guard x <= corrected x (who p) made /\
     corrected x (who p) made < start x (win p + 1);
@@ -365,7 +368,7 @@ Record planned (x : world) (before : list permit) (p : permit) (made A sent : Q)
   p_history : forall v, (newest x (who p) A <= v <= newest x (who p) (at_ p))%nat -> applied x (who p) v;
   (* The newest proof: of any age. *)
   p_proof : sent <= made /\ read x (who p) sent R /\ (R <= newest x (who p) made)%nat;
-  p_bound : forall v, held x p A v -> (count (of (who p) (win p)) (before ++ [p]) <= share x v (who p) (win p))%nat
+  p_bound : forall v, counted x p A v -> (count (of (who p) (win p)) (before ++ [p]) <= share x v (who p) (win p))%nat
 }.
 
 (* The proof is good when the plan is made. *)
@@ -378,7 +381,7 @@ Definition frozen_plan (x : world) (p : permit) (A sent : Q) : Prop :=
 
 (* Plans without a good proof are made only where [may]. *)
 Definition holds_where (may : permit -> Q -> Prop) (x : world) : Prop := forall before p after,
-  permits x = before ++ p :: after -> exists made A sent R, planned x before p made A sent R /\
+  permits x = before ++ p :: after -> exists made A sent R, planned held x before p made A sent R /\
     (fresh_plan x p made sent \/ frozen_plan x p A sent /\ may p made).
 
 (* What an instance has learned it does not forget. *)
@@ -409,8 +412,8 @@ Definition claim_hold_some : Prop := forall x cut own, assumed x -> timing x -> 
 
 (* By true time a plan's offset costs w*r/(1-r) of the guard, where the monotonic clock did not
    stand still. *)
-Definition claim_hold_true_windows : Prop := forall x before p made A sent R, assumed x ->
-  planned x before p made A sent R ->
+Definition claim_hold_true_windows : Prop := forall counted x before p made A sent R, assumed x ->
+  planned counted x before p made A sent R ->
   (1 - drift x) * (at_ p - made) <= mono x (who p) (at_ p) - mono x (who p) made ->
   clock_error x + width x * drift x / (1 - drift x) <= guard x ->
   start x (win p) <= at_ p /\ at_ p < start x (win p + 1).

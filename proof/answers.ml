@@ -185,6 +185,38 @@ let owners () =
   let all = List.mapi (fun i v -> (i, v)) (list unsigned) in
   String.concat "," (List.map (fun i -> string_of_int (owner_share total m all i)) all)
 
+(* What a bucket has ready, and its instant, after each event: a share and burst, or a take. *)
+let bucket () =
+  let every = z (next ()) in
+  let rec after b = function
+    | 0 -> []
+    | n ->
+      let kind = next () in
+      let now = z (next ()) in
+      let b =
+        if kind = 0 then
+          let rate = z (next ()) in
+          roll every b now rate (z (next ()))
+        else take every b (z (next ())) now
+      in
+      Printf.sprintf "%d,%d" (int (ready every b now)) (int b.empty) :: after b (n - 1)
+  in
+  String.concat "," (after { empty = unused; rate = Z0; burst = Z0 } (next ()))
+
+(* The permits in a ring after each take, which has a slot and a number. *)
+let ring () =
+  let transit = z (next ()) in
+  let slot = z (next ()) in
+  let span = slots_that_count transit slot in
+  let rec after all = function
+    | 0 -> []
+    | n ->
+      let now = z (next ()) in
+      let all = (now, z (next ())) :: all in
+      string_of_int (int (in_ring span now all)) :: after all (n - 1)
+  in
+  String.concat "," (after [] (next ()))
+
 (* The least settle time, and whether one obeys that. *)
 let timing () =
   let d = z (next ()) in
@@ -204,10 +236,12 @@ let () =
         print_endline
           (match kind with
            | "bound" -> bound ()
+           | "bucket" -> bucket ()
            | "escrow" -> escrow ()
            | "judge" -> judge ()
            | "ledger" -> ledger ()
            | "owners" -> owners ()
+           | "ring" -> ring ()
            | "window" -> window ()
            | "timing" -> timing ()
            | _ -> failwith ("no question is called " ^ kind))

@@ -22,6 +22,7 @@ const (
 	liveness  = "liveness"  // the model of the queue
 
 	differential = "differential" // the recorded answers of the proof's definitions
+	shapes       = "internal/window TestShapesAsInTheProof"
 )
 
 // Suite is tests of one package that catch mutants.
