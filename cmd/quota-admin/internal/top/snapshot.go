@@ -202,11 +202,7 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 		t.fillKeys(f)
 		return t, nil
 	}
-	for _, c := range p.Classes() {
-		if c.Class == live.Critical && c.Refused > 0 {
-			t.Notes = append(t.Notes, fmt.Sprintf("critical calls are refused, %.4g/s: see --by class", c.Refused))
-		}
-	}
+	t.alarm(p.Classes())
 	t.unrated = p.Unrated()
 	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
 	for n := range f.Instances {
@@ -224,6 +220,15 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 
 var classColumns = []live.Header{
 	{Title: "CLASS", Name: "class"}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "WAITING", Name: "waiting"},
+}
+
+// alarm says that critical calls are refused.
+func (s *Snapshot) alarm(all []live.ClassRate) {
+	for _, c := range all {
+		if c.Class == live.Critical && c.Refused > 0 {
+			s.Notes = append(s.Notes, fmt.Sprintf("critical calls are refused, %.4g/s: see --by class", c.Refused))
+		}
+	}
 }
 
 // fillClasses shows the classes of calls in place of the instances.
