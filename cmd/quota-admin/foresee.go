@@ -76,6 +76,9 @@ func (f *foreseer) plan(env func(string) string, dryRun bool) (err error) {
 		f.address, source = env(envDashboard), envDashboard
 	}
 	if f.address == "" {
+		if f.tokenFile != "" {
+			return usageError(f.cmd, "--dashboard-token-file is given without --dashboard")
+		}
 		return nil
 	}
 	secret, where := env(envToken), envToken

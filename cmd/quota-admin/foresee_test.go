@@ -191,6 +191,7 @@ func TestTheTokenOfADashboard(t *testing.T) {
 		"--dry-run --dashboard ftp://127.0.0.1":                              "write the address of the page",
 		"--dry-run --dashboard http://0123456789:x":                          "write the address of the page",
 		"--dry-run --dashboard https://a.test --dashboard-token-file absent": "no such file",
+		"--dry-run --dashboard-token-file absent":                            "without --dashboard",
 		"--dashboard https://a.test":                                         "give --dry-run",
 	} {
 		if _, stderr := b.want(exitUsage, strings.Fields("set p 50/s "+args)...); !strings.Contains(stderr, want) || strings.Contains(stderr, "0123456789") {
