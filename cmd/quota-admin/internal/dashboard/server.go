@@ -234,7 +234,7 @@ func (s *Server) foresee(r *http.Request) (any, error) {
 	}
 	f := Foreseen{}
 	f.Revision, f.Foresight = s.follower.foresee(name, limits)
-	f.Text = f.Foresight.String()
+	f.Text = f.String()
 	return f, nil
 }
 
