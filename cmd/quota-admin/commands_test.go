@@ -105,6 +105,8 @@ func TestCompletionOfValues(t *testing.T) {
 	for args, want := range map[string]string{
 		"set p 5/s --outage ":      "hold\nstop\n:4\n",
 		"set p 5/s --guard ":       "auto\n0\n:4\n",
+		"set p 5/s --dashboard ":   "http://127.0.0.1:8686\nhttps://\n:4\n",
+		"top p --by ":              "instance\nclass\nkey\n:4\n",
 		"set p 5/s --if-revision ": revision + "\n:4\n",
 		"budget p --limit ":        "500/h\n:4\n",
 		"list -o ":                 "table\nwide\njson\nyaml\n:4\n",
@@ -126,7 +128,7 @@ func TestErrorsAreNotInTheWordsOfGRPC(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`read: etcd cannot be reached: rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: "read: etcd cannot be reached: dial tcp 127.0.0.1:1: connect: connection refused",
-		`log in: rpc error: code = DeadlineExceeded desc = latest balancer error: last connection error: desc = "transport: x"`:                                                           "log in: latest balancer error: x",
+		`log in: rpc error: code = DeadlineExceeded desc = latest balancer error: last connection error: desc = "transport: x"`:                                                           "log in: x",
 		"a limit is missing": "a limit is missing",
 	} {
 		if got := plain(text); got != want {

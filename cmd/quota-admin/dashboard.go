@@ -22,7 +22,6 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -244,10 +243,7 @@ func webChange(admin *coordinator.Admin) dashboard.ChangeFunc {
 		r, now := results[0], time.Now()
 		done.Revision, done.Old, done.New, done.Effects = r.new.Revision, inWords(r.old.Policy, now), inWords(r.new.Policy, now), effects(r.old.Policy, r.new.Policy, now)
 		if e.dryRun {
-			done.Shares, done.Limits = r.DryRun, protocol.LimitsAt(&r.new.Policy, now.UnixNano())
-			if r.new.Policy.Mode == quota.ModePause {
-				done.Limits = nil
-			}
+			done.Shares = r.DryRun
 		}
 		return done, nil
 	}

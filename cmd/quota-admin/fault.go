@@ -86,7 +86,7 @@ var kinds = []struct {
 }
 
 var (
-	grpcPrefix    = regexp.MustCompile(`(latest balancer error: )?rpc error: code = \w+ desc = `)
+	grpcPrefix    = regexp.MustCompile(`latest balancer error: |rpc error: code = \w+ desc = `)
 	grpcTransport = regexp.MustCompile(`(?:last )?connection error: desc = "transport: (?:Error while dialing: )?([^"]*)"`)
 )
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
@@ -75,12 +76,65 @@ func TestTopShowsKeys(t *testing.T) {
 		for _, l := range all {
 			l.Key("tenant-7").TryTake(50)
 		}
-		stdout, _ := b.want(exitDone, "top", "keyed", "--keys", "--count", "1", "-o", "json")
+		stdout, _ := b.want(exitDone, "top", "keyed", "--by", "key", "--count", "1", "-o", "json")
 		return strings.Contains(stdout, `"keys":[{"instances":2,"issued_per_second":`) && strings.Contains(stdout, `"key":"tenant-7"`)
 	})
-	stdout, _ := b.want(exitDone, "top", "keyed", "--keys", "--count", "1")
+	stdout, _ := b.want(exitDone, "top", "keyed", "--by", "key", "--count", "1")
 	if !strings.Contains(stdout, "KEY ") || !strings.Contains(stdout, "tenant-7") {
 		t.Errorf("a table of keys: %s", stdout)
 	}
-	b.want(exitUsage, "top", "--keys")
+	b.want(exitUsage, "top", "--by", "key")
+	b.want(exitUsage, "top", "keyed", "--by", "colour")
+}
+
+// Who is refused is seen by class, and at once where it is a critical call.
+func TestTopShowsClasses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/s", "--settle", "1s", "--classes", "critical=10")
+	all := b.join(server, "p", 2)
+	for _, l := range all {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr := b.want(exitDone, "top", "p", "--by", "class", "--count", "1")
+	if !strings.Contains(stdout, ", 10% kept for critical calls\n") || !strings.Contains(stderr, "no call has had a class yet") {
+		t.Errorf("before any call: %s%s", stdout, stderr)
+	}
+	ask := func(class consumer.Class) {
+		for _, l := range all {
+			for range 200 {
+				l.Class(class).TryAcquire()
+			}
+		}
+	}
+	var got struct {
+		Classes []struct {
+			Class   string
+			Issued  float64 `json:"issued_per_second"`
+			Refused float64 `json:"refused_per_second"`
+			Waiting *int64
+		}
+	}
+	await.Until(t, "sheddable calls are refused", func() bool {
+		ask(consumer.Sheddable)
+		stdout, _ := b.want(exitDone, "top", "p", "--by", "class", "--count", "1", "-o", "json")
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+			t.Fatal(err)
+		}
+		return len(got.Classes) == 3 && got.Classes[2].Class == "sheddable" && got.Classes[2].Issued > 0 && got.Classes[2].Refused > 0 && got.Classes[2].Waiting != nil
+	})
+	if c := got.Classes[0]; c.Class != "critical" || c.Issued != 0 || c.Refused != 0 {
+		t.Errorf("nobody called, and the class has %+v", c)
+	}
+	await.Until(t, "critical calls are refused", func() bool {
+		ask(consumer.Critical)
+		_, stderr := b.want(exitDone, "top", "p", "--count", "1")
+		return strings.Contains(stderr, "critical calls are refused, ") && strings.Contains(stderr, "see --by class")
+	})
+	stdout, _ = b.want(exitDone, "top", "p", "--by", "class", "--count", "1")
+	if !strings.Contains(stdout, "CLASS ") || !strings.Contains(stdout, "\nsheddable") {
+		t.Errorf("a table of classes: %s", stdout)
+	}
 }

@@ -51,7 +51,11 @@ code is 8 if that takes longer than --timeout.`,
 			if err != nil {
 				return err
 			}
-			waits = append(waits, &waitJSON{Provider: provider, Revision: s.Revision, InForce: inForce(s.Policy, s.Policy, s.Policy.Time, s.Policy.Time), healthy: healthy, only: true})
+			was, err := policyBefore(ctx, etcd.Admin, s)
+			if err != nil {
+				return err
+			}
+			waits = append(waits, &waitJSON{Provider: provider, Revision: s.Revision, InForce: inForce(was, s.Policy, time.Time{}, s.Policy.Time), healthy: healthy, only: true})
 		}
 		left = append(left, waits...)
 		err := a.awaitAll(ctx, etcd.Admin, most, left)
@@ -60,6 +64,21 @@ code is 8 if that takes longer than --timeout.`,
 		}
 		return errors.Join(a.emit(map[string]any{"waits": waits}, nil), err)
 	})
+}
+
+// policyBefore returns the policy that a stored one took the place of; one without limits if
+// there was none, or if that is not known.
+func policyBefore(ctx context.Context, admin *coordinator.Admin, s coordinator.Stored) (was quota.Policy, err error) {
+	records, err := admin.History(ctx, s.Provider)
+	if errors.Is(err, coordinator.ErrPermission) {
+		err = nil
+	}
+	for _, r := range records {
+		if r.Revision == s.Revision && r.Old != nil {
+			was = *r.Old
+		}
+	}
+	return was, err
 }
 
 // ill says why an instance that has applied the policy is not healthy; "" if it is.

@@ -73,6 +73,31 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	b.want(exitDone, "enforce", "p", "--wait=1s")
 }
 
+// A lower limit is in force after the settle time, also where somebody else wrote it.
+func TestWaitTellsFromWhenAChangeIsInForce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	for _, c := range []struct {
+		limit string
+		later bool
+	}{{"100/s", true}, {"50/s", true}, {"80/s", false}} {
+		b.want(exitDone, "set", "p", c.limit)
+		stdout, _ := b.want(exitDone, "wait", "p", "-o", "json")
+		var waited struct{ Waits []waitJSON }
+		if err := json.Unmarshal([]byte(stdout), &waited); err != nil || len(waited.Waits) != 1 {
+			t.Fatalf("%v: %s", err, stdout)
+		}
+		stdout, _ = b.want(exitDone, "get", "p", "-o", "json")
+		var set storedJSON
+		if err := json.Unmarshal([]byte(stdout), &set); err != nil {
+			t.Fatal(err)
+		}
+		if from := waited.Waits[0].InForce; from.Before(set.Policy.Time.Add(set.Policy.Settle)) == c.later {
+			t.Errorf("%s, set at %v, is in force from %v", c.limit, set.Policy.Time, from)
+		}
+	}
+}
+
 func TestWhatIsInForceWhen(t *testing.T) {
 	at := func(ms int64) time.Time { return time.UnixMilli(1_800_000_000_000 + ms).UTC() }
 	p := func(limits ...quota.Limit) quota.Policy { return quota.Policy{Limits: limits}.WithDefaults() }

@@ -18,7 +18,6 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -54,6 +53,7 @@ type follower struct {
 	topics  map[string]*topic                // by provider; those that somebody reads
 	left    time.Time                        // when the last reader of one went
 	streams map[string][]*context.CancelFunc // of each caller, oldest first
+	past    map[string]memory                // by provider, as of the last look
 
 	wake chan struct{} // somebody came
 
@@ -174,11 +174,16 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	if n := len(s.Providers); n > ReadAtMost {
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, ReadAtMost))
 	}
+	past := map[string]memory{}
 	for _, row := range s.Providers {
 		if p := f.watcher.Seen(row.Provider); p != nil {
 			f.tell(row.Provider, p.Status.Beyond())
+			past[row.Provider] = memory{p.Fleet.Policy.Revision, p.Points, p.Bucket()}
 		}
 	}
+	f.mu.Lock()
+	f.past = past
+	f.mu.Unlock()
 	for name, t := range topics {
 		one, points := s, []live.Point(nil)
 		if p := f.watcher.Seen(name); p != nil {
@@ -191,21 +196,20 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	}
 }
 
-// foresee says what limits would have refused, by the points of a page that is open.
-func (f *follower) foresee(provider string, limits []quota.Limit) string {
+// memory is what is kept of a provider's past, for foresee.
+type memory struct {
+	revision int64 // of the policy
+	points   []live.Point
+	length   time.Duration // of a point
+}
+
+// foresee compares limits with the past of a provider, by all that is known of it. The
+// revision is that of the provider's policy; 0 if the provider was not read yet.
+func (f *follower) foresee(provider string, limits []quota.Limit) (revision int64, _ live.Foresight) {
 	f.mu.Lock()
-	t := f.topics[provider]
+	m := f.past[provider]
 	f.mu.Unlock()
-	if t == nil || len(limits) == 0 || protocol.Free(limits[0]) {
-		return ""
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.state == nil || t.state.Detail == nil {
-		return ""
-	}
-	bucket := time.Duration(t.state.Detail.Bucket * float64(time.Second))
-	return live.Foresee(t.points, bucket, limits[0])
+	return m.revision, live.Foresee(m.points, m.length, limits)
 }
 
 // tell logs that shares sum to too much, when that begins.

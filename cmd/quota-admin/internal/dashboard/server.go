@@ -26,6 +26,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/uplot"
@@ -73,6 +74,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /api/session", s.answer(s.session))
 	mux.HandleFunc("GET /api/events", s.serveEvents)
 	mux.HandleFunc("GET /api/history", s.answer(s.history))
+	mux.HandleFunc("GET "+ForeseePath, s.answer(s.foresee))
 	mux.HandleFunc("POST /api/preview", s.answer(func(r *http.Request) (any, error) { return s.change(r, false) }))
 	mux.HandleFunc("POST /api/change", s.answer(func(r *http.Request) (any, error) { return s.change(r, true) }))
 	pages, _ := fs.Sub(embedded, "assets") // of the program itself, in memory
@@ -209,6 +211,33 @@ func (s *Server) history(r *http.Request) (any, error) {
 	return map[string]any{"provider": name, "records": records, "events": eventsOf(found)}, nil
 }
 
+// ForeseePath is asked, as ?provider=P&limits=L, for a Foreseen.
+const ForeseePath = "/api/foresee"
+
+// Foreseen says what limits would have refused of what was asked for lately, by the
+// dashboard's own memory.
+type Foreseen struct {
+	// Revision is that of the provider's policy as the dashboard read it last; 0: it did not.
+	Revision int64 `json:"policy_revision"`
+	live.Foresight
+	Text string `json:"text"` // in one sentence; "" if nothing was compared
+}
+
+func (s *Server) foresee(r *http.Request) (any, error) {
+	name, err := providerIn(r)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := quota.ParseLimits(r.URL.Query().Get("limits"))
+	if err != nil {
+		return nil, &problem{http.StatusBadRequest, "limits: " + err.Error()}
+	}
+	f := Foreseen{}
+	f.Revision, f.Foresight = s.follower.foresee(name, limits)
+	f.Text = f.String()
+	return f, nil
+}
+
 // Change is what somebody asks for on the page.
 type Change struct {
 	Provider string `json:"provider"`
@@ -239,11 +268,6 @@ type Changed struct {
 	Shares any `json:"shares,omitempty"`
 	// Refused is why the change will be refused without Force; for a preview.
 	Refused string `json:"refused,omitempty"`
-	// Limits are those that the change sets, for Foreseen.
-	Limits []quota.Limit `json:"-"`
-	// Foreseen says what the limits would have refused of what was asked for lately, by the
-	// dashboard's own memory; for a preview.
-	Foreseen string `json:"foreseen,omitempty"`
 }
 
 // ChangeFunc makes a change, or previews it.
@@ -259,9 +283,6 @@ func (s *Server) change(r *http.Request, write bool) (any, error) {
 	}
 	c.Who, c.Write = webguard.Identity(r.Context()), write
 	done, err := s.o.Change(r.Context(), c)
-	if err == nil && !write {
-		done.Foreseen = s.follower.foresee(c.Provider, done.Limits)
-	}
 	if err == nil && write {
 		s.o.Log.InfoContext(r.Context(), "changed", "provider", c.Provider, "kind", c.Kind, "new", done.New, "revision", done.Revision, "author", c.Who)
 	}

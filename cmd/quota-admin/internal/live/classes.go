@@ -11,8 +11,11 @@ type ClassRate struct {
 	Waiting int64   `json:"waiting"`
 }
 
+// Critical is the highest class.
+const Critical = "critical"
+
 // classes are those that are shown, the highest first, whatever lies in etcd.
-var classes = [...]string{"critical", "default", "sheddable"}
+var classes = [...]string{Critical, "default", "sheddable"}
 
 // seeClasses takes the rates between the last report and r.
 func (t *track) seeClasses(r *protocol.Report, elapsed float64) {

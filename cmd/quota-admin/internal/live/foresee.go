@@ -2,31 +2,67 @@ package live
 
 import (
 	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Foresee says what a limit would have refused of what was asked for in the points; "" if
-// they tell nothing. It compares point by point: calls that wait, and those that come again
-// after a refusal, would have changed what was asked for.
-func Foresee(points []Point, length time.Duration, limit quota.Limit) string {
-	most, known, asked, refused, would := float64(limit.Permits)/limit.Window.Seconds(), 0, 0.0, 0.0, 0.0
+// Foresight is what limits would have refused of the permits that were asked for.
+type Foresight struct {
+	// Limits are those that were compared: of windows of at most a minute.
+	Limits string `json:"limits"`
+	// Known is how many seconds the comparison covers; 0: the past is not known.
+	Known   float64 `json:"known_seconds"`
+	Asked   float64 `json:"asked"`
+	Refused float64 `json:"refused"`
+	// Would is how many permits the limits would have refused, if calls had asked for the same.
+	Would float64 `json:"would_refuse"`
+}
+
+// Foresee compares limits with what was asked for in the points, each of that length. It
+// issues at each point what the windows of all limits still have. Calls that wait, and those
+// that come again after a refusal, would have changed what was asked for.
+func Foresee(points []Point, length time.Duration, limits []quota.Limit) (f Foresight) {
+	limits = slices.DeleteFunc(slices.Clone(limits), func(l quota.Limit) bool { return l.Window > quota.MaxWindow || protocol.Free(l) })
+	if len(limits) == 0 {
+		return f
+	}
+	f.Limits = quota.FormatLimits(limits)
+	ends, left := make([]int64, len(limits)), make([]float64, len(limits))
 	for _, p := range points {
 		if p.Total == nil {
 			continue
 		}
-		known++
-		demand := *p.Total + p.Refused
-		asked, refused, would = asked+demand, refused+p.Refused, would+max(0, demand-most)
+		asked, at := (*p.Total+p.Refused)*length.Seconds(), p.At*int64(time.Millisecond)
+		issued := asked
+		for i, l := range limits {
+			if at >= ends[i] {
+				ends[i], left[i] = quota.WindowAt(l.Window, at).End(), float64(l.Permits)*max(1, length.Seconds()/l.Window.Seconds())
+			}
+			issued = min(issued, left[i])
+		}
+		for i := range left {
+			left[i] -= issued
+		}
+		f.Known += length.Seconds()
+		f.Asked, f.Refused, f.Would = f.Asked+asked, f.Refused+p.Refused*length.Seconds(), f.Would+asked-issued
 	}
-	if known == 0 || asked == 0 {
+	f.Known, f.Asked, f.Refused, f.Would = round(f.Known), round(f.Asked), round(f.Refused), round(f.Would)
+	return f
+}
+
+// String is the comparison in one sentence; "" if nothing was compared.
+func (f Foresight) String() string {
+	past := fmt.Sprintf("in the last %v that the dashboard knows", time.Duration(f.Known*float64(time.Second)))
+	switch {
+	case f.Known <= 0:
 		return ""
+	case f.Asked <= 0:
+		return "No permits were asked for " + past + "."
 	}
-	permits := func(perSecond float64) string {
-		return strconv.FormatFloat(perSecond*length.Seconds(), 'f', 0, 64)
-	}
-	return fmt.Sprintf("Of %s permits asked for in the last %v that this dashboard knows, %s were refused; %v would have refused about %s, if callers had asked for the same.",
-		permits(asked), time.Duration(known)*length, permits(refused), limit, permits(would))
+	return fmt.Sprintf("Of %.0f permits asked for %s, %.0f were refused; %s would have refused about %.0f, if callers had asked for the same.",
+		f.Asked, past, f.Refused, strings.ReplaceAll(f.Limits, ",", ", "), f.Would)
 }

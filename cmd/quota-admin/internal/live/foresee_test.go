@@ -30,21 +30,36 @@ func TestForesee(t *testing.T) {
 	}
 }
 
-// What a limit would have refused is told point by point, and never of points that tell
+// What limits would have refused is counted in their windows, and never of points that tell
 // nothing.
-func TestForeseeALimit(t *testing.T) {
-	point := func(issued, refused float64) Point { return Point{Total: &issued, Refused: refused} }
-	points := []Point{{Refused: 1000}, point(100, 0), point(100, 50), point(10, 0)}
-	limit := func(n int64) quota.Limit { return quota.Limit{Permits: n, Window: time.Second} }
-	for n, want := range map[int64]string{
-		60:  "Of 520 permits asked for in the last 6s that this dashboard knows, 100 were refused; 60/s would have refused about 260, if callers had asked for the same.",
-		200: "Of 520 permits asked for in the last 6s that this dashboard knows, 100 were refused; 200/s would have refused about 0, if callers had asked for the same.",
+func TestForeseeLimits(t *testing.T) {
+	at := int64(0)
+	point := func(issued, refused float64) Point {
+		at += 2000
+		return Point{At: at - 2000, Total: &issued, Refused: refused}
+	}
+	points := []Point{point(100, 0), {At: 1, Refused: 1000}, point(100, 50), point(10, 0)}
+	for text, want := range map[string]string{
+		"60/s":          "Of 520 permits asked for in the last 6s that the dashboard knows, 100 were refused; 60/s would have refused about 260, if callers had asked for the same.",
+		"30/500ms":      "Of 520 permits asked for in the last 6s that the dashboard knows, 100 were refused; 30/500ms would have refused about 260, if callers had asked for the same.",
+		"200/s,5000/h":  "Of 520 permits asked for in the last 6s that the dashboard knows, 100 were refused; 200/s would have refused about 0, if callers had asked for the same.",
+		"300/4s":        "Of 520 permits asked for in the last 6s that the dashboard knows, 100 were refused; 300/4s would have refused about 200, if callers had asked for the same.",
+		"130/s,410/10s": "Of 520 permits asked for in the last 6s that the dashboard knows, 100 were refused; 130/s, 410/10s would have refused about 110, if callers had asked for the same.",
+		"5000/h":        "",
 	} {
-		if got := Foresee(points, 2*time.Second, limit(n)); got != want {
-			t.Errorf("%d/s: %s", n, got)
+		limits, err := quota.ParseLimits(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Foresee(points, 2*time.Second, limits).String(); got != want {
+			t.Errorf("%s: %s", text, got)
 		}
 	}
-	if got := Foresee(points[:1], time.Second, limit(1)); got != "" {
+	few := []quota.Limit{{Permits: 1, Window: time.Second}}
+	if got := Foresee(points[1:2], time.Second, few).String(); got != "" {
+		t.Error(got)
+	}
+	if got := Foresee([]Point{point(0, 0)}, time.Second, few).String(); got != "No permits were asked for in the last 1s that the dashboard knows." {
 		t.Error(got)
 	}
 }

@@ -379,6 +379,13 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	}
 }
 
+// Unrated reports whether an instance has reported only once: it has no rates yet.
+func (p *Provider) Unrated() bool {
+	return slices.ContainsFunc(p.Fleet.Instances, func(s protocol.InstanceStatus) bool {
+		return s.Report != nil && !p.meter.of(s.Instance.ID, p.At).Known
+	})
+}
+
 // Late is how old a report may be until the instance counts as silent.
 func (p *Provider) Late() time.Duration {
 	if p.stop != nil {

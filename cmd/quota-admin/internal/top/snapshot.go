@@ -24,7 +24,7 @@ import (
 type Snapshot struct {
 	at      time.Time
 	title   string
-	what    string   // the rows are of: instances, keys or providers
+	what    string   // the rows are of: instances, classes, keys or providers
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
@@ -120,12 +120,22 @@ const ObservedAtMost = 16
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Subject is what a snapshot shows: a provider's instances or its busiest keys, or all
-// providers if none is named.
+// Subject is what a snapshot shows: a provider by instance, class or key, or all providers if
+// none is named.
 type Subject struct {
 	Provider string
-	Keys     bool
+	By       string
 }
+
+// Values of Subject.By.
+const (
+	ByInstance = "instance"
+	ByClass    = "class"
+	ByKey      = "key"
+)
+
+// Bys are all of them.
+var Bys = []string{ByInstance, ByClass, ByKey}
 
 // Each calls f with a snapshot at each interval until f returns false or ctx ends. Snapshots without the rates of instances
 // that have reported are dropped for the first time of that length.
@@ -183,10 +193,17 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
 	t.foresee(p)
-	if of.Keys {
+	switch of.By {
+	case ByClass:
+		t.unrated = p.Unrated()
+		t.fillClasses(p)
+		return t, nil
+	case ByKey:
 		t.fillKeys(f)
 		return t, nil
 	}
+	t.alarm(p.Classes())
+	t.unrated = p.Unrated()
 	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
 	for n := range f.Instances {
 		var row []any
@@ -194,12 +211,39 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 			if live.Instances[i].Title != "" {
 				row = append(row, v)
 			}
-			t.unrated = t.unrated || v == nil && live.Instances[i].Name == "issued_per_second" && f.Instances[n].Report != nil
 		}
 		t.rows = append(t.rows, row)
 	}
 	t.order()
 	return t, nil
+}
+
+var classColumns = []live.Header{
+	{Title: "CLASS", Name: "class"}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "WAITING", Name: "waiting"},
+}
+
+// alarm says that critical calls are refused.
+func (s *Snapshot) alarm(all []live.ClassRate) {
+	for _, c := range all {
+		if c.Class == live.Critical && c.Refused > 0 {
+			s.Notes = append(s.Notes, fmt.Sprintf("critical calls are refused, %.4g/s: see --by class", c.Refused))
+		}
+	}
+}
+
+// fillClasses shows the classes of calls in place of the instances.
+func (s *Snapshot) fillClasses(p *live.Provider) {
+	s.what, s.columns = "classes", classColumns
+	if n := p.Fleet.Policy.Policy.Critical; n > 0 {
+		s.title += fmt.Sprintf(", %d%% kept for critical calls", n)
+	}
+	all := p.Classes()
+	if all == nil {
+		s.Notes = append(s.Notes, "no call has had a class yet: callers name one by Limiter.Class")
+	}
+	for _, c := range all {
+		s.rows = append(s.rows, []any{c.Class, c.Issued, c.Refused, c.Waiting})
+	}
 }
 
 var keyColumns = []live.Header{

@@ -3,6 +3,7 @@ package top
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -167,5 +168,18 @@ func TestTextIsNotMarkup(t *testing.T) {
 	s.take(nil, errors.New("[green]"))
 	if got := s.draw(t, 90, 9); !strings.HasPrefix(got[4], `[red]["a"]x `) || !strings.Contains(got[8], "[green]") {
 		t.Errorf("%q", got)
+	}
+}
+
+// Refusals of critical calls are worth a line, those of others are not.
+func TestCriticalRefusalsAreSaid(t *testing.T) {
+	s := &Snapshot{}
+	s.alarm([]live.ClassRate{{Class: live.Critical}, {Class: "default", Refused: 5}, {Class: "sheddable", Refused: 9}})
+	if len(s.Notes) > 0 {
+		t.Errorf("without any: %q", s.Notes)
+	}
+	s.alarm([]live.ClassRate{{Class: live.Critical, Refused: 12.5}, {Class: "default"}})
+	if want := []string{"critical calls are refused, 12.5/s: see --by class"}; !slices.Equal(s.Notes, want) {
+		t.Errorf("%q, want %q", s.Notes, want)
 	}
 }

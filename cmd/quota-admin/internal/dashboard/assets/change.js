@@ -9,7 +9,7 @@ let current = null; // what the dialog is about
 let previewed = null; // the request that the preview on show is of
 
 export function openDialog(kind, detail, ask) {
-  current = { kind, ask, provider: detail.provider, revision: detail.policy.revision };
+  current = { kind, ask, provider: detail.provider, revision: detail.policy.revision, limits: detail.policy.limits };
   text($("change-title"), titles[kind] + shown(detail.provider));
   $("limits").value = detail.policy.limits;
   $("limits-label").hidden = $("limits-help").hidden = kind !== "set";
@@ -44,7 +44,14 @@ function problem(words) {
   $("change-problem").hidden = words === "";
 }
 
-function show(done) {
+// foresee asks what the new limits would have refused lately; a preview stands without it.
+async function foresee(body) {
+  if (body.kind === "pause") return "";
+  const asked = { provider: body.provider, limits: body.limits || current.limits };
+  return current.ask("/api/foresee?" + new URLSearchParams(asked)).then((known) => known.text, () => "");
+}
+
+function show(done, foreseen) {
   const box = $("preview");
   box.replaceChildren();
   const line = el("p");
@@ -56,9 +63,9 @@ function show(done) {
     p.textContent = shown(e);
     box.append(p);
   }
-  if (done.foreseen) {
+  if (foreseen) {
     const p = el("p");
-    p.textContent = shown(done.foreseen);
+    p.textContent = shown(foreseen);
     box.append(p);
   }
   const shares = done.shares?.instances || [], first = shares.slice(0, 200);
@@ -84,9 +91,9 @@ $("change-form").addEventListener("submit", async (e) => {
   problem("");
   const body = request();
   try {
-    const done = await current.ask("/api/preview", body);
+    const done = await current.ask("/api/preview", body), foreseen = await foresee(body);
     if (JSON.stringify(body) !== JSON.stringify(request())) return; // typed on meanwhile
-    show(done);
+    show(done, foreseen);
     previewed = body;
     const confirm = done.refused || current.kind === "pause";
     $("force-label").hidden = !confirm && !body.force;
