@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 func (a *app) topCommand() *cobra.Command {
 	var interval time.Duration
 	var count int
-	var keys bool
+	var by string
 	cmd := &cobra.Command{
 		Use:   "top [PROVIDER]",
 		Short: "Show live how many permits each instance uses",
@@ -28,23 +29,29 @@ whole window of the shortest limit, from so many HOSTS. LENT are those that it l
 many GUESTS. While top runs, instances report once a second, those of the
 first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
 
-With --keys the rows are the busiest keys of the provider, at most 50, with the permits
+With --by key the rows are the busiest keys of the provider, at most 50, with the permits
 issued and refused each second, over the last 10 seconds or more. INSTANCES are those
 that have the key among their own busiest 50. Totals of all keys are in their metrics.
+
+With --by label the rows are the busiest labels, at most 20: the names that callers gave
+to their work. The label - has the calls without a label, other all further labels.
 
 On a terminal q quits, < and > choose the column to sort by, r reverses the order,
 / filters, and the arrows scroll. Elsewhere top writes a table at each interval.`,
 		Example: `  quota-admin top payments/charge
-  quota-admin top payments/charge --keys
+  quota-admin top payments/charge --by label
   quota-admin top --interval 10s | tee log
   quota-admin top payments/charge --count 1 -o json`,
 	}
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two tables")
 	cmd.Flags().IntVar(&count, "count", 0, "end after so many tables; 0: never. Not for a terminal")
-	cmd.Flags().BoolVar(&keys, "keys", false, "show the busiest keys of the provider, not its instances")
+	cmd.Flags().StringVar(&by, "by", top.ByInstance, "what the rows of a provider are: "+strings.Join(top.Bys, ", "))
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if keys && len(args) == 0 {
-			return usageError(cmd, "--keys: name the provider whose keys to show")
+		if !slices.Contains(top.Bys, by) {
+			return usageError(cmd, "--by %s: must be one of %s", by, strings.Join(top.Bys, ", "))
+		}
+		if by != top.ByInstance && len(args) == 0 {
+			return usageError(cmd, "--by %s: name the provider to show", by)
 		}
 		if interval < 100*time.Millisecond {
 			return usageError(cmd, "--interval %v: must be at least 100ms", interval)
@@ -59,7 +66,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 			if count == 0 {
 				unrated = 0 // the next table has them
 			}
-			top.Each(ctx, etcd.Admin, top.Subject{Provider: strings.Join(args, ""), Keys: keys}, interval, unrated, f)
+			top.Each(ctx, etcd.Admin, top.Subject{Provider: strings.Join(args, ""), By: by}, interval, unrated, f)
 		}
 		if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
 			return top.Run(ctx, each)
