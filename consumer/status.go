@@ -67,7 +67,7 @@ type Status struct {
 	BusiestKeys []Rate
 	// BusiestLabels are up to 20 labels whose calls wanted most permits, as BusiestKeys, and
 	// calls without a label by the name "". The last one, "other", has all other labels
-	// together. It is empty until a label is used.
+	// together. It is empty before the first call of Limiter.Label.
 	BusiestLabels []Rate
 	// IssuedByLabel and RefusedByLabel count permits by label: the first 20 labels of the
 	// limiter, and "other" for all later ones. RefusedByLabel includes permits refused for
