@@ -23,9 +23,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	if !l.all.closed.Load() { // or the permits would be lost
 		switch g, r, ok := k.take(n, l.class); {
 		case ok:
-			if l.apart {
-				l.of.counted(n)
-			}
+			l.counted(n)
 			return g, nil
 		case r != nil && maxWait <= 0:
 			l.of.refused(r, n)

@@ -157,13 +157,18 @@ func (y *keyState) tellBusiest(m *keys) {
 	}
 }
 
-// refusedKey counts permits refused for want of a key's, and has others asked for some.
-func (o *origin) refusedKey(y *keyState, n int64) {
-	k := o.core
-	k.keys.refused.Add(n)
+// lacksKey counts permits refused for want of a key's, or of room for it.
+func (o *origin) lacksKey(n int64) {
+	o.core.keys.refused.Add(n)
 	if o.label != nil {
 		o.labelled(0, n)
 	}
+}
+
+// refusedKey counts permits refused for want of a key's, and has others asked for some.
+func (o *origin) refusedKey(y *keyState, n int64) {
+	k := o.core
+	o.lacksKey(n)
 	if y != nil {
 		y.mu.Lock()
 		defer y.mu.Unlock()

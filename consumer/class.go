@@ -44,6 +44,13 @@ func (l *Limiter) Class(c Class) *Limiter {
 	return &l.all.by[c.inside()]
 }
 
+// counted is origin.counted, and returns at once for calls of Default without a label.
+func (l *Limiter) counted(n int64) {
+	if l.apart {
+		l.of.counted(n)
+	}
+}
+
 // counted notes that n permits were issued to calls of a class and label. Those of Default
 // are all others, so that the most frequent call does not count twice.
 func (o *origin) counted(n int64) {

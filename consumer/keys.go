@@ -160,10 +160,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 				t.found = keyLacks
 			default:
 				t.found = tooMany
-				k.keys.refused.Add(n)
-				if of.label != nil {
-					of.labelled(0, n)
-				}
+				of.lacksKey(n)
 			}
 			return t
 		}
@@ -206,9 +203,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
 			y.issuedLast(k, s.Keys, now)
-			if key.limiter.apart {
-				of.counted(got)
-			}
+			key.limiter.counted(got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
 			}

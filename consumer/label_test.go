@@ -61,8 +61,8 @@ func TestEachCallCountsForItsLabel(t *testing.T) {
 			func(l *consumer.Limiter) { _, _ = l.Take(t.Context(), 1, time.Millisecond) },
 			func(l *consumer.Limiter) { l.TryTake(1) },
 			func(l *consumer.Limiter) {
-				told := make(chan error)
-				l.TakeFunc(1, time.Millisecond, func(_ consumer.Permit, err error) { told <- err })
+				told := make(chan struct{})
+				l.TakeFunc(1, time.Millisecond, func(consumer.Permit, error) { close(told) })
 				<-told
 			},
 			func(l *consumer.Limiter) {

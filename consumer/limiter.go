@@ -153,9 +153,7 @@ func (l *Limiter) TryTake(n int64) Permit {
 	case got < n && unknown:
 		k.gate.Want(now)
 	}
-	if l.apart && got > 0 {
-		l.of.counted(got)
-	}
+	l.counted(got)
 	switch lacking := n - got; {
 	case lacking == 0:
 	case s.Shadow:
