@@ -13,26 +13,26 @@ import (
 // acquire is the one way to permits: for Acquire, Take and the Try functions
 // where the fast path does not do, and, by ask, for TakeFunc.
 func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
-	if n <= 0 {
-		return window.Grant{}, invalid(n)
+	if n <= 0 || l.bad {
+		return window.Grant{}, l.invalid(n)
 	}
 	if err := ctx.Err(); err != nil {
 		return window.Grant{}, err
 	}
 	k := l.core
-	if !l.closed.Load() { // or the permits would be lost
+	if !l.all.closed.Load() { // or the permits would be lost
 		switch g, r, ok := k.take(n, l.class); {
 		case ok:
-			k.counted(l.class, n)
+			l.counted(n)
 			return g, nil
 		case r != nil && maxWait <= 0:
-			r.count.Add(n)
+			l.of.refused(r, n)
 			return window.Grant{}, r.err
 		}
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return g, k.answer(v, n, l.class)
+		return g, l.of.answer(v, n)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -58,12 +58,12 @@ func (k *core) take(n int64, c window.Class) (g window.Grant, r *refusal, ok boo
 // queued if it has to wait; it is nil for a caller that does not.
 func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window.Verdict) {
 	k := l.core
-	if l.closed.Load() {
+	if l.all.closed.Load() {
 		return window.Grant{}, window.Closed
 	}
 	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline, l.class)
 	switch {
-	case v == window.Queued && l.closed.Load(): // Close may have looked before the waiter came
+	case v == window.Queued && l.all.closed.Load(): // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.all.id)
 	case v != window.Queued:
 		k.stepAside()
@@ -80,13 +80,14 @@ func (k *core) stepAside() {
 	}
 }
 
-// answer returns the error for a verdict on n permits of a class, and counts it.
-func (k *core) answer(v window.Verdict, n int64, c window.Class) error {
+// answer returns the error for a verdict on n permits, and counts it.
+func (o *origin) answer(v window.Verdict, n int64) error {
+	k, c := o.core, o.class
 	switch {
 	case n <= 0:
 		return invalid(n)
 	case v == window.Granted:
-		k.counted(c, n)
+		o.counted(n)
 		return nil
 	case (v == window.Passed || v == window.TooLarge) && k.beyondLimit(n):
 		k.refused.impossible.Add(1)
@@ -100,7 +101,7 @@ func (k *core) answer(v window.Verdict, n int64, c window.Class) error {
 		return nil
 	}
 	r := k.refuse(v, n, c)
-	r.count.Add(n)
+	o.refused(r, n)
 	return r.err
 }
 
@@ -117,7 +118,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return g, l.core.answer(v, n, l.class)
+	return g, l.of.answer(v, n)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -153,7 +154,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
-			k.counted(l.class, n)
+			l.of.counted(n)
 			l.of.permit(w.Outcome.Grant, n, n).Release()
 		}
 	}
@@ -162,7 +163,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	k.parked.Put(w)
 	if cancelled {
 		err = ctx.Err()
-	} else if err = k.answer(o.Verdict, n, l.class); err == nil {
+	} else if err = l.of.answer(o.Verdict, n); err == nil {
 		g = o.Grant
 	}
 	if f := l.all.onWait; f != nil {
@@ -204,7 +205,12 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		k.log().Error("consumer: TakeFunc was called with a nil function: nothing is issued", "permits", n)
 		return Waiter{}
 	}
-	w := &window.Waiter{Owner: l.all.id, Payload: f}
+	if l.bad {
+		err := l.invalid(n)
+		k.dispatch.add(k, &window.Waiter{Payload: func(Permit, error) { f(Permit{}, err) }}, &window.Outcome{Verdict: window.Limited})
+		return Waiter{}
+	}
+	w := &window.Waiter{Owner: l.all.id, Payload: l.callback(f)}
 	w.Want(n, l.class)
 	if n <= 0 {
 		k.dispatch.add(k, w, &window.Outcome{Verdict: window.Limited})
@@ -212,10 +218,10 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 	}
 	began := k.clock.Mono()
 	if onWait := l.all.onWait; onWait != nil {
-		w.Payload = func(p Permit, err error) {
+		w.Payload = l.callback(func(p Permit, err error) {
 			onWait(context.Background(), time.Duration(k.clock.Mono()-began), err)
 			f(p, err)
-		}
+		})
 	}
 	asked := w
 	if maxWait <= 0 {
@@ -225,7 +231,7 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 	if v == window.Queued {
 		return Waiter{k, w}
 	}
-	w.Payload = f // it did not wait
+	w.Payload = l.callback(f) // it did not wait
 	k.dispatch.add(k, w, &window.Outcome{Grant: g, Verdict: v})
 	return Waiter{}
 }

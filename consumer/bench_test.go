@@ -51,6 +51,7 @@ func BenchmarkGranted(b *testing.B) {
 		l.Key("installation-4711").TryAcquire() // so that it is in use
 	}
 	key, keyStop := byKey.Key("installation-4711"), byKeyStop.Key("installation-4711")
+	reindex := hold.Label("reindex")
 	ctx := context.Background()
 	for _, c := range []struct {
 		name string
@@ -67,6 +68,8 @@ func BenchmarkGranted(b *testing.B) {
 		{"call=Key.TryAcquire/outage=hold/made=before", func() { unused.TryAcquire() }},
 		{"call=Key.TryAcquire/outage=hold/made=each", func() { byKey.Key("installation-4711").TryAcquire() }},
 		{"call=TryAcquire/outage=hold/class=critical", func() { hold.Class(Critical).TryAcquire() }},
+		{"call=TryAcquire/outage=hold/label=kept", func() { reindex.TryAcquire() }},
+		{"call=TryAcquire/outage=hold/label=each", func() { hold.Label("reindex").TryAcquire() }},
 		{"call=Acquire/outage=hold", func() { _ = hold.Acquire(ctx, time.Second) }},
 		{"call=Take/outage=hold", func() { _, _ = hold.Take(ctx, 1, 0) }},
 	} {

@@ -12,22 +12,21 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// KeyRate has the permits per second that calls for one key got (Issued), and did not get
-// (Refused).
-type KeyRate struct {
-	Key             string
+// Rate is what calls for one key, or of one label, got and did not get, in permits per second.
+type Rate struct {
+	Name            string
 	Issued, Refused float64
 }
 
 const (
-	busiestShown   = 50
-	busiestCounted = 4 * busiestShown
+	keysShown      = 50
+	busiestCounted = 4 * keysShown
 	busiestPeriod  = 10 * time.Second
 	// noteBatch is how many permits of a key are counted before the counters hear of them.
 	noteBatch = 64
 )
 
-// busiest counts permits of the busiest keys, by the space-saving algorithm (Metwally and
+// busiest counts permits of the busiest keys, or labels, by the space-saving algorithm (Metwally and
 // others, 2005): a new key takes the counter of the one with the lowest weight, and that
 // weight. So its memory is bounded, and a key with more than 1/200 of all permits in a period
 // always has a counter. The rates of a key begin when it gets its counter.
@@ -39,7 +38,9 @@ type busiest struct {
 	at    int64       // when last was made
 	asked bool        // rates was called: began is known
 	whole bool        // last is of a whole period
-	last  []KeyRate
+	last  []Rate
+
+	issued, refused int64 // of all in this period
 }
 
 type keyCounter struct {
@@ -49,13 +50,17 @@ type keyCounter struct {
 	place           int // in the heap
 }
 
-// add counts permits of a key.
+// add counts permits of a key. Where issued is negative some were given back: they stay in the
+// weight.
 func (b *busiest) add(key string, issued, refused int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.issued, b.refused = b.issued+issued, b.refused+refused
 	c := b.by[key]
 	switch {
 	case c != nil:
+	case issued <= 0 && refused <= 0:
+		return
 	case len(b.heap) < busiestCounted:
 		if c = (&keyCounter{key: key}); b.by == nil {
 			b.by = map[string]*keyCounter{}
@@ -68,13 +73,14 @@ func (b *busiest) add(key string, issued, refused int64) {
 		c.key, c.issued, c.refused = key, 0, 0
 		b.by[key] = c
 	}
-	c.weight, c.issued, c.refused = c.weight+issued+refused, c.issued+issued, c.refused+refused
+	c.weight, c.issued, c.refused = c.weight+max(0, issued)+refused, c.issued+issued, c.refused+refused
 	queue.Fix(&b.heap, c.place)
 }
 
-// rates returns the busiest keys in the last whole period, the busiest first. In the first
-// period it is what there was until now. The caller must not change the slice.
-func (b *busiest) rates(now int64) []KeyRate {
+// rates returns the busiest keys in the last whole period, at most most, the busiest first. In
+// the first period it is what there was until now. If rest is not empty, all others together
+// have that name. The caller must not change the slice.
+func (b *busiest) rates(now int64, most int, rest string) []Rate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.asked {
@@ -88,12 +94,22 @@ func (b *busiest) rates(now int64) []KeyRate {
 	slices.SortFunc(b.heap, func(x, y *keyCounter) int {
 		return cmp.Or(cmp.Compare(y.issued+y.refused, x.issued+x.refused), cmp.Compare(x.key, y.key))
 	})
-	b.last, b.at, b.whole = make([]KeyRate, 0, min(len(b.heap), busiestShown)), now, over
-	for _, c := range b.heap[:min(len(b.heap), busiestShown)] {
-		b.last = append(b.last, KeyRate{c.key, float64(c.issued) / elapsed.Seconds(), float64(c.refused) / elapsed.Seconds()})
+	b.last, b.at, b.whole = make([]Rate, 0, min(len(b.heap), most)+1), now, over
+	others := keyCounter{key: rest, issued: b.issued, refused: b.refused}
+	show := func(c *keyCounter) {
+		b.last = append(b.last, Rate{c.key, float64(max(0, c.issued)) / elapsed.Seconds(), float64(c.refused) / elapsed.Seconds()})
+	}
+	for _, c := range b.heap {
+		if len(b.last) < most && c.key != rest {
+			others.issued, others.refused = others.issued-c.issued, others.refused-c.refused
+			show(c)
+		}
+	}
+	if rest != "" && (others.issued > 0 || others.refused > 0) {
+		show(&others)
 	}
 	if over {
-		b.by, b.heap, b.began = nil, nil, now
+		b.by, b.heap, b.began, b.issued, b.refused = nil, nil, now, 0, 0
 	}
 	for i, c := range b.heap {
 		c.place = i
@@ -141,9 +157,18 @@ func (y *keyState) tellBusiest(m *keys) {
 	}
 }
 
+// lacksKey counts permits refused for want of a key's, or of room for it.
+func (o *origin) lacksKey(n int64) {
+	o.core.keys.refused.Add(n)
+	if o.label != nil {
+		o.labelled(0, n)
+	}
+}
+
 // refusedKey counts permits refused for want of a key's, and has others asked for some.
-func (k *core) refusedKey(y *keyState, n int64) {
-	k.keys.refused.Add(n)
+func (o *origin) refusedKey(y *keyState, n int64) {
+	k := o.core
+	o.lacksKey(n)
 	if y != nil {
 		y.mu.Lock()
 		defer y.mu.Unlock()
@@ -152,16 +177,16 @@ func (k *core) refusedKey(y *keyState, n int64) {
 	}
 }
 
-// maxReportedKeys bounds what the keys take of a report, in bytes of JSON.
-const maxReportedKeys = 4096
+// maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.
+const maxReported = 4096
 
-// reportedKeys are those of the busiest keys for which a report has room.
-func reportedKeys(all []KeyRate) (reported []protocol.KeyRate) {
+// reported are those of the busiest keys or labels for which a report has room.
+func reported(all []Rate) (reported []protocol.Rate) {
 	size := 0
 	for _, r := range all {
-		one := protocol.KeyRate{Key: r.Key, Issued: math.Round(r.Issued*10) / 10, Refused: math.Round(r.Refused*10) / 10}
+		one := protocol.Rate{Name: r.Name, Issued: math.Round(r.Issued*10) / 10, Refused: math.Round(r.Refused*10) / 10}
 		text, _ := json.Marshal(one) // a string and numbers: there is nothing to fail
-		if size += len(text) + 1; size > maxReportedKeys {
+		if size += len(text) + 1; size > maxReported {
 			break
 		}
 		reported = append(reported, one)

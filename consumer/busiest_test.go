@@ -20,7 +20,7 @@ func TestTheBusiestKeysAreCounted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var b busiest
-		b.rates(1)
+		b.rates(1, keysShown, "")
 		names := rapid.IntRange(1, 2000).Draw(t, "names")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		zipf := rand.NewZipf(random, 1.2, 1, uint64(names-1))
@@ -71,12 +71,12 @@ func TestStatusHasTheBusiestKeys(t *testing.T) {
 		l.Key("hot").Limits() // begins the window, so the last one is counted
 		l.Key("warm").Limits()
 		got := l.Status().BusiestKeys
-		want := []KeyRate{{"hot", 200, 40}, {"warm", 50, 0}}
-		if len(got) != busiestShown || !slices.Equal(got[:2], want) || got[2].Issued > 0.2 || got[2].Refused != 0 {
+		want := []Rate{{"hot", 200, 40}, {"warm", 50, 0}}
+		if len(got) != keysShown || !slices.Equal(got[:2], want) || got[2].Issued > 0.2 || got[2].Refused != 0 {
 			t.Errorf("%d keys: %v, want %v and others of at most 0.2/s", len(got), got, want)
 		}
 		report := l.core.Report(l.core.clock.Now())
-		if n := len(report.BusiestKeys); n != busiestShown || report.BusiestKeys[0].Key != "hot" || report.BusiestKeys[0].Refused != 40 {
+		if n := len(report.BusiestKeys); n != keysShown || report.BusiestKeys[0].Name != "hot" || report.BusiestKeys[0].Refused != 40 {
 			t.Errorf("%d keys in the report: %v", n, report.BusiestKeys)
 		}
 		time.Sleep(busiestPeriod)
@@ -89,15 +89,15 @@ func TestStatusHasTheBusiestKeys(t *testing.T) {
 // A report has room for few keys with long names.
 func TestReportedKeysAreBounded(t *testing.T) {
 	t.Parallel()
-	var all []KeyRate
-	for range busiestShown {
-		all = append(all, KeyRate{Key: strings.Repeat("<", 256), Issued: 1.0 / 3})
+	var all []Rate
+	for range keysShown {
+		all = append(all, Rate{Name: strings.Repeat("<", 256), Issued: 1.0 / 3})
 	}
-	got := reportedKeys(all)
+	got := reported(all)
 	if len(got) != 2 || got[0].Issued != 0.3 {
 		t.Errorf("%d keys of 1,600 bytes of JSON: %v", len(got), got)
 	}
-	if got := reportedKeys(nil); got != nil {
+	if got := reported(nil); got != nil {
 		t.Errorf("%v", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestKeysThatWaitAreBusyToo(t *testing.T) {
 		time.Sleep(time.Second)
 		l.Key("a").Limits()
 		time.Sleep(5 * time.Second)
-		if got := l.Status().BusiestKeys; len(got) != 1 || got[0].Key != "a" || got[0].Issued != 1.2 {
+		if got := l.Status().BusiestKeys; len(got) != 1 || got[0].Name != "a" || got[0].Issued != 1.2 {
 			t.Errorf("%v, want a with 12 in 10 s", got)
 		}
 	})

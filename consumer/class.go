@@ -36,13 +36,37 @@ func (c Class) inside() window.Class {
 // Class returns the handle of this limiter whose calls have the class; one of an unknown
 // class is that of Default. All handles have one counter and one queue. A handle costs
 // nothing and needs no Close: closing one of them closes the limiter.
-func (l *Limiter) Class(c Class) *Limiter { return &l.all.by[c.inside()] }
+// The handle keeps the label: see Label.
+func (l *Limiter) Class(c Class) *Limiter {
+	if l.of.label != nil {
+		return l.labelled(c.inside(), l.of.label, l.bad)
+	}
+	return &l.all.by[c.inside()]
+}
 
-// counted notes that n permits were issued to calls of a class. Those of Default are all
-// others, so that the most frequent call does not count twice.
-func (k *core) counted(c window.Class, n int64) {
-	if c != window.Default {
-		k.refused.issued[c].Add(n)
+// counted is origin.counted, and returns at once for calls of Default without a label.
+func (l *Limiter) counted(n int64) {
+	if l.apart {
+		l.of.counted(n)
+	}
+}
+
+// counted notes that n permits were issued to calls of a class and label. Those of Default
+// are all others, so that the most frequent call does not count twice.
+func (o *origin) counted(n int64) {
+	if o.class != window.Default {
+		o.core.refused.issued[o.class].Add(n)
+	}
+	if o.label != nil {
+		o.labelled(n, 0)
+	}
+}
+
+// refused notes that n permits were refused for a reason.
+func (o *origin) refused(r *refusal, n int64) {
+	r.count.Add(n)
+	if o.label != nil {
+		o.labelled(0, n)
 	}
 }
 

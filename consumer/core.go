@@ -27,7 +27,7 @@ type core struct {
 	gate     *window.Gate
 	alarm    alarm
 	dispatch dispatcher
-	classes  [window.Classes]ofClass // of permits
+	classes  [window.Classes]origin // of permits
 
 	limiters atomic.Uint32 // numbers the limiters
 	serials  atomic.Uint64 // numbers the permits
@@ -50,6 +50,7 @@ type core struct {
 	carrier atomic.Pointer[feed.Carrier]
 	looker  alarm // looks for what to ask for, while callers want more than there is
 	keys    keys
+	labels  labels
 
 	mu struct {
 		sync.Mutex
@@ -90,7 +91,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 		}
 	}
 	for i := range k.classes {
-		k.classes[i] = ofClass{k, window.Class(i)}
+		k.classes[i] = origin{k, window.Class(i), nil}
 	}
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)

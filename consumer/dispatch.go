@@ -18,7 +18,7 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	case chan struct{}:
 		w.Outcome = k.outcome.share(&o)
 		p <- struct{}{}
-	case func(Permit, error):
+	default: // of TakeFunc
 		k.dispatch.add(k, w, &o)
 	}
 }
@@ -81,12 +81,17 @@ func (d *dispatcher) run(k *core) {
 
 // call calls the function of a waiter that was told its outcome.
 func (k *core) call(w *window.Waiter) {
-	o, n, c := w.Outcome, w.N(), w.Class()
-	p, err := Permit{}, k.answer(o.Verdict, n, c)
-	if err == nil {
-		p = k.classes[c].permit(o.Grant, n, n)
+	o, n, of := w.Outcome, w.N(), &k.classes[w.Class()]
+	f, ok := w.Payload.(func(Permit, error))
+	if !ok {
+		l := w.Payload.(*labelledFunc)
+		of, f = l.of, l.f
 	}
-	w.Payload.(func(Permit, error))(p, err)
+	p, err := Permit{}, of.answer(o.Verdict, n)
+	if err == nil {
+		p = of.permit(o.Grant, n, n)
+	}
+	f(p, err)
 }
 
 // newParked returns a waiter for a goroutine, with the channel by which it is

@@ -144,11 +144,16 @@ func (e *LimitError) rest() string {
 	return "none left"
 }
 
-// Is reports that the error is ErrLimited.
-func (e LimitError) Is(target error) bool { return target == ErrLimited }
+// Unwrap returns ErrLimited, and the cause if there is one.
+func (e LimitError) Unwrap() []error {
+	if e.Cause == nil {
+		return limited[:]
+	}
+	return []error{ErrLimited, e.Cause}
+}
 
-// Unwrap returns the cause.
-func (e LimitError) Unwrap() error { return e.Cause }
+// limited is what most LimitErrors unwrap to, so that a look at one allocates nothing.
+var limited = [...]error{ErrLimited}
 
 // TooLargeError is ErrTooLarge with its numbers.
 type TooLargeError struct {

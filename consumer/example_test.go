@@ -95,6 +95,19 @@ func ExampleLimiter_Class() {
 	// 1 1 1
 }
 
+// A label shows operators who spends a limit.
+func ExampleLimiter_Label() {
+	limiter := newLimiter()
+	defer limiter.Close()
+	reindex := limiter.Label("reindex")
+	fmt.Println(reindex.TryAcquire(), limiter.TryAcquire(), reindex.TryAcquire())
+	st := limiter.Status()
+	fmt.Println(st.IssuedByLabel["reindex"], st.RefusedByLabel["reindex"], st.Issued)
+	// Output:
+	// true true false
+	// 1 1 2
+}
+
 // A permit that was not used goes to somebody else.
 func ExamplePermit_Release() {
 	limiter := newLimiter()

@@ -50,7 +50,7 @@ func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, 
 // TryAcquire issues one permit if one is available. It never waits.
 func (y Key) TryAcquire() bool {
 	l := y.limiter
-	if l.closed.Load() {
+	if l.bad || l.all.closed.Load() {
 		return false
 	}
 	k := l.core
@@ -65,7 +65,7 @@ func (y Key) TryAcquire() bool {
 			k.shadowed.Add(1)
 			return true
 		}
-		k.refusedKey(t.state, 1)
+		l.of.refusedKey(t.state, 1)
 	}
 	return false
 }
@@ -74,7 +74,7 @@ func (y Key) TryAcquire() bool {
 // the Permit's N may be 0. In shadow mode N is always n. It never waits.
 func (y Key) TryTake(n int64) (p Permit) {
 	l := y.limiter
-	if n <= 0 || l.closed.Load() {
+	if n <= 0 || l.bad || l.all.closed.Load() {
 		return p
 	}
 	k := l.core
@@ -90,10 +90,10 @@ func (y Key) TryTake(n int64) (p Permit) {
 			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
-		k.refusedKey(t.state, lacking)
+		l.of.refusedKey(t.state, lacking)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
-		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
+		l.of.refused(k.refuse(window.Limited, 1, l.class), lacking)
 	}
 	return p
 }
@@ -103,8 +103,8 @@ func (y Key) TryTake(n int64) (p Permit) {
 func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
 	l := y.limiter
 	k := l.core
-	if n <= 0 {
-		return p, invalid(n)
+	if n <= 0 || l.bad {
+		return p, l.invalid(n)
 	}
 	if err := ctx.Err(); err != nil {
 		return p, err
@@ -119,8 +119,8 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		how = keep
 	}
 	for {
-		if l.closed.Load() {
-			return p, k.answer(window.Closed, n, l.class)
+		if l.all.closed.Load() {
+			return p, l.of.answer(window.Closed, n)
 		}
 		t := k.tryKey(y, n, how, &p)
 		switch t.found {
@@ -134,7 +134,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				k.shadowed.Add(n)
 				return l.passed(t.segment, n), nil
 			case maxWait <= 0:
-				return p, k.refuseKey(t.state, n)
+				return p, l.of.refuseKey(t.state, n)
 			}
 			reserved, err := l.waitForKey(ctx, t.state, n, until)
 			if err != nil {

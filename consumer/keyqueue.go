@@ -58,7 +58,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	w := &keyWaiter{state: y, n: n, until: until, owner: l.all.id, outcome: make(chan waited, 1)}
 	v := q.enter(k, w)
 	if v == stays {
-		if l.closed.Load() { // Close may have looked before the waiter came
+		if l.all.closed.Load() { // Close may have looked before the waiter came
 			q.evict(k, l.all.id)
 		}
 		select {
@@ -90,12 +90,12 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	switch {
 	case err != nil:
 	case v == refused:
-		err = k.refuseKey(y, n)
+		err = l.of.refuseKey(y, n)
 	case v == tooLarge:
-		k.refusedKey(y, n)
+		l.of.refusedKey(y, n)
 		err = TooLargeError{k.provider, n, k.largestOf(y)}
 	case v == full:
-		err = k.answer(window.Full, n, l.class)
+		err = l.of.answer(window.Full, n)
 	}
 	return v == reserved && err == nil, err
 }

@@ -160,7 +160,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 				t.found = keyLacks
 			default:
 				t.found = tooMany
-				k.keys.refused.Add(n)
+				of.lacksKey(n)
 			}
 			return t
 		}
@@ -203,7 +203,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
 			y.issuedLast(k, s.Keys, now)
-			k.counted(of.class, got)
+			key.limiter.counted(got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
 			}
@@ -253,7 +253,7 @@ func (y *keyState) opens(n, now int64) int64 {
 
 // keyPermit returns the permit for permits that were charged just now, under the state's
 // lock. Its window is the part that the provider's and the key's have in common.
-func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
+func (o *origin) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 	start, end := y.use.Span()
 	g.Start, g.End = max(g.Start, start), min(g.End, end)
 	p := o.permit(g, n, n)
@@ -264,7 +264,7 @@ func (o *ofClass) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 // confirm charges the key for n permits of the grant that were reserved. It returns false if
 // the key's bound is lower now, or the grant's window is over: then the permits must not be
 // used.
-func (o *ofClass) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
+func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	for {
 		s, now := k.segmentNow()
@@ -432,8 +432,9 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 
 // refuseKey returns the error for a call for n permits of a key that has too few, and
 // counts it.
-func (k *core) refuseKey(y *keyState, n int64) error {
-	k.refusedKey(y, n)
+func (o *origin) refuseKey(y *keyState, n int64) error {
+	k := o.core
+	o.refusedKey(y, n)
 	if n > 1 {
 		if most := k.largestOf(y); most > 0 && n > most {
 			return TooLargeError{k.provider, n, most}

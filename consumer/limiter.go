@@ -35,15 +35,17 @@ type Options struct {
 // Limiter issues this instance's share of a provider's limit. Its methods are
 // safe for concurrent use. Make one with Open.
 type Limiter struct {
-	core   *core
-	class  window.Class // of the calls
-	closed atomic.Bool  // as in all handles
-	of     *ofClass     // the permits'
-	all    *handles
+	core  *core
+	class window.Class // of the calls
+	apart bool         // its calls are counted apart: they have a class or a label
+	bad   bool         // its label is no label: its calls are refused
+	of    *origin      // the permits'
+	all   *handles
 }
 
-// handles are those of one limiter: one for each class.
+// handles are those of one limiter without a label: one for each class.
 type handles struct {
+	closed atomic.Bool
 	by     [window.Classes]Limiter
 	leave  func() error // the source
 	onWait func(ctx context.Context, d time.Duration, err error)
@@ -96,7 +98,7 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	all := &handles{leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}
 	for i := range all.by {
 		l := &all.by[i]
-		l.core, l.class, l.of, l.all = k, window.Class(i), &k.classes[i], all
+		l.core, l.class, l.apart, l.of, l.all = k, window.Class(i), window.Class(i) != window.Default, &k.classes[i], all
 	}
 	return &all.by[window.Default], nil
 }
@@ -138,7 +140,7 @@ func (l *Limiter) TryAcquire() bool {
 // and after Close. In shadow mode N is n. It never waits. Take with a maxWait of 0 issues all n or none.
 func (l *Limiter) TryTake(n int64) Permit {
 	k := l.core
-	if n <= 0 || l.closed.Load() {
+	if n <= 0 || l.bad || l.all.closed.Load() {
 		return Permit{}
 	}
 	now := k.clock.Now()
@@ -156,14 +158,14 @@ func (l *Limiter) TryTake(n int64) Permit {
 	case got < n && unknown:
 		k.gate.Want(now)
 	}
-	k.counted(l.class, got)
+	l.counted(got)
 	switch lacking := n - got; {
 	case lacking == 0:
 	case s.Shadow:
 		k.shadowed.Add(lacking)
 		return l.of.permit(grant, n, got)
 	default:
-		k.refuse(window.Limited, 1, l.class).count.Add(lacking)
+		l.of.refused(k.refuse(window.Limited, 1, l.class), lacking)
 	}
 	return l.of.permit(grant, got, got)
 }
@@ -172,11 +174,8 @@ func (l *Limiter) TryTake(n int64) Permit {
 // limiter of a provider removes the instance from the fleet. The others use its share
 // from the next window of each limit. A second Close returns nil.
 func (l *Limiter) Close() error {
-	if !l.all.by[0].closed.CompareAndSwap(false, true) {
+	if !l.all.closed.CompareAndSwap(false, true) {
 		return nil
-	}
-	for i := range l.all.by {
-		l.all.by[i].closed.Store(true)
 	}
 	l.core.gate.Evict(l.core.clock.Now(), l.all.id)
 	l.core.keys.waiting.evict(l.core, l.all.id)

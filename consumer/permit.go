@@ -12,7 +12,7 @@ import (
 // none. A Permit may be copied and used by several goroutines. It is released or settled
 // once, by one copy of it.
 type Permit struct {
-	of     *ofClass
+	of     *origin
 	grant  window.Grant
 	serial uint64
 	n      int64
@@ -22,14 +22,15 @@ type Permit struct {
 	keyEpoch uint64
 }
 
-// ofClass is the core of a permit, and its class, in one word of it.
-type ofClass struct {
+// origin is the core of a permit, its class and its label, in one word of it.
+type origin struct {
 	core  *core
 	class window.Class
+	label *label // nil without one
 }
 
 // permit returns the permit for n permits of a class of which issued count.
-func (o *ofClass) permit(g window.Grant, n, issued int64) Permit {
+func (o *origin) permit(g window.Grant, n, issued int64) Permit {
 	return Permit{of: o, grant: g, serial: o.core.serials.Add(1), n: n, issued: issued}
 }
 
@@ -122,8 +123,11 @@ func (p Permit) Settle(actual int64) error {
 func (p *Permit) correct(actual int64) (first, back bool) {
 	k := p.of.core
 	first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual)
-	if back {
-		k.counted(p.of.class, actual-p.issued)
+	switch {
+	case back:
+		p.of.counted(actual - p.issued)
+	case first && p.of.label != nil: // a debt, which counts for no class
+		p.of.labelled(max(0, actual-p.issued), 0)
 	}
 	if p.key != nil && (back || first && actual > p.issued) {
 		k.correct(p.key, p.keyEpoch, p.issued, actual)

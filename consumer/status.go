@@ -64,7 +64,15 @@ type Status struct {
 	// BusiestKeys are up to 50 keys whose calls wanted most permits in the last period of 10 s
 	// or more, the busiest first: counted for each key that wants 1 in 200 of all or more. In
 	// the first period it is what there was until now. Do not change it: others see it too.
-	BusiestKeys []KeyRate
+	BusiestKeys []Rate
+	// BusiestLabels are up to 20 labels whose calls wanted most permits, as BusiestKeys, and
+	// calls without a label by the name "". The last one, "other", has all other labels
+	// together. It is empty before the first call of Limiter.Label.
+	BusiestLabels []Rate
+	// IssuedByLabel and RefusedByLabel count permits by label: the first 20 labels of the
+	// limiter, and "other" for all later ones. RefusedByLabel includes permits refused for
+	// want of a key's. See Limiter.Label.
+	IssuedByLabel, RefusedByLabel map[string]int64
 	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
 	// an entry for every Class. Debts paid count as Default. Callers that wait for a key are
 	// in Waiting only.
@@ -146,7 +154,7 @@ func (s Status) Shortest() LimitUse {
 // takes the lock of the limiter for some microseconds: call it each second, not with each call.
 func (l *Limiter) Status() Status {
 	st, _ := l.core.status(l.core.clock.Now())
-	if l.closed.Load() {
+	if l.all.closed.Load() {
 		st.State = quota.StateClosed
 	}
 	return st
@@ -169,7 +177,8 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
-	st.BusiestKeys = k.keys.busiest.rates(now.Mono)
+	st.BusiestKeys = k.keys.busiest.rates(now.Mono, keysShown, "")
+	k.labels.tell(&st, now.Mono)
 	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
 	if use.HeadAt != window.Forever {
@@ -281,7 +290,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Time: k.wall(now.Mono).UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
-	r.BusiestKeys, r.Classes = reportedKeys(st.BusiestKeys), st.reportedClasses()
+	r.BusiestKeys, r.BusiestLabels, r.Classes = reported(st.BusiestKeys), reported(st.BusiestLabels), st.reportedClasses()
 	r.Learned = st.learned()
 	k.noteLearned(&st, r.Learned)
 	if len(use.Limits) > 0 {
@@ -318,7 +327,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		borrowed := now.Mono < k.mu.borrowed && !next.Proof.Over(now) // without a proof it may not use that
 		k.mu.Unlock()
 		switch {
-		case l.closed.Load() || state == quota.StateClosed:
+		case l.all.closed.Load() || state == quota.StateClosed:
 			_, err := k.explain(window.Closed, 0, window.Default)
 			return err
 		case state == quota.StateActive || borrowed || next.Shadow:
@@ -351,7 +360,7 @@ func (l *Limiter) Delay(n int64) time.Duration {
 	}
 	now := l.core.clock.Now()
 	when, known := l.core.gate.Estimate(now, n, l.class)
-	if !known || l.closed.Load() {
+	if !known || l.all.closed.Load() {
 		return Forever
 	}
 	return time.Duration(max(0, when-now.Mono))

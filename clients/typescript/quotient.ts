@@ -57,9 +57,9 @@ export class Client {
     this.options = { ...(tls ? { ...tls, host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
-  /** Returns permits, or throws Limited. A key, such as an account, has limits of its own. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
-  async acquire(provider: string, { permits: n = 1, timeout = 0, class: of = "default" as Class, key = "", partial = false, settleWithin = undefined as number | undefined } = {}) {
-    const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, settle_within: settleWithin }, timeout);
+  /** Returns permits, or throws Limited. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
+  async acquire(provider: string, { permits: n = 1, timeout = 0, class: of = "default" as Class, label = "", key = "", partial = false, settleWithin = undefined as number | undefined } = {}) {
+    const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, label, settle_within: settleWithin }, timeout);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
     const settle = this.settlement(answer);
@@ -85,8 +85,8 @@ export class Client {
   }
 
   /** Takes permits of several providers, all or none, or throws Limited. */
-  async acquireAll(wants: Want[], { timeout = 0, class: of = "default" as Class, settleWithin = undefined as number | undefined } = {}) {
-    const { answer } = await this.grant({ wants, class: of, settle_within: settleWithin }, timeout);
+  async acquireAll(wants: Want[], { timeout = 0, class: of = "default" as Class, label = "", settleWithin = undefined as number | undefined } = {}) {
+    const { answer } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
     const settle = this.settlement(answer);
     return {
       /** The end of the window of the permits, of the first that ends. */

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/internal/commandline"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/top"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -110,7 +111,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		return limits, err
 	})
 	for name, words := range map[string][]string{
-		"guard": {"auto", "0"}, "classes": {"critical=10", "off"}, "keys": {"off"}, "adaptive": {"floor=20%", "off"}, "wait": {defaultWait.String()},
+		"guard": {"auto", "0"}, "classes": {"critical=10", "off"}, "keys": {"off"}, "by": top.Bys, "adaptive": {"floor=20%", "off"}, "wait": {defaultWait.String()},
 	} {
 		if cmd.Flags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

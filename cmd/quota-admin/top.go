@@ -36,10 +36,14 @@ With --by key the rows are the busiest keys of the provider, at most 50, with th
 issued and refused each second, over the last 10 seconds or more. INSTANCES are those
 that have the key among their own busiest 50. Totals of all keys are in their metrics.
 
+With --by label the rows are the busiest labels, at most 20: the names that callers gave
+to their work. The label - has the calls without a label, other all further labels.
+
 On a terminal q quits, < and > choose the column to sort by, r reverses the order,
 / filters, and the arrows scroll. Elsewhere top writes a table at each interval.`,
 		Example: `  quota-admin top payments/charge
   quota-admin top payments/charge --by class
+  quota-admin top payments/charge --by label
   quota-admin top --interval 10s | tee log
   quota-admin top payments/charge --count 1 -o json`,
 	}

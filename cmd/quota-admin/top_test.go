@@ -61,8 +61,8 @@ func TestTopInPlainLines(t *testing.T) {
 	b.want(exitUsage, "top", "p", "--interval", "1ms")
 }
 
-// The busiest keys are those of the instances' reports.
-func TestTopShowsKeys(t *testing.T) {
+// The busiest keys and labels are those of the instances' reports.
+func TestTopShowsKeysAndLabels(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "keyed", "1000/s", "--keys", "50/s", "--settle", "1s")
@@ -82,6 +82,18 @@ func TestTopShowsKeys(t *testing.T) {
 	stdout, _ := b.want(exitDone, "top", "keyed", "--by", "key", "--count", "1")
 	if !strings.Contains(stdout, "KEY ") || !strings.Contains(stdout, "tenant-7") {
 		t.Errorf("a table of keys: %s", stdout)
+	}
+	await.Until(t, "both report the label", func() bool {
+		for _, l := range all {
+			l.Label("reindex").TryTake(50)
+			l.TryAcquire()
+		}
+		stdout, _ := b.want(exitDone, "top", "keyed", "--by", "label", "--count", "1", "-o", "json")
+		return strings.Contains(stdout, `"labels":[{"instances":2,"issued_per_second":`) && strings.Contains(stdout, `"label":"reindex"`) && strings.Contains(stdout, `"label":null`)
+	})
+	stdout, _ = b.want(exitDone, "top", "keyed", "--by", "label", "--count", "1")
+	if !strings.Contains(stdout, "LABEL ") || !strings.Contains(stdout, "\nreindex ") || !strings.Contains(stdout, "\n- ") {
+		t.Errorf("a table of labels: %s", stdout)
 	}
 	b.want(exitUsage, "top", "--by", "key")
 	b.want(exitUsage, "top", "keyed", "--by", "colour")

@@ -17,8 +17,9 @@ import (
 type Client struct {
 	// Limiter is the one for all calls.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method", or
-	// its class by consumer.Limiter.Class. With nil the call passes without a permit.
+	// Pick, if set, chooses the limiter of a method, such as "/package.Service/Method", or its
+	// class and label by consumer.Limiter.Class and Label. With nil the call passes without a
+	// permit.
 	Pick func(method string) *consumer.Limiter
 	// Key, if set, returns the key of a call, such as its account, and "" if it has none: see
 	// consumer.Limiter.Key. A pause after a server's error is of all keys.

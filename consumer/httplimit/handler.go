@@ -28,6 +28,9 @@ type Options struct {
 	// Class, if set, returns the class of a request; default consumer.Default. A client
 	// that can choose its class comes first: do not take it from a field that clients set.
 	Class func(*http.Request) consumer.Class
+	// Label, if set, returns the label of a request, such as its route's pattern, and "" if it
+	// has none: see consumer.Limiter.Label.
+	Label func(*http.Request) string
 	// Key, if set, returns the key of a request, such as its account, and "" if it has none:
 	// see consumer.Limiter.Key.
 	Key func(*http.Request) string
@@ -47,7 +50,8 @@ type Options struct {
 //
 // A refused request is answered with 429. It is 503 while the limiter admits no
 // request at all (no policy, closed, stale under the rule stop), or has too many keys in
-// use. Both carry Retry-After. A key with a name that no key can have is answered with 400.
+// use. Both carry Retry-After. A key or label with a name that none can have is answered with
+// 400.
 // An error names an option that can never work.
 func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Handler, error) {
 	if limiter == nil {
@@ -73,9 +77,16 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 			if o.Class != nil {
 				of = limiter.Class(o.Class(r))
 			}
-			from, err := admit.From(of, key(r))
+			var err error
+			if o.Label != nil {
+				of, err = admit.Label(of, o.Label(r))
+			}
+			var from consumer.Taker
+			if err == nil {
+				from, err = admit.From(of, key(r))
+			}
 			if err != nil {
-				o.refuseKey(w, r, err)
+				o.refuseName(w, r, err)
 				return
 			}
 			_, err = from.Take(r.Context(), cost, o.MaxWait)
@@ -100,8 +111,8 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 	}, nil
 }
 
-// refuseKey answers a request whose key has a name that no key can have.
-func (o *Options) refuseKey(w http.ResponseWriter, r *http.Request, err error) {
+// refuseName answers a request whose key or label has a name that none can have.
+func (o *Options) refuseName(w http.ResponseWriter, r *http.Request, err error) {
 	if o.Refuse != nil {
 		o.Refuse(w, r, http.StatusBadRequest, err)
 		return

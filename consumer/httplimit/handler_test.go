@@ -68,6 +68,27 @@ func TestHandlerKnowsClasses(t *testing.T) {
 	}
 }
 
+// Requests have the label that the option returns, or none. A request with a bad label is
+// answered with 400, and its key has no part in that.
+func TestHandlerKnowsLabels(t *testing.T) {
+	limiter := open(t, "5/m")
+	limit, err := httplimit.Handler(limiter, httplimit.Options{Label: func(r *http.Request) string { return strings.TrimSuffix(r.RemoteAddr, ":80") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		from string
+		code int
+	}{{"report:80", 200}, {":80", 200}, {"a\n:80", 400}, {"report:80", 200}} {
+		if w := ask(t, limit(ok), c.from); w.Code != c.code || c.code == 400 && !strings.Contains(w.Body.String(), "has a control character") {
+			t.Errorf("from %q: %d %s", c.from, w.Code, w.Body)
+		}
+	}
+	if st := limiter.Status(); st.IssuedByLabel["report"] != 2 || st.Issued != 3 || st.Refused != 0 {
+		t.Errorf("issued %d, refused %d, by label %v", st.Issued, st.Refused, st.IssuedByLabel)
+	}
+}
+
 func TestHandlerTellsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit, err := httplimit.Handler(open(t, "2/2s,5/10s,7/250ms"), httplimit.Options{})

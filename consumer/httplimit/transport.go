@@ -28,8 +28,8 @@ type Transport struct {
 	Base http.RoundTripper
 	// Limiter is the one for all requests.
 	Limiter *consumer.Limiter
-	// Pick, if set, chooses the limiter of a request, for example by its host, or its
-	// class by consumer.Limiter.Class. With nil the request passes without a permit.
+	// Pick, if set, chooses the limiter of a request, for example by its host, or its class
+	// and label by consumer.Limiter.Class and Label. With nil the request passes without a permit.
 	Pick func(*http.Request) *consumer.Limiter
 	// Key, if set, returns the key of a request, such as its account, and "" if it has none:
 	// see consumer.Limiter.Key. A pause after an answer 429 is of all keys. If the provider

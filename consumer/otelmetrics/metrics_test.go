@@ -46,7 +46,7 @@ func play(t *testing.T, m opener) *consumer.Limiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.TryTake(2).N()
+	l.Label("reindex").TryTake(2).N()
 	_, _ = l.Take(ctx, 2, 0)
 	if _, err := l.Take(ctx, 3, consumer.Forever); err != nil { // waits for the next second
 		t.Fatal(err)

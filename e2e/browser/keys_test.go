@@ -12,8 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The page of a provider shows its limits by key, and the busiest keys. A name that was written
-// to deceive is made visible.
+// The page of a provider shows its limits by key, and the busiest keys and labels. A name
+// that was written to deceive is made visible.
 func TestShowsKeys(t *testing.T) {
 	w := newWorld(t)
 	second := func(n int64) []quota.Limit { return []quota.Limit{{Permits: n, Window: time.Second}} }
@@ -50,6 +50,7 @@ func TestShowsKeys(t *testing.T) {
 				l.Key("tenant-8").TryTake(2)
 				l.Key("\u202etenant").TryTake(1)
 				l.Class(consumer.Critical).TryTake(3)
+				l.Label("\u202ereindex").TryTake(2)
 			}
 		}
 	}()
@@ -61,5 +62,7 @@ func TestShowsKeys(t *testing.T) {
 	b.Shows("#busiest-keys .row", `\u{202e}tenant`)
 	b.Until("the busiest key first", `document.querySelector("#busiest-keys .row:nth-child(2)").textContent.startsWith("tenant-7")`)
 	b.Until("its rates", `[...document.querySelectorAll("#busiest-keys .row:nth-child(2) .number")].every((e) => /^[1-9]/.test(e.textContent))`)
+	b.Shows("#busiest-labels .row", `\u{202e}reindex`)
+	b.Until("calls without a label first", `/^\(no label\)[1-9]/.test(document.querySelector("#busiest-labels .row:nth-child(2)").textContent)`)
 	b.Until("the critical calls", `/^Critical[1-9]/.test(document.querySelector("#classes .row:nth-child(2)").textContent)`)
 }

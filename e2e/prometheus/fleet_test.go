@@ -103,7 +103,7 @@ func load(ctx context.Context, all []worker) (stop func() (issued, refused int64
 			tick := time.NewTicker(5 * time.Millisecond)
 			defer tick.Stop()
 			for {
-				if w.limiter.TryAcquire() {
+				if w.limiter.Label("prober").TryAcquire() {
 					issued.Add(1)
 				} else {
 					refused.Add(1)

@@ -27,12 +27,17 @@ func OfKeys(p *quota.Policy) *quota.Policy {
 // ValidateKey checks the name of a key: 1 to 256 bytes of valid UTF-8 without control
 // characters.
 func ValidateKey(name string) error {
+	return validateName("key", name, MaxKeyBytes, "installation-4711, or a hash of it")
+}
+
+// validateName checks the name of a key or label.
+func validateName(what, name string, most int, example string) error {
 	var problem string
 	switch {
 	case name == "":
 		problem = "is empty"
-	case len(name) > MaxKeyBytes:
-		problem = fmt.Sprintf("has %d bytes, more than the most, %d", len(name), MaxKeyBytes)
+	case len(name) > most:
+		problem = fmt.Sprintf("has %d bytes, more than the most, %d", len(name), most)
 	case !utf8.ValidString(name):
 		problem = "is not valid UTF-8"
 	case strings.ContainsFunc(name, unicode.IsControl):
@@ -40,5 +45,5 @@ func ValidateKey(name string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("key %q %s; write a name like %q, or a hash of it", name[:min(len(name), 64)], problem, "installation-4711")
+	return fmt.Errorf("%s %q %s; write a name like %s", what, name[:min(len(name), 64)], problem, example)
 }

@@ -26,6 +26,21 @@ func TestNamesOfKeys(t *testing.T) {
 	}
 }
 
+func TestNamesOfLabels(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"a": "", strings.Repeat("x", 64): "", "käse / 5 %": "",
+		"":                      "is empty",
+		strings.Repeat("x", 65): "has 65 bytes, more than the most, 64",
+		"a\nb":                  "has a control character",
+	} {
+		err := protocol.ValidateLabel(name)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), "label ") || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}
+
 // The policy of keys has their limits and the provider's rules, and divides equally.
 func TestOfKeys(t *testing.T) {
 	t.Parallel()

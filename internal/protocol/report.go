@@ -43,7 +43,10 @@ type Report struct {
 	Classes map[string]ClassUse `json:"classes,omitempty"`
 	// BusiestKeys are the keys whose calls wanted most permits lately, the busiest first, at
 	// most 50.
-	BusiestKeys []KeyRate `json:"busiest_keys,omitempty"`
+	BusiestKeys []Rate `json:"busiest_keys,omitempty"`
+	// BusiestLabels are the labels whose calls wanted most permits lately, at most 20; calls
+	// without a label have the name "", and all other labels "other".
+	BusiestLabels []Rate `json:"busiest_labels,omitempty"`
 	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
 	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
 	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
@@ -73,9 +76,9 @@ type ClassUse struct {
 	Waiting int64 `json:"waiting"`
 }
 
-// KeyRate is what calls for a key got, and did not get, in permits per second.
-type KeyRate struct {
-	Key     string  `json:"key"`
+// Rate is what calls for a key, or of a label, got and did not get, in permits per second.
+type Rate struct {
+	Name    string  `json:"name"`
 	Issued  float64 `json:"issued"`
 	Refused float64 `json:"refused"`
 }

@@ -35,10 +35,10 @@ def now():
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def body_of(wants, timeout, class_, partial, settle_within):
+def body_of(wants, timeout, class_, label, partial, settle_within):
     """Returns the body of a call. Wants are (provider, permits) or (provider, permits, key)."""
     all = [{"provider": p, "permits": n, "key": key[0] if key else ""} for p, n, *key in wants]
-    body = {"max_wait": timeout, "class": class_, **(all[0] if len(all) == 1 else {"wants": all})}
+    body = {"max_wait": timeout, "class": class_, "label": label, **(all[0] if len(all) == 1 else {"wants": all})}
     if partial:
         body["partial"] = True
     if settle_within is not None:
@@ -66,23 +66,24 @@ class Client(threading.local):  # a connection for each thread
     def __init__(self, address="/run/quotad/quotad.sock", tls=None):
         self.address, self.tls, self.pid, self.connection = address, tls, None, None
 
-    def acquire(self, provider, permits=1, timeout=0, class_="default", key="", partial=False, settle_within=None):
-        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own.
+    def acquire(self, provider, permits=1, timeout=0, class_="default", label="", key="", partial=False, settle_within=None):
+        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own;
+        a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
         cost can be settled until then."""
-        return Permits(*self.grant([(provider, permits, key)], timeout, class_, partial, settle_within))
+        return Permits(*self.grant([(provider, permits, key)], timeout, class_, label, partial, settle_within))
 
-    def acquire_all(self, wants, timeout=0, class_="default", settle_within=None):
+    def acquire_all(self, wants, timeout=0, class_="default", label="", settle_within=None):
         """Takes permits of several providers, all or none: each of wants is (provider, permits)
         or (provider, permits, key)."""
-        return Granted(*self.grant(wants, timeout, class_, False, settle_within))
+        return Granted(*self.grant(wants, timeout, class_, label, False, settle_within))
 
-    def grant(self, wants, timeout, class_, partial, settle_within):
+    def grant(self, wants, timeout, class_, label, partial, settle_within):
         wants, deadline = list(wants), now() + timeout
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            status, answer = self.post("/v1/acquire", body_of(wants, wait, class_, partial, settle_within), wait)
+            status, answer = self.post("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:

@@ -37,28 +37,29 @@ class Client:
         self.free: asyncio.Semaphore | None = None
 
     async def acquire(
-        self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", key: str = "", partial: bool = False, settle_within: float | None = None
+        self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", label: str = "", key: str = "", partial: bool = False, settle_within: float | None = None
     ) -> Permits:
-        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own.
+        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own;
+        a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
         cost can be settled until then."""
-        return Permits(self, quotient.Permits(None, *await self._grant([(provider, permits, key)], timeout, class_, partial, settle_within)))
+        return Permits(self, quotient.Permits(None, *await self._grant([(provider, permits, key)], timeout, class_, label, partial, settle_within)))
 
-    async def acquire_all(self, wants: Iterable[Want], timeout: float = 0, class_: Class = "default", settle_within: float | None = None) -> Granted:
+    async def acquire_all(self, wants: Iterable[Want], timeout: float = 0, class_: Class = "default", label: str = "", settle_within: float | None = None) -> Granted:
         """Takes permits of several providers, all or none: each of wants is (provider, permits)
         or (provider, permits, key)."""
-        return Granted(self, quotient.Granted(None, *await self._grant(list(wants), timeout, class_, False, settle_within)))
+        return Granted(self, quotient.Granted(None, *await self._grant(list(wants), timeout, class_, label, False, settle_within)))
 
     async def close(self) -> None:
         """Closes the connections without a call."""
         while self.idle:
             self.idle.pop()[1].close()
 
-    async def _grant(self, wants: list[Want], timeout: float, class_: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
+    async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
         deadline = now() + timeout
         while True:
             wait = max(0.0, min(60.0, deadline - now()))
-            status, answer, sent = await self._post("/v1/acquire", body_of(wants, wait, class_, partial, settle_within), wait)
+            status, answer, sent = await self._post("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:

@@ -42,6 +42,17 @@ func From(limiter *consumer.Limiter, key string) (consumer.Taker, error) {
 	return limiter.Key(key), nil
 }
 
+// Label returns the limiter's handle for a label, if that is not empty.
+func Label(limiter *consumer.Limiter, label string) (*consumer.Limiter, error) {
+	if label == "" {
+		return limiter, nil
+	}
+	if err := protocol.ValidateLabel(label); err != nil {
+		return nil, fmt.Errorf("consumer: %w: the request's %w", consumer.ErrInvalid, err)
+	}
+	return limiter.Label(label), nil
+}
+
 // Take takes the request's permits. It returns their limiter; nil if the request
 // needs none.
 func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {

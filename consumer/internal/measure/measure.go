@@ -48,9 +48,9 @@ func window(name, unit, help string, value func(u *consumer.LimitUse) (v float64
 	}}
 }
 
-// class is a number of each class of calls.
-func class[N int | int64](name, unit, help string, value func(s *consumer.Status) map[consumer.Class]N) *Metric {
-	return &Metric{"quotient_" + name, unit, help, "class", func(s *consumer.Status, send func(v float64, label string)) {
+// by is a number of each class or label of calls.
+func by[K ~string, N int | int64](label, name, unit, help string, value func(s *consumer.Status) map[K]N) *Metric {
+	return &Metric{"quotient_" + name, unit, help, label, func(s *consumer.Status, send func(v float64, label string)) {
 		for c, n := range value(s) {
 			send(float64(n), string(c))
 		}
@@ -82,9 +82,11 @@ var All = []*Metric{
 	gauge("first_loan_seconds_total", "s", "Time from the first call that was refused or had to wait to the window's first loan, summed.", func(s *consumer.Status) (float64, bool) { return s.FirstLoanTime.Seconds(), true }),
 	count("debt_permits", "{permit}", "Permits that calls have cost beyond those issued, to be paid before anything else is issued.", func(s *consumer.Status) int64 { return s.Debt }),
 	count("waiters", "{caller}", "Callers that wait for a permit.", func(s *consumer.Status) int { return s.Waiting }),
-	class("permits_issued_by_class_total", "{permit}", "Permits issued by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.IssuedBy }),
-	class("permits_refused_by_class_total", "{permit}", "Permits refused by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.RefusedOf }),
-	class("waiters_by_class", "{caller}", "Callers that wait for a permit, by class of calls.", func(s *consumer.Status) map[consumer.Class]int { return s.WaitingBy }),
+	by("class", "permits_issued_by_class_total", "{permit}", "Permits issued by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.IssuedBy }),
+	by("class", "permits_refused_by_class_total", "{permit}", "Permits refused by this instance, by class of calls.", func(s *consumer.Status) map[consumer.Class]int64 { return s.RefusedOf }),
+	by("class", "waiters_by_class", "{caller}", "Callers that wait for a permit, by class of calls.", func(s *consumer.Status) map[consumer.Class]int { return s.WaitingBy }),
+	by("label", "permits_issued_by_label_total", "{permit}", "Permits issued by this instance to calls with a label, by label: the first 20, and all later ones as other.", func(s *consumer.Status) map[string]int64 { return s.IssuedByLabel }),
+	by("label", "permits_refused_by_label_total", "{permit}", "Permits refused by this instance to calls with a label, by label, also for want of a key's.", func(s *consumer.Status) map[string]int64 { return s.RefusedByLabel }),
 	window("limit_permits", "{permit}", "The provider's limit, per window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),
 	window("pace_permits", "{permit}", "The total in force, per window: the limit, or less under an adaptive policy while the provider answers 429.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Pace), true }),
 	window("kept_permits", "{permit}", "Permits left in the current window that are kept for critical calls.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Kept), true }),

@@ -27,3 +27,23 @@ func TestAWithheldLimitIsShown(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestLabelsAreShown: each label of a status is a value, and before a label is used there is none.
+func TestLabelsAreShown(t *testing.T) {
+	t.Parallel()
+	s := consumer.Status{IssuedByLabel: map[string]int64{"a": 3, "other": 4}, RefusedByLabel: map[string]int64{"a": 5, "other": 0}}
+	for name, want := range map[string]map[string]float64{
+		"quotient_permits_issued_by_label_total": {"a": 3, "other": 4}, "quotient_permits_refused_by_label_total": {"a": 5, "other": 0},
+	} {
+		got := map[string]float64{}
+		for _, m := range All {
+			if m.Name == name && m.Label == "label" && m.Counter() {
+				m.Read(&s, func(v float64, label string) { got[label] = v })
+				m.Read(&consumer.Status{}, func(v float64, label string) { t.Errorf("%s of no label: %v of %q", name, v, label) })
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -21,10 +21,12 @@ const all = await quotad.acquireAll([{ ...wants[0], permits: 4 }, wants[1]], { t
 await assert.rejects(quotad.acquireAll(wants), (e) => e instanceof Limited && /node/.test(e.message));
 await all.settle(1, 1);
 await assert.rejects(all.settle(1, 1), Refused);
-const three = await quotad.acquire("node", { permits: 3, timeout: 60, settleWithin: 60, class: "critical" });
+const three = await quotad.acquire("node", { permits: 3, timeout: 60, settleWithin: 60, class: "critical", label: "reindex" });
 await assert.rejects(quotad.acquireAll(wants), Limited);
 await three.settle(0);
 await quotad.acquireAll(wants, { timeout: 60 });
+for (const call of [() => quotad.acquire("p", { label: "\n" }), () => quotad.acquireAll(wants, { label: "\n" })])
+  await assert.rejects(call, (e) => e instanceof Refused && /label/.test(e.message));
 await assert.rejects((await quotad.acquire("p", { timeout: 60 })).settle(1), Refused);
 if (process.argv[4]) {
   const { readFileSync } = await import("node:fs");

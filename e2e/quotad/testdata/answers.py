@@ -39,10 +39,12 @@ def several(name, acquire, acquire_all, settle):
     assert name in fails(quotient.Limited, acquire_all, wants)
     settle(all, 1, 1)
     fails(quotient.Refused, settle, all, 1, 1)
-    three = acquire(name, 3, timeout=60, settle_within=60, class_="critical")
+    three = acquire(name, 3, timeout=60, settle_within=60, class_="critical", label="reindex")
     fails(quotient.Limited, acquire_all, wants)
     settle(three, 0)
     acquire_all(wants, timeout=60)
+    assert "label" in fails(quotient.Refused, acquire, "p", label="\n")
+    assert "label" in fails(quotient.Refused, acquire_all, wants, label="\n")
     fails(quotient.Refused, settle, acquire("p", timeout=60), 1)
 
 

@@ -246,7 +246,8 @@ type detail struct {
 	Bucket      float64          `json:"bucket"`         // length of a point, seconds
 	Pace        string           `json:"pace,omitempty"` // in force instead of the limit
 	Budgets     []live.Budget    `json:"budgets"`
-	Keys        []live.Key       `json:"keys"` // the busiest
+	Keys        []live.Rate      `json:"keys"`   // the busiest
+	Labels      []live.Rate      `json:"labels"` // the busiest
 	Classes     []live.ClassRate `json:"classes,omitempty"`
 	At          int64            `json:"at"`               // of the last look that etcd answered
 	Late        float64          `json:"late"`             // the age of a report from which on an instance is silent, seconds
@@ -278,7 +279,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
 	d.Pace, d.Budgets = p.Status.Pace, append([]live.Budget{}, p.Status.Budgets...)
-	d.Keys, d.Classes, d.Late = live.BusiestKeys(f), p.Classes(), p.Late().Seconds()
+	d.Keys, d.Labels, d.Classes, d.Late = live.BusiestKeys(f), live.BusiestLabels(f), p.Classes(), p.Late().Seconds()
 	if !p.At.IsZero() {
 		d.At = p.At.UnixMilli()
 	}

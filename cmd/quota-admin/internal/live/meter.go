@@ -340,7 +340,7 @@ func (t *track) see(now time.Time, r *protocol.Report) {
 		t.seeClasses(r, elapsed)
 	}
 	t.last, t.heard = *r, now
-	t.last.BusiestKeys = nil
+	t.last.BusiestKeys, t.last.BusiestLabels = nil, nil
 	t.refused.add(sample{r.Time.UnixNano(), r.Refused + r.Shadowed})
 	s := sample{r.Time.UnixNano(), r.Used}
 	if !r.WindowStart.IsZero() {

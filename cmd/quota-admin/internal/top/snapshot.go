@@ -10,13 +10,13 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Snapshot is what is shown at one moment. A value is a text, an int64, a float64,
@@ -24,7 +24,7 @@ import (
 type Snapshot struct {
 	at      time.Time
 	title   string
-	what    string   // the rows are of: instances, classes, keys or providers
+	what    string   // the rows are of: instances, classes, keys, labels or providers
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
@@ -120,7 +120,7 @@ const ObservedAtMost = 16
 // windows only if none is missed.
 const readEvery = time.Second
 
-// Subject is what a snapshot shows: a provider by instance, class or key, or all providers if
+// Subject is what a snapshot shows: a provider by instance, class, key or label, or all providers if
 // none is named.
 type Subject struct {
 	Provider string
@@ -132,10 +132,11 @@ const (
 	ByInstance = "instance"
 	ByClass    = "class"
 	ByKey      = "key"
+	ByLabel    = "label"
 )
 
 // Bys are all of them.
-var Bys = []string{ByInstance, ByClass, ByKey}
+var Bys = []string{ByInstance, ByClass, ByKey, ByLabel}
 
 // Each calls f with a snapshot at each interval until f returns false or ctx ends. Snapshots without the rates of instances
 // that have reported are dropped for the first time of that length.
@@ -199,7 +200,13 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 		t.fillClasses(p)
 		return t, nil
 	case ByKey:
-		t.fillKeys(f)
+		if f.Policy.Revision != 0 && len(f.Policy.Policy.Keys.Limits) == 0 {
+			t.Notes = append(t.Notes, "the policy has no limits by key: set some with --keys")
+		}
+		t.fill("key", live.BusiestKeys(f))
+		return t, nil
+	case ByLabel:
+		t.fill("label", live.BusiestLabels(f))
 		return t, nil
 	}
 	t.alarm(p.Classes())
@@ -246,18 +253,18 @@ func (s *Snapshot) fillClasses(p *live.Provider) {
 	}
 }
 
-var keyColumns = []live.Header{
-	{Title: "KEY", Name: "key"}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "INSTANCES", Name: "instances"},
-}
-
-// fillKeys shows the busiest keys in place of the instances. Their rates are in each report.
-func (s *Snapshot) fillKeys(f *protocol.Fleet) {
-	s.what, s.columns = "keys", keyColumns
-	if f.Policy.Revision != 0 && len(f.Policy.Policy.Keys.Limits) == 0 {
-		s.Notes = append(s.Notes, "the policy has no limits by key: set some with --keys")
+// fill shows the busiest keys or labels in place of the instances. Their rates are in each
+// report.
+func (s *Snapshot) fill(what string, busiest []live.Rate) {
+	s.what, s.columns = what+"s", []live.Header{
+		{Title: strings.ToUpper(what), Name: what}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "INSTANCES", Name: "instances"},
 	}
-	for _, k := range live.BusiestKeys(f) {
-		s.rows = append(s.rows, []any{k.Key, k.Issued, k.Refused, int64(k.Instances)})
+	for _, r := range busiest {
+		var name any // nil if there is none
+		if r.Name != "" {
+			name = r.Name
+		}
+		s.rows = append(s.rows, []any{name, r.Issued, r.Refused, int64(r.Instances)})
 	}
 }
 

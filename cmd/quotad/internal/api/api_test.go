@@ -169,6 +169,30 @@ func TestCallsHaveClasses(t *testing.T) {
 	})
 }
 
+// A call counts for its label with its class, and the state of a provider has the busiest
+// labels.
+func TestCallsHaveLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 5, roomy)
+		p := newProcess(t, s, "one")
+		p.do(t.Context(), "GET", "/v1/providers/p", "")
+		for range 10 {
+			p.post("/v1/acquire", `{"provider":"p","permits":3,"label":"reindex","class":"critical"}`)
+			p.post("/v1/acquire", `{"wants":[{"provider":"p","permits":3}],"label":"reindex"}`)
+			p.post("/v1/acquire", `{"provider":"p","label":""}`)
+			time.Sleep(time.Second)
+		}
+		w := p.do(t.Context(), "GET", "/v1/providers/p", "")
+		if want := `"busiest_labels":[{"name":"reindex","issued":3,"refused":3},{"name":"","issued":1,"refused":0}]`; !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s, want %s", w.Body, want)
+		}
+		l, _ := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		if st := l.Status(); st.IssuedBy[consumer.Critical] != 30 {
+			t.Errorf("issued by class: %v", st.IssuedBy)
+		}
+	})
+}
+
 // What a client is told that asks for something wrong.
 func TestBadInput(t *testing.T) {
 	const (
@@ -200,6 +224,7 @@ func TestBadInput(t *testing.T) {
 		{"a wait into the past", `{"provider":"p","max_wait":-0.1}`, 400, bad(`max_wait is -0.1: must be from 0 to 60 seconds`), ""},
 		{"a wait too long", `{"provider":"p","max_wait":60.5}`, 400, bad(`max_wait is 60.5: must be from 0 to 60 seconds`), ""},
 		{"an unknown class", `{"provider":"p","class":"gold"}`, 400, bad(`class is \"gold\": must be critical, default or sheddable`), ""},
+		{"no label", `{"provider":"p","label":"` + strings.Repeat("l", 65) + `"}`, 400, bad(`label \"` + strings.Repeat("l", 64) + `\" has 65 bytes, more than the most, 64; write a name like reindex`), ""},
 		{"no wants", `{"wants":[]}`, 400, bad(`wants has 0 entries: must be from 1 to 16`), ""},
 		{"too many wants", `{"wants":[` + strings.Repeat(`{"provider":"p"},`, 16) + `{"provider":"p"}]}`, 400, bad(`wants has 17 entries: must be from 1 to 16`), ""},
 		{"a want beside wants", `{"provider":"p","wants":[{"provider":"p"}]}`, 400, bad(`wants: provider, key and permits stand within it, not beside it`), ""},

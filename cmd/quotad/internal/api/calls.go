@@ -40,7 +40,10 @@ type part struct {
 
 // add adds the part of a want.
 func (c *call) add(w want, l *consumer.Limiter, p *provider) *part {
-	one := &part{want: w, limiter: l.Class(c.class), provider: p, class: c.class, client: c.client}
+	if l = l.Class(c.class); c.label != "" {
+		l = l.Label(c.label)
+	}
+	one := &part{want: w, limiter: l, provider: p, class: c.class, client: c.client}
 	if one.Taker = one.limiter; w.key != "" {
 		one.Taker = one.limiter.Key(w.key)
 	}

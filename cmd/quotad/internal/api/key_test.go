@@ -88,7 +88,7 @@ func TestShowsTheBusiestKeys(t *testing.T) {
 		}
 		p.post("/v1/acquire", body("a", 0)) // a window later: the one before is counted
 		w := p.do(t.Context(), "GET", "/v1/providers/p", "")
-		if want := `"keys_in_use":1,"busiest_keys":[{"key":"a","issued":2,"refused":1}]`; !strings.Contains(w.Body.String(), want) {
+		if want := `"keys_in_use":1,"busiest_keys":[{"name":"a","issued":2,"refused":1}]`; !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s, want %s", w.Body, want)
 		}
 	})

@@ -34,7 +34,8 @@ type request struct {
 	wants   []want // one at least
 	maxWait time.Duration
 	class   consumer.Class
-	partial bool // fewer permits than wanted are welcome
+	label   string // empty: none
+	partial bool   // fewer permits than wanted are welcome
 	// named asks for an ID, which ends with the permits' window and not before settleWithin.
 	named        bool
 	settleWithin time.Duration
@@ -62,13 +63,14 @@ func parseRequest(body []byte) (request, error) {
 		Wants        []rawWant      `json:"wants"`
 		MaxWait      float64        `json:"max_wait"`
 		Class        consumer.Class `json:"class"`
+		Label        string         `json:"label"`
 		Partial      bool           `json:"partial"`
 		SettleWithin *float64       `json:"settle_within"`
 	}{Class: consumer.Default}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
 		return request{}, err
 	}
-	r := request{class: raw.Class, partial: raw.Partial, named: raw.Partial}
+	r := request{class: raw.Class, label: raw.Label, partial: raw.Partial, named: raw.Partial}
 	switch {
 	case raw.Wants == nil:
 		raw.Wants = []rawWant{raw.rawWant}
@@ -81,6 +83,11 @@ func parseRequest(body []byte) (request, error) {
 	}
 	if r.class != consumer.Critical && r.class != consumer.Default && r.class != consumer.Sheddable {
 		return r, fmt.Errorf("class is %.20q: must be critical, default or sheddable", r.class)
+	}
+	if r.label != "" {
+		if err := protocol.ValidateLabel(r.label); err != nil {
+			return r, err
+		}
 	}
 	for _, one := range raw.Wants {
 		w, err := one.check()

@@ -9,12 +9,12 @@ import (
 
 // No body makes a request that is out of bounds.
 func FuzzRequest(f *testing.F) {
-	for _, seed := range []string{``, `{}`, `null`, `{"provider":"p","permits":3,"max_wait":0.25}`, `{"provider":"p","max_wait":1e300}`, `{"provider":"p"} x`, `{"provider":"p","class":"critical"}`, `{"provider":"p","class":"gold"}`, `{"provider":"p","key":"a"}`, `{"provider":"p","key":"\n"}`, `{"wants":[{"provider":"p"},{"provider":"q","permits":3}],"settle_within":60}`, `{"provider":"p","partial":true}`, `{"used":[5,0]}`, `{"used":5}`, `{"used":-0}`} {
+	for _, seed := range []string{``, `{}`, `null`, `{"provider":"p","permits":3,"max_wait":0.25}`, `{"provider":"p","max_wait":1e300}`, `{"provider":"p"} x`, `{"provider":"p","class":"critical"}`, `{"provider":"p","class":"gold"}`, `{"provider":"p","label":"l"}`, `{"provider":"p","label":"\n"}`, `{"provider":"p","key":"a"}`, `{"provider":"p","key":"\n"}`, `{"wants":[{"provider":"p"},{"provider":"q","permits":3}],"settle_within":60}`, `{"provider":"p","partial":true}`, `{"used":[5,0]}`, `{"used":5}`, `{"used":-0}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := parseRequest(body)
-		if err == nil && (len(r.wants) == 0 || len(r.wants) > maxWants || r.maxWait < 0 || r.maxWait > maxWaitBound || r.settleWithin < 0 || r.settleWithin > maxSettle || newProvider().turns[r.class] == nil) {
+		if err == nil && (len(r.wants) == 0 || len(r.wants) > maxWants || r.maxWait < 0 || r.maxWait > maxWaitBound || r.settleWithin < 0 || r.settleWithin > maxSettle || newProvider().turns[r.class] == nil || r.label != "" && protocol.ValidateLabel(r.label) != nil) {
 			t.Errorf("%q: %+v", body, r)
 		}
 		for _, w := range r.wants {

@@ -2,7 +2,7 @@
 //
 //	POST /v1/acquire             {"provider": "payments/charge", "permits": 1, "max_wait": 0.2}
 //	                             {"wants": [{"provider": "llm/requests"}, {"provider": "llm/tokens", "permits": 900}]}
-//	                             "key", "class", "partial" and "settle_within" are optional
+//	                             "key", "class", "label", "partial" and "settle_within" are optional
 //	POST /v1/permits/ID/settle   {"used": 3}
 //	GET  /v1/providers           all that are open, GET /v1/providers/P one
 //	GET  /healthz, /readyz, /metrics

@@ -31,13 +31,16 @@ type providerState struct {
 	Limits  []limitState `json:"limits"`
 	// KeysInUse is how many keys this host keeps count of, and BusiestKeys are those whose
 	// calls wanted most permits lately.
-	KeysInUse   int64      `json:"keys_in_use,omitempty"`
-	BusiestKeys []keyState `json:"busiest_keys,omitempty"`
+	KeysInUse   int64  `json:"keys_in_use,omitempty"`
+	BusiestKeys []rate `json:"busiest_keys,omitempty"`
+	// BusiestLabels are the labels whose calls wanted most, "" for calls without one, and
+	// "other" for all other labels.
+	BusiestLabels []rate `json:"busiest_labels,omitempty"`
 }
 
-// keyState is what calls for a key got, and did not get, in permits per second.
-type keyState struct {
-	Key     string  `json:"key"`
+// rate is what calls for a key, or of a label, got and did not get, in permits per second.
+type rate struct {
+	Name    string  `json:"name"`
 	Issued  float64 `json:"issued"`
 	Refused float64 `json:"refused"`
 }
@@ -74,12 +77,15 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) shown(of *consumer.Status) providerState {
-	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}, of.KeysInUse, nil}
+	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}, of.KeysInUse, nil, nil}
 	for _, u := range of.Limits {
 		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
 	}
 	for _, r := range of.BusiestKeys {
-		p.BusiestKeys = append(p.BusiestKeys, keyState(r))
+		p.BusiestKeys = append(p.BusiestKeys, rate(r))
+	}
+	for _, r := range of.BusiestLabels {
+		p.BusiestLabels = append(p.BusiestLabels, rate(r))
 	}
 	return p
 }

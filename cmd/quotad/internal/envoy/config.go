@@ -42,6 +42,8 @@ type descriptorRule struct {
 	Provider string
 	// KeyFrom, if set, is the key of the entry whose value is the key of the provider.
 	KeyFrom string `yaml:"key_from"`
+	// LabelFrom, if set, is the key of the entry whose value is the label of the calls.
+	LabelFrom string `yaml:"label_from"`
 	// Class is the class of the calls, default if it is empty.
 	Class consumer.Class
 	// Name begins the names of the limits in the fields RateLimit and RateLimit-Policy.
@@ -108,8 +110,10 @@ func (r *descriptorRule) check() error {
 	case len(r.Entries) > maxEntries:
 		return fmt.Errorf("%d keys, at most %d are allowed", len(r.Entries), maxEntries)
 	}
-	if !slices.ContainsFunc(r.Entries, func(e entry) bool { return r.KeyFrom == "" || e.Key == r.KeyFrom }) {
-		return fmt.Errorf("key_from: no entry has the key %q", r.KeyFrom)
+	for _, from := range [][2]string{{"key_from", r.KeyFrom}, {"label_from", r.LabelFrom}} {
+		if from[1] != "" && !slices.ContainsFunc(r.Entries, func(e entry) bool { return e.Key == from[1] }) {
+			return fmt.Errorf("%s: no entry has the key %q", from[0], from[1])
+		}
 	}
 	if !slices.Contains([]consumer.Class{"", consumer.Critical, consumer.Default, consumer.Sheddable}, r.Class) {
 		return fmt.Errorf("class: %q must be critical, default or sheddable", r.Class)
@@ -133,17 +137,25 @@ func (m *mapping) descriptor(domain string, entries []*commonv3.RateLimitDescrip
 	return &m.Descriptors[i]
 }
 
-// from returns the limiter, or its key that a descriptor names. An empty value, and any other
-// that no key can have, is an error: it must not stand for a call without a key.
+// from returns the limiter, or its key that a descriptor names, with the descriptor's label. A
+// key without a value, or of a value that no key can have, is an error: it must not stand for a
+// call without a key. So is a value that no label can have, but for an empty one.
 func (r *descriptorRule) from(l *consumer.Limiter, entries []*commonv3.RateLimitDescriptor_Entry) (from consumer.Taker, key string, err error) {
+	value := func(of string) string { // a rule is checked: there is such an entry
+		i := slices.IndexFunc(entries, func(e *commonv3.RateLimitDescriptor_Entry) bool { return e.GetKey() == of })
+		return entries[i].GetValue()
+	}
+	if r.LabelFrom != "" {
+		if label := value(r.LabelFrom); label != "" {
+			if err := protocol.ValidateLabel(label); err != nil {
+				return nil, "", err
+			}
+			l = l.Label(label)
+		}
+	}
 	if r.KeyFrom == "" {
 		return l, "", nil
 	}
-	for _, e := range entries {
-		if e.GetKey() == r.KeyFrom {
-			key = e.GetValue()
-			return l.Key(key), key, protocol.ValidateKey(key)
-		}
-	}
-	return nil, "", fmt.Errorf("no entry %q", r.KeyFrom)
+	key = value(r.KeyFrom)
+	return l.Key(key), key, protocol.ValidateKey(key)
 }

@@ -30,6 +30,7 @@ func TestBadRules(t *testing.T) {
 		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: a//b}", "descriptors[0]: provider: "},
 		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, class: gold}", `descriptors[0]: class: "gold" must be critical, default or sheddable`},
 		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, key_from: l}", `descriptors[0]: key_from: no entry has the key "l"`},
+		{"descriptors:\n- {domain: d, entries: [{key: k}], provider: p, label_from: l}", `descriptors[0]: label_from: no entry has the key "l"`},
 		{"buckets: []\ndescriptors:\n" + rule, "line 1: field buckets not found"},
 		{"max_wait: 11s\ndescriptors:\n" + rule, `max_wait: "11s" must be a time from 0s to 10s`},
 		{"max_wait: soon\ndescriptors:\n" + rule, `max_wait: "soon" must be`},

@@ -309,7 +309,9 @@ function drawDetail() {
     text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
   });
   rates("classes", ["Class", "Issued/s", "Refused/s", "Waiting"], (d.classes || []).map((c) => [plain(c.class), number(c.issued), number(c.refused), number(c.waiting)]));
-  rates("busiest-keys", ["Key", "Issued/s", "Refused/s", "Instances"], d.keys.map((k) => [shown(k.key), number(k.issued), number(k.refused), number(k.instances)]), p?.keys);
+  const busiest = (all) => all.map((r) => [shown(r.name) || "(no label)", number(r.issued), number(r.refused), number(r.instances)]);
+  rates("busiest-labels", ["Label", "Issued/s", "Refused/s", "Instances"], busiest(d.labels));
+  rates("busiest-keys", ["Key", "Issued/s", "Refused/s", "Instances"], busiest(d.keys), p?.keys);
   const pairs = [];
   if (p) {
     pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
