@@ -246,7 +246,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
 	}
 	k.mu.Lock()
-	hosts := k.mu.planner.KeyHosts(y.key.Hash, l.from, l.width, now)
+	hosts := k.mu.planner.KeyHosts(y.key, l.from, l.width, now)
 	k.mu.Unlock()
 	if len(hosts) == 0 {
 		l.alone = keys
