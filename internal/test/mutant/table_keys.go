@@ -62,6 +62,8 @@ var keys = Table{
 		" && (o.Owners == p.Owners || o.Owners != nil && p.Owners != nil && *o.Owners == *p.Owners)", "", "internal/share TestAnOverriddenKeyEqualsTheNaiveModel", differential),
 	Replace("OverrideOwnsNothing", "knows no owner of a key that has one by override only", "internal/share/keys.go",
 		" || p.newest().overrides.someOwned()", "", "consumer TestOwnersByOverride"),
+	Replace("KeyForgottenWhileAsking", "forgets a key whose loan is under way", "consumer/keys.go",
+		" && !y.asked(keys)", "", "consumer TestAKeyThatHasAskedIsKept"),
 	Replace("OverrideRaiseWaitsForNobody", "takes an override for that of earlier views too", "internal/share/terms.go",
 		"\t\tother := *t // with the same keys\n\t\tn, other.overrides = &other, o\n", "\t\tt.overrides = o\n", "internal/share TestARaisedOverrideWaits"),
 	Replace("OverrideStaysDeleted", "goes by an override that was deleted", "internal/view/tracker.go",
