@@ -59,7 +59,7 @@ var keys = Table{
 	Replace("OverrideWithoutOwners", "goes by the policy's number of owners in place of the override's", "internal/share/overrides.go",
 		"\tn.owners = o.In(quota.Keys{Owners: t.owners}).Owners\n", "", "internal/share TestAnOverriddenKeyEqualsTheNaiveModel", differential),
 	Replace("OverrideOwnersStay", "takes an override with other owners for the one before", "internal/protocol/overrides.go",
-		" && (o.Owners == p.Owners || o.Owners != nil && p.Owners != nil && *o.Owners == *p.Owners)", "", "internal/share TestAnOverriddenKeyEqualsTheNaiveModel", differential),
+		" && (o.Owners == p.Owners || o.Owners != nil && p.Owners != nil && *o.Owners == *p.Owners)", "", "internal/share TestOwnersOfAnOverride"),
 	Replace("OverrideOwnsNothing", "knows no owner of a key that has one by override only", "internal/share/keys.go",
 		" || p.newest().overrides.someOwned()", "", "consumer TestOwnersByOverride"),
 	Replace("KeyForgottenWhileAsking", "forgets a key whose loan is under way", "consumer/keys.go",
