@@ -10,12 +10,12 @@ import (
 )
 
 // A key that has asked for a loan is kept until the window ends, also before the loan has come:
-// its calls find the permits. Then it is forgotten.
+// its calls find the permits. Then it is forgotten. Both instances count the loan.
 func TestAKeyThatHasAskedIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, all := keyMarket(t, 10, 1, quota.OutageHold, "a", "b")
 		l := all["a"]
-		key := l.Key("")
+		var key Key
 		for n := 0; ; n++ {
 			key = l.Key(fmt.Sprint("key-", n))
 			if _, self := key.Owner(); !self {
@@ -40,6 +40,13 @@ func TestAKeyThatHasAskedIsKept(t *testing.T) {
 		}
 		if !key.TryAcquire() {
 			t.Error("its calls do not find the loan")
+		}
+		guest, host := l.Status(), all["b"].Status()
+		if guest.KeyAsks != 1 || guest.KeysBorrowed != 1 || guest.KeysLent != 0 || guest.Borrowed+guest.Asks != 0 {
+			t.Errorf("asked %d times, borrowed %d, lent %d; want 1, 1 and 0, of keys only", guest.KeyAsks, guest.KeysBorrowed, guest.KeysLent)
+		}
+		if host.KeyAsks != 0 || host.KeysBorrowed != 0 || host.KeysLent != 1 || host.Lent != 0 {
+			t.Errorf("the host asked %d times, borrowed %d, lent %d; want 0, 0 and 1, of keys only", host.KeyAsks, host.KeysBorrowed, host.KeysLent)
 		}
 		time.Sleep(2 * time.Second)
 		m.prove()
