@@ -114,6 +114,12 @@ func (l *keyLack) hopes(keys *window.Keys) bool {
 	return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests
 }
 
+// asked reports whether others were asked for permits in the windows that run: what they lend
+// would be lost with the state. The caller has the state's lock.
+func (y *keyState) asked(keys *window.Keys) bool {
+	return y.lack != nil && y.lack.tried && slices.Contains(keys.Windows, y.lack.in)
+}
+
 // lackOf returns what callers of a key lack in the windows that run; nil if nothing can be
 // borrowed. The caller has the state's lock.
 func (y *keyState) lackOf(keys *window.Keys) *keyLack {
@@ -246,7 +252,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
 	}
 	k.mu.Lock()
-	hosts := k.mu.planner.KeyHosts(y.key.Hash, l.from, l.width, now)
+	hosts := k.mu.planner.KeyHosts(y.key, l.from, l.width, now)
 	k.mu.Unlock()
 	if len(hosts) == 0 {
 		l.alone = keys
@@ -258,6 +264,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	}
 	n = min(n, quota.MaxPermits)
 	r.add(hosts, keys.Windows, y.key.Name, n)
+	k.keys.asked.Add(1)
 	l.at, l.tried, l.asked, l.got, l.lacking = now, true, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
 	if l.vain >= vainKeyWindows { // one ask is enough to see whether others have some again
@@ -311,7 +318,9 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
 				if y.waiters == 0 {
+					left := y.use.Left()
 					told = y.use.Lend(guest, n, now)
+					k.keys.lent.Add(left - y.use.Left())
 				}
 				y.mu.Unlock()
 				return s, told
@@ -347,6 +356,7 @@ func (k *core) borrowKey(y *keyState, keys *window.Keys, host string, windows []
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyTotal(y.key, w)
 	})
+	k.keys.got.Add(max(0, n))
 	l := y.lackOf(keys)
 	if n <= 0 || l == nil || y.gone {
 		return n > 0

@@ -14,7 +14,7 @@ import (
 func blocked(t *testing.T, looked func(y *keyState)) (l *Limiter, key Key) {
 	m, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
 	const name = "key"
-	limits := map[string][]quota.Limit{name: {{Permits: 0, Window: time.Second}}}
+	limits := map[string]*protocol.Override{name: {Limits: []quota.Limit{{Permits: 0, Window: time.Second}}}}
 	for _, s := range m.sinks {
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(name): {Keys: limits}}})
 	}

@@ -31,6 +31,9 @@ type keys struct {
 	seed    maphash.Seed
 	inUse   atomic.Int64
 	refused atomic.Int64 // permits refused for want of a key's, or of room for it
+	lent    atomic.Int64 // permits, to other instances
+	got     atomic.Int64 // permits borrowed from them
+	asked   atomic.Int64 // times that others were asked for permits of a key
 	latest  *window.Keys // planned; guarded by core.mu
 	waiting keyQueue
 	asks    keyAsks
@@ -400,7 +403,7 @@ func (m *keys) renew(name string) *keyState {
 func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
 		y.mu.Lock()
-		if y.gone = y.waiters == 0 && y.use.Over(keys); y.gone {
+		if y.gone = y.waiters == 0 && y.use.Over(keys) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
 			m.inUse.Add(-1)

@@ -61,6 +61,10 @@ type Status struct {
 	// counts the permits refused because a key had too few, or was one too many. They are
 	// not among Refused.
 	KeysInUse, KeysRefused int64
+	// KeysLent and KeysBorrowed count permits of all keys since the limiter was opened: lent to
+	// other instances, and borrowed from them. KeyAsks counts the times that this instance asked
+	// others for permits of a key. They are not among Lent, Borrowed and Asks.
+	KeysLent, KeysBorrowed, KeyAsks int64
 	// BusiestKeys are up to 50 keys whose calls wanted most permits in the last period of 10 s
 	// or more, the busiest first: counted for each key that wants 1 in 200 of all or more. In
 	// the first period it is what there was until now. Do not change it: others see it too.
@@ -177,6 +181,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
+	st.KeysLent, st.KeysBorrowed, st.KeyAsks = k.keys.lent.Load(), k.keys.got.Load(), k.keys.asked.Load()
 	st.BusiestKeys = k.keys.busiest.rates(now.Mono, keysShown, "")
 	k.labels.tell(&st, now.Mono)
 	k.tell(&st, &use)

@@ -101,7 +101,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	if _, err := as(consumer).Put(t.Context(), "p", policy); !errors.Is(err, ErrPermission) {
 		t.Errorf("%v: a consumer must not set policies", err)
 	}
-	override := func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+	override := func(protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 		return keyLimits("installation-4711", "9/s"), nil
 	}
 	if _, err := feed.Inside(as(consumer)).SetOverrides(t.Context(), "p", "", override); err != nil && !errors.Is(err, ErrPermission) || err == nil {

@@ -25,9 +25,10 @@ type Record struct {
 	// Old and New are nil where no policy was set, or where it could not be read.
 	Old, New    *quota.Policy
 	OldRevision int64 // 0 where none was set
-	// Keys has the limits of single keys that were changed, by name, before and after; nil
-	// where the policy's count. Old and New are then the same.
-	Keys map[string][2][]quota.Limit
+	// Keys has the overrides of single keys that were changed, by name, before and after: limits,
+	// and owners= if these differ too; empty where the policy's count. Old and New are then the
+	// same.
+	Keys map[string][2]string
 	// Problem is the reason why the record, or a policy in it, cannot be read, or nil; it
 	// names the key.
 	Problem error
@@ -77,7 +78,7 @@ func (a *Admin) newRecord(c *change, value []byte, who, why string, keys map[str
 func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange, why string) (clientv3.Op, error) {
 	keys, size := map[string][2]string{}, 0
 	for name, k := range changes {
-		keys[name] = [2]string{limitsOf(k.Old), limitsOf(k.New)}
+		keys[name] = [2]string{k.Old.String(), k.New.String()}
 		text, _ := json.Marshal(name) // a string: there is nothing to fail
 		size += len(text) + len(keys[name][0]) + len(keys[name][1]) + len(`:["",""],`)
 	}
@@ -85,14 +86,6 @@ func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange,
 		return clientv3.Op{}, fmt.Errorf("coordinator: %s: the history record of %d changes takes %d bytes: at most %d; make it several changes", c.old.Provider, len(changes), size, maxChangeRecordBytes)
 	}
 	return a.newRecord(c, c.raw, a.o.Author, why, keys)
-}
-
-// limitsOf is empty for none.
-func limitsOf(limits []quota.Limit) string {
-	if len(limits) == 0 {
-		return ""
-	}
-	return quota.FormatLimits(limits)
 }
 
 // History returns the changes of a provider's policy, newest first. A record that
@@ -131,13 +124,16 @@ func recordOf(key string, value []byte, revision int64) Record {
 	}
 	r.Time, r.Author, r.Reason, r.OldRevision = w.Time, w.Author, w.Reason, w.OldRevision
 	r.Old, r.New = policyOf(w.Old), policyOf(w.New)
-	for name, limits := range w.Keys {
+	for name, both := range w.Keys {
 		if r.Keys == nil {
-			r.Keys = map[string][2][]quota.Limit{}
+			r.Keys = map[string][2]string{}
 		}
-		old, _ := quota.ParseLimits(limits[0]) // one that cannot be read shows as none
-		next, _ := quota.ParseLimits(limits[1])
-		r.Keys[name] = [2][]quota.Limit{old, next}
+		for i, text := range both { // one that cannot be read shows as none
+			if _, err := protocol.ParseOverride(text); err != nil {
+				both[i] = ""
+			}
+		}
+		r.Keys[name] = both
 	}
 	if r.New == nil && len(w.New) > 0 {
 		r.Problem = fmt.Errorf("the new policy in the record %q cannot be read", key)

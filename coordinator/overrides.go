@@ -40,42 +40,45 @@ func (i *inspector) Overrides(ctx context.Context, provider string) (protocol.Ke
 }
 
 // SetOverrides implements protocol.Inspector.
-func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, edit func(old protocol.KeyOverrides) (map[string][]quota.Limit, error)) (map[string]protocol.KeyChange, error) {
+func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, edit func(old protocol.KeyOverrides) (map[string]*protocol.Override, error)) (map[string]protocol.KeyChange, error) {
 	a := (*Admin)(i)
 	o, c, err := a.readOverrides(ctx, provider)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := edit(o.KeyOverrides)
+	edited, err := edit(o.KeyOverrides)
 	if err != nil {
 		return nil, err
 	}
 	next, changes := o, map[string]protocol.KeyChange{}
-	next.Limits = maps.Clone(o.Limits)
-	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		was, is := o.Limits[name], quota.Policy{Limits: limits[name]}.WithDefaults().Limits // in order
+	next.Keys = maps.Clone(o.Keys)
+	for _, name := range slices.Sorted(maps.Keys(edited)) {
+		was, is := o.Keys[name], edited[name]
+		if is != nil {
+			is = &protocol.Override{Limits: quota.Policy{Limits: is.Limits}.WithDefaults().Limits, Owners: is.Owners} // in order
+		}
 		if bad := o.documents[protocol.OverrideBucket(name)].bad; bad != nil {
 			return nil, fmt.Errorf("coordinator: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
 		}
-		if slices.Equal(was, is) {
+		if was.Equal(is) {
 			continue
 		}
 		if err := a.checkOverride(&o.Policy.Policy, name, is); err != nil {
 			return nil, err
 		}
-		if changes[name] = (protocol.KeyChange{Old: was, New: is}); len(is) == 0 {
-			delete(next.Limits, name)
+		if changes[name] = (protocol.KeyChange{Old: was, New: is}); is == nil {
+			delete(next.Keys, name)
 		} else {
-			next.Limits[name] = is
+			next.Keys[name] = is
 		}
 	}
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	if n := len(next.Limits); n > protocol.MaxOverrides && n > len(o.Limits) {
+	if n := len(next.Keys); n > protocol.MaxOverrides && n > len(o.Keys) {
 		return nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
 	}
-	if n := windowsOf(next.Limits); n > protocol.MaxOverrideWindows && n > windowsOf(o.Limits) {
+	if n := windowsOf(next.Keys); n > protocol.MaxOverrideWindows && n > windowsOf(o.Keys) {
 		return nil, fmt.Errorf("coordinator: %s: overrides with windows of %d lengths: at most %d; use the same windows for several keys", provider, n, protocol.MaxOverrideWindows)
 	}
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
@@ -85,27 +88,27 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 	return changes, err
 }
 
-// windowsOf returns how many lengths the windows of limits have.
-func windowsOf(all map[string][]quota.Limit) int {
+// windowsOf returns how many lengths the windows of overrides have.
+func windowsOf(all map[string]*protocol.Override) int {
 	lengths := map[time.Duration]bool{}
-	for _, limits := range all {
-		for _, l := range limits {
+	for _, o := range all {
+		for _, l := range o.Limits {
 			lengths[l.Window] = true
 		}
 	}
 	return len(lengths)
 }
 
-// checkOverride checks limits of a key, none if its override is deleted, against the policy.
-func (a *Admin) checkOverride(p *quota.Policy, name string, limits []quota.Limit) error {
-	if len(limits) == 0 {
+// checkOverride checks the override of a key, nil if it is deleted, against the policy.
+func (a *Admin) checkOverride(p *quota.Policy, name string, own *protocol.Override) error {
+	if own == nil {
 		return nil
 	}
-	if err := protocol.ValidateOverride(name, limits); err != nil {
+	if err := protocol.ValidateOverride(name, own); err != nil {
 		return err
 	}
 	with := p.Clone()
-	with.Keys.Limits = limits
+	with.Keys = own.In(with.Keys)
 	if err := with.Validate(); err != nil {
 		return fmt.Errorf("key %q: %w", name, err)
 	}
@@ -118,7 +121,7 @@ func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides
 	if err != nil {
 		return o, nil, err
 	}
-	c, o.Limits = found[0], map[string][]quota.Limit{}
+	c, o.Keys = found[0], map[string]*protocol.Override{}
 	if o.Policy = protocol.Stored(c.old); o.Policy.Revision == 0 {
 		return o, c, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
@@ -141,7 +144,7 @@ func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides
 			problems = append(problems, d.bad)
 			continue
 		}
-		maps.Copy(o.Limits, read.Keys)
+		maps.Copy(o.Keys, read.Keys)
 	}
 	o.Problem = errors.Join(problems...)
 	return o, c, nil
@@ -151,16 +154,16 @@ func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides
 // neither the policy nor any document is another than was read, and the record.
 func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
 	provider := c.old.Provider
-	if len(old.Policy.Policy.Keys.Limits) == 0 {
+	if len(old.Policy.Policy.Keys.Limits) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(changes)), func(k protocol.KeyChange) bool { return k.New != nil }) {
 		return fmt.Errorf("coordinator: %s has no limits by key, which an override is of: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
 	}
-	var buckets [protocol.OverrideBuckets]map[string][]quota.Limit
+	var buckets [protocol.OverrideBuckets]map[string]*protocol.Override
 	for name := range changes {
-		buckets[protocol.OverrideBucket(name)] = map[string][]quota.Limit{}
+		buckets[protocol.OverrideBucket(name)] = map[string]*protocol.Override{}
 	}
-	for name, limits := range next.Limits {
+	for name, own := range next.Keys {
 		if of := buckets[protocol.OverrideBucket(name)]; of != nil {
-			of[name] = limits
+			of[name] = own
 		}
 	}
 	record, err := a.overrideRecord(c, changes, reason)

@@ -16,9 +16,9 @@ import (
 func TestOverridesHaveFewWindows(t *testing.T) {
 	f := setup(t)
 	setKeyed(f)
-	all := map[string][]quota.Limit{}
+	all := map[string]*protocol.Override{}
 	for n := range protocol.MaxOverrideWindows {
-		all[fmt.Sprint("key-", n)] = []quota.Limit{{Permits: 1, Window: time.Second + time.Duration(n)*time.Millisecond}}
+		all[fmt.Sprint("key-", n)] = &protocol.Override{Limits: []quota.Limit{{Permits: 1, Window: time.Second + time.Duration(n)*time.Millisecond}}}
 	}
 	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(all)); err != nil {
 		t.Fatal(err)

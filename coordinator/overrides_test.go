@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -16,26 +17,26 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// keyLimits is a change of one key; no limits delete its override.
-func keyLimits(key, limits string) map[string][]quota.Limit {
-	if limits == "" {
-		return map[string][]quota.Limit{key: nil}
+// keyLimits is a change of one key; no text deletes its override.
+func keyLimits(key, text string) map[string]*protocol.Override {
+	if text == "" {
+		return map[string]*protocol.Override{key: nil}
 	}
-	l, err := quota.ParseLimits(limits)
+	o, err := protocol.ParseOverride(text)
 	if err != nil {
 		panic(err)
 	}
-	return map[string][]quota.Limit{key: l}
+	return map[string]*protocol.Override{key: o}
 }
 
-func to(changes map[string][]quota.Limit) func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
-	return func(protocol.KeyOverrides) (map[string][]quota.Limit, error) { return changes, nil }
+func to(changes map[string]*protocol.Override) func(protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+	return func(protocol.KeyOverrides) (map[string]*protocol.Override, error) { return changes, nil }
 }
 
 // setKeyed sets a policy of p with limits by key.
 func setKeyed(f *fixture) {
 	p := limit(1000)
-	p.Keys.Limits = keyLimits("", "80/s")[""]
+	p.Keys.Limits = []quota.Limit{{Permits: 80, Window: time.Second}}
 	if _, err := f.admin.Put(f.t.Context(), "p", p); err != nil {
 		f.t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 	f := setup(t)
 	setKeyed(f)
 	for n, c := range []struct {
-		change map[string][]quota.Limit
+		change map[string]*protocol.Override
 		want   string // overrides after it
 		record string // of its changes; empty: none
 	}{
@@ -55,8 +56,11 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 		{keyLimits("a/b", "30/s"), "a/b 30/s", ""},
 		{keyLimits("absent", ""), "a/b 30/s", ""},
 		{keyLimits("c", "9/m,5/s"), "a/b 30/s, c 5/s,9/1m", "c  -> 5/s,9/1m"},
-		{map[string][]quota.Limit{"a/b": nil, "c": keyLimits("", "7/s")[""]}, "c 7/s", "a/b 30/s -> , c 5/s,9/1m -> 7/s"},
-		{keyLimits("c", ""), "", "c 7/s -> "},
+		{map[string]*protocol.Override{"a/b": nil, "c": keyLimits("", "7/s")[""]}, "c 7/s", "a/b 30/s -> , c 5/s,9/1m -> 7/s"},
+		{keyLimits("c", "7/s owners=3"), "c 7/s owners=3", "c 7/s -> 7/s owners=3"},
+		{keyLimits("c", "7/s owners=3"), "c 7/s owners=3", ""},
+		{keyLimits("c", "7/s owners=0"), "c 7/s owners=0", "c 7/s owners=3 -> 7/s owners=0"},
+		{keyLimits("c", ""), "", "c 7/s owners=0 -> "},
 	} {
 		changed, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", fmt.Sprint("reason ", n), to(c.change))
 		if err != nil {
@@ -64,28 +68,28 @@ func TestOverridesAreSetTogetherAndRecorded(t *testing.T) {
 		}
 		o, err := feed.Inside(f.admin).Overrides(t.Context(), "p")
 		var got []string
-		for _, name := range slices.Sorted(maps.Keys(o.Limits)) {
-			got = append(got, name+" "+quota.FormatLimits(o.Limits[name]))
+		for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
+			got = append(got, name+" "+o.Keys[name].String())
 		}
 		if text := strings.Join(got, ", "); text != c.want || err != nil || o.Problem != nil {
 			t.Errorf("%d: %q, %v, %v, want %q", n, text, err, o.Problem, c.want)
 		}
-		words := func(all map[string]protocol.KeyChange) string {
+		words := func(all map[string][2]string) string {
 			var text []string
 			for _, name := range slices.Sorted(maps.Keys(all)) {
-				text = append(text, name+" "+quota.FormatLimits(all[name].Old)+" -> "+quota.FormatLimits(all[name].New))
+				text = append(text, name+" "+all[name][0]+" -> "+all[name][1])
 			}
 			return strings.Join(text, ", ")
 		}
 		records, err := f.admin.History(t.Context(), "p")
-		recorded := map[string]protocol.KeyChange{}
-		for name, k := range records[0].Keys {
-			recorded[name] = protocol.KeyChange{Old: k[0], New: k[1]}
+		told := map[string][2]string{}
+		for name, k := range changed {
+			told[name] = [2]string{k.Old.String(), k.New.String()}
 		}
-		if text := words(changed); err != nil || text != c.record {
+		if text := words(told); err != nil || text != c.record {
 			t.Errorf("%d: changed %q, %v, want %q", n, text, err, c.record)
 		}
-		if r := records[0]; c.record != "" && (words(recorded) != c.record || r.Reason != fmt.Sprint("reason ", n) || r.Author == "" || r.New == nil || r.New.Limits[0].Permits != 1000) {
+		if r := records[0]; c.record != "" && (words(records[0].Keys) != c.record || r.Reason != fmt.Sprint("reason ", n) || r.Author == "" || r.New == nil || r.New.Limits[0].Permits != 1000) {
 			t.Errorf("%d: recorded %+v", n, r)
 		} else if c.record == "" && r.Reason == fmt.Sprint("reason ", n) {
 			t.Errorf("%d: a change of nothing is recorded", n)
@@ -116,7 +120,7 @@ func TestOverridesOfTwoWriters(t *testing.T) {
 	f := setup(t)
 	setKeyed(f)
 	admin := f.admin
-	meanwhile := func(change map[string][]quota.Limit) func() {
+	meanwhile := func(change map[string]*protocol.Override) func() {
 		return func() {
 			if _, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", to(change)); err != nil {
 				t.Error(err)
@@ -130,7 +134,7 @@ func TestOverridesOfTwoWriters(t *testing.T) {
 		"another document": meanwhile(keyLimits("b", "6/s")),
 		"a deletion":       meanwhile(keyLimits("a", "")),
 	} {
-		_, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", func(protocol.KeyOverrides) (map[string][]quota.Limit, error) {
+		_, err := feed.Inside(admin).SetOverrides(t.Context(), "p", "", func(protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 			other()
 			return keyLimits("a", "7/s"), nil
 		})
@@ -146,7 +150,7 @@ func TestOverridesOfTwoWriters(t *testing.T) {
 func TestBoundsOfOverrides(t *testing.T) {
 	f := setup(t)
 	f.set("p", "1000/s")
-	refused := func(what string, changes map[string][]quota.Limit, want ...string) {
+	refused := func(what string, changes map[string]*protocol.Override, want ...string) {
 		t.Helper()
 		_, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(changes))
 		for _, w := range want {
@@ -159,26 +163,27 @@ func TestBoundsOfOverrides(t *testing.T) {
 	setKeyed(f)
 	refused("an empty name", keyLimits("", "1/s"), "is empty")
 	refused("a long name", keyLimits(strings.Repeat("x", 257), "1/s"), "has 257 bytes, more than the most, 256")
+	refused("many owners", keyLimits("a", "5/s owners=17"), `key "a"`, "keys.owners 17")
 	refused("an hour", keyLimits("a", "5000/h"), `key "a"`, "more than 1m0s are not supported")
-	many := map[string][]quota.Limit{}
+	many := map[string]*protocol.Override{}
 	for i := range protocol.MaxOverrides + 1 {
 		many[fmt.Sprint("installation-", i)] = keyLimits("", "10000/s")[""]
 	}
 	refused("too many", many, "10001 overrides", "at most 10000", "delete some")
-	long := map[string][]quota.Limit{}
+	long := map[string]*protocol.Override{}
 	for i := range 5000 {
 		long[fmt.Sprintf("%0256d", i)] = keyLimits("", "10000/s")[""]
 	}
 	refused("too long a record", long, "the history record of 5000 changes", "make it several")
-	crowded := map[string][]quota.Limit{}
+	crowded := map[string]*protocol.Override{}
 	for i := 0; len(crowded) < 300; i++ {
 		if name := fmt.Sprintf("%0250d", i); protocol.OverrideBucket(name) == 5 {
 			crowded[name] = keyLimits("", "10000/s")[""]
 		}
 	}
 	refused("a crowded document", crowded, "the 300 overrides of document 05", "at most 65536", "shorter names")
-	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || len(o.Limits) != 0 {
-		t.Errorf("refused changes left %d overrides, %v", len(o.Limits), err)
+	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || len(o.Keys) != 0 {
+		t.Errorf("refused changes left %d overrides, %v", len(o.Keys), err)
 	}
 	delete(many, "installation-7")
 	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(many)); err != nil {
@@ -196,6 +201,36 @@ func TestBoundsOfOverrides(t *testing.T) {
 	}
 }
 
+// TestOverridesWithoutLimitsByKey: after a policy has lost its limits by key its overrides can be
+// read and deleted, and no other can be set.
+func TestOverridesWithoutLimitsByKey(t *testing.T) {
+	f := setup(t)
+	setKeyed(f)
+	admin := feed.Inside(f.admin)
+	for _, key := range []string{"a", "b"} {
+		if _, err := admin.SetOverrides(t.Context(), "p", "", to(keyLimits(key, "9/s owners=1"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.set("p", "1000/s")
+	if o, err := admin.Overrides(t.Context(), "p"); err != nil || len(o.Keys) != 2 {
+		t.Errorf("%v, %v, want two overrides", o.Keys, err)
+	}
+	for _, change := range []map[string]*protocol.Override{
+		keyLimits("a", "8/s"), {"a": nil, "c": keyLimits("", "8/s")[""]},
+	} {
+		if _, err := admin.SetOverrides(t.Context(), "p", "", to(change)); err == nil || !strings.Contains(err.Error(), "no limits by key") {
+			t.Errorf("%v for %v", err, change)
+		}
+	}
+	if changed, err := admin.SetOverrides(t.Context(), "p", "", to(keyLimits("a", ""))); err != nil || len(changed) != 1 {
+		t.Errorf("%v, %v", changed, err)
+	}
+	if o, err := admin.Overrides(t.Context(), "p"); err != nil || len(o.Keys) != 1 || o.Keys["b"] == nil {
+		t.Errorf("%v, %v, want that of b", o.Keys, err)
+	}
+}
+
 // TestInstancesFollowOverrides: listed and told, and a document that cannot be read stays as it
 // was and is a problem, also for operators.
 func TestInstancesFollowOverrides(t *testing.T) {
@@ -209,8 +244,8 @@ func TestInstancesFollowOverrides(t *testing.T) {
 	}
 	has := func(want string) func(*recorder) bool {
 		return func(r *recorder) bool {
-			limits, broken := r.view.Override("a")
-			return !broken && quota.FormatLimits(limits) == want && r.proofs > 0
+			own, broken := r.view.Override("a")
+			return !broken && own.String() == want && r.proofs > 0
 		}
 	}
 	set("5/s")
@@ -239,9 +274,9 @@ func TestInstancesFollowOverrides(t *testing.T) {
 	if _, err := f.client.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	set("9/s")
-	await.Until(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && has("9/s")(r) }))
-	await.Until(t, "it is mended there", b.is(func(r *recorder) bool { return r.trouble == nil && has("9/s")(r) }))
+	set("9/s owners=2")
+	await.Until(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && has("9/s owners=2")(r) }))
+	await.Until(t, "it is mended there", b.is(func(r *recorder) bool { return r.trouble == nil && has("9/s owners=2")(r) }))
 	set("")
 	await.Until(t, "the deletion is told", a.is(has("")))
 }

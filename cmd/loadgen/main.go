@@ -20,6 +20,9 @@
 // the instances that it had running. If nothing came, the verdict is UNUSED. With
 // --least-use too little makes it UNDERUSED.
 //
+// With --keys the calls are for keys. Each has a limit of its own, and loadgen counts and judges
+// its windows too.
+//
 // The instances run in child processes of this program, which never outlive it. A
 // killed one's counts are in the sum, because it counts in a mapped file, and before
 // it takes a permit.

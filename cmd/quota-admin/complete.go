@@ -54,7 +54,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, prefix string)
 	case "KEY", "KEY-PREFIX":
 		return a.ask(cmd, func(ctx context.Context, c connection) (names []string, err error) {
 			o, err := feed.Inside(c.Admin).Overrides(ctx, args[0])
-			for _, name := range slices.Sorted(maps.Keys(o.Limits)) {
+			for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
 				if strings.HasPrefix(name, prefix) && format.Printable(name) {
 					names = append(names, name)
 				}

@@ -66,7 +66,7 @@ func (a *app) export(ctx context.Context, etcd connection, all []coordinator.Sto
 			if err != nil {
 				return err
 			}
-			if e.Overrides = o.Limits; o.Problem != nil {
+			if e.Overrides = o.Keys; o.Problem != nil {
 				left = append(left, fmt.Sprintf("overrides of %s (%s)", s.Provider, format.OneLine(o.Problem)))
 			}
 		}
@@ -168,7 +168,7 @@ func (a *app) checkOverrides(ctx context.Context, etcd connection, e *edit, poli
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(entry.Overrides)) {
-			was, will := withKeyLimits(&old.Policy.Policy, old.Limits[name]), withKeyLimits(&entry.Policy, entry.Overrides[name])
+			was, will := ofKey(&old.Policy.Policy, old.Keys[name]), ofKey(&entry.Policy, entry.Overrides[name])
 			if was == nil || will == nil || slices.Equal(was.Limits, will.Limits) {
 				continue
 			}
@@ -189,18 +189,18 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 		if want == nil {
 			continue
 		}
-		differ := func(old protocol.KeyOverrides) map[string][]quota.Limit {
-			limits := maps.Clone(want)
-			for name := range old.Limits {
+		differ := func(old protocol.KeyOverrides) map[string]*protocol.Override {
+			next := maps.Clone(want)
+			for name := range old.Keys {
 				if want[name] == nil {
-					limits[name] = nil
+					next[name] = nil
 				}
 			}
-			return limits
+			return next
 		}
-		was := map[string][]quota.Limit{}
-		changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
-			was = old.Limits
+		was := map[string]*protocol.Override{}
+		changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+			was = old.Keys
 			if e.dryRun {
 				return nil, nil
 			}
@@ -214,9 +214,9 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 		}
 		if e.dryRun {
 			changes = map[string]protocol.KeyChange{}
-			for name, limits := range differ(protocol.KeyOverrides{Limits: was}) {
-				if !slices.Equal(was[name], limits) {
-					changes[name] = protocol.KeyChange{Old: was[name], New: limits}
+			for name, next := range differ(protocol.KeyOverrides{Keys: was}) {
+				if !was[name].Equal(next) {
+					changes[name] = protocol.KeyChange{Old: was[name], New: next}
 				}
 			}
 		}
@@ -224,7 +224,7 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 			if all[provider] == nil {
 				all[provider] = map[string]keyChangeJSON{}
 			}
-			all[provider][name] = keyChangeJSON{limitsOf(changes[name].Old), limitsOf(changes[name].New)}
+			all[provider][name] = keyChangeJSON{changes[name].Old.String(), changes[name].New.String()}
 		}
 	}
 	return all, nil

@@ -139,7 +139,7 @@ func recordsOf(ctx context.Context, etcd connection, provider string) (changes [
 			if one.Keys == nil {
 				one.Keys = map[string]keyChangeJSON{}
 			}
-			one.Keys[name] = keyChangeJSON{limitsOf(k[0]), limitsOf(k[1])}
+			one.Keys[name] = keyChangeJSON{k[0], k[1]}
 		}
 		changes = append(changes, one)
 	}

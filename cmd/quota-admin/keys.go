@@ -61,24 +61,29 @@ func (a *app) keyEdit(cmd *cobra.Command) *keyEdit {
 }
 
 func (a *app) keysSetCommand() *cobra.Command {
-	force, most, limits := false, 0.0, []quota.Limit(nil)
+	force, most, own, owners := false, 0.0, protocol.Override{}, int64(0)
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER KEY LIMITS",
 		Short: "Set the limits of one key",
 		Long: `Set the limits of one key, in place of those that the policy has for each key. They must
 be valid in its place: windows of 250 ms to 1 minute. A limit of 0/s blocks the key. A change
 by a factor above the policy's greatest step is refused as a typing error, unless --force is
-given.`,
+given. The key has the policy's number of owners, unless --owners gives it one of its own.`,
 		Example: `  quota-admin keys set github installation-4711 400/s --reason "ticket 17"
-  quota-admin keys set github installation-4711 400/s,5000/m --dry-run`,
-		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			limits, err = quota.ParseLimits(args[2])
+  quota-admin keys set github installation-4711 400/s,5000/m --dry-run
+  quota-admin keys set github big-account 4000/s --owners 3`,
+		PreRunE: func(cmd *cobra.Command, args []string) (err error) {
+			if cmd.Flags().Changed("owners") {
+				own.Owners = &owners
+			}
+			own.Limits, err = quota.ParseLimits(args[2])
 			return err
 		},
 	}
 	e := a.keyEdit(cmd)
 	addFlag(a, cmd, &most, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of the policy")
 	cmd.Flags().BoolVar(&force, "force", false, forceUsage)
+	cmd.Flags().Int64Var(&owners, "owners", 0, "`N` instances share the limits of the key, and others borrow from them; 0: all share them; default: as the policy says")
 	e.check = func(old, next quota.Policy) error {
 		if force {
 			return nil
@@ -86,7 +91,7 @@ given.`,
 		return change.CheckStep(old, next, nil, time.Now(), most)
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		return e.run(ctx, etcd, args[0], args[1], limits)
+		return e.run(ctx, etcd, args[0], args[1], &own)
 	})
 }
 
@@ -102,19 +107,19 @@ func (a *app) keysDeleteCommand() *cobra.Command {
 	})
 }
 
-// run changes the limits of a key, or deletes its override if there are none.
-func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, limits []quota.Limit) error {
+// run changes the override of a key, or deletes it if next is nil.
+func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, next *protocol.Override) error {
 	r := keyResult{Provider: provider, Key: key}
 	var notes []string
-	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
-		was := old.Limits[key]
-		if limits == nil && was == nil {
+	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+		was := old.Keys[key]
+		if next == nil && was == nil {
 			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider))
 		}
-		if limits != nil && protocol.ValidateOverride(key, limits) != nil {
-			return nil, refused(protocol.ValidateOverride(key, limits))
+		if next != nil && protocol.ValidateOverride(key, next) != nil {
+			return nil, refused(protocol.ValidateOverride(key, next))
 		}
-		before, after := withKeyLimits(&old.Policy.Policy, was), withKeyLimits(&old.Policy.Policy, limits)
+		before, after := ofKey(&old.Policy.Policy, was), ofKey(&old.Policy.Policy, next)
 		if e.check != nil && before != nil && after != nil {
 			if err := e.check(*before, *after); err != nil {
 				return nil, refused(fmt.Errorf("key %s of %s: %w", format.Show(key), provider, err))
@@ -123,13 +128,16 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		if before != nil && after != nil {
 			notes = atOnce(*before, *after, time.Now())
 		}
-		r.Old, r.New, r.Changed = limitsOf(was), limitsOf(limits), !slices.Equal(was, limits)
+		if all := old.Policy.Policy.Keys; before != nil && was.In(all).Owners != next.In(all).Owners {
+			notes = []string{fmt.Sprintf("with another number of owners the change counts from the first window that starts %v after it; until then each instance has the smaller of both shares", old.Policy.Policy.Settle)}
+		}
+		r.Old, r.New, r.Changed = was.String(), next.String(), !was.Equal(next)
 		if !e.dryRun || !r.Changed {
-			return map[string][]quota.Limit{key: limits}, nil
+			return map[string]*protocol.Override{key: next}, nil
 		}
 		f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
 		if err == nil && after != nil {
-			r.DryRun = compareKey(&f, key, was, limits, limitsIn(after))
+			r.DryRun = compareKey(&f, key, was, next, after.Limits)
 		}
 		return nil, err
 	})
@@ -169,21 +177,14 @@ func (r *keyResult) table(w io.Writer) {
 	}
 }
 
-// withKeyLimits is the policy of a key with limits of its own, or without; nil if the provider has
-// none by key.
-func withKeyLimits(p *quota.Policy, own []quota.Limit) *quota.Policy {
+// ofKey is the policy of a key with its override, or without; nil if the provider has no limits
+// by key.
+func ofKey(p *quota.Policy, own *protocol.Override) *quota.Policy {
 	k := protocol.OfKeys(p)
 	if k != nil && own != nil {
-		k.Limits = own
+		k.Limits = own.Limits
 	}
 	return k
-}
-
-func limitsIn(p *quota.Policy) []quota.Limit {
-	if p == nil {
-		return nil
-	}
-	return p.Limits
 }
 
 // limitsOf is empty for none.
@@ -195,13 +196,13 @@ func limitsOf(limits []quota.Limit) string {
 }
 
 // compareKey computes the shares of a key in the window of its first limit that begins now.
-func compareKey(f *protocol.Fleet, key string, was, will, in []quota.Limit) *sharesJSON {
+func compareKey(f *protocol.Fleet, key string, was, will *protocol.Override, in []quota.Limit) *sharesJSON {
 	w := quota.WindowAt(in[0].Window, time.Now().UnixNano())
 	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.Seconds(), window: w.Length, Instances: []instanceShareNew{}}
-	divide := func(own []quota.Limit) (total *int64, shares map[string]int64) {
+	divide := func(own *protocol.Override) (total *int64, shares map[string]int64) {
 		v := f.View()
 		if own != nil {
-			v.Overrides = map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string][]quota.Limit{key: own}}}
+			v.Overrides = map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: own}}}
 		}
 		n, shares, known := share.OfKey(&v, key, w)
 		return knownOr(n, known), shares
@@ -235,9 +236,9 @@ func (a *app) keysListCommand() *cobra.Command {
 			return err
 		}
 		data := keysJSON{args[0], limitsOf(o.Policy.Policy.Keys.Limits), map[string]string{}, format.OneLine(o.Problem)}
-		for name, limits := range o.Limits {
+		for name, own := range o.Keys {
 			if strings.HasPrefix(name, strings.Join(args[1:], "")) {
-				data.Keys[name] = limitsOf(limits)
+				data.Keys[name] = own.String()
 			}
 		}
 		if data.Problem != "" {
@@ -245,6 +246,8 @@ func (a *app) keysListCommand() *cobra.Command {
 		}
 		if len(data.Keys) == 0 {
 			a.note("no key has limits of its own; each key: %s", orNone(data.Each))
+		} else if data.Each == "" {
+			a.note("%s has no limits by key, so these do not count", args[0])
 		}
 		return a.emit(data, func(w io.Writer) {
 			if len(data.Keys) > 0 {

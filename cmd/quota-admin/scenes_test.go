@@ -334,6 +334,10 @@ keys set payments/charge tenants/eu_7 8000/s
 keys set payments/charge tenants/eu_7 8000/s --force
 keys set payments/charge tenants/eu_7 5000/h
 keys set payments/charge '' 8/s
+keys set payments/charge big 100/s --owners 2 --dry-run
+keys set payments/charge big 100/s --owners 2
+keys set payments/charge big 100/s --owners 0
+keys set payments/charge big 100/s --owners 17
 keys set payments/charge tenants/eu_7
 keys set absent tenants/eu_7 8/s
 keys list payments/charge -o *
@@ -346,6 +350,11 @@ apply -f testdata/overrides.yaml
 keys delete payments/charge tenants/eu_7 --dry-run
 keys delete payments/charge tenants/eu_7
 keys delete payments/charge tenants/eu_7
+set payments/charge 999/s --keys off
+keys list payments/charge
+keys set payments/charge installation-4711 210/s
+keys delete payments/charge installation-4711
+set payments/charge 999/s --keys 90/s
 history payments/charge
 history payments/charge --diff
 delete payments/charge --yes

@@ -20,6 +20,10 @@ type Run struct {
 	// Counts are by windows of the shortest length, or by cells of the shape, in
 	// order.
 	Counts []Count
+	// Keys are the counts of each key, in windows of KeyLimit, which each of them has; none:
+	// calls have no keys.
+	Keys     [][]Count
+	KeyLimit quota.Limit
 	// Shape is nil where limits count in aligned windows.
 	Shape *Shape
 	// Arrivals are requests by windows of the provider's clock; nil without a
@@ -81,6 +85,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	for _, c := range r.Counts {
 		summary.IssuedTotal += c.Issued
 	}
+	summary.Keys = r.keys()
 	summary.Spans = r.spans(lengths)
 	r.own(&summary.OwnClock, summary.IssuedTotal)
 	summary.PeakToMean10ms, summary.PeakToMean50ms, summary.MaxSpanRatio = r.peakToMean(1), r.peakToMean(5), r.spanRatio()
@@ -88,6 +93,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 	a := summary.Arrivals
 	switch {
 	case summary.OverLimitWindows > 0,
+		summary.Keys != nil && summary.Keys.OverLimitWindows > 0,
 		summary.Spans != nil && summary.Spans.Over > 0,
 		a != nil && a.Judged && a.OverLimitWindows > 0,
 		r.Own.Unjudged == "" && summary.OwnClock.Outside > 0:

@@ -132,6 +132,8 @@ type Summary struct {
 	OwnClock OwnSummary `json:"own_clock"`
 	// Unjudged says what could not be judged, so that nothing is known.
 	Unjudged []string `json:"unjudged,omitempty"`
+	// Keys are the limits of keys; nil where calls have none.
+	Keys *KeySummary `json:"keys,omitempty"`
 	// Spans are those of a shape other than aligned windows; nil without one.
 	Spans *SpanSummary `json:"spans,omitempty"`
 	// MaxSpanRatio is the most permits that came to callers in any span of the

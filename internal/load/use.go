@@ -14,6 +14,7 @@ import (
 //     the total where the policy gives that to nobody else;
 //   - the smallest total in force about it, while a change takes effect;
 //   - what the provider takes, if it refuses calls,
+//   - the calls for each key up to its limit, if calls have keys,
 //
 // and of that the part of the instances that served: those that had been active once, and
 // that the generator had neither killed nor replaced. In the windows of a longer limit no
@@ -50,7 +51,7 @@ func (r *Run) use(windows []Window, lengths []time.Duration) (u Use) {
 			continue
 		}
 		start := w.Start.UnixNano()
-		possible := r.attainable(max(w.Offered, w.Issued), min(r.room(start, start, lengths[0]), r.takes(start, lengths[0])))
+		possible := r.attainable(max(w.Offered, w.Issued), min(r.room(start, start, lengths[0]), r.takes(start, lengths[0]), r.keysTake(start, lengths[0])))
 		due := possible
 		if serving := min(int64(r.Serving.Least(start, start+int64(lengths[0]))), r.Weight); serving < r.Weight {
 			due = int64(float64(possible) * float64(serving) / float64(r.Weight))

@@ -14,33 +14,33 @@ type Inspector interface {
 	Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error)
 	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.
 	Throttle(ctx context.Context, provider string) (*Throttle, error)
-	// Overrides returns the limits of single keys of a provider, or coordinator.ErrNotFound if
+	// Overrides returns the overrides of single keys of a provider, or coordinator.ErrNotFound if
 	// that has no policy.
 	Overrides(ctx context.Context, provider string) (KeyOverrides, error)
-	// SetOverrides changes the limits of single keys of a provider in one transaction: all of
+	// SetOverrides changes the overrides of single keys of a provider in one transaction: all of
 	// them or, with an error, none. It calls edit with the overrides that there are. edit
-	// returns the changes by the key's name: new limits, or nil to delete the override. The
+	// returns the changes by the key's name: a new override, or nil to delete it. The
 	// result is what has changed; nothing is written if that is nothing. The same transaction
-	// writes the history record. The provider must have limits by key, the keys' names and
-	// limits must be valid, and there may be MaxOverrides of them. If the policy or an override
-	// changes meanwhile, the error is a *coordinator.ConflictError.
-	SetOverrides(ctx context.Context, provider, reason string, edit func(old KeyOverrides) (map[string][]quota.Limit, error)) (map[string]KeyChange, error)
+	// writes the history record. The provider must have limits by key unless all are deleted.
+	// The keys' names and limits must be valid, and there may be MaxOverrides of them. If the
+	// policy or an override changes meanwhile, the error is a *coordinator.ConflictError.
+	SetOverrides(ctx context.Context, provider, reason string, edit func(old KeyOverrides) (map[string]*Override, error)) (map[string]KeyChange, error)
 }
 
-// KeyOverrides are the limits of single keys of a provider, in place of those that its policy
-// has for each key.
+// KeyOverrides are what single keys of a provider have in place of that which its policy has
+// for each key.
 type KeyOverrides struct {
 	// Policy is the provider's, whose Keys.Limits count for all other keys.
 	Policy Stored
-	// Limits has the limits of each key by its name.
-	Limits map[string][]quota.Limit
-	// Problem says which documents cannot be read, or is nil. Limits lacks their keys.
+	// Keys has the override of each key by its name.
+	Keys map[string]*Override
+	// Problem says which documents cannot be read, or is nil. Keys lacks theirs.
 	Problem error
 }
 
-// KeyChange is the change of the limits of one key; nil where the policy's count.
+// KeyChange is the change of the override of one key; nil where it has none.
 type KeyChange struct {
-	Old, New []quota.Limit
+	Old, New *Override
 }
 
 // Stored is a coordinator.Stored.

@@ -8,6 +8,8 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -29,11 +31,69 @@ const (
 // Overrides are the limits of single keys in place of those by the policy: one document of a
 // provider's. They never change.
 type Overrides struct {
-	// Keys has the limits by the key's name, shortest window first.
-	Keys map[string][]quota.Limit
+	// Keys has the overrides by the key's name.
+	Keys map[string]*Override
 	// Broken says that the document cannot be read, and that no earlier one is known: its keys
 	// have no permits, because the limits meant may be smaller than the policy's.
 	Broken bool `json:",omitempty"`
+}
+
+// Override is what one key has in place of the policy's. It never changes.
+type Override struct {
+	// Limits are those of the key, shortest window first.
+	Limits []quota.Limit
+	// Owners is as quota.Keys.Owners, for this key; nil: the policy's number.
+	Owners *int64 `json:",omitempty"`
+}
+
+// ownersPart begins the part of an override's text that has the number of owners.
+const ownersPart = " owners="
+
+// String returns the text of an override, as in "400/s owners=3"; empty for nil.
+func (o *Override) String() string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Owners == nil:
+		return quota.FormatLimits(o.Limits)
+	}
+	return quota.FormatLimits(o.Limits) + ownersPart + strconv.FormatInt(*o.Owners, 10)
+}
+
+// ParseOverride reads the text of an override. It does not validate the numbers.
+func ParseOverride(text string) (*Override, error) {
+	limits, owners, owned := strings.Cut(text, ownersPart)
+	var o Override
+	var err error
+	if o.Limits, err = quota.ParseLimits(limits); err != nil || !owned {
+		return &o, err
+	}
+	n, err := strconv.ParseInt(owners, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("owners %q: want a number, as in 400/s owners=3", owners)
+	}
+	o.Owners = &n
+	return &o, nil
+}
+
+// In returns what a key has by the policy's keys and its override, which may be nil.
+func (o *Override) In(k quota.Keys) quota.Keys {
+	if o == nil {
+		return k
+	}
+	k.Limits = o.Limits
+	if o.Owners != nil {
+		k.Owners = *o.Owners
+	}
+	return k
+}
+
+// Equal reports whether two overrides, or none, say the same.
+func (o *Override) Equal(p *Override) bool {
+	if o == nil || p == nil || o == p {
+		return o == p
+	}
+	return slices.Equal(o.Limits, p.Limits) && (o.Owners == p.Owners || o.Owners != nil && p.Owners != nil && *o.Owners == *p.Owners)
 }
 
 // OverrideBucket returns the number of the document that has the override of a key.
@@ -49,10 +109,10 @@ type wireOverrides struct {
 }
 
 // EncodeOverrides writes a document.
-func EncodeOverrides(keys map[string][]quota.Limit) ([]byte, error) {
+func EncodeOverrides(keys map[string]*Override) ([]byte, error) {
 	w := wireOverrides{Keys: map[string]string{}}
-	for name, limits := range keys {
-		w.Keys[name] = quota.FormatLimits(limits)
+	for name, o := range keys {
+		w.Keys[name] = o.String()
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -67,19 +127,19 @@ func ReadOverrides(bucket int, value []byte) (*Overrides, error) {
 	if err := Decode("overrides", value, MaxOverridesBytes, &w); err != nil {
 		return nil, err
 	}
-	o := &Overrides{Keys: make(map[string][]quota.Limit, len(w.Keys))}
-	read := map[string][]quota.Limit{} // many keys have the same limits
+	o := &Overrides{Keys: make(map[string]*Override, len(w.Keys))}
+	read := map[string]*Override{} // many keys have the same limits
 	for _, name := range slices.Sorted(maps.Keys(w.Keys)) {
 		if of := OverrideBucket(name); of != bucket {
 			return nil, fmt.Errorf("overrides: key %q belongs to document %02d, not %02d", name, of, bucket)
 		}
 		text := w.Keys[name]
 		if read[text] == nil {
-			limits, err := quota.ParseLimits(text)
+			one, err := ParseOverride(text)
 			if err != nil {
 				return nil, fmt.Errorf("overrides: key %q: %w", name, err)
 			}
-			read[text] = limits
+			read[text] = one
 		}
 		if o.Keys[name] = read[text]; ValidateOverride(name, read[text]) != nil {
 			return nil, fmt.Errorf("overrides: %w", ValidateOverride(name, read[text]))
@@ -88,23 +148,23 @@ func ReadOverrides(bucket int, value []byte) (*Overrides, error) {
 	return o, nil
 }
 
-// ValidateOverride checks a key's name, and limits of it as those of a policy's keys.
-func ValidateOverride(name string, limits []quota.Limit) error {
+// ValidateOverride checks a key's name, and an override of it as a policy's keys.
+func ValidateOverride(name string, o *Override) error {
 	if err := ValidateKey(name); err != nil {
 		return err
 	}
-	if len(limits) == 0 {
+	if o == nil || len(o.Limits) == 0 {
 		return errors.New("limits: there are none; delete the override instead")
 	}
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: quota.MaxWindow}}, Keys: quota.Keys{Limits: limits}}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: quota.MaxWindow}}, Keys: o.In(quota.Keys{})}.WithDefaults()
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("key %q: %w", name, err)
 	}
 	return nil
 }
 
-// Override returns the limits of a key by the override that it has.
-func (v *View) Override(key string) (limits []quota.Limit, broken bool) {
+// Override returns the override of a key, nil if it has none. broken says that this is not known.
+func (v *View) Override(key string) (own *Override, broken bool) {
 	o := v.Overrides[OverrideBucket(key)]
 	if o == nil {
 		return nil, false

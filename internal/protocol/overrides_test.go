@@ -22,6 +22,12 @@ func TestOverridesAreRead(t *testing.T) {
 	for _, c := range []struct{ value, want string }{
 		{`{"schema":1,"keys":{"installation-4711":"100/s,1000/m"}}`, ""},
 		{`{"schema":1,"keys":{}}`, ""},
+		{`{"schema":1,"keys":{"installation-4711":"100/s,1000/m owners=3"}}`, ""},
+		{`{"schema":1,"keys":{"installation-4711":"100/s owners=0"}}`, ""},
+		{`{"schema":1,"keys":{"installation-4711":"100/s owners=17"}}`, "keys.owners 17"},
+		{`{"schema":1,"keys":{"installation-4711":"100/s owners=-1"}}`, "keys.owners -1"},
+		{`{"schema":1,"keys":{"installation-4711":"100/s owners="}}`, "want a number"},
+		{`{"schema":1,"keys":{"installation-4711":"100/s owners=2 owners=3"}}`, "want a number"},
 		{`{"schema":1,"keys":{"installation-4711":"0/s"},"later":"a field that this version does not know"}`, ""},
 		{`{"schema":2,"keys":{}}`, "schema 2 is not the one this version knows"},
 		{`{"keys":{}}`, "schema 0"},
@@ -43,7 +49,7 @@ func TestOverridesAreRead(t *testing.T) {
 	if err := protocol.ValidateOverride(name, nil); err == nil {
 		t.Error("an override without limits is valid")
 	}
-	if err := protocol.ValidateOverride("a\nb", []quota.Limit{{Permits: 1, Window: time.Second}}); err == nil {
+	if err := protocol.ValidateOverride("a\nb", &protocol.Override{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}); err == nil {
 		t.Error("a name with a control character is valid")
 	}
 }
@@ -55,7 +61,7 @@ func TestOverridesSurviveAWrite(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	windows := []time.Duration{250 * time.Millisecond, time.Second, 1500 * time.Millisecond, 10 * time.Second, time.Minute}
-	view, want := protocol.View{Overrides: map[int]*protocol.Overrides{}}, map[string][]quota.Limit{}
+	view, want := protocol.View{Overrides: map[int]*protocol.Overrides{}}, map[string]*protocol.Override{}
 	for range 2000 {
 		name := []rune{}
 		for range 1 + r.IntN(20) {
@@ -65,11 +71,16 @@ func TestOverridesSurviveAWrite(t *testing.T) {
 		for _, i := range r.Perm(len(windows))[:1+r.IntN(3)] {
 			limits = append(limits, quota.Limit{Permits: r.Int64N(10), Window: windows[i]})
 		}
-		want[string(name)], _ = quota.ParseLimits(quota.FormatLimits(limits))
+		own := &protocol.Override{}
+		own.Limits, _ = quota.ParseLimits(quota.FormatLimits(limits))
+		if n := r.Int64N(20); n <= 16 {
+			own.Owners = &n
+		}
+		want[string(name)] = own
 	}
 	for bucket := range protocol.OverrideBuckets {
 		own := maps.Clone(want)
-		maps.DeleteFunc(own, func(name string, _ []quota.Limit) bool { return protocol.OverrideBucket(name) != bucket })
+		maps.DeleteFunc(own, func(name string, _ *protocol.Override) bool { return protocol.OverrideBucket(name) != bucket })
 		text, err := protocol.EncodeOverrides(own)
 		if err != nil {
 			t.Fatal(err)
@@ -81,9 +92,9 @@ func TestOverridesSurviveAWrite(t *testing.T) {
 			t.Errorf("document %d is read as another", bucket)
 		}
 	}
-	for name, limits := range want {
-		if got, broken := view.Override(name); broken || !reflect.DeepEqual(got, limits) {
-			t.Errorf("%q has %v, want %v", name, got, limits)
+	for name, own := range want {
+		if got, broken := view.Override(name); broken || !reflect.DeepEqual(got, own) {
+			t.Errorf("%q has %v, want %v", name, got, own)
 		}
 	}
 	if got, broken := view.Override("no such key"); got != nil || broken {
@@ -106,6 +117,7 @@ func TestOverrideBucketsGoldenValue(t *testing.T) {
 // what it says.
 func FuzzOverrides(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"keys":{"installation-4711":"100/s,1000/m"}}`))
+	f.Add([]byte(`{"schema":1,"keys":{"installation-4711":"100/s,1000/m owners=3"}}`))
 	f.Add([]byte(`{"schema":2}`))
 	f.Add([]byte(`{"schema":1,"keys":{"a":"1/s","a":"2/s","":"1/s"}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -83,9 +83,9 @@ func (p *Planner) KeyBound(key Key, w quota.Window, now int64) Bound {
 // KeyOwner returns the name of an owner of a key by the newest view at the monotonic instant
 // now, and whether it is another instance. It is this one, if that is an owner, and else the
 // owner of the highest rank. An instance without a name has its ID for one. The name is empty
-// if keys have no owners, or nobody takes part.
+// if the key has no owners, or nobody takes part.
 func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
-	owners := p.ownersOf(key.Hash, now+p.offset)
+	owners := p.ownersOf(key, now+p.offset)
 	if len(owners) == 0 {
 		return "", false
 	}
@@ -132,15 +132,15 @@ func (p *Planner) bindsKeys(w quota.Window, now int64) bool {
 	})
 }
 
-// KeyHosts returns up to n other instances that may lend permits of a key, given by its hash,
-// at the monotonic instant now: owners, or any that take part if keys have no owners. They
-// are the from-th and the following ones in an order of this instance's own, without end.
-func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
-	t, wall := p.newest().keys, now+p.offset
-	if t == nil || len(p.rows) == 0 {
+// KeyHosts returns up to n other instances that may lend permits of a key at the monotonic
+// instant now: owners, or any that take part if the key has no owners. They are the from-th and
+// the following ones in an order of this instance's own, without end.
+func (p *Planner) KeyHosts(key Key, from, n int, now int64) (ids []string) {
+	t, wall := p.newest(), now+p.offset
+	if t.keys == nil || len(p.rows) == 0 {
 		return nil
 	}
-	if t.owners > 0 {
+	if new(keyTerms).of(t, key.Name).owners > 0 {
 		ids = slices.DeleteFunc(p.ownersOf(key, wall), func(id string) bool { return id == p.self })
 		if len(ids) == 0 {
 			return nil
@@ -148,7 +148,7 @@ func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
 		first := from % len(ids)
 		return slices.Concat(ids[first:], ids[:first])[:min(n, len(ids))]
 	}
-	first := int((mix(key^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
+	first := int((mix(key.Hash^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
 	for i := range p.rows {
 		r := &p.rows[(first+i)%len(p.rows)]
 		if len(ids) == n {
@@ -161,14 +161,18 @@ func (p *Planner) KeyHosts(key uint64, from, n int, now int64) (ids []string) {
 	return ids
 }
 
-// ownersOf returns the owners of a key by the newest view, highest rank first; none if keys
-// have no owners.
-func (p *Planner) ownersOf(key uint64, wall int64) (ids []string) {
-	t := p.newest().keys
-	if t == nil || t.owners == 0 {
+// ownersOf returns the owners of a key by the newest view, highest rank first; none if it has no
+// owners.
+func (p *Planner) ownersOf(key Key, wall int64) (ids []string) {
+	all := p.newest()
+	if all.keys == nil {
 		return nil
 	}
-	m, seed := int(t.owners), t.seedFor(&key, quota.Window{}) // the same in all windows
+	t := new(keyTerms).of(all, key.Name)
+	if t.owners == 0 {
+		return nil
+	}
+	m, seed := int(t.owners), t.seedFor(&key.Hash, quota.Window{}) // the same in all windows
 	var owners []part
 	for i := range p.rows {
 		if r := &p.rows[i]; r.takesPart(wall) {
@@ -203,7 +207,7 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, ends func(wall int64
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
-	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Owned: policy.Keys.Owners > 0}
+	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Owned: policy.Keys.Owners > 0 || p.newest().overrides.someOwned()}
 	for _, length := range p.keyLengths() {
 		w := quota.WindowAt(length, wall)
 		if !p.bindsKeys(w, wall-p.offset) {

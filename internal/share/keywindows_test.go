@@ -17,7 +17,7 @@ func TestKeysAreCountedInTheSameWindows(t *testing.T) {
 	policy := keyed(plannerPolicy(quota.OutageHold))
 	name := "key"
 	bucket := protocol.OverrideBucket(name)
-	override := map[int]*protocol.Overrides{bucket: {Keys: map[string][]quota.Limit{name: {{Permits: 5, Window: 7 * time.Second}}}}}
+	override := map[int]*protocol.Overrides{bucket: {Keys: map[string]*protocol.Override{name: {Limits: []quota.Limit{{Permits: 5, Window: 7 * time.Second}}}}}}
 	view := protocol.View{Revision: 1, Policy: policy, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}, Overrides: override}
 	old, late := share.Planner{Clock: clock.Started(instant(0), nil)}, share.Planner{Clock: clock.Started(instant(0), nil)}
 	old.Reset(instant(0), 0, "a", view)

@@ -21,11 +21,13 @@ func KeyOf(name string) Key { return Key{name, hashID(name)} }
 type overrides struct {
 	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
 	lengths []time.Duration                   // of all windows; sorted
+	owned   bool                              // some key has owners by them
 }
 
 type bucket struct {
 	*protocol.Overrides
 	lengths []time.Duration
+	owned   bool
 }
 
 // with returns the overrides after documents were put, or deleted if they are nil. The
@@ -43,14 +45,16 @@ func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
 			continue
 		}
 		b := &bucket{Overrides: d}
-		for _, limits := range d.Keys {
-			b.lengths = withLengths(b.lengths, limits)
+		for _, one := range d.Keys {
+			b.lengths = withLengths(b.lengths, one.Limits)
+			b.owned = b.owned || one.Owners != nil && *one.Owners > 0
 		}
 		n.buckets[number] = b
 	}
 	for _, b := range n.buckets {
 		if b != nil {
 			n.lengths = append(n.lengths, b.lengths...)
+			n.owned = n.owned || b.owned
 		}
 	}
 	slices.Sort(n.lengths)
@@ -68,9 +72,8 @@ func withLengths(lengths []time.Duration, limits []quota.Limit) []time.Duration 
 	return lengths
 }
 
-// of returns the limits of a key in place of the policy's, nil if those count. broken says
-// that they are not known.
-func (o *overrides) of(key string) (limits []quota.Limit, broken bool) {
+// of returns the override of a key, nil if it has none. broken says that this is not known.
+func (o *overrides) of(key string) (own *protocol.Override, broken bool) {
 	if o == nil {
 		return nil, false
 	}
@@ -80,6 +83,9 @@ func (o *overrides) of(key string) (limits []quota.Limit, broken bool) {
 	}
 	return b.Keys[key], b.Broken
 }
+
+// someOwned reports whether a key has owners by its override. The receiver may be nil.
+func (o *overrides) someOwned() bool { return o != nil && o.owned }
 
 // changed returns how many documents differ.
 func (o *overrides) changed(from *overrides) (n int) {
@@ -97,33 +103,34 @@ func (o *overrides) changed(from *overrides) (n int) {
 // keyTerms are the terms of one key, made of those of all keys and of its override. They are
 // the same as long as both say the same.
 type keyTerms struct {
-	all    *terms
-	limits []quota.Limit
-	broken bool
-	own    *terms
+	all      *terms
+	override *protocol.Override
+	broken   bool
+	own      *terms
 }
 
 // of returns the terms of a key by a view's.
 func (k *keyTerms) of(view *terms, key string) *terms {
-	limits, broken := view.overrides.of(key)
-	if view.keys.policy == nil || limits == nil && !broken {
+	override, broken := view.overrides.of(key)
+	if view.keys.policy == nil || override == nil && !broken {
 		return view.keys
 	}
-	if k.own == nil || k.all != view.keys || k.broken != broken || !slices.Equal(k.limits, limits) {
-		*k = keyTerms{view.keys, limits, broken, view.keys.with(limits, broken)}
+	if k.own == nil || k.all != view.keys || k.broken != broken || !k.override.Equal(override) {
+		*k = keyTerms{view.keys, override, broken, view.keys.with(override, broken)}
 	}
 	return k.own
 }
 
-// with returns the terms with other limits; with none for any window if these are not known.
-func (t *terms) with(limits []quota.Limit, unknown bool) *terms {
+// with returns the terms of a key with an override; without permits if that is not known.
+func (t *terms) with(o *protocol.Override, unknown bool) *terms {
 	n := *t
 	if unknown {
 		n.blocked = ReasonUnsupported
 		return &n
 	}
 	policy := *t.policy
-	policy.Limits = limits
-	n.policy, n.rules.Limits, n.lengths = &policy, limits, withLengths(nil, limits)
+	policy.Limits = o.Limits
+	n.policy, n.rules.Limits, n.lengths = &policy, o.Limits, withLengths(nil, o.Limits)
+	n.owners = o.In(quota.Keys{Owners: t.owners}).Owners
 	return &n
 }

@@ -29,31 +29,49 @@ func TestAnOverriddenKeyEqualsTheNaiveModel(t *testing.T) {
 			for i := 0; neighbour == "" || protocol.OverrideBucket(neighbour) != bucket; i++ {
 				neighbour = fmt.Sprint("neighbour-", i)
 			}
-			var own []quota.Limit // of the key
+			var own *protocol.Override // of the key
 			broken, owners := false, s.IntN(3)
 			var base *quota.Policy // without overrides, with the keys' limits for its own
 			flat := func() *quota.Policy {
 				p := equal(base, owners)
 				if p != nil && own != nil {
-					p.Limits = own
+					p.Limits = own.Limits
+					if own.Owners != nil {
+						p.Keys.Owners = *own.Owners
+					}
 				}
 				if p != nil && broken {
 					p.Requires = []string{"a document that can be read"}
 				}
 				return p
 			}
+			override := func() *protocol.Override {
+				o := &protocol.Override{Limits: s.limits()}
+				if n := s.Int64N(5); n < 4 {
+					o.Owners = &n
+				}
+				if own != nil && s.IntN(2) == 0 { // one of both changes
+					if s.IntN(2) == 0 {
+						o.Limits = own.Limits
+					} else {
+						o.Owners = own.Owners
+					}
+				}
+				return o
+			}
 			documents := func() map[int]*protocol.Overrides {
-				all := map[int]*protocol.Overrides{(bucket + 1) % protocol.OverrideBuckets: {Keys: map[string][]quota.Limit{name: s.limits()}}} // not where it belongs
+				all := map[int]*protocol.Overrides{(bucket + 1) % protocol.OverrideBuckets: {Keys: map[string]*protocol.Override{name: override()}}} // not where it belongs
+				next := override()
 				switch own, broken = nil, false; s.IntN(6) {
 				case 0:
 					all[bucket] = nil
 				case 1:
 					all[bucket], broken = &protocol.Overrides{Broken: true}, true
 				case 2:
-					all[bucket] = &protocol.Overrides{Keys: map[string][]quota.Limit{neighbour: s.limits()}}
+					all[bucket] = &protocol.Overrides{Keys: map[string]*protocol.Override{neighbour: override()}}
 				default:
-					own = s.limits()
-					all[bucket] = &protocol.Overrides{Keys: map[string][]quota.Limit{name: own, neighbour: s.limits()}}
+					own = next
+					all[bucket] = &protocol.Overrides{Keys: map[string]*protocol.Override{name: own, neighbour: override()}}
 				}
 				return all
 			}
@@ -107,7 +125,7 @@ func TestStepsOfAnOverride(t *testing.T) {
 	const key = "installation-4711"
 	limits := func(n int64) []quota.Limit { return []quota.Limit{{Permits: n, Window: time.Second}} }
 	document := func(n int64) map[int]*protocol.Overrides {
-		return map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string][]quota.Limit{key: limits(n)}}}
+		return map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: {Limits: limits(n)}}}}
 	}
 	none := map[int]*protocol.Overrides{protocol.OverrideBucket(key): nil}
 	broken := map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Broken: true}}
@@ -165,7 +183,7 @@ func TestStepsOfAnOverride(t *testing.T) {
 func TestARaisedOverrideWaits(t *testing.T) {
 	const key = "installation-4711"
 	at := func(n int64) map[int]*protocol.Overrides {
-		return map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string][]quota.Limit{key: {{Permits: n, Window: time.Second}}}}}
+		return map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: {Limits: []quota.Limit{{Permits: n, Window: time.Second}}}}}}
 	}
 	v := protocol.View{Revision: 1, Instances: []protocol.Instance{{ID: "a"}}, Overrides: at(4), Policy: &quota.Policy{
 		Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}}}
@@ -187,7 +205,7 @@ func TestWindowsOfOverridesAreCounted(t *testing.T) {
 	const key = "installation-4711"
 	v := protocol.View{Revision: 1, Instances: []protocol.Instance{{ID: "a"}}, Policy: &quota.Policy{
 		Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}},
-		Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string][]quota.Limit{key: {{Permits: 7, Window: time.Minute}}}}}}
+		Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: {Limits: []quota.Limit{{Permits: 7, Window: time.Minute}}}}}}}
 	p := &share.Planner{Clock: clock.Started(instant(0), nil)}
 	p.Reset(instant(0), 0, "a", v)
 	p.Prove(instant(80_000))

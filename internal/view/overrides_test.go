@@ -26,7 +26,7 @@ func TestBrokenOverrides(t *testing.T) {
 		case o.Broken:
 			return "unknown"
 		}
-		return fmt.Sprint(o.Keys["a"])
+		return o.Keys["a"].String()
 	}
 	for _, c := range []struct {
 		name, listed string
@@ -34,14 +34,14 @@ func TestBrokenOverrides(t *testing.T) {
 		want         string // of the listing and of each event
 		problem      bool
 	}{
-		{"read", good, nil, "[30/s]", false},
-		{"changed", good, []Key{document(11, next)}, "[30/s], [4/s]", false},
-		{"deleted", good, []Key{gone(document(0, ""), 11)}, "[30/s], none", false},
-		{"broken", good, []Key{document(11, bad)}, "[30/s], as before", true},
-		{"mended", good, []Key{document(11, bad), document(12, next)}, "[30/s], as before, [4/s]", false},
-		{"broken, then deleted", good, []Key{document(11, "{"), gone(document(0, ""), 12)}, "[30/s], as before, none", false},
+		{"read", good, nil, "30/s", false},
+		{"changed", good, []Key{document(11, next)}, "30/s, 4/s", false},
+		{"deleted", good, []Key{gone(document(0, ""), 11)}, "30/s, none", false},
+		{"broken", good, []Key{document(11, bad)}, "30/s, as before", true},
+		{"mended", good, []Key{document(11, bad), document(12, next)}, "30/s, as before, 4/s", false},
+		{"broken, then deleted", good, []Key{document(11, "{"), gone(document(0, ""), 12)}, "30/s, as before, none", false},
 		{"broken when it is listed", bad, nil, "unknown", true},
-		{"mended after that", bad, []Key{document(11, next)}, "unknown, [4/s]", false},
+		{"mended after that", bad, []Key{document(11, next)}, "unknown, 4/s", false},
 		{"deleted after that", bad, []Key{gone(document(0, ""), 11)}, "unknown, none", false},
 	} {
 		var tr Tracker

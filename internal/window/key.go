@@ -21,7 +21,7 @@ type Keys struct {
 	Over int64
 	// Most bounds the keys in use.
 	Most int64
-	// Owned says that keys have owners.
+	// Owned says that keys have owners, or some of them.
 	Owned   bool
 	Lending KeyLending
 }

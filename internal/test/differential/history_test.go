@@ -22,6 +22,7 @@ type story struct {
 	*rand.Rand
 	w     quota.Window
 	key   string   // whose shares are meant; empty: the provider's
+	owned bool     // the key has owners, at least as many as there are instances
 	ids   []string // sorted
 	names []string // of instances, in some order
 	views []held
@@ -32,7 +33,7 @@ type held struct {
 	protocol.View
 	change  protocol.Change
 	at      int64 // when it was applied, in wall time
-	written bool  // the revision writes the policy or the pace
+	written bool  // the revision writes the policy, the pace or the key's override
 }
 
 // most is the largest settle time of a story.
@@ -40,16 +41,22 @@ const most = 3500 * time.Millisecond
 
 // history asks for the shares by a few views, and for a bound that goes by those of the
 // lookback.
-func history(r *rand.Rand) question { return newStory(r, "").question() }
+func history(r *rand.Rand) question { return newStory(r, "", false).question() }
 
 // keyHistory asks for the same of a key.
 func keyHistory(r *rand.Rand) question {
-	return newStory(r, fmt.Sprint("key", r.IntN(1000))).question()
+	return newStory(r, fmt.Sprint("key", r.IntN(1000)), false).question()
 }
 
-func newStory(r *rand.Rand, key string) *story {
+// ownedHistory asks for the same of a key whose number of owners changes. All instances own it:
+// then the model's equal division is that among owners.
+func ownedHistory(r *rand.Rand) question {
+	return newStory(r, fmt.Sprint("key", r.IntN(1000)), true).question()
+}
+
+func newStory(r *rand.Rand, key string, owned bool) *story {
 	length := []time.Duration{100, 250, 1000, 60_000}[r.IntN(4)] * time.Millisecond
-	s := &story{Rand: r, key: key, names: []string{"n0", "n1"}, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
+	s := &story{Rand: r, key: key, owned: owned, names: []string{"n0", "n1"}, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
 	for i := range 2 + r.IntN(5) {
 		s.ids = append(s.ids, fmt.Sprintf("i%d.%x", i, r.Uint64()))
 	}
@@ -74,6 +81,9 @@ func (s *story) begin() {
 	}
 	if s.one(3) {
 		v.Throttle = s.throttle()
+	}
+	if s.key != "" && s.one(2) {
+		v.Overrides = s.overrides()
 	}
 	s.views = append(s.views, v)
 }
@@ -118,6 +128,7 @@ func (s *story) policy() *quota.Policy {
 	p.Limits = []quota.Limit{limit}
 	if s.key != "" {
 		p.Keys.Limits, p.Limits = p.Limits, []quota.Limit{{Permits: 1000, Window: time.Second}}
+		p.Keys.Owners = s.owners()
 	}
 	switch s.IntN(12) {
 	case 0:
@@ -143,6 +154,48 @@ func (s *story) policy() *quota.Policy {
 	p = p.WithDefaults()
 	return &p
 }
+
+// owners is a number of owners; 0 where the key has none.
+func (s *story) owners() int64 {
+	if !s.owned {
+		return 0
+	}
+	return 6 + s.Int64N(3)
+}
+
+// overrides are the documents after a change of the key's one.
+func (s *story) overrides() map[int]*protocol.Overrides {
+	bucket := protocol.OverrideBucket(s.key)
+	switch s.IntN(8) {
+	case 0:
+		return map[int]*protocol.Overrides{bucket: nil}
+	case 1:
+		return map[int]*protocol.Overrides{bucket: {Broken: true}}
+	}
+	o := &protocol.Override{Limits: []quota.Limit{{Permits: s.permits(false), Window: s.w.Length}}}
+	if s.one(12) {
+		o.Limits[0].Window = 3 * time.Second
+	}
+	if n := s.owners(); n > 0 && !s.one(3) {
+		o.Owners = &n
+	}
+	if len(s.views) > 0 && s.one(2) { // only the owners change
+		if was := s.override(&s.views[len(s.views)-1]); was != nil {
+			o.Limits = was.Limits
+		}
+	}
+	return map[int]*protocol.Overrides{bucket: {Keys: map[string]*protocol.Override{s.key: o, s.key + "'": {}}}}
+}
+
+// document is the one that may have the key's override.
+func (s *story) document(v *held) *protocol.Overrides {
+	if d := v.Overrides[protocol.OverrideBucket(s.key)]; d != nil {
+		return d
+	}
+	return &protocol.Overrides{}
+}
+
+func (s *story) override(v *held) *protocol.Override { return s.document(v).Keys[s.key] }
 
 func (s *story) throttle() *protocol.Throttle {
 	return &protocol.Throttle{Limits: []quota.Limit{{Permits: s.permits(true), Window: s.w.Length}}}
@@ -177,6 +230,7 @@ func (s *story) next() {
 				p.Mode = quota.ModePause
 			}
 		case 3: // the division changes; by weight the permits are few
+			p.Keys.Owners = s.owners()
 			if l[0].Permits < 16 && len(p.Next) == 0 {
 				p.Share = map[quota.ShareRule]quota.ShareRule{quota.ShareEqual: quota.ShareWeighted, quota.ShareWeighted: quota.ShareEqual}[p.Share]
 			}
@@ -193,6 +247,13 @@ func (s *story) next() {
 			v.change.Throttle = v.Throttle
 			v.written = !was.Throttle.SameTotals(v.Throttle)
 		}
+	case 5:
+		if s.key == "" {
+			break
+		}
+		v.Overrides = s.overrides()
+		v.change.Overrides = v.Overrides
+		v.written = v.Policy != nil && !(s.document(&v).Broken == s.document(was).Broken && s.override(&v).Equal(s.override(was)))
 	}
 	for range max(0, s.IntN(5)-2) {
 		id := s.ids[s.IntN(len(s.ids))]
@@ -295,9 +356,14 @@ func (s *story) write(l *line, v *held) {
 		p = &quota.Policy{From: time.Unix(0, math.MaxInt64)}
 	}
 	limit := int64(-1)
-	limits, next := p.Limits, p.Next
+	limits, next, owners := p.Limits, p.Next, p.Keys.Owners
 	if s.key != "" {
 		limits, next = p.Keys.Limits, nil
+		if own := s.override(v); own != nil && len(limits) > 0 {
+			if limits = own.Limits; own.Owners != nil {
+				owners = *own.Owners
+			}
+		}
 	}
 	start := time.Unix(0, s.w.Start())
 	if len(next) > 0 && (!next[0].From.After(start) || limits[0].Window != s.w.Length && next[0].From.Before(time.Unix(0, s.w.End()))) {
@@ -311,12 +377,15 @@ func (s *story) write(l *line, v *held) {
 	}
 	weighted := p.Share == quota.ShareWeighted && s.key == ""
 	l.ints(limit)
-	l.bools(!start.Before(p.From), len(p.Requires) == 0, p.Mode == quota.ModePause)
+	l.bools(!start.Before(p.From), len(p.Requires) == 0 && !(s.key != "" && s.document(v).Broken), p.Mode == quota.ModePause)
 	l.ints(4, int64(p.Settle), int64(p.Freshness), int64(p.ClockError), int64(p.Guard))
 	l.bools(weighted)
 	weights := p.Weights
 	if s.key != "" {
 		weights = nil
+	}
+	if s.owned { // the model divides equally, whatever weights are, and compares them
+		weights = map[string]int64{"n0": 1 + owners}
 	}
 	l.ints(int64(len(weights)))
 	for _, name := range slices.Sorted(maps.Keys(weights)) {
@@ -379,7 +448,10 @@ func (s *story) bound(self string) int64 {
 // by code of its own, so that a mistake in that of package share shows.
 func (s *story) seat(id string) uint64 {
 	window := splitmix(splitmix(uint64(s.w.Length)) + uint64(s.w.Index))
-	if s.key != "" {
+	switch {
+	case s.owned:
+		window = splitmix(fnv1a(s.key))
+	case s.key != "":
 		window = splitmix(window ^ fnv1a(s.key))
 	}
 	return math.MaxUint64 - splitmix(fnv1a(id)^window)

@@ -11,9 +11,9 @@ import (
 // judged asks for the bound by which the judge of traces decides on a window, where the
 // instants of commits are known.
 func judged(r *rand.Rand) question {
-	s := newStory(r, "")
+	s := newStory(r, "", false)
 	for !s.limited() {
-		s = newStory(r, "")
+		s = newStory(r, "", false)
 	}
 	var views trace.Views
 	for i := range s.views {

@@ -20,8 +20,13 @@ func owners(r *rand.Rand) question {
 	key, most, total := fmt.Sprint("key", r.IntN(1000)), 1+r.Int64N(5), r.Int64N(2+r.Int64N(1000))
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}}
 	p.Keys.Limits, p.Keys.Owners = []quota.Limit{{Permits: total, Window: time.Second}}, most
-	p = p.WithDefaults()
 	v := protocol.View{Revision: 10, Policy: &p, PolicyRevision: 3}
+	if r.IntN(2) == 0 { // by override
+		own := &protocol.Override{Limits: p.Keys.Limits, Owners: &most}
+		p.Keys.Limits, p.Keys.Owners = []quota.Limit{{Permits: 7, Window: time.Second}}, r.Int64N(5)
+		v.Overrides = map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: own}}}
+	}
+	p = p.WithDefaults()
 	for i := range 1 + r.IntN(8) {
 		v.Instances = append(v.Instances, protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: "n", Weight: 1 + r.Int64N(3)})
 	}

@@ -24,8 +24,8 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 	}
 	for _, v := range f.line {
 		v.Policy, v.Throttle = protocol.OfKeys(v.Policy), nil
-		if limits, _ := v.Override(name); v.Policy != nil && limits != nil {
-			v.Policy.Limits = limits
+		if own, _ := v.Override(name); v.Policy != nil && own != nil {
+			v.Policy.Limits = own.Limits
 			f.stats.overridden++
 		}
 		k.line = append(k.line, v)

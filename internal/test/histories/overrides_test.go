@@ -12,22 +12,30 @@ import (
 // overrideKeys sets other limits for single keys, or deletes them: up to two at once.
 func (w *world) overrideKeys(f *fleet, seed uint64) {
 	w.operate(func(ctx context.Context) {
-		_, _ = feed.Inside(w.admin).SetOverrides(ctx, f.provider, "", func(old protocol.KeyOverrides) (map[string][]quota.Limit, error) {
-			r, changes := rand.New(rand.NewPCG(w.seed, seed)), map[string][]quota.Limit{}
+		_, _ = feed.Inside(w.admin).SetOverrides(ctx, f.provider, "", func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+			r, changes := rand.New(rand.NewPCG(w.seed, seed)), map[string]*protocol.Override{}
 			for _, i := range r.Perm(len(keyNames))[:1+r.IntN(2)] {
-				name, limits := keyNames[i], []quota.Limit(nil)
-				switch was := old.Limits[name]; {
-				case len(was) > 0 && r.IntN(4) == 0: // deleted
-				case len(was) > 0 && r.IntN(3) > 0: // raised or lowered
-					for _, l := range was {
-						limits = append(limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: l.Window})
+				name, next := keyNames[i], &protocol.Override{}
+				switch was := old.Keys[name]; {
+				case was != nil && r.IntN(4) == 0: // deleted
+					next = nil
+				case was != nil && r.IntN(3) > 0: // raised or lowered
+					for _, l := range was.Limits {
+						next.Limits = append(next.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: l.Window})
 					}
+					next.Owners = was.Owners
 				default:
 					for _, k := range r.Perm(len(keyLengths))[:1+r.IntN(2)] {
-						limits = append(limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: keyLengths[k]})
+						next.Limits = append(next.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: keyLengths[k]})
 					}
 				}
-				changes[name] = limits
+				if next != nil && r.IntN(3) == 0 { // with owners of its own, or again those of the policy
+					if next.Owners = nil; r.IntN(4) > 0 {
+						n := r.Int64N(4)
+						next.Owners = &n
+					}
+				}
+				changes[name] = next
 			}
 			return changes, nil
 		})

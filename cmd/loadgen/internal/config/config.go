@@ -28,6 +28,9 @@ type Config struct {
 	Demand       float64
 	Arrival      load.Arrival
 	Spread       load.Spread
+	Keys         int         // that calls are for; 0: they have none
+	KeySpread    load.Spread // of calls over them
+	KeyLimit     quota.Limit // of each
 	Seed         uint64
 	MaxWait      time.Duration
 	Changes      []change

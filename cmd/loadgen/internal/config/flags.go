@@ -36,6 +36,7 @@ func Usagef(format string, args ...any) error {
 // raw is what the flags say, unchecked.
 type raw struct {
 	limit, guard, transport  string
+	keyLimit                 string
 	capacity                 string
 	changes, faults, crashes []string
 	config                   Config
@@ -72,6 +73,12 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	if *version {
 		fmt.Fprintln(help, "loadgen "+buildinfo.Version())
 		return nil, pflag.ErrHelp
+	}
+	if r.config.Keys > 0 && !set.Changed("max-wait") {
+		r.config.MaxWait = 0
+	}
+	if r.config.Keys == 0 && (set.Changed("key-limit") || set.Changed("key-owners")) {
+		return nil, Usagef("--key-limit and --key-owners are of keys, and calls have none: give --keys 100 too")
 	}
 	if set.Changed("adapt") && r.capacity == "" {
 		return nil, Usagef("--adapt %s: nothing answers 429: give --provider-capacity too, such as 1000/s,5s=600/s", r.config.Adapt)
@@ -130,6 +137,9 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "distribution of calls in time: `steady|poisson|burst|sine`")
 	set.IntVar(&c.Spread.Hot, "hot", 0, "how many `INSTANCES` make all calls; 0: all of them do")
 	set.Float64Var(&c.Spread.Zipf, "zipf", 0, "the exponent `S` of a Zipf distribution of calls over instances, such as 1; 0: even")
+	set.IntVar(&c.Keys, "keys", 0, "calls are for `N` keys, each with a limit of its own, and do not wait; --zipf then spreads them over keys, not over instances; 0: calls have no keys")
+	set.StringVar(&r.keyLimit, "key-limit", "", "the limit of each of --keys, in windows of the shortest limit; default: the Nth part of that")
+	set.Int64Var(&c.policy.Keys.Owners, "key-owners", 0, "how many instances share the limit of a key; 0: all do")
 	set.DurationVar(&c.Spread.Move, "move", 0, "how often the hot instances are others, or the ranks of --zipf; the first time after 0.63 of it; 0: never")
 	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf; the same seed gives the same calls in each window")
 	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
@@ -185,6 +195,10 @@ are not ready yet. A fleet that issues less than half of what is due does not wo
 the least use by default. Less is right where calls come all at once (--arrival burst) and
 pacing, a guard or another shape than fixed turns them away: then give a lower --least-use.
 
+With --keys each call is for a key that has a limit of its own. HELD says then that no key was
+over its limit in any window either, and due are no more calls for a key than that. Calls for
+keys do not wait, so those that others' permits would serve a little later are refused.
+
 Exit status:
   0  HELD: no limit was exceeded, and at least --least-use of what was due came
   1  NOT HELD: a limit was exceeded
@@ -239,6 +253,9 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	if err := c.parseCapacity(r.capacity); err != nil {
+		return nil, err
+	}
+	if err := c.parseKeys(r.keyLimit); err != nil {
 		return nil, err
 	}
 	if err := c.checkPolicies(); err != nil {

@@ -72,10 +72,14 @@ const Bucket = 10 * time.Millisecond
 // than the run can take. Permits may tell a window before it, or after its end.
 func (c *Config) Sheet(since int64) load.Sheet {
 	around := 2*c.Longest() + 10*time.Second
-	return load.Sheet{
+	sheet := load.Sheet{
 		Since: since - int64(around), Until: since + int64(c.Patience()+c.MeasureAfter+c.Duration+c.MaxWait+around),
 		Lengths: []time.Duration{load.Labelled: c.Cell(), load.Came: Bucket, load.Misplaced: c.Longest()},
 	}
+	for range c.Keys {
+		sheet.Lengths = append(sheet.Lengths, c.KeyLimit.Window)
+	}
+	return sheet
 }
 
 // victimLife is how long a victim must live, so that it is active when it is

@@ -61,6 +61,9 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 		if c.Ahead > 0 {
 			fmt.Fprintf(text, "all clocks of this run are %v ahead\n", c.Ahead.Round(time.Second))
 		}
+		if c.Keys > 0 {
+			fmt.Fprintf(text, "calls are for %d keys of %s each, %s\n", c.Keys, c.KeyLimit, c.KeySpread)
+		}
 		fmt.Fprintf(text, "%d instances%s share %s%s; demand %v, %s, %s; settle time %v; %s\n",
 			c.Instances, c.ProcessesText(), c.Limit, c.ShapeText(), c.Demand, c.Arrival, c.Spread, c.Settle, e.where(c))
 	}
@@ -119,6 +122,7 @@ func (r *run) drive(ctx context.Context) error {
 	counts, last := r.crew.counts, r.crew.status()
 	r.departed = load.Departures{Announced: last.Announced, Unannounced: last.Unannounced, Killed: r.crew.killed}
 	r.observed.Counts = counts[load.Labelled]
+	r.observed.Keys, r.observed.KeyLimit = counts[load.Misplaced+1:], r.c.KeyLimit
 	r.observed.Own = load.Own{
 		Came: counts[load.Came], Cell: config.Bucket, Misplaced: counts[load.Misplaced], Worst: last.Worst,
 		Tolerance: r.own.allowed, Unjudged: r.own.unjudged(r.c.Policy(nil, "").ClockError),

@@ -156,6 +156,10 @@ func Verdict(w io.Writer, r *load.Report) {
 	default:
 		fmt.Fprintf(w, "UNKNOWN: %s (%s permits issued)\n", strings.Join(s.Unjudged, "; "), humanize.Comma(s.IssuedTotal))
 	}
+	if k := s.Keys; k != nil {
+		fmt.Fprintf(w, "KEYS: %d of %s windows of %d keys over the key's limit; the fullest has %.4f of it\n",
+			k.OverLimitWindows, humanize.Comma(int64(k.Windows)), k.Keys, k.MaxOverRatio)
+	}
 	if s.Used.Came > 0 {
 		fmt.Fprintln(w, usedText(&s.Used, r.LeastUse))
 	}
@@ -180,6 +184,8 @@ func overText(windows []load.Window, s *load.Summary) string {
 	case s.Spans != nil && s.Spans.Over > 0:
 		return fmt.Sprintf("%s of %s spans over their bound, the worst: %s",
 			humanize.Comma(s.Spans.Over), humanize.Comma(s.Spans.Judged), spanText(s.Spans))
+	case s.Keys != nil && s.Keys.OverLimitWindows > 0:
+		return fmt.Sprintf("%d of %s windows of keys over the key's limit, the worst by a factor of %.4f", s.Keys.OverLimitWindows, humanize.Comma(int64(s.Keys.Windows)), s.Keys.MaxOverRatio)
 	case s.OverLimitWindows > 0:
 		return fmt.Sprintf("%d of %d windows over the limit, the worst by a factor of %.4f", s.OverLimitWindows, len(windows), s.MaxOverRatio)
 	case own.Outside > 0:

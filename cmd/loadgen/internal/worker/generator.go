@@ -46,7 +46,8 @@ type listener interface{ answered(refused bool) }
 
 type fleetLimiter struct {
 	*consumer.Limiter
-	obeys bool // a provider that refuses calls
+	obeys bool           // a provider that refuses calls
+	keys  []consumer.Key // that its calls are for
 }
 
 func (l fleetLimiter) take() (permit, error) {
@@ -90,6 +91,7 @@ type shared struct {
 type generator struct {
 	*shared
 	tally, came, misplaced *load.Tally
+	keys                   *keyed // nil: calls have none
 
 	mu      sync.Mutex
 	members []*member // the list; the members themselves belong to the generator's goroutine
@@ -128,6 +130,7 @@ type member struct {
 func newGenerator(s *shared, counts []*load.Tally) *generator {
 	g := &generator{
 		shared: s, tally: counts[load.Labelled], came: counts[load.Came], misplaced: counts[load.Misplaced],
+		keys: newKeyed(s.c.Seed, s.c.KeySpread, counts[load.Misplaced+1:]),
 		took: hdrhistogram.New(1, int64(Slowest), 3),
 	}
 	g.waited.Histogram = hdrhistogram.New(1, int64(Slowest), 3)
@@ -241,7 +244,7 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	granted := func(p permit, err error) { g.granted(m.limiter, p, err, now) }
 	for range n {
 		g.tally.Try(now)
-		p, err := g.take(m.limiter)
+		p, err := g.take(m.limiter, now)
 		if err == nil {
 			g.tally.Taken(now, p.start)
 			if p.start != start || p.until != until {
@@ -265,13 +268,17 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 }
 
 // take makes one call that does not wait, and times one in so many.
-func (g *generator) take(l limiter) (permit, error) {
+func (g *generator) take(l limiter, now int64) (permit, error) {
+	call := l.take
+	if g.keys != nil {
+		call = func() (permit, error) { return g.keys.take(l, now) }
+	}
 	g.calls++
 	if g.calls%sampled != 0 {
-		return l.take()
+		return call()
 	}
 	start := time.Now()
-	p, err := l.take()
+	p, err := call()
 	if d := time.Since(start); err == nil {
 		// Cannot fail: the value is within the histogram's range.
 		_ = g.took.RecordValue(int64(min(d, Slowest)))

@@ -45,9 +45,9 @@ var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_pe
 // Entry is what a document says of a provider.
 type Entry struct {
 	Policy quota.Policy
-	// Overrides are the limits of single keys, all that the provider has; nil if the document
-	// does not say.
-	Overrides map[string][]quota.Limit
+	// Overrides are those of single keys, all that the provider has; nil if the document does not
+	// say.
+	Overrides map[string]*protocol.Override
 }
 
 // Parse reads a document, and returns its entries by provider, each complete and valid;
@@ -87,7 +87,7 @@ func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 }
 
 // policy reads one policy and its overrides, or returns all that is wrong with them.
-func policy(provider string, text []byte) (p quota.Policy, overrides map[string][]quota.Limit, errs []error) {
+func policy(provider string, text []byte) (p quota.Policy, overrides map[string]*protocol.Override, errs []error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return p, nil, []error{err}
 	}
@@ -162,12 +162,25 @@ func (l *limitsText) UnmarshalJSON(value []byte) (err error) {
 	return err
 }
 
-func keysOf(value json.RawMessage) (_ quota.Keys, overrides map[string][]quota.Limit, _ error) {
+// overrideText is a key's override: its limits, and owners= if these differ too.
+type overrideText struct{ own *protocol.Override }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *overrideText) UnmarshalJSON(value []byte) (err error) {
+	var text string
+	if json.Unmarshal(value, &text) != nil {
+		return errors.New(`must be a text, as in "400/s" or "400/s owners=3"`)
+	}
+	o.own, err = protocol.ParseOverride(text)
+	return err
+}
+
+func keysOf(value json.RawMessage) (_ quota.Keys, overrides map[string]*protocol.Override, _ error) {
 	var keys struct {
-		Limits    *limitsText           `json:"limits"`
-		Most      int64                 `json:"most"`
-		Owners    int64                 `json:"owners"`
-		Overrides map[string]limitsText `json:"overrides"`
+		Limits    *limitsText             `json:"limits"`
+		Most      int64                   `json:"most"`
+		Owners    int64                   `json:"owners"`
+		Overrides map[string]overrideText `json:"overrides"`
 	}
 	err := decode(value, &keys)
 	if err == nil && keys.Limits == nil {
@@ -180,10 +193,10 @@ func keysOf(value json.RawMessage) (_ quota.Keys, overrides map[string][]quota.L
 		return quota.Keys{}, nil, fmt.Errorf("%d overrides: at most %d; change the limits of all keys, or use another provider", n, protocol.MaxOverrides)
 	}
 	if keys.Overrides != nil {
-		overrides = map[string][]quota.Limit{}
+		overrides = map[string]*protocol.Override{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(keys.Overrides)) {
-		if overrides[name] = keys.Overrides[name]; protocol.ValidateOverride(name, overrides[name]) != nil {
+		if overrides[name] = keys.Overrides[name].own; protocol.ValidateOverride(name, overrides[name]) != nil {
 			return quota.Keys{}, nil, fmt.Errorf("overrides: %w", protocol.ValidateOverride(name, overrides[name]))
 		}
 	}
@@ -233,8 +246,8 @@ func Of(entries map[string]Entry, now time.Time) any {
 		fields := Fields(change.Current(e.Policy, now))
 		if keys, ok := fields["keys"].(map[string]any); ok && len(e.Overrides) > 0 {
 			overrides := map[string]string{}
-			for name, limits := range e.Overrides {
-				overrides[name] = quota.FormatLimits(limits)
+			for name, own := range e.Overrides {
+				overrides[name] = own.String()
 			}
 			keys["overrides"] = overrides
 		}

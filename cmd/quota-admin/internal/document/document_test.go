@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -116,7 +117,9 @@ func TestExportIsTheInputOfApply(t *testing.T) {
 			if rapid.Bool().Draw(rt, "keys") && want[name].Policy.Guard == 0 {
 				p := want[name].Policy
 				p.Keys.Limits = []quota.Limit{{Permits: 80, Window: time.Second}}
-				want[name] = Entry{p.WithDefaults(), map[string][]quota.Limit{"a: b/ü_\"": {{Permits: 1, Window: time.Minute}}, "12": {{Permits: 0, Window: time.Second}}}}
+				want[name] = Entry{p.WithDefaults(), map[string]*protocol.Override{
+					"a: b/ü_\"": {Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}}, "12": {Limits: []quota.Limit{{Permits: 0, Window: time.Second}}, Owners: new(rapid.Int64Range(0, 16).Draw(rt, "owners"))},
+				}}
 			}
 		}
 		for _, f := range []format.Output{format.YAML, format.JSON} {
@@ -217,8 +220,10 @@ func TestKeysInDocuments(t *testing.T) {
 		"{limits: 1/s, overrides: {a: 5000/h}}": "keys: overrides: key \"a\": keys.limits[0].window 1h0m0s",
 		"{limits: 1/s, overrides: {'': 5/s}}":   "keys: overrides: key \"\" is empty",
 		"{limits: 1/s, overrides: {a: 5}}":      "must be a text",
-		"{limits: 1/s, overrides: {a: 5/s, a: 6/s}}": "already set",
-		"{limits: 1/s, owners: 17}":                  "keys.owners 17: must be from 0 to 16",
+		"{limits: 1/s, overrides: {a: 5/s owners=17}}": "keys: overrides: key \"a\": keys.owners 17",
+		"{limits: 1/s, overrides: {a: 5/s owners=x}}":  "want a number, as in 400/s owners=3",
+		"{limits: 1/s, overrides: {a: 5/s, a: 6/s}}":   "already set",
+		"{limits: 1/s, owners: 17}":                    "keys.owners 17: must be from 0 to 16",
 	} {
 		if _, problems := parse(keys); !strings.Contains(problems, want) {
 			t.Errorf("%s: %q, want %q", keys, problems, want)
