@@ -300,10 +300,17 @@ func (p *party) tick() {
 	}
 }
 
+// left reports whether it has crashed or left.
+func (p *party) left() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
 // living returns those that neither crashed nor left.
 func (f *fleetPlay) living() (all []*party) {
 	for _, p := range f.all {
-		if !p.gone && p.end == 0 {
+		if !p.left() && p.end == 0 {
 			all = append(all, p)
 		}
 	}
@@ -422,7 +429,7 @@ func (f *fleetPlay) sample() {
 	}
 	f.shares[f.index(now())] = 0
 	for _, p := range f.all {
-		if st := p.limiter.Status(); !p.gone && len(st.Limits) > 0 {
+		if st := p.limiter.Status(); !p.left() && len(st.Limits) > 0 {
 			f.shares[f.index(now())] += st.Limits[0].Share
 			if *wasteSeed != 0 {
 				f.note("%d: %v share %d used %d left %d, borrowed %d lent %d asks %d, instances %d", p.id, st.State, st.Limits[0].Share, st.Limits[0].Used, st.Limits[0].Left, st.Borrowed, st.Lent, st.Asks, st.Instances)
