@@ -142,7 +142,6 @@ type fleetPlay struct {
 	dead    []grave
 	shares  map[int64]int64 // by window, after a crash
 	start   int64
-	steady  int64 // no event from then on
 }
 
 // grave is a share that nobody has.
