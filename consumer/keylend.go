@@ -279,10 +279,7 @@ func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
 	if k.begun(needs.Windows, func() { k.AskedKeys(guest, needs) }) {
 		return
 	}
-	k.mu.Lock()
-	_, lends := k.mu.planner.LendsTo(guest, k.clock.Mono())
-	k.mu.Unlock()
-	if !lends {
+	if !k.lends(guest, k.clock.Mono()) {
 		return
 	}
 	lent := protocol.KeyPermits{Windows: needs.Windows, Permits: map[string]int64{}}

@@ -50,12 +50,21 @@ func (k *core) Asked(guest string, n protocol.Need) {
 		return
 	}
 	now := k.clock.Now()
-	k.mu.Lock()
-	from, lends := k.mu.planner.LendsTo(guest, now.Mono)
-	k.mu.Unlock()
-	if lends {
+	if from, lends := k.lendsTo(guest, now.Mono); lends {
 		k.gate.Asked(now, guest, n, from)
 	}
+}
+
+// lendsTo reports whether this instance lends to another one, and from when that has a share.
+func (k *core) lendsTo(guest string, at int64) (from int64, lends bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.planner.LendsTo(guest, at)
+}
+
+func (k *core) lends(guest string, at int64) bool {
+	_, lends := k.lendsTo(guest, at)
+	return lends
 }
 
 // look asks others for what callers will lack, and looks again while they may lack some.
@@ -74,7 +83,7 @@ func (k *core) look() {
 
 func (k *core) askOthers(now int64, a *window.Asking) {
 	k.mu.Lock()
-	peers := k.mu.planner.Peers(now)
+	peers := k.mu.planner.Peers(now, a.Debtors)
 	k.mu.Unlock()
 	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
 	for i := range all {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,6 +226,92 @@ func TestReadyBorrowsAFirstPermit(t *testing.T) {
 		}
 		if !slices.ContainsFunc(m.asks, func(r protocol.Request) bool { return r.Poor > 0 }) {
 			t.Errorf("asked %+v", m.asks)
+		}
+	})
+}
+
+// beside is "a", which has all of 100/s, and "me", which has no share for an hour.
+type beside struct {
+	market *market
+	a, me  *Limiter
+}
+
+func newcomerBeside(t *testing.T) beside {
+	m, all := lendingFleet(t, "100/s", "a")
+	s, me := provedAs(t, "100/s", "me", []string{"a"})
+	m.mu.Lock()
+	m.sinks["me"] = s
+	m.mu.Unlock()
+	m.sinks["a"].joins("me")
+	s.joins("me")
+	s.sink.Carry(m)
+	b := beside{m, all["a"], me}
+	b.pass(500 * time.Millisecond) // to the middle of a window
+	return b
+}
+
+// pass lets a time pass in which both hear of etcd.
+func (b *beside) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		for _, s := range b.market.sinks {
+			s.prove()
+		}
+	}
+}
+
+// wait has callers of a limiter wait until they are told to end.
+func (b *beside) wait(l *Limiter) (end func()) {
+	var ended atomic.Bool
+	var again func(Permit, error)
+	again = func(_ Permit, err error) {
+		if err == nil && !ended.Load() {
+			l.TakeFunc(1, Forever, again)
+		}
+	}
+	for range 20 {
+		l.TakeFunc(1, Forever, again)
+	}
+	return func() { ended.Store(true) }
+}
+
+// A host whose callers wait has back what a newcomer does not use of its part of the window.
+func TestWhatANewcomerDoesNotUseComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newcomerBeside(t)
+		defer b.wait(b.a)()
+		end := b.wait(b.me)
+		b.pass(2 * time.Second)
+		end()
+		b.pass(time.Second) // the last of them had a permit
+		for range 2 {
+			before := b.a.Status()
+			b.pass(time.Second)
+			st := b.a.Status()
+			if got, lent := st.Issued-before.Issued, st.Lent-before.Lent; got < 95 || lent < 30 {
+				t.Errorf("%d of 100 permits are used, %d were lent", got, lent)
+			}
+		}
+	})
+}
+
+// A newcomer that has gone is lent nothing more.
+func TestANewcomerThatHasGoneIsLentNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newcomerBeside(t)
+		defer b.wait(b.a)()
+		defer b.wait(b.me)()
+		var lent []int64
+		for _, gone := range []bool{false, false, true} {
+			if gone {
+				of := b.market.sinks["a"]
+				of.sink.Apply(of.clock.Now(), protocol.Change{Revision: 10, Deleted: []string{"me"}})
+			}
+			before := b.a.Status().Lent
+			b.pass(time.Second)
+			lent = append(lent, b.a.Status().Lent-before)
+		}
+		if lent[1] < 30 || lent[2] != 0 {
+			t.Errorf("%d were lent in its windows", lent)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package share
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -18,7 +19,7 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 		return l
 	}
 	l.Reserve, l.Lends, l.Instances = policy.Reserve, true, len(p.members)
-	l.Borrows = protocol.Lends(policy, me.from > now+p.offset)
+	l.Borrows = protocol.Lends(policy, me.from > now+p.offset) && now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }
 
@@ -32,22 +33,25 @@ func (p *Planner) borrowsFrom() int64 {
 	return add(add(p.continued, p.opening.AfterAll()), p.offset)
 }
 
-// LendsTo reports whether this instance lends to another one at the instant at. from is the
+// LendsTo reports whether this instance lends to another one at the instant mono: not after the
+// end that the other one has announced. from is the
 // corrected wall time from which the other one has a share.
 func (p *Planner) LendsTo(guest string, mono int64) (from int64, lends bool) {
 	policy, _ := p.Policy()
 	m := p.members[guest]
-	if policy == nil || m == nil || guest == p.self || !protocol.Lends(policy, m.from > mono+p.offset) {
+	if policy == nil || m == nil || guest == p.self || m.until <= mono+p.offset || !protocol.Lends(policy, m.from > mono+p.offset) {
 		return 0, false
 	}
 	return m.from, true
 }
 
-// Peers returns the other instances that take part at the instant at, in no order.
-func (p *Planner) Peers(mono int64) []lending.Peer {
-	all := make([]lending.Peer, 0, len(p.members))
+// Peers returns the other instances that may lend at the instant mono, in no order: those that
+// take part, and newcomers that owe permits, which may have more than they use.
+func (p *Planner) Peers(mono int64, debtors []lending.Debtor) []lending.Peer {
+	all, wall := make([]lending.Peer, 0, len(p.members)), mono+p.offset
 	for _, m := range p.members {
-		if m.id != p.self && m.takesPart(mono+p.offset) {
+		owes := m.from > wall && wall < m.until && slices.ContainsFunc(debtors, func(d lending.Debtor) bool { return d.ID == m.id })
+		if m.id != p.self && (owes || m.takesPart(wall)) {
 			all = append(all, lending.Peer{ID: m.id, Hash: m.hash})
 		}
 	}

@@ -34,6 +34,9 @@ type Gate struct {
 	// is borrowed or lent.
 	Arm     func(at int64)
 	Refused func() int64
+	// Lends reports whether permits may be lent to a guest at a monotonic instant, likewise:
+	// it may have left. It may be nil: then they may.
+	Lends func(guest string, at int64) bool
 	// Called returns how many permits calls of a class had, or were refused, since the
 	// beginning. It may be nil.
 	Called func(c Class) int64

@@ -31,7 +31,7 @@ func (g *Gate) noteJoinerLocked(j joiner, w quota.Window) {
 		j.poor = max(j.poor, o.poor)
 		return true
 	})
-	if j.from > next && j.poor > 0 && len(b.joiners) < mostStanding {
+	if j.from > next && len(b.joiners) < mostStanding {
 		b.joiners = append(b.joiners, j)
 	}
 }
@@ -46,7 +46,9 @@ func (g *Gate) lendToJoinersLocked() (lent bool) {
 		return false
 	}
 	b.joined = s.window
-	b.joiners = slices.DeleteFunc(b.joiners, func(j joiner) bool { return j.from <= s.window.Start() })
+	b.joiners = slices.DeleteFunc(b.joiners, func(j joiner) bool {
+		return j.from <= s.window.Start() || g.Lends != nil && !g.Lends(j.guest, g.mu.last)
+	})
 	for _, j := range b.joiners {
 		chance := lending.Chance(j.guest, l.plan.Lending.Hash^uint64(s.window.Index))
 		kept, _ := l.kept()

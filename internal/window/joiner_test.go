@@ -30,11 +30,12 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 			t.Fatalf("%s is lent %d of what callers wait for", guest, n)
 		}
 	}
+	g.Asked(at(900*ms), "late", need(g, 3, false), int64(2*second)) // the rest of a fair share is no permit
 	for _, want := range []struct {
 		at  time.Duration
 		all map[string]int64
 	}{
-		{second, map[string]int64{"joiner": 10, "modest": 3, "sooner": 10}},
+		{second, map[string]int64{"joiner": 10, "modest": 3, "sooner": 10, "late": 1}},
 		{second + 500*ms, map[string]int64{}}, // once in a window
 		{2 * second, map[string]int64{"joiner": 10, "modest": 3}},
 		{3 * second, map[string]int64{}},
@@ -78,5 +79,26 @@ func TestWhoWaitsForAFirstPermitAsksForOne(t *testing.T) {
 	g.Await(at(2), 1)
 	if ask, _ := g.Look(at(3)); ask == nil || ask.Permits != 1 || ask.Poor != 1 {
 		t.Errorf("it asks for %+v, want one permit, which it lacks to its fair share", ask)
+	}
+}
+
+// A joiner that has left or crashed before it had a share uses no part.
+func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 120
+	g, lent := lender(f)
+	f.plan.Lending.Instances = 4
+	gone := ""
+	g.Lends = func(guest string, now int64) bool { return guest != gone || now < at(2*second).Mono }
+	g.Changed(at(0))
+	upTo(g, at(1), 40)
+	for _, guest := range []string{"stays", "leaves"} {
+		g.Asked(at(300*ms), guest, need(g, 30, true), int64(4*second))
+	}
+	gone = "leaves"
+	for i, want := range []int{2, 1} {
+		if g.Changed(at(time.Duration(i+1) * second)); len(lent()) != want {
+			t.Errorf("not %d are lent their parts of window %d", want, i+1)
+		}
 	}
 }

@@ -31,6 +31,7 @@ type borrower struct {
 	of       [Classes]lending.Flow // critical and sheddable ones of them
 	guest    lending.Guest
 	window   quota.Window // of the shortest limit
+	owners   int          // that share it
 	lent     int64        // borrowed in it
 	standing []standing
 	joiners  []joiner
@@ -141,8 +142,8 @@ type scene struct {
 // fair is the total divided equally.
 func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.instances)) }
 
-// alone reports whether there is nobody to ask.
-func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent }
+// alone reports whether there is nobody to ask: no other has a share, or was lent anything.
+func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent && s.out == 0 }
 
 // roomLeftLocked returns how many permits the windows that run leave.
 func (g *Gate) roomLeftLocked() int64 {
@@ -190,6 +191,9 @@ func (g *Gate) noteWindowLocked() {
 	}
 	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
+	}
+	if l := g.planLocked().limitOf(a.window); l != nil && l.Instances != b.owners { // others may have more than before
+		b.owners, b.guest = l.Instances, lending.Guest{}
 	}
 	b.guest.Begin(b.lent)
 	b.LastLoans = b.partners.end()
@@ -247,12 +251,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 		return s, false
 	}
 	s.account = l.shortest()
-	for i := range l.plan.Limits {
-		if l.plan.Limits[i].Window == s.window {
-			s.limit = &l.plan.Limits[i]
-		}
-	}
-	if s.limit == nil {
+	if s.limit = l.plan.limitOf(s.window); s.limit == nil {
 		return s, false
 	}
 	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
@@ -394,7 +393,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need, from int64
 		return 0
 	}
 	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)}
-	g.noteJoinerLocked(joiner{guest, from, a.poor}, s.window)
+	g.noteJoinerLocked(joiner{guest, from, max(1, a.poor)}, s.window) // late in a window a first permit is no poor part
 	return g.lendLocked(at, s, a)
 }
 

@@ -93,12 +93,20 @@ type Limit struct {
 	Instances int
 }
 
-// totalOf returns the total in force in a window; 0 if the plan does not limit it.
-func (p *Plan) totalOf(w quota.Window) int64 {
+// limitOf returns the limit in force in a window; nil if the plan does not limit it.
+func (p *Plan) limitOf(w quota.Window) *Limit {
 	for i := range p.Limits {
 		if p.Limits[i].Window == w {
-			return p.Limits[i].Total
+			return &p.Limits[i]
 		}
+	}
+	return nil
+}
+
+// totalOf returns its total, or 0.
+func (p *Plan) totalOf(w quota.Window) int64 {
+	if l := p.limitOf(w); l != nil {
+		return l.Total
 	}
 	return 0
 }
