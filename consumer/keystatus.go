@@ -16,16 +16,23 @@ func (y Key) Limits() (all []LimitUse) {
 	k := y.limiter.core
 	y.look(func(state *keyState, _ *window.Segment, _ int64) {
 		for _, u := range state.use.Uses() {
-			all = append(all, LimitUse{
-				Limit: quota.Limit{Window: u.Window.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
-				Start: time.Unix(0, u.Window.Start()), End: time.Unix(0, u.Window.End()),
-			})
+			l := LimitUse{
+				Limit: quota.Limit{Permits: u.Long.Permits, Window: u.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
+				Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Withheld: u.Withheld,
+			}
+			if l.Remaining = u.Rest; u.Long.Permits != 0 && u.Rest >= 0 {
+				l.Remaining += l.Left
+			}
+			all = append(all, l)
 		}
 	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range all {
 		u := &all[i]
+		if u.Pace = u.Limit.Permits; u.Limit.Window > quota.MaxWindow {
+			continue
+		}
 		u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
 		u.Pace = u.Limit.Permits
 	}

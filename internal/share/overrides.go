@@ -20,12 +20,13 @@ func KeyOf(name string) Key { return Key{name, hashID(name)} }
 // overrides are the limits of single keys by a view. They never change.
 type overrides struct {
 	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
-	lengths []time.Duration                   // of all windows; sorted
+	lengths []time.Duration                   // of all windows of shares; sorted
+	long    []time.Duration                   // of all others; sorted
 }
 
 type bucket struct {
 	*protocol.Overrides
-	lengths []time.Duration
+	lengths, long []time.Duration
 }
 
 // with returns the overrides after documents were put, or deleted if they are nil. The
@@ -44,18 +45,24 @@ func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
 		}
 		b := &bucket{Overrides: d}
 		for _, limits := range d.Keys {
-			b.lengths = withLengths(b.lengths, limits)
+			of := quota.Policy{Limits: limits}
+			b.lengths, b.long = withLengths(b.lengths, protocol.Short(&of)), withLengths(b.long, protocol.Long(&of))
 		}
 		n.buckets[number] = b
 	}
 	for _, b := range n.buckets {
 		if b != nil {
-			n.lengths = append(n.lengths, b.lengths...)
+			n.lengths, n.long = append(n.lengths, b.lengths...), append(n.long, b.long...)
 		}
 	}
-	slices.Sort(n.lengths)
-	n.lengths = slices.Compact(n.lengths)
+	n.lengths, n.long = sorted(n.lengths), sorted(n.long)
 	return n
+}
+
+// sorted returns the lengths without those that come twice.
+func sorted(lengths []time.Duration) []time.Duration {
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
 }
 
 // withLengths adds the lengths of the limits' windows that are not there.
@@ -124,6 +131,6 @@ func (t *terms) with(limits []quota.Limit, unknown bool) *terms {
 	}
 	policy := *t.policy
 	policy.Limits = limits
-	n.policy, n.rules.Limits, n.lengths = &policy, limits, withLengths(nil, limits)
+	n.policy, n.rules.Limits, n.lengths = &policy, limits, withLengths(nil, protocol.Short(&policy))
 	return &n
 }
