@@ -30,12 +30,12 @@ func (y Key) Limits() (all []LimitUse) {
 	defer k.mu.Unlock()
 	for i := range all {
 		u := &all[i]
-		if u.Pace = u.Limit.Permits; u.Limit.Window > quota.MaxWindow {
-			continue
+		if u.Limit.Window <= quota.MaxWindow {
+			u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
 		}
-		u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
 		u.Pace = u.Limit.Permits
 	}
+	all = slices.DeleteFunc(all, func(u LimitUse) bool { return protocol.Free(u.Limit) }) // beside long limits alone
 	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
 	return all
 }

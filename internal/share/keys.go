@@ -146,7 +146,9 @@ func (p *Planner) KeyBudgets(key Key, now int64) (all []protocol.Budget) {
 		return nil
 	}
 	for _, l := range protocol.Long(t.policy) {
-		all = append(all, protocol.BudgetAt(l, t.zone, now+p.offset))
+		b := protocol.BudgetAt(l, t.zone, now+p.offset)
+		b.Whole = p.alone
+		all = append(all, b)
 	}
 	return all
 }

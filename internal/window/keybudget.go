@@ -75,6 +75,9 @@ func (k *Key) adoptBudgets(all []protocol.Budget) {
 		default:
 			b.Limit, b.End = now.Limit, max(b.End, now.End)
 		}
+		if b := &k.budgets[i]; now.Whole && b.Start == now.Start {
+			b.Whole, b.purse.Taken, b.left = true, now.Permits, 0
+		}
 	}
 }
 
@@ -116,7 +119,7 @@ func (k *Key) Wants(n, now int64) (news bool) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
 		lacks := n > 0 && wanted > b.hand() && wanted <= b.Permits
-		if b.busy || now < b.again || !lacks && b.hand() >= b.low {
+		if b.busy || b.Whole || now < b.again || !lacks && b.hand() >= b.low {
 			continue
 		}
 		news = news || !b.wants || lacks && b.need == 0
@@ -164,7 +167,7 @@ func (k *Key) GiveBack(name string, now int64, ends bool) (all []escrow.KeyUse) 
 		idle := b.seen == b.used && !b.wants && now-b.funded >= keyRest
 		b.seen = b.used
 		n := b.hand() - k.reserved
-		if b.busy || n <= 0 || !idle && !ends {
+		if b.busy || b.Whole || n <= 0 || !idle && !ends {
 			continue
 		}
 		b.purse.Taken -= n
@@ -222,6 +225,8 @@ func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 		case more:
 			b.funded, b.before, b.need, b.again, b.wants = now, b.used, 0, 0, false
 			b.low = (b.hand() + 1) / 2
+		case u.Back == 0 && u.Left > 0: // as much as others leave is in hand
+			b.need, b.low, b.wants = 0, min(b.low, b.hand()), false
 		case u.Back == 0: // nothing is left; callers that come later look again
 			b.need, b.low, b.again, b.wants = 0, 0, now+spentAgain, false
 		}
