@@ -58,7 +58,7 @@ func (p *Purse) Next(r Rule, u Use, back int64, cluster uint64) (next Total, n i
 	next.Writes++
 	foreign := p.revision != 0 && p.total.Cluster != cluster
 	switch {
-	case p.lost || foreign:
+	case p.lost || foreign || p.cluster != 0 && p.cluster != cluster: // what was read is of another store
 		if p.total.Withheld != "" && !foreign {
 			return next, 0, false
 		}
