@@ -173,7 +173,7 @@ func (o *origin) refusedKey(y *keyState, n int64) {
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		y.note(&k.keys, 0, n)
-		y.lacks(k, y.use.Keys(), n, k.clock.Mono())
+		y.lacks(k, y.use.Keys(), n, n, k.clock.Mono())
 	}
 }
 

@@ -84,13 +84,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
 	k.gate.Lends = k.lends
 	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
-	k.gate.Wanting = func() {
-		select {
-		case k.wanting <- struct{}{}:
-			(*k.need.Load())()
-		default:
-		}
-	}
+	k.gate.Wanting = k.wants
 	for i := range k.classes {
 		k.classes[i] = origin{k, window.Class(i), nil}
 	}
@@ -208,6 +202,15 @@ func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.No
 func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
 	k.forgetRefusals()
 	return k.gate.Fund(k.clock.Now(), u)
+}
+
+// wants says that more of a budget is wanted.
+func (k *core) wants() {
+	select {
+	case k.wanting <- struct{}{}:
+		(*k.need.Load())()
+	default:
+	}
 }
 
 // Wanting implements feed.Sink.

@@ -133,9 +133,19 @@ func (y *keyState) lackOf(keys *window.Keys) *keyLack {
 	return y.lack
 }
 
-// lacks notes that n permits of a key were refused, and has others asked. The caller has
-// the state's lock.
-func (y *keyState) lacks(k *core, keys *window.Keys, n, now int64) (hopes bool) {
+// lacks notes that n permits of a key were refused, and has others asked, or etcd where its
+// long limits lack. want are the permits that a caller wants now, 0 if none does. It returns
+// whether it may have them. The caller has the state's lock.
+func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (hopes bool) {
+	if y.use.Wants(want, now) {
+		k.keys.funds.want(k, y, want > 0)
+	}
+	switch end, lacks := y.use.SpentUntil(max(1, want)); {
+	case end != 0:
+		return false
+	case lacks && y.use.LeftToBorrowers() >= max(1, want):
+		return true
+	}
 	l := y.lackOf(keys)
 	if l == nil {
 		return false
@@ -153,8 +163,11 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, now int64) (hopes bool) 
 // issuedLast has others asked if few borrowed permits are left. The caller has the state's
 // lock.
 func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
-	if l := y.lack; l != nil && l.low > 0 && y.use.Left() < l.low {
-		y.lacks(k, keys, 0, now)
+	if y.use.Wants(0, now) {
+		k.keys.funds.want(k, y, false)
+	}
+	if l := y.lack; l != nil && l.low > 0 && y.use.LeftToBorrowers() < l.low {
+		y.lacks(k, keys, 0, 0, now)
 	}
 }
 
@@ -169,10 +182,10 @@ func (y *keyState) need(l *keyLack, now int64) int64 {
 	soon := min(rest, max(int64(l.in.Length)/keyAhead, int64(2*keyAnswerTime)))
 	will := int64(float64(called) * float64(soon) / float64(max(gone, int64(keyRound))))
 	will = min(max(l.lacking, will), called)
-	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && (l.got < l.asked || y.use.Left() >= l.low) {
+	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && (l.got < l.asked || y.use.LeftToBorrowers() >= l.low) {
 		return 0
 	}
-	return y.waiting + will - y.use.Left()
+	return y.waiting + will - y.use.LeftToBorrowers()
 }
 
 // look asks others for permits of keys.
@@ -368,10 +381,10 @@ func (k *core) borrowKey(y *keyState, keys *window.Keys, host string, windows []
 	return true
 }
 
-// hopes reports whether callers of a key may wait for others' permits, and has others asked
-// if so.
-func (y *keyState) hopes(k *core, keys *window.Keys, now int64) bool {
+// hopes reports whether a caller of a key may wait for n of others' permits, and has others
+// asked if so.
+func (y *keyState) hopes(k *core, keys *window.Keys, n, now int64) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return y.lacks(k, keys, 0, now)
+	return y.lacks(k, keys, 0, n, now)
 }

@@ -108,7 +108,7 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	s, now := k.segmentNow()
 	v := q.outcomeOf(k, w, s, now, q.round)
 	if v == stays && !w.hopes && w.state.opens(w.n, now) > w.until {
-		if w.hopes = w.state.hopes(k, s.Keys, now); !w.hopes {
+		if w.hopes = w.state.hopes(k, s.Keys, w.n, now); !w.hopes {
 			v = refused
 		}
 	}
@@ -140,8 +140,10 @@ func (q *keyQueue) outcomeOf(k *core, w *keyWaiter, s *window.Segment, now int64
 	hopeless := false
 	if served && !gone {
 		y.use.Reserve(w.n)
-	} else if hopes := y.lacks(k, s.Keys, 0, now); elsewhere || w.hopes {
+	} else if hopes := y.lacks(k, s.Keys, 0, w.n, now); elsewhere || w.hopes {
 		w.hopes, hopeless = hopes, !hopes
+	} else if end, _ := y.use.SpentUntil(w.n); end != 0 {
+		hopeless = y.use.Opens(w.n, now) > w.until
 	}
 	y.mu.Unlock()
 	switch {
@@ -254,6 +256,9 @@ func (k *core) largestOf(y *keyState) int64 {
 		default:
 			most = min(most, max(b.Permits, b.Most))
 		}
+	}
+	for _, b := range k.mu.planner.KeyBudgets(y.key, now) {
+		most = min(most, b.Permits)
 	}
 	if most == window.Unbounded {
 		return 0

@@ -37,6 +37,7 @@ type keys struct {
 	latest  *window.Keys // planned; guarded by core.mu
 	waiting keyQueue
 	asks    keyAsks
+	funds   keyFunds
 	busiest busiest
 
 	sweeping sync.Mutex
@@ -243,6 +244,10 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyBound(y.key, w, now).Permits
+	}, func() []protocol.Budget {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyBudgets(y.key, now)
 	})
 }
 
@@ -283,6 +288,7 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 			y.use.Unreserve(n)
 		} else if ok = y.use.Confirm(n); ok {
 			y.note(&k.keys, n, 0)
+			y.issuedLast(k, s.Keys, now)
 			p = o.keyPermit(y, g, n)
 		}
 		y.mu.Unlock()
@@ -452,8 +458,32 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	y.adopt(k, s.Keys, now)
 	e.Window, e.Share, _ = y.use.Short(n)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
+	long, lacks := y.use.ShortBudget(n)
 	y.mu.Unlock()
+	if lacks {
+		return k.explainKeyBudget(e, y, &long, now)
+	}
 	return k.explainKey(e, y, owner, elsewhere, now)
+}
+
+// explainKeyBudget is explainKey where a long limit of the key has too few permits.
+func (k *core) explainKeyBudget(e LimitError, y *keyState, b *protocol.BudgetUse, now int64) LimitError {
+	e.Total, e.Share, e.Remaining = b.Permits, b.Taken, b.Left
+	e.Window = quota.WindowAt(b.Window, b.Start)
+	at := y.opens(e.Asked, now)
+	switch {
+	case b.Withheld != "":
+		e.Cause = fmt.Errorf("nothing more of %s is handed out for this key until the window ends: %s", b.Limit, b.Withheld)
+	case b.Spent:
+	case b.Away:
+		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the key's limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
+	default:
+		at, e.Taking = max(at, now+int64(taking)), true
+	}
+	if at != window.Forever {
+		e.RetryAt = k.wall(at)
+	}
+	return e
 }
 
 func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere bool, now int64) LimitError {

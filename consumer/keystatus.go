@@ -16,19 +16,26 @@ func (y Key) Limits() (all []LimitUse) {
 	k := y.limiter.core
 	y.look(func(state *keyState, _ *window.Segment, _ int64) {
 		for _, u := range state.use.Uses() {
-			all = append(all, LimitUse{
-				Limit: quota.Limit{Window: u.Window.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
-				Start: time.Unix(0, u.Window.Start()), End: time.Unix(0, u.Window.End()),
-			})
+			l := LimitUse{
+				Limit: quota.Limit{Permits: u.Long.Permits, Window: u.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
+				Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Withheld: u.Withheld,
+			}
+			if l.Remaining = u.Rest; u.Long.Permits != 0 && u.Rest >= 0 {
+				l.Remaining += l.Left
+			}
+			all = append(all, l)
 		}
 	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range all {
 		u := &all[i]
-		u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		if u.Limit.Window <= quota.MaxWindow {
+			u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		}
 		u.Pace = u.Limit.Permits
 	}
+	all = slices.DeleteFunc(all, func(u LimitUse) bool { return protocol.Free(u.Limit) }) // beside long limits alone
 	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
 	return all
 }

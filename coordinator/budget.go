@@ -39,7 +39,8 @@ const (
 type budgets struct {
 	holder  string // of this process; no other ever has it
 	windows map[time.Duration]*budgetWindow
-	next    int64 // monotonic, when a taking is due after those that were
+	next    int64                      // monotonic, when a taking is due after those that were
+	leases  map[time.Duration]keyLease // of keys' totals, by windows
 }
 
 // budgetWindow is a window of a budget.
@@ -93,8 +94,20 @@ func (p *membership) runBudgets() {
 		p.mu.Lock()
 		policy := p.policyAt // before the budgets: they are of it, or of a newer one
 		p.mu.Unlock()
+		look := time.Duration(0)
 		if all := p.sink.Budgets(); len(all) > 0 {
-			look := p.takeBudgets(all, policy, now, pause)
+			look = p.takeBudgets(all, policy, now, pause)
+		}
+		n, ok := p.takeKeys(p.ctx, policy)
+		if n > 0 {
+			f.next = max(f.next, now) + int64(pause)
+		}
+		if n == keyBatch { // more keys wait
+			look = pause
+		} else if ok && look == 0 {
+			look = budgetRest
+		}
+		if look > 0 {
 			timer.Reset(look/2 + jitter(look)) // out of step with others
 		}
 	}
@@ -312,4 +325,5 @@ func (p *membership) giveBack(ctx context.Context) {
 	if len(all) > 0 {
 		_ = p.exchange(ctx, all) // what cannot be given back is stranded
 	}
+	p.giveBackKeys(ctx)
 }

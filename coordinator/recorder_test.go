@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -176,6 +177,9 @@ func (r *recorder) heldBack() (left time.Duration, why string) {
 func (r *recorder) Budgets() []protocol.BudgetUse { return nil }
 func (r *recorder) Wanting() <-chan struct{}      { return nil }
 func (r *recorder) Needs(need func())             { need() }
+
+func (r *recorder) KeyUses(int) ([]escrow.KeyUse, bool) { return nil, false }
+func (r *recorder) FundKeys([]escrow.KeyUse)            {}
 
 func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
 	if r.budget != nil {

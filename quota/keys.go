@@ -18,7 +18,8 @@ const (
 // callers choose; it is not registered anywhere.
 type Keys struct {
 	// Limits must all admit a permit of a key, beside the provider's own: 1 to 8, each with
-	// a window length of its own from 250 ms to MaxWindow, shortest first.
+	// a window length of its own from 250 ms, shortest first. Of a window of more than MaxWindow
+	// the instances take permits from etcd, as of Policy.Limits.
 	Limits []Limit
 	// Most bounds the keys that one instance has in use: a new name beyond it is refused. 1
 	// to 1,000,000; default 100,000.
@@ -42,7 +43,6 @@ func (p *Policy) checkKeys(errs *problems) {
 	errs.limits("keys.limits", k.Limits, month)
 	for i, l := range k.Limits {
 		window := fmt.Sprintf("keys.limits[%d].window", i)
-		errs.add(l.Window > MaxWindow, window, l.Window, "divide the limit, as 5000/h into 84/m", "limits by key of more than %v are not supported yet", MaxWindow)
 		errs.add(l.Window >= MinWindow && l.Window < minKeyWindow, window, l.Window, "multiply permits and window by the same number", "must be at least %v for keys", minKeyWindow)
 	}
 	within(errs, "keys.most", k.Most, 1, maxMostKeys, fmt.Sprintf("0 stands for %d", defaultMostKeys))

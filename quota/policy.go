@@ -320,11 +320,14 @@ func (p Policy) Clone() Policy {
 }
 
 // windows returns the longest and the shortest window of all limits, announced
-// ones and those of keys included; 0 if there are none. An override of a key may have a window
-// of MaxWindow.
+// ones and those of keys included, but for long ones of keys; 0 if there are none. An override
+// of a key may have a window of MaxWindow.
 func (p *Policy) windows() (longest, shortest time.Duration) {
 	shortest = math.MaxInt64
 	for _, l := range slices.Concat(p.allLimits(), p.Keys.Limits) {
+		if l.Window > MaxWindow {
+			continue // all of these are of keys
+		}
 		longest, shortest = max(longest, l.Window), min(shortest, l.Window)
 	}
 	if len(p.Keys.Limits) > 0 {

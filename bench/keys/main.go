@@ -22,6 +22,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -36,6 +37,7 @@ var (
 	names     = flag.Int("names", 1_000_000, "names that are touched once and forgotten")
 	counted   = flag.Int("counted", 1000, "keys whose permits the callers count")
 	length    = flag.Duration("for", 10*time.Second, "how long each part lasts")
+	only      = flag.String("only", "", "the part to run: in-use, speed, names, counted, lent, long or others; all if it is empty")
 )
 
 // The providers, by what is measured of them.
@@ -46,6 +48,8 @@ var policies = map[string]quota.Policy{
 	"counted": policy(50, time.Second, 1_000_000),
 	"equal":   policy(100, time.Second, 1000),
 	"owner":   owned(policy(100, time.Second, 1000)),
+	"long":    hourly(5000),
+	"few":     hourly(50),
 }
 
 // policy has a limit that nobody reaches, and one for each key.
@@ -87,20 +91,20 @@ func run(ctx context.Context) (over bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := f.inUse(ctx); err != nil {
-		return false, err
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) (bool, error)
+	}{
+		{"in-use", f.inUse}, {"speed", f.speed}, {"names", f.names}, {"counted", f.counted}, {"lent", f.lent}, {"long", f.long}, {"others", others},
+	} {
+		if *only != "" && *only != part.name {
+			continue
+		}
+		if beyond, err := part.run(ctx); err != nil || beyond {
+			return beyond, err
+		}
 	}
-	f.speed()
-	if err := f.names(); err != nil {
-		return false, err
-	}
-	if over, err = f.counted(ctx); err != nil {
-		return over, err
-	}
-	if beyond, err := f.lent(ctx); err != nil || beyond {
-		return beyond, err
-	}
-	return over, others(ctx)
+	return false, nil
 }
 
 // join starts the fleet, and waits until all have their shares.
@@ -120,7 +124,8 @@ func join(ctx context.Context, cluster *etcdtest.Cluster) (*fleet, error) {
 		}
 	}
 	for i := range *instances {
-		c, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: etcdlog.New(quiet)})
+		c, err := clientv3.New(clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: etcdlog.New(quiet),
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countTransactions)}})
 		if err != nil {
 			return nil, err
 		}
@@ -170,10 +175,10 @@ func (f *fleet) writes(ctx context.Context, g func()) (float64, error) {
 func keyName(i int) string { return fmt.Sprintf("installation-%07d", i) }
 
 // inUse uses each key each second, on one of the instances.
-func (f *fleet) inUse(ctx context.Context) error {
+func (f *fleet) inUse(ctx context.Context) (over bool, err error) {
 	rest, err := f.writes(ctx, func() { time.Sleep(*length) })
 	if err != nil {
-		return err
+		return false, err
 	}
 	before, refused := memory(), 0
 	busy, err := f.writes(ctx, func() {
@@ -193,7 +198,7 @@ func (f *fleet) inUse(ctx context.Context) error {
 	fmt.Printf("BenchmarkKeysInUse 1 %.2f etcd-writes/s %.2f etcd-writes-at-rest/s\n", busy, rest)
 	fmt.Printf("%d instances, %d keys in use: etcd has %.1f writes a second, %.1f at rest; %.0f bytes for a key; %d refused\n",
 		*instances, *inUse, busy, rest, f.bytes, refused)
-	return err
+	return false, err
 }
 
 // memory returns the bytes in use after a collection.
@@ -217,7 +222,7 @@ func each(f func(i int)) time.Duration {
 	return time.Since(began) / time.Duration(calls)
 }
 
-func (f *fleet) speed() {
+func (f *fleet) speed(context.Context) (over bool, err error) {
 	l := f.limiters["speed"][0]
 	keys, all := make([]consumer.Key, *inUse), make([]string, *inUse)
 	for i := range keys {
@@ -233,6 +238,7 @@ func (f *fleet) speed() {
 	metric("quotient, one key", each(func(int) { one.TryAcquire() }), 0)
 	metric("quotient, many keys that are kept", each(func(i int) { keys[i].TryAcquire() }), f.bytes)
 	metric("quotient, many keys by name", each(func(i int) { l.Key(all[i]).TryAcquire() }), f.bytes)
+	return false, nil
 }
 
 // metric prints what a permit costs and the bytes of a key, as a line of Go's benchmarks.
@@ -241,7 +247,7 @@ func metric(name string, permit time.Duration, bytes float64) {
 }
 
 // names takes a permit of each of many names, with room for few at a time.
-func (f *fleet) names() error {
+func (f *fleet) names(context.Context) (over bool, err error) {
 	l, before, most, full := f.limiters["names"][0], memory(), 0.0, 0
 	for i := range *names {
 		for {
@@ -250,7 +256,7 @@ func (f *fleet) names() error {
 				break
 			}
 			if !errors.Is(err, consumer.ErrTooManyKeys) {
-				return err
+				return false, err
 			}
 			full++
 			time.Sleep(5 * time.Millisecond)
@@ -261,7 +267,7 @@ func (f *fleet) names() error {
 	}
 	fmt.Printf("%d names, of which %d may be in use: %d are kept, at most %.1f MB; %d calls came while there was no room\n",
 		*names, policies["names"].Keys.Most, l.Status().KeysInUse, most/1e6, full)
-	return nil
+	return false, nil
 }
 
 // counted has each instance use the keys as fast as it can. The callers count the permits of

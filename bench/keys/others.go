@@ -15,9 +15,9 @@ import (
 )
 
 // others measures what else limits by key.
-func others(ctx context.Context) error {
+func others(ctx context.Context) (over bool, err error) {
 	inMap()
-	return inRedis(ctx)
+	return false, inRedis(ctx)
 }
 
 // inMap has an x/time/rate limiter for each key, in a map under a lock. It bounds one process

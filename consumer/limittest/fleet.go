@@ -270,7 +270,7 @@ var _ consumer.Source = (*Instance)(nil)
 // valid reports why a policy, with its defaults, cannot be tested with.
 func valid(policy quota.Policy) error {
 	err := policy.Validate()
-	if err == nil && len(protocol.Long(&policy)) > 0 {
+	if err == nil && len(protocol.Long(&policy))+len(protocol.Long(&quota.Policy{Limits: policy.Keys.Limits})) > 0 {
 		err = fmt.Errorf("limits of more than %v need an etcd", quota.MaxWindow)
 	}
 	if err != nil {

@@ -207,6 +207,21 @@ func (r Rule) most(rate int64) int64 {
 // issue now: two chunks for each.
 func (r Rule) scarce(left, rate int64) bool { return left/2/max(1, r.Instances) < r.most(rate) }
 
+// more returns how many of the permits that are left an instance takes that has so many in hand.
+func (r Rule) more(left, hand int64, u Use) int64 {
+	if u.Full && r.scarce(left, u.Rate) {
+		return 0
+	}
+	want := r.Chunk(left, u.Rate)
+	if u.Need <= left+hand { // or it cannot be had
+		want = max(want, u.Need)
+	}
+	if hand < (want+1)/2 || hand < u.Need && u.Need <= want || u.Along && hand < want {
+		return max(0, min(left, want-hand))
+	}
+	return 0
+}
+
 // Withheld says why nothing more is handed out in the window; empty if more is.
 func (f *Reading) Withheld() string {
 	switch {
@@ -255,15 +270,8 @@ func (a *Account) Next(r Rule, f *Reading, u Use, by string) (s Step, ok bool) {
 		taken = u.Used
 	case u.Idle:
 		taken = min(taken, u.Used+u.Keep)
-	case u.Full && r.scarce(left, u.Rate):
 	default:
-		want := r.Chunk(left, u.Rate)
-		if u.Need <= left+hand { // or it cannot be had
-			want = max(want, u.Need)
-		}
-		if hand < (want+1)/2 || hand < u.Need && u.Need <= want || u.Along && hand < want {
-			taken += min(left, want-hand)
-		}
+		taken += r.more(left, hand, u)
 	}
 	s.Own.Taken = taken
 	// Out counts what is committed, not what this instance makes do with.

@@ -7,6 +7,7 @@ package feed
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -53,7 +54,13 @@ type Sink interface {
 	// Fund sets what was taken of a budget's window. It returns what is set, not less than
 	// what was issued; ok is false if that window does not run any more.
 	Fund(u protocol.BudgetUse) (taken int64, ok bool)
-	// Wanting returns a channel that tells when more of a budget is wanted.
+	// KeyUses hands out what this process does with its parts of keys' long limits, where it
+	// wants more or gives some back: the uses of up to most keys. Each is returned by
+	// FundKeys. ok is false if no key has a long limit.
+	KeyUses(most int) (all []escrow.KeyUse, ok bool)
+	// FundKeys returns them, with the purses as they are after etcd has answered.
+	FundKeys(all []escrow.KeyUse)
+	// Wanting returns a channel that tells when more of a budget is wanted, also of a key's.
 	Wanting() <-chan struct{}
 	// Needs has the sink call need when Pushed or Wanting has something. need does not
 	// block, and does not call the sink. Called once, before Reset.

@@ -177,6 +177,11 @@ func (k Layout) BudgetHoldings(provider, window string, wall int64) string {
 	return fmt.Sprintf("%s%s/holdings/%020d/", k.Budgets(provider), window, wall/int64(time.Second))
 }
 
+// BudgetOfKey is the key of the total of a provider's key in the window that starts at wall.
+func (k Layout) BudgetOfKey(provider, window string, wall int64, name string) string {
+	return fmt.Sprintf("%s%s/keys/%020d/%s", k.Budgets(provider), window, wall/int64(time.Second), url.PathEscape(name))
+}
+
 // Observers is the folder of those that look at a provider.
 func (k Layout) Observers(provider string) string { return k.folder("observers", provider) }
 

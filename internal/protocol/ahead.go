@@ -55,10 +55,14 @@ func boundary(at int64, p *quota.Policy) time.Time {
 	return time.Unix(0, (at+longest-1)/longest*longest).UTC()
 }
 
-// LongestWindow returns the longest window of all limits, announced ones and those of keys
-// included; 0 if there are none.
+// LongestWindow returns the longest window of which instances have shares, announced ones and
+// those of keys included; 0 if there are none.
 func LongestWindow(p *quota.Policy) (longest time.Duration) {
-	for _, c := range append([]quota.LimitChange{{Limits: Short(p)}, {Limits: p.Keys.Limits}}, p.Next...) {
+	all := append([]quota.LimitChange{{Limits: Short(p)}}, p.Next...)
+	if of := OfKeys(p); of != nil {
+		all = append(all, quota.LimitChange{Limits: Short(of)})
+	}
+	for _, c := range all {
 		for _, l := range c.Limits {
 			longest = max(longest, l.Window)
 		}

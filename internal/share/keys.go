@@ -118,8 +118,39 @@ func (h *History) keyLengths() (lengths []time.Duration) {
 			}
 		}
 	}
-	slices.Sort(lengths)
-	return slices.Compact(lengths)
+	return sorted(lengths)
+}
+
+// keyBudgets returns the windows at the corrected wall time wall of the long limits that a key
+// may have by the newest view, without their permits.
+func (p *Planner) keyBudgets(wall int64) (all []protocol.Budget) {
+	t := p.newest()
+	var lengths []time.Duration
+	for _, l := range protocol.Long(t.keys.policy) {
+		lengths = append(lengths, l.Window)
+	}
+	if t.overrides != nil {
+		lengths = append(lengths, t.overrides.long...)
+	}
+	for _, length := range sorted(lengths) {
+		all = append(all, protocol.BudgetAt(quota.Limit{Window: length}, t.keys.zone, wall))
+	}
+	return all
+}
+
+// KeyBudgets returns the long limits of a key by the newest view, with the windows that run by
+// the latest Plan at the monotonic instant now.
+func (p *Planner) KeyBudgets(key Key, now int64) (all []protocol.Budget) {
+	t := new(keyTerms).of(p.newest(), key.Name)
+	if t == nil || t.policy == nil {
+		return nil
+	}
+	for _, l := range protocol.Long(t.policy) {
+		b := protocol.BudgetAt(l, t.zone, now+p.offset)
+		b.Whole = p.alone
+		all = append(all, b)
+	}
+	return all
 }
 
 // bindsKeys reports whether a view that counts for window w at the instant now has limits of its
@@ -220,6 +251,14 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, ends func(wall int64
 		k.Shut = k.Shut || wall < w.Start()+guard || wall >= w.End()-guard || w.End() <= p.keyed.over
 		k.Windows = append(k.Windows, w)
 	}
+	k.Budgets = p.keyBudgets(wall)
+	for i := range k.Budgets {
+		b := &k.Budgets[i]
+		ends(b.Start + guard)
+		ends(b.End - guard)
+		ends(b.End)
+		k.Shut = k.Shut || wall < b.Start+guard || wall >= b.End-guard || b.End <= p.keyed.over
+	}
 	k.Lending = p.keyLending(l, policy, k.Windows[0].Length)
 	return k
 }
@@ -246,7 +285,7 @@ func (p *Planner) keep(k *window.Keys, wall int64) *window.Keys {
 	}
 	k.Over = was.over
 	basis := keyBasis{p.revision, p.resumed, p.since, p.until, p.offset, p.frozenAt()}
-	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
+	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && slices.Equal(o.Budgets, k.Budgets) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
 		return o
 	}
 	was.windows, was.basis = k, basis

@@ -20,14 +20,15 @@ func KeyOf(name string) Key { return Key{name, hashID(name)} }
 // overrides are the limits of single keys by a view. They never change.
 type overrides struct {
 	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
-	lengths []time.Duration                   // of all windows; sorted
+	lengths []time.Duration                   // of all windows of shares; sorted
+	long    []time.Duration                   // of all others; sorted
 	owned   bool                              // some key has owners by them
 }
 
 type bucket struct {
 	*protocol.Overrides
-	lengths []time.Duration
-	owned   bool
+	lengths, long []time.Duration
+	owned         bool
 }
 
 // with returns the overrides after documents were put, or deleted if they are nil. The
@@ -46,20 +47,26 @@ func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
 		}
 		b := &bucket{Overrides: d}
 		for _, one := range d.Keys {
-			b.lengths = withLengths(b.lengths, one.Limits)
+			of := quota.Policy{Limits: one.Limits}
+			b.lengths, b.long = withLengths(b.lengths, protocol.Short(&of)), withLengths(b.long, protocol.Long(&of))
 			b.owned = b.owned || one.Owners != nil && *one.Owners > 0
 		}
 		n.buckets[number] = b
 	}
 	for _, b := range n.buckets {
 		if b != nil {
-			n.lengths = append(n.lengths, b.lengths...)
+			n.lengths, n.long = append(n.lengths, b.lengths...), append(n.long, b.long...)
 			n.owned = n.owned || b.owned
 		}
 	}
-	slices.Sort(n.lengths)
-	n.lengths = slices.Compact(n.lengths)
+	n.lengths, n.long = sorted(n.lengths), sorted(n.long)
 	return n
+}
+
+// sorted returns the lengths without those that come twice.
+func sorted(lengths []time.Duration) []time.Duration {
+	slices.Sort(lengths)
+	return slices.Compact(lengths)
 }
 
 // withLengths adds the lengths of the limits' windows that are not there.
@@ -130,7 +137,7 @@ func (t *terms) with(o *protocol.Override, unknown bool) *terms {
 	}
 	policy := *t.policy
 	policy.Limits = o.Limits
-	n.policy, n.rules.Limits, n.lengths = &policy, o.Limits, withLengths(nil, o.Limits)
+	n.policy, n.rules.Limits, n.lengths = &policy, o.Limits, withLengths(nil, protocol.Short(&policy))
 	n.owners = o.In(quota.Keys{Owners: t.owners}).Owners
 	return &n
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -11,6 +12,9 @@ import (
 type Keys struct {
 	// Windows are those that run, shortest first, one for each length that may bind.
 	Windows []quota.Window
+	// Budgets are the windows that run of limits above quota.MaxWindow, one for each length
+	// that a key may have, without their permits.
+	Budgets []protocol.Budget
 	// Shut says that nothing is issued for a key: within a guard, or in a window that was
 	// over before corrected time was set back.
 	Shut bool
@@ -37,6 +41,14 @@ func (k *Keys) Opens(now int64) int64 {
 			}
 		}
 	}
+	for i := range k.Budgets {
+		b := &k.Budgets[i]
+		for _, edge := range []int64{b.Start, b.End} {
+			if opens := edge + k.Guard - k.Offset; opens > now {
+				at = min(at, opens)
+			}
+		}
+	}
 	return at
 }
 
@@ -45,6 +57,7 @@ func (k *Keys) Opens(now int64) int64 {
 type Key struct {
 	keys     *Keys
 	accounts []keyAccount
+	budgets  []keyBudget
 	early    bool // corrected time was set back: an account's window has not begun
 	// epoch numbers the spans in which no account moves to another window.
 	epoch    uint64
@@ -66,9 +79,13 @@ type keyAccount struct {
 func (k *Key) In(keys *Keys) bool { return k.keys == keys }
 
 // Adopt moves the accounts to the windows that run. A window's index never goes back. bound
-// is asked for the key's bound of each window.
-func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64) {
+// is asked for the key's bound of each window, and budgets for its long limits, if keys may
+// have any.
+func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
 	k.keys, k.early = keys, false
+	if len(keys.Budgets) > 0 || len(k.budgets) > 0 {
+		k.adoptBudgets(budgets())
+	}
 	for i := range k.accounts {
 		k.accounts[i].bound = Unbounded
 	}
@@ -106,8 +123,8 @@ func (k *Key) Left() int64 {
 	return max(0, k.left()-k.reserved)
 }
 
-// left is the same with those reserved, and whatever is owed.
-func (k *Key) left() int64 {
+// leftOfShares is left but for the budgets.
+func (k *Key) leftOfShares() int64 {
 	if k.early || k.keys == nil || k.keys.Shut {
 		return 0
 	}
@@ -122,6 +139,9 @@ func (k *Key) left() int64 {
 	}
 	return max(0, least)
 }
+
+// left is the same with those reserved, and whatever is owed.
+func (k *Key) left() int64 { return max(0, min(k.leftOfShares(), k.inHand())) }
 
 // Reserve keeps n permits for a caller that has to wait for the provider's.
 func (k *Key) Reserve(n int64) { k.reserved += n }
@@ -144,6 +164,9 @@ func (k *Key) Confirm(n int64) bool {
 func (k *Key) Charge(n int64) {
 	for i := range k.accounts {
 		k.accounts[i].used += n
+	}
+	for i := range k.budgets {
+		k.budgets[i].used += n
 	}
 }
 
@@ -183,6 +206,9 @@ func (k *Key) Span() (start, end int64) {
 			start, end = max(start, a.window.Start()), min(end, a.window.End())
 		}
 	}
+	for i := range k.budgets {
+		start, end = max(start, k.budgets[i].Start), min(end, k.budgets[i].End)
+	}
 	return start, end
 }
 
@@ -213,14 +239,31 @@ func (k *Key) Opens(n, now int64) int64 {
 		return now
 	}
 	w, bound, used := k.Short(n)
-	if k.early || k.keys.Shut || k.debt > 0 || w.Length == 0 || bound-used >= n {
+	if k.early || k.keys.Shut || k.debt > 0 {
 		return k.keys.Opens(now)
 	}
-	return w.End() + k.keys.Guard - k.keys.Offset
+	at := Forever
+	if w.Length != 0 && bound-used < n {
+		at = w.End() + k.keys.Guard - k.keys.Offset
+	}
+	end, lacks := k.SpentUntil(n)
+	switch {
+	case end != 0 && at != Forever:
+		return max(at, end+k.keys.Guard-k.keys.Offset)
+	case end != 0:
+		return end + k.keys.Guard - k.keys.Offset
+	case at != Forever:
+		return at
+	case lacks:
+		return now // as soon as etcd answers
+	}
+	return k.keys.Opens(now)
 }
 
 // Over reports whether nothing of the key counts any more: then it may be forgotten, and
 // the zero Key stands for it.
 func (k *Key) Over(keys *Keys) bool {
-	return k.debt == 0 && k.reserved == 0 && !slices.ContainsFunc(k.accounts, func(a keyAccount) bool { return a.used > 0 && a.window.End() > keys.Over })
+	return k.debt == 0 && k.reserved == 0 &&
+		!slices.ContainsFunc(k.accounts, func(a keyAccount) bool { return a.used > 0 && a.window.End() > keys.Over }) &&
+		!slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.busy || b.purse.Taken > 0 && b.End > keys.Over })
 }

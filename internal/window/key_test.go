@@ -23,13 +23,13 @@ func bounds(n int64) func(quota.Window) int64 { return func(quota.Window) int64 
 func TestAReservationIsNoPermit(t *testing.T) {
 	t.Parallel()
 	var k Key
-	k.Adopt(keysAt(0, time.Second), bounds(5))
+	k.Adopt(keysAt(0, time.Second), bounds(5), nil)
 	k.Reserve(2)
 	k.Reserve(2)
 	if k.Left() != 1 {
 		t.Errorf("%d left, want 1", k.Left())
 	}
-	k.Adopt(keysAt(time.Second, time.Second), bounds(3))
+	k.Adopt(keysAt(time.Second, time.Second), bounds(3), nil)
 	if !k.Confirm(2) || k.Left() != 0 {
 		t.Errorf("%d left, want none: the other reservation counts", k.Left())
 	}
@@ -48,7 +48,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 			t.Errorf("at %v: over %v, want %v", wall, got, want)
 		}
 	}
-	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5))
+	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5), nil)
 	over(0, true) // it has issued nothing
 	k.Charge(1)
 	over(0, false)
@@ -59,7 +59,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 	k.Unreserve(1)
 	k.Owe(9)
 	over(3*time.Second, false)
-	k.Adopt(keysAt(3*time.Second, time.Second, 3*time.Second), bounds(20))
+	k.Adopt(keysAt(3*time.Second, time.Second, 3*time.Second), bounds(20), nil)
 	over(5*time.Second, false)
 	over(6*time.Second, true)
 }
@@ -68,11 +68,11 @@ func TestWhenAKeyIsOver(t *testing.T) {
 func TestALimitOfKeysThatComesBack(t *testing.T) {
 	t.Parallel()
 	var k Key
-	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5))
+	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5), nil)
 	k.Charge(3)
-	k.Adopt(keysAt(time.Second, time.Second), bounds(5))
+	k.Adopt(keysAt(time.Second, time.Second), bounds(5), nil)
 	k.Charge(1)
-	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(5))
+	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(5), nil)
 	if k.Left() != 1 {
 		t.Errorf("%d left, want 1 of 5 in 3 s", k.Left())
 	}
@@ -80,7 +80,7 @@ func TestALimitOfKeysThatComesBack(t *testing.T) {
 	if k.Charge(1); k.Left() != 0 || !k.Refund(1, epoch) || k.Left() != 1 || k.Refund(1, epoch-1) {
 		t.Errorf("%d left after a refund", k.Left())
 	}
-	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(Unbounded))
+	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(Unbounded), nil)
 	if k.Left() != 0 {
 		t.Error("no limit is known to bind, and permits are left")
 	}

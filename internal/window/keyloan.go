@@ -17,7 +17,8 @@ type KeyLending struct {
 	NotBefore int64
 }
 
-// Lend issues up to n permits for a guest: they count here as if callers had them. It keeps
+// Lend issues up to n permits for a guest: they count here as if callers had them, but for
+// the long limits, of which the guest takes permits itself. It keeps
 // those that callers will want at the rate of this shortest window and the one before. It returns the sum
 // of what was lent to the guest in these windows, 0 if nothing is lent now. docs/protocol.md,
 // section 16.
@@ -25,11 +26,11 @@ func (k *Key) Lend(guest string, n, now int64) (told int64) {
 	if k.keys == nil {
 		return 0
 	}
-	if n = min(n, k.Left()-k.wanted(now)); n <= 0 {
+	if n = min(n, k.LeftToBorrowers()-k.wanted(now)); n <= 0 {
 		return 0
 	}
-	k.Charge(n)
 	for i := range k.accounts {
+		k.accounts[i].used += n
 		k.accounts[i].out += n
 	}
 	return k.guests.add(k.keys.Lending.Self+"\x00"+guest, k.keys.Windows, nil, n)

@@ -22,7 +22,7 @@ func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys 
 func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 	t.Parallel()
 	var k Key
-	k.Adopt(lendingAt("me", 0, second, 60*second), bounds(20))
+	k.Adopt(lendingAt("me", 0, second, 60*second), bounds(20), nil)
 	for _, step := range []struct {
 		self         string
 		wall         time.Duration
@@ -36,7 +36,7 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 		{"me again", second, "b", 9, 4, 0},
 		{"me again", second, "b", 1, 0, 0},
 	} {
-		k.Adopt(lendingAt(step.self, step.wall, second, 60*second), bounds(20))
+		k.Adopt(lendingAt(step.self, step.wall, second, 60*second), bounds(20), nil)
 		if told := k.Lend(step.guest, step.n, int64(step.wall)); told != step.told || k.Left() != step.remain {
 			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
 		}
@@ -47,16 +47,16 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 	t.Parallel()
 	var k Key
-	k.Adopt(lendingAt("me", 0, second), bounds(100))
+	k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
 	k.Charge(40)
 	if told := k.Lend("a", 100, int64(500*ms)); told != 46 {
 		t.Errorf("%d are lent, want 46 of 60: callers have used 40 in a second and a half, and want 14 more", told)
 	}
-	k.Adopt(lendingAt("me", second, second), bounds(100))
+	k.Adopt(lendingAt("me", second, second), bounds(100), nil)
 	if told := k.Lend("a", 100, int64(second)); told != 60 {
 		t.Errorf("%d are lent, want 60: callers have used 40 in the second before", told)
 	}
-	k.Adopt(lendingAt("me", 3*second, second), bounds(100))
+	k.Adopt(lendingAt("me", 3*second, second), bounds(100), nil)
 	if told := k.Lend("a", 100, int64(3*second)); told != 100 {
 		t.Errorf("%d are lent, want 100: callers have used none in the second before", told)
 	}
@@ -68,7 +68,7 @@ func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 	total := bounds(30)
 	var k Key
 	now := lendingAt("me", 0, second, 60*second)
-	k.Adopt(now, bounds(2))
+	k.Adopt(now, bounds(2), nil)
 	later := lendingAt("me", second, second, 60*second)
 	for _, step := range []struct {
 		host    string
@@ -87,14 +87,14 @@ func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 		t.Errorf("%d left, want 2 and 11", k.Left())
 	}
 	k.Charge(3)
-	k.Adopt(later, bounds(2))
+	k.Adopt(later, bounds(2), nil)
 	if k.Left() != 2 {
 		t.Errorf("%d left in the next second, want 2: loans end with their windows", k.Left())
 	}
 	if k.Borrow("a", now.Windows, 9, total) != 0 || k.Borrow("a", later.Windows, 4, total) != 4 || k.Left() != 6 {
 		t.Errorf("%d left, want 2 and 4", k.Left())
 	}
-	if k.Adopt(now, bounds(2)); k.Left() != 0 { // corrected time was set back
+	if k.Adopt(now, bounds(2), nil); k.Left() != 0 { // corrected time was set back
 		t.Errorf("%d left in a window that is over", k.Left())
 	}
 }
@@ -105,7 +105,7 @@ func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 	t.Parallel()
 	var k Key
 	keys := lendingAt("me", 0, second)
-	k.Adopt(keys, bounds(2))
+	k.Adopt(keys, bounds(2), nil)
 	if got := k.Borrow("a", keys.Windows, 99, bounds(10)); got != 8 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 8 and 10", got, k.Left())
 	}
@@ -123,7 +123,7 @@ func TestAKeysLoanOfThePast(t *testing.T) {
 	var k Key
 	keys := lendingAt("me", 0, second)
 	keys.Lending.NotBefore = 1
-	k.Adopt(keys, bounds(2))
+	k.Adopt(keys, bounds(2), nil)
 	if got := k.Borrow("a", keys.Windows, 5, bounds(10)); got != 0 {
 		t.Errorf("counted %d of a window that the process before has used", got)
 	}
@@ -135,13 +135,13 @@ func TestAKeysLoanIsToldAgainAfterTimeWasSetBack(t *testing.T) {
 	t.Parallel()
 	var k Key
 	keys := lendingAt("me", 0, second, 60*second)
-	k.Adopt(keys, bounds(2))
+	k.Adopt(keys, bounds(2), nil)
 	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 5 {
 		t.Fatalf("counted %d of the loan", got)
 	}
 	back := lendingAt("me", second/2, second, 60*second)
 	back.Shut, back.Over = true, int64(second+1)
-	k.Adopt(back, bounds(2))
+	k.Adopt(back, bounds(2), nil)
 	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 0 {
 		t.Errorf("counted %d of the same loan again", got)
 	}
@@ -169,7 +169,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 		names := []string{"a", "b", "c", "d"}
 		at := func(i int) *Keys {
 			keys := lendingAt(names[i], wall, second, 3*second)
-			all[i].Adopt(keys, bounds(shares[i]))
+			all[i].Adopt(keys, bounds(shares[i]), nil)
 			return keys
 		}
 		instance := rapid.IntRange(0, n-1)

@@ -1,0 +1,149 @@
+package escrow
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// account is a naive etcd with the total of one key's window.
+type account struct {
+	value    []byte
+	revision int64 // of the value; 0: there is none
+	cluster  uint64
+}
+
+// holder is an instance with a purse, and what it has issued of it.
+type holder struct {
+	purse Purse
+	used  int64
+}
+
+// take has an instance send a transaction, after it has read if it knows nothing better. It
+// reports whether the transaction was committed.
+func (h *holder) take(s *account, r Rule, need, back int64, read, answered bool) (sent Total, n int64, ok bool) {
+	if read {
+		h.purse.Read(s.value, s.revision, s.cluster)
+	}
+	sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, back, s.cluster)
+	if !ok || s.revision != h.purse.Revision() {
+		return sent, n, false
+	}
+	text, err := Encode(sent)
+	if err != nil {
+		panic(err)
+	}
+	s.value, s.revision = []byte(text), s.revision+1
+	if answered {
+		h.purse.Committed(sent, n, s.revision, s.cluster)
+	}
+	return sent, n, true
+}
+
+func (s *account) out() int64 { return ReadTotal(s.value, s.cluster).Out }
+
+// Against a naive store: whatever is lost, what all purses hold is taken of the total, and that
+// is within the largest limit so far.
+func TestPursesHoldWhatIsTaken(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := &account{cluster: 7}
+		all := make([]holder, rapid.IntRange(1, 4).Draw(t, "instances"))
+		limit := rapid.Int64Range(1, 60).Draw(t, "limit")
+		most := limit
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			h := &all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				limit = rapid.Int64Range(1, 60).Draw(t, "limit")
+				most = max(most, limit)
+			case 1: // gives back: the purse shrinks first
+				if back := h.purse.Taken - h.used; back > 0 {
+					h.purse.Taken -= back
+					h.take(s, Rule{Limit: limit, Instances: 2, Share: -1}, 0, back, rapid.Bool().Draw(t, "read"), rapid.Bool().Draw(t, "answered"))
+				}
+			case 2, 3:
+				h.used += rapid.Int64Range(0, h.purse.Taken-h.used).Draw(t, "issued")
+			case 4: // a process ends, and what it had is stranded
+				*h = holder{}
+			default:
+				share := rapid.Int64Range(-1, 20).Draw(t, "share")
+				h.take(s, Rule{Limit: limit, Instances: int64(len(all)), Share: share}, rapid.Int64Range(0, 70).Draw(t, "need"), 0, rapid.Bool().Draw(t, "read"), rapid.IntRange(0, 4).Draw(t, "answer") > 0)
+			}
+			sum := int64(0)
+			for i := range all {
+				sum += all[i].purse.Taken
+			}
+			if sum > s.out() || s.out() > most {
+				t.Fatalf("purses hold %d, %d are taken, of %d", sum, s.out(), most)
+			}
+		}
+	})
+}
+
+// What is left is had: the last permit too, by whoever wants it.
+func TestPursesTakeAllThatIsLeft(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s, limit := &account{cluster: 7}, rapid.Int64Range(1, 200).Draw(t, "limit")
+		all := make([]holder, rapid.IntRange(1, 5).Draw(t, "instances"))
+		r := Rule{Limit: limit, Instances: int64(len(all)), Share: rapid.Int64Range(-1, 50).Draw(t, "share")}
+		issued := int64(0)
+		for issued < limit {
+			h := &all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			if h.purse.Taken == h.used {
+				if _, n, ok := h.take(s, r, 1, 0, true, true); !ok || n < 1 {
+					break // others have what is left in hand
+				}
+			}
+			h.used++
+			issued++
+		}
+		hand := int64(0)
+		for i := range all {
+			hand += all[i].purse.Taken - all[i].used
+		}
+		if issued+hand != limit {
+			t.Fatalf("%d issued and %d in hand, of %d", issued, hand, limit)
+		}
+	})
+}
+
+// A store that went back, or another cluster's, hands out nothing more in the window.
+func TestAPurseNoticesARestoredStore(t *testing.T) {
+	t.Parallel()
+	r := Rule{Limit: 100, Instances: 2, Share: -1}
+	for _, step := range []struct {
+		name    string
+		restore func(s *account, backup account)
+		because string
+	}{
+		{"an older value", func(s *account, b account) { *s = b }, wentBack},
+		{"no value", func(s *account, _ account) { *s = account{cluster: 7} }, wentBack},
+		{"another cluster", func(s *account, b account) { *s = b; s.cluster = 8 }, otherCluster},
+		{"another cluster without a value", func(s *account, _ account) { *s = account{cluster: 8} }, wentBack},
+	} {
+		s := &account{cluster: 7}
+		var a, b holder
+		a.take(s, r, 1, 0, true, true)
+		backup := *s
+		a.take(s, r, 40, 0, true, true)
+		step.restore(s, backup)
+		a.take(s, r, 60, 0, true, true) // it says so
+		b.take(s, r, 1, 0, true, true)
+		if b.purse.Taken != 0 || b.purse.Withheld() != step.because || b.purse.Left(r) != 0 {
+			t.Errorf("%s: a newcomer has %d permits, withheld %q, want none, %q", step.name, b.purse.Taken, b.purse.Withheld(), step.because)
+		}
+	}
+}
+
+// A value that cannot be read hands nothing out.
+func TestAPurseReadsNothingIntoRubbish(t *testing.T) {
+	t.Parallel()
+	var p Purse
+	p.Read([]byte("rubbish"), 3, 7)
+	next, n, ok := p.Next(Rule{Limit: 10, Instances: 1, Share: -1}, Use{Need: 1}, 0, 7)
+	if ok || n != 0 || p.Left(Rule{Limit: 10}) != 0 || p.Withheld() != unreadable {
+		t.Errorf("it sends %+v (%v) for %d permits, withheld %q", next, ok, n, p.Withheld())
+	}
+}

@@ -1,0 +1,80 @@
+package live_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Instances take permits of keys' long limits from a real etcd: all of each, and no more, also of
+// one who leaves. A restored store hands nothing more out.
+func TestLongLimitsByKey(t *testing.T) {
+	t.Parallel()
+	p := exact(t, "3000/200ms", 500*ms)
+	p.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 30, Window: 24 * time.Hour}}}
+	if time.Now().UTC().Hour() == 23 {
+		p.Zone = "Etc/GMT+9"
+	}
+	store, client := newBackups(t)
+	g := newGroup(t, client, p)
+	all := g.join(3)
+	for _, m := range all {
+		m.stop() // keys are the load
+	}
+	issued := map[string]int{}
+	const keys = 100
+	use := func(m *member, most int) {
+		for i := range keys {
+			name := fmt.Sprint("tenant-", i)
+			for range most {
+				if m.limiter.Key(name).TryAcquire() {
+					issued[name]++
+				}
+			}
+		}
+	}
+	full := func(permits int) func() bool {
+		return func() bool {
+			for i := range keys {
+				if issued[fmt.Sprint("tenant-", i)] != permits {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	g.await("each key has some", func() bool {
+		use(all[0], 1)
+		use(all[1], 1)
+		return issued["tenant-99"] > 2 && issued["tenant-0"] > 2
+	})
+	if err := all[0].session.Shutdown(t.Context()); err != nil { // with permits in hand
+		t.Fatal(err)
+	}
+	g.await("each key has all of its limit", func() bool { use(all[1], 2); use(all[2], 2); return full(30)() })
+	for range 3 {
+		use(all[1], 2)
+		time.Sleep(200 * ms)
+	}
+	if !full(30)() {
+		t.Errorf("%v", issued)
+	}
+	store.save()
+	g.await("a new key has some", func() bool { return all[1].limiter.Key("new").TryAcquire() })
+	taken := all[1].limiter.Key("new").Limits()
+	store.restore()
+	g.await("a key that is unknown to the restored store is withheld", func() bool {
+		var limited consumer.LimitError
+		for all[1].limiter.Key("new").TryAcquire() {
+		}
+		err := all[1].limiter.Key("new").Acquire(t.Context(), 0)
+		return errors.As(err, &limited) && limited.Cause != nil && limited.Remaining == 0 && !limited.Taking
+	})
+	if len(taken) != 1 || taken[0].Limit.Permits != 30 {
+		t.Errorf("%+v", taken)
+	}
+}

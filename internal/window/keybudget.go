@@ -1,0 +1,236 @@
+package window
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// keyBudget counts the permits of a key under a limit of a long window. They are taken from
+// etcd: no share bounds them.
+//
+// It rests, wants (Wants), or is busy (TakeUse or GiveBack, until Fund): then etcd is asked, and
+// the purse is not this one's to change.
+type keyBudget struct {
+	protocol.Budget
+	purse       escrow.Purse
+	used        int64
+	wants, busy bool
+	// low is the number in hand below which more is wanted, and need the largest request that
+	// was not met.
+	low, need int64
+	// left is what nobody had taken by the latest answer; negative if there was none. withheld
+	// says why nothing more is handed out, and away that the latest question had no answer.
+	left     int64
+	withheld string
+	away     bool
+	// again is the monotonic instant before which etcd is not asked again, since it had too
+	// little or did not answer.
+	again int64
+	// funded is when permits were taken, and before how many were used by then.
+	funded, before int64
+	seen           int64 // used, when GiveBack looked last
+}
+
+const (
+	// spentAgain is the time until a window with too little left is looked at again, and
+	// awayAgain that until etcd is asked again after it did not answer.
+	spentAgain = int64(10 * time.Second)
+	awayAgain  = int64(time.Second)
+	// keyRest is the least time for which permits that were taken stay in hand.
+	keyRest = int64(10 * time.Second)
+)
+
+func (b *keyBudget) hand() int64 { return b.purse.Taken - b.used }
+
+// couldHave reports whether this instance could have n permits by what was read last.
+func (b *keyBudget) couldHave(n int64) bool {
+	return n <= b.hand() || n <= b.Permits && (b.left < 0 || n <= b.hand()+b.left)
+}
+
+// adoptBudgets moves the budgets to the windows that run.
+func (k *Key) adoptBudgets(all []protocol.Budget) {
+	k.budgets = slices.DeleteFunc(k.budgets, func(b keyBudget) bool { // what is in hand is stranded
+		return !slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
+	})
+	for _, now := range all {
+		i := slices.IndexFunc(k.budgets, func(b keyBudget) bool { return b.Window == now.Window })
+		if i < 0 {
+			i = len(k.budgets)
+			k.budgets = append(k.budgets, keyBudget{Budget: now, left: -1})
+			k.epoch++
+		}
+		switch b := &k.budgets[i]; {
+		case now.Start > b.Start:
+			*b = keyBudget{Budget: now, left: -1}
+			k.epoch++
+		case now.Start < b.Start:
+			k.early = true
+		case now.Permits > b.Permits:
+			b.left, b.again = -1, 0
+			fallthrough
+		default:
+			b.Limit, b.End = now.Limit, max(b.End, now.End)
+		}
+		if b := &k.budgets[i]; now.Whole && b.Start == now.Start {
+			b.Whole, b.purse.Taken, b.left = true, now.Permits, 0
+		}
+	}
+}
+
+// inHand returns how many permits the budgets leave.
+func (k *Key) inHand() int64 {
+	least := Unbounded
+	for i := range k.budgets {
+		least = min(least, k.budgets[i].hand())
+	}
+	return least
+}
+
+// LeftToBorrowers returns how many permits the shares leave, less those reserved: the budgets do
+// not bound what others borrow.
+func (k *Key) LeftToBorrowers() int64 {
+	if k.debt > 0 {
+		return 0
+	}
+	return max(0, k.leftOfShares()-k.reserved)
+}
+
+// SpentUntil returns when the budgets' windows end that hold no n permits more, 0 if there is
+// none, and whether one has less than n in hand.
+func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		lacks = lacks || b.hand() < n
+		if !b.couldHave(n) {
+			end = max(end, b.End)
+		}
+	}
+	return end, lacks
+}
+
+// Wants notes that n more permits are wanted, 0 if only what is in hand may be low. It returns
+// whether that is news, for which etcd is to be asked: by TakeUse.
+func (k *Key) Wants(n, now int64) (news bool) {
+	wanted := addCapped(n, k.reserved)
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		lacks := n > 0 && wanted > b.hand() && wanted <= b.Permits
+		if b.busy || b.Whole || now < b.again || !lacks && b.hand() >= b.low {
+			continue
+		}
+		news = news || !b.wants || lacks && b.need == 0
+		if b.wants = true; lacks {
+			b.need = max(b.need, wanted)
+		}
+	}
+	return news
+}
+
+// WantsMore reports whether TakeUse will hand out uses, now or later.
+func (k *Key) WantsMore() bool {
+	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.wants && !b.busy })
+}
+
+// ShortBudget returns the long limit that leaves fewer than n permits, the one that ends last.
+func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
+	for i := range k.budgets {
+		if b := &k.budgets[i]; b.hand()-k.reserved < n && (!ok || b.End > u.End) {
+			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left, Withheld: b.withheld, Away: b.away, Spent: !b.couldHave(n)}
+			ok = true
+		}
+	}
+	return u, ok
+}
+
+// TakeUse hands out the uses of the budgets that want more from etcd. Each comes back by Fund.
+func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		if b.busy || now < b.again || !b.wants {
+			continue
+		}
+		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: k.second(b.Permits)}))
+	}
+	return all
+}
+
+// GiveBack hands out the uses of the budgets of which no permit was used since the last call, or
+// of all that end: what is in hand and not reserved is given back.
+func (k *Key) GiveBack(name string, now int64, ends bool) (all []escrow.KeyUse) {
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		idle := b.seen == b.used && !b.wants && now-b.funded >= keyRest
+		b.seen = b.used
+		n := b.hand() - k.reserved
+		if b.busy || b.Whole || n <= 0 || !idle && !ends {
+			continue
+		}
+		b.purse.Taken -= n
+		b.low, b.wants = 0, false
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: n}))
+	}
+	return all
+}
+
+func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
+	b.busy = true
+	u.Budget, u.Purse, u.Left = b.Budget, b.purse, -1
+	return u
+}
+
+// rate returns how many permits a second were used since some were taken last.
+func (b *keyBudget) rate(now int64) int64 {
+	if b.funded == 0 {
+		return 0
+	}
+	return int64(math.Ceil(float64(b.used-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
+}
+
+// second returns how many permits the shares allow in a second; negative if these are as many as
+// the limit of a budget has.
+func (k *Key) second(limit int64) int64 {
+	least := Unbounded
+	for i := range k.accounts {
+		if a := &k.accounts[i]; a.bound != Unbounded {
+			length := int64(a.window.Length / time.Millisecond)
+			least = min(least, (a.bound*1000+length-1)/length)
+		}
+	}
+	if least >= limit {
+		return -1
+	}
+	return least
+}
+
+// Fund takes a use back, and returns whether callers may have more by it.
+func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		if b.Window != u.Window || b.Start != u.Start || !b.busy {
+			continue
+		}
+		more = u.Purse.Taken > b.purse.Taken
+		b.busy, b.purse, b.away = false, u.Purse, u.Away
+		if !u.Away {
+			b.left, b.withheld = u.Left, u.Withheld
+		}
+		switch {
+		case u.Away:
+			b.again = now + awayAgain
+		case more:
+			b.funded, b.before, b.need, b.again, b.wants = now, b.used, 0, 0, false
+			b.low = (b.hand() + 1) / 2
+		case u.Back == 0 && u.Left > 0: // as much as others leave is in hand
+			b.need, b.low, b.wants = 0, min(b.low, b.hand()), false
+		case u.Back == 0: // nothing is left; callers that come later look again
+			b.need, b.low, b.again, b.wants = 0, 0, now+spentAgain, false
+		}
+		k.repay()
+	}
+	return more
+}

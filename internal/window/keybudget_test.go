@@ -1,0 +1,172 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+const hour = int64(time.Hour)
+
+// longKey returns a key with shares of a second and a limit of an hour, and what brings it to
+// the windows of a wall time.
+func longKey(share, limit int64) (k *Key, at func(wall int64)) {
+	k = new(Key)
+	return k, func(wall int64) {
+		b := protocol.Budget{Limit: quota.Limit{Permits: limit, Window: time.Hour}, Start: wall / hour * hour, End: wall/hour*hour + hour}
+		keys := keysAt(time.Duration(wall), time.Second)
+		keys.Budgets = []protocol.Budget{{Limit: quota.Limit{Window: b.Window}, Start: b.Start, End: b.End}}
+		keys.Over = wall
+		k.Adopt(keys, bounds(share), func() []protocol.Budget { return []protocol.Budget{b} })
+	}
+}
+
+// fund returns a use that was handed out with so many permits more, and left ones.
+func fund(k *Key, u escrow.KeyUse, n, left, now int64) {
+	u.Purse.Taken += n
+	u.Left = left
+	k.Fund(u, now)
+}
+
+// A key has the permits that were taken of its long limit, within its share. It wants more
+// before they are spent, and asks for each once.
+func TestAKeyTakesOfItsLongLimit(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	if k.Left() != 0 || !k.Wants(3, 1) || k.Wants(3, 1) {
+		t.Fatalf("%d left of none, or it does not say once that 3 are wanted", k.Left())
+	}
+	all := k.TakeUse("x", 1)
+	if len(all) != 1 || all[0].Use.Need != 3 || all[0].Share != 10 || all[0].Key != "x" {
+		t.Fatalf("%+v", all)
+	}
+	if k.Wants(5, 2) || len(k.TakeUse("x", 2)) != 0 {
+		t.Error("it asks again before the answer")
+	}
+	fund(k, all[0], 4, 96, 2)
+	if k.Left() != 4 {
+		t.Fatalf("%d left, want the 4 that were taken", k.Left())
+	}
+	if k.Charge(2); k.Wants(0, 3) {
+		t.Error("half of what was taken is in hand, and it wants more")
+	}
+	if k.Charge(1); !k.Wants(0, 3) {
+		t.Error("less than half is in hand, and it wants no more")
+	}
+	u := k.TakeUse("x", int64(time.Second))[0]
+	if u.Use.Need != 0 || u.Use.Used != 3 || u.Use.Rate != 4 {
+		t.Errorf("%+v: want 3 used, 4 a second", u.Use)
+	}
+	fund(k, u, 20, 76, 4)
+	if k.Left() != 7 {
+		t.Errorf("%d left, want 7: the share of the second", k.Left())
+	}
+	if lent := k.Lend("guest", 7, 5); lent != 4 || k.budgets[0].used != 3 {
+		t.Errorf("lent %d, %d used of the long limit", lent, k.budgets[0].used)
+	}
+	if at(int64(time.Second)); k.Left() != 10 {
+		t.Errorf("%d left in the next second, want the share", k.Left())
+	}
+	if at(int64(time.Minute)); k.Over(k.keys) {
+		t.Error("an hour that counts is forgotten")
+	}
+	if at(hour); k.Left() != 0 || !k.Over(k.keys) {
+		t.Errorf("%d left of a new hour, or nothing counts and the key is kept", k.Left())
+	}
+}
+
+// A spent limit is looked at again after a while, if a caller wants some. One that waits knows
+// when the window ends.
+func TestAKeysLongLimitIsSpent(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 5)
+	at(0)
+	k.Wants(1, 1)
+	fund(k, k.TakeUse("x", 1)[0], 2, 0, 2)
+	k.Charge(2)
+	if opens := k.Opens(1, 3); opens != hour {
+		t.Errorf("more in %v, want the hour", time.Duration(opens))
+	}
+	u, lacks := k.ShortBudget(1)
+	if !lacks || !u.Spent || u.Taken != 2 || u.Left != 0 {
+		t.Errorf("%+v", u)
+	}
+	k.Wants(1, 3)
+	fund(k, k.TakeUse("x", 3)[0], 0, 0, 4)
+	if k.Wants(1, 5) || k.WantsMore() {
+		t.Error("it asks again at once")
+	}
+	if !k.Wants(1, 4+spentAgain) {
+		t.Error("it never asks again")
+	}
+	away := k.TakeUse("x", 4+spentAgain)[0]
+	away.Away = true
+	k.Fund(away, 5+spentAgain)
+	if !k.WantsMore() || len(k.TakeUse("x", 6+spentAgain)) != 0 || len(k.TakeUse("x", 5+spentAgain+awayAgain)) != 1 {
+		t.Error("it does not ask again a second after etcd was away")
+	}
+	if k.Wants(6, 6) {
+		t.Error("it wants more than there is")
+	}
+}
+
+// What is in hand and idle is given back, but for what is reserved; and no caller has it
+// from before on.
+func TestAnIdleKeyGivesBack(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	k.Wants(1, 1)
+	fund(k, k.TakeUse("x", 1)[0], 9, 91, 2)
+	k.Charge(2)
+	k.Reserve(1)
+	for _, now := range []int64{3, 4, keyRest} {
+		if all := k.GiveBack("x", now, false); len(all) != 0 {
+			t.Fatalf("at %d: %+v", now, all)
+		}
+	}
+	all := k.GiveBack("x", 2+keyRest, false)
+	if len(all) != 1 || all[0].Back != 6 || all[0].Purse.Taken != 3 || k.Left() != 0 {
+		t.Fatalf("%+v, %d left; want 6 back", all, k.Left())
+	}
+	fund(k, all[0], 0, 97, 3+keyRest)
+	if !k.Confirm(1) {
+		t.Error("a reserved permit was given back")
+	}
+	if k.Wants(0, 4+keyRest) {
+		t.Error("it wants more though nobody calls")
+	}
+	k.Wants(1, 4+keyRest)
+	fund(k, k.TakeUse("x", 4+keyRest)[0], 4, 93, 5+keyRest)
+	if all := k.GiveBack("x", 6+keyRest, true); len(all) != 1 || all[0].Back != 4 {
+		t.Errorf("at the end %+v, want all back", all)
+	}
+}
+
+// An answer for a window that is over, or for a limit that is gone, counts nowhere.
+func TestALateAnswerFundsNothing(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	k.Wants(1, 1)
+	u := k.TakeUse("x", 1)[0]
+	at(hour)
+	fund(k, u, 9, 91, 2)
+	if k.Left() != 0 {
+		t.Errorf("%d left by an answer for the hour before", k.Left())
+	}
+	k.Wants(1, 3)
+	u = k.TakeUse("x", 3)[0]
+	k.Adopt(keysAt(time.Duration(hour), time.Second), bounds(10), func() []protocol.Budget { return nil })
+	if k.Left() != 10 {
+		t.Errorf("%d left without the long limit, want 10", k.Left())
+	}
+	fund(k, u, 9, 91, 4)
+	if at(hour); k.Left() != 0 {
+		t.Errorf("%d left by an answer for a limit that was gone", k.Left())
+	}
+}
