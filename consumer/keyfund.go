@@ -83,21 +83,26 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	for _, y := range later {
 		m.funds.want(k, y, false)
 	}
-	if part := m.funds.idle(now); part >= 0 && len(all) < most {
+	for len(all) < most {
+		part := m.funds.idle(now)
+		if part < 0 {
+			break
+		}
 		all = m.giveBack(&m.parts[part], all, most, now, false)
 	}
 	return all, true
 }
 
-// idle returns the part of the keys to look at for idle ones; negative if none is due.
+// idle returns the next part of the keys to look at for idle ones; negative if none is due.
 func (f *keyFunds) idle(now int64) int {
+	const parts = len(keys{}.parts)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now-f.swept < idleLook {
 		return -1
 	}
-	f.swept = now
-	f.part = (f.part + 1) % len(keys{}.parts)
+	f.swept = max(f.swept, now-int64(parts)*idleLook) + idleLook
+	f.part = (f.part + 1) % parts
 	return f.part
 }
 

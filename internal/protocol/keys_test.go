@@ -42,6 +42,18 @@ func TestNamesOfLabels(t *testing.T) {
 }
 
 // The policy of keys has their limits and the provider's rules, and divides equally.
+// An instance that ends waits for the edge of windows that are shared, not for that of an hour.
+func TestLongLimitsOfKeysDelayNoEnd(t *testing.T) {
+	t.Parallel()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: 2 * time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 5000, Window: time.Hour}}}}.WithDefaults()
+	if w := protocol.LongestWindow(&p); w != 2*time.Second {
+		t.Errorf("%v, want 2s", w)
+	}
+	if err := p.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOfKeys(t *testing.T) {
 	t.Parallel()
 	p := quota.Policy{
