@@ -106,7 +106,7 @@ func TestCompletionOfValues(t *testing.T) {
 		"set p 5/s --outage ":      "hold\nstop\n:4\n",
 		"set p 5/s --guard ":       "auto\n0\n:4\n",
 		"set p 5/s --dashboard ":   "http://127.0.0.1:8686\nhttps://\n:4\n",
-		"top p --by ":              "instance\nclass\nkey\n:4\n",
+		"top p --by ":              "instance\nclass\nkey\nlabel\n:4\n",
 		"set p 5/s --if-revision ": revision + "\n:4\n",
 		"budget p --limit ":        "500/h\n:4\n",
 		"list -o ":                 "table\nwide\njson\nyaml\n:4\n",
@@ -120,6 +120,21 @@ func TestCompletionOfValues(t *testing.T) {
 		if stdout, _ := b.want(exitDone, append([]string{"__complete"}, strings.Split(args, " ")...)...); stdout != want {
 			t.Errorf("%s: %q, want %q", args, stdout, want)
 		}
+	}
+}
+
+// A limit by key of an hour is set as any other. No instance has a share of it.
+func TestKeysOfAnHour(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "hourly", "20/s", "--keys", "5000/h")
+	stdout, _ := b.want(exitDone, "keys", "set", "hourly", "x", "9000/h", "--dry-run")
+	if stdout != "hourly: key x: those of each key -> 9000/h\n" {
+		t.Errorf("%q", stdout)
+	}
+	b.want(exitDone, "keys", "set", "hourly", "x", "9000/h,7/s")
+	if stdout, _ := b.want(exitDone, "keys", "list", "hourly"); !strings.Contains(stdout, "7/s,9000/h") {
+		t.Errorf("%q", stdout)
 	}
 }
 

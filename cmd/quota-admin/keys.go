@@ -195,8 +195,12 @@ func limitsOf(limits []quota.Limit) string {
 	return quota.FormatLimits(limits)
 }
 
-// compareKey computes the shares of a key in the window of its first limit that begins now.
+// compareKey computes the shares of a key in the window of its first limit that begins now; nil
+// if that has none, because instances take its permits from etcd.
 func compareKey(f *protocol.Fleet, key string, was, will *protocol.Override, in []quota.Limit) *sharesJSON {
+	if in[0].Window > quota.MaxWindow {
+		return nil
+	}
 	w := quota.WindowAt(in[0].Window, time.Now().UnixNano())
 	c := &sharesJSON{Start: time.Unix(0, w.Start()).UTC(), Window: w.Length.Seconds(), window: w.Length, Instances: []instanceShareNew{}}
 	divide := func(own *protocol.Override) (total *int64, shares map[string]int64) {
