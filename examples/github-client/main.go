@@ -1,6 +1,6 @@
-// Github-client calls an API through an unchanged client library, go-github, at
-// 10 requests a second and 5,000 an hour: all it takes is the Transport of its http.Client. The API
-// is a server of this process that counts; `go run .` prints what it answered.
+// Github-client calls an API through an unchanged client library, go-github, for two installations
+// of an app. Each may send 10 requests a second and 5,000 an hour: all it takes is the Transport of
+// its http.Client. The API is a server of this process; `go run .` prints what it answered.
 package main
 
 import (
@@ -30,14 +30,23 @@ func main() {
 	}))
 	defer api.Close()
 	ctx := context.Background()
-	source := consumer.Fixed(quota.Policy{Limits: must(quota.ParseLimits("10/s,5000/h"))}) // for a fleet: a *coordinator.Session
+	source := consumer.Fixed(quota.Policy{ // for a fleet: a *coordinator.Session
+		Limits: must(quota.ParseLimits("100/s")),
+		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,5000/h"))},
+	})
 	limiter := must(consumer.Open(ctx, source, "github", consumer.Options{}))
 	defer limiter.Close()
-	transport := &httplimit.Transport{Limiter: limiter, MaxWait: consumer.Forever}
-	client := must(github.NewClient(&http.Client{Transport: transport}).WithEnterpriseURLs(api.URL, api.URL))
-	for range 30 {
-		repo, _, err := client.Repositories.Get(ctx, "quotient-limiter", "quotient")
-		fmt.Println(must(repo, err).GetName())
+	for _, installation := range []string{"installation-12", "installation-4711"} {
+		transport := &httplimit.Transport{
+			Limiter: limiter, MaxWait: consumer.Forever,
+			MaxPause: -1, // an answer 429 is of one installation
+			Key:      func(*http.Request) string { return installation },
+		}
+		client := must(github.NewClient(&http.Client{Transport: transport}).WithEnterpriseURLs(api.URL, api.URL))
+		for range 15 {
+			repo, _, err := client.Repositories.Get(ctx, "quotient-limiter", "quotient")
+			fmt.Println(installation, must(repo, err).GetName())
+		}
 	}
 	fmt.Println(limiter.Status().Issued, "permits")
 }

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A tenant of many callers has its own limits, and another one is served beside it.
+func TestNoTenantHasMoreThanItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer stop()
+		var said strings.Builder
+		got, err := run(ctx, time.Minute, &said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := got["eager"]; n > hourly || n < hourly-usual {
+			t.Errorf("the eager tenant has %d tokens of %d", n, hourly)
+		}
+		if n := got["modest"]; n < 30*answer-usual || n > hourly {
+			t.Errorf("the modest tenant has %d tokens", n)
+		}
+		if !strings.Contains(said.String(), "permits per 1h0m0s; none left") {
+			t.Errorf("nobody learns of the hour: %s", said.String())
+		}
+	})
+}
