@@ -164,7 +164,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 	refused("an empty name", keyLimits("", "1/s"), "is empty")
 	refused("a long name", keyLimits(strings.Repeat("x", 257), "1/s"), "has 257 bytes, more than the most, 256")
 	refused("many owners", keyLimits("a", "5/s owners=17"), `key "a"`, "keys.owners 17")
-	refused("no permits of an hour", map[string]*protocol.Override{"a": {Limits: []quota.Limit{{Window: time.Hour}}}}, `key "a"`, "needs at least one permit")
+	refused("no permits of an hour", map[string]*protocol.Override{"a": {Limits: []quota.Limit{{Window: time.Hour}}}}, `key "a"`, "must be from 1 to")
 	many := map[string]*protocol.Override{}
 	for i := range protocol.MaxOverrides + 1 {
 		many[fmt.Sprint("installation-", i)] = keyLimits("", "10000/s")[""]
