@@ -19,8 +19,9 @@ const keyBatch = 64
 
 // keyLease is the lease of the totals of one window. They outlive it.
 type keyLease struct {
-	start int64
-	id    clientv3.LeaseID
+	start    int64
+	id       clientv3.LeaseID
+	withheld bool // of some key nothing more is handed out, which was logged
 }
 
 // takeKeys sends a batch for the keys that want permits or give some back, and returns for how
@@ -74,7 +75,7 @@ func (p *membership) leaseKeys(ctx context.Context, uses []escrow.KeyUse) (map[t
 		if err != nil {
 			return nil, err
 		}
-		p.budgets.leases[b.Window] = keyLease{b.Start, l.ID}
+		p.budgets.leases[b.Window] = keyLease{start: b.Start, id: l.ID}
 	}
 	return p.budgets.leases, nil
 }
@@ -153,8 +154,10 @@ func (p *membership) tryKeys(ctx context.Context, open []*escrow.KeyUse, policy 
 // decided fills in a use's answer.
 func (p *membership) decided(u *escrow.KeyUse, rule escrow.Rule) {
 	u.Away, u.Left, u.Withheld = false, u.Purse.Left(rule), u.Purse.Withheld()
-	if u.Withheld != "" {
-		p.s.o.Logger.Warn("nothing more of a key is handed out until this window ends", "provider", p.provider, "key", u.Key, "limit", u.Limit.String(), "because", u.Withheld)
+	if l := p.budgets.leases[u.Window]; u.Withheld != "" && !l.withheld {
+		l.withheld = true
+		p.budgets.leases[u.Window] = l
+		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", u.Key, "limit", u.String(), "because", u.Withheld)
 	}
 }
 
