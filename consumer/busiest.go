@@ -166,14 +166,18 @@ func (o *origin) lacksKey(n int64) {
 }
 
 // refusedKey counts permits refused for want of a key's, and has others asked for some.
-func (o *origin) refusedKey(y *keyState, n int64) {
+func (o *origin) refusedKey(y *keyState, n int64, how way) {
 	k := o.core
 	o.lacksKey(n)
 	if y != nil {
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		y.note(&k.keys, 0, n)
-		y.lacks(k, y.use.Keys(), n, n, k.clock.Mono())
+		want := n
+		if how == upTo {
+			want = max(1, min(n, y.use.MostOfBudgets()))
+		}
+		y.lacks(k, y.use.Keys(), n, want, k.clock.Mono())
 	}
 }
 

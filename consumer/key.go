@@ -63,9 +63,10 @@ func (y Key) TryAcquire() bool {
 	case keyLacks:
 		if t.segment.Shadow {
 			k.shadowed.Add(1)
+			k.wantsFunds(t.state, 1)
 			return true
 		}
-		l.of.refusedKey(t.state, 1)
+		l.of.refusedKey(t.state, 1, all)
 	}
 	return false
 }
@@ -85,12 +86,13 @@ func (y Key) TryTake(n int64) (p Permit) {
 		return p
 	case t.segment.Shadow:
 		k.shadowed.Add(lacking)
+		k.wantsFunds(t.state, lacking)
 		p.n = n
 		if p.of == nil {
 			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
-		l.of.refusedKey(t.state, lacking)
+		l.of.refusedKey(t.state, lacking, upTo)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
 		l.of.refused(k.refuse(window.Limited, 1, l.class), lacking)
@@ -132,6 +134,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 			switch {
 			case t.segment.Shadow:
 				k.shadowed.Add(n)
+				k.wantsFunds(t.state, n)
 				return l.passed(t.segment, n), nil
 			case maxWait <= 0:
 				return p, l.of.refuseKey(t.state, n)

@@ -20,6 +20,9 @@ type keyFunds struct {
 	swept int64 // monotonic, when the one before was looked at
 }
 
+// mostOfKey bounds the uses of one key: it has so many limits at most.
+const mostOfKey = 8
+
 // idleLook is the time between two looks at a part of the keys for idle ones: at all of them it
 // is 64 times that.
 const idleLook = int64(250 * time.Millisecond)
@@ -38,38 +41,59 @@ func (f *keyFunds) want(k *core, y *keyState, soon bool) {
 	}
 }
 
-// take returns up to most keys that want permits.
-func (f *keyFunds) take(most int) (all []*keyState) {
+// wantsFunds has etcd asked for n permits of a key whose call shadow mode has let pass; y is nil
+// if there is no room for its key.
+func (k *core) wantsFunds(y *keyState, n int64) {
+	if y == nil {
+		return
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.use.Wants(min(n, y.use.MostOfBudgets()), k.clock.Mono()) {
+		k.keys.funds.want(k, y, true)
+	}
+}
+
+// take returns a key that wants permits; nil if none does.
+func (f *keyFunds) take() *keyState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for y := range f.due {
-		if len(all) == most {
-			break
-		}
-		all = append(all, y)
 		delete(f.due, y)
+		return y
 	}
-	return all
+	return nil
+}
+
+// waits reports whether keys want permits.
+func (f *keyFunds) waits() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.due) > 0
 }
 
 // KeyUses implements feed.Sink.
 func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	s, now := k.segmentNow()
-	k.mu.Lock()
-	closed := k.mu.closed
-	k.mu.Unlock()
 	m := &k.keys
-	if m.parts == nil || !closed && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
+	k.mu.Lock()
+	closed, parts := k.mu.closed, m.parts // set with mu held
+	k.mu.Unlock()
+	if parts == nil || !closed && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
 		return nil, false
 	}
 	if closed {
-		for i := range m.parts {
-			all = m.giveBack(&m.parts[i], all, most, now, true)
+		for i := range parts {
+			all = m.giveBack(&parts[i], all, most, now, true)
 		}
 		return all, true
 	}
 	var later []*keyState
-	for _, y := range m.funds.take(most) {
+	for len(all) <= most-mostOfKey {
+		y := m.funds.take()
+		if y == nil {
+			break
+		}
 		y.mu.Lock()
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
@@ -80,15 +104,18 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 		}
 		y.mu.Unlock()
 	}
+	if m.funds.waits() {
+		k.wants() // the others come next
+	}
 	for _, y := range later {
 		m.funds.want(k, y, false)
 	}
-	for len(all) < most {
+	for len(all) <= most-mostOfKey {
 		part := m.funds.idle(now)
 		if part < 0 {
 			break
 		}
-		all = m.giveBack(&m.parts[part], all, most, now, false)
+		all = m.giveBack(&parts[part], all, most, now, false)
 	}
 	return all, true
 }
@@ -112,7 +139,7 @@ func (m *keys) giveBack(part *keyPart, all []escrow.KeyUse, most int, now int64,
 	states := slices.Collect(maps.Values(part.states))
 	part.RUnlock()
 	for _, y := range states {
-		if len(all) >= most {
+		if len(all) > most-mostOfKey {
 			return all
 		}
 		y.mu.Lock()

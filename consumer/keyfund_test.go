@@ -271,3 +271,132 @@ func TestALongKeyOfAFixedPolicy(t *testing.T) {
 		}
 	})
 }
+
+// A batch has no more uses than etcd takes, whatever limits each key has; the other keys follow.
+func TestABatchOfLongKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "50/h,500/d,5000/mo", "a")
+		for i := range 100 {
+			all[0].Key(fmt.Sprint("k", i)).TryAcquire()
+		}
+		<-sinks[0].sink.Wanting()
+		for seen := 0; seen < 300; {
+			some, _ := sinks[0].sink.KeyUses(64)
+			if len(some) == 0 || len(some) > 64 {
+				t.Fatalf("%d uses, %d before; want 300 in all, 64 at most at once", len(some), seen)
+			}
+			seen += len(some)
+			for i := range some {
+				bank.answer(&some[i], 1)
+			}
+			sinks[0].sink.FundKeys(some)
+			if seen < 300 {
+				<-sinks[0].sink.Wanting()
+			}
+		}
+	})
+}
+
+// A caller that takes what there is, up to more than the limit, gets that.
+func TestTryTakeOfALongKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "10/h", "a")
+		got := int64(0)
+		for range 3 {
+			got += all[0].Key("x").TryTake(20).N()
+			bank.serve(sinks...)
+		}
+		if got != 10 {
+			t.Errorf("%d permits, want 10", got)
+		}
+	})
+}
+
+// A caller that comes each minute, and does not wait, finds a permit from the third call on.
+func TestASeldomCallerOfALongKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "5000/h", "a")
+		for call := range 20 {
+			sinks[0].prove()
+			if ok := all[0].Key("x").TryAcquire(); ok != (call >= 2) && call != 1 {
+				t.Errorf("call %d: %v", call, ok)
+			}
+			for range 60 {
+				bank.serve(sinks...)
+				time.Sleep(time.Second)
+			}
+		}
+	})
+}
+
+// Shadow mode takes permits too: it says of calls what would be without it.
+func TestALongKeyInShadow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "5000/h", "a")
+		p := policyOf(t, "1000000/s")
+		p.Keys.Limits, p.Mode = []quota.Limit{{Permits: 5000, Window: time.Hour}}, quota.ModeShadow
+		sinks[0].sink.Apply(sinks[0].clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(p)})
+		for range 10 {
+			all[0].Key("x").TryAcquire()
+			_ = all[0].Key("y").Acquire(t.Context(), 0)
+			all[0].Key("z").TryTake(1)
+			bank.serve(sinks...)
+		}
+		if st := all[0].Status(); st.Shadowed > 6 {
+			t.Errorf("%d calls would have been refused", st.Shadowed)
+		}
+	})
+}
+
+// What is in hand at an edge is not written back into the window that is over.
+func TestALongKeyOverAnEdge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "5000/h", "a")
+		time.Sleep(time.Hour - 5*time.Second)
+		sinks[0].prove()
+		all[0].Key("x").TryAcquire()
+		bank.serve(sinks...)
+		before := bank.writes
+		for range 60 {
+			time.Sleep(time.Second)
+			sinks[0].prove()
+			bank.serve(sinks...)
+		}
+		if bank.writes != before {
+			t.Errorf("%d writes for an hour that is over", bank.writes-before)
+		}
+	})
+}
+
+// A limit that goes and comes back within its window counts on, also without etcd.
+func TestALongKeyWhoseLimitReturns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		with := policyOf(t, "1000000/s")
+		with.Keys.Limits = []quota.Limit{{Permits: 100, Window: time.Second}, {Permits: 5, Window: time.Hour}}
+		without := with
+		without.Keys.Limits = with.Keys.Limits[:1]
+		f := Fixed(with)
+		l := open(t, f, Options{})
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + 5*time.Second)))
+		got := l.Key("x").TryTake(100).N()
+		if err := f.Set(without); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		between := l.Key("x").TryTake(1)
+		if err := f.Set(with); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		between.Release() // it did not count
+		if got += l.Key("x").TryTake(100).N(); got != 5 {
+			t.Errorf("%d permits, want 5", got)
+		}
+	})
+}

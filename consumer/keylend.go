@@ -328,9 +328,9 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
 				if y.waiters == 0 {
-					left := y.use.Left()
+					left := y.use.LeftToBorrowers()
 					told = y.use.Lend(guest, n, now)
-					k.keys.lent.Add(left - y.use.Left())
+					k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				}
 				y.mu.Unlock()
 				return s, told

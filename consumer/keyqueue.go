@@ -92,7 +92,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	case v == refused:
 		err = l.of.refuseKey(y, n)
 	case v == tooLarge:
-		l.of.refusedKey(y, n)
+		l.of.refusedKey(y, n, all)
 		err = TooLargeError{k.provider, n, k.largestOf(y)}
 	case v == full:
 		err = l.of.answer(window.Full, n)

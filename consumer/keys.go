@@ -443,7 +443,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 // counts it.
 func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
-	o.refusedKey(y, n)
+	o.refusedKey(y, n, all)
 	if n > 1 {
 		if most := k.largestOf(y); most > 0 && n > most {
 			return TooLargeError{k.provider, n, most}

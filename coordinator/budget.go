@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
@@ -102,9 +103,7 @@ func (p *membership) runBudgets() {
 		if n > 0 {
 			f.next = max(f.next, now) + int64(pause)
 		}
-		if n == keyBatch { // more keys wait
-			look = pause
-		} else if ok && look == 0 {
+		if ok && look == 0 {
 			look = budgetRest
 		}
 		if look > 0 {
@@ -285,6 +284,11 @@ func (p *membership) commit(ctx context.Context, all []*taking) (done bool, err 
 		t.account.Sent(t.step.Own.Taken)
 	}
 	r, err := p.commitBudgets(ctx, all)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
+		for _, t := range all {
+			t.lease = clientv3.NoLease
+		}
+	}
 	if err == nil && r.Header.ClusterId != all[0].found.Cluster {
 		err = errors.New("another cluster has answered")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
@@ -14,7 +15,7 @@ import (
 // file reads and writes. Each key of a batch has a condition of its own, so one that another
 // instance has written in between holds up no other.
 
-// keyBatch bounds the keys of a transaction: etcd takes 128 operations.
+// keyBatch bounds the uses of a transaction: etcd takes 128 operations.
 const keyBatch = 64
 
 // keyLease is the lease of the totals of one window. They outlive it.
@@ -55,6 +56,9 @@ func (p *membership) transactKeys(ctx context.Context, uses []escrow.KeyUse, pol
 	}
 	for try := 0; try < takingTries && len(open) > 0; try++ {
 		if open, err = p.tryKeys(ctx, open, policy, leases, try > 0); err != nil {
+			if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
+				clear(p.budgets.leases)
+			}
 			return err
 		}
 	}

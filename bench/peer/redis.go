@@ -42,7 +42,11 @@ func (r *Redis) Client(connections int) *redis.Client { return RedisClient(r.Soc
 // RedisClient returns a client of a Unix socket with so many connections that does not repeat
 // calls.
 func RedisClient(socket string, connections int) *redis.Client {
-	return redis.NewClient(&redis.Options{Network: "unix", Addr: socket, PoolSize: connections, MaxRetries: -1, DisableIdentity: true})
+	const patience = time.Minute // a busy machine lets a peer wait
+	return redis.NewClient(&redis.Options{
+		Network: "unix", Addr: socket, PoolSize: connections, MaxRetries: -1, DisableIdentity: true,
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, PoolTimeout: patience,
+	})
 }
 
 type silent struct{}

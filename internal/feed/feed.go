@@ -55,8 +55,8 @@ type Sink interface {
 	// what was issued; ok is false if that window does not run any more.
 	Fund(u protocol.BudgetUse) (taken int64, ok bool)
 	// KeyUses hands out what this process does with its parts of keys' long limits, where it
-	// wants more or gives some back: the uses of up to most keys. Each is returned by
-	// FundKeys. ok is false if no key has a long limit.
+	// wants more or gives some back: at most so many uses. Each is returned by FundKeys. If
+	// more wait, Wanting says so. ok is false if no key has a long limit.
 	KeyUses(most int) (all []escrow.KeyUse, ok bool)
 	// FundKeys returns them, with the purses as they are after etcd has answered.
 	FundKeys(all []escrow.KeyUse)

@@ -166,7 +166,9 @@ func (k *Key) Charge(n int64) {
 		k.accounts[i].used += n
 	}
 	for i := range k.budgets {
-		k.budgets[i].used += n
+		if k.budgets[i].binds {
+			k.budgets[i].used += n
+		}
 	}
 }
 
@@ -207,7 +209,9 @@ func (k *Key) Span() (start, end int64) {
 		}
 	}
 	for i := range k.budgets {
-		start, end = max(start, k.budgets[i].Start), min(end, k.budgets[i].End)
+		if b := &k.budgets[i]; b.binds {
+			start, end = max(start, b.Start), min(end, b.End)
+		}
 	}
 	return start, end
 }

@@ -17,7 +17,8 @@ import (
 type keyBudget struct {
 	protocol.Budget
 	purse       escrow.Purse
-	used        int64
+	used        int64 // while it binds
+	binds       bool  // by the newest view; what was used counts on if it binds again
 	wants, busy bool
 	// low is the number in hand below which more is wanted, and need the largest request that
 	// was not met.
@@ -32,7 +33,9 @@ type keyBudget struct {
 	again int64
 	// funded is when permits were taken, and before how many were used by then.
 	funded, before int64
-	seen           int64 // used, when GiveBack looked last
+	// active is when permits were last used or wanted, 0 for never, and patient for how long they
+	// stay in hand after that.
+	active, patient int64
 }
 
 const (
@@ -40,8 +43,9 @@ const (
 	// awayAgain that until etcd is asked again after it did not answer.
 	spentAgain = int64(10 * time.Second)
 	awayAgain  = int64(time.Second)
-	// keyRest is the least time for which permits that were taken stay in hand.
-	keyRest = int64(10 * time.Second)
+	// keyRest is the least time for which permits stay in hand that nobody uses. A caller that
+	// comes seldom finds some: it is twice the longest time between two calls, if that is more.
+	keyRest = int64(16 * time.Second)
 )
 
 func (b *keyBudget) hand() int64 { return b.purse.Taken - b.used }
@@ -53,19 +57,24 @@ func (b *keyBudget) couldHave(n int64) bool {
 
 // adoptBudgets moves the budgets to the windows that run.
 func (k *Key) adoptBudgets(all []protocol.Budget) {
-	k.budgets = slices.DeleteFunc(k.budgets, func(b keyBudget) bool { // what is in hand is stranded
-		return !slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
-	})
+	for i := range k.budgets {
+		b := &k.budgets[i]
+		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
+	}
+	k.budgets = slices.DeleteFunc(k.budgets, func(b keyBudget) bool { return !b.binds && b.End <= k.keys.Over })
 	for _, now := range all {
 		i := slices.IndexFunc(k.budgets, func(b keyBudget) bool { return b.Window == now.Window })
 		if i < 0 {
 			i = len(k.budgets)
 			k.budgets = append(k.budgets, keyBudget{Budget: now, left: -1})
+		}
+		if b := &k.budgets[i]; !b.binds { // a permit of before may not have counted in it
+			b.binds = true
 			k.epoch++
 		}
 		switch b := &k.budgets[i]; {
 		case now.Start > b.Start:
-			*b = keyBudget{Budget: now, left: -1}
+			*b = keyBudget{Budget: now, binds: true, left: -1, active: b.active, patient: b.patient}
 			k.epoch++
 		case now.Start < b.Start:
 			k.early = true
@@ -85,7 +94,9 @@ func (k *Key) adoptBudgets(all []protocol.Budget) {
 func (k *Key) inHand() int64 {
 	least := Unbounded
 	for i := range k.budgets {
-		least = min(least, k.budgets[i].hand())
+		if b := &k.budgets[i]; b.binds {
+			least = min(least, b.hand())
+		}
 	}
 	return least
 }
@@ -104,8 +115,8 @@ func (k *Key) LeftToBorrowers() int64 {
 func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
-		lacks = lacks || b.hand() < n
-		if !b.couldHave(n) {
+		lacks = lacks || b.binds && b.hand() < n
+		if b.binds && !b.couldHave(n) {
 			end = max(end, b.End)
 		}
 	}
@@ -118,8 +129,12 @@ func (k *Key) Wants(n, now int64) (news bool) {
 	wanted := addCapped(n, k.reserved)
 	for i := range k.budgets {
 		b := &k.budgets[i]
+		if !b.binds || b.Whole {
+			continue
+		}
+		b.calls(now)
 		lacks := n > 0 && wanted > b.hand() && wanted <= b.Permits
-		if b.busy || b.Whole || now < b.again || !lacks && b.hand() >= b.low {
+		if b.busy || now < b.again || !lacks && b.hand() >= b.low {
 			continue
 		}
 		news = news || !b.wants || lacks && b.need == 0
@@ -130,15 +145,34 @@ func (k *Key) Wants(n, now int64) (news bool) {
 	return news
 }
 
+// calls notes that a permit was used or wanted.
+func (b *keyBudget) calls(now int64) {
+	if b.active != 0 {
+		b.patient = max(b.patient, 2*(now-b.active))
+	}
+	b.active = now
+}
+
+// MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
+func (k *Key) MostOfBudgets() int64 {
+	least := Unbounded
+	for i := range k.budgets {
+		if b := &k.budgets[i]; b.binds {
+			least = min(least, b.Permits-k.reserved)
+		}
+	}
+	return least
+}
+
 // WantsMore reports whether TakeUse will hand out uses, now or later.
 func (k *Key) WantsMore() bool {
-	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.wants && !b.busy })
+	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.binds && b.wants && !b.busy })
 }
 
 // ShortBudget returns the long limit that leaves fewer than n permits, the one that ends last.
 func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
 	for i := range k.budgets {
-		if b := &k.budgets[i]; b.hand()-k.reserved < n && (!ok || b.End > u.End) {
+		if b := &k.budgets[i]; b.binds && b.hand()-k.reserved < n && (!ok || b.End > u.End) {
 			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left, Withheld: b.withheld, Away: b.away, Spent: !b.couldHave(n)}
 			ok = true
 		}
@@ -150,7 +184,7 @@ func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
 func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
-		if b.busy || now < b.again || !b.wants {
+		if !b.binds || b.busy || now < b.again || !b.wants {
 			continue
 		}
 		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
@@ -159,15 +193,14 @@ func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
 	return all
 }
 
-// GiveBack hands out the uses of the budgets of which no permit was used since the last call, or
-// of all that end: what is in hand and not reserved is given back.
+// GiveBack hands out the uses of the budgets of which no permit was used or wanted for a while, or
+// of all that end: what is in hand and not reserved is given back, in windows that run.
 func (k *Key) GiveBack(name string, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
-		idle := b.seen == b.used && !b.wants && now-b.funded >= keyRest
-		b.seen = b.used
+		rests := !b.wants && now-max(b.active, b.funded) >= max(keyRest, b.patient)
 		n := b.hand() - k.reserved
-		if b.busy || b.Whole || n <= 0 || !idle && !ends {
+		if b.busy || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends {
 			continue
 		}
 		b.purse.Taken -= n
@@ -222,10 +255,15 @@ func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 		switch {
 		case u.Away:
 			b.again = now + awayAgain
+		case u.Permits < b.Permits: // the limit is larger by now
+			b.left, b.again = -1, 0
 		case more:
 			b.funded, b.before, b.need, b.again, b.wants = now, b.used, 0, 0, false
 			b.low = (b.hand() + 1) / 2
 		case u.Back == 0 && u.Left > 0: // as much as others leave is in hand
+			if b.need > b.hand() {
+				b.again = now + spentAgain
+			}
 			b.need, b.low, b.wants = 0, min(b.low, b.hand()), false
 		case u.Back == 0: // nothing is left; callers that come later look again
 			b.need, b.low, b.again, b.wants = 0, 0, now+spentAgain, false

@@ -124,7 +124,7 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 	fund(k, k.TakeUse("x", 1)[0], 9, 91, 2)
 	k.Charge(2)
 	k.Reserve(1)
-	for _, now := range []int64{3, 4, keyRest} {
+	for _, now := range []int64{3, 4, keyRest + 1} {
 		if all := k.GiveBack("x", now, false); len(all) != 0 {
 			t.Fatalf("at %d: %+v", now, all)
 		}
@@ -166,7 +166,42 @@ func TestALateAnswerFundsNothing(t *testing.T) {
 		t.Errorf("%d left without the long limit, want 10", k.Left())
 	}
 	fund(k, u, 9, 91, 4)
-	if at(hour); k.Left() != 0 {
-		t.Errorf("%d left by an answer for a limit that was gone", k.Left())
+	k.Charge(2) // not under the limit of an hour
+	if at(hour); k.Left() != 8 || k.budgets[0].used != 0 {
+		t.Errorf("%d left, %d used; want 8 of the share, and all that was taken", k.Left(), k.budgets[0].used)
+	}
+	if at(2 * hour); len(k.budgets) != 1 {
+		t.Errorf("%d budgets", len(k.budgets))
+	}
+}
+
+// A limit that was raised while etcd was asked by the old one is not spent.
+func TestAKeysLongLimitIsRaisedWhileAsked(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 5)
+	at(0)
+	k.Wants(1, 1)
+	fund(k, k.TakeUse("x", 1)[0], 5, 0, 2)
+	k.Charge(5)
+	k.Wants(1, 3)
+	u := k.TakeUse("x", 3)[0]
+	raised := k.budgets[0].Budget
+	raised.Permits = 100
+	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return []protocol.Budget{raised} })
+	fund(k, u, 0, 0, 4)
+	if s, _ := k.ShortBudget(1); s.Spent || !k.WantsMore() || len(k.TakeUse("x", 5)) != 1 {
+		t.Errorf("%+v, or it does not ask by the new limit", s)
+	}
+}
+
+// What is not there is not asked for again at once, though less is left.
+func TestAKeyThatWantsTooMuchAsksSeldom(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 10)
+	at(0)
+	k.Wants(5, 1)
+	fund(k, k.TakeUse("x", 1)[0], 0, 3, 2)
+	if k.Wants(5, 3) || !k.Wants(5, 3+spentAgain) {
+		t.Error("it asks again at once, or never")
 	}
 }

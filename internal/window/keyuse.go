@@ -35,6 +35,9 @@ func (k *Key) Uses() (all []KeyUse) {
 	}
 	for i := range k.budgets {
 		b := &k.budgets[i]
+		if !b.binds {
+			continue
+		}
 		u := KeyUse{Length: b.Window, Start: b.Start, End: b.End, Bound: b.purse.Taken, Used: b.used, Long: b.Limit, Rest: b.left, Withheld: b.withheld}
 		if usable {
 			u.Left = max(0, b.purse.Taken-b.used-k.reserved)
