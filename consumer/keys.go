@@ -176,6 +176,10 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		t.found = keyLacks
 		switch left := min(n, y.use.Left()); {
 		case y.waiters > 0 || left == 0 || left < n && how != upTo:
+			if k.gate.Segment() != s { // another one has more, perhaps
+				y.mu.Unlock()
+				continue
+			}
 		case how == upTo:
 			if got = s.TakeUpTo(now, left, of.class); got == 0 && !s.Open(now) {
 				y.mu.Unlock()
@@ -198,10 +202,6 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			if t.found = providerLacks; how == reserve {
 				y.use.Reserve(n)
 			}
-		}
-		if got == 0 && t.found == keyLacks && k.gate.Segment() != s { // another one has more, perhaps
-			y.mu.Unlock()
-			continue
 		}
 		if got > 0 {
 			y.use.Charge(got)

@@ -44,8 +44,6 @@ var keys = Table{
 		" && (t.owners > 0) == (c.terms.owners > 0)", "", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("OwnerByOldView", "names the owner of a view before", "consumer/keyowner.go",
 		"if y.ownedIn != keys {", "if y.ownedIn == nil {", "consumer/limittest TestAKeyMovesToAnotherOwner"),
-	Replace("KeyTakesAndForgets", "takes permits of the provider, and begins again without them", "consumer/keys.go",
-		"if got == 0 && t.found == keyLacks &&", "if t.found == keyLacks &&", "consumer TestTryTakeLosesNoPermits"),
 	Replace("KeyNamesStay", "forgets names without permits once in a window only", "consumer/keys.go",
 		"if m.swept == keys && m.fresh.Load() <= keys.Most/16 {", "if m.swept == keys {", "consumer TestNamesAloneTakeNoRoom"),
 	Replace("KeyNamedIsInUse", "puts a key into use that nobody has called", "consumer/key.go",
