@@ -59,11 +59,15 @@ func (c *Config) Growth() time.Duration {
 	return c.Longest()
 }
 
-// Patience is how long the fleet may take to become active: longer than it must, with
-// an instance's worth more for each.
+// Patience is how long the fleet may take to become active while no instance joins or
+// becomes active: longer than it must, with an instance's worth more for each.
 func (c *Config) Patience() time.Duration {
 	return c.Settle + c.Growth() + c.Longest() + 30*time.Second + time.Duration(c.Instances)*50*time.Millisecond
 }
+
+// MaxPatience is how long the fleet may take to become active, whatever its instances do: on a
+// busy machine they join slowly.
+func (c *Config) MaxPatience() time.Duration { return 4 * c.Patience() }
 
 // Bucket is the length of time by which permits are counted as they come.
 const Bucket = 10 * time.Millisecond
@@ -73,7 +77,7 @@ const Bucket = 10 * time.Millisecond
 func (c *Config) Sheet(since int64) load.Sheet {
 	around := 2*c.Longest() + 10*time.Second
 	sheet := load.Sheet{
-		Since: since - int64(around), Until: since + int64(c.Patience()+c.MeasureAfter+c.Duration+c.MaxWait+around),
+		Since: since - int64(around), Until: since + int64(c.MaxPatience()+c.MeasureAfter+c.Duration+c.MaxWait+around),
 		Lengths: []time.Duration{load.Labelled: c.Cell(), load.Came: Bucket, load.Misplaced: c.Longest()},
 	}
 	for range c.Keys {

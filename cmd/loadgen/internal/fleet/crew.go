@@ -198,7 +198,7 @@ func (c *crew) kill(list *[]*link) {
 	}
 	c.killed += len(l.slots)
 	gone := l.latest
-	gone.Active, gone.Ready, gone.Serving, gone.Problem, gone.MaxRSS, gone.Shares = 0, 0, 0, "", 0, nil
+	gone.Joined, gone.Active, gone.Ready, gone.Serving, gone.Problem, gone.MaxRSS, gone.Shares = 0, 0, 0, 0, "", 0, nil
 	c.past.Add(&gone)
 	c.busy.Go(func() {
 		l.Kill()

@@ -174,14 +174,16 @@ func (r *run) cleanUp(ctx context.Context) error {
 // settle waits until all instances can issue permits, and have shares of their own: before,
 // some issue what others lend.
 func (r *run) settle(ctx context.Context) error {
+	w := waiting{since: r.began, atMost: r.c.MaxPatience(), still: r.c.Patience(), last: r.began}
 	for {
 		s := r.see()
 		r.show.Tell("settling", "settling: %d of %d instances active", s.Active, r.c.Instances)
 		if s.Ready >= r.c.Instances && s.Active >= r.c.Instances {
 			break
 		}
-		if time.Since(r.began) > r.c.Patience() {
-			return fmt.Errorf("only %d of %d instances became active within %v: %s; if this machine is busy, use fewer --instances or a longer --settle", s.Active, r.c.Instances, r.c.Patience(), s.Problem)
+		if now := time.Now(); w.inVain(now, s.Joined+s.Ready) {
+			return fmt.Errorf("%d of %d instances joined and %d are active after %v: %s; if this machine is busy, use fewer --instances or a longer --settle",
+				s.Joined, r.c.Instances, s.Active, now.Sub(r.began).Round(time.Second), s.Problem)
 		}
 		if !pause(ctx, worker.Look) {
 			return ctx.Err()

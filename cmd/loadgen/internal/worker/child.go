@@ -102,6 +102,7 @@ type Setup struct {
 // Report is how a worker fares. It comes every 100 ms, and at the end.
 type Report struct {
 	Failed  string `json:"failed,omitempty"` // why it cannot do what it was told to; then there is nothing else
+	Joined  int    // instances that have joined and have not left
 	Active  int    // instances that are active now
 	Ready   int    // instances that were active once
 	Serving int64  // the weight of those of them that have not left
@@ -120,6 +121,7 @@ type Report struct {
 
 // Add takes another worker's in.
 func (r *Report) Add(o *Report) {
+	r.Joined += o.Joined
 	r.Active += o.Active
 	r.Ready += o.Ready
 	r.Serving += o.Serving

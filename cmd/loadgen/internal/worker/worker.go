@@ -122,6 +122,7 @@ func (w *Worker) status() Report {
 	s.CPU, s.MaxRSS = child.Used()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	s.Joined = len(w.all)
 	for in := range w.all {
 		st := in.limiter.Status()
 		if st.State == quota.StateActive {
