@@ -1,13 +1,16 @@
 (* The shapes `sliding` and `bucket` (docs/protocol.md, section 10).
 
    1. Which views bind a permit whose spans begin at any instant: the lemma of section 10.
-   2. `sliding`: no span of a window's length has more permits than the total.
+   2. `sliding`: in no span of a window's length more calls arrive than the total.
    3. `bucket`, the code's own arithmetic (internal/window/bucket.go), for a constant share: a span
       has at most the burst and what accrues. A change of the share adds nothing.
    4. `bucket`, all instances together, while rates and bursts change.
 
-   Not covered: arrivals (a guard), debts, permits that are given back, and that internal/window
-   computes levels as part 4 has them while shares change. *)
+   Here the guard is how long a call may take to the provider. Without one, its arrival is the
+   instant of issue.
+
+   Not covered: permits that are given back, and that internal/window computes levels as part 4 has
+   them while shares change. *)
 From Quotient Require Import Sum Lending Views Hold.
 From Coq Require Import Lqa Lia Qround Qfield Qminmax.
 Open Scope Q_scope.
@@ -15,12 +18,13 @@ Open Scope Q_scope.
 (* 1. WHAT BINDS *)
 
 Definition slot_length (x : world) : Q := width x / 500.
-(* So far back windows bind: a window's length, two slots, and the clocks' errors. *)
-Definition reach (x : world) : Q := width x + 2 * slot_length x + 2 * clock_error x.
+(* So far back windows bind: a window's length, the guard, two slots, and the clocks' errors. *)
+Definition reach (x : world) : Q := width x + guard x + 2 * slot_length x + 2 * clock_error x.
 
 (* The timing rule of these shapes. *)
 Definition timing_of_shapes (x : world) : Prop :=
-  settle x >= freshness x * (1 + drift x) / (1 - drift x) + 2 * clock_error x * (1 + drift x) + 3 * width x * drift x.
+  settle x >= freshness x * (1 + drift x) / (1 - drift x) + 2 * clock_error x * (1 + drift x) +
+    (3 * width x + guard x) * drift x.
 
 (* At the permit p at most n may be counted: by each view of the lookback of each window in reach.
    No view is left out because the next one gives. *)
@@ -44,11 +48,11 @@ Definition last_settled (x : world) (W : window) : Q :=
 (* The lemma of section 10. *)
 Theorem one_view_binds x a W u p n sent R : assumed x -> timing_of_shapes x ->
   start x W <= a - clock_error x -> a - clock_error x < start x (W + 1) -> newest_at x u (last_settled x W) ->
-  reaching x p n sent R -> a <= at_ p -> at_ p <= a + width x ->
+  reaching x p n sent R -> a <= at_ p -> at_ p <= a + width x + guard x ->
   (n <= share x u (who p) W)%nat.
 Proof.
   intros as_ T lo hi at_B ok ap pz.
-  destruct (lengths x as_) as (e0 & r0 & r1 & _ & w0), (error x as_ (who p) (at_ p)) as [E F].
+  destruct (lengths x as_) as (e0 & r0 & r1 & g0 & w0), (error x as_ (who p) (at_ p)) as [E F].
   rewrite start_next in hi. unfold timing_of_shapes in T.
   assert (0 < slot_length x) as d0 by (unfold slot_length; apply Qlt_shift_div_l; lra).
   destruct (s_windows _ _ _ _ _ ok W) as (A & older & M & all); [lra|rewrite start_next; unfold reach; lra|].
@@ -58,7 +62,7 @@ Proof.
   { pose proof (not_fast x as_ (who p) _ _ older) as N. apply (scaled (1 + drift x)); [lra|]. unfold last_settled.
     assert ((1 + drift x) * (start x W + clock_error x - freshness x / (1 - drift x)) ==
       (1 + drift x) * (start x W + clock_error x) - freshness x * (1 + drift x) / (1 - drift x)) as -> by (field; lra).
-    fold b. assert (drift x * (c - b) <= drift x * (2 * width x + 2 * clock_error x)) by nra.
+    fold b. assert (drift x * (c - b) <= drift x * (2 * width x + guard x + 2 * clock_error x)) by nra.
     assert (0 <= drift x * width x) by nra.
     assert ((1 + drift x) * at_ p <= (1 + drift x) * (c + clock_error x)) by nra. lra. }
   (* After. *)
@@ -86,33 +90,32 @@ Qed.
 
 (* 2. SLIDING *)
 
-(* The slots are of the monotonic clock. The latest 502 count, with that of the permit. *)
+(* The slots are of the monotonic clock. The latest 502 count, with that of the permit, and those of
+   the guard. *)
+Definition span_of (x : world) : Z := 502 + Qceiling (guard x / slot_length x).
 Definition slot (x : world) (p : permit) : Z := Qfloor (mono x (who p) (at_ p) / slot_length x).
 Definition counts_with (x : world) (p q : permit) : bool :=
-  Nat.eqb (who q) (who p) && Z.ltb (slot x p - 502) (slot x q).
+  Nat.eqb (who q) (who p) && Z.ltb (slot x p - span_of x) (slot x q).
 Definition slides (x : world) : Prop := forall before p after, permits x = before ++ p :: after ->
   exists sent R, reaching x p (count (counts_with x p) (before ++ [p])) sent R.
 
-(* The same of slots and numbers of permits, as the code keeps them. A permit that takes up to
-   [transit] to the provider counts for so many slots more. Extract.v makes a program of it. *)
+(* The same of slots and numbers of permits, as the code keeps them: a guard is less than half a
+   window. Extract.v makes a program of it. *)
 Definition slots_that_count (transit slot_ : Z) : Z := Z.min (502 + (transit + slot_ - 1) / slot_) 752.
 Definition in_ring (span now : Z) (all : list (Z * Z)) : Z :=
   fold_right (fun e s => if Z.ltb (now - span) (fst e) then snd e + s else s)%Z 0%Z all.
 
-Definition in_span (a z : Q) (p : permit) : bool := Qle_bool a (at_ p) && Qle_bool (at_ p) z.
-
-(* CLAIMED: wherever a span of a window's length begins. A monotonic clock is not fast by more than a
-   500th, and does not run back. *)
-Definition claim_sliding_never_over : Prop := forall x, assumed x -> timing_of_shapes x ->
-  500 * drift x < 1 ->
-  (forall i t t', t <= t' -> mono x i t <= mono x i t') -> slides x ->
-  forall a T, (forall v W, total x v W <= T)%nat -> (count (in_span a (a + width x)) (permits x) <= T)%nat.
-
-Lemma count_le f f' ps : (forall p, f p = true -> f' p = true) -> (count f ps <= count f' ps)%nat.
-Proof.
-  intros all. induction ps as [|p ps IH]; [apply Nat.le_refl|]. rewrite !count_cons. specialize (all p).
-  destruct (f p), (f' p); simpl; try lia; discriminate (all eq_refl).
-Qed.
+(* CLAIMED: wherever a span of a window's length begins, if each call arrives within the guard. A
+   monotonic clock is not fast by more than a 750th, and does not run back. *)
+Definition in_transit (x : world) (arrives : permit -> Q) : Prop := forall p, In p (permits x) ->
+  at_ p <= arrives p /\ arrives p <= at_ p + guard x.
+Definition arrives_in (arrives : permit -> Q) (a z : Q) (p : permit) : bool :=
+  Qle_bool a (arrives p) && Qle_bool (arrives p) z.
+Definition claim_sliding_never_over : Prop := forall x arrives, assumed x -> timing_of_shapes x ->
+  750 * drift x <= 1 -> 2 * guard x <= width x ->
+  (forall i t t', t <= t' -> mono x i t <= mono x i t') -> slides x -> in_transit x arrives ->
+  forall a T, (forall v W, total x v W <= T)%nat ->
+    (count (arrives_in arrives a (a + width x)) (permits x) <= T)%nat.
 
 Lemma count_by_who f l ps : (forall p, In p ps -> In (who p) l) ->
   (count f ps <= sum (fun i => count (fun p => Nat.eqb (who p) i && f p) ps) l)%nat.
@@ -126,50 +129,54 @@ Proof.
   simpl in P. rewrite Nat.eqb_refl in P. simpl in P. lia.
 Qed.
 
-Lemma span_counts x a p q : assumed x -> 500 * drift x < 1 ->
+Lemma span_counts x p q : assumed x -> 750 * drift x <= 1 -> 2 * guard x <= width x ->
   (forall i t t', t <= t' -> mono x i t <= mono x i t') ->
-  who q = who p -> in_span a (a + width x) p = true -> in_span a (a + width x) q = true ->
-  counts_with x p q = true.
+  who q = who p -> at_ p - at_ q <= width x + guard x -> counts_with x p q = true.
 Proof.
-  intros as_ slow back same P Q. unfold counts_with. rewrite same, Nat.eqb_refl. simpl. apply Z.ltb_lt.
-  unfold in_span in P, Q. apply andb_prop in P as [P1 P2], Q as [Q1 Q2]. apply Qle_bool_iff in P1, P2, Q1, Q2.
-  destruct (lengths x as_) as (_ & r0 & r1 & _ & w0). unfold slot. rewrite same.
+  intros as_ slow half back same near. unfold counts_with. rewrite same, Nat.eqb_refl. simpl. apply Z.ltb_lt.
+  destruct (lengths x as_) as (_ & r0 & r1 & g0 & w0). unfold slot, span_of. rewrite same.
   set (d := slot_length x). assert (width x == 500 * d) as wd by (unfold d, slot_length; field).
   assert (0 < d) as d0 by lra.
   set (mp := mono x (who p) (at_ p)). set (mq := mono x (who p) (at_ q)).
-  assert (mp - mq < 501 * d) as near.
+  assert (mp - mq <= 501 * d + guard x) as M.
   { destruct (Qlt_le_dec (at_ p) (at_ q)) as [L | L].
     - pose proof (back (who p) (at_ p) (at_ q) ltac:(lra)). fold mp mq in H. lra.
     - pose proof (not_fast x as_ (who p) _ _ L) as N. fold mp mq in N.
-      assert ((1 + drift x) * (at_ p - at_ q) <= (1 + drift x) * width x) by (apply Qmult_le_l; lra).
-      assert (500 * drift x * d < 1 * d) by (apply Qmult_lt_r; lra). nra. }
-  assert (mp / d < mq / d + 501) as nearer.
-  { apply Qlt_shift_div_r; [exact d0|]. assert ((mq / d + 501) * d == mq + 501 * d) as -> by (field; lra). lra. }
-  pose proof (Qfloor_le (mp / d)) as lo. pose proof (Qlt_floor (mq / d)) as hi.
-  rewrite inject_Z_plus in hi.
-  assert (inject_Z (Qfloor (mp / d)) < inject_Z (Qfloor (mq / d) + 502)) as K.
-  { rewrite inject_Z_plus. change (inject_Z 502) with 502. change (inject_Z 1) with 1 in hi. lra. }
+      assert ((1 + drift x) * (at_ p - at_ q) <= (1 + drift x) * (width x + guard x)) by (apply Qmult_le_l; lra).
+      assert (drift x * (width x + guard x) <= drift x * (750 * d)) by nra. nra. }
+  assert (mp / d <= mq / d + 501 + guard x / d) as nearer.
+  { apply Qle_shift_div_r; [exact d0|].
+    assert ((mq / d + 501 + guard x / d) * d == mq + 501 * d + guard x) as -> by (field; lra). lra. }
+  pose proof (Qfloor_le (mp / d)) as lo. pose proof (Qlt_floor (mq / d)) as hi. pose proof (Qle_ceiling (guard x / d)) as up.
+  rewrite inject_Z_plus in hi. change (inject_Z 1) with 1 in hi.
+  assert (inject_Z (Qfloor (mp / d)) < inject_Z (Qfloor (mq / d) + (502 + Qceiling (guard x / d)))) as K.
+  { rewrite !inject_Z_plus. change (inject_Z 502) with 502. lra. }
   rewrite <- Zlt_Qlt in K. lia.
 Qed.
 
 Theorem sliding_never_over : claim_sliding_never_over.
 Proof.
-  intros x as_ ti slow back o a T small.
-  destruct (holds_instant x (a - clock_error x) as_) as (W & lo & hi).
+  intros x arrives as_ ti slow half back o late a T small.
+  destruct (holds_instant x (a - guard x - clock_error x) as_) as (W & lo & hi).
   destruct (newest_exists x (last_settled x W) as_) as (u & at_B).
+  assert (forall p, In p (permits x) -> arrives_in arrives a (a + width x) p = true ->
+    a - guard x <= at_ p /\ at_ p <= a - guard x + width x + guard x) as near.
+  { intros p I F. unfold arrives_in in F. apply andb_prop in F as [F G]. apply Qle_bool_iff in F, G.
+    destruct (late p I). split; lra. }
   set (l := nodup Nat.eq_dec (map who (permits x))).
   eapply Nat.le_trans; [|apply (small u W)]. eapply Nat.le_trans; [|apply (fit x as_ u W l), NoDup_nodup].
   eapply Nat.le_trans; [apply (count_by_who _ l); intros p I; apply nodup_In, in_map, I|].
   apply sum_le. intros i _.
-  destruct (last_one (fun p => Nat.eqb (who p) i && in_span a (a + width x) p) (permits x)) as
+  destruct (last_one (fun p => Nat.eqb (who p) i && arrives_in arrives a (a + width x) p) (permits x)) as
     [-> | (before & p & after & H & fp & ->)]; [lia|].
   apply andb_prop in fp as [I J]. apply Nat.eqb_eq in I as <-.
   destruct (o _ _ _ H) as (sent & R & ok).
+  destruct (near p) as [P1 P2]; [rewrite H; apply in_elt|exact J|].
   eapply Nat.le_trans with (count (counts_with x p) (before ++ [p])).
-  - apply count_le. intros q F. apply andb_prop in F as [F G]. apply Nat.eqb_eq in F.
-    eapply span_counts; eassumption.
-  - unfold in_span in J. apply andb_prop in J as [J K]. apply Qle_bool_iff in J, K.
-    eapply one_view_binds; eassumption.
+  - apply count_le_in. intros q Q F. apply andb_prop in F as [F G]. apply Nat.eqb_eq in F.
+    destruct (near q) as [Q1 Q2]; [|exact G|apply span_counts; auto; lra].
+    rewrite H. change (p :: after) with ([p] ++ after). rewrite app_assoc. apply in_or_app. left. exact Q.
+  - eapply one_view_binds; eassumption.
 Qed.
 
 (* 3. BUCKET: one instance, as the code computes it. Instants are nanoseconds. [every] is the time in
@@ -367,4 +374,18 @@ Proof.
   - apply total_le. intros i I. destruct (ok i I) as (o & op). apply (spends_part i all (levels i)); auto.
     intros c J. split; [apply r0; assumption|apply each, J].
   - rewrite total_add. pose proof (accrue_together M l all each). lra.
+Qed.
+
+(* Arrivals. Calls arrive within g of their permits, so those of a span of t were issued in a span of
+   t + g. If the burst is less by what accrues in g, at most the burst and what accrues in t arrive. *)
+Theorem bucket_arrivals_never_over l levels part all B M g t :
+  (forall c i, In c all -> In i l -> 0 <= rates c i) ->
+  (forall c, In c all -> 0 <= lasts c /\ total_of (rates c) l <= M) ->
+  (forall i, In i l -> 0 <= part i) -> total_of part l <= B - M * g ->
+  (forall i, In i l -> obeys_bucket i (levels i) all /\ opens_within i (part i) all) ->
+  lasting all == t + g ->
+  total_of (fun i => issued_in i all) l <= B + M * t.
+Proof.
+  intros r0 each p0 less ok long. pose proof (buckets_never_over l levels part all _ M r0 each p0 less ok).
+  assert (M * lasting all == M * t + M * g) as E by (rewrite long; ring). lra.
 Qed.

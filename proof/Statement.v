@@ -16,12 +16,13 @@
    the timing rule, revisions that give, announced ends, lending, also of borrowed
    permits (section 13), the first of a fleet, without loans (section 15), and `hold`
    (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
-   Shapes.v the shapes `sliding` and `bucket` (section 10), Escrow.v, KeyBudget.v and
+   Arrivals.v calls as the provider counts them, Shapes.v the shapes `sliding` and `bucket`
+   (section 10), Continued.v continued processes (section 12), Escrow.v, KeyBudget.v and
    Restored.v long limits (section 14), Keys.v limits by key (section 16), Changes.v
-   changes of the policy's times.
+   changes of the policy's times, Debts.v costs that are known late.
 
-   Not covered: histories in restored stores (11), continued processes (12), clocks that
-   are worse than e (7), and the code itself.
+   Not covered: histories in restored stores (11), clocks that are worse than e (7), and the
+   code itself.
    Several lengths are covered one by one, as section 4 argues. *)
 
 From Coq Require Export QArith ZArith List Bool Arith.

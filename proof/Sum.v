@@ -120,6 +120,13 @@ Qed.
 Lemma count_cons f p l : count f (p :: l) = ((if f p then 1 else 0) + count f l)%nat.
 Proof. unfold count. simpl. destruct (f p); reflexivity. Qed.
 
+Lemma count_le_in f f' ps : (forall p, In p ps -> f p = true -> f' p = true) -> (count f ps <= count f' ps)%nat.
+Proof.
+  induction ps as [|p ps IH]; intros all; [apply Nat.le_refl|]. rewrite !count_cons.
+  specialize (IH (fun q I => all q (or_intror I))). specialize (all p (or_introl eq_refl)).
+  destruct (f p), (f' p); simpl; try lia; discriminate (all eq_refl).
+Qed.
+
 Lemma sum_le {A} (f f' : A -> nat) l : (forall i, In i l -> (f i <= f' i)%nat) ->
   (sum f l <= sum f' l)%nat.
 Proof.
