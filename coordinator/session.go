@@ -216,7 +216,7 @@ func (s *Session) diagnosed(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, strings.Join(diagnose.Endpoints(ctx, s.client), "; "))
+	return fmt.Errorf("%w; %s", err, strings.Join(diagnose.Endpoints(ctx, s.client, err), "; "))
 }
 
 // redialEvery is the time between two attempts to connect to an etcd that is away.

@@ -154,7 +154,7 @@ func connectError(err error) error {
 func (a *app) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, coordinator.ErrUnreachable):
-		return &fault{err, nil, append(a.etcd.Diagnose(ctx),
+		return &fault{err, nil, append(a.etcd.Diagnose(ctx, err),
 			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}

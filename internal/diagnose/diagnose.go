@@ -23,19 +23,20 @@ const Timeout = time.Second
 
 // Endpoints connects to each of the client's endpoints, with the client's own TLS
 // configuration, and returns one line for each: the endpoint and what came of it.
-// It takes at most Timeout and needs no user.
-func Endpoints(ctx context.Context, client *clientv3.Client) []string {
-	return within(ctx, client, Timeout)
+// It takes at most Timeout and needs no user. An endpoint that does not answer in time may
+// have answered the request that failed: cause, if not nil, then says why.
+func Endpoints(ctx context.Context, client *clientv3.Client, cause error) []string {
+	return within(ctx, client, cause, Timeout)
 }
 
-func within(ctx context.Context, client *clientv3.Client, timeout time.Duration) []string {
+func within(ctx context.Context, client *clientv3.Client, cause error, timeout time.Duration) []string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	endpoints := client.Endpoints()
 	lines := make([]string, len(endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range endpoints {
-		all.Go(func() { lines[i] = endpoint + ": " + probe(ctx, client, endpoint) })
+		all.Go(func() { lines[i] = endpoint + ": " + probe(ctx, client, endpoint, cause) })
 	}
 	all.Wait()
 	return lines
@@ -43,20 +44,23 @@ func within(ctx context.Context, client *clientv3.Client, timeout time.Duration)
 
 // probe asks one member for its status. Unlike the client's own method it does
 // not retry, so it sees the transport's error. A member without a leader answers.
-func probe(ctx context.Context, client *clientv3.Client, endpoint string) string {
+func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause error) string {
 	conn, err := client.Dial(endpoint)
 	if err != nil {
 		return err.Error()
 	}
 	defer conn.Close()
 	r, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
+	plain := strings.HasPrefix(endpoint, "http://")
 	switch {
 	case err == nil && r.Leader == 0:
 		return "answers, but knows no leader"
 	case err == nil:
 		return "answers now"
 	case status.Code(err) == codes.Unavailable:
-		return transport(status.Convert(err).Message(), strings.HasPrefix(endpoint, "http://"))
+		return transport(status.Convert(err).Message(), plain)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && cause != nil && strings.Contains(cause.Error(), connecting):
+		return "does not answer now; before: " + transport(cause.Error(), plain)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return silent(endpoint)
 	}
@@ -74,10 +78,13 @@ func silent(endpoint string) string {
 	return "no answer to a connection attempt; a firewall may drop it, or the host is down"
 }
 
+// connecting begins gRPC's text for a connection that failed.
+const connecting = "connection error: desc = "
+
 // transport shortens gRPC's text for a connection that failed, and adds the remedy.
 // plain says that it was one without TLS.
 func transport(text string, plain bool) string {
-	for _, prefix := range []string{"last connection error: ", "connection error: desc = ", "transport: "} {
+	for _, prefix := range []string{"last connection error: ", connecting, "transport: "} {
 		if _, after, ok := strings.Cut(text, prefix); ok {
 			text = strings.Trim(after, `"`)
 		}

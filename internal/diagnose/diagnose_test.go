@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -44,15 +47,19 @@ func TestEndpoints(t *testing.T) {
 		tls            *tls.Config
 		want           string
 		mute           bool
+		cause          error
 	}{
-		{"well", plain.Endpoints()[0], nil, "answers now", false},
-		{"well with TLS", "https://" + host(secure), known, "answers now", false},
-		{"no CA", "https://" + host(secure), &tls.Config{}, "not trusted", false},
-		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false},
-		{"no TLS to a port that wants it", "http://" + host(secure), nil, "want TLS", false},
-		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false},
-		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false},
-		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "does not answer", true},
+		{"well", plain.Endpoints()[0], nil, "answers now", false, nil},
+		{"well with TLS", "https://" + host(secure), known, "answers now", false, nil},
+		{"no CA", "https://" + host(secure), &tls.Config{}, "not trusted", false, nil},
+		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false, nil},
+		{"no TLS to a port that wants it", "http://" + host(secure), nil, "want TLS", false, nil},
+		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
+		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false, nil},
+		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "it may be overloaded", true, nil},
+		{"another cause", "http://" + mute.Addr().String(), nil, "it may be overloaded", true, context.DeadlineExceeded},
+		{"answered before", "https://" + mute.Addr().String(), trusting, "--cert and --key", true,
+			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: certificate required"`)},
 	} {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{c.endpoint}, TLS: c.tls, Logger: zap.NewNop(), DialTimeout: time.Minute})
 		if err != nil {
@@ -62,7 +69,7 @@ func TestEndpoints(t *testing.T) {
 		if c.mute {
 			timeout = 100 * time.Millisecond
 		}
-		lines := within(t.Context(), client, timeout)
+		lines := within(t.Context(), client, c.cause, timeout)
 		if len(lines) != 1 || !strings.HasPrefix(lines[0], c.endpoint+": ") || !strings.Contains(lines[0], c.want) {
 			t.Errorf("%s: %q, want %q", c.name, lines, c.want)
 		}

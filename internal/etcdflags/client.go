@@ -47,14 +47,14 @@ func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 }
 
 // Diagnose says, for each endpoint, how far a connection gets. It is for the
-// moment when etcd has not answered.
-func (f *Flags) Diagnose(ctx context.Context) []string {
+// moment when etcd has not answered: cause is the error of the request.
+func (f *Flags) Diagnose(ctx context.Context, cause error) []string {
 	c, err := f.config(ctx)
 	if err == nil {
 		var client *clientv3.Client
 		if client, err = clientv3.New(c); err == nil {
 			defer client.Close()
-			return diagnose.Endpoints(ctx, client)
+			return diagnose.Endpoints(ctx, client, cause)
 		}
 	}
 	return []string{err.Error()}

@@ -106,7 +106,7 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	})
 	all.Wait()
 	if slices.ContainsFunc(f.endpoints, func(e endpointFacts) bool { return e.err != nil }) {
-		for i, why := range diagnose.Endpoints(ctx, client) {
+		for i, why := range diagnose.Endpoints(ctx, client, nil) {
 			e := &f.endpoints[i]
 			if why = strings.TrimPrefix(why, e.endpoint+": "); e.err != nil && !strings.HasPrefix(why, "answers") {
 				e.err = errors.New(why)
