@@ -55,9 +55,9 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:                 "test",
-	`KEEP=/tmp/answers proof/check`: "proof",
-	`go test ./internal/test/differential -run ARun -v -model /tmp/answers -traces DIR`: "proof",
+	`go test ./...`:      "test",
+	`proof/program /tmp`: "compare",
+	`go test ./internal/test/differential -run ARun -v -model /tmp/answers -traces DIR`: "compare",
 	`go run ./e2e/hour -for 12m -seed 37`:                                               "loadgen",
 	`make -C .. bench`:                                                                  "bench",
 	`go run ./lending`:                                                                  "bench",

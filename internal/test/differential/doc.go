@@ -6,6 +6,6 @@
 //	go test ./internal/test/differential -model PROGRAM -traces DIR    a run with --trace DIR
 //	go test ./internal/test/differential -model PROGRAM -record
 //
-// proof/check builds the program, asks new questions, and sees that the recorded answers are
-// still those of the proof. With KEEP=PROGRAM it leaves the program there.
+// proof/compare makes the program, asks new questions, and sees that the recorded answers are
+// still those of the proof. proof/program DIR leaves the program in DIR.
 package differential

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	modelFlag  = flag.String("model", "", "compare with the `program` that proof/check builds")
+	modelFlag  = flag.String("model", "", "compare with the `program` that proof/program makes")
 	countFlag  = flag.Int("comparisons", 100_000, "compare so many values, or a few more")
 	seedFlag   = flag.Uint64("seed", 0, "of the first question; 0: chosen by chance")
 	recordFlag = flag.Bool("record", false, "write the model's answers to "+recorded)
