@@ -96,7 +96,7 @@ var scenarios = []scenario{
 	{name: "the leader's disk frozen for 1 s of every 2.5 s, for 10 s", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			disk := r.etcd.dirs[r.etcd.leader(r.client)]
-			defer exec.Command("fsfreeze", "-u", disk).Run() // if it is frozen still
+			defer func() { _ = exec.Command("fsfreeze", "-u", disk).Run() }() // if it is frozen still
 			for range 4 {
 				command(r.t, "fsfreeze", "-f", disk)
 				wait(time.Second)

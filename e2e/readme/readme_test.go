@@ -129,7 +129,7 @@ func startDev(t *testing.T, address string) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		cancel()
-		<-ended
+		t.Log("dev ended:", <-ended)
 	})
 	late := time.After(patience)
 	for ready := false; !ready; {
@@ -145,7 +145,7 @@ func startDev(t *testing.T, address string) {
 		}
 	}
 	go func() {
-		for range lines { //nolint:revive // read, so that dev can go on talking
+		for range lines { // read, so that dev can go on talking
 		}
 	}()
 }

@@ -38,9 +38,8 @@ func restoreByTheBook(t *testing.T) string {
 // Three members are restored by the commands of the documents, with other names, addresses
 // and folders only. They are one cluster, the fleet goes on, and doctor finds nothing.
 func TestSnapshotOfThreeMembers(t *testing.T) {
-	store := &backups{t: t, dir: t.TempDir()}
-	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Dir: store.dir})
-	store.Cluster = cluster
+	dir := t.TempDir()
+	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3, Dir: dir})
 	g := newGroup(t, client, exact(t, "60/200ms", 500*ms))
 	all := g.join(3)
 	g.ready(all...)
@@ -52,7 +51,7 @@ func TestSnapshotOfThreeMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(store.dir, "quotient.db"), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "quotient.db"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	before, err := client.MemberList(t.Context())
@@ -79,13 +78,13 @@ func TestSnapshotOfThreeMembers(t *testing.T) {
 	for i := range 3 {
 		script := strings.ReplaceAll(page, "name=etcd-1\n", fmt.Sprintf("name=etcd-%d\n", i+1))
 		script = strings.ReplaceAll(script, "https://$name:2380", peers[i])
-		script = strings.ReplaceAll(script, "/var/lib/etcd", filepath.Join(store.dir, fmt.Sprintf("m%d", i)))
+		script = strings.ReplaceAll(script, "/var/lib/etcd", filepath.Join(dir, fmt.Sprintf("m%d", i)))
 		for n, peer := range peers {
 			script = strings.ReplaceAll(script, fmt.Sprintf("https://etcd-%d:2380", n+1), peer)
 			script = strings.ReplaceAll(script, fmt.Sprintf("etcd-%d", n+1), fmt.Sprintf("m%d", n))
 		}
 		command := exec.Command("bash", "-euc", script)
-		command.Dir, command.Env = store.dir, append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
+		command.Dir, command.Env = dir, append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%s\n%v: %s", script, err, out)
 		}
