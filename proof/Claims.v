@@ -19,7 +19,7 @@ Check hold_true_windows : claim_hold_true_windows.
 
 (* All of them, and the examples, in one term: an axiom behind any would be printed. *)
 Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, never_over,
-  true_windows, promise, lending_settles, lending_never_over,
+  true_windows, promise, lending_settles, lending_never_over, leaves_spends, counts_more_told,
   issuing_by_distance, first_never_over, hold_all, hold_some, hold_true_windows, hold_lending_all, hold_lending_some,
   (key_never_over, key_settles, key_lending_never_over, owner_shares_fit),
   (parts_fit, equal_part_grows, owner_parts_fit, owner_part_grows, weighted_parts_fit, weighted_parts_sum, weighted_part_grows),

@@ -115,3 +115,22 @@ Proof.
   eapply Nat.le_trans; [|apply (small n)].
   eapply lending_settles; eauto; [apply Qle_refl|]. apply timing_leaves_an_instant; assumption.
 Qed.
+
+(* What a ledger computes (internal/window/ledger.go, loan.go): how many permits an own bound and what
+   was heard leave, and the number that a host tells. Of a number that it is told a guest counts what it
+   has not counted yet, as far as that gives it at most the total. Extract.v makes a program of these. *)
+Definition leaves (own heard_now : nat) (i : incarnation) (W : window) (before : list permit) : nat :=
+  (own + heard_now - count (of i W) before)%nat.
+Definition number (h j : incarnation) (W : window) (ps : list permit) : nat := count (lent h j W 0) ps.
+Definition counts_more (total own heard_now lent had told : nat) : nat :=
+  Nat.min (told - had) (total + lent - (own + heard_now)).
+
+(* So it obeys the rule: [spends_as_heard], [charged] and [as_told]. *)
+Theorem leaves_spends own heard_now before p : (0 < leaves own heard_now (who p) (win p) before)%nat ->
+  (count (of (who p) (win p)) (before ++ [p]) <= own + heard_now)%nat.
+Proof.
+  unfold leaves, count. rewrite filter_app, app_length. simpl. destruct (of (who p) (win p) p); simpl; lia.
+Qed.
+Theorem counts_more_told total own heard_now lent had told :
+  (had + counts_more total own heard_now lent had told <= Nat.max had told)%nat.
+Proof. unfold counts_more. lia. Qed.

@@ -132,7 +132,7 @@ let escrow () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          learns p { of0 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
+          learns p { of1 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
         | _ -> p (* an answer in which its holding has not moved *)
       in
       string_of_int (may p) :: after p (n - 1)
@@ -152,7 +152,7 @@ let ledger () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          ("", learns p { of0 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
+          ("", learns p { of1 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
         | 2 -> ("", p)
         | 3 ->
           let p = { p with used = next () } in
@@ -160,7 +160,7 @@ let ledger () =
           let f_hold = next () in
           let f_out = next () in
           let limit = next () in
-          let f = { of0 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
+          let f = { of1 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
           (Printf.sprintf "%d,%s," (makes_by f value) (one (may_send limit p f value)), sends p value)
         | 4 ->
           let m = mark () in
@@ -203,6 +203,39 @@ let bucket () =
   in
   String.concat "," (after { empty = unused; rate = Z0; burst = Z0 } (next ()))
 
+(* What a ledger of instance 0 has left after each event: a bound of a window, permits that it
+   issues, those that it lends, and a number that it is told. Before that the number that it tells,
+   or how much of one it counts. *)
+let loans () =
+  let total = next () in
+  let handed n w loan ps = List.init n (fun _ -> { who = 0; at_ = q 0; win = z w; loan }) @ ps in
+  let rec after w own lent heard ps = function
+    | 0 -> []
+    | n ->
+      let sum = List.fold_left (fun s (_, k) -> s + k) 0 heard in
+      let said, w, own, lent, heard, ps =
+        match next () with
+        | 0 ->
+          let v = next () in
+          let own = next () in
+          if v = w then ("", w, own, lent, heard, ps) else ("", v, own, 0, [], ps)
+        | 1 -> ("", w, own, lent, heard, handed (next ()) w None ps)
+        | 2 ->
+          let j = next () in
+          let k = next () in
+          let ps = handed k w (Some (j, 0)) ps in
+          (string_of_int (number 0 j (z w) ps) ^ ",", w, own, lent + k, heard, ps)
+        | _ ->
+          let h = next () in
+          let had = try List.assoc h heard with Not_found -> 0 in
+          let k = counts_more total own sum lent had (next ()) in
+          (string_of_int k ^ ",", w, own, lent, (h, had + k) :: List.remove_assoc h heard, ps)
+      in
+      let sum = List.fold_left (fun s (_, k) -> s + k) 0 heard in
+      (said ^ string_of_int (leaves own sum 0 (z w) ps)) :: after w own lent heard ps (n - 1)
+  in
+  String.concat "," (after (-1) 0 0 [] [] (next ()))
+
 (* The permits in a ring after each take, which has a slot and a number. *)
 let ring () =
   let transit = z (next ()) in
@@ -240,6 +273,7 @@ let () =
            | "escrow" -> escrow ()
            | "judge" -> judge ()
            | "ledger" -> ledger ()
+           | "loans" -> loans ()
            | "owners" -> owners ()
            | "ring" -> ring ()
            | "window" -> window ()

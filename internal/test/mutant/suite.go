@@ -23,6 +23,7 @@ const (
 
 	differential = "differential" // the recorded answers of the proof's definitions
 	shapes       = "internal/window TestShapesAsInTheProof"
+	loans        = "internal/window TestLoansAsInTheProof"
 )
 
 // Suite is tests of one package that catch mutants.
