@@ -26,13 +26,13 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 			l.counted(n)
 			return g, nil
 		case r != nil && maxWait <= 0:
-			l.of.refused(r, n)
+			l.refused(r, n)
 			return window.Grant{}, r.err
 		}
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return g, l.of.answer(v, n)
+		return g, l.answer(v, n)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -118,7 +118,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return g, l.of.answer(v, n)
+	return g, l.answer(v, n)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -154,8 +154,8 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
 		if w.Outcome.Verdict == window.Granted {
-			l.of.counted(n)
-			l.of.permit(w.Outcome.Grant, n, n).Release()
+			l.counted(n)
+			l.permit(w.Outcome.Grant, n, n).Release()
 		}
 	}
 	o := w.Outcome
@@ -163,7 +163,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	k.parked.Put(w)
 	if cancelled {
 		err = ctx.Err()
-	} else if err = l.of.answer(o.Verdict, n); err == nil {
+	} else if err = l.answer(o.Verdict, n); err == nil {
 		g = o.Grant
 	}
 	if f := l.all.onWait; f != nil {

@@ -38,22 +38,22 @@ func (c Class) inside() window.Class {
 // nothing and needs no Close: closing one of them closes the limiter.
 // The handle keeps the label: see Label.
 func (l *Limiter) Class(c Class) *Limiter {
-	if l.of.label != nil {
-		return l.labelled(c.inside(), l.of.label, l.bad)
+	if l.label != nil {
+		return l.with(c.inside(), l.label, l.bad)
 	}
 	return &l.all.by[c.inside()]
 }
 
-// counted is origin.counted, and returns at once for calls of Default without a label.
-func (l *Limiter) counted(n int64) {
-	if l.apart {
-		l.of.counted(n)
+// counted notes that n permits were issued to calls of a class and label. Those of Default
+// without a label are all others, so that the most frequent call does not count twice.
+func (o *origin) counted(n int64) {
+	if o.class != window.Default || o.label != nil {
+		o.count(n)
 	}
 }
 
-// counted notes that n permits were issued to calls of a class and label. Those of Default
-// are all others, so that the most frequent call does not count twice.
-func (o *origin) counted(n int64) {
+// count is apart from counted, so that the latter is inlined.
+func (o *origin) count(n int64) {
 	if o.class != window.Default {
 		o.core.refused.issued[o.class].Add(n)
 	}

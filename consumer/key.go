@@ -66,7 +66,7 @@ func (y Key) TryAcquire() bool {
 			k.wantsFunds(t.state, 1)
 			return true
 		}
-		l.of.refusedKey(t.state, 1, all)
+		l.refusedKey(t.state, 1, all)
 	}
 	return false
 }
@@ -92,10 +92,10 @@ func (y Key) TryTake(n int64) (p Permit) {
 			p = l.passed(t.segment, n)
 		}
 	case t.found == keyLacks:
-		l.of.refusedKey(t.state, lacking, upTo)
+		l.refusedKey(t.state, lacking, upTo)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
-		l.of.refused(k.refuse(window.Limited, 1, l.class), lacking)
+		l.refused(k.refuse(window.Limited, 1, l.class), lacking)
 	}
 	return p
 }
@@ -122,7 +122,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	}
 	for {
 		if l.all.closed.Load() {
-			return p, l.of.answer(window.Closed, n)
+			return p, l.answer(window.Closed, n)
 		}
 		t := k.tryKey(y, n, how, &p)
 		switch t.found {
@@ -137,7 +137,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				k.wantsFunds(t.state, n)
 				return l.passed(t.segment, n), nil
 			case maxWait <= 0:
-				return p, l.of.refuseKey(t.state, n)
+				return p, l.refuseKey(t.state, n)
 			}
 			reserved, err := l.waitForKey(ctx, t.state, n, until)
 			if err != nil {
@@ -168,12 +168,12 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 	case err != nil:
 		return p, false, err
 	case g.Epoch == 0:
-		return l.of.permit(g, n, 0), false, nil
+		return l.permit(g, n, 0), false, nil
 	}
 	held = false
-	p, ok := l.of.confirm(y, g, n)
+	p, ok := l.confirm(y, g, n)
 	if !ok {
-		l.of.permit(g, n, n).Release()
+		l.permit(g, n, n).Release()
 	}
 	return p, !ok, nil
 }
@@ -191,5 +191,5 @@ func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64, enter func(
 func (l *Limiter) passed(s *window.Segment, n int64) Permit {
 	g := s.Grant
 	g.Epoch = 0
-	return l.of.permit(g, n, 0)
+	return l.permit(g, n, 0)
 }

@@ -90,12 +90,12 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	switch {
 	case err != nil:
 	case v == refused:
-		err = l.of.refuseKey(y, n)
+		err = l.refuseKey(y, n)
 	case v == tooLarge:
-		l.of.refusedKey(y, n, all)
+		l.refusedKey(y, n, all)
 		err = TooLargeError{k.provider, n, k.largestOf(y)}
 	case v == full:
-		err = l.of.answer(window.Full, n)
+		err = l.answer(window.Full, n)
 	}
 	return v == reserved && err == nil, err
 }

@@ -138,7 +138,7 @@ const (
 // The state's lock is held while the provider's are taken, so the key is charged for what is
 // issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
 func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
-	of := key.limiter.of
+	of := &key.limiter.origin
 	for {
 		s, now := k.segmentNow()
 		t.segment = s
@@ -207,7 +207,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
 			y.issuedLast(k, s.Keys, now)
-			key.limiter.counted(got)
+			of.counted(got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
 			}

@@ -30,25 +30,20 @@ const (
 // calls are many. It needs no Close: closing one handle closes the limiter.
 func (l *Limiter) Label(name string) *Limiter {
 	if protocol.ValidateLabel(name) != nil {
-		return l.labelled(l.class, &label{name: name}, true)
+		return l.with(l.class, &label{name: name}, true)
 	}
-	return l.labelled(l.class, l.core.labels.named(name), false)
+	return l.with(l.class, l.core.labels.named(name), false)
 }
 
-// labelled returns a handle for calls of a class with a label.
-func (l *Limiter) labelled(c window.Class, of *label, bad bool) *Limiter {
-	h := &struct {
-		Limiter
-		origin
-	}{origin: origin{l.core, c, of}}
-	h.Limiter = Limiter{core: l.core, class: c, apart: true, bad: bad, of: &h.origin, all: l.all}
-	return &h.Limiter
+// with returns a handle for calls of a class with a label.
+func (l *Limiter) with(c window.Class, of *label, bad bool) *Limiter {
+	return &Limiter{origin{l.core, c, of}, bad, l.all}
 }
 
 // invalid returns the error for a call for n permits that cannot be meant.
 func (l *Limiter) invalid(n int64) error {
 	if l.bad {
-		return fmt.Errorf("consumer: %s: %w: %w", l.core.provider, ErrInvalid, protocol.ValidateLabel(l.of.label.name))
+		return fmt.Errorf("consumer: %s: %w: %w", l.core.provider, ErrInvalid, protocol.ValidateLabel(l.label.name))
 	}
 	return invalid(n)
 }
@@ -61,10 +56,10 @@ type labelledFunc struct {
 
 // callback is what the dispatcher calls f by.
 func (l *Limiter) callback(f func(Permit, error)) any {
-	if l.of.label == nil {
+	if l.label == nil {
 		return f
 	}
-	return &labelledFunc{l.of, f}
+	return &labelledFunc{&l.origin, f}
 }
 
 // labels count permits by label. The first names have counters of their own until the limiter

@@ -35,12 +35,9 @@ type Options struct {
 // Limiter issues this instance's share of a provider's limit. Its methods are
 // safe for concurrent use. Make one with Open.
 type Limiter struct {
-	core  *core
-	class window.Class // of the calls
-	apart bool         // its calls are counted apart: they have a class or a label
-	bad   bool         // its label is no label: its calls are refused
-	of    *origin      // the permits'
-	all   *handles
+	origin      // of its calls and their permits
+	bad    bool // its label is no label: its calls are refused
+	all    *handles
 }
 
 // handles are those of one limiter without a label: one for each class.
@@ -97,8 +94,7 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	k.gate.Bound(k.options.Load().MaxWaiters)
 	all := &handles{leave: leave, onWait: o.OnWait, id: k.limiters.Add(1)}
 	for i := range all.by {
-		l := &all.by[i]
-		l.core, l.class, l.apart, l.of, l.all = k, window.Class(i), window.Class(i) != window.Default, &k.classes[i], all
+		all.by[i] = Limiter{origin: k.classes[i], all: all}
 	}
 	return &all.by[window.Default], nil
 }
@@ -127,7 +123,7 @@ func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Per
 	if err != nil {
 		return Permit{}, err
 	}
-	return l.of.permit(g, n, n), nil
+	return l.permit(g, n, n), nil
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
@@ -163,11 +159,11 @@ func (l *Limiter) TryTake(n int64) Permit {
 	case lacking == 0:
 	case s.Shadow:
 		k.shadowed.Add(lacking)
-		return l.of.permit(grant, n, got)
+		return l.permit(grant, n, got)
 	default:
-		l.of.refused(k.refuse(window.Limited, 1, l.class), lacking)
+		l.refused(k.refuse(window.Limited, 1, l.class), lacking)
 	}
-	return l.of.permit(grant, got, got)
+	return l.permit(grant, got, got)
 }
 
 // Close ends the limiter: waiting and later callers get ErrClosed. Closing the last
