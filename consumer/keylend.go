@@ -256,7 +256,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	}
 	n := y.need(l, now)
 	if n <= 0 || !l.hopes(keys) {
-		if y.waiters > 0 { // they are looked at next, and have the key looked at again
+		if y.waiting != 0 { // they are looked at next, and have the key looked at again
 			l.until = now + int64(keyRound)
 		}
 		return window.Forever
@@ -327,7 +327,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
-				if y.waiters == 0 {
+				if y.waiting == 0 {
 					left := y.use.LeftToBorrowers()
 					told = y.use.Lend(guest, n, now)
 					k.keys.lent.Add(left - y.use.LeftToBorrowers())
@@ -379,12 +379,4 @@ func (k *core) borrowKey(y *keyState, keys *window.Keys, host string, windows []
 		}
 	}
 	return true
-}
-
-// hopes reports whether a caller of a key may wait for n of others' permits, and has others
-// asked if so.
-func (y *keyState) hopes(k *core, keys *window.Keys, n, now int64) bool {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return y.lacks(k, keys, 0, n, now)
 }

@@ -7,13 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// keyQueue has the callers that wait for permits of keys, of all keys in one, in the order
-// in which they came. A caller leaves it with the key's permits reserved, and then waits in
-// the gate's queue. The queue is served when permits of a key come back, and by the alarm.
+// keyQueue has the callers that wait for permits of keys: a line for each key, in the order in
+// which they came. A caller leaves it with the key's permits reserved, and then waits in the
+// gate's queue. A line is served when permits of its key come back, and all lines by the alarm.
 type keyQueue struct {
 	// length is raised before a caller looks whether it has to wait. So a plan that gives it
 	// more, and a permit that comes back, are seen by it, or see it and serve the queue, whose
@@ -21,9 +22,9 @@ type keyQueue struct {
 	length atomic.Int64
 	alarm  alarm
 
-	mu    sync.Mutex
-	list  list.List // of *keyWaiter
-	round uint64    // of serve
+	mu      sync.Mutex
+	lines   map[*keyState]*list.List // of *keyWaiter; none is empty
+	callers int                      // in all lines
 }
 
 // keyWaiter is a caller in the queue.
@@ -34,8 +35,6 @@ type keyWaiter struct {
 	owner   uint32 // its limiter
 	outcome chan waited
 	place   *list.Element
-	// hopes says that only others' permits can serve it in time.
-	hopes bool
 }
 
 // waited is the outcome of waiting for a key.
@@ -93,7 +92,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 		err = l.refuseKey(y, n)
 	case v == tooLarge:
 		l.refusedKey(y, n, all)
-		err = TooLargeError{k.provider, n, k.largestOf(y)}
+		err = TooLargeError{k.provider, n, k.largestOf(y.key)}
 	case v == full:
 		err = l.answer(window.Full, n)
 	}
@@ -106,44 +105,45 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s, now := k.segmentNow()
-	v := q.outcomeOf(k, w, s, now, q.round)
-	if v == stays && !w.hopes && w.state.opens(w.n, now) > w.until {
-		if w.hopes = w.state.hopes(k, s.Keys, w.n, now); !w.hopes {
-			v = refused
-		}
-	}
-	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.list.Len() >= most {
+	line := q.lines[w.state]
+	v := w.look(k, s, now, line == nil)
+	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.callers >= most {
 		v = full
 	}
 	if v != stays {
 		q.length.Add(-1)
 		return v
 	}
-	w.place = q.list.PushBack(w)
-	w.state.waits(1, w.n)
+	if line == nil {
+		if line = list.New(); q.lines == nil {
+			q.lines = map[*keyState]*list.List{}
+		}
+		q.lines[w.state] = line
+	}
+	w.place = line.PushBack(w)
+	q.callers++
+	w.state.waits(w.n)
 	q.alarm.set(k.clock, min(w.until, s.Keys.Opens(now)))
 	return v
 }
 
-// outcomeOf returns the outcome for a waiter as of a segment and an instant. It is the turn of
-// one whose key was not blocked in this round of the queue.
-func (q *keyQueue) outcomeOf(k *core, w *keyWaiter, s *window.Segment, now int64, round uint64) waited {
+// look returns the outcome as of a segment and an instant. first says that no caller waits for
+// the key before this one.
+func (w *keyWaiter) look(k *core, s *window.Segment, now int64, first bool) waited {
 	y := w.state
 	if s.Keys == nil {
 		return again
 	}
 	y.mu.Lock()
 	y.adopt(k, s.Keys, now)
-	first := w.place == nil && y.waiters == 0 || w.place != nil && y.blocked != round
-	gone, served := y.gone, first && y.use.Left() >= w.n
-	_, elsewhere := y.ownerIn(k, s.Keys, now)
-	hopeless := false
-	if served && !gone {
+	gone, served, hopeless := y.gone, first && y.use.Left() >= w.n, false
+	switch {
+	case gone:
+	case served:
 		y.use.Reserve(w.n)
-	} else if hopes := y.lacks(k, s.Keys, 0, w.n, now); elsewhere || w.hopes {
-		w.hopes, hopeless = hopes, !hopes
-	} else if end, _ := y.use.SpentUntil(w.n); end != 0 {
-		hopeless = y.use.Opens(w.n, now) > w.until
+	case !y.lacks(k, s.Keys, 0, w.n, now): // nobody lends in time
+		_, elsewhere := y.ownerIn(k, s.Keys, now)
+		hopeless = elsewhere || y.use.Opens(w.n, now) > w.until
 	}
 	y.mu.Unlock()
 	switch {
@@ -151,45 +151,50 @@ func (q *keyQueue) outcomeOf(k *core, w *keyWaiter, s *window.Segment, now int64
 		return again
 	case served:
 		return reserved
-	case w.until <= now, hopeless: // nobody lends in time
+	case w.until <= now, hopeless:
 		return refused
 	case w.n > 1:
-		if most := k.largestOf(y); most > 0 && w.n > most {
+		if most := k.largestOf(y.key); most > 0 && w.n > most {
 			return tooLarge
 		}
 	}
-	y.blocked = round
 	return stays
 }
 
-// serve tells all the waiters their outcome that have one by now, in order; of one key, if
-// it is not nil.
+// serve tells the waiters of one key their outcome that have one by now, in order; those of all
+// keys, if it is nil.
 func (q *keyQueue) serve(k *core, of *keyState) {
 	if q.length.Load() == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if of != nil && of.waiters == 0 { // a caller that comes has the lock until it is counted
+	if of != nil {
+		q.serveLine(k, q.lines[of])
+		return
+	}
+	for _, line := range q.lines {
+		q.serveLine(k, line)
+	}
+}
+
+// serveLine is serve for one line; nil if nobody waits for the key.
+func (q *keyQueue) serveLine(k *core, line *list.List) {
+	if line == nil {
 		return
 	}
 	s, now := k.segmentNow()
-	q.round++
-	wake := window.Forever
-	for e := q.list.Front(); e != nil; {
+	wake, first := window.Forever, true
+	for e := line.Front(); e != nil; {
 		w := e.Value.(*keyWaiter)
-		if e = e.Next(); of != nil && w.state != of {
-			continue
-		}
-		if v := q.outcomeOf(k, w, s, now, q.round); v == stays {
-			wake = min(wake, w.until, s.Keys.Opens(now))
+		e = e.Next()
+		if v := w.look(k, s, now, first); v == stays {
+			first, wake = false, min(wake, w.until, s.Keys.Opens(now))
 		} else {
 			q.tell(w, v)
 		}
 	}
-	if wake < window.Forever {
-		q.alarm.set(k.clock, wake)
-	}
+	q.alarm.set(k.clock, wake)
 }
 
 // tell takes a waiter out and tells it the outcome.
@@ -199,9 +204,13 @@ func (q *keyQueue) tell(w *keyWaiter, v waited) {
 }
 
 func (q *keyQueue) remove(w *keyWaiter) {
-	q.list.Remove(w.place)
+	line := q.lines[w.state]
+	if line.Remove(w.place); line.Len() == 0 {
+		delete(q.lines, w.state)
+	}
 	w.place = nil
-	w.state.waits(-1, -w.n)
+	w.state.waits(-w.n)
+	q.callers--
 	q.length.Add(-1)
 }
 
@@ -221,25 +230,27 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 	defer q.serve(k, nil) // others may have been behind them
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for e := q.list.Front(); e != nil; {
-		w := e.Value.(*keyWaiter)
-		if e = e.Next(); w.owner == owner {
-			q.tell(w, again)
+	for _, line := range q.lines {
+		for e := line.Front(); e != nil; {
+			w := e.Value.(*keyWaiter)
+			if e = e.Next(); w.owner == owner {
+				q.tell(w, again)
+			}
 		}
 	}
 }
 
-// waits counts callers of the key in the queue. A caller counts for the largest limit at most,
-// so that the sum does not overflow.
-func (y *keyState) waits(by int32, permits int64) {
+// waits counts permits for which a caller waits. It counts for the largest limit at most, so
+// that the sum does not overflow.
+func (y *keyState) waits(permits int64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	y.waiters, y.waiting = y.waiters+by, y.waiting+max(-quota.MaxPermits, min(permits, quota.MaxPermits))
+	y.waiting += max(-quota.MaxPermits, min(permits, quota.MaxPermits))
 }
 
 // largestOf returns the most permits that the shares of a key often hold, or its total if
 // others lend; 0 if it has none.
-func (k *core) largestOf(y *keyState) int64 {
+func (k *core) largestOf(key share.Key) int64 {
 	s, now := k.segmentNow()
 	if s.Keys == nil {
 		return 0
@@ -248,16 +259,16 @@ func (k *core) largestOf(y *keyState) int64 {
 	defer k.mu.Unlock()
 	most := window.Unbounded
 	for _, w := range s.Keys.Windows {
-		b := k.mu.planner.KeyBound(y.key, w, now)
+		b := k.mu.planner.KeyBound(key, w, now)
 		switch {
 		case b.Permits == window.Unbounded:
 		case s.Keys.Lending.Borrows:
-			most = min(most, k.mu.planner.KeyTotal(y.key, w))
+			most = min(most, k.mu.planner.KeyTotal(key, w))
 		default:
 			most = min(most, max(b.Permits, b.Most))
 		}
 	}
-	for _, b := range k.mu.planner.KeyBudgets(y.key, now) {
+	for _, b := range k.mu.planner.KeyBudgets(key, now) {
 		most = min(most, b.Permits)
 	}
 	if most == window.Unbounded {

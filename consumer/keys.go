@@ -88,9 +88,8 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Key
-	waiters int32    // in the queue; changed under the queue's lock too
 	gone    bool     // forgotten, or never in use: another state may have its name
-	waiting int64    // permits that they want
+	waiting int64    // permits for which callers wait in the queue; 0 if none does
 	lack    *keyLack // nil until something is borrowed
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8
@@ -99,9 +98,6 @@ type keyState struct {
 	owner     string
 	elsewhere bool
 	ownedIn   *window.Keys
-	// blocked is the latest round of the queue in which it had too few permits; guarded by
-	// the queue's lock.
-	blocked uint64
 }
 
 // found is the outcome of an attempt to take permits of a key.
@@ -175,7 +171,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		got := int64(0)
 		t.found = keyLacks
 		switch left := min(n, y.use.Left()); {
-		case y.waiters > 0 || left == 0 || left < n && how != upTo:
+		case y.waiting != 0 || left == 0 || left < n && how != upTo:
 			if k.gate.Segment() != s { // another one has more, perhaps
 				y.mu.Unlock()
 				continue
@@ -409,7 +405,7 @@ func (m *keys) renew(name string) *keyState {
 func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
 		y.mu.Lock()
-		if y.gone = y.waiters == 0 && y.use.Over(keys) && !y.asked(keys); y.gone {
+		if y.gone = y.waiting == 0 && y.use.Over(keys) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
 			m.inUse.Add(-1)
@@ -445,7 +441,7 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
 	o.refusedKey(y, n, all)
 	if n > 1 {
-		if most := k.largestOf(y); most > 0 && n > most {
+		if most := k.largestOf(y.key); most > 0 && n > most {
 			return TooLargeError{k.provider, n, most}
 		}
 	}

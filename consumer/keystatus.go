@@ -49,14 +49,14 @@ func (y Key) delay(n int64) time.Duration {
 	}
 	least := Forever
 	y.look(func(state *keyState, s *window.Segment, now int64) {
-		if left := state.use.Left(); left >= n && state.waiters == 0 {
+		if left := state.use.Left(); left >= n && state.waiting == 0 {
 			least = 0
 		} else if at := state.use.Opens(n, now); at != window.Forever {
 			least = time.Duration(at - now)
 		}
 	})
 	if least < Forever && n > 1 {
-		if most := l.core.largestOf(&keyState{key: y.state.key}); most > 0 && n > most {
+		if most := l.core.largestOf(y.state.key); most > 0 && n > most {
 			return Forever
 		}
 	}
