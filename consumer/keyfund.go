@@ -1,31 +1,34 @@
 package consumer
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/window"
 )
 
 // This file is what a core takes of keys' long limits: docs/protocol.md, section 16. The source
 // fetches the uses of keys that want more, and returns them.
 
-// keyFunds are the keys of which etcd is asked for more.
+// keyFunds are the keys of which etcd is asked for more, and those of which permits were taken.
 type keyFunds struct {
-	mu    sync.Mutex
-	due   map[*keyState]struct{}
-	part  int   // the next of keys.parts in which idle keys give back
-	swept int64 // monotonic, when the one before was looked at
+	mu   sync.Mutex
+	due  map[*keyState]struct{}
+	held []heldKey // the first one is looked at first
+
+	rest []escrow.KeyUse // for which a batch had no room; of KeyUses, whose calls do not overlap
 }
 
-// mostOfKey bounds the uses of one key: it has so many limits at most.
-const mostOfKey = 8
+// heldKey is a key of which permits were taken. It is looked at from time to time, for permits
+// to give back.
+type heldKey struct {
+	state *keyState
+	at    int64 // monotonic
+}
 
-// idleLook is the time between two looks at a part of the keys for idle ones: at all of them it
-// is 64 times that.
-const idleLook = int64(250 * time.Millisecond)
+// heldLook is the time between two looks at a held key.
+const heldLook = int64(16 * time.Second)
 
 // want has etcd asked for permits of a key: soon if callers lack some, else with others that
 // will.
@@ -65,32 +68,41 @@ func (f *keyFunds) take() *keyState {
 	return nil
 }
 
-// waits reports whether keys want permits.
-func (f *keyFunds) waits() bool {
+// hold has a key looked at later for permits to give back. The caller has the state's lock.
+func (f *keyFunds) hold(y *keyState, now int64) {
+	if !y.held {
+		y.held = true
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.held = append(f.held, heldKey{y, now + heldLook})
+	}
+}
+
+// nextHeld takes out the next key to look at by the monotonic instant; nil if there is none.
+func (f *keyFunds) nextHeld(by int64) (y *keyState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.due) > 0
+	if len(f.held) > 0 && f.held[0].at <= by {
+		y, f.held = f.held[0].state, f.held[1:]
+	}
+	return y
 }
 
 // KeyUses implements feed.Sink.
 func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	s, now := k.segmentNow()
-	m := &k.keys
+	f := &k.keys.funds
 	k.mu.Lock()
-	closed, parts := k.mu.closed, m.parts // set with mu held
+	ends := k.mu.closed
 	k.mu.Unlock()
-	if parts == nil || !closed && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
-		return nil, false
-	}
-	if closed {
-		for i := range parts {
-			all = m.giveBack(&parts[i], all, most, now, true)
-		}
-		return all, true
+	all, by := f.rest, now
+	if !ends && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
+		f.rest = nil
+		return all, false
 	}
 	var later []*keyState
-	for len(all) <= most-mostOfKey {
-		y := m.funds.take()
+	for !ends && len(all) < most {
+		y := f.take()
 		if y == nil {
 			break
 		}
@@ -104,51 +116,30 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 		}
 		y.mu.Unlock()
 	}
-	if m.funds.waits() {
-		k.wants() // the others come next
-	}
 	for _, y := range later {
-		m.funds.want(k, y, false)
+		f.want(k, y, false)
 	}
-	for len(all) <= most-mostOfKey {
-		part := m.funds.idle(now)
-		if part < 0 {
+	if ends {
+		by = window.Forever
+	}
+	for len(all) < most {
+		y := f.nextHeld(by)
+		if y == nil {
 			break
 		}
-		all = m.giveBack(&parts[part], all, most, now, false)
-	}
-	return all, true
-}
-
-// idle returns the next part of the keys to look at for idle ones; negative if none is due.
-func (f *keyFunds) idle(now int64) int {
-	const parts = len(keys{}.parts)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now-f.swept < idleLook {
-		return -1
-	}
-	f.swept = max(f.swept, now-int64(parts)*idleLook) + idleLook
-	f.part = (f.part + 1) % parts
-	return f.part
-}
-
-// giveBack adds the uses of idle keys of a part; of all if the source ends.
-func (m *keys) giveBack(part *keyPart, all []escrow.KeyUse, most int, now int64, ends bool) []escrow.KeyUse {
-	part.RLock()
-	states := slices.Collect(maps.Values(part.states))
-	part.RUnlock()
-	for _, y := range states {
-		if len(all) > most-mostOfKey {
-			return all
-		}
 		y.mu.Lock()
-		if !y.gone {
-			all = append(all, y.use.GiveBack(y.key.Name, now, ends)...)
+		y.held = false
+		back := y.use.GiveBack(y.key.Name, now, ends)
+		if all = append(all, back...); !ends && len(back) == 0 && !y.use.Over(s.Keys) {
+			f.hold(y, now)
 		}
 		y.mu.Unlock()
 	}
-	return all
+	n := min(len(all), most)
+	if f.rest = all[n:]; n == most {
+		k.wants() // the others come next
+	}
+	return all[:n:n], true
 }
 
 // FundKeys implements feed.Sink.
@@ -162,6 +153,7 @@ func (k *core) FundKeys(all []escrow.KeyUse) {
 		now := k.clock.Mono()
 		y.mu.Lock()
 		y.use.Fund(*u, now)
+		k.keys.funds.hold(y, now)
 		again := y.use.WantsMore() // etcd did not answer
 		y.mu.Unlock()
 		if again {

@@ -42,6 +42,21 @@ func (b *treasury) serve(all ...*stub) (uses int) {
 	return uses
 }
 
+// play has etcd answer for some seconds. In each of them all instances have a fresh proof, and
+// then call is called, unless it is nil.
+func (b *treasury) play(seconds int, sinks []*stub, call func(second int)) {
+	for second := range seconds {
+		for _, s := range sinks {
+			s.prove()
+		}
+		if call != nil {
+			call(second)
+		}
+		b.serve(sinks...)
+		time.Sleep(time.Second)
+	}
+}
+
 func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	if u.Away = b.away; u.Away {
 		return
@@ -98,10 +113,7 @@ func TestKeysOfALongLimit(t *testing.T) {
 		bank, sinks, all := longKeys(t, "40/s,100/h", "a", "b", "c")
 		for hour := range 2 {
 			issued := 0
-			for second := range 60 {
-				for _, s := range sinks {
-					s.prove()
-				}
+			bank.play(60, sinks, func(second int) {
 				for i, l := range all {
 					for range 3 + i {
 						if l.Key("x").TryAcquire() {
@@ -109,12 +121,10 @@ func TestKeysOfALongLimit(t *testing.T) {
 						}
 					}
 				}
-				bank.serve(sinks...)
-				time.Sleep(time.Second)
 				if second == 30 {
 					all[0].Key("y").TryAcquire()
 				}
-			}
+			})
 			if issued != 100 {
 				t.Errorf("hour %d: %d permits of a key, want 100", hour, issued)
 			}
@@ -225,21 +235,13 @@ func TestALongKeyGivesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		bank.serve(sinks...)
+		time.Sleep(5 * time.Second)
 		if n := all[0].Key("x").TryTake(1).N(); n != 1 {
 			t.Fatalf("%d permits, want 1", n)
 		}
-		for range 3 * 64 {
-			time.Sleep(300 * time.Millisecond)
-			bank.serve(sinks...)
-		}
+		bank.play(60, sinks, nil)
 		issued := int64(1)
-		for range 20 {
-			for _, s := range sinks {
-				s.prove()
-			}
-			issued += all[1].Key("x").TryTake(1).N()
-			bank.serve(sinks...)
-		}
+		bank.play(20, sinks, func(int) { issued += all[1].Key("x").TryTake(1).N() })
 		if issued != 10 {
 			t.Errorf("%d permits, want all 10", issued)
 		}
@@ -304,10 +306,7 @@ func TestTryTakeOfALongKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bank, sinks, all := longKeys(t, "10/h", "a")
 		got := int64(0)
-		for range 3 {
-			got += all[0].Key("x").TryTake(20).N()
-			bank.serve(sinks...)
-		}
+		bank.play(3, sinks, func(int) { got += all[0].Key("x").TryTake(20).N() })
 		if got != 10 {
 			t.Errorf("%d permits, want 10", got)
 		}
@@ -320,14 +319,14 @@ func TestASeldomCallerOfALongKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bank, sinks, all := longKeys(t, "5000/h", "a")
 		for call := range 20 {
-			sinks[0].prove()
-			if ok := all[0].Key("x").TryAcquire(); ok != (call >= 2) && call != 1 {
-				t.Errorf("call %d: %v", call, ok)
-			}
-			for range 60 {
-				bank.serve(sinks...)
-				time.Sleep(time.Second)
-			}
+			bank.play(60, sinks, func(second int) {
+				if second > 0 {
+					return
+				}
+				if ok := all[0].Key("x").TryAcquire(); ok != (call >= 2) && call != 1 {
+					t.Errorf("call %d: %v", call, ok)
+				}
+			})
 		}
 	})
 }
@@ -340,12 +339,11 @@ func TestALongKeyInShadow(t *testing.T) {
 		p := policyOf(t, "1000000/s")
 		p.Keys.Limits, p.Mode = []quota.Limit{{Permits: 5000, Window: time.Hour}}, quota.ModeShadow
 		sinks[0].sink.Apply(sinks[0].clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(p)})
-		for range 10 {
+		bank.play(10, sinks, func(int) {
 			all[0].Key("x").TryAcquire()
 			_ = all[0].Key("y").Acquire(t.Context(), 0)
 			all[0].Key("z").TryTake(1)
-			bank.serve(sinks...)
-		}
+		})
 		if st := all[0].Status(); st.Shadowed > 6 {
 			t.Errorf("%d calls would have been refused", st.Shadowed)
 		}
@@ -362,11 +360,7 @@ func TestALongKeyOverAnEdge(t *testing.T) {
 		all[0].Key("x").TryAcquire()
 		bank.serve(sinks...)
 		before := bank.writes
-		for range 60 {
-			time.Sleep(time.Second)
-			sinks[0].prove()
-			bank.serve(sinks...)
-		}
+		bank.play(60, sinks, nil)
 		if bank.writes != before {
 			t.Errorf("%d writes for an hour that is over", bank.writes-before)
 		}
