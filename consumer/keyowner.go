@@ -1,9 +1,6 @@
 package consumer
 
-import (
-	"github.com/quotient-limiter/quotient/internal/share"
-	"github.com/quotient-limiter/quotient/internal/window"
-)
+import "github.com/quotient-limiter/quotient/internal/window"
 
 // Owner returns the name of the instance that has the limits of the key, where the policy
 // gives keys owners, so that work can be sent there. self reports whether this instance has
@@ -25,20 +22,16 @@ func (y Key) Owner() (name string, self bool) {
 	return name, !elsewhere
 }
 
-// ownerOf returns an owner of a key, and whether it is another instance.
-func (k *core) ownerOf(key share.Key, now int64) (name string, elsewhere bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.mu.planner.KeyOwner(key, now)
-}
-
-// ownerIn is ownerOf in the windows that run. The caller has the state's lock.
+// ownerIn returns an owner of the key in the windows that run, and whether it is another
+// instance. The caller has the state's lock.
 func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, elsewhere bool) {
 	if !keys.Owned {
 		return "", false
 	}
 	if y.ownedIn != keys {
-		y.owner, y.elsewhere = k.ownerOf(y.key, now)
+		k.mu.Lock()
+		y.owner, y.elsewhere = k.mu.planner.KeyOwner(y.key, now)
+		k.mu.Unlock()
 		y.ownedIn = keys
 	}
 	return y.owner, y.elsewhere

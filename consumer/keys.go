@@ -248,14 +248,6 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	})
 }
 
-// opens returns the first monotonic instant after now at which n permits may come, if there
-// is no news.
-func (y *keyState) opens(n, now int64) int64 {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	return y.use.Opens(n, now)
-}
-
 // keyPermit returns the permit for permits that were charged just now, under the state's
 // lock. Its window is the part that the provider's and the key's have in common.
 func (o *origin) keyPermit(y *keyState, g window.Grant, n int64) Permit {
@@ -456,18 +448,24 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	e.Window, e.Share, _ = y.use.Short(n)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	long, lacks := y.use.ShortBudget(n)
+	at := y.use.Opens(n, now)
 	y.mu.Unlock()
 	if lacks {
-		return k.explainKeyBudget(e, y, &long, now)
+		at = e.explainKeyBudget(&long, at, now)
+	} else {
+		at = k.explainKey(&e, y.key, owner, elsewhere, at, now)
 	}
-	return k.explainKey(e, y, owner, elsewhere, now)
+	if at != window.Forever {
+		e.RetryAt = k.wall(at)
+	}
+	return e
 }
 
-// explainKeyBudget is explainKey where a long limit of the key has too few permits.
-func (k *core) explainKeyBudget(e LimitError, y *keyState, b *protocol.BudgetUse, now int64) LimitError {
+// explainKeyBudget explains a refusal by a long limit of the key. It returns when to try again,
+// at by the windows alone.
+func (e *LimitError) explainKeyBudget(b *protocol.BudgetUse, at, now int64) int64 {
 	e.Total, e.Share, e.Remaining = b.Permits, b.Taken, b.Left
 	e.Window = quota.WindowAt(b.Window, b.Start)
-	at := y.opens(e.Asked, now)
 	switch {
 	case b.Withheld != "":
 		e.Cause = fmt.Errorf("nothing more of %s is handed out for this key until the window ends: %s", b.Limit, b.Withheld)
@@ -477,18 +475,15 @@ func (k *core) explainKeyBudget(e LimitError, y *keyState, b *protocol.BudgetUse
 	default:
 		at, e.Taking = max(at, now+int64(taking)), true
 	}
-	if at != window.Forever {
-		e.RetryAt = k.wall(at)
-	}
-	return e
+	return at
 }
 
-func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere bool, now int64) LimitError {
-	at := y.opens(e.Asked, now)
+// explainKey explains a refusal by a limit of which instances have shares, likewise.
+func (k *core) explainKey(e *LimitError, key share.Key, owner string, elsewhere bool, at, now int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := k.mu.planner.KeyBound(y.key, e.Window, now)
-	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(y.key, e.Window)
+	b := k.mu.planner.KeyBound(key, e.Window, now)
+	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(key, e.Window)
 	switch {
 	case b.Reason == share.ReasonPaused:
 		e.Reason = ReasonPaused
@@ -497,8 +492,5 @@ func (k *core) explainKey(e LimitError, y *keyState, owner string, elsewhere boo
 	case b.Reason != share.ReasonShare, owner != "" && b.Permits == 0 && b.Most > 0: // its share settles
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
-	if at != window.Forever {
-		e.RetryAt = k.wall(at)
-	}
-	return e
+	return at
 }
