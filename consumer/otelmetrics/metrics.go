@@ -80,17 +80,12 @@ func (m *Metrics) Close() error {
 }
 
 func (m *Metrics) observe(_ context.Context, o metric.Observer) error {
-	for _, st := range m.set.Status() {
-		provider := attribute.String("provider", st.Provider)
-		for _, a := range measure.All {
-			a.Read(&st, func(v float64, label string) {
-				attributes := metric.WithAttributes(provider)
-				if a.Label != "" {
-					attributes = metric.WithAttributes(provider, attribute.String(a.Label, label))
-				}
-				o.ObserveFloat64(m.instruments[a], v, attributes)
-			})
+	m.set.Read(func(a *measure.Metric, provider, label string, v float64) {
+		attributes := []attribute.KeyValue{attribute.String("provider", provider)}
+		if a.Label != "" {
+			attributes = append(attributes, attribute.String(a.Label, label))
 		}
-	}
+		o.ObserveFloat64(m.instruments[a], v, metric.WithAttributes(attributes...))
+	})
 	return nil
 }

@@ -80,21 +80,16 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, st := range m.set.Status() {
-		for _, a := range measure.All {
-			kind := prometheus.GaugeValue
-			if a.Counter() {
-				kind = prometheus.CounterValue
-			}
-			a.Read(&st, func(v float64, label string) {
-				labels := []string{st.Provider}
-				if a.Label != "" {
-					labels = append(labels, label)
-				}
-				ch <- prometheus.MustNewConstMetric(m.desc[a], kind, v, labels...)
-			})
+	m.set.Read(func(a *measure.Metric, provider, label string, v float64) {
+		kind, labels := prometheus.GaugeValue, []string{provider}
+		if a.Counter() {
+			kind = prometheus.CounterValue
 		}
-	}
+		if a.Label != "" {
+			labels = append(labels, label)
+		}
+		ch <- prometheus.MustNewConstMetric(m.desc[a], kind, v, labels...)
+	})
 	m.waits.Collect(ch)
 }
 

@@ -1,8 +1,11 @@
 package measure
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -46,4 +49,44 @@ func TestLabelsAreShown(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
+}
+
+// TestCountersDoNotFall: a counter that falls is taken for one that began again. It does begin
+// again with a limiter that is opened after the last one was closed.
+func TestCountersDoNotFall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var set Set
+		open := func() *consumer.Limiter {
+			l, err := set.Open(t.Context(), consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}), "p",
+				consumer.Options{Logger: slog.New(slog.DiscardHandler)}, func(context.Context, time.Duration, string) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		want := func(what string, n float64) {
+			t.Helper()
+			set.Read(func(m *Metric, _, label string, v float64) {
+				if (m.Name == "quotient_permits_issued_total" || m.Name == "quotient_permits_issued_by_class_total" && label == "default") && v != n {
+					t.Errorf("%s: %s is %v, want %v", what, m.Name, v, n)
+				}
+			})
+		}
+		l := open()
+		p := l.TryTake(5)
+		want("five permits", 5)
+		if !p.Release() {
+			t.Fatal("permits did not come back")
+		}
+		want("given back", 5)
+		l.TryTake(6)
+		want("six others", 6)
+		_ = l.Close()
+		l = open()
+		l.TryTake(1)
+		want("opened again", 1)
+		_ = l.Close()
+		set.Read(func(m *Metric, _, _ string, _ float64) { t.Errorf("%s of a closed limiter", m.Name) })
+	})
 }

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,13 @@ type Set struct {
 
 	mu       sync.Mutex
 	limiters map[string][]*consumer.Limiter // by provider, in the order of opening
+	highest  map[string]map[series]float64  // of counters, by provider
+}
+
+// series is a metric and the value of its label.
+type series struct {
+	metric *Metric
+	label  string
 }
 
 // Open opens a limiter as consumer.Open does, and adds it. Each wait goes to waited, with
@@ -64,36 +72,46 @@ func (s *Set) Open(ctx context.Context, source consumer.Source, provider string,
 		return nil, err
 	}
 	if s.limiters == nil {
-		s.limiters = map[string][]*consumer.Limiter{}
+		s.limiters, s.highest = map[string][]*consumer.Limiter{}, map[string]map[series]float64{}
 	}
-	s.limiters[provider] = append(s.limiters[provider], limiter)
+	others := s.openOf(provider)
+	if len(others) == 0 { // the counters begin again
+		s.highest[provider] = map[series]float64{}
+	}
+	s.limiters[provider] = append(others, limiter)
 	return limiter, nil
 }
 
-// Status returns the status of one limiter of each provider, and forgets those that are
-// closed.
-func (s *Set) Status() []consumer.Status {
+// Read calls send with each value of one limiter of each provider, and forgets the limiters that
+// are closed. A counter does not fall when permits are given back: it stands still until as many
+// are issued again. send must not use the Set.
+func (s *Set) Read(send func(m *Metric, provider, label string, v float64)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var shown []consumer.Status
-	for provider, limiters := range s.limiters {
-		var live []*consumer.Limiter
-		for _, l := range limiters {
-			st := l.Status()
-			if st.State == quota.StateClosed {
-				continue
-			}
-			if live = append(live, l); len(live) == 1 {
-				shown = append(shown, st)
-			}
-		}
-		s.limiters[provider] = live
-		if len(live) == 0 {
+	for provider := range s.limiters {
+		limiters := s.openOf(provider)
+		if s.limiters[provider] = limiters; len(limiters) == 0 {
 			delete(s.limiters, provider)
+			delete(s.highest, provider)
 			s.forget(provider)
+			continue
+		}
+		st, highest := limiters[0].Status(), s.highest[provider]
+		for _, m := range All {
+			m.Read(&st, func(v float64, label string) {
+				if of := (series{m, label}); m.Counter() {
+					v = max(v, highest[of])
+					highest[of] = v
+				}
+				send(m, provider, label, v)
+			})
 		}
 	}
-	return shown
+}
+
+// openOf returns the provider's limiters that are not closed.
+func (s *Set) openOf(provider string) []*consumer.Limiter {
+	return slices.DeleteFunc(s.limiters[provider], func(l *consumer.Limiter) bool { return l.Status().State == quota.StateClosed })
 }
 
 func (s *Set) forget(provider string) {
