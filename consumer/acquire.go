@@ -199,6 +199,8 @@ func (w Waiter) Stop() bool {
 // Stop returned true. It runs on one goroutine of the limiter that serves all waiters,
 // never within TakeFunc or under a lock. So f must not block. A waiter costs 64 bytes
 // and the memory of f. A nil f asks for nothing; the mistake is logged.
+//
+// A Key has no TakeFunc, since its queue needs the goroutine: start one that calls Key.Take.
 func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core
 	if f == nil {

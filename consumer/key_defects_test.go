@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,5 +118,26 @@ func TestAKeysPermitConcernsNoOtherKey(t *testing.T) {
 		if err := <-waits; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// A caller that waits is refused as soon as those before it have taken the last permits that
+// could come in time.
+func TestACallerBehindOthersOfItsKeyIsRefused(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		began := time.Now()
+		key := l.Key("a")
+		taken(key.TryAcquire)
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				err := key.Acquire(t.Context(), 1900*time.Millisecond)
+				if served := err == nil; served != (i < 3) || time.Since(began) != time.Second {
+					t.Errorf("caller %d after %v: %v", i, time.Since(began), err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
 	})
 }

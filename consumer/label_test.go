@@ -51,8 +51,8 @@ func wantLabels(t *testing.T, l *consumer.Limiter, issued, refused map[string]in
 	}
 }
 
-// Each way to permits counts for the handle's label, what is issued as what is refused, and
-// the counts of a limiter do not know of labels.
+// Every method counts issued and refused permits for the handle's label. The limiter's own
+// counts do not depend on labels.
 func TestEachCallCountsForItsLabel(t *testing.T) {
 	labelled(t, quota.Policy{}, func(t *testing.T, l *consumer.Limiter) {
 		for i, ways := range []func(l *consumer.Limiter){

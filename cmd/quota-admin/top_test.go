@@ -99,7 +99,7 @@ func TestTopShowsKeysAndLabels(t *testing.T) {
 	b.want(exitUsage, "top", "keyed", "--by", "colour")
 }
 
-// Who is refused is seen by class, and at once where it is a critical call.
+// The table by class shows which calls are refused, and warns when critical ones are.
 func TestTopShowsClasses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
