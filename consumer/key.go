@@ -62,8 +62,7 @@ func (y Key) TryAcquire() bool {
 		return err == nil
 	case keyLacks:
 		if t.segment.Shadow {
-			k.shadowed.Add(1)
-			k.wantsFunds(t.state, 1)
+			k.shadowedKey(t.state, 1)
 			return true
 		}
 		l.refusedKey(t.state, 1, all)
@@ -85,8 +84,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 	case lacking == 0 || t.found == unusable || t.found == tooMany:
 		return p
 	case t.segment.Shadow:
-		k.shadowed.Add(lacking)
-		k.wantsFunds(t.state, lacking)
+		k.shadowedKey(t.state, lacking)
 		p.n = n
 		if p.of == nil {
 			p = l.passed(t.segment, n)
@@ -133,8 +131,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		case keyLacks:
 			switch {
 			case t.segment.Shadow:
-				k.shadowed.Add(n)
-				k.wantsFunds(t.state, n)
+				k.shadowedKey(t.state, n)
 				return l.passed(t.segment, n), nil
 			case maxWait <= 0:
 				return p, l.refuseKey(t.state, n)

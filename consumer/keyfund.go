@@ -44,10 +44,10 @@ func (f *keyFunds) want(k *core, y *keyState, soon bool) {
 	}
 }
 
-// wantsFunds has etcd asked for n permits of a key whose call shadow mode has let pass; y is nil
-// if there is no room for its key.
-func (k *core) wantsFunds(y *keyState, n int64) {
-	if y == nil {
+// shadowedKey counts n permits of a key that shadow mode lets pass, and has etcd asked for them.
+// y is nil if there is no room for the key.
+func (k *core) shadowedKey(y *keyState, n int64) {
+	if k.shadowed.Add(n); y == nil {
 		return
 	}
 	y.mu.Lock()
