@@ -166,9 +166,7 @@ func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64,
 	} else if err = l.answer(o.Verdict, n); err == nil {
 		g = o.Grant
 	}
-	if f := l.all.onWait; f != nil {
-		f(ctx, time.Duration(k.clock.Mono()-began), err)
-	}
+	l.all.waited(ctx, time.Duration(k.clock.Mono()-began), err)
 	return g, err
 }
 

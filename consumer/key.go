@@ -122,7 +122,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		if l.all.closed.Load() {
 			return p, l.answer(window.Closed, n)
 		}
-		t := k.tryKey(y, n, how, &p)
+		t, waited := k.tryKey(y, n, how, &p), didNotWait
 		switch t.found {
 		case granted:
 			return p, nil
@@ -136,30 +136,31 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 			case maxWait <= 0:
 				return p, l.refuseKey(t.state, n)
 			}
-			reserved, err := l.waitForKey(ctx, t.state, n, until)
-			if err != nil {
+			var reserved bool
+			if waited, reserved, err = l.waitForKey(ctx, t.state, n, until); err != nil {
 				return p, err
 			}
 			if !reserved {
 				continue
 			}
 		}
-		if p, again, err := l.acquireReserved(ctx, t.state, n, until, enter); !again {
+		if p, again, err := l.acquireReserved(ctx, t.state, n, until, waited, enter); !again {
 			return p, err
 		}
 	}
 }
 
-// acquireReserved takes the provider's permits for a call that has reserved its key's. The
-// reservation ends, also if a function of the application panics. again is true if the key
-// has less than it had, or the provider's permits came too late.
-func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, enter func(context.Context) func()) (p Permit, again bool, err error) {
+// acquireReserved takes the provider's permits for a call that has reserved its key's, and has
+// waited for them. The reservation ends, also if a function of the application panics. again is
+// true if the key has less than it had, or the provider's permits came too late.
+func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, waited time.Duration, enter func(context.Context) func()) (p Permit, again bool, err error) {
 	held := true
 	defer func() {
 		if held {
 			l.core.unreserve(y, n)
 		}
 	}()
+	l.all.waited(ctx, waited, nil)
 	g, err := l.acquireInTurn(ctx, n, until, enter)
 	switch {
 	case err != nil:

@@ -49,11 +49,14 @@ const (
 	again                  // everything is different: look again
 )
 
+// didNotWait is the duration of a wait that there was not.
+const didNotWait = time.Duration(-1)
+
 // waitForKey waits until n permits of a key are reserved. ok is false, without an error,
-// if the caller has to look again.
-func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (ok bool, err error) {
+// if the caller has to look again. OnWait is told of errors; if ok, it is to be told of d.
+func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (d time.Duration, ok bool, err error) {
 	k := l.core
-	q, began := &k.keys.waiting, k.clock.Mono()
+	q, began, d := &k.keys.waiting, k.clock.Mono(), didNotWait
 	w := &keyWaiter{state: y, n: n, until: until, owner: l.all.id, outcome: make(chan waited, 1)}
 	v := q.enter(k, w)
 	if v == stays {
@@ -71,20 +74,7 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 				k.unreserve(y, n)
 			}
 		}
-		defer func() {
-			f := l.all.onWait
-			if f == nil || err == nil && !ok {
-				return
-			}
-			lost := ok // if f panics
-			defer func() {
-				if lost {
-					k.unreserve(y, n)
-				}
-			}()
-			f(ctx, time.Duration(k.clock.Mono()-began), err)
-			lost = false
-		}()
+		d = time.Duration(k.clock.Mono() - began)
 	}
 	switch {
 	case err != nil:
@@ -96,7 +86,10 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	case v == full:
 		err = l.answer(window.Full, n)
 	}
-	return v == reserved && err == nil, err
+	if err != nil {
+		l.all.waited(ctx, d, err)
+	}
+	return d, v == reserved, err
 }
 
 // enter puts a waiter into the queue (stays), unless it need not or must not wait.

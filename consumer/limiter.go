@@ -49,6 +49,13 @@ type handles struct {
 	id     uint32
 }
 
+// waited tells OnWait of a wait, if there was one.
+func (h *handles) waited(ctx context.Context, d time.Duration, err error) {
+	if h.onWait != nil && d != didNotWait {
+		h.onWait(ctx, d, err)
+	}
+}
+
 // Open returns a limiter for the provider, immediately. An instance that lacks permits borrows
 // some from others, also a new one that has no share yet. Until it has a permit, callers wait
 // or are refused, as in any window whose share is spent. Ready waits for the first permits.

@@ -50,8 +50,6 @@ var keys = Table{
 		"y.state = l.core.keys.known(name)", "y.state, _ = l.core.keys.find(name, l.core.gate.Segment().Keys)", "consumer TestNamesAloneTakeNoRoom"),
 	Replace("KeyLostByPanic", "keeps what is reserved of a key when a call for it panics", "consumer/key.go",
 		"\theld := true\n", "\theld := false\n", "consumer TestAKeySurvivesAPanic"),
-	Replace("KeyWaitLostByPanic", "keeps what a call that waited for a key reserved when it panics", "consumer/keyqueue.go",
-		"lost := ok //", "lost := false //", "consumer TestAKeySurvivesAPanic"),
 	Replace("OverrideOfAnotherBucket", "looks an override up in the document of other keys", "internal/share/overrides.go",
 		"b := o.buckets[protocol.OverrideBucket(key)]", "b := o.buckets[(protocol.OverrideBucket(key)+1)%protocol.OverrideBuckets]", "internal/share TestStepsOfAnOverride"),
 	Replace("OverrideWithoutOwners", "goes by the policy's number of owners in place of the override's", "internal/share/overrides.go",
