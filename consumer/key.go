@@ -114,8 +114,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 		until = deadline(ctx, until, maxWait)
 	}
 	how := reserve
-	enter := feed.Turn(ctx)
-	if enter != nil {
+	if feed.Turn(ctx) != nil {
 		how = keep
 	}
 	for {
@@ -144,7 +143,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 				continue
 			}
 		}
-		if p, again, err := l.acquireReserved(ctx, t.state, n, until, waited, enter); !again {
+		if p, again, err := l.acquireReserved(ctx, t.state, n, until, waited); !again {
 			return p, err
 		}
 	}
@@ -153,7 +152,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 // acquireReserved takes the provider's permits for a call that has reserved its key's, and has
 // waited for them. The reservation ends, also if a function of the application panics. again is
 // true if the key has less than it had, or the provider's permits came too late.
-func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, waited time.Duration, enter func(context.Context) func()) (p Permit, again bool, err error) {
+func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, waited time.Duration) (p Permit, again bool, err error) {
 	held := true
 	defer func() {
 		if held {
@@ -161,7 +160,7 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 		}
 	}()
 	l.all.waited(ctx, waited, nil)
-	g, err := l.acquireInTurn(ctx, n, until, enter)
+	g, err := l.acquireInTurn(ctx, n, until)
 	switch {
 	case err != nil:
 		return p, false, err
@@ -176,9 +175,9 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 	return p, !ok, nil
 }
 
-// acquireInTurn is acquire between enter and leave: see feed.WithTurn.
-func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64, enter func(context.Context) func()) (window.Grant, error) {
-	if enter != nil {
+// acquireInTurn is acquire in the turn of the context, if it has one: see feed.WithTurn.
+func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64) (window.Grant, error) {
+	if enter := feed.Turn(ctx); enter != nil {
 		leave := enter(ctx)
 		defer leave()
 	}
