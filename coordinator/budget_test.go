@@ -16,9 +16,10 @@ import (
 // taker is a process that takes permits of a day, by hand.
 type taker struct {
 	*fixture
-	p *membership
-	r *recorder
-	t *taking
+	p      *membership
+	r      *recorder
+	policy int64
+	t      *budgetWindow
 }
 
 func (f *fixture) taker(limits string, day int64) *taker {
@@ -28,7 +29,7 @@ func (f *fixture) taker(limits string, day int64) *taker {
 	await.Until(f.t, "a proof", r.is(proved))
 	p := f.only(r)
 	b := protocol.BudgetAt(quota.Limit{Permits: day, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
-	return &taker{f, p, r, &taking{budgetWindow: &budgetWindow{Budget: b, policy: policy}, rule: escrow.Rule{Limit: day, Instances: 1, Share: 1}}}
+	return &taker{f, p, r, policy, &budgetWindow{Budget: b, share: 1}}
 }
 
 func (k *taker) total() escrow.Total {
@@ -46,7 +47,7 @@ func (k *taker) total() escrow.Total {
 
 func (k *taker) exchange(use escrow.Use) {
 	k.t.use, k.t.taken = use, k.t.account.May()
-	_ = k.p.exchange(k.fixture.t.Context(), []*taking{k.t})
+	_ = k.p.exchange(k.fixture.t.Context(), takingTries, k.policy, []*budgetWindow{k.t}, nil)
 }
 
 // becomes takes permits, or gives them back, until so many are handed out.
@@ -69,7 +70,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	f := setup(t)
 	k := f.taker("10/s,100/d", 100)
 	k.becomes(7, escrow.Use{Need: 7})
-	if l, err := f.client.TimeToLive(t.Context(), k.t.lease); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
+	if l, err := f.client.TimeToLive(t.Context(), k.p.budgets.leases[24*time.Hour].id); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
 		t.Errorf("the keys may be gone before the window: %+v, %v", l, err)
 	}
 	left := func(want int64) {
@@ -86,7 +87,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	if got := k.total(); got.Out != 7 || got.Limit != 100 {
 		t.Errorf("by the policy before: %+v", got)
 	}
-	k.t.policy, k.t.Permits, k.t.rule.Limit = after, 50, 50
+	k.policy, k.t.Permits = after, 50
 	k.becomes(50, escrow.Use{Used: 7, Need: 43})
 	left(0)
 	k.exchange(escrow.Use{Used: 50, Need: 1})
@@ -140,10 +141,12 @@ func TestOneTransactionForAllLongLimits(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	k := f.taker("10/s,100/d,1000/mo", 100)
-	month := &taking{budgetWindow: &budgetWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 1000, Window: 31 * 24 * time.Hour}, time.UTC, k.t.Start), policy: k.t.policy}, rule: escrow.Rule{Limit: 1000, Instances: 1, Share: 3}}
-	all := []*taking{k.t, month}
+	month := &budgetWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 1000, Window: 31 * 24 * time.Hour}, time.UTC, k.t.Start), share: 3}
+	exchange := func() error {
+		return k.p.exchange(t.Context(), takingTries, k.policy, []*budgetWindow{k.t, month}, nil)
+	}
 	await.Until(t, "permits of both", func() bool { // again where the view is in doubt
-		_ = k.p.exchange(t.Context(), all)
+		_ = exchange()
 		return k.t.account.May() > 0
 	})
 	if k.t.account.May() != 1 || month.account.May() != 3 || k.t.found.TotalRevision != month.found.TotalRevision {
@@ -152,11 +155,11 @@ func TestOneTransactionForAllLongLimits(t *testing.T) {
 	// One that cannot be is none of both.
 	other := f.set("p", "10/s,100/d,2000/mo").Revision
 	k.t.use, month.use = escrow.Use{Used: 1}, escrow.Use{Used: 3}
-	if _ = k.p.exchange(t.Context(), all); k.t.account.May() != 1 || month.account.May() != 3 || k.total().Out != 1 {
+	if _ = exchange(); k.t.account.May() != 1 || month.account.May() != 3 || k.total().Out != 1 {
 		t.Errorf("%d and %d by another policy", k.t.account.May(), month.account.May())
 	}
-	k.t.policy, month.policy = other, other
-	if err := k.p.exchange(t.Context(), all); err != nil || k.t.account.May() != 2 || month.account.May() != 6 {
+	k.policy = other
+	if err := exchange(); err != nil || k.t.account.May() != 2 || month.account.May() != 6 {
 		t.Errorf("%d and %d, %v", k.t.account.May(), month.account.May(), err)
 	}
 }

@@ -1,0 +1,319 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// Permits of long limits, the provider's and those of keys, are taken from etcd in one
+// transaction: package escrow decides, and this file reads and writes. Each window of a
+// transaction has conditions of its own, so one that another instance has written in between
+// holds up no other.
+
+// taking is a window of which permits are taken, or given back.
+type taking interface {
+	// offer decides by what was read last. An offer without gets is none.
+	offer(ctx context.Context, p *membership, at standing) (offer, error)
+	// answered takes the answer: at which revision the puts were committed, or what the gets
+	// have found at it. It returns whether there is more to do.
+	answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error)
+}
+
+// offer is what a transaction does for one taking: puts when the conditions hold, else gets.
+// Without puts it only reads.
+type offer struct {
+	when       []clientv3.Cmp
+	puts, gets []clientv3.Op
+}
+
+// standing is what a taking depends on beside its window.
+type standing struct {
+	id        string // incarnation
+	policy    int64  // revision of the policy in the view
+	instances int64
+	cluster   uint64 // that the session follows
+	fresh     bool   // the view is proved
+}
+
+func (p *membership) standing() (s standing) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.id, s.policy, s.instances = p.id, p.policyAt, int64(p.tracker.Instances())
+	if p.line != nil {
+		s.cluster = p.line.Cluster()
+	}
+	s.fresh = p.key != "" && p.proved != 0 && p.s.o.Clock.Mono()-p.proved < int64(p.freshness())
+	return s
+}
+
+// exchange sends what is due for windows of budgets and for keys, and tells the sink what is
+// taken then. The limits are of the policy at a revision.
+func (p *membership) exchange(ctx context.Context, tries int, policy int64, windows []*budgetWindow, uses []escrow.KeyUse) error {
+	ctx, done := context.WithTimeout(ctx, reportTimeout)
+	defer done()
+	var all []taking
+	for _, w := range windows {
+		w.known = false
+		all = append(all, w)
+	}
+	for i := range uses {
+		uses[i].Away = true
+		all = append(all, &keyTaking{KeyUse: &uses[i]})
+	}
+	err := p.transact(ctx, tries, policy, all)
+	if err = classify(ctx, "take permits of "+p.provider, err); errors.Is(err, ErrPermission) {
+		p.s.o.Logger.Warn("permits of long limits cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
+	}
+	for _, w := range windows {
+		spent := err == nil && w.left() == 0
+		if w.again = min(max(2*w.again, budgetRest), budgetAgain); !spent {
+			w.again = budgetRest
+		}
+		p.fund(w, w.account.May(), spent, err != nil)
+	}
+	if len(uses) > 0 {
+		p.sink.FundKeys(uses)
+	}
+	return err
+}
+
+// transact sends transactions until each taking is decided, so many at most.
+func (p *membership) transact(ctx context.Context, tries int, policy int64, all []taking) (failed error) {
+	for ; tries > 0 && len(all) > 0; tries-- {
+		at := p.standing()
+		at.policy = policy
+		var sent []taking
+		var offers []offer
+		var ops []clientv3.Op
+		for _, t := range all {
+			x, err := t.offer(ctx, p, at)
+			if err != nil {
+				return errors.Join(failed, err)
+			}
+			if len(x.gets) == 0 {
+				continue
+			}
+			if sent, offers = append(sent, t), append(offers, x); len(x.puts) > 0 {
+				ops = append(ops, clientv3.OpTxn(x.when, x.puts, x.gets))
+			} else { // not nested: what only reads needs no agreement of etcd's members
+				ops = append(ops, x.gets...)
+			}
+		}
+		if len(sent) == 0 {
+			return failed
+		}
+		r, err := p.s.kv.Txn(ctx).Then(ops...).Commit()
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
+			clear(p.budgets.leases)
+		}
+		if err == nil && r.Header.ClusterId != at.cluster {
+			err = errors.New("another cluster has answered")
+		}
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		all = nil
+		for i, t := range sent {
+			found, committed := r.Responses, false
+			if len(offers[i].puts) > 0 {
+				txn := found[0].GetResponseTxn()
+				found, committed, r.Responses = txn.Responses, txn.Succeeded, r.Responses[1:]
+			} else {
+				r.Responses = r.Responses[len(offers[i].gets):]
+			}
+			again, err := t.answered(p, at, committed, found, r.Header.Revision)
+			if failed = errors.Join(failed, err); again {
+				all = append(all, t)
+			}
+		}
+	}
+	return failed
+}
+
+// budgetLease is the lease of the keys of one window. They outlive it.
+type budgetLease struct {
+	start    int64
+	id       clientv3.LeaseID
+	withheld int64 // start of the newest window that was logged to hand out nothing more of keys
+}
+
+// leaseOf returns the lease of a window's keys.
+func (p *membership) leaseOf(ctx context.Context, b *protocol.Budget) (clientv3.LeaseID, error) {
+	l := p.budgets.leases[b.Window]
+	if l.id == clientv3.NoLease || l.start < b.Start {
+		r, err := p.s.client.Grant(ctx, int64(2*b.Window/time.Second))
+		if err != nil {
+			return clientv3.NoLease, err
+		}
+		l.start, l.id = b.Start, r.ID
+		p.budgets.leases[b.Window] = l
+	}
+	return l.id, nil
+}
+
+// put adds the write of a total or a holding, if its key is at a revision; 0: it is not there.
+func put[T escrow.Total | escrow.Holding](ctx context.Context, p *membership, x *offer, b *protocol.Budget, key string, revision int64, value T) error {
+	text, err := escrow.Encode(value)
+	if err != nil {
+		return err
+	}
+	lease := clientv3.WithIgnoreLease()
+	if revision == 0 {
+		id, err := p.leaseOf(ctx, b)
+		if err != nil {
+			return err
+		}
+		lease = clientv3.WithLease(id)
+	}
+	x.when, x.puts = append(x.when, is(key, revision)), append(x.puts, clientv3.OpPut(key, text, lease))
+	return nil
+}
+
+// onPolicy adds the condition that the policy is the one that the limits are of.
+func (p *membership) onPolicy(x *offer, at standing) {
+	x.when = append(x.when, is(p.s.keys.Policy(p.provider), at.policy))
+}
+
+// offer implements taking.
+func (w *budgetWindow) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
+	total, own := p.budgetKeys(w)
+	x.gets = []clientv3.Op{ // the newest total up to the window's, and the own holding
+		clientv3.OpGet(p.s.keys.BudgetTotals(p.provider, w.Name()), clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
+		clientv3.OpGet(own),
+	}
+	if w.known = w.known && w.found.Cluster == at.cluster; !w.known {
+		return x, nil
+	}
+	found, ok := w.found, false
+	if w.step, ok = w.account.Next(w.rule(at), found, w.use, at.id); !ok {
+		return offer{}, nil
+	}
+	if w.step.Total.Withheld != "" && found.Total.Withheld == "" {
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+w.String(),
+			"provider", p.provider, "limit", w.String(), "because", w.step.Total.Withheld)
+	}
+	if !at.fresh && !w.use.Ends && w.step.Own.Taken >= found.Own.Taken && w.step.Total.Withheld == "" {
+		w.found = nil // the view is in doubt: look again
+		return offer{}, nil
+	}
+	if w.step.Own.Taken < w.taken {
+		// Permits that are given back are not issued from before on.
+		if taken, ok := p.fund(w, w.step.Own.Taken, false, false); !ok || taken > w.step.Own.Taken {
+			return offer{}, nil
+		}
+	}
+	totalAt := found.TotalRevision
+	if found.Older {
+		totalAt = 0
+	}
+	if err = errors.Join(put(ctx, p, &x, &w.Budget, total, totalAt, w.step.Total), put(ctx, p, &x, &w.Budget, own, found.OwnRevision, w.step.Own)); err != nil {
+		return x, err
+	}
+	if w.step.Own.Taken > found.Own.Taken {
+		p.onPolicy(&x, at)
+	}
+	w.account.Sent(w.step.Own.Taken)
+	return x, nil
+}
+
+// answered implements taking.
+func (w *budgetWindow) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
+	if w.known {
+		w.account.Answered(committed, revision)
+	}
+	now := p.s.o.Clock.Mono()
+	if committed {
+		w.found = &escrow.Reading{Cluster: at.cluster, Revision: revision, Total: w.step.Total, TotalRevision: revision, Own: w.step.Own, OwnRevision: revision}
+		w.written = now
+		return false, nil
+	}
+	f := &escrow.Reading{Cluster: at.cluster, Revision: revision}
+	if kv := keyIn(found[0]); kv.ModRevision != 0 {
+		total, _ := p.budgetKeys(w)
+		f.TotalRevision, f.Older, f.Total = kv.ModRevision, string(kv.Key) != total, escrow.ReadTotal(kv.Value, at.cluster)
+	}
+	if kv := keyIn(found[1]); kv.ModRevision != 0 {
+		f.OwnRevision = kv.ModRevision
+		if f.Own, err = escrow.Decode[escrow.Holding](kv.Value); err != nil {
+			return false, err
+		}
+	}
+	w.account.Read(f)
+	w.found, w.read, w.known = f, now, true
+	return true, nil
+}
+
+// budgetKeys returns the keys of a window's total and of the own holding in it.
+func (p *membership) budgetKeys(w *budgetWindow) (total, own string) {
+	k := p.s.keys
+	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.budgets.holder
+}
+
+// fund tells the sink what is taken of a window.
+func (p *membership) fund(w *budgetWindow, taken int64, spent, away bool) (int64, bool) {
+	withheld := ""
+	if w.found != nil {
+		withheld = w.found.Withheld()
+	}
+	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away, Left: w.left(), Withheld: withheld})
+}
+
+// keyTaking is the taking of a window of a key. Use.Away is true until it is decided.
+type keyTaking struct {
+	*escrow.KeyUse
+	known bool         // the total was read for this
+	total escrow.Total // to be written
+	n     int64        // permits that are taken by it
+}
+
+// offer implements taking.
+func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
+	ok, key := false, p.s.keys.BudgetOfKey(p.provider, k.Name(), k.Start, k.Key)
+	k.total, k.n, ok = k.Purse.Next(escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}, k.Use, k.Back, at.cluster)
+	switch {
+	case k.n > 0 && !at.fresh: // the view is in doubt
+		return x, nil
+	case !ok && k.known:
+		k.decided(p)
+		return x, nil
+	}
+	x.gets = []clientv3.Op{clientv3.OpGet(key)}
+	if ok {
+		err = put(ctx, p, &x, &k.Budget, key, k.Purse.Revision(), k.total)
+	}
+	if k.n > 0 {
+		p.onPolicy(&x, at)
+	}
+	return x, err
+}
+
+// answered implements taking.
+func (k *keyTaking) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
+	if committed {
+		k.Purse.Committed(k.total, k.n, revision, at.cluster)
+		k.decided(p)
+		return false, nil
+	}
+	kv := keyIn(found[0])
+	k.Purse.Read(kv.Value, kv.ModRevision, at.cluster)
+	k.known = true
+	return true, nil
+}
+
+// decided fills in the use's answer.
+func (k *keyTaking) decided(p *membership) {
+	k.Away, k.Left, k.Withheld = false, k.Purse.Left(escrow.Rule{Limit: k.Permits}), k.Purse.Withheld()
+	if l := p.budgets.leases[k.Window]; k.Withheld != "" && l.withheld != k.Start {
+		l.withheld = k.Start
+		p.budgets.leases[k.Window] = l
+		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.KeyUse.Key, "limit", k.String(), "because", k.Withheld)
+	}
+}

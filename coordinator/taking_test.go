@@ -1,0 +1,98 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// takesOf has a membership take a permit of each of some keys, and returns for how many etcd
+// gave no answer.
+func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
+	t.Helper()
+	var uses []escrow.KeyUse
+	for _, name := range names {
+		b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+		uses = append(uses, escrow.KeyUse{Key: name, Budget: b, Use: escrow.Use{Need: 1}, Share: -1, Left: -1})
+	}
+	if err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses); err != nil {
+		t.Log(err)
+	}
+	for _, u := range uses {
+		if u.Away {
+			away++
+		} else if u.Purse.Taken < 1 {
+			t.Errorf("%s: nothing was taken of 100 permits", u.Key)
+		}
+	}
+	return away
+}
+
+// A batch is one transaction of etcd. A lease that a restored etcd does not know is granted anew.
+func TestKeysAreTakenInBatches(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	p := f.only(r)
+	await.Until(t, "a proof", r.is(proved))
+	var names []string
+	for i := range keyBatch {
+		names = append(names, fmt.Sprint("tenant/", i))
+	}
+	await.Until(t, "a whole batch is taken", func() bool { return p.takesOf(t, names...) == 0 })
+	if _, err := p.s.client.Revoke(t.Context(), p.budgets.leases[time.Hour].id); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "keys are taken under another lease", func() bool { return p.takesOf(t, "new") == 0 })
+}
+
+// meddler does something before each transaction.
+type meddler func()
+
+func (m meddler) offer(context.Context, *membership, standing) (offer, error) {
+	m()
+	return offer{gets: []clientv3.Op{clientv3.OpGet("nothing")}}, nil
+}
+
+func (m meddler) answered(*membership, standing, bool, []*etcdserverpb.ResponseOp, int64) (bool, error) {
+	return true, nil
+}
+
+// Budgets and keys are taken in one transaction. A window that another instance writes in between
+// holds up no other.
+func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
+	t.Parallel()
+	k := setup(t).taker("10/s,100/d", 100)
+	k.t.use.Need = 7
+	await.Until(t, "the view is proved", func() bool { return k.p.standing().fresh })
+	hour := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, k.t.Start)
+	key := &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: hour, Use: escrow.Use{Need: 1}, Share: -1}}
+	rounds := 0
+	between := meddler(func() {
+		if rounds++; rounds == 2 { // after both were read, and before both are written
+			text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 10, Cluster: k.t.found.Cluster})
+			if err == nil {
+				_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.t.Start), text)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err := k.p.transact(t.Context(), 3, k.policy, []taking{k.t, key, between}); err != nil {
+		t.Fatal(err)
+	}
+	if key.Purse.Taken != 1 || k.t.account.May() != 7 || k.total().Out != 17 || k.t.found.OwnRevision <= key.Purse.Revision() || rounds != 3 {
+		t.Errorf("%d transactions: %d of the key at %d, %d of the day at %d, %+v", rounds, key.Purse.Taken, key.Purse.Revision(), k.t.account.May(), k.t.found.OwnRevision, k.total())
+	}
+}
