@@ -189,15 +189,15 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	}
 	resets := func() int { return strings.Count(a.told().log, "reset") }
 	had, p := resets(), f.only(a)
-	p.mu.Lock()                                                             // as if the watch had been lost before
+	p.s.mu.Lock()                                                           // as if the watch had been lost before
 	lost, gen, watches := p.line.watch.open, p.line.gen, map[*stream]bool{} // watches of the history that is too large
 	p.line.Begin(before, r.Header.ClusterId)
 	lost.end()
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	await.Until(t, "a new history, or a second watch", func() bool {
-		p.mu.Lock()
+		p.s.mu.Lock()
 		open, now := p.line.watch.open, p.line.gen
-		p.mu.Unlock()
+		p.s.mu.Unlock()
 		if now == gen && open != nil && open != lost {
 			watches[open] = true
 		}

@@ -103,8 +103,8 @@ func (p *membership) sweep() {
 
 // nextSweep returns from which key on a round looks that is due now.
 func (p *membership) nextSweep(folder string) (from string, due bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	w, now := &p.sweeping, p.s.o.Clock.Mono()
 	if p.stage != following || p.silent || p.policy == nil || w.clean && w.from == "" || w.at != 0 && now-w.at < int64(sweepEvery) {
 		return "", false
@@ -121,8 +121,8 @@ func (p *membership) nextSweep(folder string) (from string, due bool) {
 // left takes the issuer keys from one key up to next, and returns those whose incarnations
 // have been gone for S. next is the key from which on the next round looks.
 func (p *membership) left(from, next string, all []*mvccpb.KeyValue) (left []*mvccpb.KeyValue) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if p.stage != following || p.sweeping.settle == 0 {
 		return nil
 	}

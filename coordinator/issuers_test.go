@@ -22,9 +22,9 @@ func TestTheFirstIsFirst(t *testing.T) {
 		told := r.view.First
 		r.mu.Unlock()
 		p := f.only(r)
-		p.mu.Lock()
+		p.s.mu.Lock()
 		own := p.value
-		p.mu.Unlock()
+		p.s.mu.Unlock()
 		if told != first || own.First != first || own.From.IsZero() != first {
 			t.Errorf("%s: is told that it is first: %v; its key says %+v", what, told, own)
 		}
@@ -34,9 +34,9 @@ func TestTheFirstIsFirst(t *testing.T) {
 	b, leaveB := begins()
 	is(b, "one beside it", false)
 	p := f.only(a)
-	p.mu.Lock()
+	p.s.mu.Lock()
 	p.s.stepLocked(watchAnswer{line: p.line, cluster: p.line.Cluster() + 1})
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	await.Until(t, "another listing", a.is(func(r *recorder) bool { return !r.view.First && r.proofs > 0 }))
 	for _, leave := range []func() error{leaveB, leaveA} {
 		if err := leave(); err != nil {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,7 +43,7 @@ const (
 type joining struct {
 	p            *membership
 	m            listing    // of the key that is to be written, or is there
-	fresh, again bool       // the key is to be written; an answer was lost before
+	fresh        bool       // the key is to be written
 	before       int64      // how many others there were
 	from         time.Time  // its beginning, if it is not the first
 	all, between []view.Key // listed; the events between a history's beginning and the listing
@@ -108,7 +109,7 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	for _, j := range batch {
 		j.p.opened.Do(j.p.openState)
 		if j.fresh {
-			j.m.incarnation, j.again = j.p.attemptOf(l)
+			j.m.incarnation = j.p.attemptOf(l)
 		}
 	}
 	err := s.registerAll(l, batch)
@@ -163,7 +164,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 		left, err := s.commitJoins(ctx, l, batch)
 		if tooLarge(err) { // the answer is lost
 			for _, j := range batch {
-				j.again, j.p.large = true, len(batch) == 1
+				j.p.large = len(batch) == 1
 			}
 			if len(batch) == 1 {
 				continue
@@ -188,7 +189,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		other = append(append(other, clientv3.OpGet(j.m.key)), unless...)
 		if j.fresh {
 			put, err := j.m.putKey(clientv3.WithLease(l.id))
-			report, err2 := j.p.reportNow()
+			report, err2 := json.Marshal(j.p.reportAt(s.o.Clock.Now()))
 			if err := errors.Join(err, err2); err != nil {
 				return nil, err
 			}
@@ -270,8 +271,8 @@ func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (ag
 		j.abandon(ctx, "its key in etcd has changed or is gone")
 		return false
 	case j.continues():
-	case kv.ModRevision > 0:
-		if err := j.m.written(kv); err != nil || !j.again {
+	case kv.ModRevision > 0: // the same
+		if err := j.m.written(kv); err != nil {
 			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
 		}
 		j.fresh = false

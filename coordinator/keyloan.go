@@ -19,8 +19,8 @@ func (p *membership) heardKeyLoans(id, folder, key string, value []byte) {
 		p.s.o.Logger.Debug("not a loan of keys", "key", key, "error", err)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if p.id == id && !p.silent && p.tracker.Has(who) {
 		p.sink.BorrowKeys(who, lent)
 	}

@@ -47,14 +47,14 @@ func (s *Session) Shutdown(ctx context.Context) error {
 // announceEnd writes the end of this instance's part into its key and returns it, in
 // corrected wall time; 0 if there is nothing to announce.
 func (p *membership) announceEnd(ctx context.Context) (int64, error) {
-	p.mu.Lock()
+	p.s.mu.Lock()
 	if p.until != 0 || p.key == "" || p.policy == nil {
-		defer p.mu.Unlock()
+		defer p.s.mu.Unlock()
 		return p.until, nil
 	}
 	p.s.stepLocked(ending{p})
 	until := p.until
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	if err := p.writeEnd(ctx, time.Unix(0, until)); err != nil {
 		return 0, err
 	}
@@ -77,10 +77,10 @@ func (p *membership) part(ctx context.Context) (indebted bool, err error) {
 // until its key is long gone. No window that starts from now on has begun by this
 // clock, which never runs back. Its issuer key goes.
 func (p *membership) promiseEnd(ctx context.Context) error {
-	p.mu.Lock()
+	p.s.mu.Lock()
 	until := p.endAt(time.Unix(0, p.s.o.Clock.Wall()+1))
 	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	gone := p.issuerGone()
 	if !nothing {
 		return p.writeEnd(ctx, until, gone...)
@@ -99,11 +99,10 @@ const debtKept = time.Hour
 // a debt: under a lease of its own, since the session's ends. It returns whether it did.
 func (p *membership) keepDebt(ctx context.Context) bool {
 	id := p.current().id
-	r := p.sink.Report(p.s.o.Clock.Now())
+	r := p.reportAt(p.s.o.Clock.Now())
 	if r.Debt <= 0 || id == "" {
 		return false
 	}
-	r.Name = p.s.o.Name
 	b, err := json.Marshal(r)
 	var l *clientv3.LeaseGrantResponse
 	if err == nil {

@@ -2,9 +2,7 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -109,14 +107,4 @@ func (p *membership) page(ctx context.Context, m *listing, get clientv3.Op) (*pb
 		return nil, errGone
 	}
 	return r.Responses[0].GetResponseRange(), nil
-}
-
-func (p *membership) reportNow() ([]byte, error) {
-	r := p.sink.Report(p.s.o.Clock.Now())
-	r.Name = p.s.o.Name
-	b, err := json.Marshal(&r)
-	if err != nil {
-		return nil, fmt.Errorf("coordinator: report: %w", err)
-	}
-	return b, nil
 }

@@ -24,8 +24,8 @@ const (
 // lend has the sink ask and lend from now on. It is called within a batch, for each
 // incarnation.
 func (p *membership) lend() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if p.silent || p.mute {
 		return
 	}
@@ -62,8 +62,8 @@ func (p *membership) endAsks() {
 
 // muteNow ends lending for want of a permission.
 func (p *membership) muteNow() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if p.mute {
 		return
 	}
@@ -139,8 +139,8 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if p.id == id && !p.silent && p.tracker.Has(who) {
 		p.sink.Borrow(who, loan)
 	}

@@ -31,8 +31,7 @@ type member struct {
 	attempt *incarnation     // one to register whose outcome is unknown; nil if there is none
 	before  *view.Checkpoint // what the process before has left; nil once that is decided
 
-	incarnation        // in force
-	registered  bool   // it has been an instance
+	incarnation        // in force, or the last one; without an ID there was none
 	until       int64  // announced end, corrected wall time; 0 if none was announced
 	silent      bool   // the sink is closed
 	listed      int64  // revision of the listing
@@ -231,7 +230,7 @@ func (e admitted) on(m *machine) {
 // newHere reports whether this process has not been an instance of the provider before, and
 // its session has missed nothing of the store. Otherwise that nobody is there may be the work
 // of a restore, which others have yet to notice.
-func (p *member) newHere() bool { return !p.registered && !p.m.gaps }
+func (p *member) newHere() bool { return p.id == "" && !p.m.gaps }
 
 // seat notes that a provider will have so many instances. It returns an error if those of
 // all providers are too many then.
@@ -282,7 +281,7 @@ func (e joined) on(m *machine) {
 		p.lose(errLease)
 		return
 	}
-	p.stage, p.registered = following, true
+	p.stage = following
 	p.untold = 0
 	p.begin(j.m, j.all)
 	p.take(j.between)

@@ -40,17 +40,17 @@ type membership struct {
 	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
 	serving   bool        // serve's own
 
-	mu      *sync.Mutex // Session.mu; it guards these too
-	asks    [2]*ear     // of this incarnation, and of samples; nil if the session has one of all
-	carries bool        // the sink asks and lends
-	mute    bool        // it may not
+	// Session.mu guards these too:
+	asks    [2]*ear // of this incarnation, and of samples; nil if the session has one of all
+	carries bool    // the sink asks and lends
+	mute    bool    // it may not
 
 	budgets  budgets
 	reported reporting // owned by the goroutine that writes reports
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, member: member{m: &s.mu.machine, provider: provider, folder: s.keys.Provider(provider), sink: sink}, mu: &s.mu.Mutex}
+	p := &membership{s: s, member: member{m: &s.mu.machine, provider: provider, folder: s.keys.Provider(provider), sink: sink}}
 	p.budgets = budgets{holder: rand.Text()[:16], windows: map[time.Duration]*budgetWindow{}, leases: map[time.Duration]budgetLease{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
@@ -95,9 +95,9 @@ func (p *membership) close() error {
 	p.s.step(closing{p})
 	p.parts.Wait()
 	p.end()
-	p.mu.Lock()
+	p.s.mu.Lock()
 	p.s.hearing.leave(p)
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	own := p.current()
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -40,24 +39,10 @@ func (i *incarnation) putKey(o ...clientv3.OpOption) (clientv3.Op, error) {
 	return clientv3.OpPut(i.key, string(b), o...), err
 }
 
-// replace writes a value, or deletes the key for nil, if the key is at a revision and the
-// incarnation lives. Otherwise the answer has the key.
-func (i *incarnation) replace(ctx context.Context, kv clientv3.KV, key string, revision int64, value any) (*clientv3.TxnResponse, error) {
-	op := clientv3.OpDelete(key)
-	if value != nil {
-		b, err := json.Marshal(value)
-		if err != nil {
-			return nil, err
-		}
-		op = clientv3.OpPut(key, string(b))
-	}
-	return kv.Txn(ctx).If(is(key, revision), i.lives()).Then(op).Else(clientv3.OpGet(key)).Commit()
-}
-
 // current returns the incarnation in force.
 func (p *membership) current() incarnation {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	return p.incarnation
 }
 
@@ -70,15 +55,15 @@ func (p *membership) newIncarnation(id string, l *lease) incarnation {
 	}}
 }
 
-// attemptOf returns the next attempt to register under a lease, and whether there was
-// one before, whose answer has not come. The key of that one may be there, or come to
-// be there. It would keep a share that nobody uses for as long as the lease lives. So
-// the same incarnation is registered again, not another: its life has not begun, for
-// nothing is issued before the listing that is the answer.
-func (p *membership) attemptOf(l *lease) (a incarnation, again bool) {
+// attemptOf returns the next attempt to register under a lease. If the answer of the one
+// before has not come, its key may be there, or come to be there. It would keep a share that
+// nobody uses for as long as the lease lives. So the same incarnation is registered again,
+// not another: its life has not begun, for nothing is issued before the listing that is the
+// answer.
+func (p *membership) attemptOf(l *lease) incarnation {
 	if p.attempt != nil && p.attempt.lease == l.id && p.before == nil {
 		p.attempt.value.Attempt++ // no two write the same value
-		return *p.attempt, true
+		return *p.attempt
 	}
 	i := p.newIncarnation(short(p.s.o.Name)+"."+rand.Text(), l)
 	if b := p.before; b != nil {
@@ -86,7 +71,7 @@ func (p *membership) attemptOf(l *lease) (a incarnation, again bool) {
 		i.created, i.value.From, i.after = b.Created, b.From, p.state.locked
 	}
 	p.attempt = &i
-	return i, false
+	return i
 }
 
 // written reads what was found under the key of an incarnation.

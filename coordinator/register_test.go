@@ -80,9 +80,9 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 				t.Fatalf("%d keys, of %q: %v", len(got.Kvs), told.self, got.Kvs)
 			}
 			p := f.only(a)
-			p.mu.Lock()
+			p.s.mu.Lock()
 			created, from, attempt := p.created, p.value.From, p.value.Attempt
-			p.mu.Unlock()
+			p.s.mu.Unlock()
 			a.mu.Lock()
 			seen := a.view.Instances
 			a.mu.Unlock()

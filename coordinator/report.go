@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -88,7 +89,7 @@ func (s *Session) reportAll() {
 	for _, p := range all {
 		p.keep()
 		p.sweep()
-		if !p.collect() {
+		if !p.pace() {
 			break
 		}
 	}
@@ -99,12 +100,11 @@ func (s *Session) reportAll() {
 func (p *membership) due() *written {
 	last := &p.reported
 	now := p.s.o.Clock.Now()
-	r := p.sink.Report(now) // also notes and logs changes of state
-	r.Name = p.s.o.Name
-	p.mu.Lock()
+	r := p.reportAt(now)
+	p.s.mu.Lock()
 	own, follows := p.incarnation, p.stage == following
 	adaptive := p.adaptiveLocked()
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	if !follows {
 		return nil
 	}
@@ -112,31 +112,23 @@ func (p *membership) due() *written {
 		*last = reporting{id: own.id}
 	}
 	last.watchd = p.s.observing.at[p.provider]
-	due, rate := last.due(&r, now.Mono)
+	due, rate := last.due(r, now.Mono)
 	elapsed := time.Duration(now.Mono - last.at)
-	if due || adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && last.paceNews(&r)) {
-		return &written{p, own, now.Mono, r, rate}
+	if due || adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && last.paceNews(r)) {
+		return &written{p, own, now.Mono, *r, rate}
 	}
 	return nil
 }
 
+// reportAt returns the limiter's state, which also notes and logs its changes.
+func (p *membership) reportAt(now clock.Instant) *protocol.Report {
+	r := p.sink.Report(now)
+	r.Name = p.s.o.Name
+	return &r
+}
+
 // adaptiveLocked reports whether the policy is adaptive.
 func (p *membership) adaptiveLocked() bool { return p.policy != nil && p.policy.Adaptive.Floor > 0 }
-
-// collect writes a pace where it is this instance's turn. It returns whether etcd answers.
-func (p *membership) collect() bool {
-	p.mu.Lock()
-	paces := p.adaptiveLocked() || len(p.throttle.Limits) > 0 // totals that nobody follows go
-	id := p.id
-	p.mu.Unlock()
-	if id == "" || !paces {
-		return true
-	}
-	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
-	defer done()
-	p.pace(ctx, &p.reported, p.s.o.Clock.Mono())
-	return ctx.Err() == nil
-}
 
 // write writes reports in one transaction, each on the condition that its incarnation
 // lives.

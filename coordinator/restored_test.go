@@ -14,7 +14,7 @@ import (
 
 // locked is a condition under the membership's lock.
 func (p *membership) locked(is func() bool) func() bool {
-	return func() bool { p.mu.Lock(); defer p.mu.Unlock(); return is() }
+	return func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return is() }
 }
 
 // begins returns how often the history has begun.
@@ -43,7 +43,7 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	r, _ := f.subscribe(s, "p")
 	p := f.only(r)
 	await.Until(t, "a proof", r.is(proved))
-	p.mu.Lock() // nothing is taken from etcd meanwhile
+	p.s.mu.Lock() // nothing is taken from etcd meanwhile
 	known := p.line.Position()
 	restart(func() error {
 		if err := os.RemoveAll(filepath.Join(dir, "m0")); err != nil {
@@ -54,7 +54,7 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	for i := 0; f.revision() <= known; i++ {
 		f.set("p", fmt.Sprintf("%d/s", 50+i))
 	}
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	await.Until(t, "the history begins again", func() bool { return r.begins() > 1 })
 	await.Until(t, "it is proved", r.is(proved))
 }

@@ -107,9 +107,9 @@ const askAgain = 50 * time.Millisecond
 
 // keep writes how far this instance is into the state file, once the watch has told its key.
 func (p *membership) keep() {
-	p.mu.Lock()
+	p.s.mu.Lock()
 	if p.stage != following || p.state == nil || p.silent || p.until != 0 || p.line.Position() < p.created {
-		p.mu.Unlock()
+		p.s.mu.Unlock()
 		return
 	}
 	position := max(p.line.Position(), p.listed)
@@ -120,7 +120,7 @@ func (p *membership) keep() {
 	}
 	c.Note(view.Position{At: now, Revision: position})
 	written := *c
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	if err == nil {
 		err = p.state.write(&written)
 	}

@@ -39,7 +39,7 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 	r, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
 	await.Until(t, "the view is proved", r.is(proved))
 	p := f.only(r)
-	open := func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.line.open }
+	open := func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return p.line.open }
 	await.Until(t, "the watch is open", open)
 	await.Until(t, "a rush closes the watch", func() bool {
 		if !open() {

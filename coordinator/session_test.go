@@ -110,10 +110,10 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
 	s := f.only(a)
-	s.mu.Lock()
+	s.s.mu.Lock()
 	s.line.Begin(1, s.line.Cluster()) // as if the watch had been lost at revision 1
 	s.line.watch.open.end()
-	s.mu.Unlock()
+	s.s.mu.Unlock()
 	r, err := f.client.Get(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)

@@ -44,8 +44,8 @@ type standing struct {
 }
 
 func (p *membership) standing() (s standing) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	s.id, s.policy, s.instances = p.id, p.policyAt, int64(p.tracker.Instances())
 	if p.line != nil {
 		s.cluster = p.line.Cluster()

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,12 +35,17 @@ const (
 // etcd sends in a second do not grow with n.
 func pacePause(n int) time.Duration { return max(paceEvery, time.Duration(n)*paceEach) }
 
-// throttleTo replaces the throttle that a writer knows. It notes whether that is denied,
-// which the next proof tells.
+// throttleTo replaces the throttle that a writer knows, while its incarnation lives. Otherwise
+// the answer has the key. It notes whether that is denied, which the next proof tells.
 func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Throttle) (*clientv3.TxnResponse, error) {
-	t, err := w.replace(ctx, p.s.kv, p.s.keys.Throttle(p.provider), w.revision, next)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	var t *clientv3.TxnResponse
+	key := p.s.keys.Throttle(p.provider)
+	b, err := json.Marshal(next)
+	if err == nil {
+		t, err = p.s.kv.Txn(ctx).If(is(key, w.revision), w.lives()).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
+	}
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
 	if err, p.denied = classify(ctx, "throttle "+p.provider, err), nil; errors.Is(err, ErrPermission) {
 		p.denied = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
 	}
@@ -66,9 +72,9 @@ func (p *membership) pushBacks() {
 // put writes an ask if it adds something to the throttle that is known; if there is another
 // one by now, to that, once. again says that it did not succeed.
 func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
-	p.mu.Lock()
-	w, known, policy := p.writerLocked(view.Throttle), p.throttle, p.policy
-	p.mu.Unlock()
+	p.s.mu.Lock()
+	w, known, policy := p.writerLocked(), p.throttle, p.policy
+	p.s.mu.Unlock()
 	return p.putOn(w, known, policy, ask)
 }
 
@@ -99,27 +105,35 @@ func (p *membership) putOn(w writer, known protocol.Throttle, policy *quota.Poli
 	return writes, again
 }
 
-// pace writes other totals, if it is this instance's turn and there is reason.
-func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
-	p.mu.Lock()
-	w := p.writerLocked(view.Throttle)
+// pace writes other totals, if it is this instance's turn and there is reason. It returns whether
+// etcd answers.
+func (p *membership) pace() bool {
+	last, now := &p.reported, p.s.o.Clock.Mono()
+	p.s.mu.Lock()
+	adaptive, lower := p.adaptiveLocked(), len(p.throttle.Limits) > 0
+	if !adaptive && !lower {
+		p.s.mu.Unlock()
+		return true
+	}
+	w := p.writerLocked()
 	policy, known, age := p.policy, p.throttle, time.Duration(now-p.pacedAt)
 	again := p.tracker.Broken(view.Throttle) || p.denied != nil
-	p.mu.Unlock()
+	p.s.mu.Unlock()
 	if last.paced == 0 && w.rank > deputies {
 		last.paced = now // not all of a fleet that starts read at once
 	}
 	if !w.may || last.paced != 0 && time.Duration(now-last.paced) < (1+4*w.rank)*pacePause(len(w.ids)) {
-		return
+		return true
 	}
 	last.paced = now
-	lower := len(known.Limits) > 0
+	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
+	defer done()
 	next, changes := protocol.Throttle{Past: known.Past, Asks: known.Asks}, lower // which nobody follows any more
-	if policy != nil && policy.Adaptive.Floor > 0 {
+	if adaptive {
 		var reports []protocol.Report
 		revision, err := p.reportsOf(ctx, w.ids, func(_ string, r *protocol.Report) { reports = append(reports, *r) })
 		if err != nil {
-			return
+			return ctx.Err() == nil
 		}
 		if next, changes = nextPace(policy, known, reports, age, time.Unix(0, p.s.o.Clock.Wall()).UTC()); len(next.Limits) > 0 {
 			next.Author, next.Revision = w.id, revision
@@ -127,20 +141,20 @@ func (p *membership) pace(ctx context.Context, last *reporting, now int64) {
 	}
 	if !changes {
 		if !again {
-			return
+			return true
 		}
 		next = known
 	}
 	t, err := p.throttleTo(ctx, &w, next) // if that fails it is tried again
-	if err != nil || !t.Succeeded || lower == (len(next.Limits) > 0) {
-		return
-	}
-	if lower {
+	switch {
+	case err != nil || !t.Succeeded || lower == (len(next.Limits) > 0):
+	case lower:
 		p.s.o.Logger.Info("the limit is in force again", "provider", p.provider)
-	} else {
+	default:
 		p.s.o.Logger.Warn("the provider takes less: the total in force is lower than the limit", "provider", p.provider,
 			"pace", quota.FormatLimits(next.Limits), "issued", next.Issued, "refused", next.Refused)
 	}
+	return ctx.Err() == nil
 }
 
 // Resume ends the pauses that a provider asked for, and the lower total of an adaptive policy.
@@ -160,18 +174,18 @@ func (a *Admin) Resume(ctx context.Context, provider string) (ended bool, err er
 	return ended && err == nil, classify(ctx, "resume "+provider, err)
 }
 
-// writer is an instance that may write what all instances read.
+// writer is an instance that may write the throttle.
 type writer struct {
 	incarnation
 	may      bool // it is in the view, and has announced no end
 	rank     time.Duration
 	ids      []string // of all
-	revision int64    // of the key to be written
+	revision int64    // of the throttle
 }
 
-func (p *membership) writerLocked(of view.Kind) writer {
+func (p *membership) writerLocked() writer {
 	may := p.key != "" && p.until == 0 && p.tracker.Has(p.id)
-	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(of)}
+	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(view.Throttle)}
 }
 
 // reportsOf calls f with the newest reports of these instances, and returns the revision

@@ -118,9 +118,9 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	_, p := f.asker(Options{})
 	_, other := f.asker(Options{})
 	await.Until(t, "it knows the other", p.locked(func() bool { return p.tracker.Has(other.id) }))
-	p.mu.Lock()
-	w, policy := p.writerLocked(view.Throttle), p.policy
-	p.mu.Unlock()
+	p.s.mu.Lock()
+	w, policy := p.writerLocked(), p.policy
+	p.s.mu.Unlock()
 	if writes, again := other.put(ask(10 * time.Second)); writes != 1 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
 	}

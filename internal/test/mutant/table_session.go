@@ -44,7 +44,7 @@ var session = Table{
 		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()
 	r, err := s.kv.Get(c, s.keys.Provider(q.owner.provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if p := q.owner; err == nil {
-		p.mu.Lock()
+		p.s.mu.Lock()
 		var all []view.Key
 		for _, kv := range r.Kvs {
 			all = append(all, p.parse(kv, false))
@@ -52,7 +52,7 @@ var session = Table{
 		if p.stage == following && p.id == q.mark.id && p.tracker.LooksLike(all) {
 			p.sink.Prove(sent)
 		}
-		p.mu.Unlock()
+		p.s.mu.Unlock()
 		r.Kvs = slices.DeleteFunc(r.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != q.mark.key })
 	}
 `},
@@ -215,7 +215,7 @@ var session = Table{
 	Replace("FirstAgain", "the first of a fleet waits for nothing after a gap either", "coordinator/member.go",
 		"v.First = m.value.First && m.asOf() == m.created", "v.First = m.value.First", histories),
 	Replace("FirstAnew", "is the first again when its keys are gone", "coordinator/member.go",
-		"return !p.registered && !p.m.gaps", "return !p.m.gaps", "coordinator TestTheFirstOfAFleet"),
+		`return p.id == "" && !p.m.gaps`, "return !p.m.gaps", "coordinator TestTheFirstOfAFleet"),
 	Replace("FirstThoughNarrowed", "is the first after a watch that was narrowed", "coordinator/line.go",
 		"m.gaps || l.begun", "m.gaps", "coordinator TestTheFirstOfAFleet"),
 	Replace("IssuerGoneEarly", "an issuer key is deleted when an end is announced", "coordinator/leave.go",
