@@ -101,10 +101,24 @@ func keyIn(r *pb.ResponseOp) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{}
 }
 
-// eachKey calls f with the keys from one up to end, a page at a time. get asks for
+// eachIn calls f with the keys of a folder, read with more options, and returns the revision
+// of the newest page.
+func eachIn(ctx context.Context, kv clientv3.KV, folder string, f func(*mvccpb.KeyValue), more ...clientv3.OpOption) (revision int64, err error) {
+	err = eachKey(folder, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+		r, err := kv.Get(ctx, from, append(o, more...)...)
+		if err == nil {
+			revision = r.Header.Revision
+		}
+		return (*pb.RangeResponse)(r), err
+	}, nil, f)
+	return revision, err
+}
+
+// eachKey calls f with the keys of a folder, a page at a time. get asks for
 // a page. Pages are smaller where values are large; the page before says how large.
 // after returns where the page after a key begins; nil stands for right behind it.
-func eachKey(from, end string, get func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error), after func(key string) string, f func(*mvccpb.KeyValue)) error {
+func eachKey(folder string, get func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error), after func(key string) string, f func(*mvccpb.KeyValue)) error {
+	from, end := folder, clientv3.GetPrefixRangeEnd(folder)
 	for limit := int64(pageKeys); ; {
 		r, err := get(from, clientv3.WithRange(end), clientv3.WithLimit(limit))
 		if tooLarge(err) && limit > 1 {

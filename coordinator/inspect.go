@@ -214,7 +214,7 @@ func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue, known *protocol
 // it. after is as in eachKey.
 func (a *Admin) each(ctx context.Context, prefix string, revision int64, after func(key string) string, f func(*mvccpb.KeyValue)) (int64, error) {
 	n := 0
-	err := eachKey(prefix, clientv3.GetPrefixRangeEnd(prefix), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+	err := eachKey(prefix, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		if n > maxInstances {
 			return nil, fmt.Errorf("there are more than %d keys", maxInstances)
 		}

@@ -20,9 +20,7 @@ type lease struct {
 }
 
 func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
-	c, done := s.bounded(ctx)
-	defer done()
-	r, err := s.client.Grant(c, int64(ttl.Round(time.Second)/time.Second))
+	r, err := s.client.Grant(ctx, int64(ttl.Round(time.Second)/time.Second))
 	if err != nil {
 		return nil, classify(ctx, "get a lease", err)
 	}

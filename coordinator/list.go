@@ -60,8 +60,7 @@ func outdated(err error) bool {
 // would be lost as long as the lease lives.
 func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err error) {
 	var revived []clientv3.Op
-	folder := p.s.keys.Provider(p.provider)
-	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+	err = eachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		if err := p.tooMany(len(all)); err != nil {
 			return nil, err
 		}

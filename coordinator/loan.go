@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -10,7 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is what memberships do with asks and loans: docs/protocol.md, section 13.
+// This file is what memberships do with asks and loans: docs/protocol.md, section 13. Those of
+// keys (section 16) have the same folders and watches, and one message has many keys.
 // hear.go is how they come, carry.go how they go.
 
 const (
@@ -129,19 +131,26 @@ func (h *hearing) guest(p *membership, id string) *ear {
 // has lend, and ask.
 func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 	key, ofKeys := keys.OfKeys(string(kv.Key))
-	if ofKeys {
-		p.heardKeyLoans(id, folder, key, kv.Value)
-		return
-	}
 	who, ok := keys.IncarnationIn(folder, key)
-	loan, err := protocol.ReadLoan(kv.Value)
+	var loan protocol.Loan
+	var lent protocol.KeyPermits
+	var err error
+	if ofKeys {
+		lent, err = protocol.ReadKeyPermits(kv.Value)
+	} else {
+		loan, err = protocol.ReadLoan(kv.Value)
+	}
 	if !ok || err != nil {
 		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
 		return
 	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.id == id && !p.silent && p.tracker.Has(who) {
+	switch {
+	case p.id != id || p.silent || !p.tracker.Has(who):
+	case ofKeys:
+		p.sink.BorrowKeys(who, lent)
+	default:
 		p.sink.Borrow(who, loan)
 	}
 }
@@ -156,16 +165,21 @@ func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
 	if !ok || p == nil || p.silent || host != "" && host != p.id || guest == p.id || !p.tracker.Has(guest) {
 		return
 	}
+	var err error
 	if ofKeys {
-		p.heardKeyNeeds(guest, kv.Value)
-		return
+		var needs protocol.KeyPermits
+		if needs, err = protocol.ReadKeyPermits(kv.Value); err == nil {
+			p.sink.AskedKeys(guest, needs)
+		}
+	} else {
+		var need protocol.Need
+		if need, err = protocol.ReadNeed(kv.Value); err == nil {
+			p.sink.Asked(guest, need)
+		}
 	}
-	need, err := protocol.ReadNeed(kv.Value)
 	if err != nil {
 		s.o.Logger.Debug("not an ask", "key", string(kv.Key), "error", err)
-		return
 	}
-	p.sink.Asked(guest, need)
 }
 
 // Tell implements feed.Carrier.
@@ -173,12 +187,14 @@ func (p *membership) Tell(self, guest string, l protocol.Loan) {
 	p.s.post.put(letter{p, self, keys.In(p.s.keys.Loans(p.provider, guest), self), l, l.Windows[0].End(), nil})
 }
 
+// TellKeys implements feed.Carrier.
+func (p *membership) TellKeys(self, guest string, lent protocol.KeyPermits) {
+	p.postKeys(self, p.s.keys.Loans(p.provider, guest), lent)
+}
+
 // Ask implements feed.Carrier.
 func (p *membership) Ask(self string, all []protocol.Request) {
-	if p.ctx.Err() != nil {
-		return
-	}
-	p.s.hearing.when(p.s.hearing.guest(p, self), p.s.o.Clock.Mono(), func() { // it could not hear the answer before
+	p.whenHeard(self, func() {
 		for _, r := range all {
 			folder := p.s.keys.SampleAsks(p.provider)
 			if r.Host != "" {
@@ -187,4 +203,27 @@ func (p *membership) Ask(self string, all []protocol.Request) {
 			p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End(), nil})
 		}
 	})
+}
+
+// AskKeys implements feed.Carrier.
+func (p *membership) AskKeys(self string, by map[string]protocol.KeyPermits) {
+	p.whenHeard(self, func() {
+		for _, host := range slices.Sorted(maps.Keys(by)) { // in the same order each time
+			p.postKeys(self, p.s.keys.Asks(p.provider, host), by[host])
+		}
+	})
+}
+
+// whenHeard asks once an incarnation could hear the answer.
+func (p *membership) whenHeard(self string, ask func()) {
+	if p.ctx.Err() == nil {
+		p.s.hearing.when(p.s.hearing.guest(p, self), p.s.o.Clock.Mono(), ask)
+	}
+}
+
+// postKeys has permits of keys written into a folder, with those that wait to be.
+func (p *membership) postKeys(self, folder string, n protocol.KeyPermits) {
+	p.s.post.put(letter{p, self, keys.OfKeysIn(folder, self), n, n.Windows[0].End(), func(before any) any {
+		return n.Join(before.(protocol.KeyPermits))
+	}})
 }

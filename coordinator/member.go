@@ -37,7 +37,6 @@ type member struct {
 	listed      int64  // revision of the listing
 	since       int64  // monotonic, when it was listed: earlier probes do not count
 	untold      int64  // revision of its key that the watch has still to tell while it follows; 0: none
-	proved      int64  // monotonic instant of the newest proof, 0 if none
 	failure     error  // the reason why this membership cannot follow its provider, or nil
 	denied      error  // the throttle may not be written
 	problem     string // all of that, as last told to the sink
@@ -157,7 +156,6 @@ func (p *member) prove(proof clock.Instant) {
 	if p.stage != following || proof.Mono < p.since || p.silent {
 		return
 	}
-	p.proved = proof.Mono
 	p.call(func() { p.sink.Prove(proof) })
 	if p.problem != "" || p.failure != nil || p.denied != nil {
 		p.tell(nil)
@@ -298,7 +296,7 @@ func (p *member) begin(m listing, all []view.Key) {
 	at := p.m.now.Instant
 	v := p.tracker.List(m.asOf(), all)
 	v.First = m.value.First && m.asOf() == m.created
-	p.policy, p.policyAt, p.proved, p.since, p.listed = v.Policy, v.PolicyRevision, 0, at.Mono, m.revision
+	p.policy, p.policyAt, p.since, p.listed = v.Policy, v.PolicyRevision, at.Mono, m.revision
 	p.sweeping = sweeping{}
 	p.noteThrottle(v.Throttle)
 	p.notePolicy()
@@ -333,6 +331,11 @@ func (e ending) on(m *machine) {
 // incarnation this is.
 func (p *member) endAt(at time.Time) time.Time {
 	return slices.MaxFunc([]time.Time{at, time.Unix(0, p.opens), p.value.From}, time.Time.Compare)
+}
+
+// fresh reports whether the view is proved to be recent at a monotonic instant.
+func (p *member) fresh(now int64) bool {
+	return p.stage == following && p.line.proved != 0 && p.line.proved >= p.since && now-p.line.proved < int64(p.freshness())
 }
 
 func (p *member) freshness() time.Duration {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -212,13 +211,10 @@ func (s *Session) observe() {
 	}
 	s.mu.Unlock()
 	for _, folder := range folders {
-		_ = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-			r, err := s.kv.Get(ctx, from, append(o, clientv3.WithKeysOnly(), clientv3.WithSerializable())...)
-			return (*pb.RangeResponse)(r), err
-		}, nil, func(kv *mvccpb.KeyValue) {
+		_, _ = eachIn(ctx, s.kv, folder, func(kv *mvccpb.KeyValue) {
 			if provider, ok := s.keys.ObservedBy(string(kv.Key)); ok {
 				o.at[provider] = true
 			}
-		})
+		}, clientv3.WithKeysOnly(), clientv3.WithSerializable())
 	}
 }

@@ -46,11 +46,10 @@ type standing struct {
 func (p *membership) standing() (s standing) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	s.id, s.policy, s.instances = p.id, p.policyAt, int64(p.tracker.Instances())
+	s.id, s.policy, s.instances, s.fresh = p.id, p.policyAt, int64(p.tracker.Instances()), p.fresh(p.s.o.Clock.Mono())
 	if p.line != nil {
 		s.cluster = p.line.Cluster()
 	}
-	s.fresh = p.key != "" && p.proved != 0 && p.s.o.Clock.Mono()-p.proved < int64(p.freshness())
 	return s
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -130,8 +129,7 @@ func (p *membership) pace() bool {
 	defer done()
 	next, changes := protocol.Throttle{Past: known.Past, Asks: known.Asks}, lower // which nobody follows any more
 	if adaptive {
-		var reports []protocol.Report
-		revision, err := p.reportsOf(ctx, w.ids, func(_ string, r *protocol.Report) { reports = append(reports, *r) })
+		reports, revision, err := p.reportsOf(ctx, w.ids)
 		if err != nil {
 			return ctx.Err() == nil
 		}
@@ -188,23 +186,16 @@ func (p *membership) writerLocked() writer {
 	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(view.Throttle)}
 }
 
-// reportsOf calls f with the newest reports of these instances, and returns the revision
-// read. Any member may answer: a pace need not be recent.
-func (p *membership) reportsOf(ctx context.Context, ids []string, f func(id string, r *protocol.Report)) (revision int64, err error) {
+// reportsOf returns the newest reports of these instances, and the revision read. Any member may answer: a pace need not be recent.
+func (p *membership) reportsOf(ctx context.Context, ids []string) (all []protocol.Report, revision int64, err error) {
 	slices.Sort(ids)
 	folder := p.s.keys.Reports(p.provider)
-	err = eachKey(folder, clientv3.GetPrefixRangeEnd(folder), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-		r, err := p.s.kv.Get(ctx, from, append(o, clientv3.WithSerializable())...)
-		if err == nil {
-			revision = r.Header.Revision
-		}
-		return (*pb.RangeResponse)(r), err
-	}, nil, func(kv *mvccpb.KeyValue) {
+	revision, err = eachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
 		id, ok := keys.IncarnationIn(folder, string(kv.Key))
 		if _, live := slices.BinarySearch(ids, id); ok && live {
 			r, _ := readReport(kv.Value) // one that cannot be read is no evidence
-			f(id, &r)
+			all = append(all, r)
 		}
-	})
-	return revision, err
+	}, clientv3.WithSerializable())
+	return all, revision, err
 }
