@@ -32,10 +32,7 @@ func (p *membership) lend() {
 		return
 	}
 	p.s.hearAsksLocked(p)
-	if !p.carries {
-		p.carries = true
-		p.sink.Carry(p)
-	}
+	p.sink.Carry(p)
 }
 
 // hearAsksLocked has the session hear what guests ask an incarnation for.

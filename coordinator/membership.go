@@ -41,9 +41,8 @@ type membership struct {
 	serving   bool        // serve's own
 
 	// Session.mu guards these too:
-	asks    [2]*ear // of this incarnation, and of samples; nil if the session has one of all
-	carries bool    // the sink asks and lends
-	mute    bool    // it may not
+	asks [2]*ear // of this incarnation, and of samples; nil if the session has one of all
+	mute bool    // the sink may not ask and lend
 
 	budgets  budgets
 	reported reporting // owned by the goroutine that writes reports
