@@ -191,8 +191,9 @@ func (w *budgetWindow) offer(ctx context.Context, p *membership, at standing) (x
 	if w.known = w.known && w.found.Cluster == at.cluster; !w.known {
 		return x, nil
 	}
-	found, ok := w.found, false
-	if w.step, ok = w.account.Next(w.rule(at), found, w.use, at.id); !ok {
+	found := w.found
+	step, ok := w.account.Next(w.rule(at), found, w.use, at.id)
+	if w.step = step; !ok {
 		return offer{}, nil
 	}
 	if w.step.Total.Withheld != "" && found.Total.Withheld == "" {
@@ -275,8 +276,9 @@ type keyTaking struct {
 
 // offer implements taking.
 func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
-	ok, key := false, p.s.keys.BudgetOfKey(p.provider, k.Name(), k.Start, k.Key)
-	k.total, k.n, ok = k.Purse.Next(escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}, k.Use, k.Back, at.cluster)
+	key, rule := p.s.keys.BudgetOfKey(p.provider, k.Name(), k.Start, k.Key), escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}
+	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, at.cluster)
+	k.total, k.n = total, n
 	switch {
 	case k.n > 0 && !at.fresh: // the view is in doubt
 		return x, nil
@@ -313,6 +315,6 @@ func (k *keyTaking) decided(p *membership) {
 	if l := p.budgets.leases[k.Window]; k.Withheld != "" && l.withheld != k.Start {
 		l.withheld = k.Start
 		p.budgets.leases[k.Window] = l
-		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.KeyUse.Key, "limit", k.String(), "because", k.Withheld)
+		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", k.Withheld)
 	}
 }
