@@ -271,7 +271,7 @@ func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (ag
 		j.abandon(ctx, "its key in etcd has changed or is gone")
 		return false
 	case j.continues():
-	case kv.ModRevision > 0: // the same
+	case kv.ModRevision > 0: // the same, of an attempt for something new
 		if err := j.m.written(kv); err != nil {
 			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
 		}

@@ -186,7 +186,8 @@ func (p *membership) writerLocked() writer {
 	return writer{p.incarnation, may, time.Duration(p.tracker.Rank(p.id)), p.tracker.IDs(), p.tracker.Revision(view.Throttle)}
 }
 
-// reportsOf returns the newest reports of these instances, and the revision read. Any member may answer: a pace need not be recent.
+// reportsOf returns the newest reports of these instances, and the revision read. Any member
+// may answer: a pace need not be recent.
 func (p *membership) reportsOf(ctx context.Context, ids []string) (all []protocol.Report, revision int64, err error) {
 	slices.Sort(ids)
 	folder := p.s.keys.Reports(p.provider)
