@@ -1,5 +1,5 @@
 (* A process that continues the incarnation of one that has ended (docs/protocol.md, section 12): in
-   no window is more issued than the largest total.
+   no window is more issued than the largest total, with loans too.
 
    Here [who] is a process, and [name] its incarnation: shares are those of incarnations. Clocks and
    knowledge are of processes. What a process knows begins at a position (m, R) of the one before:
@@ -146,6 +146,54 @@ Proof.
     + rewrite count_filter; [exact (bound _ _ _ _ _ _ _ ok v hv)|].
       intros q F. apply andb_prop in F as [_ F]. exact F.
     + rewrite filter_app. simpl. unfold in_window at 2. rewrite Z.eqb_refl. reflexivity.
+Qed.
+
+(* With loans. A guest counts a number only while its windows run by its clock, and windows that it may
+   issue of itself: so permits that are lent are of such windows too. *)
+Definition handing (y : lending) : world :=
+  let x := among y in
+  World (settle x) (freshness x) (clock_error x) (drift x) (guard x) (width x) (commit x) (share x) (total x) (gives x)
+    (ends x) (corrected x) (mono x) (wall x) (newest x) (applied x) (read x) (handed y).
+
+Definition lending_of_window (W : window) (l : list incarnation) (y : lending) : lending :=
+  Lending (of_window W (counting l (handing y))) (filter (in_window W) (handed y))
+    (fun h j V k s n => V = W /\ tells y h j V k s n) (fun h j V k t => if Z.eqb V W then heard y h j V k t else 0%nat).
+
+Lemma filter_comm {A} (f g : A -> bool) l : filter f (filter g l) = filter g (filter f l).
+Proof.
+  induction l as [|a l IH]; [reflexivity|]. simpl.
+  destruct (f a) eqn:F, (g a) eqn:G; simpl; rewrite ?F, ?G, IH; reflexivity.
+Qed.
+
+Theorem continued_lending_never_over y name began : continues (handing y) name began -> 0 < drift (among y) ->
+  timing (among y) -> (forall p, In p (handed y) -> in_its_window (among y) p) ->
+  charged y -> as_told y -> spends_as_heard y ->
+  forall W T, (forall v, total (among y) v W <= T)%nat -> (used y W <= T)%nat.
+Proof.
+  intros c r0 ti all ch told o W T small.
+  set (l := issuers (handing y) W). pose proof (one_each _ _ _ c l (issuers_differ (handing y) name began c r0 W all)) as a.
+  assert (used y W = used (lending_of_window W l y) W) as ->.
+  { symmetry. apply count_filter. intros p F. apply andb_prop in F as [F _]. exact F. }
+  apply lending_never_over; [apply of_window_assumed, a|exact ti| | | |exact small].
+  - intros h j V k s n (-> & t). specialize (ch _ _ _ _ _ _ t). unfold by_ in *.
+    change (n <= count (lent h j W k) (filter (fun p => Qle_bool (at_ p) s) (filter (in_window W) (handed y))))%nat.
+    rewrite filter_comm, count_filter; [exact ch|].
+    intros p F. apply andb_prop in F as [F _]. apply andb_prop in F as [_ F]. exact F.
+  - intros h j V k t. cbn. destruct (Z.eqb_spec V W) as [-> | _]; [|left; reflexivity].
+    destruct (told h j W k t) as [Z | (s & n & st & tl & le)]; [left; exact Z|right]. exists s, n. auto.
+  - intros before p after H. cbn in H. apply filter_split in H as (b & a' & H & -> & pW). apply Z.eqb_eq in pW as <-.
+    assert (count (of (who p) (win p)) (filter (in_window (win p)) b ++ [p]) = count (of (who p) (win p)) (b ++ [p])) as same.
+    { replace (filter (in_window (win p)) b ++ [p]) with (filter (in_window (win p)) (b ++ [p])).
+      - apply count_filter. intros q F. apply andb_prop in F as [_ F]. exact F.
+      - rewrite filter_app. simpl. unfold in_window at 2. rewrite Z.eqb_refl. reflexivity. }
+    destruct (o _ _ _ H) as (hs & ks & nh & nk & rule). exists hs, ks. split; [exact nh|]. split; [exact nk|].
+    cbv zeta in *. cbn. rewrite Z.eqb_refl, same.
+    destruct rule as [only | (A & sent & R & ok & free & bound)]; [left; exact only|right].
+    exists A, sent, R. split; [|split; [exact free|]].
+    + constructor; [exact (guarded _ _ _ _ _ _ _ ok)|exact (lookback _ _ _ _ _ _ _ ok)|
+        exact (history _ _ _ _ _ _ _ ok)|exact (fresh _ _ _ _ _ _ _ ok)|intros v []].
+    + intros v hv. subst l. rewrite (is_issuer (handing y)) by (cbn; rewrite H; apply in_elt).
+      exact (bound v hv).
 Qed.
 
 (* The position (m, R) of the process before: its watch had delivered R by m. So R was committed by
