@@ -3,7 +3,9 @@
 package browser
 
 import (
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,13 +14,17 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The page of a provider shows its limits by key, and the busiest keys and labels. A name
-// that was written to deceive is made visible.
+// The page of a provider shows its limits by key, and the busiest keys and labels, on a narrow
+// screen too. A name that was written to deceive is made visible. A long limit that will be
+// used up before its window ends is foretold.
 func TestShowsKeys(t *testing.T) {
 	w := newWorld(t)
-	second := func(n int64) []quota.Limit { return []quota.Limit{{Permits: n, Window: time.Second}} }
+	limits, err := quota.ParseLimits("600/s,100000/mo")
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := quota.Policy{
-		Limits: second(600), Keys: quota.Keys{Limits: second(80), Most: 100},
+		Limits: limits, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 80, Window: time.Second}}, Most: 100},
 		Timing: quota.Timing{Settle: time.Second, Freshness: 800 * time.Millisecond},
 	}
 	if _, err := w.admin.Put(t.Context(), provider, p); err != nil {
@@ -51,6 +57,7 @@ func TestShowsKeys(t *testing.T) {
 				l.Key("\u202etenant").TryTake(1)
 				l.Class(consumer.Critical).TryTake(3)
 				l.Label("\u202ereindex").TryTake(2)
+				l.Label(strings.Repeat("nightly-", 8)).TryTake(1)
 			}
 		}
 	}()
@@ -65,4 +72,13 @@ func TestShowsKeys(t *testing.T) {
 	b.Shows("#busiest-labels .row", `\u{202e}reindex`)
 	b.Until("calls without a label first", `/^\(no label\)[1-9]/.test(document.querySelector("#busiest-labels .row:nth-child(2)").textContent)`)
 	b.Until("the critical calls", `/^Critical[1-9]/.test(document.querySelector("#classes .row:nth-child(2)").textContent)`)
+	b.Shows("#budgets .warn", "at the present rate it is used up at ")
+	for name, l := range map[string]screen{
+		"keys": desktop, "keys-dark": {1280, 900, true}, "keys-narrow": {390, 860, false}, "keys-narrow-dark": {390, 860, true},
+	} {
+		b.As(l)
+		b.Until("its width", `document.documentElement.scrollWidth <= `+fmt.Sprint(l.Width))
+		b.Until("each cell within its table", `[...document.querySelectorAll(".busiest .row > *")].every((e) => e.getBoundingClientRect().right <= innerWidth)`)
+		b.WholeShot(name)
+	}
 }

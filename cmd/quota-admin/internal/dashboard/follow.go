@@ -245,7 +245,7 @@ type detail struct {
 	Policy      map[string]any   `json:"policy"`         // null: none is set, or it cannot be read
 	Bucket      float64          `json:"bucket"`         // length of a point, seconds
 	Pace        string           `json:"pace,omitempty"` // in force instead of the limit
-	Budgets     []live.Budget    `json:"budgets"`
+	Budgets     []live.Foreseen  `json:"budgets"`
 	Keys        []live.Rate      `json:"keys"`   // the busiest
 	Labels      []live.Rate      `json:"labels"` // the busiest
 	Classes     []live.ClassRate `json:"classes,omitempty"`
@@ -278,7 +278,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
-	d.Pace, d.Budgets = p.Status.Pace, append([]live.Budget{}, p.Status.Budgets...)
+	d.Pace, d.Budgets = p.Status.Pace, p.Budgets()
 	d.Keys, d.Labels, d.Classes, d.Late = live.BusiestKeys(f), live.BusiestLabels(f), p.Classes(), p.Late().Seconds()
 	if !p.At.IsZero() {
 		d.At = p.At.UnixMilli()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
@@ -347,6 +346,9 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	}
 	p.Points = p.Points[max(0, len(p.Points)-p.keep):]
 	p.Status = StatusOf(f, now)
+	if line := p.meter.clockTrouble(f); line != "" {
+		p.Status.Troubles = append(p.Status.Troubles, line)
+	}
 	row := RowOf((*coordinator.Stored)(&f.Policy), now)
 	row.Provider, row.Instances, row.Applied, row.Troubles = f.Provider, p.Status.Instances, p.Status.Applied, len(p.Status.Troubles)
 	issued, refused, known := 0.0, 0.0, false
@@ -442,35 +444,6 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 	return s
 }
 
-// Budget is a limit of more than a minute, in the window that runs.
-type Budget struct {
-	Limit   string    `json:"limit"`
-	Permits int64     `json:"permits"`
-	Left    int64     `json:"left"` // taken by no instance
-	End     time.Time `json:"end"`
-}
-
-// Exhausted returns the instant at which nothing is left if so many permits a second are
-// issued from now on; the zero time if the window ends before.
-func (b Budget) Exhausted(perSecond float64, now time.Time) time.Time {
-	if perSecond <= 0 {
-		return time.Time{}
-	}
-	if last := float64(b.Left) / perSecond; last < b.End.Sub(now).Seconds() {
-		return now.Add(time.Duration(last * float64(time.Second))).UTC().Truncate(time.Second)
-	}
-	return time.Time{}
-}
-
-// Foretell says when the budget is used up at that rate; "" if its window ends before.
-func (b Budget) Foretell(perSecond float64, now time.Time) string {
-	at := b.Exhausted(perSecond, now)
-	if at.IsZero() {
-		return ""
-	}
-	return fmt.Sprintf("at %.4g/s, %s is used up at %s, %v before its window ends", perSecond, b.Limit, format.When(at), b.End.Sub(at).Round(time.Second))
-}
-
 // Rate looks at a provider until its reports tell how many permits a second it issues, for
 // at most that time. It is nil if they do not.
 func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration) (*float64, error) {
@@ -495,15 +468,6 @@ func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration)
 
 // lookEvery is how often Rate looks: reports come once a second.
 const lookEvery = 500 * time.Millisecond
-
-// barLength is the length of a bar in characters.
-const barLength = 10
-
-// String draws a bar of what is left.
-func (b Budget) String() string {
-	full := int((b.Left*barLength + b.Permits - 1) / max(1, b.Permits))
-	return fmt.Sprintf("%s [%-*s] %d left until %s", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left, format.Exact(b.End))
-}
 
 // Line is the status in one line.
 func (s *Status) Line() string {
@@ -574,14 +538,18 @@ func (s *Status) troubles(f *protocol.Fleet) []string {
 	}
 	all := slices.Sorted(maps.Keys(who))
 	for _, text := range all[:min(troublesAtMost, len(all))] {
-		subject := "instance " + who[text][0]
-		if n := len(who[text]); n > 1 {
-			subject += fmt.Sprintf(" and %d more", n-1)
-		}
-		lines = append(lines, subject+": "+text)
+		lines = append(lines, subjectOf(who[text])+": "+text)
 	}
 	if more := len(all) - troublesAtMost; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d other troubles", more))
 	}
 	return lines
+}
+
+// subjectOf names the first of instances, and how many more there are.
+func subjectOf(ids []string) string {
+	if len(ids) == 1 {
+		return "instance " + ids[0]
+	}
+	return fmt.Sprintf("instance %s and %d more", ids[0], len(ids)-1)
 }

@@ -79,6 +79,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 	for _, t := range c.tracks {
 		t.live = false
 	}
+	before := c.looked
 	for _, i := range f.Instances {
 		t := c.tracks[i.Instance.ID]
 		if t == nil {
@@ -87,6 +88,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 		}
 		t.live = true
 		if i.Report != nil {
+			t.seeClock(now.UnixNano(), before, i.Report)
 			t.see(now, i.Report)
 		}
 	}
@@ -326,6 +328,7 @@ type track struct {
 	heard           time.Time       // when last was first seen
 	rates           instanceRates   // between the last two reports
 	classes         [len(classes)]ClassRate
+	clock           clockDifference
 }
 
 // see adds a report. One that was seen before adds nothing.

@@ -166,3 +166,27 @@ func TestALongLimitAloneHasNoRate(t *testing.T) {
 		}
 	}
 }
+
+// When a long limit is used up, at the rate of the fleet's reports; nothing is said of one
+// that lasts until its window ends.
+func TestALongLimitsEndIsForetold(t *testing.T) {
+	p := newProvider("p")
+	if got := p.Budgets(); got == nil || len(got) != 0 {
+		t.Errorf("%#v, want an empty list", got)
+	}
+	for i := range 20 {
+		now := start.Add(time.Duration(i) * time.Second)
+		f := look{names: []string{"a"}, issued: int64(5 * i)}.fleet(now)
+		for _, left := range []int64{500, 50_000} {
+			b := protocol.BudgetAt(quota.Limit{Permits: 50_000, Window: time.Hour}, time.UTC, start.UnixNano())
+			f.Budgets = append(f.Budgets, protocol.BudgetUse{Budget: b, Left: left})
+		}
+		p.see(now, f)
+		if all := p.Budgets(); i == 0 && !all[0].Exhausted.IsZero() {
+			t.Errorf("before a rate is known: %+v", all)
+		}
+	}
+	if all := p.Budgets(); !all[0].Exhausted.Equal(start.Add(119*time.Second)) || !all[1].Exhausted.IsZero() {
+		t.Errorf("at 5/s: %+v", all)
+	}
+}

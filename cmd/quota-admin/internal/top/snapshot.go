@@ -28,16 +28,9 @@ type Snapshot struct {
 	Notes   []string // what is wrong
 	columns []live.Header
 	rows    [][]any
-	budgets []foreseen
+	budgets []live.Foreseen
 	// unrated says that an instance has reported only once: it has no rates yet.
 	unrated bool
-}
-
-// foreseen is a budget and when it is used up at the present rate; left out if its window
-// ends before, or the rate is not known.
-type foreseen struct {
-	live.Budget
-	Exhausted time.Time `json:"exhausted,omitzero"`
 }
 
 func (s *Snapshot) titles() (all []string) {
@@ -274,15 +267,11 @@ func (s *Snapshot) foresee(p *live.Provider) {
 	if issued != nil {
 		s.title += fmt.Sprintf(", issued %.0f/s", *issued)
 	}
-	for _, b := range p.Status.Budgets {
-		f := foreseen{Budget: b}
-		if issued != nil {
-			if text := b.Foretell(*issued, p.At); text != "" {
-				s.Notes = append(s.Notes, text)
-			}
-			f.Exhausted = b.Exhausted(*issued, p.At)
+	s.budgets = p.Budgets()
+	for _, b := range s.budgets {
+		if !b.Exhausted.IsZero() {
+			s.Notes = append(s.Notes, b.Foretell(*issued, p.At))
 		}
-		s.budgets = append(s.budgets, f)
 	}
 }
 

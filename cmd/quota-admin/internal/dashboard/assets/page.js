@@ -306,7 +306,8 @@ function drawDetail() {
   }, (li, b) => {
     li.firstChild.max = b.permits;
     li.firstChild.value = b.left;
-    text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end));
+    text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left until " + dateTime(b.end) + (b.exhausted ? "; at the present rate it is used up at " + dateTime(b.exhausted) : ""));
+    li.className = b.exhausted ? "warn" : "";
   });
   rates("classes", ["Class", "Issued/s", "Refused/s", "Waiting"], (d.classes || []).map((c) => [plain(c.class), number(c.issued), number(c.refused), number(c.waiting)]));
   const busiest = (all) => all.map((r) => [shown(r.name) || "(no label)", number(r.issued), number(r.refused), number(r.instances)]);

@@ -1,0 +1,68 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+)
+
+// Budget is a limit of more than a minute, in the window that runs.
+type Budget struct {
+	Limit   string    `json:"limit"`
+	Permits int64     `json:"permits"`
+	Left    int64     `json:"left"` // taken by no instance
+	End     time.Time `json:"end"`
+}
+
+// Exhausted returns the instant at which nothing is left if so many permits a second are
+// issued from now on; the zero time if the window ends before.
+func (b Budget) Exhausted(perSecond float64, now time.Time) time.Time {
+	if perSecond <= 0 {
+		return time.Time{}
+	}
+	if last := float64(b.Left) / perSecond; last < b.End.Sub(now).Seconds() {
+		return now.Add(time.Duration(last * float64(time.Second))).UTC().Truncate(time.Second)
+	}
+	return time.Time{}
+}
+
+// Foretell says when the budget is used up at that rate; "" if its window ends before.
+func (b Budget) Foretell(perSecond float64, now time.Time) string {
+	at := b.Exhausted(perSecond, now)
+	if at.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("at %.4g/s, %s is used up at %s, %v before its window ends", perSecond, b.Limit, format.When(at), b.End.Sub(at).Round(time.Second))
+}
+
+// Foreseen is a budget and when it is used up at the present rate; left out if its window
+// ends before, or the rate is not known.
+type Foreseen struct {
+	Budget
+	Exhausted time.Time `json:"exhausted,omitzero"`
+}
+
+// Budgets returns the limits of more than a minute, and what becomes of them. It is never
+// nil, so that it is a list in JSON.
+func (p *Provider) Budgets() []Foreseen {
+	all := []Foreseen{}
+	for _, b := range p.Status.Budgets {
+		f := Foreseen{Budget: b}
+		if p.Row.Issued != nil {
+			f.Exhausted = b.Exhausted(*p.Row.Issued, p.At)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// barLength is the length of a bar in characters.
+const barLength = 10
+
+// String draws a bar of what is left.
+func (b Budget) String() string {
+	full := int((b.Left*barLength + b.Permits - 1) / max(1, b.Permits))
+	return fmt.Sprintf("%s [%-*s] %d left until %s", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left, format.Exact(b.End))
+}
