@@ -64,7 +64,7 @@ func TestReadsLiveNumbers(t *testing.T) {
 	if gaps != "[]" {
 		t.Errorf("distances between points, in milliseconds: %s", gaps)
 	}
-	b.Shot("desktop")
+	b.Shots("calm")
 	b.Press(kb.Escape)
 	b.Until("the list alone", `document.querySelector("#detail").hidden`)
 	b.Press("/")
@@ -138,6 +138,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Shows("#events", "Paused by ann@host")
 	b.Until("the pause in the chart", `document.querySelector("#chart").bands.includes("Pause")`)
 	b.Until("that nothing is issued", `document.querySelector("#chart").points().at(-1).total === 0`)
+	b.Shots("paused")
 	b.Click("#pause")
 	b.Write("#reason", "it is back")
 	b.Click("#change-preview")
@@ -147,7 +148,7 @@ func TestChangesALimitAndTheFleetFollows(t *testing.T) {
 	b.Shows("#instances", "active")
 	b.Shows("#events", "Resumed by ann@host")
 	b.Until("what was refused meanwhile", `document.querySelector("#chart").points().some((x) => x.total === 0 && x.refused > 0)`)
-	b.Shot("after-pause")
+	b.Shots("after-pause")
 }
 
 // TestShowsALostInstance: who is gone is named, and the others take its share.
@@ -164,7 +165,7 @@ func TestShowsALostInstance(t *testing.T) {
 	b.Shows("#events", "Lost worker-2")
 	b.Until("shares of 300", `[...document.querySelectorAll("#instances .row:not(.head)")].filter((r) => r.children[1].textContent === "300").length === 2`)
 	b.Until("two instances at the limit", `(() => { const p = document.querySelector("#chart").points().at(-1); return p.total >= 570 && !("worker-2" in p.named); })()`)
-	b.Shot("lost")
+	b.Shots("lost")
 }
 
 // TestShowsEvents: joins, losses, refusals and changes, in the list and on the
@@ -194,7 +195,8 @@ func TestShowsEvents(t *testing.T) {
 	for _, want := range []string{"Joined worker-3", "Lost worker-3", "Refusals began", "600/s → 300/s"} {
 		b.Until(want+" on the chart", fmt.Sprintf(`document.querySelector("#chart").marks.some((m) => m.includes(%q))`, want))
 	}
-	b.Shot("events")
+	b.Until("the lower limit on the chart", `document.querySelector("#chart").points().slice(-3).every((x) => x.limit === 300)`)
+	b.Shots("cut")
 }
 
 // TestShowsTheOutage: etcd goes and comes back; the page says so, keeps what it
@@ -217,7 +219,7 @@ func TestShowsTheOutage(t *testing.T) {
 	b.Until("reports that are old, of instances that are not silent", `document.querySelectorAll("#instances .row:not(.head)").length === 3 && [...document.querySelectorAll("#instances .row:not(.head)")].every((r) => r.textContent.includes("active") && parseInt(r.lastElementChild.textContent) >= 10)`)
 	b.Until("that it is grey", `getComputedStyle(document.querySelector("#instances")).filter === "grayscale(1)"`)
 	b.Until("the provider in the list", `document.querySelector("#providers a .name").textContent === "payments/charge"`)
-	b.Shot("outage")
+	b.Shots("outage")
 	if err := w.cluster.Restart(0); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +228,7 @@ func TestShowsTheOutage(t *testing.T) {
 	b.Shows("#events", "Back after")
 	b.Until("what was issued meanwhile, as a mean, and no gap", `(() => { const p = document.querySelector("#chart").points(), m = p.slice(p.findIndex((x) => !x.mean)).filter((x) => x.mean); return m.length >= 8 && m.every((x) => x.total > 0 && x.total <= x.limit + 0.1) && p.every((x, i) => !i || x.t - p[i - 1].t === 1000); })()`)
 	b.Until("that nobody is silent", `document.querySelectorAll("#instances .silent").length === 0 && document.querySelector("#age").textContent === ""`)
-	b.Shot("after-outage")
+	b.Shots("after-outage")
 	b.Until("new points at the limit", `document.querySelector("#chart").points().slice(-3).every((x) => x.total >= 0.95 * x.limit)`)
 	twice := get[bool](b, `(() => { const t = document.querySelector("#chart").points().map((p) => p.t); return new Set(t).size !== t.length; })()`)
 	if twice {
