@@ -172,6 +172,21 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *etcdtest.Cl
 	}, socket, script
 }
 
+// overTLS returns the flags by which quotad serves TLS, and what a client needs: address,
+// authority, certificate and key.
+func overTLS(t *testing.T) (server, client []string) {
+	t.Helper()
+	address, err := etcdtest.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := etcdtest.NewAuthority(t)
+	serverCert, serverKey := authority.Issue("quotad", "quotad")
+	cert, key := authority.Issue("client", "client")
+	return []string{"--listen", address[0], "--tls-cert", serverCert, "--tls-key", serverKey, "--tls-client-ca", authority.File},
+		[]string{address[0], authority.File, cert, key}
+}
+
 // Clients in two languages are killed while they wait and while they hold batches, and
 // quotad is restarted in place and killed. No window has more calls than the limit, and
 // the limit is used.
@@ -242,15 +257,8 @@ func TestAnswers(t *testing.T) {
 	keyed.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 2, Window: time.Second}}, Most: 10}
 	hourly := limits(4, time.Hour) // one for each client
 	_, quotad, socket, script := setUp(t, map[string]quota.Policy{"p": limits(limit, window), "few": limits(4, time.Minute), "keyed": keyed, "python": hourly, "asyncio": hourly, "node": hourly})
-	address, err := etcdtest.FreeAddresses(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority := etcdtest.NewAuthority(t)
-	serverCert, serverKey := authority.Issue("quotad", "quotad")
-	cert, key := authority.Issue("client", "client")
-	tls := []string{address[0], authority.File, cert, key}
-	daemon := quotad("--listen", address[0], "--tls-cert", serverCert, "--tls-key", serverKey, "--tls-client-ca", authority.File)
+	server, tls := overTLS(t)
+	daemon := quotad(server...)
 	open := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}

@@ -1,6 +1,7 @@
-"""Prints the end of each permit's window: parts.py SOCKET CALLERS [asyncio]."""
+"""Prints the end of each permit's window: parts.py ADDRESS CALLERS [asyncio | CA CERT KEY]."""
 
 import asyncio
+import ssl
 import sys
 import threading
 
@@ -27,8 +28,13 @@ async def tasks(quotad, callers):
 
 
 socket, callers = sys.argv[1], int(sys.argv[2])
-if len(sys.argv) > 3:
+tls = None
+if len(sys.argv) > 4:
+    ca, cert, key = sys.argv[3:]
+    tls = ssl.create_default_context(cafile=ca)
+    tls.load_cert_chain(cert, key)
+elif len(sys.argv) > 3:
     asyncio.run(tasks(quotient.aio.Client(socket), callers))
-client = quotient.Client(socket)
+client = quotient.Client(socket, tls)
 for _ in range(callers):
     threading.Thread(target=work, args=(client,)).start()
