@@ -78,7 +78,7 @@ func TestShowsKeys(t *testing.T) {
 	} {
 		b.As(l)
 		b.Until("its width", `document.documentElement.scrollWidth <= `+fmt.Sprint(l.Width))
-		b.Until("each cell within its table", `[...document.querySelectorAll(".busiest .row > *")].every((e) => e.getBoundingClientRect().right <= innerWidth)`)
+		b.Until("all of each name and number", `[...document.querySelectorAll(".busiest .row > *")].every((e) => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= e.parentNode.parentNode.getBoundingClientRect().right)`)
 		b.WholeShot(name)
 	}
 }
