@@ -127,12 +127,12 @@ func BenchmarkCentral(b *testing.B) {
 		etcd, _ := etcdtest.New(b, etcdtest.Options{Processes: true})
 		program, err := peer.BuildGubernator(b.Context(), ".", b.TempDir())
 		must(b, err)
-		daemons, err := peer.StartGubernator(b.Context(), program, 1, etcd.Endpoints())
+		daemons, err := peer.StartGubernator(b.Context(), program, 1, 0, etcd.Endpoints())
 		must(b, err)
 		b.Cleanup(func() { _ = daemons[0].Close() })
 		client := peer.NewGubernatorClient(daemons[0].Address, callers)
 		all := repeat(callers, func() take {
-			return func(ctx context.Context) (bool, error) { return client.Take(ctx, plenty, "NO_BATCHING") }
+			return func(ctx context.Context) (bool, error) { return client.Take(ctx, plenty, "NO_BATCHING", "bench") }
 		})
 		permits := drive(b, all, "")
 		b.ReportMetric(float64(daemons[0].Used())/float64(permits), "server-cpu-ns/permit")

@@ -1,6 +1,6 @@
 // Command keys measures limits by key: what they cost etcd, memory and time, and whether any
 // key goes over its limit. It runs an etcd, and a fleet in one process with a client for each
-// instance. Beside it stand x/time/rate in a map and redis_rate.
+// instance. Beside it stand x/time/rate in a map, redis_rate and gubernator.
 //
 //	go run ./keys
 //
@@ -95,7 +95,7 @@ func run(ctx context.Context) (over bool, err error) {
 		name string
 		run  func(context.Context) (bool, error)
 	}{
-		{"in-use", f.inUse}, {"speed", f.speed}, {"names", f.names}, {"counted", f.counted}, {"lent", f.lent}, {"long", f.long}, {"others", others},
+		{"in-use", f.inUse}, {"speed", f.speed}, {"names", f.names}, {"counted", f.counted}, {"lent", f.lent}, {"long", f.long}, {"others", f.others},
 	} {
 		if *only != "" && *only != part.name {
 			continue

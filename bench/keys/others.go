@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,9 +17,12 @@ import (
 )
 
 // others measures what else limits by key.
-func others(ctx context.Context) (over bool, err error) {
+func (f *fleet) others(ctx context.Context) (over bool, err error) {
 	inMap()
-	return false, inRedis(ctx)
+	if err := inRedis(ctx); err != nil {
+		return false, err
+	}
+	return false, inGubernator(ctx, f.client.Endpoints())
 }
 
 // inMap has an x/time/rate limiter for each key, in a map under a lock. It bounds one process
@@ -82,4 +87,45 @@ func inRedis(ctx context.Context) error {
 	after, left := used(), client.DBSize(ctx).Val()
 	metric("redis_rate, one caller", each(allow), (after-before)/float64(max(1, left)))
 	return failed
+}
+
+// inGubernator counts all keys in a daemon of gubernator, for one caller by HTTP, which has no
+// batches. It has room for all keys; its default is 50,000.
+func inGubernator(ctx context.Context, endpoints []string) error {
+	dir, err := os.MkdirTemp("", "keys")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	program, err := peer.BuildGubernator(ctx, ".", dir)
+	if err != nil {
+		return err
+	}
+	daemons, err := peer.StartGubernator(ctx, program, 1, 2**inUse, endpoints)
+	if err != nil {
+		return err
+	}
+	defer daemons[0].Close()
+	client := peer.NewGubernatorClient(daemons[0].Address, 1)
+	before, err := daemons[0].Live(ctx)
+	if err != nil {
+		return err
+	}
+	var failed error
+	allow := func(names ...string) {
+		if _, err := client.Take(ctx, 1e9, "NO_BATCHING", names...); err != nil {
+			failed = err
+		}
+	}
+	all := make([]string, *inUse)
+	for i := range all {
+		all[i] = keyName(i)
+	}
+	for some := range slices.Chunk(all, 1000) {
+		allow(some...)
+	}
+	permit := each(func(i int) { allow(all[i]) })
+	after, err := daemons[0].Live(ctx)
+	metric("gubernator, one caller", permit, (after-before)/float64(*inUse))
+	return errors.Join(failed, err)
 }

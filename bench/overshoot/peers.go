@@ -212,7 +212,7 @@ func ululeIn(store ulule.Store, n int64) limiter {
 
 func gubernatorOf(address string, n int64, behavior string) limiter {
 	c := peer.NewGubernatorClient(address, gubernatorConnections)
-	return changeable(n, func(ctx context.Context, n int64) (bool, error) { return c.Take(ctx, n, behavior) })
+	return changeable(n, func(ctx context.Context, n int64) (bool, error) { return c.Take(ctx, n, behavior, "bench") })
 }
 
 // leases takes 50 calls of the running second from Redis, and hands them out in memory.

@@ -43,7 +43,7 @@ func (k kind) serve(ctx context.Context, t *tools, p *contender, folder string) 
 		if err != nil {
 			return nil, err
 		}
-		all, err := peer.StartGubernator(ctx, t.gubernator, daemons, cluster.Endpoints())
+		all, err := peer.StartGubernator(ctx, t.gubernator, daemons, 0, cluster.Endpoints())
 		if err != nil {
 			_ = cluster.Close()
 			return nil, err

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +35,8 @@ func BuildGubernator(ctx context.Context, bench, folder string) (string, error) 
 }
 
 // StartGubernator starts a cluster of so many daemons, which find each other by an etcd at the
-// endpoints, and waits until each knows all.
-func StartGubernator(ctx context.Context, program string, daemons int, endpoints []string) (all []*Gubernator, err error) {
+// endpoints, and waits until each knows all. Each has room for so many keys, 0 for its default.
+func StartGubernator(ctx context.Context, program string, daemons, room int, endpoints []string) (all []*Gubernator, err error) {
 	addresses, err := etcdtest.FreeAddresses(2 * daemons)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,11 @@ func StartGubernator(ctx context.Context, program string, daemons int, endpoints
 		cmd := exec.Command(program) //nolint:noctx // it ends by Close
 		cmd.Env = append(os.Environ(), "GUBER_GRPC_ADDRESS="+grpc, "GUBER_ADVERTISE_ADDRESS="+grpc, "GUBER_HTTP_ADDRESS="+web,
 			"GUBER_PEER_DISCOVERY_TYPE=etcd", "GUBER_ETCD_ENDPOINTS="+strings.Join(endpoints, ","), "GUBER_ETCD_ADVERTISE_ADDRESS="+grpc,
-			"GUBER_INSTANCE_ID="+web, "OTEL_TRACES_EXPORTER=none")
+			"GUBER_INSTANCE_ID="+web, "OTEL_TRACES_EXPORTER=none",
+			"GUBER_METRIC_FLAGS=golang")
+		if room > 0 {
+			cmd.Env = append(cmd.Env, "GUBER_CACHE_SIZE="+strconv.Itoa(room))
+		}
 		s, err := start(cmd)
 		if err != nil {
 			return nil, err
@@ -63,20 +67,38 @@ func StartGubernator(ctx context.Context, program string, daemons int, endpoints
 
 // healthy returns nil if the daemon knows so many peers, itself included.
 func (g *Gubernator) healthy(ctx context.Context, peers int) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.Address+"/v1/HealthCheck", nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err == nil && !strings.Contains(strings.ReplaceAll(string(text), " ", ""), fmt.Sprintf(`"peer_count":%d`, peers)) {
+	text, err := g.get(ctx, "/v1/HealthCheck")
+	if err == nil && !strings.Contains(strings.ReplaceAll(text, " ", ""), fmt.Sprintf(`"peer_count":%d`, peers)) {
 		err = fmt.Errorf("health: %s", text)
 	}
 	return err
+}
+
+// Live returns the bytes of the heap that were in use after the daemon's last collection: Go
+// collects again when there are twice as many.
+func (g *Gubernator) Live(ctx context.Context) (float64, error) {
+	text, err := g.get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(text, "\ngo_memstats_next_gc_bytes ")
+	value, _, _ := strings.Cut(rest, "\n")
+	next, err := strconv.ParseFloat(value, 64)
+	return next / 2, err
+}
+
+func (g *Gubernator) get(ctx context.Context, path string) (string, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+g.Address+path, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return string(text), err
 }
 
 // GubernatorClient calls a daemon by HTTP, with so many connections.
@@ -92,11 +114,14 @@ func NewGubernatorClient(address string, connections int) *GubernatorClient {
 	}}
 }
 
-// Take asks for one call of a limit per second of the key "bench". behavior is a name of the
-// protocol, such as GLOBAL.
-func (c *GubernatorClient) Take(ctx context.Context, limit int64, behavior string) (bool, error) {
-	body := fmt.Sprintf(`{"requests":[{"name":"bench","unique_key":"bench","hits":"1","limit":"%d","duration":"1000","behavior":"%s"}]}`, limit, behavior)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader([]byte(body)))
+// Take asks for one call of a limit per second of each of the keys, in one request: at most
+// 1,000. It returns whether none is over. behavior is a name of the protocol, such as GLOBAL.
+func (c *GubernatorClient) Take(ctx context.Context, limit int64, behavior string, keys ...string) (bool, error) {
+	all := make([]string, len(keys))
+	for i, key := range keys {
+		all[i] = fmt.Sprintf(`{"name":"bench","unique_key":%q,"hits":"1","limit":"%d","duration":"1000","behavior":"%s"}`, key, limit, behavior)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(`{"requests":[`+strings.Join(all, ",")+`]}`))
 	if err != nil {
 		return false, err
 	}
@@ -113,8 +138,15 @@ func (c *GubernatorClient) Take(ctx context.Context, limit int64, behavior strin
 		return false, err
 	}
 	_, _ = io.Copy(io.Discard, answer.Body)
-	if len(said.Responses) != 1 || said.Responses[0].Error != "" {
+	ok := true
+	for _, one := range said.Responses {
+		if one.Error != "" {
+			return false, fmt.Errorf("gubernator: %s", one.Error)
+		}
+		ok = ok && one.Status != "OVER_LIMIT"
+	}
+	if len(said.Responses) != len(keys) {
 		return false, fmt.Errorf("gubernator: status %d, %v", answer.StatusCode, said)
 	}
-	return said.Responses[0].Status != "OVER_LIMIT", nil
+	return ok, nil
 }
