@@ -364,9 +364,6 @@ func (f *fleet) allGuarded() bool {
 
 // judgeBudget compares a long limit with all that was issued while it was in force.
 func (f *fleet) judgeBudget() *violation {
-	if f.budget == 0 {
-		return nil
-	}
 	most := int64(0)
 	f.policies(func(p *quota.Policy) {
 		for _, b := range protocol.Long(p) {

@@ -1,6 +1,8 @@
 package histories
 
 import (
+	"time"
+
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -13,7 +15,10 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 			continue
 		}
 		of := *g
-		of.windows = nil
+		of.windows, of.long = nil, time.Time{}
+		if f.keyBudget > 0 { // as of all policies with keys
+			of.long = time.Unix(0, quota.WindowAt(budgetWindow, g.span.from).Start())
+		}
 		for _, l := range keyLengths { // the part of a window that the provider's and the key's share tells which it is
 			of.windows = append(of.windows, quota.WindowAt(l, min(max(g.wall, g.span.from), g.span.to-1)))
 		}
@@ -29,6 +34,10 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 			f.stats.overridden++
 		}
 		k.line = append(k.line, v)
+	}
+	if v := k.judgeBudget(); v != nil {
+		v.what = "of key " + name + ", at most"
+		wrong = append(wrong, v)
 	}
 	k.noteLengths()
 	b := newBook(k)

@@ -116,6 +116,10 @@ var hunts = []hunt{
 	{"KeyLoanNotCharged", faults, lead{keyed: true}},
 	{"KeyLoanTwice", faults, lead{keyed: true, often: []action{doForge, doForge}}},
 	{"KeyLoanKept", faults, lead{keyed: true}},
+	{"KeyBudgetUncharged", faults, lead{keyed: true, keyBudget: 7}},
+	{"KeyBudgetStays", faults, lead{keyed: true, keyBudget: 7, often: []action{doJoin, doJoin, doJoin}}},
+	{"KeyBudgetLate", faults, lead{keyed: true, keyBudget: 40, often: []action{doSlow, doSlow, doSlow}}},
+	{"PurseCountsTwice", faults, lead{keyed: true, keyBudget: 7}},
 
 	// Of budgets.
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},

@@ -21,12 +21,15 @@ func (w *world) overrideKeys(f *fleet, seed uint64) {
 					next = nil
 				case was != nil && r.IntN(3) > 0: // raised or lowered
 					for _, l := range was.Limits {
-						next.Limits = append(next.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: l.Window})
+						next.Limits = append(next.Limits, quota.Limit{Permits: w.ofKey(r, l.Window), Window: l.Window})
 					}
 					next.Owners = was.Owners
 				default:
 					for _, k := range r.Perm(len(keyLengths))[:1+r.IntN(2)] {
 						next.Limits = append(next.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: keyLengths[k]})
+					}
+					for _, l := range w.withBudget(nil) {
+						next.Limits = append(next.Limits, quota.Limit{Permits: w.ofKey(r, l.Window), Window: l.Window})
 					}
 				}
 				if next != nil && r.IntN(3) == 0 { // with owners of its own, or again those of the policy

@@ -23,6 +23,7 @@ type plan struct {
 	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
 	keyed     bool  // most policies have limits by key, and callers use keys
+	keyBudget int64 // permits of each key and budgetWindow; 0: keys have no such limit
 	policy    quota.Policy
 	events    []event
 	// healed is when all faults end, settled when their effects have, by true time. From
@@ -80,6 +81,8 @@ type lead struct {
 	shape  quota.Shape
 	budget int64
 	keyed  bool
+
+	keyBudget int64
 }
 
 const begin, last = 2500 * ms, 9000 * ms
@@ -173,9 +176,13 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	}
 	p.inPlace = p.inPlace && canReplace
 	if l != nil {
-		p.keyed = l.keyed
+		p.keyed, p.keyBudget = l.keyed, l.keyBudget
 	} else {
-		p.keyed = k != calm && rand.New(rand.NewPCG(p.seed, 6)).IntN(3) == 0 // so that all else happens as without
+		r := rand.New(rand.NewPCG(p.seed, 6)) // so that all else happens as without
+		p.keyed = k != calm && r.IntN(3) == 0
+		if p.keyed && k != restore && k != hold && r.IntN(2) == 0 {
+			p.keyBudget = []int64{1, 7, 40, 200}[r.IntN(4)]
+		}
 	}
 }
 

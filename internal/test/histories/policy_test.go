@@ -115,11 +115,28 @@ func (p *plan) keys(r *rand.Rand, old *quota.Policy) (k quota.Keys) {
 		for _, i := range r.Perm(len(keyLengths))[:1+r.IntN(2)] {
 			k.Limits = append(k.Limits, quota.Limit{Window: keyLengths[i]})
 		}
+		k.Limits = p.withBudget(k.Limits)
 	}
 	for i := range k.Limits {
-		k.Limits[i].Permits = totals[r.IntN(len(totals))]
+		k.Limits[i].Permits = p.ofKey(r, k.Limits[i].Window)
 	}
 	return k
+}
+
+// withBudget adds the long limit that all keys of a history have, or none has.
+func (p *plan) withBudget(limits []quota.Limit) []quota.Limit {
+	if p.keyBudget > 0 {
+		limits = append(limits, quota.Limit{Window: budgetWindow})
+	}
+	return limits
+}
+
+// ofKey returns the permits of a key's limit.
+func (p *plan) ofKey(r *rand.Rand, window time.Duration) int64 {
+	if window == budgetWindow {
+		return p.keyBudget * (1 + r.Int64N(2))
+	}
+	return totals[r.IntN(len(totals))]
 }
 
 // keyNames are those of all keys, and keyLengths of their windows.

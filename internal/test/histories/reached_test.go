@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -48,6 +49,8 @@ const (
 	keyAsked
 	keyLent
 	keyBorrowed
+	keyFunded
+	keySpent
 	keyGone
 	firstAtOnce
 	rares
@@ -81,6 +84,8 @@ var rareText = [rares]string{
 	keyAsked:            "*an instance asks another for permits of a key",
 	keyLent:             "*permits of a key are lent",
 	keyBorrowed:         "*an instance hears of a loan of a key",
+	keyFunded:           "*permits of a key's long limit are taken",
+	keySpent:            "*a key's long limit has nothing left",
 	keyGone:             "*the key of one that lives is gone",
 	firstAtOnce:         "*a fleet of one starts at once",
 }
@@ -308,6 +313,19 @@ func (s *noting) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
 	}
 	s.taken[u.Limit] = taken
 	return taken, ok
+}
+
+// FundKeys implements feed.Sink.
+func (s *noting) FundKeys(all []escrow.KeyUse) {
+	for i := range all {
+		switch u := &all[i]; {
+		case u.Left == 0:
+			keySpent.note()
+		case u.Left > 0:
+			keyFunded.note()
+		}
+	}
+	s.Sink.FundKeys(all)
 }
 
 // booked notes what is booked, under the gate's lock.
