@@ -132,7 +132,7 @@ let escrow () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          learns p { of1 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
+          learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
         | _ -> p (* an answer in which its holding has not moved *)
       in
       string_of_int (may p) :: after p (n - 1)
@@ -152,7 +152,7 @@ let ledger () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          ("", learns p { of1 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
+          ("", learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
         | 2 -> ("", p)
         | 3 ->
           let p = { p with used = next () } in
@@ -160,7 +160,7 @@ let ledger () =
           let f_hold = next () in
           let f_out = next () in
           let limit = next () in
-          let f = { of1 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
+          let f = { of2 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
           (Printf.sprintf "%d,%s," (makes_by f value) (one (may_send limit p f value)), sends p value)
         | 4 ->
           let m = mark () in
@@ -177,6 +177,32 @@ let ledger () =
       (said ^ string_of_int (may p)) :: after p (n - 1)
   in
   String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
+
+(* Of a long limit of a key: whether an instance may send a take, or a give-back before which it lowers
+   what it has, and the total that this makes; and what it has then. *)
+let purse () =
+  let one legal = if legal then "1" else "0" in
+  let rec after had = function
+    | 0 -> []
+    | n ->
+      let said, had =
+        match next () with
+        | 0 ->
+          let limit = next () in
+          let seen = next () in
+          let permits = next () in
+          (Printf.sprintf "%s,%d," (one (may_take limit seen permits))
+             (out_after { of1 = 0; way_of = Takes; seen; permits }), had)
+        | 1 ->
+          let seen = next () in
+          let permits = next () in
+          (Printf.sprintf "%s,%d," (one (may_return had seen permits))
+             (out_after { of1 = 0; way_of = Returns; seen; permits }), had - next ())
+        | _ -> ("", had + next ())
+      in
+      (said ^ string_of_int had) :: after had (n - 1)
+  in
+  String.concat "," (after 0 (next ()))
 
 (* The shares of a key with owners, of all that take part. *)
 let owners () =
@@ -275,6 +301,7 @@ let () =
            | "ledger" -> ledger ()
            | "loans" -> loans ()
            | "owners" -> owners ()
+           | "purse" -> purse ()
            | "ring" -> ring ()
            | "window" -> window ()
            | "timing" -> timing ()

@@ -27,7 +27,7 @@ var (
 const recorded = "testdata/answers.txt"
 
 // recordedQuestions is how many these are.
-const recordedQuestions = 4000
+const recordedQuestions = 5000
 
 // TestRecordedAnswers compares the code with the answers of the proof's definitions as they
 // were recorded, so that this takes no Coq. With -model these are compared with the model's.
