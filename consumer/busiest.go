@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"cmp"
-	queue "container/heap"
 	"encoding/json"
 	"math"
 	"slices"
@@ -32,12 +31,12 @@ const (
 // always has a counter. The rates of a key begin when it gets its counter.
 type busiest struct {
 	mu    sync.Mutex
-	by    map[string]*keyCounter
-	heap  keyCounters // lowest weight first
-	began int64       // monotonic
-	at    int64       // when last was made
-	asked bool        // rates was called: began is known
-	whole bool        // last is of a whole period
+	all   []keyCounter   // busiestCounted at most
+	by    map[string]int // their places, by key
+	began int64          // monotonic
+	at    int64          // when last was made
+	asked bool           // rates was called: began is known
+	whole bool           // last is of a whole period
 	last  []Rate
 
 	issued, refused int64 // of all in this period
@@ -47,7 +46,6 @@ type keyCounter struct {
 	key             string
 	weight          int64
 	issued, refused int64
-	place           int // in the heap
 }
 
 // add counts permits of a key. Where issued is negative some were given back: they stay in the
@@ -56,25 +54,35 @@ func (b *busiest) add(key string, issued, refused int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.issued, b.refused = b.issued+issued, b.refused+refused
-	c := b.by[key]
+	i, counted := b.by[key]
 	switch {
-	case c != nil:
+	case counted:
 	case issued <= 0 && refused <= 0:
 		return
-	case len(b.heap) < busiestCounted:
-		if c = (&keyCounter{key: key}); b.by == nil {
-			b.by = map[string]*keyCounter{}
+	case len(b.all) < busiestCounted:
+		if i = len(b.all); i == 0 {
+			b.by = map[string]int{}
 		}
-		b.by[key] = c
-		queue.Push(&b.heap, c)
+		b.all = append(b.all, keyCounter{key: key})
+		b.by[key] = i
 	default:
-		c = b.heap[0]
-		delete(b.by, c.key)
-		c.key, c.issued, c.refused = key, 0, 0
-		b.by[key] = c
+		i = b.lowest()
+		delete(b.by, b.all[i].key)
+		b.all[i] = keyCounter{key: key, weight: b.all[i].weight}
+		b.by[key] = i
 	}
+	c := &b.all[i]
 	c.weight, c.issued, c.refused = c.weight+max(0, issued)+refused, c.issued+issued, c.refused+refused
-	queue.Fix(&b.heap, c.place)
+}
+
+// lowest returns the place of the counter with the lowest weight.
+func (b *busiest) lowest() (i int) {
+	for j := range b.all {
+		if b.all[j].weight < b.all[i].weight {
+			i = j
+		}
+	}
+	return i
 }
 
 // rates returns the busiest keys in the last whole period, at most most, the busiest first. In
@@ -91,16 +99,16 @@ func (b *busiest) rates(now int64, most int, rest string) []Rate {
 	if !over && (b.whole || time.Duration(now-b.at) < time.Second) {
 		return b.last
 	}
-	slices.SortFunc(b.heap, func(x, y *keyCounter) int {
+	all := slices.SortedFunc(slices.Values(b.all), func(x, y keyCounter) int {
 		return cmp.Or(cmp.Compare(y.issued+y.refused, x.issued+x.refused), cmp.Compare(x.key, y.key))
 	})
-	b.last, b.at, b.whole = make([]Rate, 0, min(len(b.heap), most)+1), now, over
+	b.last, b.at, b.whole = make([]Rate, 0, min(len(all), most)+1), now, over
 	others := keyCounter{key: rest, issued: b.issued, refused: b.refused}
 	show := func(c *keyCounter) {
 		b.last = append(b.last, Rate{c.key, float64(max(0, c.issued)) / elapsed.Seconds(), float64(c.refused) / elapsed.Seconds()})
 	}
-	for _, c := range b.heap {
-		if len(b.last) < most && c.key != rest {
+	for i := range all {
+		if c := &all[i]; len(b.last) < most && c.key != rest {
 			others.issued, others.refused = others.issued-c.issued, others.refused-c.refused
 			show(c)
 		}
@@ -109,34 +117,10 @@ func (b *busiest) rates(now int64, most int, rest string) []Rate {
 		show(&others)
 	}
 	if over {
-		b.by, b.heap, b.began, b.issued, b.refused = nil, nil, now, 0, 0
+		b.by, b.all, b.began, b.issued, b.refused = nil, nil, now, 0, 0
 	}
-	for i, c := range b.heap {
-		c.place = i
-	}
-	queue.Init(&b.heap)
 	return b.last
 }
-
-// keyCounters are a heap for package container/heap.
-type keyCounters []*keyCounter
-
-func (h keyCounters) Len() int           { return len(h) }
-func (h keyCounters) Less(i, j int) bool { return h[i].weight < h[j].weight }
-func (h keyCounters) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push implements heap.Interface.
-func (h *keyCounters) Push(x any) {
-	c := x.(*keyCounter)
-	c.place = len(*h)
-	*h = append(*h, c)
-}
-
-// Pop implements heap.Interface. Nothing is ever taken out.
-func (*keyCounters) Pop() any { panic("consumer: a counter is never taken out") }
 
 // note counts permits of a key for the busiest keys, in batches. The caller has the state's
 // lock, or the state is nobody's.

@@ -31,15 +31,15 @@ func TestTheBusiestKeysAreCounted(t *testing.T) {
 			wanted[name] += n + 1
 			sum += n + 1
 		}
-		if len(b.heap) > busiestCounted || len(b.by) != len(b.heap) {
-			t.Fatalf("%d counters, %d by name", len(b.heap), len(b.by))
+		if len(b.all) > busiestCounted || len(b.by) != len(b.all) {
+			t.Fatalf("%d counters, %d by name", len(b.all), len(b.by))
 		}
 		for name, n := range wanted {
-			if c := b.by[name]; n > sum/busiestCounted && (c == nil || c.weight < n) {
-				t.Fatalf("%s wanted %d of %d permits: %+v", name, n, sum, c)
+			if i, counted := b.by[name]; n > sum/busiestCounted && (!counted || b.all[i].key != name || b.all[i].weight < n) {
+				t.Fatalf("%s wanted %d of %d permits: counted is %v, at %d", name, n, sum, counted, i)
 			}
 		}
-		for _, c := range b.heap {
+		for _, c := range b.all {
 			if c.issued+c.refused > wanted[c.key] {
 				t.Fatalf("%s wanted %d, and %d are counted", c.key, wanted[c.key], c.issued+c.refused)
 			}
