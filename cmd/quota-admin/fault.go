@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,19 +84,9 @@ var kinds = []struct {
 	{coordinator.ErrUnreachable, "unreachable", exitUnreachable}, {context.DeadlineExceeded, "unreachable", exitUnreachable},
 }
 
-var (
-	grpcPrefix    = regexp.MustCompile(`latest balancer error: |rpc error: code = \w+ desc = `)
-	grpcTransport = regexp.MustCompile(`(?:last )?connection error: desc = "transport: (?:Error while dialing: )?([^"]*)"`)
-)
-
-// plain leaves out of a message how gRPC spells it.
-func plain(text string) string {
-	return grpcTransport.ReplaceAllString(grpcPrefix.ReplaceAllString(text, ""), "$1")
-}
-
 func classify(err error) failure {
 	// Which package failed is of no use to operators.
-	f := failure{Error: plain(strings.TrimPrefix(format.OneLine(err), "coordinator: ")), Kind: "failed", ExitCode: exitFailed}
+	f := failure{Error: etcderr.Plain(format.OneLine(err)), Kind: "failed", ExitCode: exitFailed}
 	for _, k := range kinds {
 		if errors.Is(err, k.is) {
 			f.Kind, f.ExitCode = k.kind, k.code

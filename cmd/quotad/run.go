@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
 )
 
 // service is what quotad serves by the flags of one kind of client.
@@ -163,10 +164,14 @@ func known(admin *coordinator.Admin) func(context.Context, string) error {
 		if errors.Is(err, coordinator.ErrNotFound) {
 			return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, provider)
 		}
-		if errors.Is(err, coordinator.ErrPermission) {
-			return fmt.Errorf("%w %s: %w; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, err, provider)
+		if err == nil {
+			return nil
 		}
-		return err
+		said := etcderr.Plain(err.Error()) // clients know of no package, and not of gRPC
+		if errors.Is(err, coordinator.ErrPermission) {
+			return fmt.Errorf("%w %s: %s; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, said, provider)
+		}
+		return errors.New(said)
 	}
 }
 

@@ -167,18 +167,16 @@ func (b *tab) Press(keys string) {
 // Shot keeps a picture of what is in sight.
 func (b *tab) Shot(name string) { b.keep(name, chromedp.CaptureScreenshot()) }
 
-// Shots keeps a picture of the whole page on a desk and on a phone, light and dark. The page
-// is then shown as before.
+// Shots keeps a picture of the whole page on a desk and on a phone, light and dark, and sees
+// that it is no wider. The page is then shown on a desk.
 func (b *tab) Shots(name string) {
 	b.t.Helper()
-	if os.Getenv("SCREENSHOTS") == "" {
-		return
-	}
 	phone := screen{Width: 390, Height: 860}
 	for kind, l := range map[string]screen{
 		"": desktop, "-dark": {desktop.Width, desktop.Height, true}, "-phone": phone, "-phone-dark": {phone.Width, phone.Height, true},
 	} {
 		b.As(l)
+		b.Until(fmt.Sprintf("%s%s no wider than the screen", name, kind), fmt.Sprintf("document.documentElement.scrollWidth <= %d", l.Width))
 		b.WholeShot(name + kind)
 	}
 	b.As(desktop)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -53,4 +55,15 @@ func Kind(err error) error {
 		return ErrPermission
 	}
 	return nil
+}
+
+var (
+	grpcPrefix    = regexp.MustCompile(`latest balancer error: |rpc error: code = \w+ desc = `)
+	grpcTransport = regexp.MustCompile(`(?:last )?connection error: desc = "transport: (?:Error while dialing: )?([^"]*)"`)
+)
+
+// Plain leaves out of a message which package failed, and how gRPC spells it: it is for
+// people who know of neither.
+func Plain(message string) string {
+	return grpcTransport.ReplaceAllString(grpcPrefix.ReplaceAllString(strings.TrimPrefix(message, "coordinator: "), ""), "$1")
 }

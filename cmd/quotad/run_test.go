@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/quotient-limiter/quotient/coordinator"
+)
+
+// A client is told what happened, in the words of no package and not of gRPC.
+func TestAnEtcdThatIsAwayIsToldPlainly(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://127.0.0.1:1"}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = known(admin)(t.Context(), "p")
+	if err == nil || !strings.HasPrefix(err.Error(), "read the policy of p: etcd cannot be reached") || strings.Contains(err.Error(), "rpc error") {
+		t.Error(err)
+	}
+}
