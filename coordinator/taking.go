@@ -89,6 +89,9 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing()
 		at.policy = policy
+		if at.cluster == 0 { // a total that was read would seem to be of another store
+			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
+		}
 		var sent []taking
 		var offers []offer
 		var ops []clientv3.Op

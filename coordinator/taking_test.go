@@ -96,3 +96,37 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 		t.Errorf("%d transactions: %d of the key at %d, %d of the day at %d, %+v", rounds, key.Purse.Taken, key.Purse.Revision(), k.t.account.May(), k.t.found.OwnRevision, k.total())
 	}
 }
+
+// Where the session follows no store, as before the first answer of a provider's own watch, a total
+// that was written before is not of another store.
+func TestNoStoreIsNotAnotherStore(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	p := f.only(r)
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
+	await.Until(t, "permits are taken", func() bool {
+		return p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses) == nil && uses[0].Purse.Taken == 5
+	})
+	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 2, 3, escrow.Use{}
+	p.s.mu.Lock()
+	followed := p.line
+	p.line = &line{m: p.m}
+	p.s.mu.Unlock()
+	err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses)
+	p.s.mu.Lock()
+	p.line = followed
+	p.s.mu.Unlock()
+	if err == nil || !uses[0].Away {
+		t.Errorf("answered by no store: %+v, %v", uses[0], err)
+	}
+	got, err := f.client.Get(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if total, err := escrow.Decode[escrow.Total](got.Kvs[0].Value); err != nil || total.Out != 5 || total.Withheld != "" {
+		t.Errorf("%+v, %v; want 5 handed out, and more to have", total, err)
+	}
+}
