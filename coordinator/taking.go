@@ -84,11 +84,12 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 	return err
 }
 
-// transact sends transactions until each taking is decided, so many at most.
+// transact sends transactions until each taking is decided, so many at most. Nothing is taken of
+// a key by policy 0.
 func (p *membership) transact(ctx context.Context, tries int, policy int64, all []taking) (failed error) {
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing()
-		at.policy = policy
+		at.policy, at.fresh = policy, at.fresh && policy != 0
 		if at.cluster == 0 { // a total that was read would seem to be of another store
 			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
 		}

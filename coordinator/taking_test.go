@@ -130,3 +130,32 @@ func TestNoStoreIsNotAnotherStore(t *testing.T) {
 		t.Errorf("%+v, %v; want 5 handed out, and more to have", total, err)
 	}
 }
+
+// rounds counts the transactions of a taking.
+type rounds struct {
+	taking
+	n int
+}
+
+func (r *rounds) offer(ctx context.Context, p *membership, at standing) (offer, error) {
+	r.n++
+	return r.taking.offer(ctx, p, at)
+}
+
+// An instance that ends does not try to take what it wanted before.
+func TestNothingIsTakenAtTheEnd(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "100/s")
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	p := f.only(r)
+	await.Until(t, "the view is proved", func() bool { return p.standing().fresh })
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	key := &rounds{taking: &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}}
+	if err := p.transact(t.Context(), endingTries, 0, []taking{key}); err != nil {
+		t.Fatal(err)
+	}
+	if key.n > 2 {
+		t.Errorf("asked %d times", key.n)
+	}
+}
