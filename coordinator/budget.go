@@ -190,7 +190,7 @@ func (w *budgetWindow) left() int64 {
 func (p *membership) giveBack(ctx context.Context) {
 	var windows []*budgetWindow
 	for _, u := range p.sink.Budgets() {
-		if w := p.budgets.windows[u.Window]; w != nil && w.Start == u.Start && u.Taken > u.Used {
+		if w := p.budgets.windows[u.Window]; w != nil && w.Start == u.Start && (u.Taken > u.Used || w.account.Unsure()) {
 			w.use, w.taken = escrow.Use{Used: u.Used, Ends: true}, u.Taken
 			windows = append(windows, w)
 		}

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -172,5 +173,32 @@ func TestRateOfUse(t *testing.T) {
 		if got := w.see(&protocol.BudgetUse{Used: used}, int64(2*time.Second)).Rate; got != want {
 			t.Errorf("%d in 2 s: %d a second, want %d", used, got, want)
 		}
+	}
+}
+
+// A process that ends gives back also what it learns only then to have taken: the answer to its last
+// taking was lost.
+func TestGivesBackWhatWasOnItsWay(t *testing.T) {
+	t.Parallel()
+	k := setup(t).taker("10/s,100/d", 100)
+	k.becomes(7, escrow.Use{Need: 7})
+	k.p.cancel()
+	k.p.parts.Wait()
+	total, own := k.p.budgetKeys(k.t)
+	step, _ := k.t.account.Next(k.t.rule(k.p.standing()), k.t.found, escrow.Use{Used: 7, Need: 2}, "")
+	k.t.account.Sent(step.Own.Taken)
+	out, err1 := escrow.Encode(step.Total)
+	taken, err2 := escrow.Encode(step.Own)
+	_, err3 := k.client.Txn(t.Context()).Then(clientv3.OpPut(total, out, clientv3.WithIgnoreLease()), clientv3.OpPut(own, taken, clientv3.WithIgnoreLease())).Commit()
+	if err := errors.Join(err1, err2, err3); err != nil || k.total().Out != 9 {
+		t.Fatal(k.total(), err)
+	}
+	k.p.budgets.windows[k.t.Window] = k.t
+	k.r.mu.Lock()
+	k.r.budgets = []protocol.BudgetUse{{Budget: k.t.Budget, Taken: 7, Used: 7}}
+	k.r.mu.Unlock()
+	k.p.giveBack(t.Context())
+	if out := k.total().Out; out != 7 {
+		t.Errorf("%d are handed out when the process has ended, which has issued 7", out)
 	}
 }

@@ -41,7 +41,8 @@ type recorder struct {
 
 	keyAsked, keyBorrowed []ofKeys
 
-	budget func(protocol.BudgetUse) // is told what a budget has; set before
+	budget  func(protocol.BudgetUse) // is told what a budget has; set before
+	budgets []protocol.BudgetUse
 }
 
 // loaned is what a host has lent.
@@ -174,9 +175,14 @@ func (r *recorder) heldBack() (left time.Duration, why string) {
 	return time.Until(a.Until), a.Why
 }
 
-func (r *recorder) Budgets() []protocol.BudgetUse { return nil }
-func (r *recorder) Wanting() <-chan struct{}      { return nil }
-func (r *recorder) Needs(need func())             { need() }
+func (r *recorder) Budgets() []protocol.BudgetUse {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.budgets
+}
+
+func (r *recorder) Wanting() <-chan struct{} { return nil }
+func (r *recorder) Needs(need func())        { need() }
 
 func (r *recorder) KeyUses(int) ([]escrow.KeyUse, bool) { return nil, false }
 func (r *recorder) FundKeys([]escrow.KeyUse)            {}

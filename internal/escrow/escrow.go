@@ -114,6 +114,9 @@ func (a *Account) May() int64 {
 	return may
 }
 
+// Unsure reports whether the instance may hold more than it knows: an answer is missing.
+func (a *Account) Unsure() bool { return len(a.unknown) > 0 }
+
 // Read takes what a read has found. A holding that has moved on is one of those that were
 // sent, and no other can be committed any more. In another cluster it counts only where an
 // operator has said what was used: it may have been sent by what the old cluster had.
