@@ -98,17 +98,17 @@ func conflict(s coordinator.Stored, want int64) error {
 
 // storedJSON is a policy as it stands in etcd, as -o json shows it.
 type storedJSON struct {
-	Provider string        `json:"provider"`
-	Revision int64         `json:"revision"`
-	Policy   *quota.Policy `json:"policy,omitempty"`
-	Problem  string        `json:"problem,omitempty"` // why instances do not apply it
+	Provider string `json:"provider"`
+	Revision int64  `json:"revision"`
+	Policy   *shown `json:"policy,omitempty"`
+	Problem  string `json:"problem,omitempty"` // why instances do not apply it
 	// Throttle is what the provider takes, and the pauses that instances were asked for;
 	// get shows it.
 	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
 func toJSON(s coordinator.Stored) *storedJSON {
-	return &storedJSON{s.Provider, s.Revision, policyIn(s), format.OneLine(s.Problem), nil}
+	return &storedJSON{s.Provider, s.Revision, (*shown)(policyIn(s)), format.OneLine(s.Problem), nil}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.

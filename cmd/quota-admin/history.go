@@ -32,14 +32,14 @@ type historyJSON struct {
 }
 
 type recordJSON struct {
-	Provider    string        `json:"provider,omitempty"` // of changes of all
-	Revision    int64         `json:"revision"`
-	OldRevision int64         `json:"old_revision"` // 0: there was no policy
-	Time        time.Time     `json:"time"`
-	Author      string        `json:"author"`
-	Reason      string        `json:"reason,omitempty"`
-	Old         *quota.Policy `json:"old"` // null: there was none, or it cannot be read
-	New         *quota.Policy `json:"new"` // null: deleted
+	Provider    string    `json:"provider,omitempty"` // of changes of all
+	Revision    int64     `json:"revision"`
+	OldRevision int64     `json:"old_revision"` // 0: there was no policy
+	Time        time.Time `json:"time"`
+	Author      string    `json:"author"`
+	Reason      string    `json:"reason,omitempty"`
+	Old         *shown    `json:"old"` // null: there was none, or it cannot be read
+	New         *shown    `json:"new"` // null: deleted
 	// Keys are the limits of single keys before and after the change; old and new are the same
 	// then.
 	Keys        map[string]keyChangeJSON `json:"keys,omitempty"`
@@ -134,7 +134,7 @@ interrupted: for a log. With -o json each line is a document.`,
 func recordsOf(ctx context.Context, etcd connection, provider string) (changes []recordJSON, err error) {
 	records, err := etcd.History(ctx, provider)
 	for _, r := range records {
-		one := recordJSON{"", r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, r.Old, r.New, nil, nil, format.OneLine(r.Problem)}
+		one := recordJSON{"", r.Revision, r.OldRevision, r.Time, r.Author, r.Reason, (*shown)(r.Old), (*shown)(r.New), nil, nil, format.OneLine(r.Problem)}
 		for name, k := range r.Keys {
 			if one.Keys == nil {
 				one.Keys = map[string]keyChangeJSON{}
@@ -251,9 +251,14 @@ func (r *recordJSON) line() string {
 	return text
 }
 
+// policies are those before and after the change, as they stood then.
+func (r *recordJSON) policies() (old, next *quota.Policy) {
+	return change.At((*quota.Policy)(r.Old), r.Time), change.At((*quota.Policy)(r.New), r.Time)
+}
+
 // words are the limits before and after, and what else was changed.
 func (r *recordJSON) words() (old, next, also string) {
-	was, is := change.At(r.Old, r.Time), change.At(r.New, r.Time)
+	was, is := r.policies()
 	old, next = format.Show(change.Limits(was)), format.Show(change.Limits(is))
 	if r.Old == nil && r.OldRevision != 0 {
 		old = "unreadable"
@@ -278,7 +283,7 @@ func (r *recordJSON) words() (old, next, also string) {
 // fields are those that the change changed, of a new policy those that differ from the
 // defaults.
 func (r *recordJSON) fields() []change.Difference {
-	old, next := change.At(r.Old, r.Time), change.At(r.New, r.Time)
+	old, next := r.policies()
 	switch {
 	case len(r.Keys) > 0:
 		return r.keys()

@@ -92,7 +92,7 @@ func TestWaitTellsFromWhenAChangeIsInForce(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &set); err != nil {
 			t.Fatal(err)
 		}
-		if from := waited.Waits[0].InForce; from.Before(set.Policy.Time.Add(set.Policy.Settle)) == c.later {
+		if from := waited.Waits[0].InForce; from.Before(set.Policy.Time.Add(quota.DefaultSettle)) == c.later {
 			t.Errorf("%s, set at %v, is in force from %v", c.limit, set.Policy.Time, from)
 		}
 	}
