@@ -34,9 +34,10 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Check etcd (members that answer, latency, version, database, compaction, alarms),
 this host's clock (by the kernel's bound, and by NTP servers with --ntp), and the
 fleets of the providers named, or of all: instances that have not applied the policy,
-are stale or silent, or have a clock beyond the policy's bound. If this host runs
-quotad, or --quotad names its socket, it is asked too. Each finding comes with its
-remedy. Nothing is changed.
+are stale or silent, or have a clock beyond the policy's bound. For some seconds they
+report once a second, so that a clock that is behind shows. If this host runs quotad,
+or --quotad names its socket, it is asked too. Each finding comes with its remedy.
+Nothing is changed.
 
 The exit code is 0 without problems, 1 with a problem, 5 if no etcd answers, and 6 if
 etcd denies permission.`,

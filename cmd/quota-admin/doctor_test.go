@@ -1,10 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"net"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // On a real etcd: what the exit code says, and that each format can be read.
@@ -49,5 +59,54 @@ func TestDoctor(t *testing.T) {
 	stdout, _ = b.want(exitUnreachable, "doctor", "--endpoints", nobody, "--command-timeout", "500ms", "-o", "json")
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil || d.Healthy || d.Problems != 2 {
 		t.Errorf("%v, %d problems in\n%s", err, d.Problems, stdout)
+	}
+}
+
+// A clock that is behind makes each report look old, and one old report may just be late.
+func TestDoctorSeesClocksThatAreBehind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	b.want(exitDone, "set", "p", "5/s", "--create")
+	for _, l := range b.join(server, "p", 1) { // its clock is right
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.put(client, "providers/p/instances/behind.1.1", protocol.Instance{Name: "behind"})
+	report := func() {
+		b.put(client, "reports/p/behind.1.1", protocol.Report{Schema: 1, State: quota.StateActive, PolicyRevision: 1 << 40, ClockError: "unknown", Time: time.Now().Add(-4 * time.Second)})
+	}
+	report()
+	// It reports once a second while somebody observes, as an instance does.
+	ctx, cancel := context.WithCancel(t.Context())
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		for observed := client.Watch(ctx, b.prefix+"observers/", clientv3.WithPrefix()); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-observed:
+				for second := time.Tick(time.Second); ; report() {
+					select {
+					case <-ctx.Done():
+						return
+					case <-second:
+					}
+				}
+			}
+		}
+	}()
+	_, stdout, _ := b.call("doctor", "p", "-o", "json")
+	cancel()
+	<-reported
+	var d diagnosis
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
+		t.Fatalf("%v in\n%s", err, stdout)
+	}
+	behind := func(f doctor.Finding) bool { return strings.Contains(f.Finding, "behind this host's") }
+	if i := slices.IndexFunc(d.Findings, behind); i < 0 || d.Findings[i].Subject != "p behind" || slices.ContainsFunc(d.Findings[i+1:], behind) {
+		t.Errorf("not told, or of another one:\n%s", stdout)
 	}
 }

@@ -74,14 +74,87 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
 	}
+	clocks, err := c.compareClocks(ctx, admin, providers[:min(len(providers), live.RememberedAtMost)])
+	if err != nil {
+		return err
+	}
 	for _, p := range providers {
 		f, err := feed.Inside(admin).Fleet(ctx, p, nil)
 		if err != nil {
 			return err
 		}
-		judgeFleet(c, &f, time.Now())
+		judgeFleet(c, &f, time.Now(), clocks[p])
 	}
 	return nil
+}
+
+const (
+	// clocksWithin is how long instances may take to report four times: they learn within 5 s
+	// that somebody looks, and then report once a second.
+	clocksWithin = 12 * time.Second
+	clocksEvery  = 300 * time.Millisecond
+)
+
+// clocks are those of instances, by incarnation.
+type clocks map[string]*live.Clock
+
+// compareClocks makes the instances report until their reports tell how their clocks differ from
+// this host's. A report that is alone and old may be late, or from a clock that is behind.
+func (c *Chart) compareClocks(ctx context.Context, admin *coordinator.Admin, providers []string) (map[string]clocks, error) {
+	all, until, before := map[string]clocks{}, time.Now().Add(clocksWithin), int64(0)
+	var stop func()
+	for {
+		now := time.Now()
+		var open []string // providers with a clock of which nothing is known
+		for _, p := range providers {
+			f, err := feed.Inside(admin).Fleet(ctx, p, nil)
+			if err != nil {
+				return nil, err
+			}
+			if all[p] == nil {
+				all[p] = clocks{}
+			}
+			if all[p].see(now, before, &f) {
+				open = append(open, p)
+			}
+		}
+		if len(open) == 0 || now.After(until) {
+			return all, nil
+		}
+		if stop == nil {
+			var err error
+			if stop, err = admin.Observe(ctx, open...); errors.Is(err, coordinator.ErrPermission) {
+				c.add(note, "clock", "instances", "run doctor as a user with an operator's role", "whether a clock is behind is not known: this user may not make instances report often")
+				return all, nil
+			} else if err != nil {
+				return nil, err
+			}
+			defer stop()
+		}
+		providers, before = open, now.UnixNano()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(clocksEvery):
+		}
+	}
+}
+
+// see takes a look at a fleet, and returns whether more looks would tell more.
+func (c clocks) see(now time.Time, before int64, f *protocol.Fleet) (open bool) {
+	for i := range f.Instances {
+		s := &f.Instances[i]
+		if s.Report == nil || now.Sub(s.Report.Time) > silence {
+			continue
+		}
+		if c[s.Instance.ID] == nil {
+			c[s.Instance.ID] = new(live.Clock)
+		}
+		c[s.Instance.ID].See(now.UnixNano(), before, s.Report)
+		_, told := c[s.Instance.ID].Told()
+		open = open || !told
+	}
+	return open
 }
 
 // Problems counts them.
@@ -124,7 +197,7 @@ const (
 	slowToApply = 10 * time.Second
 )
 
-func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
+func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	before := c.Problems()
 	switch p := &f.Policy; {
 	case p.Revision == 0 && len(f.Instances) == 0:
@@ -137,7 +210,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
 	}
 	var versions, learned []string
 	for i := range f.Instances {
-		judgeInstance(c, f, &f.Instances[i], now)
+		judgeInstance(c, f, &f.Instances[i], now, known)
 		if v := f.Instances[i].Instance.Version; v != "" && !slices.Contains(versions, v) {
 			versions = append(versions, v)
 		}
@@ -174,7 +247,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time) {
 	}
 }
 
-func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time) {
+func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time, known clocks) {
 	subject := f.Provider + " " + cmp.Or(i.Instance.Name, i.Instance.ID)
 	bad := func(mend, text string, args ...any) { c.add(problem, "fleet", subject, mend, text, args...) }
 	if i.Problem != nil {
@@ -193,8 +266,13 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 		return
 	}
 	allowed := p.Policy.WithDefaults().ClockError
+	const mend = "run chrony on its host, or on this one; or give its session NTP servers"
 	if -age > allowed+time.Second {
-		bad("run chrony on its host, or on this one; or give its session NTP servers", "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
+		bad(mend, "its report is dated %v ahead of this host's clock", (-age).Round(time.Millisecond))
+	} else if k := known[i.Instance.ID]; k != nil {
+		if ahead, _ := k.Told(); ahead < 0 {
+			bad(mend, "its clock is %v behind this host's, by three reports or more", (-ahead).Round(100*time.Millisecond))
+		}
 	}
 	said := r.Problem == "" // what it says is told
 	starts := r.State == quota.StateJoining && now.Before(settled(&i.Instance, p))

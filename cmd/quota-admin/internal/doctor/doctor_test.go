@@ -71,10 +71,10 @@ func TestDoctorFindings(t *testing.T) {
 	}
 	host := func(f clockFacts) func(*Chart) { return func(c *Chart) { judgeClock(c, &f) } }
 	instance := func(change func(i *protocol.InstanceStatus)) func(*Chart) {
-		return func(c *Chart) { judgeFleet(c, workers(change), now) }
+		return func(c *Chart) { judgeFleet(c, workers(change), now, nil) }
 	}
 	fleet := func(change func(f *protocol.Fleet)) func(*Chart) {
-		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now) }
+		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now, nil) }
 	}
 	server := func(a string, off time.Duration, agrees bool) ntp.ServerStatus {
 		return ntp.ServerStatus{Address: a, Answers: true, Offset: off, Distance: 3 * time.Millisecond, Agrees: agrees}
@@ -133,6 +133,17 @@ func TestDoctorFindings(t *testing.T) {
 		{"never reported", instance(func(i *protocol.InstanceStatus) { i.Report = nil })},
 		{"not reported yet", instance(func(i *protocol.InstanceStatus) { i.Report, i.Instance.Started = nil, now.Add(-time.Second) })},
 		{"dated ahead", instance(func(i *protocol.InstanceStatus) { i.Report.Time = now.Add(3 * time.Second) })},
+		{"clock behind", func(c *Chart) {
+			f, known := workers(nil), clocks{}
+			for i := range 4 { // of the other instance too
+				at := now.Add(time.Duration(i-4) * time.Second)
+				f.Instances[0].Report.Time, f.Instances[1].Report.Time = at.Add(-time.Millisecond), at.Add(-7*time.Second)
+				if open := known.see(at, at.Add(-time.Second).UnixNano(), f); open != (i < 3) {
+					t.Errorf("after %d reports: open %v", i+1, open)
+				}
+			}
+			judgeFleet(c, f, now, known)
+		}},
 		{"clock beyond the bound", instance(func(i *protocol.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
 		{"old policy", instance(func(i *protocol.InstanceStatus) { i.Report.PolicyRevision = 17 })},
 		{"another problem", instance(func(i *protocol.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},

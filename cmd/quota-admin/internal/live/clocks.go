@@ -16,32 +16,48 @@ const (
 	clockReports = 3
 )
 
-// clockDifference is what the dates of an instance's reports say of its clock.
-type clockDifference struct {
-	ahead   time.Duration // by the newest report; negative: behind
-	reports int           // in a row
+// Clock is what the dates of an instance's reports say of its clock.
+type Clock struct {
+	last    time.Time     // the date of the newest report
+	ahead   time.Duration // by that one; negative: behind
+	reports int           // in a row that say so
+	seen    bool          // one that tells was seen
 }
 
-// seeClock takes a report that may be new, at a look that follows the one at before; 0 if
+// See takes a report that may be new, at a look that follows the one at before; 0 if
 // there was none. A new report was written between the two looks, whatever its date is.
-func (t *track) seeClock(now, before int64, r *protocol.Report) {
-	if t.last.Time.IsZero() || !r.Time.After(t.last.Time) {
+func (c *Clock) See(now, before int64, r *protocol.Report) {
+	first := c.last.IsZero()
+	if !r.Time.After(c.last) {
 		return
 	}
+	c.last = r.Time
 	ahead, at := time.Duration(0), r.Time.UnixNano()
 	switch {
+	case first: // it may be old
+		c.seen = max(at-now, now-at) <= int64(clockSlack)
+		return
 	case at > now+int64(clockSlack):
 		ahead = time.Duration(at - now)
 	case at < before-int64(clockSlack):
 		ahead = time.Duration(at - before)
 	}
-	if ahead == 0 || ahead > 0 != (t.clock.ahead > 0) {
-		t.clock.reports = 0
+	if ahead == 0 || ahead > 0 != (c.ahead > 0) {
+		c.reports = 0
 	}
-	t.clock.ahead = ahead
+	c.seen, c.ahead = true, ahead
 	if ahead != 0 {
-		t.clock.reports++
+		c.reports++
 	}
+}
+
+// Told reports whether enough reports were seen to say by how much the clock differs from
+// this host's: 0 if it does not, negative if it is behind.
+func (c *Clock) Told() (ahead time.Duration, told bool) {
+	if c.reports >= clockReports {
+		return c.ahead, true
+	}
+	return 0, c.seen && c.reports == 0
 }
 
 // clockTrouble names an instance whose clock differs from this host's, and how many more do;
@@ -49,7 +65,7 @@ func (t *track) seeClock(now, before int64, r *protocol.Report) {
 func (c *meter) clockTrouble(f *protocol.Fleet) string {
 	var differ []string
 	for _, i := range f.Instances {
-		if c.tracks[i.Instance.ID].clock.reports >= clockReports {
+		if by, _ := c.tracks[i.Instance.ID].clock.Told(); by != 0 {
 			differ = append(differ, i.Instance.ID)
 		}
 	}

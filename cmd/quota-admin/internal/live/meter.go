@@ -88,7 +88,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 		}
 		t.live = true
 		if i.Report != nil {
-			t.seeClock(now.UnixNano(), before, i.Report)
+			t.clock.See(now.UnixNano(), before, i.Report)
 			t.see(now, i.Report)
 		}
 	}
@@ -328,7 +328,7 @@ type track struct {
 	heard           time.Time       // when last was first seen
 	rates           instanceRates   // between the last two reports
 	classes         [len(classes)]ClassRate
-	clock           clockDifference
+	clock           Clock
 }
 
 // see adds a report. One that was seen before adds nothing.
