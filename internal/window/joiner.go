@@ -12,7 +12,7 @@ import (
 type joiner struct {
 	guest string
 	from  int64 // corrected wall time from which it has a share
-	poor  int64 // of the ask that lacked most: one made after its part was lent lacks less
+	poor  int64 // what it was lent in the window of its latest ask, and lacked yet
 }
 
 // joinerWindows bounds the windows that a joiner is lent a part of without another ask: its
@@ -24,20 +24,15 @@ const joinerWindows = 4
 func (g *Gate) noteJoinerLocked(j joiner, w quota.Window) {
 	b, next := &g.mu.borrower, w.End()
 	j.from = min(j.from, next+joinerWindows*int64(w.Length))
-	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool {
-		if o.guest != j.guest {
-			return false
-		}
-		j.poor = max(j.poor, o.poor)
-		return true
-	})
+	b.joiners = slices.DeleteFunc(b.joiners, func(o joiner) bool { return o.guest == j.guest })
+	j.poor += b.partners.guests[j.guest]
 	if j.from > next && len(b.joiners) < mostStanding {
 		b.joiners = append(b.joiners, j)
 	}
 }
 
 // lendToJoinersLocked lends to each joiner, at the beginning of a window, the part of the own
-// share that the joiner will have, or what it lacked if that was less. It returns whether
+// share that the joiner will have, or what it needed if that was less. It returns whether
 // it lent any.
 func (g *Gate) lendToJoinersLocked() (lent bool) {
 	b, l := &g.mu.borrower, &g.mu.ledger

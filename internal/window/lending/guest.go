@@ -7,6 +7,7 @@ type Guest struct {
 	rounds, late int     // asks in this window, and beyond Rules.Rounds
 	fails        int     // rounds in a row for which nothing came
 	at           float64 // of the latest ask
+	lacked       float64 // when in this window it first lacked permits
 	wanted, had  int64   // permits asked for, and borrowed by then
 	part         float64 // of what is needed that is asked for, doubled while less than half comes
 	rate         float64 // by which it asked
@@ -55,7 +56,7 @@ func (g *Guest) Begin(borrowed int64) {
 			g.quiet = min(4, 1<<min(g.vain-3, 4))
 		}
 	}
-	*g = Guest{lately: g.rounds > 0, vain: g.vain, quiet: g.quiet, part: 1, at: math.Inf(-1)}
+	*g = Guest{lately: g.rounds > 0, vain: g.vain, quiet: g.quiet, part: 1, at: math.Inf(-1), lacked: math.Inf(1)}
 }
 
 // Asked reports whether it has asked in this window.
@@ -97,6 +98,11 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	need := int64(math.Ceil(wanted)) - max(0, h.Left-h.Kept)
 	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left && h.Own > 0 {
 		return a, false
+	}
+	if h.Own == 0 && g.lately && g.rounds == 0 && h.Borrowed == 0 { // a host lends a newcomer its part unasked
+		if g.lacked = min(g.lacked, f.at); f.at < g.lacked+spacing {
+			return a, false
+		}
 	}
 	if g.rounds > 0 && !g.again(f, r, h, poor) {
 		return a, false

@@ -59,7 +59,7 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 		}
 		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
 	}
-	each := 1000 * slack / float64(max(1, k)) * a.Part
+	each := 1000 * slack * min(1, a.Part/float64(max(1, k))) // of what is needed, no more of one host than all of it
 	amount := func(permits float64) int64 {
 		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
 	}

@@ -280,6 +280,30 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	}
 }
 
+// A newcomer that asked in the last window is lent its part at the edge: it asks for the rest only
+// when that has come, or has not.
+func TestANewcomerWaitsForItsPart(t *testing.T) {
+	has := Has{Phase: 10, Length: 1000, Rest: 990, Fair: 100, Total: 2000, Waiting: 5}
+	after := func(own, borrowed int64) float64 {
+		f, g := begun(), Guest{rounds: 1}
+		g.Begin(1)
+		h, first := has, f.at
+		h.Own, h.Borrowed = own, borrowed
+		for ; f.at < first+200; f.at += 5 {
+			if _, ok := g.Ask(f, RulesOf(8, 4, 0), h); ok {
+				return f.at - first
+			}
+		}
+		return math.Inf(1)
+	}
+	if got := after(0, 0); got != spacing {
+		t.Errorf("nothing comes: it asks after %v ms", got)
+	}
+	if own, borrowed := after(1, 0), after(0, 1); own != 0 || borrowed != 0 {
+		t.Errorf("it has a share: it asks after %v ms; its part has come: after %v", own, borrowed)
+	}
+}
+
 // peersOf are n peers.
 func peersOf(n int) (all []Peer) {
 	for i := range n {
@@ -331,15 +355,16 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 }
 
-// Against a model that knows all: hosts are asked for about what is needed and a fifth more, never
-// twice, and never the guest's debtors for more than they owe and the poor need.
+// Against a model that knows all: hosts are asked for about what is needed and a fifth more, or more
+// hosts for as much each after rounds in vain; none twice, none for more than what is needed and a
+// fifth more, and never the guest's debtors for more than they owe and the poor need.
 func TestRequestsSumToTheNeed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "peers")
 		peers := peersOf(n)
 		fair := rapid.Float64Range(0.5, 1000).Draw(t, "fair")
-		a := Ask{Permits: rapid.Int64Range(1, 20_000).Draw(t, "permits"), Part: 1}
+		a := Ask{Permits: rapid.Int64Range(1, 20_000).Draw(t, "permits"), Part: float64(int(1) << rapid.IntRange(0, 4).Draw(t, "doubled"))}
 		a.Poor = min(a.Permits, rapid.Int64Range(0, int64(fair)+1).Draw(t, "poor"))
 		var debtors []Debtor
 		owed := map[string]int64{}
@@ -354,6 +379,9 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
 			seen[q.Host] = true
+			if k := float64(a.Permits); float64(q.Permits) > 1000*1.25*k+1 && owed[q.Host] == 0 {
+				t.Fatalf("%v for one that needs %v: %+v", q.Permits, 1000*k, a)
+			}
 			if q.Permits < 1 || q.Poor < 0 || q.Poor > max(q.Permits, 1000*a.Poor) {
 				t.Fatalf("%+v of %+v", q, a)
 			}
@@ -365,7 +393,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 			}
 			sum += hosts * float64(q.Permits) / 1000
 		}
-		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum > 1.25*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
+		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum > 1.25*a.Part*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
 			t.Fatalf("%d asked for, of %d hosts %.1f", a.Permits, len(seen), sum)
 		}
 	})
