@@ -230,11 +230,9 @@ func (w *budgetWindow) offer(ctx context.Context, p *membership, at standing) (x
 
 // answered implements taking.
 func (w *budgetWindow) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
-	if w.known {
-		w.account.Answered(committed, revision)
-	}
 	now := p.s.o.Clock.Mono()
 	if committed {
+		w.account.Committed(revision)
 		w.found = &escrow.Reading{Cluster: at.cluster, Revision: revision, Total: w.step.Total, TotalRevision: revision, Own: w.step.Own, OwnRevision: revision}
 		w.written = now
 		return false, nil
@@ -250,7 +248,11 @@ func (w *budgetWindow) answered(p *membership, at standing, committed bool, foun
 			return false, err
 		}
 	}
-	w.account.Read(f)
+	if w.known {
+		w.account.Refused(f)
+	} else {
+		w.account.Read(f)
+	}
 	w.found, w.read, w.known = f, now, true
 	return true, nil
 }

@@ -1,8 +1,7 @@
 (* Long limits (docs/protocol.md, section 14): on one line of a store, the permits issued in a
    window are at most the largest limit so far, and none is taken beyond the limit in force.
    Messages may be lost, late and repeated, and processes may stop. [process] is what
-   internal/escrow.Account knows. Restored.v has a store that is restored. Not covered: that an
-   answer of "not committed" lifts the bound of what was sent. *)
+   internal/escrow.Account knows. Restored.v and SameId.v have a store that is restored. *)
 From Coq Require Import Arith List Lia Bool.
 Import ListNotations.
 
@@ -19,65 +18,96 @@ Definition may (p : process) : nat := fold_right Nat.min (taken p) (unknown p).
    at the revisions that were read. If it takes permits, the policy must be at [if_policy] too. *)
 Record sent := Sent { by_ : nat; if_own : nat; if_total : nat; if_policy : nat; value : nat; makes : nat }.
 
-(* An answer to a read. *)
-Record found := Found { of : nat; f_hold : nat; f_own : nat; f_out : nat; f_total : nat }.
+(* An answer to a read, or that a transaction is not committed: it reads too. *)
+Record found := Found { of : nat; f_hold : nat; f_own : nat; f_out : nat; f_total : nat; refused : option sent }.
 
 Record state := State { db : store; procs : nat -> process; flying : list sent; read : list found;
   limits : nat -> nat; (* by each revision of the policy *)
-  policy : nat (* the policy's revision *) }.
+  policy : nat; (* the policy's revision *)
+  waits : nat -> option sent; (* what a process has sent last, if it has no answer *)
+  done : list sent (* what was committed *) }.
 
-(* What a process knows after an answer in which its holding has moved on, and after it has sent. *)
+(* What a process knows after an answer in which its holding has moved on, after it has sent, and
+   after an answer that what it sent last is not committed, in which its holding has not moved. *)
 Definition learns (p : process) (f : found) : process := Process (f_hold f) (f_own f) [] (used p).
 Definition sends (p : process) (n : nat) : process := Process (taken p) (own p) (n :: unknown p) (used p).
+Definition forgets (p : process) : process := Process (taken p) (own p) (tl (unknown p)) (used p).
 
 Definition set {A} (f : nat -> A) (i : nat) (a : A) : nat -> A := fun j => if Nat.eqb j i then a else f j.
 
 Inductive step : state -> state -> Prop :=
 (* An operator writes another policy. *)
-| s_policy d ps fl rd l k : step (State d ps fl rd l k) (State d ps fl rd l (k + 1))
+| s_policy d ps fl rd l k w c : step (State d ps fl rd l k w c) (State d ps fl rd l (k + 1) w c)
 (* The store answers a read; the answer may come at any time, often, or never. *)
-| s_read d ps fl rd l k i :
-    step (State d ps fl rd l k) (State d ps fl (Found i (hold d i) (hold_rev d i) (out d) (out_rev d) :: rd) l k)
+| s_read d ps fl rd l k w c i : step (State d ps fl rd l k w c)
+    (State d ps fl (Found i (hold d i) (hold_rev d i) (out d) (out_rev d) None :: rd) l k w c)
 (* A process takes an answer in which its holding has moved on to one that it has sent. *)
-| s_moved d ps fl rd l k f : In f rd -> own (ps (of f)) < f_own f ->
-    step (State d ps fl rd l k) (State d (set ps (of f) (learns (ps (of f)) f)) fl rd l k)
+| s_moved d ps fl rd l k w c f : In f rd -> own (ps (of f)) < f_own f ->
+    step (State d ps fl rd l k w c) (State d (set ps (of f) (learns (ps (of f)) f)) fl rd l k (set w (of f) None) c)
 (* A process sends a transaction by what it has read, if its holding has not moved. A value that it
    sends bounds it from before on. It takes only what is left of the limit that it knows. *)
-| s_send d ps fl rd l k f n q : In f rd -> f_own f = own (ps (of f)) -> used (ps (of f)) <= n ->
-    (n <= f_hold f \/ f_out f + (n - f_hold f) <= l q) -> f_hold f <= f_out f + n ->
-    step (State d ps fl rd l k) (State d (set ps (of f) (sends (ps (of f)) n))
-      (Sent (of f) (f_own f) (f_total f) q n (f_out f + n - f_hold f) :: fl) rd l k)
+| s_send d ps fl rd l k w c f n q : In f rd -> f_own f = own (ps (of f)) -> used (ps (of f)) <= n ->
+    (n <= f_hold f \/ f_out f + (n - f_hold f) <= l q) -> f_hold f <= f_out f + n -> q <= k ->
+    let t := Sent (of f) (f_own f) (f_total f) q n (f_out f + n - f_hold f) in
+    step (State d ps fl rd l k w c)
+      (State d (set ps (of f) (sends (ps (of f)) n)) (t :: fl) rd l k (set w (of f) (Some t)) c)
 (* The store commits a transaction whose conditions hold. *)
-| s_commit d ps fl rd l k t : In t fl -> hold_rev d (by_ t) = if_own t -> out_rev d = if_total t ->
+| s_commit d ps fl rd l k w c t : In t fl -> hold_rev d (by_ t) = if_own t -> out_rev d = if_total t ->
     (hold d (by_ t) < value t -> k = if_policy t) ->
     let r := newest d + 1 in
-    step (State d ps fl rd l k)
-      (State (Store (makes t) r (set (hold d) (by_ t) (value t)) (set (hold_rev d) (by_ t) r) r) ps fl rd l k)
+    step (State d ps fl rd l k w c)
+      (State (Store (makes t) r (set (hold d) (by_ t) (value t)) (set (hold_rev d) (by_ t) r) r) ps fl rd l k w (t :: c))
+(* It answers that one is not committed, of which a condition fails. That may be a copy of one that
+   it has committed. *)
+| s_refuse d ps fl rd l k w c t : In t fl ->
+    hold_rev d (by_ t) <> if_own t \/ out_rev d <> if_total t \/ hold d (by_ t) < value t /\ k <> if_policy t ->
+    step (State d ps fl rd l k w c)
+      (State d ps fl (Found (by_ t) (hold d (by_ t)) (hold_rev d (by_ t)) (out d) (out_rev d) (Some t) :: rd) l k w c)
+(* A process that waits for it takes that answer, if its holding has not moved: s_moved is the
+   other case. *)
+| s_refused d ps fl rd l k w c f t : In f rd -> refused f = Some t -> w (of f) = Some t -> f_own f = own (ps (of f)) ->
+    step (State d ps fl rd l k w c) (State d (set ps (of f) (forgets (ps (of f)))) fl rd l k (set w (of f) None) c)
 (* A process issues a permit. *)
-| s_issue d ps fl rd l k i : used (ps i) < may (ps i) ->
+| s_issue d ps fl rd l k w c i : used (ps i) < may (ps i) ->
     let p := ps i in
-    step (State d ps fl rd l k) (State d (set ps i (Process (taken p) (own p) (unknown p) (used p + 1))) fl rd l k).
+    step (State d ps fl rd l k w c) (State d (set ps i (Process (taken p) (own p) (unknown p) (used p + 1))) fl rd l k w c).
 
 Inductive reached (l : nat -> nat) : state -> Prop :=
-| r_first : reached l (State (Store 0 0 (fun _ => 0) (fun _ => 0) 0) (fun _ => Process 0 0 [] 0) [] [] l 0)
+| r_first : reached l
+    (State (Store 0 0 (fun _ => 0) (fun _ => 0) 0) (fun _ => Process 0 0 [] 0) [] [] l 0 (fun _ => None) [])
 | r_step s s' : reached l s -> step s s' -> reached l s'.
+
+(* What a process has sent, but for what it waits for. *)
+Definition others (p : process) (w : option sent) : list nat := match w with None => unknown p | Some _ => tl (unknown p) end.
+
+(* A transaction that was refused while its holding was at the revision that it names. *)
+Definition dead (s : state) (t : sent) : Prop := ~ In t (done s) /\
+  (if_own t = hold_rev (db s) (by_ t) ->
+    if_total t < out_rev (db s) \/ hold (db s) (by_ t) < value t /\ if_policy t < policy s).
 
 (* What always holds. *)
 Record sound (s : state) : Prop := {
   revs : out_rev (db s) <= newest (db s) /\ forall i, hold_rev (db s) i <= newest (db s);
   known : forall i, own (procs s i) <= hold_rev (db s) i /\
     (own (procs s i) = hold_rev (db s) i -> taken (procs s i) = hold (db s) i) /\
-    (own (procs s i) < hold_rev (db s) i -> In (hold (db s) i) (unknown (procs s i)));
-  sent_known : forall t, In t (flying s) -> if_own t <= own (procs s (by_ t)) /\
-    (if_own t = own (procs s (by_ t)) -> In (value t) (unknown (procs s (by_ t))));
+    (own (procs s i) < hold_rev (db s) i -> exists t, In t (done s) /\ value t = hold (db s) i /\
+      (In (value t) (others (procs s i) (waits s i)) \/ waits s i = Some t));
+  waits_right : forall i t, waits s i = Some t -> by_ t = i /\ if_own t = own (procs s i) /\
+    unknown (procs s i) = value t :: tl (unknown (procs s i));
+  sent_known : forall t, In t (flying s) -> if_policy t <= policy s /\ if_own t <= own (procs s (by_ t)) /\
+    (if_own t = own (procs s (by_ t)) -> In (value t) (others (procs s (by_ t)) (waits s (by_ t))) \/
+      waits s (by_ t) = Some t \/ dead s t);
   sent_right : forall t, In t (flying s) -> if_total t <= out_rev (db s) /\
     (if_own t = hold_rev (db s) (by_ t) -> if_total t = out_rev (db s) ->
       makes t + hold (db s) (by_ t) = out (db s) + value t /\
       (hold (db s) (by_ t) < value t -> makes t <= limits s (if_policy t)));
+  done_before : forall t, In t (done s) -> if_own t < hold_rev (db s) (by_ t);
   read_right : forall f, In f (read s) -> f_own f <= hold_rev (db s) (of f) /\ f_total f <= out_rev (db s) /\
     (f_own f = hold_rev (db s) (of f) -> f_hold f = hold (db s) (of f)) /\
     (f_total f = out_rev (db s) -> f_out f = out (db s)) /\
     (f_own f <= own (procs s (of f)) \/ f_own f = hold_rev (db s) (of f));
+  refused_right : forall f t, In f (read s) -> refused f = Some t ->
+    In t (flying s) /\ of f = by_ t /\ (f_own f = if_own t -> dead s t);
   fits : forall ids, NoDup ids -> list_sum (map (hold (db s)) ids) <= out (db s);
   below : forall M, (forall q, q <= policy s -> limits s q <= M) -> out (db s) <= M;
   within : forall i, used (procs s i) <= may (procs s i)
@@ -87,11 +117,22 @@ Lemma may_at_most p n : In n (unknown p) -> may p <= n.
 Proof. unfold may. induction (unknown p) as [|m l IH]; simpl; [intros []|]. intros [-> | I]; [lia|]. specialize (IH I). lia. Qed.
 Lemma may_taken p : may p <= taken p.
 Proof. unfold may. induction (unknown p); simpl; lia. Qed.
+Lemma may_forgets p : may p <= may (forgets p).
+Proof. unfold may, forgets. simpl. destruct (unknown p); simpl; lia. Qed.
 
 Lemma set_same {A} (f : nat -> A) i a : set f i a i = a.
 Proof. unfold set. rewrite Nat.eqb_refl. reflexivity. Qed.
 Lemma set_other {A} (f : nat -> A) i a j : j <> i -> set f i a j = f j.
 Proof. unfold set. intros H. apply Nat.eqb_neq in H. rewrite H. reflexivity. Qed.
+
+(* What others are, is unknown; and so is what a process waits for. *)
+Lemma others_unknown s i n : sound s -> In n (others (procs s i) (waits s i)) \/
+  (exists t, waits s i = Some t /\ value t = n) -> In n (unknown (procs s i)).
+Proof.
+  intros H [I | (t & W & E)].
+  - unfold others in I. destruct (waits s i); [|exact I]. destruct (unknown (procs s i)); [destruct I|right; exact I].
+  - destruct (waits_right s H i t W) as (_ & _ & ->). left. exact E.
+Qed.
 
 (* What a process may issue is at most its holding. *)
 Lemma may_held s i : sound s -> may (procs s i) <= hold (db s) i.
@@ -99,7 +140,8 @@ Proof.
   intros H. destruct (known s H i) as (le & same & moved).
   destruct (Nat.eq_dec (own (procs s i)) (hold_rev (db s) i)) as [E | E].
   - rewrite <- same by exact E. apply may_taken.
-  - apply may_at_most, moved. lia.
+  - destruct moved as (t & _ & <- & U); [lia|]. apply may_at_most, others_unknown; [exact H|].
+    destruct U as [U | U]; [left; exact U|right; exists t; auto].
 Qed.
 
 Lemma sum_set f i a ids : ~ In i ids -> list_sum (map (set f i a) ids) = list_sum (map f ids).
@@ -108,94 +150,145 @@ Proof.
   rewrite set_other by (intros ->; apply H; left; reflexivity). rewrite IH; [reflexivity|]. intros I. apply H. right. exact I.
 Qed.
 
+(* A fact about process [i], which has changed, and about all others, which have not. *)
+Ltac split_at j i := let N := fresh "N" in
+  destruct (Nat.eq_dec j i) as [N | N]; [rewrite ?N in *; rewrite ?set_same in *; simpl in *|rewrite ?set_other in * by exact N].
+
 Lemma step_sound s s' : sound s -> step s s' -> sound s'.
 Proof.
-  intros H st. pose proof (fun i => may_held s i H) as mh. destruct H as [rv kn sk sr rr fi be wi].
-  destruct st as [d ps fl rd l k|d ps fl rd l k i|d ps fl rd l k f I L|d ps fl rd l k f n q I E U room low|d ps fl rd l k t I O T P r|d ps fl rd l k i L p];
-    simpl in *.
+  intros H st. pose proof (fun i => may_held s i H) as mh. pose proof (fun i n => others_unknown s i n H) as ou.
+  destruct H as [rv kn wr sk sr db_ rr rf fi be wi].
+  destruct st as [d ps fl rd l k w c|d ps fl rd l k w c i|d ps fl rd l k w c f I L|d ps fl rd l k w c f n q I E U room low Q t0|
+    d ps fl rd l k w c t I O T P r|d ps fl rd l k w c t I why|d ps fl rd l k w c f t I R W E|d ps fl rd l k w c i L p];
+    unfold dead in *; simpl in *.
   - (* An operator writes. *)
-    constructor; simpl; auto. intros M all. apply be. intros q le. apply all. lia.
+    assert (forall t, (~ In t c /\ (if_own t = hold_rev d (by_ t) -> if_total t < out_rev d \/ hold d (by_ t) < value t /\ if_policy t < k)) ->
+      (~ In t c /\ (if_own t = hold_rev d (by_ t) -> if_total t < out_rev d \/ hold d (by_ t) < value t /\ if_policy t < k + 1))) as still.
+    { intros t (a & b). split; [exact a|]. intros e. destruct (b e) as [? | (? & ?)]; [left; assumption|right; split; [assumption|lia]]. }
+    constructor; unfold dead; simpl; auto.
+    + intros t J. destruct (sk t J) as (a & b & e). split; [lia|]. split; [exact b|].
+      intros K. destruct (e K) as [? | [? | D]]; auto.
+    + intros f t J R. destruct (rf f t J R) as (a & b & e). auto.
+    + intros M all. apply be. intros q le. apply all. lia.
   - (* The store answers. *)
-    constructor; simpl; auto. intros f [<- | J]; simpl; [|apply rr, J]. repeat split; auto.
+    constructor; unfold dead; simpl; auto.
+    + intros f [<- | J]; simpl; [|apply rr, J]. repeat split; auto.
+    + intros f t [<- | J]; simpl; [discriminate|apply rf, J].
   - (* A process learns that its holding has moved on. *)
     destruct (rr f I) as (le & _ & same & _ & [old | new]); [lia|].
     destruct (kn (of f)) as (le' & _ & moved).
-    constructor; simpl; auto.
-    + intros i. destruct (Nat.eq_dec i (of f)) as [-> | N]; [rewrite set_same; simpl|rewrite set_other by exact N; apply kn].
+    constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply kn].
       split; [exact le|]. split; [intros; apply same; assumption|lia].
-    + intros t J. destruct (sk t J) as (a & b). destruct (Nat.eq_dec (by_ t) (of f)) as [N | N].
-      * rewrite N in *. rewrite set_same. simpl. lia.
-      * rewrite set_other by exact N. auto.
-    + intros g J. destruct (rr g J) as (a & b & c & e & h). repeat split; auto.
-      destruct (Nat.eq_dec (of g) (of f)) as [N | N]; [rewrite N in *; rewrite set_same; simpl; lia|].
-      rewrite set_other by exact N. exact h.
-    + intros i. destruct (Nat.eq_dec i (of f)) as [-> | N]; [rewrite set_same; simpl|rewrite set_other by exact N; apply wi].
+    + intros i t. split_at i (of f); [discriminate|apply wr].
+    + intros t J. destruct (sk t J) as (a & b & e). split_at (by_ t) (of f); [split; [exact a|lia]|auto].
+    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
+      split_at (of g) (of f); [lia|exact h].
+    + intros i. split_at i (of f); [|apply wi].
       unfold may. simpl. rewrite (same new). eapply Nat.le_trans; [apply wi|apply mh].
   - (* A process sends. *)
     destruct (rr f I) as (le & le2 & same & same2 & _). destruct (kn (of f)) as (le' & kept & moved).
-    constructor; simpl; auto.
-    + intros i. destruct (Nat.eq_dec i (of f)) as [-> | N]; [rewrite set_same; simpl|rewrite set_other by exact N; apply kn].
-      split; [exact le'|]. split; [exact kept|]. intros K. right. apply moved, K.
-    + intros t [<- | J]; simpl.
-      * rewrite set_same. simpl. split; [lia|]. intros _. left. reflexivity.
-      * destruct (sk t J) as (a & b). destruct (Nat.eq_dec (by_ t) (of f)) as [N | N].
-        -- rewrite N in *. rewrite set_same. simpl. split; [exact a|]. intros K. right. apply b, K.
-        -- rewrite set_other by exact N. auto.
+    constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply kn].
+      split; [exact le'|]. split; [exact kept|]. intros K. destruct (moved K) as (t & a & b & e). exists t.
+      split; [exact a|]. split; [exact b|]. left. apply ou. destruct e as [e | e]; [left; exact e|right; exists t; auto].
+    + intros i t. split_at i (of f); [|apply wr]. intros [= <-]. unfold t0. simpl. auto.
+    + intros t [<- | J].
+      * simpl. rewrite !set_same. simpl. split; [exact Q|]. split; [lia|]. intros _. right. left. reflexivity.
+      * destruct (sk t J) as (a & b & e). split_at (by_ t) (of f); [|auto]. split; [exact a|]. split; [exact b|].
+        intros K. destruct (e K) as [e' | [e' | D]]; [left; apply ou; auto|left; apply ou; right; exists t; auto|auto].
     + intros t [<- | J]; simpl; [|apply sr, J]. split; [exact le2|]. intros A B.
       pose proof (same A). pose proof (same2 B). split; [lia|]. intros K. lia.
-    + intros g J. destruct (rr g J) as (a & b & c & e & h). repeat split; auto.
-      destruct (Nat.eq_dec (of g) (of f)) as [N | N]; [rewrite N in *; rewrite set_same; exact h|].
-      rewrite set_other by exact N. exact h.
-    + intros i. destruct (Nat.eq_dec i (of f)) as [-> | N]; [rewrite set_same; simpl|rewrite set_other by exact N; apply wi].
+    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
+      split_at (of g) (of f); exact h.
+    + intros g t J R. destruct (rf g t J R) as (a & b & e). auto.
+    + intros i. split_at i (of f); [|apply wi].
       unfold may. simpl. specialize (wi (of f)). unfold may in wi. lia.
   - (* The store commits. *)
     destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as (exact_ & room).
-    destruct (sk t I) as (old & unknown_). destruct (kn (by_ t)) as (le' & _).
+    destruct (sk t I) as (_ & old & unknown_). destruct (kn (by_ t)) as (le' & _).
     assert (own (ps (by_ t)) = hold_rev d (by_ t)) as now by lia.
     destruct rv as (rv1 & rv2).
-    constructor; simpl; auto.
+    assert (forall u, if_own u <= hold_rev d (by_ u) -> if_total u <= out_rev d ->
+      ~ In u c /\ (if_own u = hold_rev d (by_ u) -> if_total u < out_rev d \/ hold d (by_ u) < value u /\ if_policy u < k) ->
+      ~ (t = u \/ In u c) /\ (if_own u = set (hold_rev d) (by_ t) r (by_ u) ->
+        if_total u < r \/ set (hold d) (by_ t) (value t) (by_ u) < value u /\ if_policy u < k)) as still.
+    { intros u b1 b2 (a & b). split; [|intros _; left; unfold r; lia]. intros [<- | J]; [|contradiction].
+      destruct (b (eq_sym O)) as [? | (x & ?)]; [lia|specialize (P x); lia]. }
+    assert (forall u, In u fl -> if_own u <= hold_rev d (by_ u)) as own_le.
+    { intros u J. destruct (sk u J) as (_ & a & _). destruct (kn (by_ u)). lia. }
+    constructor; unfold dead; simpl; auto.
     + split; [lia|]. intros i. destruct (Nat.eq_dec i (by_ t)) as [-> | N]; [rewrite set_same; lia|].
       rewrite set_other by exact N. specialize (rv2 i). lia.
     + intros i. destruct (Nat.eq_dec i (by_ t)) as [-> | N].
       * rewrite !set_same. pose proof (rv2 (by_ t)). split; [unfold r; lia|]. split; [unfold r; lia|].
-        intros _. apply unknown_. lia.
-      * rewrite !set_other by exact N. apply kn.
+        intros _. exists t. split; [left; reflexivity|]. split; [reflexivity|].
+        destruct unknown_ as [? | [? | (_ & D)]]; [lia|auto|auto|]. destruct (D (eq_sym O)) as [? | (x & ?)]; [lia|specialize (P x); lia].
+      * rewrite !set_other by exact N. destruct (kn i) as (a & b & e). split; [exact a|]. split; [exact b|].
+        intros K. destruct (e K) as (u & x & y). exists u. auto.
+    + intros u J. destruct (sk u J) as (a & b & e). split; [exact a|]. split; [exact b|].
+      intros K. destruct (e K) as [? | [? | D]]; auto. right. right. apply still; [apply own_le, J|apply sr, J|exact D].
     + intros u J. destruct (sr u J) as (a & _). split; [unfold r; lia|]. intros _ K. unfold r in K. lia.
-    + intros g J. destruct (rr g J) as (a & b & c & e & h). pose proof (rv2 (of g)).
+    + intros u [<- | J]; [rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
+      specialize (db_ u J). destruct (Nat.eq_dec (by_ u) (by_ t)) as [N | N]; [rewrite N in *; rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
+      rewrite set_other by exact N. exact db_.
+    + intros g J. destruct (rr g J) as (a & b & c' & e & h). pose proof (rv2 (of g)).
       split; [|split; [unfold r; lia|]].
       * destruct (Nat.eq_dec (of g) (by_ t)) as [-> | N]; [rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
         rewrite set_other by exact N. exact a.
       * split; [|split; [unfold r; lia|]].
         -- destruct (Nat.eq_dec (of g) (by_ t)) as [N | N]; [rewrite N in *; rewrite set_same; unfold r; lia|].
-           rewrite !set_other by exact N. exact c.
+           rewrite !set_other by exact N. exact c'.
         -- destruct (Nat.eq_dec (of g) (by_ t)) as [N | N]; [left; rewrite N in *; lia|].
            rewrite set_other by exact N. exact h.
+    + intros g u J R. destruct (rf g u J R) as (a & b & e). split; [exact a|]. split; [exact b|].
+      intros K. apply still; [apply own_le, a|apply sr, a|apply e, K].
     + intros ids nd. destruct (in_dec Nat.eq_dec (by_ t) ids) as [J | J].
       * apply in_split in J as (l1 & l2 & ->). pose proof (fi _ nd) as F.
         apply NoDup_remove in nd as (nd & new). rewrite !map_app, !list_sum_app in *. simpl in *.
         rewrite set_same. rewrite !sum_set by (intros K; apply new, in_or_app; auto). lia.
       * rewrite sum_set by exact J. pose proof (fi (by_ t :: ids) (NoDup_cons _ J nd)) as F. simpl in F. lia.
     + intros M all. destruct (Nat.lt_ge_cases (hold d (by_ t)) (value t)) as [K | K]; [|specialize (be M all); lia]. pose proof (room K). pose proof (all k (Nat.le_refl k)). rewrite (P K) in *. lia.
+  - (* The store refuses. *)
+    constructor; unfold dead; simpl; auto.
+    + intros f [<- | J]; simpl; [|apply rr, J]. repeat split; auto.
+    + intros f u [<- | J]; simpl; [|apply rf, J]. intros [= <-]. split; [exact I|]. split; [reflexivity|].
+      intros K. split; [intros D; specialize (db_ t D); lia|]. intros _.
+      destruct (sr t I) as (a & _), (sk t I) as (b & _). destruct why as [? | [? | (? & ?)]]; [congruence|left; lia|right; split; [assumption|lia]].
+  - (* A process hears that. *)
+    destruct (wr _ _ W) as (by_t & own_t & head). destruct (rf f t I R) as (_ & _ & is_dead).
+    assert (f_own f = if_own t) as at_ by congruence. destruct (is_dead at_) as (not_done & _).
+    constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply kn]. destruct (kn (of f)) as (a & b & e). split; [exact a|]. split; [exact b|].
+      intros K. destruct (e K) as (u & x & y & z). exists u. split; [exact x|]. split; [exact y|]. left.
+      rewrite W in z. simpl in z. destruct z as [z | [= ->]]; [exact z|contradiction].
+    + intros i u. split_at i (of f); [discriminate|apply wr].
+    + intros u J. destruct (sk u J) as (a & b & e). split_at (by_ u) (of f); [|auto]. split; [exact a|]. split; [exact b|].
+      intros K. destruct (e K) as [e' | [e' | D]]; [rewrite W in e'; auto|rewrite W in e'; injection e' as <-|auto].
+      right. right. rewrite <- N. exact (is_dead at_).
+    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
+      split_at (of g) (of f); exact h.
+    + intros i. split_at i (of f); [|apply wi]. eapply Nat.le_trans; [apply wi|apply may_forgets].
   - (* A process issues. *)
-    subst p. constructor; simpl; auto.
-    + intros j. destruct (Nat.eq_dec j i) as [-> | N]; [rewrite set_same; simpl; apply kn|rewrite set_other by exact N; apply kn].
-    + intros t J. destruct (Nat.eq_dec (by_ t) i) as [N | N]; [rewrite N, set_same; simpl; rewrite <- N; apply sk, J|].
-      rewrite set_other by exact N. apply sk, J.
-    + intros g J. destruct (Nat.eq_dec (of g) i) as [N | N]; [rewrite N, set_same; simpl; rewrite <- N; apply rr, J|].
-      rewrite set_other by exact N. apply rr, J.
-    + intros j. destruct (Nat.eq_dec j i) as [-> | N]; [rewrite set_same; simpl|rewrite set_other by exact N; apply wi].
-      unfold may in *. simpl. lia.
+    subst p. constructor; unfold dead; simpl; auto.
+    + intros j. split_at j i; apply kn.
+    + intros j t. split_at j i; apply wr.
+    + intros t J. destruct (sk t J) as (a & b & e). split_at (by_ t) i; auto.
+    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto. split_at (of g) i; exact h.
+    + intros j. split_at j i; [|apply wi]. unfold may in *. simpl. lia.
 Qed.
 
 Lemma reached_sound l s : reached l s -> sound s /\ limits s = l.
 Proof.
   induction 1 as [|s s' H [IH E] st].
-  - split; [|reflexivity]. constructor; simpl.
+  - split; [|reflexivity]. constructor; simpl; try discriminate.
     + split; intros; lia.
     + intros i. split; [lia|]. split; intros; lia.
     + intros t [].
     + intros t [].
+    + intros t [].
     + intros f [].
+    + intros f t [].
     + intros some _. induction some; simpl; lia.
     + intros; lia.
     + intros i. unfold may. simpl. lia.
@@ -221,8 +314,8 @@ Qed.
 Theorem taken_within_limit l s s' : reached l s -> step s s' -> out (db s) < out (db s') ->
   out (db s') <= l (policy s).
 Proof.
-  intros H st. apply reached_sound in H as (S & <-). destruct S as [_ _ _ sr _ _ _ _].
-  destruct st as [| | | |d ps fl rd l k t I O T P r|]; simpl in *; intros more; try lia.
+  intros H st. apply reached_sound in H as (S & <-). pose proof (sent_right s S) as sr.
+  destruct st as [| | | |d ps fl rd l k w c t I O T P r| | |]; simpl in *; intros more; try lia.
   destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as (exact_ & room).
   rewrite P by lia. apply room. lia.
 Qed.
@@ -232,14 +325,37 @@ Qed.
 Definition makes_by (f : found) (n : nat) : nat := f_out f + n - f_hold f.
 Definition may_send (limit : nat) (p : process) (f : found) (n : nat) : bool :=
   (used p <=? n) && ((n <=? f_hold f) || (f_out f + (n - f_hold f) <=? limit)) && (f_hold f <=? f_out f + n).
-Theorem may_send_is_a_step d ps fl rd l k f n q : In f rd -> f_own f = own (ps (of f)) ->
-  may_send (l q) (ps (of f)) f n = true ->
-  step (State d ps fl rd l k) (State d (set ps (of f) (sends (ps (of f)) n))
-    (Sent (of f) (f_own f) (f_total f) q n (makes_by f n) :: fl) rd l k).
+Theorem may_send_is_a_step d ps fl rd l k w c f n q : In f rd -> f_own f = own (ps (of f)) ->
+  may_send (l q) (ps (of f)) f n = true -> q <= k ->
+  let t := Sent (of f) (f_own f) (f_total f) q n (makes_by f n) in
+  step (State d ps fl rd l k w c)
+    (State d (set ps (of f) (sends (ps (of f)) n)) (t :: fl) rd l k (set w (of f) (Some t)) c).
 Proof.
-  intros I E H. unfold may_send in H. apply andb_prop in H as [H low]. apply andb_prop in H as [U room].
+  intros I E H Q t. unfold may_send in H. apply andb_prop in H as [H low]. apply andb_prop in H as [U room].
   apply s_send; auto.
   - apply Nat.leb_le, U.
   - apply orb_prop in room as [r | r]; apply Nat.leb_le in r; auto.
   - apply Nat.leb_le, low.
+Qed.
+
+(* Whoever forgets what it has sent before it looks at its holding is over, if a copy of that came
+   before: so was internal/escrow. Here process 0 holds 5, and gives all back. The store commits
+   that, and refuses the copy. *)
+Theorem forgets_first_it_breaks : exists s, reached (fun _ => 5) s /\
+  (exists f t, In f (read s) /\ refused f = Some t /\ waits s 0 = Some t) /\
+  hold (db s) 0 < may (forgets (procs s 0)).
+Proof.
+  assert (forall l d ps fl rd k w c, reached l (State d ps fl rd l k w c) ->
+    reached l (State d ps fl (Found 0 (hold d 0) (hold_rev d 0) (out d) (out_rev d) None :: rd) l k w c)) as reads.
+  { intros. eapply r_step; [eassumption|]. constructor. }
+  pose proof (reads _ _ _ _ _ _ _ _ (r_first (fun _ => 5))) as H.
+  eapply r_step in H; [|eapply (s_send _ _ _ _ _ _ _ _ _ 5 0); [left; reflexivity|reflexivity|simpl; lia..]]. cbn in H.
+  eapply r_step in H; [|eapply s_commit; [left; reflexivity|reflexivity..|intros _; reflexivity]]. cbn in H.
+  apply reads in H. cbn in H.
+  eapply r_step in H; [|eapply s_moved; [left; reflexivity|vm_compute; lia]]. cbn in H.
+  eapply r_step in H; [|eapply (s_send _ _ _ _ _ _ _ _ _ 0 0); [left; reflexivity|reflexivity|vm_compute; lia..]]. cbn in H.
+  eapply r_step in H; [|eapply s_commit; [left; reflexivity|reflexivity..|vm_compute; lia]]. cbn in H.
+  eapply r_step in H; [|eapply s_refuse; [left; reflexivity|left; vm_compute; discriminate]]. cbn in H.
+  eexists. split; [exact H|]. split; [|vm_compute; lia].
+  eexists. eexists. split; [left; reflexivity|]. split; reflexivity.
 Qed.

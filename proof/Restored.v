@@ -48,6 +48,9 @@ Inductive step_restored : restored -> restored -> Prop :=
     step_restored (Restored o m n s a) (Restored o m (set n i (Some (looks (procs o i) f found at_))) s a)
 | r_look_again o m n s a i p found at_ : n i = Some p ->
     step_restored (Restored o m n s a) (Restored o m (set n i (Some (looks_again p found at_))) s a)
+(* It hears that what it has sent is not committed. *)
+| r_refused o m n s a i p : n i = Some p ->
+    step_restored (Restored o m n s a) (Restored o m (set n i (Some (forgets p))) s a)
 (* Where nothing is handed out, a process sends what it may issue, and withholds the window. *)
 | r_send o m n s a i p f v : n i = Some p -> In f a -> hands_out f = true \/ v = may p ->
     step_restored (Restored o m n s a)
@@ -83,7 +86,7 @@ Lemma restored_sound s0 r : sound s0 -> reached_restored s0 r -> sound_restored 
 Proof.
   intros S0. induction 1 as [w|r r' _ [(S & same) (no & nos & noa) k] st].
   - constructor; simpl; [auto|repeat split; auto; intros m []|discriminate].
-  - destruct st as [o o' m n s a st same' stay|o m n s a t w I|o m n s a|o m n s a i f found at_ N I|o m n s a i p found at_ N|
+  - destruct st as [o o' m n s a st same' stay|o m n s a t w I|o m n s a|o m n s a i f found at_ N I|o m n s a i p found at_ N|o m n s a i p N|
       o m n s a i p f v N I how|o m n s a t I|o m n s a i p N L]; simpl in *.
     + constructor; simpl; [|auto|exact k]. split; [eapply step_sound; eassumption|congruence].
     + constructor; simpl; auto.
@@ -98,6 +101,9 @@ Proof.
       * apply existsb_exists in E as (v & J & E). apply Nat.eqb_eq in E as <-. rewrite (all _ J).
         split; [exact u|]. split; [exact h|]. intros v [].
       * rewrite (may_same p all). split; [exact u|]. split; [exact h|]. intros v [].
+    + constructor; simpl; auto. intros j q. destruct (Nat.eq_dec j i) as [-> | D]; [|rewrite set_other by exact D; apply k].
+      rewrite set_same. intros [= <-]. destruct (k i p N) as (u & h & all). simpl. split; [exact u|]. split; [exact h|].
+      intros v J. apply all. destruct (unknown p); [destruct J|right; exact J].
     + assert (hands_out f = false) as nf by (apply noa; exact I).
       constructor; simpl; [auto| |].
       * split; [exact no|]. split; [|exact noa]. intros m' [<- | J]; [rewrite nf; reflexivity|auto].

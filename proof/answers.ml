@@ -132,7 +132,8 @@ let escrow () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0 }
+          learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None }
+        | 3 -> forgets p
         | _ -> p (* an answer in which its holding has not moved *)
       in
       string_of_int (may p) :: after p (n - 1)
@@ -152,7 +153,7 @@ let ledger () =
         | 1 ->
           let f_hold = next () in
           let f_own = next () in
-          ("", learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0 })
+          ("", learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None })
         | 2 -> ("", p)
         | 3 ->
           let p = { p with used = next () } in
@@ -160,7 +161,7 @@ let ledger () =
           let f_hold = next () in
           let f_out = next () in
           let limit = next () in
-          let f = { of2 = 0; f_hold; f_own = p.own; f_out; f_total = 0 } in
+          let f = { of2 = 0; f_hold; f_own = p.own; f_out; f_total = 0; refused = None } in
           (Printf.sprintf "%d,%s," (makes_by f value) (one (may_send limit p f value)), sends p value)
         | 4 ->
           let m = mark () in
@@ -170,6 +171,7 @@ let ledger () =
           let value = next () in
           let m = mark () in
           (one (hands_out m || value = may p) ^ ",", sends p value)
+        | 7 -> ("", forgets p)
         | _ ->
           let found = next () in
           ("", looks_again p found (next ()))

@@ -148,14 +148,19 @@ func (a *Account) Read(f *Reading) {
 // Sent notes that a transaction is on its way that makes the holding that large.
 func (a *Account) Sent(taken int64) { a.unknown = append(a.unknown, taken) }
 
-// Answered takes the answer to what was Sent last. revision is that of the commit.
-func (a *Account) Answered(committed bool, revision int64) {
-	last := len(a.unknown) - 1
-	if !committed {
-		a.unknown = a.unknown[:last]
-		return
+// Committed takes the answer that what was Sent last is committed, at a revision.
+func (a *Account) Committed(revision int64) {
+	a.taken = a.unknown[len(a.unknown)-1]
+	a.own, a.total, a.revision, a.unknown, a.lost = revision, revision, revision, nil, false
+}
+
+// Refused takes the answer that what was Sent last is not committed, with what it has found. If
+// the holding is where it was, that can never be committed any more. If it has moved on, a copy
+// of what was Sent may have come before, and have been committed.
+func (a *Account) Refused(f *Reading) {
+	if a.Read(f); a.Unsure() {
+		a.unknown = a.unknown[:len(a.unknown)-1]
 	}
-	a.taken, a.own, a.total, a.revision, a.unknown, a.lost = a.unknown[last], revision, revision, revision, nil, false
 }
 
 // Step is a transaction to send: both keys' new values, on the condition that they are at

@@ -106,7 +106,7 @@ func (h *history) act(p *process, u Use) {
 		x.totalRev = 0
 	}
 	p.account.Sent(step.Own.Taken)
-	switch h.r.IntN(8) {
+	switch h.r.IntN(9) {
 	case 0: // lost on its way
 		h.note("%s: %+v lost", p.name, step)
 	case 1: // late
@@ -114,7 +114,10 @@ func (h *history) act(p *process, u Use) {
 		h.note("%s: %+v late", p.name, step)
 	case 2: // its answer is lost
 		h.note("%s: %+v unanswered, %v", p.name, step, h.s.commit(x))
-	case 3: // others come between
+	case 3: // it comes twice, and the second answer is heard
+		h.note("%s: %+v twice, %v", p.name, step, h.s.commit(x))
+		h.hear(p, h.s.commit(x))
+	case 4: // others come between
 		if o := h.procs[h.r.IntN(len(h.procs))]; o != p && !h.between {
 			h.between = true
 			h.act(o, Use{Need: 1})
@@ -123,10 +126,20 @@ func (h *history) act(p *process, u Use) {
 		fallthrough
 	default:
 		ok := h.s.commit(x)
-		p.account.Answered(ok, h.s.revision)
+		h.hear(p, ok)
 		h.note("%s: %+v %v", p.name, step, ok)
-		p.bound = p.account.May()
 	}
+}
+
+// hear lets an instance take the answer to what it has sent.
+func (h *history) hear(p *process, committed bool) {
+	if committed {
+		p.account.Committed(h.s.revision)
+	} else {
+		f := h.s.read(p.name)
+		p.account.Refused(&f)
+	}
+	p.bound = p.account.May()
 }
 
 func (h *history) step(restores bool) {

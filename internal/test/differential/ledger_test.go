@@ -61,13 +61,22 @@ func (t *taker) take() {
 	t.Sent(n)
 	t.pending = append(t.pending, n)
 	t.event(fmt.Sprint(step.Total.Out, ",1,"), 3, t.used, n, t.hold, t.out, limit)
-	if t.IntN(3) == 0 {
+	switch t.IntN(4) {
+	case 0:
 		return // nobody knows
+	case 1: // refused: others have taken
+		t.now++
+		t.out += t.Int64N(5)
+		f.Revision, f.Total.Out, f.TotalRevision = t.now, t.out, t.now
+		t.Refused(&f)
+		t.pending = t.pending[:len(t.pending)-1]
+		t.event("", 7)
+		return
 	}
 	t.now++
 	t.hold, t.out, t.own, t.pending = n, step.Total.Out, t.now, nil
 	if t.IntN(2) == 0 {
-		t.Answered(true, t.now)
+		t.Committed(t.now)
 	} else {
 		t.now++
 		t.Read(&escrow.Reading{Cluster: 1, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.out}, TotalRevision: t.own,
@@ -101,6 +110,12 @@ func (t *taker) restored() {
 	t.Sent(step.Own.Taken)
 	t.event("1,", 5, step.Own.Taken, mark[0], mark[1])
 	t.now++
+	if t.IntN(3) == 0 {
+		f.Revision, f.TotalRevision = t.now, t.now
+		t.Refused(&f)
+		t.event("", 7)
+		return
+	}
 	if t.IntN(2) == 0 {
 		hold = step.Own.Taken
 	}
