@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -181,4 +184,27 @@ func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 		}
 		return true
 	})()
+}
+
+// A role that lacks the budgets is told once, not with each attempt.
+func TestADeniedTakingIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	f, _ := setupAsConsumer(t, quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}, {Permits: 100, Window: 24 * time.Hour}}})
+	var log bytes.Buffer
+	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", r.is(proved))
+	p := f.only(r)
+	w := &budgetWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 100, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall()), share: 1, use: escrow.Use{Need: 1}}
+	for range 3 {
+		if err := p.exchange(t.Context(), takingTries, p.standing().policy, []*budgetWindow{w}, nil); !errors.Is(err, ErrPermission) {
+			t.Fatalf("%v: its role allows no budgets", err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "permits of long limits cannot be taken"); n != 1 {
+		t.Errorf("it is told %d times:\n%s", n, log.String())
+	}
 }

@@ -68,7 +68,9 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 		all = append(all, &keyTaking{KeyUse: &uses[i]})
 	}
 	err := p.transact(ctx, tries, policy, all)
-	if err = classify(ctx, "take permits of "+p.provider, err); errors.Is(err, ErrPermission) {
+	err = classify(ctx, "take permits of "+p.provider, err)
+	was := p.budgets.denied
+	if p.budgets.denied = errors.Is(err, ErrPermission); p.budgets.denied && !was {
 		p.s.o.Logger.Warn("permits of long limits cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
 	}
 	for _, w := range windows {
