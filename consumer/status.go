@@ -44,8 +44,10 @@ type Status struct {
 	// wait. FirstLoanTime is the sum of the times from the first such call to that loan.
 	FirstLoans    int64
 	FirstLoanTime time.Duration
-	// BorrowedLast counts the permits that Hosts instances lent to this one in the shortest
-	// limit's last whole window, and LentLast those that it lent to Guests instances.
+	// BorrowedLast counts the permits of others that this instance had from Hosts instances in
+	// the shortest limit's last whole window, and LentLast those of its own that Guests instances
+	// had. One of them is 0: permits that it borrowed and lent on are in neither, so no permit
+	// counts twice in the sum of all instances.
 	BorrowedLast, LentLast int64
 	Hosts, Guests          int
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing

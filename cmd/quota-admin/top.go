@@ -24,9 +24,10 @@ func (a *app) topCommand() *cobra.Command {
 		Short: "Show live how many permits each instance uses",
 		Long: `Show live the instances of a provider, or all providers: share, permits used and
 refused each second, refusals that shadow mode let pass, waiting callers, and the
-policy revision applied. BORROWED are the permits that an instance borrowed in the last
-whole window of the shortest limit, from so many HOSTS. LENT are those that it lent to so
-many GUESTS. While top runs, instances report once a second, those of the
+policy revision applied. BORROWED are the permits of others that an instance had in the
+last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
+that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
+are the permits on loan. While top runs, instances report once a second, those of the
 first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
 
 With --by class the rows are the classes of calls: critical, default and sheddable. Without

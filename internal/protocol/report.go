@@ -33,8 +33,9 @@ type Report struct {
 	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
 	// is paid.
 	Debt int64 `json:"debt,omitempty"`
-	// Borrowed are the permits that the instance borrowed in the shortest limit's last whole
-	// window, and Hosts the instances that lent them; Lent are those that it lent, to Guests.
+	// Borrowed are the permits of others that the instance had in the shortest limit's last whole
+	// window, and Hosts the instances that lent them; Lent are those of its own that Guests had.
+	// Permits that it borrowed and lent on are in neither.
 	Borrowed int64 `json:"borrowed,omitempty"`
 	Hosts    int   `json:"borrowed_from,omitempty"`
 	Lent     int64 `json:"lent,omitempty"`

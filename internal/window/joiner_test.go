@@ -102,3 +102,20 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 		}
 	}
 }
+
+// A permit that is lent on, or comes back, is counted once: no more are on loan than there are.
+func TestAPermitOnLoanIsCountedOnce(t *testing.T) {
+	of := map[string]*partners{"a": {}, "b": {}, "c": {}}
+	lend := func(host, guest string, n int64) {
+		note(&of[host].guests, guest, n)
+		note(&of[guest].hosts, host, n)
+	}
+	lend("a", "b", 100)
+	lend("b", "c", 100)
+	lend("c", "a", 30)
+	for name, want := range map[string]Loans{"a": {Lent: 70, Guests: 1}, "b": {}, "c": {Borrowed: 70, Hosts: 1}} {
+		if got := of[name].end(); got != want {
+			t.Errorf("%s has the loans %+v, want %+v", name, got, want)
+		}
+	}
+}

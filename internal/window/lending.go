@@ -57,7 +57,9 @@ type LendingCounts struct {
 	LastLoans     Loans // of the window before
 }
 
-// Loans are the loans of one window of the shortest limit.
+// Loans are the permits that were not with their owners in one window of the shortest limit.
+// An instance that lent some and borrowed some has only the difference: so a permit that is lent
+// on, or comes back, is counted once in the sum of all, and not more permits than there are.
 type Loans struct {
 	Borrowed int64 // permits
 	Hosts    int   // instances that lent them
@@ -86,6 +88,12 @@ func (p *partners) end() (l Loans) {
 	}
 	for _, n := range p.guests {
 		l.Lent += n
+	}
+	if l.Borrowed, l.Lent = max(0, l.Borrowed-l.Lent), max(0, l.Lent-l.Borrowed); l.Borrowed == 0 {
+		l.Hosts = 0
+	}
+	if l.Lent == 0 {
+		l.Guests = 0
 	}
 	clear(p.hosts)
 	clear(p.guests)

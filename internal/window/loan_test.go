@@ -359,8 +359,8 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	g.Asked(at(second+700*ms), "a", need(g, 2, true), 0)
 	g.Asked(at(second+710*ms), "a", need(g, 3, true), 0)
 	g.Asked(at(second+720*ms), "b", need(g, 1, true), 0)
-	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{20, 1, 6, 2}) {
-		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and loans to 2", u.LendingCounts)
+	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{14, 1, 0, 0}) {
+		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and that 6 of 20 permits were lent on", u.LendingCounts)
 	}
 	if u := g.Usage(at(3 * second)); u.LastLoans != (Loans{}) {
 		t.Errorf("%+v of a window without loans", u.LastLoans)
