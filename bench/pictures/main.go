@@ -72,8 +72,9 @@ func run(ctx context.Context, with, wanted []string) error {
 // loadgen runs the load generator, with these words in front of its command.
 type loadgen []string
 
-// run returns the report of a run in which the limit held.
+// run returns the report of a run of 96 instances in which the limit held.
 func (l loadgen) run(ctx context.Context, args ...string) (*load.Report, error) {
+	args = append([]string{"--instances", "96"}, args...)
 	fmt.Println("go run ./cmd/loadgen " + strings.Join(args, " "))
 	line := slices.Concat(l, []string{"go", "run", "./cmd/loadgen"}, args, []string{"--least-use", "0", "--quiet", "--json", "-"})
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...) //nolint:gosec // what the command line names

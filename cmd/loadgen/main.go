@@ -1,7 +1,7 @@
 // Loadgen drives a fleet of instances through Quotient and verifies that
 // together they never issue more permits than the limit.
 //
-// With no flags it starts an embedded etcd and 96 instances, each with a session and a
+// With no flags it starts an embedded etcd and 20 instances, each with a session and a
 // limiter of its own. It offers one and a half times 300,000 calls per second for ten
 // seconds. Then it prints the permits of each window and a verdict. It counts the
 // permits itself, by the window that each one names, and never asks the limiters for

@@ -130,7 +130,7 @@ func asked(set, connection *pflag.FlagSet) map[string]any {
 func (r *raw) register(set *pflag.FlagSet) {
 	c := &r.config
 	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
-	set.IntVar(&c.Instances, "instances", 96, "how many instances share it")
+	set.IntVar(&c.Instances, "instances", 20, "how many instances share it")
 	set.IntVar(&c.Processes, "processes", 1, "number of their operating-system processes, beside this one")
 	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
 	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --hot or --zipf is given")
@@ -178,7 +178,7 @@ func printHelp(w io.Writer, set *pflag.FlagSet) {
 they never issue more permits than the limit. It counts the permits itself, by the
 window that each one names, and checks with its own clock that each came in it.
 
-With no flags: an embedded etcd, 96 instances, 300000/s, 10 s, demand 1.5, least use 50%.
+With no flags: an embedded etcd, 20 instances, 300000/s, 10 s, demand 1.5, least use 50%.
 
 Usage: loadgen [flags]
 

@@ -24,7 +24,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(c.Limits) != 1 || c.Limits[0] != (quota.Limit{Permits: 300000, Window: time.Second}) ||
-		c.Instances != 96 || c.Duration != 10*time.Second || c.Demand != 1.5 ||
+		c.Instances != 20 || c.Duration != 10*time.Second || c.Demand != 1.5 ||
 		c.Arrival != "steady" || !c.Spread.Even() || c.MaxWait != 100*time.Millisecond ||
 		c.Settle != 3*time.Second || c.policy.Outage != quota.OutageHold || !c.Embedded {
 		t.Errorf("%+v", c)
