@@ -25,12 +25,19 @@ type taker struct {
 
 func (f *fixture) taker(limits string, day int64) *taker {
 	f.t.Helper()
-	policy := f.set("p", limits).Revision
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	await.Until(f.t, "a proof", r.is(proved))
-	p := f.only(r)
+	p, r := f.follower(limits)
 	b := protocol.BudgetAt(quota.Limit{Permits: day, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
-	return &taker{f, p, r, policy, &budgetWindow{Budget: b, share: 1}}
+	return &taker{f, p, r, p.standing().policy, &budgetWindow{Budget: b, share: 1}}
+}
+
+// follower has a session follow a provider with these limits until its view is proved recent.
+func (f *fixture) follower(limits string) (*membership, *recorder) {
+	f.t.Helper()
+	f.set("p", limits)
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	p := f.only(r)
+	await.Until(f.t, "the view is proved", func() bool { return p.standing().fresh })
+	return p, r
 }
 
 func (k *taker) total() escrow.Total {

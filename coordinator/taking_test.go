@@ -40,11 +40,7 @@ func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
 // A batch is one transaction of etcd. A lease that a restored etcd does not know is granted anew.
 func TestKeysAreTakenInBatches(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	f.set("p", "100/s")
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	p := f.only(r)
-	await.Until(t, "a proof", r.is(proved))
+	p, _ := setup(t).follower("100/s")
 	var names []string
 	for i := range keyBatch {
 		names = append(names, fmt.Sprint("tenant/", i))
@@ -74,7 +70,6 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 	t.Parallel()
 	k := setup(t).taker("10/s,100/d", 100)
 	k.t.use.Need = 7
-	await.Until(t, "the view is proved", func() bool { return k.p.standing().fresh })
 	hour := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, k.t.Start)
 	key := &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: hour, Use: escrow.Use{Need: 1}, Share: -1}}
 	rounds := 0
@@ -102,9 +97,7 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	f.set("p", "100/s")
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	p := f.only(r)
+	p, _ := f.follower("100/s")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
@@ -145,11 +138,7 @@ func (r *rounds) offer(ctx context.Context, p *membership, at standing) (offer, 
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	f.set("p", "100/s")
-	r, _ := f.subscribe(f.join(Options{}), "p")
-	p := f.only(r)
-	await.Until(t, "the view is proved", func() bool { return p.standing().fresh })
+	p, _ := setup(t).follower("100/s")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	key := &rounds{taking: &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}}
 	if err := p.transact(t.Context(), endingTries, 0, []taking{key}); err != nil {
