@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -81,9 +82,10 @@ func (w *world) set(provider, limits string) {
 
 // worker is an instance that asks for more than its share.
 type worker struct {
-	session *coordinator.Session
-	end     context.CancelFunc
-	done    sync.WaitGroup
+	session        *coordinator.Session
+	end            context.CancelFunc
+	done           sync.WaitGroup
+	asked, refused atomic.Int64
 }
 
 // kill ends the instance without a word to the others.
@@ -116,7 +118,10 @@ func (w *world) join(name, provider string, rate float64) *worker {
 			case <-tick.C:
 			}
 			for owed += rate / 50; owed >= 1; owed-- {
-				l.TryAcquire()
+				i.asked.Add(1)
+				if !l.TryAcquire() {
+					i.refused.Add(1)
+				}
 			}
 		}
 	})
