@@ -144,7 +144,7 @@ func TestTheUnitLetsTheClockBeRead(t *testing.T) {
 
 // Every image that is not ours is named with its version and digest, so a tag that moves
 // changes nothing here. Jobs run the Go that the Dockerfile builds with: no updater looks at
-// the workflows' images. Of etcd's image nobody told the digest yet: see RELEASING.md.
+// the workflows' images.
 func TestImagesOfOthersArePinned(t *testing.T) {
 	t.Parallel()
 	image := regexp.MustCompile(`(?m)^\s*(?:FROM(?: --platform=\S+)?|(?:image|prepareImage|container):) +([^\s{]\S*)`)
@@ -157,7 +157,7 @@ func TestImagesOfOthersArePinned(t *testing.T) {
 				continue
 			}
 			found++
-			if !digest.MatchString(name) && !strings.HasPrefix(name, "quay.io/coreos/etcd:") {
+			if !digest.MatchString(name) {
 				t.Errorf("%s: %s has no digest", file, name)
 			}
 			if strings.HasPrefix(name, "golang:") {
