@@ -78,29 +78,9 @@ func TestDoctorSeesClocksThatAreBehind(t *testing.T) {
 		b.put(client, "reports/p/behind.1.1", protocol.Report{Schema: 1, State: quota.StateActive, PolicyRevision: 1 << 40, ClockError: "unknown", Time: time.Now().Add(-4 * time.Second)})
 	}
 	report()
-	// It reports once a second while somebody observes, as an instance does.
-	ctx, cancel := context.WithCancel(t.Context())
-	reported := make(chan struct{})
-	go func() {
-		defer close(reported)
-		for observed := client.Watch(ctx, b.prefix+"observers/", clientv3.WithPrefix()); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-observed:
-				for second := time.Tick(time.Second); ; report() {
-					select {
-					case <-ctx.Done():
-						return
-					case <-second:
-					}
-				}
-			}
-		}
-	}()
+	stop := b.whileObserved(client, 0, report)
 	_, stdout, _ := b.call("doctor", "p", "-o", "json")
-	cancel()
-	<-reported
+	stop()
 	var d diagnosis
 	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
 		t.Fatalf("%v in\n%s", err, stdout)
@@ -109,4 +89,28 @@ func TestDoctorSeesClocksThatAreBehind(t *testing.T) {
 	if i := slices.IndexFunc(d.Findings, behind); i < 0 || d.Findings[i].Subject != "p behind" || slices.ContainsFunc(d.Findings[i+1:], behind) {
 		t.Errorf("not told, or of another one:\n%s", stdout)
 	}
+}
+
+// whileObserved reports once a second, beginning so long after somebody observes: as an instance
+// does. It is to be stopped before the test ends.
+func (b *bench) whileObserved(client *clientv3.Client, after time.Duration, report func()) (stop func()) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-ctx.Done():
+			return
+		case <-client.Watch(ctx, b.prefix+"observers/", clientv3.WithPrefix()):
+		}
+		for wait := after; ; report() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+				wait = time.Second
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
 }

@@ -93,9 +93,9 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 	})
 }
 
-// ratesWithin is how long top --count waits for rates: two reports of each instance, one a
-// second.
-const ratesWithin = 4 * time.Second
+// ratesWithin is how long top --count waits for rates: instances learn within 5 s that somebody
+// looks, and two reports of each, one a second, make a rate.
+const ratesWithin = 8 * time.Second
 
 func (a *app) writeTop(s *top.Snapshot) error {
 	if a.format != format.Table {

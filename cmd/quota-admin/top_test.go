@@ -5,10 +5,35 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
+
+// An instance looks for observers every 5 s: so its rate comes late, and is waited for.
+func TestTopOnceHasTheRatesOfAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	b.want(exitDone, "set", "p", "5/s", "--create")
+	b.put(client, "providers/p/instances/late.1.1", protocol.Instance{Name: "late"})
+	used := int64(0)
+	report := func() {
+		used += 3
+		b.put(client, "reports/p/late.1.1", protocol.Report{Schema: 1, State: quota.StateActive, PolicyRevision: 1 << 40, Used: used, Time: time.Now()})
+	}
+	report()
+	stop := b.whileObserved(client, 4500*time.Millisecond, report)
+	stdout, _ := b.want(exitDone, "top", "p", "--count", "1", "-o", "json")
+	stop()
+	if strings.Contains(stdout, `"issued_per_second":null`) || !strings.Contains(stdout, `"issued_per_second":`) {
+		t.Error(stdout)
+	}
+}
 
 func TestTopInPlainLines(t *testing.T) {
 	t.Parallel()
