@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample Escrow Restored KeyBudget SameId Shapes Arrivals Debts Continued ContinuedExample.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample Escrow Restored KeyBudget SameId SameIdHoldings Shapes Arrivals Debts Continued ContinuedExample.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -31,7 +31,7 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (arrivals_never_over, arrivals_of_three, debts_never_over, debts_within_limits, unsettled_it_breaks),
   (continued_never_over, continued_lending_never_over, position_is_known, opens_late,
     example_continues, example_continued_obeys, without_opens_it_breaks),
-  (unnoticed_only, same_id_is_noticed, unnoticed_it_breaks, same_id_over_by),
+  (unnoticed_only, same_id_is_noticed, unnoticed_it_breaks, same_id_over_by, same_id_holdings_over_by),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,
   overspent_it_breaks),

@@ -14,7 +14,7 @@
 
    Whoever has not looked yet goes on by what it knows, and its transactions may be committed by
    the restored store ([r_late]). Not covered: an operator's word (Total.Corrected), and what goes
-   unnoticed: a store that is restored under its old ID, or without a total. *)
+   unnoticed: a store that is restored under its old ID (SameIdHoldings.v), or without a total. *)
 From Quotient Require Import Escrow.
 From Coq Require Import Arith List Lia Bool.
 Import ListNotations.

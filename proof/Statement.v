@@ -18,7 +18,8 @@
    (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
    Arrivals.v calls as the provider counts them, Shapes.v the shapes `sliding` and `bucket`
    (section 10), Continued.v continued processes (section 12), Escrow.v, KeyBudget.v and
-   Restored.v long limits (section 14), Keys.v limits by key (section 16), Changes.v
+   Restored.v long limits (section 14), SameId.v and SameIdHoldings.v restores under the old
+   cluster ID, Keys.v limits by key (section 16), Changes.v
    changes of the policy's times, Debts.v costs that are known late.
 
    Not covered: histories in restored stores (11), clocks that are worse than e (7), and the

@@ -140,8 +140,8 @@ let escrow () =
   in
   String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
 
-(* The same of a process that takes permits, and of one that goes on in a restored store: after
-   each event what it may have issued. Of what it sends also whether it may, and the total. *)
+(* The same of a process that takes permits, and of one that goes on in a restored store (4 to 6 under
+   another cluster ID, 8 and 9 under the same): after each event what it may have issued. Of what it sends also whether it may, and the total. *)
 let ledger () =
   let one legal = if legal then "1" else "0" in
   let mark () = let by_new = flag () in { by_new; withheld = flag () } in
@@ -172,6 +172,12 @@ let ledger () =
           let m = mark () in
           (one (hands_out m || value = may p) ^ ",", sends p value)
         | 7 -> ("", forgets p)
+        | 8 ->
+          let f_hold = next () in
+          let f_own = next () in
+          let f = { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None } in
+          (one (notices p f) ^ ",", looks_back p f)
+        | 9 -> (string_of_int (may p) ^ ",", sends p (may p))
         | _ ->
           let found = next () in
           ("", looks_again p found (next ()))

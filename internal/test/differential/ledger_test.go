@@ -23,14 +23,17 @@ type taker struct {
 }
 
 // ledger asks what a process sends that takes permits and gives some back, and what it may have
-// issued. At the end the store is restored under another cluster ID, as often as not.
+// issued. At the end the store is restored, three times in four.
 func ledger(r *rand.Rand) question {
 	t := &taker{Rand: r, now: 1}
 	for range 1 + r.IntN(8) {
 		t.take()
 	}
-	if r.IntN(2) == 0 {
+	switch r.IntN(4) {
+	case 0, 1:
 		t.restored()
+	case 2:
+		t.sameID()
 	}
 	return question{fmt.Sprintf("ledger %d%s", t.events, t.line.String()), strings.Join(t.answers, ",")}
 }
@@ -121,4 +124,29 @@ func (t *taker) restored() {
 	}
 	t.Read(&escrow.Reading{Cluster: 2, Revision: t.now, Total: step.Total, TotalRevision: t.now, Own: escrow.Holding{Taken: hold}, OwnRevision: t.now})
 	t.event("", 6, hold, t.now)
+}
+
+// sameID lets the process read a store that was restored under the same ID, and tell what it has
+// taken if it notices that by its holding.
+func (t *taker) sameID() {
+	t.now++
+	f := escrow.Reading{Cluster: 1, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.Int64N(40)}, TotalRevision: t.now}
+	if f.OwnRevision = max(0, t.own+t.Int64N(5)-2); f.OwnRevision != 0 {
+		f.Own.Taken = []int64{t.hold, t.May(), t.Int64N(20)}[t.IntN(3)]
+		if n := len(t.pending); n > 0 && t.IntN(2) == 0 {
+			f.Own.Taken = t.pending[t.IntN(n)]
+		}
+	}
+	t.Read(&f)
+	step, ok := t.Next(escrow.Rule{Limit: 80, Instances: 1, Share: -1}, &f, escrow.Use{Used: t.used, Need: t.Int64N(9)}, "i")
+	if !ok || step.Total.Withheld == "" {
+		t.event("0,", 8, f.Own.Taken, f.OwnRevision)
+		return
+	}
+	t.event("1,", 8, f.Own.Taken, f.OwnRevision)
+	if step.Total.Out != f.Total.Out {
+		panic("a process that has noticed a restore changes the total")
+	}
+	t.Sent(step.Own.Taken)
+	t.event(fmt.Sprint(step.Own.Taken, ","), 9)
 }

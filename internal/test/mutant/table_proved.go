@@ -49,6 +49,8 @@ var proved = Table{
 		"may = min(may, n)", "may = n", differential),
 	Replace("MayMoreByOne", "lets an instance issue one permit more than it holds", "internal/escrow/escrow.go",
 		"may := a.taken\n", "may := a.taken + 1\n", differential),
+	Replace("HoldingIsAnother", "counts a holding that it has not sent, if it is at the same revision", "internal/escrow/escrow.go",
+		", !moved && f.OwnRevision != 0 && f.Own.Taken != a.taken,", ",", differential),
 	Replace("RefusedBeforeRead", "takes the refusal of a holding before it has seen whether a copy was committed", "internal/escrow/escrow.go",
 		"if a.Read(f); a.Unsure() {\n\t\ta.unknown = a.unknown[:len(a.unknown)-1]\n\t}", "a.unknown = a.unknown[:len(a.unknown)-1]\n\ta.Read(f)", differential, "internal/escrow TestNeverMoreThanTheLimit"),
 	Replace("RefusedAll", "takes the refusal of one holding for that of all that were sent", "internal/escrow/escrow.go",
