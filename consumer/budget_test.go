@@ -115,6 +115,15 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		is(6, "this instance has taken 11 of 100 permits per 1h0m0s; 5 left, too few for 6", time.Minute, time.Hour)
 		fund(protocol.BudgetUse{Taken: 11, Spent: true})
 		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; none left", time.Minute, time.Hour)
+		fund(protocol.BudgetUse{Taken: 11, Away: true})
+		const spent = "the permits taken of the limit per 1h0m0s are spent, and no more can be taken: "
+		for _, why := range []string{"etcd cannot be reached", "the role does not allow it"} {
+			if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), spent+why) {
+				t.Errorf("%v, want the cause: %s", err, why)
+			}
+			s.sink.Trouble(errors.New("the role does not allow it"))
+		}
+		s.sink.Trouble(nil)
 		fund(protocol.BudgetUse{Taken: 11, Spent: true, Withheld: "etcd was restored"})
 		const way = "nothing more of 100/h is handed out in this window: etcd was restored: give the provider's count: quota-admin budget p --used N --limit 100/h"
 		if err := l.Acquire(t.Context(), 0); !strings.Contains(err.Error(), way) || l.Status().Problem != way {

@@ -268,7 +268,11 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		e.Cause = withheld(k.provider, b)
 	case b.Spent || known && when >= b.End-k.clock.Offset():
 	case b.Away:
-		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
+		why := k.mu.trouble
+		if why == nil {
+			why = errors.New("etcd cannot be reached")
+		}
+		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and no more can be taken: %w", ErrStale, b.Window, why)
 		when, known = b.End-k.clock.Offset(), true
 	default: // it is being taken
 		when, known, e.Taking = max(when, now.Mono+int64(taking)), true, true

@@ -186,8 +186,8 @@ func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 	})()
 }
 
-// A role that lacks the budgets is told once, not with each attempt.
-func TestADeniedTakingIsLoggedOnce(t *testing.T) {
+// A role that lacks the budgets is a problem of the provider, and logged once, not with each attempt.
+func TestADeniedTakingIsToldOnce(t *testing.T) {
 	t.Parallel()
 	f, _ := setupAsConsumer(t, quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}, {Permits: 100, Window: 24 * time.Hour}}})
 	var log bytes.Buffer
@@ -201,10 +201,11 @@ func TestADeniedTakingIsLoggedOnce(t *testing.T) {
 			t.Fatalf("%v: its role allows no budgets", err)
 		}
 	}
+	await.Until(t, "the limiter is told", r.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(log.String(), "permits of long limits cannot be taken"); n != 1 {
+	if n := strings.Count(log.String(), "create its role again: quota-admin roles consumer p"); n != 1 {
 		t.Errorf("it is told %d times:\n%s", n, log.String())
 	}
 }

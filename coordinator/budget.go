@@ -39,7 +39,6 @@ type budgets struct {
 	windows map[time.Duration]*budgetWindow
 	next    int64                         // monotonic, when a taking is due after those that were
 	leases  map[time.Duration]budgetLease // by windows
-	denied  bool                          // the role does not allow it, as is logged
 }
 
 // budgetWindow is a window of a budget, and what an exchange does with it.

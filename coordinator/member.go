@@ -39,6 +39,7 @@ type member struct {
 	untold      int64  // revision of its key that the watch has still to tell while it follows; 0: none
 	failure     error  // the reason why this membership cannot follow its provider, or nil
 	denied      error  // the throttle may not be written
+	unfunded    error  // permits of long limits may not be taken
 	problem     string // all of that, as last told to the sink
 	logged      string // what of it is its own
 
@@ -157,7 +158,7 @@ func (p *member) prove(proof clock.Instant) {
 		return
 	}
 	p.call(func() { p.sink.Prove(proof) })
-	if p.problem != "" || p.failure != nil || p.denied != nil {
+	if p.problem != "" || p.failure != nil || p.denied != nil || p.unfunded != nil {
 		p.tell(nil)
 	}
 }
@@ -166,7 +167,7 @@ func (p *member) prove(proof clock.Instant) {
 // it; the session and the line log theirs once.
 func (p *member) tell(err error) {
 	p.failure = err
-	own := errors.Join(err, p.tracker.Problem(), p.denied)
+	own := errors.Join(err, p.tracker.Problem(), p.denied, p.unfunded)
 	all := errors.Join(p.m.problem(), own)
 	if p.line != nil {
 		all = errors.Join(all, p.line.failure)

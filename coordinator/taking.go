@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -69,10 +70,14 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 	}
 	err := p.transact(ctx, tries, policy, all)
 	err = classify(ctx, "take permits of "+p.provider, err)
-	was := p.budgets.denied
-	if p.budgets.denied = errors.Is(err, ErrPermission); p.budgets.denied && !was {
-		p.s.o.Logger.Warn("permits of long limits cannot be taken: create the role again: quota-admin roles consumer "+p.provider, "provider", p.provider, "error", err)
+	p.s.mu.Lock()
+	switch { // the next proof tells it
+	case errors.Is(err, ErrPermission):
+		p.unfunded = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
+	case err == nil:
+		p.unfunded = nil
 	}
+	p.s.mu.Unlock()
 	for _, w := range windows {
 		spent := err == nil && w.left() == 0
 		if w.again = min(max(2*w.again, budgetRest), budgetAgain); !spent {
