@@ -115,7 +115,7 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		is(6, "this instance has taken 11 of 100 permits per 1h0m0s; 5 left, too few for 6", time.Minute, time.Hour)
 		fund(protocol.BudgetUse{Taken: 11, Spent: true})
 		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; none left", time.Minute, time.Hour)
-		fund(protocol.BudgetUse{Taken: 11, Away: true})
+		fund(protocol.BudgetUse{Taken: 11, Away: true, Left: 89})
 		const spent = "the permits taken of the limit per 1h0m0s are spent, and no more can be taken: "
 		for _, why := range []string{"etcd cannot be reached", "the role does not allow it"} {
 			if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), spent+why) {
