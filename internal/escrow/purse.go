@@ -10,7 +10,7 @@ import "github.com/quotient-limiter/quotient/internal/protocol"
 //
 // holds because a purse grows after such a transaction, and shrinks before one that gives back.
 // Where no answer comes, the permits are stranded until the window ends. docs/protocol.md,
-// section 16. The zero Purse has taken nothing. It is not safe for concurrent use.
+// section 14. The zero Purse has taken nothing. It is not safe for concurrent use.
 type Purse struct {
 	// Taken are the permits that the instance may issue in the window, and has issued.
 	Taken int64
