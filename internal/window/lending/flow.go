@@ -15,9 +15,8 @@ type Flow struct {
 	used       [2]float64 // rates of the last windows, the newest first
 	window     int64
 	started    bool
-	askedAt    float64 // the latest ask, and the rate that it was made by
+	askedAt    float64 // the latest ask, and the rate that it was made by; 0 before the first
 	askedRate  float64
-	everAsked  bool
 	windowFrom float64 // when the window began
 }
 
@@ -77,7 +76,7 @@ func (f *Flow) Enough(h Has) float64 {
 }
 
 // Asked notes that the instance has asked for permits by a rate.
-func (f *Flow) Asked(rate float64) { f.askedAt, f.askedRate, f.everAsked = f.at, rate, true }
+func (f *Flow) Asked(rate float64) { f.askedAt, f.askedRate = f.at, rate }
 
 // begun is the rate of calls that have just begun to come: what is sure of it.
 func (f *Flow) begun() float64 {
@@ -119,7 +118,7 @@ func (f *Flow) mean(phase, length float64) float64 {
 // ones, and what their rate predicts.
 func (f *Flow) Forecast(phase, length float64, waiting int64) float64 {
 	rate := max(f.mean(phase, length), f.used[1]/2)
-	if f.everAsked && f.askedAt >= f.windowFrom && f.used[0] < 0.1*f.askedRate { // it woke
+	if f.askedAt >= f.windowFrom && f.used[0] < 0.1*f.askedRate { // it woke
 		rate = max(rate, f.askedRate)
 	}
 	if rate*f.Silent() > silence {
