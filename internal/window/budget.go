@@ -125,7 +125,7 @@ func (g *Gate) wantBudgetsLocked(n int64) {
 			b.Need, news = n, true
 		}
 	}
-	if news && g.Wanting != nil {
+	if news {
 		g.Wanting()
 	}
 }

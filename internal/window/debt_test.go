@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // owe takes out a debt of n permits.
@@ -139,7 +138,6 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 		}
 		upTo(g, at(990*ms), 100)
 		f.plan.Lending = Lending{Self: "me", Lends: true}
-		g.Lent, g.Refused = func(_, _ string, _ protocol.Loan) {}, func() int64 { return 0 }
 		owe(g, at(990*ms), 50)
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))

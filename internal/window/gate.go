@@ -26,25 +26,24 @@ type Gate struct {
 	planner Planner
 	decided func(w *Waiter, g Grant, v Verdict)
 	alarm   func(wake int64)
-	// Lent is told what this instance, self, has lent to a guest, under the gate's lock: it
-	// must not block and must not call the gate. Set before the first call.
+	// The functions below are called under the gate's lock: they must not block and must not
+	// call the gate. They may be replaced before the first call.
+
+	// Lent is told what this instance, self, has lent to a guest.
 	Lent func(self, guest string, loan protocol.Loan)
-	// Arm is told to have Look called at a monotonic instant, likewise. With Refused, which
-	// returns how many permits were refused since the beginning, it may be nil: then nothing
-	// is borrowed or lent.
-	Arm     func(at int64)
+	// Arm is told to have Look called at a monotonic instant.
+	Arm func(at int64)
+	// Refused returns how many permits were refused since the beginning, and Called how many
+	// calls of a class had, or were refused.
 	Refused func() int64
-	// Lends reports whether permits may be lent to a guest at a monotonic instant, likewise:
-	// it may have left. It may be nil: then they may.
+	Called  func(c Class) int64
+	// Lends reports whether permits may be lent to a guest at a monotonic instant: it may have
+	// left.
 	Lends func(guest string, at int64) bool
-	// Called returns how many permits calls of a class had, or were refused, since the
-	// beginning. It may be nil.
-	Called func(c Class) int64
-	// Wanting is told that more of a budget is wanted, likewise.
+	// Wanting is told that more of a budget is wanted.
 	Wanting func()
-	// Booked is told the use of each window, likewise: whenever that or a bound may
-	// have changed, and before a permit of another window can be taken. It writes a
-	// trace, and is nil otherwise.
+	// Booked is told the use of each window: whenever that or a bound may have changed, and
+	// before a permit of another window can be taken. It writes a trace, and is nil otherwise.
 	Booked func([]Use)
 
 	mu struct {
@@ -77,7 +76,12 @@ type Gate struct {
 // instant at which Tick must be called at the latest. Of several calls the earliest
 // instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
-	g := &Gate{planner: planner, decided: decided, alarm: alarm}
+	g := &Gate{
+		planner: planner, decided: decided, alarm: alarm,
+		Lent: func(_, _ string, _ protocol.Loan) {}, Arm: func(int64) {}, Wanting: func() {},
+		Refused: func() int64 { return 0 }, Called: func(Class) int64 { return 0 },
+		Lends: func(string, int64) bool { return true },
+	}
 	g.mu.borrower.look = Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
 	g.mu.ledger.plan = g.planLocked()

@@ -42,7 +42,7 @@ func (g *Gate) lendToJoinersLocked() (lent bool) {
 	}
 	b.joined = s.window
 	b.joiners = slices.DeleteFunc(b.joiners, func(j joiner) bool {
-		return j.from <= s.window.Start() || g.Lends != nil && !g.Lends(j.guest, g.mu.last)
+		return j.from <= s.window.Start() || !g.Lends(j.guest, g.mu.last)
 	})
 	for _, j := range b.joiners {
 		chance := lending.Chance(j.guest, l.plan.Lending.Hash^uint64(s.window.Index))

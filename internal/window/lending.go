@@ -164,7 +164,7 @@ func (g *Gate) roomLeftLocked() int64 {
 
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
-	if p := g.planLocked(); g.Refused == nil || !p.Lending.Lends && !p.Lending.Borrows {
+	if p := g.planLocked(); !p.Lending.Lends && !p.Lending.Borrows {
 		return
 	}
 	b := &g.mu.borrower
@@ -173,19 +173,10 @@ func (g *Gate) noteCallsLocked(at int64) {
 	}
 	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
 	for _, c := range []Class{Critical, Sheddable} {
-		if n := g.calledLocked(c); n > 0 {
+		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
 			b.of[c].Look(float64(at)/milli, float64(n))
 		}
 	}
-}
-
-// calledLocked returns how many permits calls of a class have wanted, or wait for.
-func (g *Gate) calledLocked(c Class) int64 {
-	n := g.mu.queue.lanes[c].permits
-	if g.Called != nil {
-		n += g.Called(c)
-	}
-	return n
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -255,7 +246,7 @@ func (g *Gate) borrowsLocked() bool {
 // none are.
 func (g *Gate) sceneLocked() (s scene, ok bool) {
 	l := &g.mu.ledger
-	if g.mu.closed || g.mu.stale || l.plan.Shut || l.debt > 0 || !l.lendable() || g.Refused == nil {
+	if g.mu.closed || g.mu.stale || l.plan.Shut || l.debt > 0 || !l.lendable() {
 		return s, false
 	}
 	s.account = l.shortest()
@@ -272,7 +263,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 // armLocked has Look called at an instant, or before.
 func (g *Gate) armLocked(at int64) {
 	b, l := &g.mu.borrower, &g.planLocked().Lending
-	if g.Arm != nil && (l.Borrows || l.Lends) && at < b.look {
+	if (l.Borrows || l.Lends) && at < b.look {
 		b.look = at
 		g.Arm(at)
 	}

@@ -27,7 +27,6 @@ func lender(f *fixed) (g *Gate, lent func() []loaned) {
 	var all []loaned
 	g = NewGate(f, func(*Waiter, Grant, Verdict) {}, nil)
 	g.Lent = func(_, guest string, l protocol.Loan) { all = append(all, loaned{guest, l}) }
-	g.Refused = func() int64 { return 0 }
 	return g, func() []loaned { l := all; all = nil; return l }
 }
 

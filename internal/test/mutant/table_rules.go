@@ -84,7 +84,7 @@ var rules = Table{
 	Replace("JoinersStarve", "an instance that joins a fleet whose callers wait has nothing until its share", "internal/window/gate.go",
 		"news = g.lendToJoinersLocked() || news", "news = news || false", "internal/window TestAJoinerIsLentItsPartAtTheEdge"),
 	Replace("JoinersGone", "an instance that has left before it had a share is lent a part of each window", "internal/window/joiner.go",
-		" || g.Lends != nil && !g.Lends(j.guest, g.mu.last)", "", "internal/window TestAJoinerThatHasLeftIsLentNothing", "consumer TestANewcomerThatHasGoneIsLentNothing"),
+		" || !g.Lends(j.guest, g.mu.last)", "", "internal/window TestAJoinerThatHasLeftIsLentNothing", "consumer TestANewcomerThatHasGoneIsLentNothing"),
 	Replace("GuestsGone", "an instance is lent permits after its announced end, when it is closed", "internal/share/guests.go",
 		" || m.until <= mono+p.offset", "", "internal/share TestWhoLendsAndBorrows"),
 	Replace("GoneAsk", "an instance asks for permits after its announced end", "internal/share/guests.go",
