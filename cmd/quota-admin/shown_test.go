@@ -23,8 +23,8 @@ func TestDurationsAreNumbersOfSeconds(t *testing.T) {
 			v.SetInt(int64(250 * time.Millisecond))
 			durations++
 		case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
-			for i := range v.NumField() {
-				fill(v.Field(i))
+			for _, field := range v.Fields() {
+				fill(field)
 			}
 		}
 	}

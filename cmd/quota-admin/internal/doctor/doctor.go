@@ -103,6 +103,11 @@ type clocks map[string]*live.Clock
 func (c *Chart) compareClocks(ctx context.Context, admin *coordinator.Admin, providers []string) (map[string]clocks, error) {
 	all, until, before := map[string]clocks{}, time.Now().Add(clocksWithin), int64(0)
 	var stop func()
+	defer func() {
+		if stop != nil {
+			stop()
+		}
+	}()
 	for {
 		now := time.Now()
 		var open []string // providers with a clock of which nothing is known
@@ -129,7 +134,6 @@ func (c *Chart) compareClocks(ctx context.Context, admin *coordinator.Admin, pro
 			} else if err != nil {
 				return nil, err
 			}
-			defer stop()
 		}
 		providers, before = open, now.UnixNano()
 		select {
