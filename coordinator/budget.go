@@ -35,10 +35,11 @@ const (
 // budgets is what a membership has taken of its budgets. runBudgets's own, and giveBack's once
 // that has ended.
 type budgets struct {
-	holder  string // of this process; no other ever has it
-	windows map[time.Duration]*budgetWindow
-	next    int64                         // monotonic, when a taking is due after those that were
-	leases  map[time.Duration]budgetLease // by windows
+	holder   string // of this process; no other ever has it
+	windows  map[time.Duration]*budgetWindow
+	next     int64                         // monotonic, when a taking is due after those that were
+	leases   map[time.Duration]budgetLease // by windows
+	withheld map[time.Duration]int64       // start of the newest window that is logged to hand out nothing more of keys
 }
 
 // budgetWindow is a window of a budget, and what an exchange does with it.

@@ -95,7 +95,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 // a key by policy 0.
 func (p *membership) transact(ctx context.Context, tries int, policy int64, all []taking) (failed error) {
 	for ; tries > 0 && len(all) > 0; tries-- {
-		at := p.standing()
+		at := p.standing() // each time: the view may have changed since the windows were seen
 		at.policy, at.fresh = policy, at.fresh && policy != 0
 		if at.cluster == 0 { // a total that was read would seem to be of another store
 			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
@@ -150,9 +150,8 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 
 // budgetLease is the lease of the keys of one window. They outlive it.
 type budgetLease struct {
-	start    int64
-	id       clientv3.LeaseID
-	withheld int64 // start of the newest window that was logged to hand out nothing more of keys
+	start int64
+	id    clientv3.LeaseID
 }
 
 // leaseOf returns the lease of a window's keys.
@@ -325,9 +324,8 @@ func (k *keyTaking) answered(p *membership, at standing, committed bool, found [
 // decided fills in the use's answer.
 func (k *keyTaking) decided(p *membership) {
 	k.Away, k.Left, k.Withheld = false, k.Purse.Left(escrow.Rule{Limit: k.Permits}), k.Purse.Withheld()
-	if l := p.budgets.leases[k.Window]; k.Withheld != "" && l.withheld != k.Start {
-		l.withheld = k.Start
-		p.budgets.leases[k.Window] = l
+	if k.Withheld != "" && p.budgets.withheld[k.Window] != k.Start {
+		p.budgets.withheld[k.Window] = k.Start
 		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", k.Withheld)
 	}
 }

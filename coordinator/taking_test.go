@@ -1,8 +1,11 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +53,33 @@ func TestKeysAreTakenInBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "keys are taken under another lease", func() bool { return p.takesOf(t, "new") == 0 })
+}
+
+// That nothing more of keys is handed out in a window is logged once, also if another lease is
+// granted for its keys.
+func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	f := setup(t)
+	f.set("p", "100/s")
+	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, _ := f.subscribe(s, "p")
+	p := f.only(r)
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	for i := range 3 {
+		k := &keyTaking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
+		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, 1)
+		if k.decided(p); k.Withheld == "" {
+			t.Fatal("more is handed out")
+		}
+		clear(p.budgets.leases)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "nothing more of some keys"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
 }
 
 // meddler does something before each transaction.
