@@ -60,7 +60,8 @@ const (
 	margin   = 1.05
 	silence  = 10  // calls that did not come end a forecast
 	least    = 8   // a loan is at least this part of a share, before the end
-	tiny     = 50  // a guest with a share asks for at least this part of a fair one
+	tiny     = 20  // a guest with a share asks for at least this part of a fair one
+	woke     = 50  // the same, if it had no calls in the last window: a rate begins with few
 	seldom   = 0.1 // fewer calls than that are not expected to come: a smoothed rate never is 0
 	slack    = 1.2
 	hosts    = 1.5 // asked for each fair share that is needed

@@ -96,7 +96,11 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	}
 	wanted := min(f.wants(span, h.Waiting), float64(h.Total))
 	need := int64(math.Ceil(wanted)) - max(0, h.Left-h.Kept)
-	if need <= 0 || wanted < seldom || float64(need) < h.Fair/tiny && h.Waiting <= h.Left && h.Own > 0 {
+	little := h.Fair / tiny
+	if f.used[0] == 0 {
+		little = h.Fair / woke
+	}
+	if need <= 0 || wanted < seldom || float64(need) < little && h.Waiting <= h.Left && h.Own > 0 {
 		return a, false
 	}
 	if h.Own == 0 && g.lately && g.rounds == 0 && h.Borrowed == 0 { // a host lends a newcomer its part unasked
@@ -143,7 +147,10 @@ func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {
 	}
 	rounds, fails := g.rounds, 0
 	if came == 0 {
-		if fails = g.fails + 1; fails > 2 || g.vain > 2 { // the reserves are what is left
+		switch fails = g.fails + 1; {
+		case g.vain > 0: // nobody had any in the last window either
+			rounds = max(rounds, r.Rounds-1)
+		case fails > 2: // the reserves are what is left
 			rounds, fails = max(rounds, r.Rounds-2), 0
 		}
 	}

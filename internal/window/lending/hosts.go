@@ -21,7 +21,8 @@ type Debtor struct {
 	Permits int64
 }
 
-// direct is how many hosts are asked one by one. More are asked by a sample.
+// direct is how many hosts are asked one by one, and the least that any but the poor ask. More
+// are asked by a sample.
 const direct = 8
 
 // Requests returns whom to ask for what, without the windows. peers are the others, in any order; debtors are
@@ -39,10 +40,13 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 	}
 	owing := len(chosen)
 	k := int(math.Ceil(hosts * float64(a.Permits) / max(1, fair) * a.Part))
-	if a.Poor > 0 {
-		if k = max(k, fewHosts); !large {
-			k = max(0, fewest-owing)
-		}
+	switch {
+	case a.Poor == 0: // of small shares each host has a permit to spare, or none
+		k = max(k, direct)
+	case large:
+		k = max(k, fewHosts)
+	default:
+		k = max(0, fewest-owing)
 	}
 	k = min(k, n-owing)
 	sample := protocol.Sample{Salt: salt}

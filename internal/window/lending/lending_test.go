@@ -245,6 +245,11 @@ func TestWhenAGuestAsks(t *testing.T) {
 	if phases, _ = asking(0.2, few, none); len(phases) > 0 {
 		t.Errorf("one that lacks little of its share asks at %v", phases)
 	}
+	few.Fair = 6000
+	if phases, _ = asking(0.2, few, none); len(phases) == 0 {
+		t.Error("one that woke does not ask for a thirtieth of its share: its rate begins with few calls")
+	}
+	few.Fair = 90_000
 	few.Own = -1
 	if phases, _ = asking(0.2, few, none); len(phases) == 0 || phases[0] > 50 {
 		t.Errorf("one without a share, which calls seldom, asks at %v", phases)
@@ -323,7 +328,7 @@ func TestWhoIsAsked(t *testing.T) {
 		sample  float64 // hosts, about
 		first   string  // the first debtor
 	}{
-		{"a little: two hosts", Ask{Permits: 100, Part: 1}, nil, 2, 0, ""},
+		{"a little: eight hosts", Ask{Permits: 100, Part: 1}, nil, 8, 0, ""},
 		{"as much after rounds in vain: a sample", Ask{Permits: 100, Part: 8}, nil, 0, 12, ""},
 		{"much: a sample", Ask{Permits: 2000, Part: 1}, nil, 0, 30, ""},
 		{"everything: all", Ask{Permits: 9600, Part: 4}, nil, 0, 95, ""},
@@ -331,7 +336,7 @@ func TestWhoIsAsked(t *testing.T) {
 		{"after a round in vain: two", Ask{Permits: 9, Poor: 9, Part: 2, Fails: 1}, nil, 2, 0, ""},
 		{"its largest debtor first", Ask{Permits: 9, Poor: 9, Part: 1}, debtors, 1, 0, "p002"},
 		{"many for the poor: its debtors and four more", Ask{Permits: 60, Poor: 60, Part: 1}, debtors, 6, 0, "p001"},
-		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 1, 0, ""},
+		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 8, 0, ""},
 	} {
 		all := r.Requests(test.ask, 100, 7, 99, peersOf(95), test.debtors)
 		direct, sample := 0, 0
