@@ -73,8 +73,7 @@ type keyLack struct {
 	in      quota.Window // the shortest one, of which all below but vain and rests is
 	lacking int64        // permits refused since the latest ask
 	refused int64
-	tried   bool  // others were asked
-	asked   int64 // by the latest of them
+	asked   int64 // by the latest ask; 0 if there was none
 	got     int64 // since then
 	lent    int64
 	at      int64 // monotonic: of the latest ask
@@ -98,7 +97,7 @@ func (l *keyLack) enter(w quota.Window) {
 	switch {
 	case l.lent > 0:
 		l.vain = 0
-	case l.tried:
+	case l.asked > 0:
 		if l.vain++; l.vain >= vainKeyWindows {
 			l.rests = w.Index + 1<<min(l.vain-vainKeyWindows, 2)
 		}
@@ -117,7 +116,7 @@ func (l *keyLack) hopes(keys *window.Keys) bool {
 // asked reports whether others were asked for permits in the windows that run: what they lend
 // would be lost with the state. The caller has the state's lock.
 func (y *keyState) asked(keys *window.Keys) bool {
-	return y.lack != nil && y.lack.tried && slices.Contains(keys.Windows, y.lack.in)
+	return y.lack != nil && y.lack.asked > 0 && slices.Contains(keys.Windows, y.lack.in)
 }
 
 // lackOf returns what callers of a key lack in the windows that run; nil if nothing can be
@@ -278,7 +277,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	n = min(n, quota.MaxPermits)
 	r.add(hosts, keys.Windows, y.key.Name, n)
 	k.keys.asked.Add(1)
-	l.at, l.tried, l.asked, l.got, l.lacking = now, true, n, 0, 0
+	l.at, l.asked, l.got, l.lacking = now, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
 	if l.vain >= vainKeyWindows { // one ask is enough to see whether others have some again
 		_, _, rest := y.use.Rate(now)
@@ -319,8 +318,8 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 		if !s.KeysLend || !slices.Equal(s.Keys.Windows, windows) {
 			return s, 0
 		}
-		y, err := k.keys.find(name, s.Keys)
-		if err != nil {
+		y, _ := k.keys.find(name, s.Keys)
+		if y == nil {
 			return s, 0
 		}
 		y.mu.Lock()

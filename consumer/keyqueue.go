@@ -16,15 +16,14 @@ import (
 // which they came. A caller leaves it with the key's permits reserved, and then waits in the
 // gate's queue. A line is served when permits of its key come back, and all lines by the alarm.
 type keyQueue struct {
-	// length is raised before a caller looks whether it has to wait. So a plan that gives it
-	// more, and a permit that comes back, are seen by it, or see it and serve the queue, whose
-	// lock it has while it looks.
-	length atomic.Int64
+	// length is the number of callers in all lines, and one that looks whether it has to wait:
+	// it is raised before that. So a plan that gives it more, and a permit that comes back, are
+	// seen by it, or see it and serve the queue, whose lock it has while it looks.
+	length atomic.Int64 // changed under mu
 	alarm  alarm
 
-	mu      sync.Mutex
-	lines   map[*keyState]*list.List // of *keyWaiter; none is empty
-	callers int                      // in all lines
+	mu    sync.Mutex
+	lines map[*keyState]*list.List // of *keyWaiter; none is empty
 }
 
 // keyWaiter is a caller in the queue.
@@ -43,8 +42,7 @@ type waited uint8
 const (
 	stays    waited = iota // it waits on
 	reserved               // the key's permits are kept for the caller
-	refused                // none come in time
-	tooLarge               // the key's share never holds so many
+	refused                // none come in time, or never so many at once
 	full                   // the queue has no place
 	again                  // everything is different: look again
 )
@@ -80,9 +78,6 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 	case err != nil:
 	case v == refused:
 		err = l.refuseKey(y, n)
-	case v == tooLarge:
-		l.refusedKey(y, n, all)
-		err = TooLargeError{k.provider, n, k.largestOf(y.key)}
 	case v == full:
 		err = l.answer(window.Full, n)
 	}
@@ -94,13 +89,13 @@ func (l *Limiter) waitForKey(ctx context.Context, y *keyState, n, until int64) (
 
 // enter puts a waiter into the queue (stays), unless it need not or must not wait.
 func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
-	q.length.Add(1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.length.Add(1)
 	s, now := k.segmentNow()
 	line := q.lines[w.state]
 	v := w.look(k, s, now, line == nil)
-	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.callers >= most {
+	if most := k.options.Load().MaxWaiters; v == stays && most > 0 && q.length.Load() > int64(most) {
 		v = full
 	}
 	if v != stays {
@@ -114,7 +109,6 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 		q.lines[w.state] = line
 	}
 	w.place = line.PushBack(w)
-	q.callers++
 	w.state.waits(w.n)
 	q.alarm.set(k.clock, min(w.until, s.Keys.Opens(now)))
 	return v
@@ -144,12 +138,8 @@ func (w *keyWaiter) look(k *core, s *window.Segment, now int64, first bool) wait
 		return again
 	case served:
 		return reserved
-	case w.until <= now, hopeless:
+	case w.until <= now, hopeless, k.tooLarge(y.key, w.n) > 0:
 		return refused
-	case w.n > 1:
-		if most := k.largestOf(y.key); most > 0 && w.n > most {
-			return tooLarge
-		}
 	}
 	return stays
 }
@@ -203,7 +193,6 @@ func (q *keyQueue) remove(w *keyWaiter) {
 	}
 	w.place = nil
 	w.state.waits(-w.n)
-	q.callers--
 	q.length.Add(-1)
 }
 
@@ -241,16 +230,16 @@ func (y *keyState) waits(permits int64) {
 	y.waiting += max(-quota.MaxPermits, min(permits, quota.MaxPermits))
 }
 
-// largestOf returns the most permits that the shares of a key often hold, or its total if
-// others lend; 0 if it has none.
-func (k *core) largestOf(key share.Key) int64 {
+// tooLarge returns the most permits that the shares of a key often hold, or its total if
+// others lend, if n are more; else 0.
+func (k *core) tooLarge(key share.Key, n int64) (most int64) {
 	s, now := k.segmentNow()
-	if s.Keys == nil {
+	if n == 1 || s.Keys == nil {
 		return 0
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	most := window.Unbounded
+	most = window.Unbounded
 	for _, w := range s.Keys.Windows {
 		b := k.mu.planner.KeyBound(key, w, now)
 		switch {
@@ -264,7 +253,7 @@ func (k *core) largestOf(key share.Key) int64 {
 	for _, b := range k.mu.planner.KeyBudgets(key, now) {
 		most = min(most, b.Permits)
 	}
-	if most == window.Unbounded {
+	if n <= most {
 		return 0
 	}
 	return most

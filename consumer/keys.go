@@ -1,10 +1,8 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
-	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,17 +148,13 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		y.mu.Lock()
 		if y.gone {
 			y.mu.Unlock()
-			y, err := k.keys.find(key.state.key.Name, s.Keys)
-			switch {
-			case err == nil:
+			switch y, t.found = k.keys.find(key.state.key.Name, s.Keys); {
+			case y != nil:
 				key.state.next.Store(y)
 				continue
-			case !errors.Is(err, ErrTooManyKeys):
-				t.found = unusable
-			case s.Shadow:
+			case t.found == tooMany && s.Shadow:
 				t.found = keyLacks
-			default:
-				t.found = tooMany
+			case t.found == tooMany:
 				of.lacksKey(n)
 			}
 			return t
@@ -306,7 +300,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 			if actual <= n {
 				return false
 			}
-			y = k.keys.renew(y.key.Name)
+			y = k.keys.add(y.key.Name, nil) // beyond the bound, if need be
 			continue
 		}
 		if s.Keys != nil {
@@ -323,25 +317,21 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 	}
 }
 
-// find returns the state of a key, and makes one if the bound allows that.
-func (m *keys) find(name string, keys *window.Keys) (*keyState, error) {
-	y := m.known(name)
-	if y != nil {
-		return y, nil
+// find returns the state of a key, and makes one if the bound allows that. Without a state it
+// returns why there is none.
+func (m *keys) find(name string, keys *window.Keys) (y *keyState, none found) {
+	if y = m.known(name); y != nil {
+		return y, 0
 	}
-	if err := protocol.ValidateKey(name); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	if protocol.ValidateKey(name) != nil {
+		return nil, unusable
 	}
-	part := m.part(name)
 	m.fresh.Add(1)
-	if y = m.add(part, name, keys, keys.Most); y == nil {
+	if y = m.add(name, keys); y == nil {
 		m.sweep(keys)
-		y = m.add(part, name, keys, keys.Most)
+		y = m.add(name, keys)
 	}
-	if y == nil {
-		return nil, ErrTooManyKeys
-	}
-	return y, nil
+	return y, tooMany
 }
 
 // sweep forgets in all parts, unless it has done so in these windows and few names are new
@@ -365,8 +355,10 @@ func (m *keys) part(name string) *keyPart {
 	return &m.parts[maphash.String(m.seed, name)%uint64(len(m.parts))]
 }
 
-// add returns the state of a key, and makes one if there are fewer than most; else nil.
-func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *keyState {
+// add returns the state of a key, and makes one if the bound allows that; else nil. Without
+// keys there is no bound.
+func (m *keys) add(name string, keys *window.Keys) *keyState {
+	part := m.part(name)
 	part.Lock()
 	defer part.Unlock()
 	if y := part.states[name]; y != nil {
@@ -376,7 +368,7 @@ func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *k
 		m.forget(part, keys)
 		part.look = 2 * len(part.states)
 	}
-	if m.inUse.Add(1) > most {
+	if n := m.inUse.Add(1); keys != nil && n > keys.Most {
 		m.inUse.Add(-1)
 		return nil
 	}
@@ -387,11 +379,6 @@ func (m *keys) add(part *keyPart, name string, keys *window.Keys, most int64) *k
 	y := &keyState{key: share.KeyOf(name)}
 	part.states[name] = y
 	return y
-}
-
-// renew returns the state of a key that is owed something, beyond the bound if need be.
-func (m *keys) renew(name string) *keyState {
-	return m.add(m.part(name), name, nil, math.MaxInt64)
 }
 
 // forget drops the states of which nothing counts any more. The caller has the part's lock.
@@ -433,10 +420,8 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
 	o.refusedKey(y, n, all)
-	if n > 1 {
-		if most := k.largestOf(y.key); most > 0 && n > most {
-			return TooLargeError{k.provider, n, most}
-		}
+	if most := k.tooLarge(y.key, n); most > 0 {
+		return TooLargeError{k.provider, n, most}
 	}
 	s, now := k.segmentNow()
 	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}

@@ -55,10 +55,8 @@ func (y Key) delay(n int64) time.Duration {
 			least = time.Duration(at - now)
 		}
 	})
-	if least < Forever && n > 1 {
-		if most := l.core.largestOf(y.state.key); most > 0 && n > most {
-			return Forever
-		}
+	if least < Forever && l.core.tooLarge(y.state.key, n) > 0 {
+		return Forever
 	}
 	return max(least, l.Delay(n))
 }
