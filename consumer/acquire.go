@@ -205,17 +205,13 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		k.log().Error("consumer: TakeFunc was called with a nil function: nothing is issued", "permits", n)
 		return Waiter{}
 	}
-	if l.bad {
+	if n <= 0 || l.bad {
 		err := l.invalid(n)
 		k.dispatch.add(k, &window.Waiter{Payload: func(Permit, error) { f(Permit{}, err) }}, &window.Outcome{Verdict: window.Limited})
 		return Waiter{}
 	}
 	w := &window.Waiter{Owner: l.all.id, Payload: l.callback(f)}
 	w.Want(n, l.class)
-	if n <= 0 {
-		k.dispatch.add(k, w, &window.Outcome{Verdict: window.Limited})
-		return Waiter{}
-	}
 	began := k.clock.Mono()
 	if onWait := l.all.onWait; onWait != nil {
 		w.Payload = l.callback(func(p Permit, err error) {

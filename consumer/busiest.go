@@ -35,7 +35,6 @@ type busiest struct {
 	by    map[string]int // their places, by key
 	began int64          // monotonic
 	at    int64          // when last was made
-	asked bool           // rates was called: began is known
 	whole bool           // last is of a whole period
 	last  []Rate
 
@@ -91,12 +90,9 @@ func (b *busiest) lowest() (i int) {
 func (b *busiest) rates(now int64, most int, rest string) []Rate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.asked {
-		b.asked, b.began, b.at = true, now, now
-	}
 	elapsed := time.Duration(now - b.began)
 	over := elapsed >= busiestPeriod
-	if !over && (b.whole || time.Duration(now-b.at) < time.Second) {
+	if !over && (b.whole || time.Duration(now-max(b.at, b.began)) < time.Second) {
 		return b.last
 	}
 	all := slices.SortedFunc(slices.Values(b.all), func(x, y keyCounter) int {
@@ -144,25 +140,21 @@ func (y *keyState) tellBusiest(m *keys) {
 // lacksKey counts permits refused for want of a key's, or of room for it.
 func (o *origin) lacksKey(n int64) {
 	o.core.keys.refused.Add(n)
-	if o.label != nil {
-		o.labelled(0, n)
-	}
+	o.labelled(0, n)
 }
 
 // refusedKey counts permits refused for want of a key's, and has others asked for some.
 func (o *origin) refusedKey(y *keyState, n int64, how way) {
 	k := o.core
 	o.lacksKey(n)
-	if y != nil {
-		y.mu.Lock()
-		defer y.mu.Unlock()
-		y.note(&k.keys, 0, n)
-		want := n
-		if how == upTo {
-			want = max(1, min(n, y.use.MostOfBudgets()))
-		}
-		y.lacks(k, y.use.Keys(), n, want, k.clock.Mono())
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.note(&k.keys, 0, n)
+	want := n
+	if how == upTo {
+		want = max(1, min(n, y.use.MostOfBudgets()))
 	}
+	y.lacks(k, y.use.Keys(), n, want, k.clock.Mono())
 }
 
 // maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.

@@ -57,17 +57,13 @@ func (o *origin) count(n int64) {
 	if o.class != window.Default {
 		o.core.refused.issued[o.class].Add(n)
 	}
-	if o.label != nil {
-		o.labelled(n, 0)
-	}
+	o.labelled(n, 0)
 }
 
 // refused notes that n permits were refused for a reason.
 func (o *origin) refused(r *refusal, n int64) {
 	r.count.Add(n)
-	if o.label != nil {
-		o.labelled(0, n)
-	}
+	o.labelled(0, n)
 }
 
 // called returns how many permits calls of a class wanted that wait no more.

@@ -93,6 +93,8 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.looker.begin(k.look)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
+	k.keys.busiest.began = c.Mono()
+	k.labels.busiest.began = k.keys.busiest.began
 	k.mu.changed = make(chan struct{})
 	k.mu.logged = stateLog{state: quota.StateJoining, seen: quota.StateJoining}
 	k.mu.learned = map[time.Duration]stated{}

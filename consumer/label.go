@@ -121,8 +121,12 @@ func (m *labels) add(of *label, issued, refused int64) {
 	m.busiest.add(of.name, issued, refused)
 }
 
-// labelled counts permits of the label.
-func (o *origin) labelled(issued, refused int64) { o.core.labels.add(o.label, issued, refused) }
+// labelled counts permits of the label, if there is one. It is inlined.
+func (o *origin) labelled(issued, refused int64) {
+	if o.label != nil {
+		o.core.labels.add(o.label, issued, refused)
+	}
+}
 
 // tell adds the uses by label to a status, which has all permits. Calls without a label are all
 // others, so that they count no more than without labels. The caller has core.mu.

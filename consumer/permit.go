@@ -126,7 +126,7 @@ func (p *Permit) correct(actual int64) (first, back bool) {
 	switch {
 	case back:
 		p.of.counted(actual - p.issued)
-	case first && p.of.label != nil: // a debt, which counts for no class
+	case first: // a debt, which counts for no class
 		p.of.labelled(max(0, actual-p.issued), 0)
 	}
 	if p.key != nil && (back || first && actual > p.issued) {
