@@ -299,7 +299,7 @@ func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x of
 		return x, nil
 	}
 	x.gets = []clientv3.Op{clientv3.OpGet(key)}
-	if ok {
+	if ok && (k.known || k.n >= 0) { // a give-back has one try, but for those that Refused allows
 		err = put(ctx, p, &x, &k.Budget, key, k.Purse.Revision(), k.total)
 	}
 	if k.n > 0 {
@@ -316,7 +316,11 @@ func (k *keyTaking) answered(p *membership, at standing, committed bool, found [
 		return false, nil
 	}
 	kv := keyIn(found[0])
-	k.Purse.Read(kv.Value, kv.ModRevision, at.cluster)
+	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, at.cluster)
+	if k.known && k.n < 0 && !never { // a copy of the give-back may be committed
+		k.decided(p)
+		return false, nil
+	}
 	k.known = true
 	return true, nil
 }

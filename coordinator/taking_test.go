@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,6 +152,61 @@ func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	}
 	if total, err := escrow.Decode[escrow.Total](got.Kvs[0].Value); err != nil || total.Out != 5 || total.Withheld != "" {
 		t.Errorf("%+v, %v; want 5 handed out, and more to have", total, err)
+	}
+}
+
+// repeater executes each transaction twice once it is on, as a proxy may, and hands on the second
+// answer.
+type repeater struct {
+	clientv3.KV
+	on atomic.Bool
+}
+
+func (r *repeater) Txn(ctx context.Context) clientv3.Txn { return &twice{r.KV.Txn(ctx), r, ctx, nil} }
+
+type twice struct {
+	clientv3.Txn
+	r   *repeater
+	ctx context.Context
+	ops []clientv3.Op
+}
+
+func (x *twice) Then(ops ...clientv3.Op) clientv3.Txn {
+	x.Txn, x.ops = x.Txn.Then(ops...), ops
+	return x
+}
+
+func (x *twice) Commit() (*clientv3.TxnResponse, error) {
+	r, err := x.Txn.Commit()
+	if err != nil || !x.r.on.Load() {
+		return r, err
+	}
+	return x.r.KV.Txn(x.ctx).Then(x.ops...).Commit()
+}
+
+// Permits of a key are given back once, also where etcd executes each transaction twice.
+func TestKeysAreGivenBackOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	r := &repeater{KV: f.client}
+	f.kv = r
+	p, _ := f.follower("100/s")
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 50}, Share: -1}}
+	await.Until(t, "permits are taken", func() bool {
+		return p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses) == nil && uses[0].Purse.Taken == 50
+	})
+	r.on.Store(true)
+	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 10, 40, escrow.Use{}
+	if err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.client.Get(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if total := escrow.ReadTotal(got.Kvs[0].Value, p.standing().cluster); total.Out != 40 || uses[0].Away {
+		t.Errorf("%+v, away: %v; want 40 handed out, which the instance may issue", total, uses[0].Away)
 	}
 }
 

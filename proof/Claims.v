@@ -26,7 +26,7 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds),
   (changes_never_over, changed_true_windows, length_holds, weights_never_over, lowered_well, lowered_obeys),
   (escrow_never_over, taken_within_limit, may_send_is_a_step, forgets_first_it_breaks, restored_never_over, without_check_it_breaks),
-  (key_budget_fits, key_budget_never_over, unknown_counted_it_breaks, returned_first_it_breaks, twice_it_breaks),
+  (key_budget_fits, key_budget_never_over, unknown_counted_it_breaks, returned_first_it_breaks, refusal_believed_it_breaks, total_alone_it_breaks),
   (one_view_binds, sliding_never_over, bucket_never_over, roll_adds_nothing, buckets_never_over, bucket_arrivals_never_over),
   (arrivals_never_over, arrivals_of_three, debts_never_over, debts_within_limits, unsettled_it_breaks),
   (continued_never_over, continued_lending_never_over, position_is_known, opens_late,

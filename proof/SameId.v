@@ -67,13 +67,13 @@ Qed.
 (* 2. LONG LIMITS BY KEY, where nothing is noticed *)
 
 (* The state, and how many permits the restores have forgotten. A restore sets the total to one that
-   a store had. *)
+   a store had. No copy reaches the restored store of what was committed or refused before. *)
 Inductive reached_again (l : nat -> nat) : state -> nat -> Prop :=
 | again_first s : reached l s -> reached_again l s 0
 | again_step s s' lost : reached_again l s lost -> step s s' -> reached_again l s' lost
-| again_restored o m d f a k lost s0 lost0 : reached_again l (State o m d f a l k) lost ->
+| again_restored o v m d f z a k lost s0 lost0 : reached_again l (State o v m d f z a l k) lost ->
     reached_again l s0 lost0 -> policy s0 <= k ->
-    reached_again l (State (out s0) m d f a l k) (lost + (o - out s0)).
+    reached_again l (State (out s0) (version s0) m d f [] a l k) (lost + (o - out s0)).
 
 (* Each restore adds at most what was taken since its backup. *)
 Theorem same_id_over_by l s lost ids M : reached_again l s lost -> NoDup ids ->
@@ -81,10 +81,12 @@ Theorem same_id_over_by l s lost ids M : reached_again l s lost -> NoDup ids ->
 Proof.
   intros H nd all. enough (sound lost s /\ limits s = l) as (S & <-).
   { pose proof (fits lost s S ids nd). pose proof (below lost s S M all). lia. }
-  clear nd all. induction H as [s H|s s' lost H [IH E] st|o m d f a k lost s0 lost0 H [[fi re se be] E] H0 [[_ _ _ be0] E0] le].
+  clear nd all. induction H as [s H|s s' lost H [IH E] st|o v m d f z a k lost s0 lost0 H [[fi re se _ _ be] E] H0 [[_ _ _ _ _ be0] E0] le].
   - apply reached_sound, H.
   - split; [eapply step_sound; eassumption|]. destruct st; exact E.
   - split; [|exact E]. constructor; simpl in *; auto.
     + intros some nd. specialize (fi some nd). unfold held, on_the_way in *. simpl in *. lia.
+    + intros b t [].
+    + intros t [].
     + intros M' all. apply be0. intros q Q. rewrite E0. apply all. lia.
 Qed.

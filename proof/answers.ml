@@ -187,7 +187,7 @@ let ledger () =
   String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
 
 (* Of a long limit of a key: whether an instance may send a take, or a give-back before which it lowers
-   what it has, and the total that this makes; and what it has then. *)
+   what it has, and the total that this makes; whether it may count on a refusal; and what it has then. *)
 let purse () =
   let one legal = if legal then "1" else "0" in
   let rec after had = function
@@ -200,12 +200,18 @@ let purse () =
           let seen = next () in
           let permits = next () in
           (Printf.sprintf "%s,%d," (one (may_take limit seen permits))
-             (out_after { of1 = 0; way_of = Takes; seen; permits }), had)
+             (out_after { of1 = 0; way_of = Takes; seen; seen_version = 0; permits }), had)
         | 1 ->
           let seen = next () in
           let permits = next () in
           (Printf.sprintf "%s,%d," (one (may_return had seen permits))
-             (out_after { of1 = 0; way_of = Returns; seen; permits }), had - next ())
+             (out_after { of1 = 0; way_of = Returns; seen; seen_version = 0; permits }), had - next ())
+        | 3 ->
+          let seen = next () in
+          let seen_version = next () in
+          let permits = next () in
+          let out = next () in
+          (one (never_commits { of1 = 0; way_of = Returns; seen; seen_version; permits } out (next ())) ^ ",", had)
         | _ -> ("", had + next ())
       in
       (said ^ string_of_int had) :: after had (n - 1)

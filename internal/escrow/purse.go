@@ -9,8 +9,9 @@ import "github.com/quotient-limiter/quotient/internal/protocol"
 //	total.Out >= the permits that all instances have taken, by their purses
 //
 // holds because a purse grows after such a transaction, and shrinks before one that gives back.
-// Where no answer comes, the permits are stranded until the window ends. docs/protocol.md,
-// section 14. The zero Purse has taken nothing. It is not safe for concurrent use.
+// Where no answer comes, or a give-back is refused whose copy may have been committed, the permits
+// are stranded until the window ends. docs/protocol.md, section 14. The zero Purse has taken
+// nothing. It is not safe for concurrent use.
 type Purse struct {
 	// Taken are the permits that the instance may issue in the window, and has issued.
 	Taken int64
@@ -39,6 +40,14 @@ func (p *Purse) Read(value []byte, revision int64, cluster uint64) {
 	if revision != 0 {
 		p.total = ReadTotal(value, cluster)
 	}
+}
+
+// Refused takes what was found in the place of the total that Next has returned. It reports
+// whether no copy of that total was committed, nor will be: another one came in its place. Two
+// totals that leave the same number are taken for copies.
+func (p *Purse) Refused(next Total, value []byte, revision int64, cluster uint64) (never bool) {
+	p.Read(value, revision, cluster)
+	return p.total.Writes == next.Writes && p.total.Out != next.Out
 }
 
 // Withheld says why nothing more is handed out in the window, by what was read last; empty if

@@ -19,31 +19,79 @@ type holder struct {
 	used  int64
 }
 
-// take has an instance send a transaction, after it has read if it knows nothing better. It
-// reports whether the transaction was committed.
-func (h *holder) take(s *account, r Rule, need, back int64, read, answered bool) (sent Total, n int64, ok bool) {
-	if read {
-		h.purse.Read(s.value, s.revision, s.cluster)
+// message is a transaction on its way: a value to write, if the total is at a revision.
+type message struct {
+	value    string
+	revision int64
+}
+
+func (s *account) commit(m message) bool {
+	if s.revision != m.revision {
+		return false
 	}
-	sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, back, s.cluster)
-	if !ok || s.revision != h.purse.Revision() {
-		return sent, n, false
+	s.value, s.revision = []byte(m.value), s.revision+1
+	return true
+}
+
+func (h *holder) read(s *account) { h.purse.Read(s.value, s.revision, s.cluster) }
+
+// next has an instance make a transaction by what it knows.
+func (h *holder) next(s *account, r Rule, need, back int64) (sent Total, n int64, m message, ok bool) {
+	if sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, back, s.cluster); !ok {
+		return sent, n, m, false
 	}
 	text, err := Encode(sent)
 	if err != nil {
 		panic(err)
 	}
-	s.value, s.revision = []byte(text), s.revision+1
+	return sent, n, message{text, h.purse.Revision()}, true
+}
+
+// take has an instance send a transaction, after it has read if it knows nothing better. It
+// reports whether the transaction was committed.
+func (h *holder) take(s *account, r Rule, need int64, read, answered bool) (n int64, ok bool) {
+	if read {
+		h.read(s)
+	}
+	sent, n, m, ok := h.next(s, r, need, 0)
+	if !ok || !s.commit(m) {
+		return n, false
+	}
 	if answered {
 		h.purse.Committed(sent, n, s.revision, s.cluster)
 	}
-	return sent, n, true
+	return n, true
+}
+
+// giveBack has an instance give permits back that its purse has no more: it sends again what is
+// refused for good. copies is how often a transaction is executed: the last answer is heard. before
+// does something before each time.
+func (h *holder) giveBack(s *account, r Rule, back int64, copies func() int, before func(message)) {
+	h.read(s)
+	for range 4 {
+		sent, n, m, ok := h.next(s, r, 0, back)
+		if !ok {
+			return
+		}
+		committed := false
+		for range copies() {
+			before(m)
+			committed = s.commit(m)
+		}
+		if committed {
+			h.purse.Committed(sent, n, s.revision, s.cluster)
+			return
+		}
+		if !h.purse.Refused(sent, s.value, s.revision, s.cluster) {
+			return
+		}
+	}
 }
 
 func (s *account) out() int64 { return ReadTotal(s.value, s.cluster).Out }
 
-// Against a naive store: whatever is lost, what all purses hold is taken of the total, and that
-// is within the largest limit so far.
+// Against a naive store: whatever is lost, late or comes twice, what all purses hold is taken of the
+// total, and that is within the largest limit so far.
 func TestPursesHoldWhatIsTaken(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -51,24 +99,36 @@ func TestPursesHoldWhatIsTaken(t *testing.T) {
 		all := make([]holder, rapid.IntRange(1, 4).Draw(t, "instances"))
 		limit := rapid.Int64Range(1, 60).Draw(t, "limit")
 		most := limit
+		var late []message
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			h := &all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			take := func(h *holder, read, answered bool) {
+				r := Rule{Limit: limit, Instances: int64(len(all)), Share: rapid.Int64Range(-1, 20).Draw(t, "share")}
+				h.take(s, r, rapid.Int64Range(0, 70).Draw(t, "need"), read, answered)
+			}
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
 				limit = rapid.Int64Range(1, 60).Draw(t, "limit")
 				most = max(most, limit)
 			case 1: // gives back: the purse shrinks first
-				if back := h.purse.Taken - h.used; back > 0 {
-					h.purse.Taken -= back
-					h.take(s, Rule{Limit: limit, Instances: 2, Share: -1}, 0, back, rapid.Bool().Draw(t, "read"), rapid.Bool().Draw(t, "answered"))
-				}
+				back := h.purse.Taken - h.used
+				h.purse.Taken -= back
+				h.giveBack(s, Rule{Limit: limit, Instances: 2, Share: -1}, back, func() int { return rapid.IntRange(0, 2).Draw(t, "copies") }, func(m message) {
+					late = append(late, m)
+					if o := rapid.IntRange(0, 2*len(all)).Draw(t, "between"); o < len(all) && &all[o] != h {
+						take(&all[o], true, true)
+					}
+				})
 			case 2, 3:
 				h.used += rapid.Int64Range(0, h.purse.Taken-h.used).Draw(t, "issued")
 			case 4: // a process ends, and what it had is stranded
 				*h = holder{}
+			case 5: // a copy comes late
+				if len(late) > 0 {
+					s.commit(late[rapid.IntRange(0, len(late)-1).Draw(t, "copy")])
+				}
 			default:
-				share := rapid.Int64Range(-1, 20).Draw(t, "share")
-				h.take(s, Rule{Limit: limit, Instances: int64(len(all)), Share: share}, rapid.Int64Range(0, 70).Draw(t, "need"), 0, rapid.Bool().Draw(t, "read"), rapid.IntRange(0, 4).Draw(t, "answer") > 0)
+				take(h, rapid.Bool().Draw(t, "read"), rapid.IntRange(0, 4).Draw(t, "answer") > 0)
 			}
 			sum := int64(0)
 			for i := range all {
@@ -79,6 +139,26 @@ func TestPursesHoldWhatIsTaken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A give-back that another instance overtakes is sent again.
+func TestAGiveBackIsSentAgain(t *testing.T) {
+	t.Parallel()
+	r := Rule{Limit: 100, Instances: 2, Share: -1}
+	s := &account{cluster: 7}
+	var a, b holder
+	a.take(s, r, 10, true, true)
+	a.purse.Taken -= 4
+	first := true
+	a.giveBack(s, r, 4, func() int { return 1 }, func(message) {
+		if first {
+			b.take(s, r, 20, true, true)
+		}
+		first = false
+	})
+	if s.out() != 26 {
+		t.Errorf("%d are taken, want 6 and 20", s.out())
+	}
 }
 
 // What is left is had: the last permit too, by whoever wants it.
@@ -92,7 +172,7 @@ func TestPursesTakeAllThatIsLeft(t *testing.T) {
 		for issued < limit {
 			h := &all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
 			if h.purse.Taken == h.used {
-				if _, n, ok := h.take(s, r, 1, 0, true, true); !ok || n < 1 {
+				if n, ok := h.take(s, r, 1, true, true); !ok || n < 1 {
 					break // others have what is left in hand
 				}
 			}
@@ -125,12 +205,12 @@ func TestAPurseNoticesARestoredStore(t *testing.T) {
 	} {
 		s := &account{cluster: 7}
 		var a, b holder
-		a.take(s, r, 1, 0, true, true)
+		a.take(s, r, 1, true, true)
 		backup := *s
-		a.take(s, r, 40, 0, true, true)
+		a.take(s, r, 40, true, true)
 		step.restore(s, backup)
-		a.take(s, r, 60, 0, true, true) // it says so
-		b.take(s, r, 1, 0, true, true)
+		a.take(s, r, 60, true, true) // it says so
+		b.take(s, r, 1, true, true)
 		if b.purse.Taken != 0 || b.purse.Withheld() != step.because || b.purse.Left(r) != 0 {
 			t.Errorf("%s: a newcomer has %d permits, withheld %q, want none, %q", step.name, b.purse.Taken, b.purse.Withheld(), step.because)
 		}

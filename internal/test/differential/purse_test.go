@@ -9,27 +9,35 @@ import (
 )
 
 // purse asks whether an instance may send what its purse makes it send: takes of a long limit of a
-// key, and permits that it gives back. After each it may issue so many, and has issued.
+// key, and permits that it gives back. It asks whether it may count on a refusal. After each it may
+// issue so many, and has issued.
 func purse(r *rand.Rand) question {
 	var (
-		p         escrow.Purse
-		line      line
-		answers   []string
-		events    int64
-		out, used int64
+		p                 escrow.Purse
+		line              line
+		answers           []string
+		events            int64
+		out, used, writes int64
 	)
 	event := func(answer string, numbers ...int64) {
 		events++
 		line.ints(numbers...)
 		answers = append(answers, answer+fmt.Sprint(p.Taken))
 	}
-	for revision := range 2 + r.Int64N(10) {
-		out = max(0, out+r.Int64N(12)-3) // others take and give back
-		value, err := escrow.Encode(escrow.Total{Cluster: 1, Out: out})
+	others := func() { // take and give back
+		writes++
+		out = max(0, out+r.Int64N(12)-3)
+	}
+	value := func() []byte {
+		value, err := escrow.Encode(escrow.Total{Cluster: 1, Out: out, Writes: writes})
 		if err != nil {
 			panic(err)
 		}
-		p.Read([]byte(value), 2*revision+1, 1)
+		return []byte(value)
+	}
+	for revision := range 2 + r.Int64N(10) {
+		others()
+		p.Read(value(), 2*revision+1, 1)
 		used += r.Int64N(p.Taken - used + 1)
 		limit, back := r.Int64N(80), int64(0)
 		if r.IntN(3) == 0 {
@@ -47,10 +55,26 @@ func purse(r *rand.Rand) question {
 		default:
 			event(fmt.Sprint("1,", next.Out, ","), 0, limit, out, n)
 		}
-		if r.IntN(3) == 0 {
+		switch r.IntN(4) {
+		case 0:
 			continue // nobody knows
+		case 1: // refused: others have come, and before them perhaps a copy
+			if n >= 0 {
+				continue
+			}
+			seen, version := out, writes
+			if r.IntN(3) == 0 {
+				out, writes = next.Out, next.Writes
+			} else {
+				others()
+			}
+			if r.IntN(3) == 0 {
+				others()
+			}
+			event(map[bool]string{false: "0,", true: "1,"}[p.Refused(next, value(), 2*revision+2, 1)], 3, seen, version, -n, out, writes)
+			continue
 		}
-		out = next.Out
+		out, writes = next.Out, next.Writes
 		p.Committed(next, n, 2*revision+2, 1)
 		event("", 2, max(0, n))
 	}
