@@ -263,19 +263,8 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
-	case b == nil:
-	case b.Withheld != "":
-		e.Cause = withheld(k.provider, b)
-	case b.Spent || known && when >= b.End-k.clock.Offset():
-	case b.Away:
-		why := k.mu.trouble
-		if why == nil {
-			why = errors.New("etcd cannot be reached")
-		}
-		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and no more can be taken: %w", ErrStale, b.Window, why)
-		when, known = b.End-k.clock.Offset(), true
-	default: // it is being taken
-		when, known, e.Taking = max(when, now.Mono+int64(taking)), true, true
+	case b != nil:
+		when, known = k.explainBudgetLocked(&e, b, when, known)
 	}
 	if len(use.Limits) > 0 && use.Limits[0].Free() && b == nil {
 		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
@@ -284,6 +273,30 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		e.RetryAt = k.wall(when)
 	}
 	return e.Reason, e
+}
+
+// explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It returns
+// when to try again, when by all that is known without etcd's next answer.
+func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, when int64, known bool) (int64, bool) {
+	end := b.End - k.clock.Offset()
+	switch {
+	case b.Withheld != "" && e.Key != "":
+		e.Cause = fmt.Errorf("nothing more of %s is handed out for this key until the window ends: %s", b.Limit, b.Withheld)
+	case b.Withheld != "":
+		e.Cause = withheld(k.provider, b)
+	case b.Spent || known && when >= end:
+	case b.Away:
+		why := k.mu.trouble
+		if why == nil {
+			why = errors.New("etcd cannot be reached")
+		}
+		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and no more can be taken: %w", ErrStale, b.Window, why)
+		return end, true
+	default: // it is being taken
+		e.Taking = true
+		return max(when, k.clock.Mono()+int64(taking)), true
+	}
+	return when, known
 }
 
 // taking is about how long it takes to take more permits of a long limit.

@@ -209,10 +209,18 @@ func TestALongKeyWithoutEtcd(t *testing.T) {
 			t.Fatal("a permit of nothing")
 		}
 		bank.serve(sinks...)
-		err := key.Acquire(t.Context(), 0)
-		if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "etcd cannot be reached") {
-			t.Errorf("%v, want the cause", err)
+		for _, why := range []string{"etcd cannot be reached", "the role does not allow it"} {
+			var limited LimitError
+			err := key.Acquire(t.Context(), 0)
+			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "the permits taken of the limit per 1h0m0s are spent, and no more can be taken: "+why) {
+				t.Errorf("%v, want the cause: %s", err, why)
+			}
+			if end := time.Now().Truncate(time.Hour).Add(time.Hour); !errors.As(err, &limited) || !limited.RetryAt.Equal(end) {
+				t.Errorf("%v, want another try at %v", err, end)
+			}
+			sinks[0].sink.Trouble(errors.New("the role does not allow it"))
 		}
+		sinks[0].sink.Trouble(nil)
 		served := make(chan error)
 		go func() { served <- key.Acquire(t.Context(), 5*time.Second) }()
 		synctest.Wait()

@@ -435,38 +435,24 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	long, lacks := y.use.ShortBudget(n)
 	at := y.use.Opens(n, now)
 	y.mu.Unlock()
+	k.mu.Lock()
 	if lacks {
-		at = e.explainKeyBudget(&long, at, now)
+		e.Total, e.Share, e.Remaining = long.Permits, long.Taken, long.Left
+		e.Window = quota.WindowAt(long.Window, long.Start)
+		at, _ = k.explainBudgetLocked(&e, &long, at, at != window.Forever)
 	} else {
-		at = k.explainKey(&e, y.key, owner, elsewhere, at, now)
+		at = k.explainKeyLocked(&e, y.key, owner, elsewhere, at, now)
 	}
+	k.mu.Unlock()
 	if at != window.Forever {
 		e.RetryAt = k.wall(at)
 	}
 	return e
 }
 
-// explainKeyBudget explains a refusal by a long limit of the key. It returns when to try again,
-// at by the windows alone.
-func (e *LimitError) explainKeyBudget(b *protocol.BudgetUse, at, now int64) int64 {
-	e.Total, e.Share, e.Remaining = b.Permits, b.Taken, b.Left
-	e.Window = quota.WindowAt(b.Window, b.Start)
-	switch {
-	case b.Withheld != "":
-		e.Cause = fmt.Errorf("nothing more of %s is handed out for this key until the window ends: %s", b.Limit, b.Withheld)
-	case b.Spent:
-	case b.Away:
-		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the key's limit per %v are spent, and etcd cannot be reached", ErrStale, b.Window)
-	default:
-		at, e.Taking = max(at, now+int64(taking)), true
-	}
-	return at
-}
-
-// explainKey explains a refusal by a limit of which instances have shares, likewise.
-func (k *core) explainKey(e *LimitError, key share.Key, owner string, elsewhere bool, at, now int64) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// explainKeyLocked explains a refusal by a limit of the key of which instances have shares. It
+// returns when to try again, at by the windows alone.
+func (k *core) explainKeyLocked(e *LimitError, key share.Key, owner string, elsewhere bool, at, now int64) int64 {
 	b := k.mu.planner.KeyBound(key, e.Window, now)
 	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(key, e.Window)
 	switch {
