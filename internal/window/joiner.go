@@ -45,12 +45,18 @@ func (g *Gate) lendToJoinersLocked() (lent bool) {
 		return j.from <= s.window.Start() || !g.Lends(j.guest, g.mu.last)
 	})
 	for _, j := range b.joiners {
-		chance := lending.Chance(j.guest, l.plan.Lending.Hash^uint64(s.window.Index))
 		kept, _ := l.kept()
-		if n := min(j.poor, lending.Part(s.bound-s.lent, s.instances, chance), l.budget()-kept); n > 0 {
+		if n := min(j.poor, g.partLocked(s, j.guest), l.budget()-kept); n > 0 {
 			g.lendOutLocked(j.guest, n)
 			lent = true
 		}
 	}
 	return lent
+}
+
+// partLocked returns what a guest without a share may have of this instance's, besides what it
+// was lent in this window: the part that it will have when it has a share.
+func (g *Gate) partLocked(s scene, guest string) int64 {
+	chance := lending.Chance(guest, g.mu.ledger.plan.Lending.Hash^uint64(s.window.Index))
+	return max(0, lending.Part(s.bound-s.lent, s.instances, chance)-g.mu.borrower.partners.guests[guest])
 }

@@ -82,6 +82,36 @@ func TestWhoWaitsForAFirstPermitAsksForOne(t *testing.T) {
 	}
 }
 
+// A host whose callers have just taken half of its share expects them to want the rest. It lends a
+// guest without a share its part all the same, once in a window, and the others nothing.
+func TestAJoinerIsLentItsPartAtOnce(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 120
+	g, _ := lender(f)
+	f.plan.Lending.Instances = 4
+	g.Changed(at(0))
+	upTo(g, at(500*ms), 40)
+	g.Changed(at(second))
+	upTo(g, at(second+ms), 20)
+	for _, ask := range []struct {
+		guest   string
+		permits int64
+		from    time.Duration
+		lent    int64
+	}{
+		{"owner", 30, 0, 0},
+		{"joiner", 4, 2 * second, 4},
+		{"joiner", 30, 2 * second, 6},
+		{"joiner", 30, 2 * second, 0},
+		{"other", 30, 2 * second, 10},
+		{"third", 30, 2 * second, 0}, // nothing is left
+	} {
+		if n := g.Asked(at(second+10*ms), ask.guest, need(g, ask.permits, true), int64(ask.from)); n != ask.lent {
+			t.Errorf("%s is lent %d of %d, want %d", ask.guest, n, ask.permits, ask.lent)
+		}
+	}
+}
+
 // A joiner that has left or crashed before it had a share uses no part.
 func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 40})

@@ -125,6 +125,7 @@ func (k *lack) ends(at int64) (after time.Duration, ok bool) {
 type standing struct {
 	guest                   string
 	permits, poor, critical int64
+	joins                   bool // the guest has no share of its own in this window
 }
 
 // Asking is what this instance asks others for.
@@ -391,7 +392,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need, from int64
 	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash)}
+	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash), from > s.window.Start()}
 	g.noteJoinerLocked(joiner{guest, from, max(1, a.poor)}, s.window) // late in a window a first permit is no poor part
 	return g.lendLocked(at, s, a)
 }
@@ -416,6 +417,9 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a standing) int64 {
 		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
+	}
+	if a.joins {
+		h.Part = g.partLocked(s, a.guest)
 	}
 	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
 	if n > 0 {

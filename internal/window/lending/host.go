@@ -11,18 +11,20 @@ type Host struct {
 	Kept          int64   // of Left, for critical calls
 	Forecast      float64 // what its own callers will want
 	Critical      float64 // what its critical ones will want
+	Part          int64   // that a guest without a share may have, whatever the callers want
 	Duty          bool
 	Chance        uint64 // another one for each instance and window
 }
 
 // Lend returns how many of the permits asked for the host lends. poor are those of them
-// that the guest lacks to its fair share, and critical those that its critical calls lack:
-// for these it lends what it keeps for calls that are not critical.
+// that the guest lacks to its fair share, of which it lends Part whatever its callers want; and
+// critical those that its critical calls lack: for these it lends what it keeps for calls that
+// are not critical.
 func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 	n := min(permits, h.spare(max(h.Forecast, h.reserve(r))))
 	if poor > 0 {
 		// Against the poor a host protects what is left of its own fair share only.
-		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))))
+		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))), min(poor, h.Part, h.spare(0)))
 	}
 	if n = max(n, min(critical, h.spare(h.Critical))); poor > 0 || critical > 0 {
 		return max(0, n)
