@@ -34,8 +34,9 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: `Check etcd (members that answer, latency, version, database, compaction, alarms),
 this host's clock (by the kernel's bound, and by NTP servers with --ntp), and the
 fleets of the providers named, or of all: instances that have not applied the policy,
-are stale or silent, or have a clock beyond the policy's bound. For some seconds they
-report once a second, so that a clock that is behind shows. If this host runs quotad,
+are stale or silent, or have a clock beyond the policy's bound. They report once a
+second for up to 12 s, so that a clock that is behind shows. --ntp takes up to 5 s
+more, and a request to etcd or quotad up to --command-timeout. If this host runs quotad,
 or --quotad names its socket, it is asked too. Each finding comes with its remedy.
 Nothing is changed.
 

@@ -82,6 +82,8 @@ var units = Table{
 		"Total{Withheld: unreadable, Cluster: cluster}", "Total{Cluster: cluster}", "coordinator TestAnUnreadableTotalIsWithheld"),
 	Replace("LateHoldingCounts", "counts permits that a restored store has handed out though its window is withheld", "internal/escrow/escrow.go",
 		"(f.TotalRevision == 0 || f.Withheld() != \"\")", "(f.TotalRevision == 0 || f.Total.Cluster != f.Cluster)", differential, "internal/escrow TestAHoldingSentToARestoredStore"),
+	Replace("DoctorJudgesTheFirstLook", "doctor judges a fleet as it was before its instances reported", "cmd/quota-admin/internal/doctor/doctor.go",
+		"l.fleet, l.began, l.read = f, began, time.Now()\n", "if l.began, l.read = began, time.Now(); before == 0 {\n\t\tl.fleet = f\n\t}\n", "cmd/quota-admin/internal/doctor TestTheLastLookIsJudged"),
 	Replace("DoctorPassesWithheld", "doctor finds nothing wrong where a long limit is withheld", "cmd/quota-admin/internal/doctor/doctor.go",
 		"if b.Withheld != \"\" {", "if false {", "cmd/quota-admin/internal/doctor TestDoctorFindings"),
 	Replace("ImpossibleIsRefused", "counts calls that can never be served as refused", "consumer/acquire.go",

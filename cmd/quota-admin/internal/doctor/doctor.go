@@ -74,23 +74,21 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
 	}
-	clocks, err := c.compareClocks(ctx, admin, providers[:min(len(providers), live.RememberedAtMost)])
+	inside := feed.Inside(admin)
+	looks, err := c.looksAt(ctx, providers, func(ctx context.Context, p string) (protocol.Fleet, error) { return inside.Fleet(ctx, p, nil) }, admin.Observe)
 	if err != nil {
 		return err
 	}
 	for _, p := range providers {
-		f, err := feed.Inside(admin).Fleet(ctx, p, nil)
-		if err != nil {
-			return err
-		}
-		judgeFleet(c, &f, time.Now(), clocks[p])
+		l := looks[p]
+		judgeFleet(c, &l.fleet, l.read, l.clocks)
 	}
 	return nil
 }
 
 const (
 	// clocksWithin is how long instances may take to report four times: they learn within 5 s
-	// that somebody looks, and then report once a second.
+	// that somebody looks, and then report once a second. The help names it.
 	clocksWithin = 12 * time.Second
 	clocksEvery  = 300 * time.Millisecond
 )
@@ -98,50 +96,84 @@ const (
 // clocks are those of instances, by incarnation.
 type clocks map[string]*live.Clock
 
-// compareClocks makes the instances report until their reports tell how their clocks differ from
-// this host's. A report that is alone and old may be late, or from a clock that is behind.
-func (c *Chart) compareClocks(ctx context.Context, admin *coordinator.Admin, providers []string) (map[string]clocks, error) {
-	all, until, before := map[string]clocks{}, time.Now().Add(clocksWithin), int64(0)
-	var stop func()
-	defer func() {
-		if stop != nil {
-			stop()
+// look is the last look at a fleet, and what all looks tell of the instances' clocks.
+type look struct {
+	fleet       protocol.Fleet
+	began, read time.Time
+	clocks      clocks
+}
+
+// again replaces the look by another one. It reports whether more looks would tell more.
+func (l *look) again(ctx context.Context, provider string, read reading) (open bool, err error) {
+	before, began := int64(0), time.Now()
+	if !l.began.IsZero() {
+		before = l.began.UnixNano()
+	}
+	f, err := read(ctx, provider)
+	if err != nil {
+		return false, err
+	}
+	l.fleet, l.began, l.read = f, began, time.Now()
+	return l.clocks.see(l.read, before, &f), nil
+}
+
+// reading reads a provider's fleet, and observing makes the instances of some report often.
+type (
+	reading   func(ctx context.Context, provider string) (protocol.Fleet, error)
+	observing func(ctx context.Context, providers ...string) (stop func(), err error)
+)
+
+// looksAt reads each fleet, those of some providers until their instances' reports tell how their
+// clocks differ from this host's: these are made to report. A report that is alone and old may be
+// late, or from a clock that is behind. Looking again ends after clocksWithin.
+func (c *Chart) looksAt(ctx context.Context, providers []string, read reading, observe observing) (map[string]*look, error) {
+	all := map[string]*look{}
+	var open []string // providers with a clock of which nothing is known
+	for i, p := range providers {
+		all[p] = &look{clocks: clocks{}}
+		more, err := all[p].again(ctx, p, read)
+		if err != nil {
+			return nil, err
 		}
-	}()
-	for {
-		now := time.Now()
-		var open []string // providers with a clock of which nothing is known
-		for _, p := range providers {
-			f, err := feed.Inside(admin).Fleet(ctx, p, nil)
-			if err != nil {
-				return nil, err
-			}
-			if all[p] == nil {
-				all[p] = clocks{}
-			}
-			if all[p].see(now, before, &f) {
-				open = append(open, p)
-			}
-		}
-		if len(open) == 0 || now.After(until) {
-			return all, nil
-		}
-		if stop == nil {
-			var err error
-			if stop, err = admin.Observe(ctx, open...); errors.Is(err, coordinator.ErrPermission) {
-				c.add(note, "clock", "instances", "run doctor as a user with an operator's role", "whether a clock is behind is not known: this user may not make instances report often")
-				return all, nil
-			} else if err != nil {
-				return nil, err
-			}
-		}
-		providers, before = open, now.UnixNano()
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(clocksEvery):
+		if more && i < live.RememberedAtMost {
+			open = append(open, p)
 		}
 	}
+	if len(open) == 0 {
+		return all, nil
+	}
+	within, cancel := context.WithTimeout(ctx, clocksWithin)
+	defer cancel()
+	stop, err := observe(within, open...)
+	switch {
+	case errors.Is(err, coordinator.ErrPermission):
+		c.add(note, "clock", "instances", "run doctor as a user with an operator's role", "whether a clock is behind is not known: this user may not make instances report often")
+		return all, nil
+	case err != nil:
+		return nil, err
+	}
+	defer stop()
+	for len(open) > 0 {
+		select {
+		case <-within.Done():
+			return all, ctx.Err()
+		case <-time.After(clocksEvery):
+		}
+		var still []string
+		for _, p := range open {
+			more, err := all[p].again(within, p, read)
+			switch {
+			case within.Err() != nil:
+				return all, ctx.Err()
+			case err != nil:
+				return nil, err
+			case more:
+				still = append(still, p)
+			}
+		}
+		open = still
+	}
+	return all, nil
 }
 
 // see takes a look at a fleet, and returns whether more looks would tell more.

@@ -2,11 +2,13 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"text/tabwriter"
 	"time"
 
@@ -200,6 +202,62 @@ func TestDoctorFindings(t *testing.T) {
 		}
 	}
 	golden.Check(t, "doctor.txt", text.String())
+}
+
+// Each fleet is read until its clocks are known, and the last look is judged.
+func TestTheLastLookIsJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, reads, observed := time.Now(), map[string]int{}, ""
+		read := func(_ context.Context, p string) (protocol.Fleet, error) {
+			reads[p]++
+			f := workers(nil)
+			for i := range f.Instances {
+				if f.Instances[i].Report.Time = time.Now(); p == "late" && reads[p] <= 3 { // an old report, also of an old state
+					f.Instances[i].Report.Time, f.Instances[i].Report.State = began.Add(-20*time.Second), quota.StateStale
+				}
+			}
+			return *f, nil
+		}
+		var c Chart
+		looks, err := c.looksAt(t.Context(), []string{"late", "well"}, read, func(_ context.Context, p ...string) (func(), error) {
+			observed = strings.Join(p, ",")
+			return func() { observed += " ended" }, nil
+		})
+		if err != nil || observed != "late ended" || reads["well"] != 1 || reads["late"] < 4 || reads["late"] > 6 {
+			t.Errorf("%v; reads %v, observed %q", err, reads, observed)
+		}
+		for p, l := range looks {
+			if judgeFleet(&c, &l.fleet, l.read, l.clocks); c.Problems() > 0 {
+				t.Errorf("%s: %+v", p, c)
+			}
+		}
+	})
+}
+
+// An instance that does not report often, and an etcd that stops answering, hold doctor up no longer
+// than its help says.
+func TestTheLooksEnd(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			began, reads := time.Now(), 0
+			read := func(ctx context.Context, _ string) (protocol.Fleet, error) {
+				if reads++; hangs && reads > 3 {
+					<-ctx.Done()
+					return protocol.Fleet{}, ctx.Err()
+				}
+				f := workers(nil)
+				for i := range f.Instances {
+					f.Instances[i].Report.Time = began.Add(-20 * time.Second)
+				}
+				return *f, nil
+			}
+			var c Chart
+			looks, err := c.looksAt(t.Context(), []string{"p"}, read, func(context.Context, ...string) (func(), error) { return func() {}, nil })
+			if took := time.Since(began); err != nil || len(looks["p"].fleet.Instances) != 2 || took > 12*time.Second {
+				t.Errorf("hangs %v: after %v: %v, %+v", hangs, took, err, looks)
+			}
+		})
+	}
 }
 
 func TestLongHistory(t *testing.T) {
