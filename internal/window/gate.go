@@ -347,7 +347,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
-	if g.mu.queue.length() > 0 || g.mu.borrower.awaited > 0 {
+	if g.mu.queue.length() > 0 || g.mu.borrower.first(g.mu.ledger.shortest()) {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger

@@ -82,6 +82,29 @@ func TestWhoWaitsForAFirstPermitAsksForOne(t *testing.T) {
 	}
 }
 
+// A call that was refused before anything was known comes again only some time later. The
+// instance has asked for a permit by then.
+func TestACallRefusedBeforeThereIsAPlanAsksForAPermit(t *testing.T) {
+	f := newFixed(nil)
+	g, _ := lender(f)
+	lends := f.plan.Lending
+	f.plan.Lending = Lending{}
+	if _, v := g.Enter(at(1), nil, 1, 0, Default); v != Limited {
+		t.Fatalf("verdict %d, want limited", v)
+	}
+	armed := Forever
+	g.Arm = func(at int64) { armed = at }
+	f.shares, f.total, f.instances, f.plan.Lending = map[time.Duration]int64{second: 0}, 2000, 1, lends
+	f.plan.Lending.Instances = 2
+	g.Changed(at(2))
+	if armed != at(2).Mono {
+		t.Errorf("it looks at %d, want at once", armed)
+	}
+	if ask, _ := g.Look(at(2)); ask == nil || ask.Permits != 1 || ask.Poor != 1 {
+		t.Errorf("it asks for %+v, want one permit, which it lacks to its fair share", ask)
+	}
+}
+
 // A host whose callers have just taken half of its share expects them to want the rest. It lends a
 // guest without a share its part all the same, once in a window, and the others nothing.
 func TestAJoinerIsLentItsPartAtOnce(t *testing.T) {

@@ -200,7 +200,9 @@ func (g *Gate) noteWindowLocked() {
 	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
 	}
-	b.lack = lack{}
+	if b.window.Length != 0 { // else calls that were refused before anything was known count yet
+		b.lack = lack{}
+	}
 	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable]} {
 		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	}
@@ -302,6 +304,12 @@ func (g *Gate) Await(at clock.Instant, change int) {
 	}
 }
 
+// first reports whether the first permit is wanted of an instance without a share: a caller
+// waits for it, or was refused.
+func (b *borrower) first(a *account) bool {
+	return a != nil && a.bound == 0 && (b.awaited > 0 || b.lack.is && !b.guest.Asked())
+}
+
 // Look returns what to ask others for, nil for nothing, and when to look again: Forever if
 // Arm says when. It serves asks that stand.
 func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
@@ -340,7 +348,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		Fair: s.fair(), Total: s.limit.Total,
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
-	if b.awaited > 0 && s.bound == 0 {
+	if b.first(s.account) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more
 	}
 	if s.alone() {
