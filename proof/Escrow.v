@@ -1,7 +1,7 @@
 (* Long limits (docs/protocol.md, section 14): on one line of a store, the permits issued in a
    window are at most the largest limit so far, and none is taken beyond the limit in force.
    Messages may be lost, late and repeated, and processes may stop. [process] is what
-   internal/escrow.Account knows. Restored.v and SameId.v have a store that is restored. *)
+   internal/escrow.Account knows. Restored.v and SameIdHoldings.v have one that is restored. *)
 From Coq Require Import Arith List Lia Bool.
 Import ListNotations.
 
@@ -85,11 +85,23 @@ Definition dead (s : state) (t : sent) : Prop := ~ In t (done s) /\
   (if_own t = hold_rev (db s) (by_ t) ->
     if_total t < out_rev (db s) \/ hold (db s) (by_ t) < value t /\ if_policy t < policy s).
 
-(* What always holds. *)
-Record sound (s : state) : Prop := {
+(* A process that is behind has neither sent nor heard anything since. *)
+Definition left_alone (b : nat -> bool) (s s' : state) : Prop := forall i, b i = true ->
+  taken (procs s' i) = taken (procs s i) /\ own (procs s' i) = own (procs s i) /\
+  unknown (procs s' i) = unknown (procs s i) /\ waits s' i = waits s i.
+Definition nobody (i : nat) : bool := false.
+Lemma nobody_left_alone s s' : left_alone nobody s s'.
+Proof. intros i. discriminate. Qed.
+
+(* What always holds. [top] bounds what each process may issue, and its holding; [lost] are permits that
+   restored stores have lost, and [b] those that have not looked at the restored store yet
+   (SameIdHoldings.v). On one line these are 0 and nobody. *)
+Record sound (lost : nat) (top : nat -> nat) (b : nat -> bool) (s : state) : Prop := {
   revs : out_rev (db s) <= newest (db s) /\ forall i, hold_rev (db s) i <= newest (db s);
-  known : forall i, own (procs s i) <= hold_rev (db s) i /\
-    (own (procs s i) = hold_rev (db s) i -> taken (procs s i) = hold (db s) i) /\
+  topped : forall i, hold (db s) i <= top i /\ may (procs s i) <= top i;
+  apart : forall i, b i = true -> waits s i = None /\ (forall t, In t (flying s) -> by_ t <> i);
+  known : forall i, b i = false -> own (procs s i) <= hold_rev (db s) i /\
+    (own (procs s i) = hold_rev (db s) i -> taken (procs s i) <= top i) /\
     (own (procs s i) < hold_rev (db s) i -> exists t, In t (done s) /\ value t = hold (db s) i /\
       (In (value t) (others (procs s i) (waits s i)) \/ waits s i = Some t));
   waits_right : forall i t, waits s i = Some t -> by_ t = i /\ if_own t = own (procs s i) /\
@@ -100,15 +112,16 @@ Record sound (s : state) : Prop := {
   sent_right : forall t, In t (flying s) -> if_total t <= out_rev (db s) /\
     (if_own t = hold_rev (db s) (by_ t) -> if_total t = out_rev (db s) ->
       makes t + hold (db s) (by_ t) = out (db s) + value t /\
-      (hold (db s) (by_ t) < value t -> makes t <= limits s (if_policy t)));
+        (hold (db s) (by_ t) < value t -> makes t <= limits s (if_policy t)) \/
+      makes t = out (db s) /\ value t <= top (by_ t));
   done_before : forall t, In t (done s) -> if_own t < hold_rev (db s) (by_ t);
   read_right : forall f, In f (read s) -> f_own f <= hold_rev (db s) (of f) /\ f_total f <= out_rev (db s) /\
     (f_own f = hold_rev (db s) (of f) -> f_hold f = hold (db s) (of f)) /\
     (f_total f = out_rev (db s) -> f_out f = out (db s)) /\
-    (f_own f <= own (procs s (of f)) \/ f_own f = hold_rev (db s) (of f));
+    (b (of f) = false /\ f_own f <= own (procs s (of f)) \/ f_own f = hold_rev (db s) (of f));
   refused_right : forall f t, In f (read s) -> refused f = Some t ->
     In t (flying s) /\ of f = by_ t /\ (f_own f = if_own t -> dead s t);
-  fits : forall ids, NoDup ids -> list_sum (map (hold (db s)) ids) <= out (db s);
+  fits : forall ids, NoDup ids -> list_sum (map top ids) <= out (db s) + lost;
   below : forall M, (forall q, q <= policy s -> limits s q <= M) -> out (db s) <= M;
   within : forall i, used (procs s i) <= may (procs s i)
 }.
@@ -126,22 +139,20 @@ Lemma set_other {A} (f : nat -> A) i a j : j <> i -> set f i a j = f j.
 Proof. unfold set. intros H. apply Nat.eqb_neq in H. rewrite H. reflexivity. Qed.
 
 (* What others are, is unknown; and so is what a process waits for. *)
-Lemma others_unknown s i n : sound s -> In n (others (procs s i) (waits s i)) \/
+Lemma others_unknown lost top b s i n : sound lost top b s -> In n (others (procs s i) (waits s i)) \/
   (exists t, waits s i = Some t /\ value t = n) -> In n (unknown (procs s i)).
 Proof.
   intros H [I | (t & W & E)].
   - unfold others in I. destruct (waits s i); [|exact I]. destruct (unknown (procs s i)); [destruct I|right; exact I].
-  - destruct (waits_right s H i t W) as (_ & _ & ->). left. exact E.
+  - destruct (waits_right _ _ _ s H i t W) as (_ & _ & ->). left. exact E.
 Qed.
 
-(* What a process may issue is at most its holding. *)
-Lemma may_held s i : sound s -> may (procs s i) <= hold (db s) i.
+(* A holding that has moved on is one that was sent. *)
+Lemma moved_to lost top b s i : sound lost top b s -> b i = false -> own (procs s i) < hold_rev (db s) i ->
+  may (procs s i) <= hold (db s) i.
 Proof.
-  intros H. destruct (known s H i) as (le & same & moved).
-  destruct (Nat.eq_dec (own (procs s i)) (hold_rev (db s) i)) as [E | E].
-  - rewrite <- same by exact E. apply may_taken.
-  - destruct moved as (t & _ & <- & U); [lia|]. apply may_at_most, others_unknown; [exact H|].
-    destruct U as [U | U]; [left; exact U|right; exists t; auto].
+  intros H B L. destruct (known _ _ _ s H i B) as (_ & _ & moved). destruct (moved L) as (t & _ & <- & U).
+  apply may_at_most, (others_unknown _ _ _ _ _ _ H). destruct U as [U | U]; [left; exact U|right; exists t; auto].
 Qed.
 
 Lemma sum_set f i a ids : ~ In i ids -> list_sum (map (set f i a) ids) = list_sum (map f ids).
@@ -154,169 +165,212 @@ Qed.
 Ltac split_at j i := let N := fresh "N" in
   destruct (Nat.eq_dec j i) as [N | N]; [rewrite ?N in *; rewrite ?set_same in *; simpl in *|rewrite ?set_other in * by exact N].
 
-Lemma step_sound s s' : sound s -> step s s' -> sound s'.
+Lemma step_sound lost top b s s' : sound lost top b s -> step s s' -> left_alone b s s' ->
+  exists top', sound lost top' b s' /\ (db s' = db s -> top' = top).
 Proof.
-  intros H st. pose proof (fun i => may_held s i H) as mh. pose proof (fun i n => others_unknown s i n H) as ou.
-  destruct H as [rv kn wr sk sr db_ rr rf fi be wi].
+  intros H st alone. pose proof (fun i n => others_unknown _ _ _ _ i n H) as ou. pose proof (fun i => moved_to _ _ _ _ i H) as mt.
+  destruct H as [rv tp ap kn wr sk sr db_ rr rf fi be wi]. unfold left_alone in alone.
   destruct st as [d ps fl rd l k w c|d ps fl rd l k w c i|d ps fl rd l k w c f I L|d ps fl rd l k w c f n q I E U room low Q t0|
     d ps fl rd l k w c t I O T P r|d ps fl rd l k w c t I why|d ps fl rd l k w c f t I R W E|d ps fl rd l k w c i L p];
     unfold dead in *; simpl in *.
   - (* An operator writes. *)
-    assert (forall t, (~ In t c /\ (if_own t = hold_rev d (by_ t) -> if_total t < out_rev d \/ hold d (by_ t) < value t /\ if_policy t < k)) ->
-      (~ In t c /\ (if_own t = hold_rev d (by_ t) -> if_total t < out_rev d \/ hold d (by_ t) < value t /\ if_policy t < k + 1))) as still.
-    { intros t (a & b). split; [exact a|]. intros e. destruct (b e) as [? | (? & ?)]; [left; assumption|right; split; [assumption|lia]]. }
-    constructor; unfold dead; simpl; auto.
-    + intros t J. destruct (sk t J) as (a & b & e). split; [lia|]. split; [exact b|].
-      intros K. destruct (e K) as [? | [? | D]]; auto.
-    + intros f t J R. destruct (rf f t J R) as (a & b & e). auto.
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
+    + intros t J. destruct (sk t J) as (a & b' & e). split; [lia|]. split; [exact b'|].
+      intros K. destruct (e K) as [? | [? | (x & y)]]; auto. right. right. split; [exact x|].
+      intros e'. destruct (y e') as [? | (? & ?)]; [left; assumption|right; split; [assumption|lia]].
+    + intros f t J R. destruct (rf f t J R) as (a & b' & e). split; [exact a|]. split; [exact b'|].
+      intros e'. destruct (e e') as (x & y). split; [exact x|].
+      intros e2. destruct (y e2) as [? | (? & ?)]; [left; assumption|right; split; [assumption|lia]].
     + intros M all. apply be. intros q le. apply all. lia.
   - (* The store answers. *)
-    constructor; unfold dead; simpl; auto.
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
     + intros f [<- | J]; simpl; [|apply rr, J]. repeat split; auto.
     + intros f t [<- | J]; simpl; [discriminate|apply rf, J].
   - (* A process learns that its holding has moved on. *)
-    destruct (rr f I) as (le & _ & same & _ & [old | new]); [lia|].
-    destruct (kn (of f)) as (le' & _ & moved).
-    constructor; unfold dead; simpl; auto.
-    + intros i. split_at i (of f); [|apply kn].
-      split; [exact le|]. split; [intros; apply same; assumption|lia].
+    destruct (b (of f)) eqn:B.
+    { destruct (alone _ B) as (_ & K & _). rewrite set_same in K. simpl in K. lia. }
+    destruct (rr f I) as (le & _ & same & _ & [(_ & old) | new]); [lia|].
+    destruct (kn _ B) as (le' & _ & moved). destruct (tp (of f)) as (t1 & t2).
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply tp]. split; [exact t1|]. unfold may. simpl. rewrite (same new). exact t1.
+    + intros i Bi. split_at i (of f); [congruence|apply ap, Bi].
+    + intros i Bi. split_at i (of f); [|apply kn, Bi].
+      split; [exact le|]. split; [intros; rewrite (same new); exact t1|lia].
     + intros i t. split_at i (of f); [discriminate|apply wr].
-    + intros t J. destruct (sk t J) as (a & b & e). split_at (by_ t) (of f); [split; [exact a|lia]|auto].
-    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
-      split_at (of g) (of f); [lia|exact h].
+    + intros t J. destruct (sk t J) as (a & b' & e). split_at (by_ t) (of f); [split; [exact a|lia]|auto].
+    + intros g J. destruct (rr g J) as (a & b' & c' & e & h). repeat split; auto.
+      split_at (of g) (of f); [destruct h as [(? & ?) | ?]; [left; split; [assumption|lia]|auto]|exact h].
     + intros i. split_at i (of f); [|apply wi].
-      unfold may. simpl. rewrite (same new). eapply Nat.le_trans; [apply wi|apply mh].
+      unfold may. simpl. rewrite (same new). eapply Nat.le_trans; [apply wi|apply mt; [exact B|lia]].
   - (* A process sends. *)
-    destruct (rr f I) as (le & le2 & same & same2 & _). destruct (kn (of f)) as (le' & kept & moved).
-    constructor; unfold dead; simpl; auto.
-    + intros i. split_at i (of f); [|apply kn].
-      split; [exact le'|]. split; [exact kept|]. intros K. destruct (moved K) as (t & a & b & e). exists t.
-      split; [exact a|]. split; [exact b|]. left. apply ou. destruct e as [e | e]; [left; exact e|right; exists t; auto].
+    destruct (b (of f)) eqn:B.
+    { destruct (alone _ B) as (_ & _ & K & _). rewrite set_same in K. simpl in K.
+      apply (f_equal (@length nat)) in K. simpl in K. lia. }
+    destruct (rr f I) as (le & le2 & same & same2 & _). destruct (kn _ B) as (le' & kept & moved).
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply tp]. destruct (tp (of f)) as (t1 & t2). split; [exact t1|].
+      unfold may in *. simpl. lia.
+    + intros i Bi. assert (i <> of f) as D by congruence. rewrite set_other by exact D. destruct (ap i Bi) as (a & no).
+      split; [exact a|]. intros t [<- | J]; [simpl; congruence|auto].
+    + intros i Bi. split_at i (of f); [|apply kn, Bi].
+      split; [exact le'|]. split; [exact kept|]. intros K. destruct (moved K) as (t & a & b' & e). exists t.
+      split; [exact a|]. split; [exact b'|]. left. apply ou. destruct e as [e | e]; [left; exact e|right; exists t; auto].
     + intros i t. split_at i (of f); [|apply wr]. intros [= <-]. unfold t0. simpl. auto.
     + intros t [<- | J].
       * simpl. rewrite !set_same. simpl. split; [exact Q|]. split; [lia|]. intros _. right. left. reflexivity.
-      * destruct (sk t J) as (a & b & e). split_at (by_ t) (of f); [|auto]. split; [exact a|]. split; [exact b|].
+      * destruct (sk t J) as (a & b' & e). split_at (by_ t) (of f); [|auto]. split; [exact a|]. split; [exact b'|].
         intros K. destruct (e K) as [e' | [e' | D]]; [left; apply ou; auto|left; apply ou; right; exists t; auto|auto].
-    + intros t [<- | J]; simpl; [|apply sr, J]. split; [exact le2|]. intros A B.
-      pose proof (same A). pose proof (same2 B). split; [lia|]. intros K. lia.
-    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
+    + intros t [<- | J]; simpl; [|apply sr, J]. split; [exact le2|]. intros A C.
+      pose proof (same A). pose proof (same2 C). left. split; [lia|]. intros K. lia.
+    + intros g J. destruct (rr g J) as (a & b' & c' & e & h). repeat split; auto.
       split_at (of g) (of f); exact h.
-    + intros g t J R. destruct (rf g t J R) as (a & b & e). auto.
+    + intros g t J R. destruct (rf g t J R) as (a & b' & e). auto.
     + intros i. split_at i (of f); [|apply wi].
       unfold may. simpl. specialize (wi (of f)). unfold may in wi. lia.
   - (* The store commits. *)
-    destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as (exact_ & room).
-    destruct (sk t I) as (_ & old & unknown_). destruct (kn (by_ t)) as (le' & _).
+    assert (b (by_ t) = false) as B.
+    { destruct (b (by_ t)) eqn:B; [|reflexivity]. destruct (ap _ B) as (_ & no). destruct (no t I eq_refl). }
+    destruct (sr t I) as (_ & right). specialize (right (eq_sym O) (eq_sym T)).
+    destruct (sk t I) as (_ & old & unknown_). destruct (kn _ B) as (le' & _).
     assert (own (ps (by_ t)) = hold_rev d (by_ t)) as now by lia.
-    destruct rv as (rv1 & rv2).
+    destruct rv as (rv1 & rv2). destruct (tp (by_ t)) as (t1 & t2).
+    assert (exists v, value t <= v /\ (v + out d <= top (by_ t) + makes t)) as (v & v1 & v2).
+    { destruct right as [(e & _) | (e & ?)]; [exists (top (by_ t) + value t - hold d (by_ t))|exists (top (by_ t))]; lia. }
     assert (forall u, if_own u <= hold_rev d (by_ u) -> if_total u <= out_rev d ->
       ~ In u c /\ (if_own u = hold_rev d (by_ u) -> if_total u < out_rev d \/ hold d (by_ u) < value u /\ if_policy u < k) ->
       ~ (t = u \/ In u c) /\ (if_own u = set (hold_rev d) (by_ t) r (by_ u) ->
         if_total u < r \/ set (hold d) (by_ t) (value t) (by_ u) < value u /\ if_policy u < k)) as still.
-    { intros u b1 b2 (a & b). split; [|intros _; left; unfold r; lia]. intros [<- | J]; [|contradiction].
-      destruct (b (eq_sym O)) as [? | (x & ?)]; [lia|specialize (P x); lia]. }
+    { intros u b1 b2 (x & y). split; [|intros _; left; unfold r; lia]. intros [<- | J]; [|contradiction].
+      destruct (y (eq_sym O)) as [? | (z & ?)]; [lia|specialize (P z); lia]. }
     assert (forall u, In u fl -> if_own u <= hold_rev d (by_ u)) as own_le.
-    { intros u J. destruct (sk u J) as (_ & a & _). destruct (kn (by_ u)). lia. }
-    constructor; unfold dead; simpl; auto.
+    { intros u J. destruct (sk u J) as (_ & a & _). destruct (b (by_ u)) eqn:Bu; [|destruct (kn _ Bu); lia].
+      destruct (ap _ Bu) as (_ & no). destruct (no u J eq_refl). }
+    assert (In (value t) (unknown (ps (by_ t)))) as sent_.
+    { apply ou. destruct unknown_ as [? | [? | (_ & D)]]; [lia|auto|right; exists t; auto|].
+      destruct (D (eq_sym O)) as [? | (z & ?)]; [lia|specialize (P z); lia]. }
+    exists (set top (by_ t) v). split; [|intros D; apply (f_equal out_rev) in D; simpl in D; unfold r in D; lia]. constructor; unfold dead; simpl; auto.
     + split; [lia|]. intros i. destruct (Nat.eq_dec i (by_ t)) as [-> | N]; [rewrite set_same; lia|].
       rewrite set_other by exact N. specialize (rv2 i). lia.
-    + intros i. destruct (Nat.eq_dec i (by_ t)) as [-> | N].
+    + intros i. destruct (Nat.eq_dec i (by_ t)) as [-> | N]; [|rewrite !set_other by exact N; apply tp].
+      rewrite !set_same. split; [exact v1|]. pose proof (may_at_most _ _ sent_). lia.
+    + intros i Bi. destruct (Nat.eq_dec i (by_ t)) as [-> | N].
       * rewrite !set_same. pose proof (rv2 (by_ t)). split; [unfold r; lia|]. split; [unfold r; lia|].
         intros _. exists t. split; [left; reflexivity|]. split; [reflexivity|].
-        destruct unknown_ as [? | [? | (_ & D)]]; [lia|auto|auto|]. destruct (D (eq_sym O)) as [? | (x & ?)]; [lia|specialize (P x); lia].
-      * rewrite !set_other by exact N. destruct (kn i) as (a & b & e). split; [exact a|]. split; [exact b|].
+        destruct unknown_ as [? | [? | (_ & D)]]; [lia|auto|auto|]. destruct (D (eq_sym O)) as [? | (z & ?)]; [lia|specialize (P z); lia].
+      * rewrite !set_other by exact N. destruct (kn i Bi) as (a & b' & e). split; [exact a|]. split; [exact b'|].
         intros K. destruct (e K) as (u & x & y). exists u. auto.
-    + intros u J. destruct (sk u J) as (a & b & e). split; [exact a|]. split; [exact b|].
+    + intros u J. destruct (sk u J) as (a & b' & e). split; [exact a|]. split; [exact b'|].
       intros K. destruct (e K) as [? | [? | D]]; auto. right. right. apply still; [apply own_le, J|apply sr, J|exact D].
     + intros u J. destruct (sr u J) as (a & _). split; [unfold r; lia|]. intros _ K. unfold r in K. lia.
     + intros u [<- | J]; [rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
       specialize (db_ u J). destruct (Nat.eq_dec (by_ u) (by_ t)) as [N | N]; [rewrite N in *; rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
       rewrite set_other by exact N. exact db_.
-    + intros g J. destruct (rr g J) as (a & b & c' & e & h). pose proof (rv2 (of g)).
+    + intros g J. destruct (rr g J) as (a & b' & c' & e & h). pose proof (rv2 (of g)).
       split; [|split; [unfold r; lia|]].
       * destruct (Nat.eq_dec (of g) (by_ t)) as [-> | N]; [rewrite set_same; unfold r; pose proof (rv2 (by_ t)); lia|].
         rewrite set_other by exact N. exact a.
       * split; [|split; [unfold r; lia|]].
         -- destruct (Nat.eq_dec (of g) (by_ t)) as [N | N]; [rewrite N in *; rewrite set_same; unfold r; lia|].
            rewrite !set_other by exact N. exact c'.
-        -- destruct (Nat.eq_dec (of g) (by_ t)) as [N | N]; [left; rewrite N in *; lia|].
+        -- destruct (Nat.eq_dec (of g) (by_ t)) as [N | N]; [left; rewrite N in *; split; [exact B|lia]|].
            rewrite set_other by exact N. exact h.
-    + intros g u J R. destruct (rf g u J R) as (a & b & e). split; [exact a|]. split; [exact b|].
+    + intros g u J R. destruct (rf g u J R) as (a & b' & e). split; [exact a|]. split; [exact b'|].
       intros K. apply still; [apply own_le, a|apply sr, a|apply e, K].
     + intros ids nd. destruct (in_dec Nat.eq_dec (by_ t) ids) as [J | J].
       * apply in_split in J as (l1 & l2 & ->). pose proof (fi _ nd) as F.
         apply NoDup_remove in nd as (nd & new). rewrite !map_app, !list_sum_app in *. simpl in *.
         rewrite set_same. rewrite !sum_set by (intros K; apply new, in_or_app; auto). lia.
       * rewrite sum_set by exact J. pose proof (fi (by_ t :: ids) (NoDup_cons _ J nd)) as F. simpl in F. lia.
-    + intros M all. destruct (Nat.lt_ge_cases (hold d (by_ t)) (value t)) as [K | K]; [|specialize (be M all); lia]. pose proof (room K). pose proof (all k (Nat.le_refl k)). rewrite (P K) in *. lia.
+    + intros M all. destruct right as [(e & room) | (e & _)]; [|rewrite e; apply be, all].
+      destruct (Nat.lt_ge_cases (hold d (by_ t)) (value t)) as [K | K]; [|specialize (be M all); lia].
+      pose proof (room K). pose proof (all k (Nat.le_refl k)). rewrite (P K) in *. lia.
   - (* The store refuses. *)
-    constructor; unfold dead; simpl; auto.
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
     + intros f [<- | J]; simpl; [|apply rr, J]. repeat split; auto.
     + intros f u [<- | J]; simpl; [|apply rf, J]. intros [= <-]. split; [exact I|]. split; [reflexivity|].
       intros K. split; [intros D; specialize (db_ t D); lia|]. intros _.
-      destruct (sr t I) as (a & _), (sk t I) as (b & _). destruct why as [? | [? | (? & ?)]]; [congruence|left; lia|right; split; [assumption|lia]].
+      destruct (sr t I) as (a & _), (sk t I) as (b' & _). destruct why as [? | [? | (? & ?)]]; [congruence|left; lia|right; split; [assumption|lia]].
   - (* A process hears that. *)
     destruct (wr _ _ W) as (by_t & own_t & head). destruct (rf f t I R) as (_ & _ & is_dead).
     assert (f_own f = if_own t) as at_ by congruence. destruct (is_dead at_) as (not_done & _).
-    constructor; unfold dead; simpl; auto.
-    + intros i. split_at i (of f); [|apply kn]. destruct (kn (of f)) as (a & b & e). split; [exact a|]. split; [exact b|].
-      intros K. destruct (e K) as (u & x & y & z). exists u. split; [exact x|]. split; [exact y|]. left.
-      rewrite W in z. simpl in z. destruct z as [z | [= ->]]; [exact z|contradiction].
+    assert (b (of f) = false) as B.
+    { destruct (b (of f)) eqn:B; [|reflexivity]. destruct (ap _ B) as (no & _). congruence. }
+    destruct (kn _ B) as (le & same & moved). destruct (tp (of f)) as (t1 & t2).
+    assert (own (ps (of f)) < hold_rev d (of f) -> exists u, In u c /\ value u = hold d (of f) /\ In (value u) (tl (unknown (ps (of f))))) as moved'.
+    { intros K. destruct (moved K) as (u & x & y & z). exists u. split; [exact x|]. split; [exact y|].
+      rewrite W in z. simpl in z. destruct z as [z | [= ->]]; [exact z|contradiction]. }
+    exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
+    + intros i. split_at i (of f); [|apply tp]. split; [exact t1|].
+      destruct (Nat.eq_dec (own (ps (of f))) (hold_rev d (of f))) as [e | e].
+      * eapply Nat.le_trans; [apply may_taken|apply same, e].
+      * destruct moved' as (u & _ & y & z); [lia|]. eapply Nat.le_trans; [apply may_at_most; exact z|lia].
+    + intros i Bi. split_at i (of f); [congruence|apply ap, Bi].
+    + intros i Bi. split_at i (of f); [|apply kn, Bi]. split; [exact le|]. split; [exact same|].
+      intros K. destruct (moved' K) as (u & x & y & z). exists u. auto.
     + intros i u. split_at i (of f); [discriminate|apply wr].
-    + intros u J. destruct (sk u J) as (a & b & e). split_at (by_ u) (of f); [|auto]. split; [exact a|]. split; [exact b|].
+    + intros u J. destruct (sk u J) as (a & b' & e). split_at (by_ u) (of f); [|auto]. split; [exact a|]. split; [exact b'|].
       intros K. destruct (e K) as [e' | [e' | D]]; [rewrite W in e'; auto|rewrite W in e'; injection e' as <-|auto].
       right. right. rewrite <- N. exact (is_dead at_).
-    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto.
+    + intros g J. destruct (rr g J) as (a & b' & c' & e & h). repeat split; auto.
       split_at (of g) (of f); exact h.
     + intros i. split_at i (of f); [|apply wi]. eapply Nat.le_trans; [apply wi|apply may_forgets].
   - (* A process issues. *)
-    subst p. constructor; unfold dead; simpl; auto.
-    + intros j. split_at j i; apply kn.
+    subst p. exists top. split; [|auto]. constructor; unfold dead; simpl; auto.
+    + intros j. split_at j i; apply tp.
+    + intros j Bj. split_at j i; apply kn; exact Bj.
     + intros j t. split_at j i; apply wr.
-    + intros t J. destruct (sk t J) as (a & b & e). split_at (by_ t) i; auto.
-    + intros g J. destruct (rr g J) as (a & b & c' & e & h). repeat split; auto. split_at (of g) i; exact h.
+    + intros t J. destruct (sk t J) as (a & b' & e). split_at (by_ t) i; auto.
+    + intros g J. destruct (rr g J) as (a & b' & c' & e & h). repeat split; auto. split_at (of g) i; exact h.
     + intros j. split_at j i; [|apply wi]. unfold may in *. simpl. lia.
 Qed.
 
-Lemma reached_sound l s : reached l s -> sound s /\ limits s = l.
+Lemma first_sound l : sound 0 (fun _ => 0) nobody
+  (State (Store 0 0 (fun _ => 0) (fun _ => 0) 0) (fun _ => Process 0 0 [] 0) [] [] l 0 (fun _ => None) []).
 Proof.
-  induction 1 as [|s s' H [IH E] st].
-  - split; [|reflexivity]. constructor; simpl; try discriminate.
-    + split; intros; lia.
-    + intros i. split; [lia|]. split; intros; lia.
-    + intros t [].
-    + intros t [].
-    + intros t [].
-    + intros f [].
-    + intros f t [].
-    + intros some _. induction some; simpl; lia.
-    + intros; lia.
-    + intros i. unfold may. simpl. lia.
-  - split; [eapply step_sound; eassumption|]. destruct st; exact E.
+  constructor; simpl; try discriminate.
+  - split; intros; lia.
+  - intros i. unfold may. simpl. lia.
+  - intros i _. split; [lia|]. split; intros; lia.
+  - intros t [].
+  - intros t [].
+  - intros t [].
+  - intros f [].
+  - intros f t [].
+  - intros some _. induction some; simpl; lia.
+  - intros; lia.
+  - intros i. unfold may. simpl. lia.
 Qed.
 
-Lemma held_out s ids : sound s -> NoDup ids -> list_sum (map (fun i => used (procs s i)) ids) <= out (db s).
+Lemma reached_sound l s : reached l s -> (exists top, sound 0 top nobody s) /\ limits s = l.
 Proof.
-  intros S nd. eapply Nat.le_trans; [|apply (fits s S ids nd)].
+  induction 1 as [|s s' H [(top & IH) E] st]; [split; [eexists; apply first_sound|reflexivity]|].
+  split; [|destruct st; exact E].
+  destruct (step_sound _ _ _ _ _ IH st (nobody_left_alone s s')) as (top' & S & _). exists top'. exact S.
+Qed.
+
+Lemma held_out lost top b s ids : sound lost top b s -> NoDup ids ->
+  list_sum (map (fun i => used (procs s i)) ids) <= out (db s) + lost.
+Proof.
+  intros S nd. eapply Nat.le_trans; [|apply (fits _ _ _ _ S ids nd)].
   clear nd. induction ids as [|i ids IH]; simpl; [lia|].
-  pose proof (within s S i). pose proof (may_held s i S). lia.
+  pose proof (within _ _ _ _ S i). destruct (topped _ _ _ _ S i). lia.
 Qed.
 
 (* All permits that were issued in the window are at most the largest limit so far. *)
 Theorem escrow_never_over l s ids M : reached l s -> NoDup ids -> (forall q, q <= policy s -> l q <= M) ->
   list_sum (map (fun i => used (procs s i)) ids) <= M.
 Proof.
-  intros H nd all. apply reached_sound in H as (S & <-).
-  eapply Nat.le_trans; [apply (held_out s ids S nd)|apply (below s S M all)].
+  intros H nd all. apply reached_sound in H as ((top & S) & <-).
+  pose proof (held_out _ _ _ _ ids S nd). pose proof (below _ _ _ _ S M all). lia.
 Qed.
 
 (* What is taken is within the limit in force when it is. *)
 Theorem taken_within_limit l s s' : reached l s -> step s s' -> out (db s) < out (db s') ->
   out (db s') <= l (policy s).
 Proof.
-  intros H st. apply reached_sound in H as (S & <-). pose proof (sent_right s S) as sr.
+  intros H st. apply reached_sound in H as ((top & S) & <-). pose proof (sent_right _ _ _ _ S) as sr.
   destruct st as [| | | |d ps fl rd l k w c t I O T P r| | |]; simpl in *; intros more; try lia.
-  destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as (exact_ & room).
+  destruct (sr t I) as (_ & right). destruct (right (eq_sym O) (eq_sym T)) as [(exact_ & room) | (same & _)]; [|lia].
   rewrite P by lia. apply room. lia.
 Qed.
 

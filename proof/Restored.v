@@ -68,12 +68,12 @@ Inductive reached_restored (s0 : state) : restored -> Prop :=
 Definition used_by (r : restored) (i : nat) : nat :=
   match now r i with Some p => used p | None => used (procs (old r) i) end.
 
-Record sound_restored (s0 : state) (r : restored) : Prop := {
-  still : sound (old r) /\ db (old r) = db s0;
+Record sound_restored (s0 : state) (top : nat -> nat) (r : restored) : Prop := {
+  still : sound 0 top nobody (old r) /\ db (old r) = db s0;
   nothing_out : hands_out (total r) = false /\ (forall m, In m (sent_now r) -> hands_out m = false) /\
     (forall m, In m (answers r) -> hands_out m = false);
   kept : forall i p, now r i = Some p ->
-    used p <= taken p /\ taken p <= hold (db s0) i /\ forall v, In v (unknown p) -> v = taken p
+    used p <= taken p /\ taken p <= top i /\ forall v, In v (unknown p) -> v = taken p
 }.
 
 Lemma may_same p : (forall v, In v (unknown p) -> v = taken p) -> may p = taken p.
@@ -82,18 +82,19 @@ Proof.
   rewrite IH by (intros; apply all; right; assumption). rewrite (all v (or_introl eq_refl)). apply Nat.min_id.
 Qed.
 
-Lemma restored_sound s0 r : sound s0 -> reached_restored s0 r -> sound_restored s0 r.
+Lemma restored_sound s0 top r : sound 0 top nobody s0 -> reached_restored s0 r -> sound_restored s0 top r.
 Proof.
   intros S0. induction 1 as [w|r r' _ [(S & same) (no & nos & noa) k] st].
   - constructor; simpl; [auto|repeat split; auto; intros m []|discriminate].
   - destruct st as [o o' m n s a st same' stay|o m n s a t w I|o m n s a|o m n s a i f found at_ N I|o m n s a i p found at_ N|o m n s a i p N|
       o m n s a i p f v N I how|o m n s a t I|o m n s a i p N L]; simpl in *.
-    + constructor; simpl; [|auto|exact k]. split; [eapply step_sound; eassumption|congruence].
+    + constructor; simpl; [|auto|exact k]. split; [|congruence].
+      destruct (step_sound _ _ _ _ _ S st (nobody_left_alone o o')) as (top' & S' & E). rewrite <- (E same'). exact S'.
     + constructor; simpl; auto.
     + constructor; simpl; auto. repeat split; auto. intros f [<- | J]; auto.
     + constructor; simpl; auto. intros j p. destruct (Nat.eq_dec j i) as [-> | D].
-      * rewrite set_same. intros [= <-]. unfold looks. rewrite (noa f I). simpl. rewrite <- same.
-        split; [apply (within o S)|]. split; [apply (may_held o i S)|]. intros v [].
+      * rewrite set_same. intros [= <-]. unfold looks. rewrite (noa f I). simpl.
+        split; [apply (within _ _ _ _ S)|]. split; [apply (topped _ _ _ _ S)|]. intros v [].
       * rewrite set_other by exact D. apply k.
     + constructor; simpl; auto. intros j q. destruct (Nat.eq_dec j i) as [-> | D]; [|rewrite set_other by exact D; apply k].
       rewrite set_same. intros [= <-]. destruct (k i p N) as (u & h & all). unfold looks_again.
@@ -121,11 +122,13 @@ Qed.
 Theorem restored_never_over l s0 r ids M : reached l s0 -> reached_restored s0 r -> NoDup ids ->
   (forall q, q <= policy s0 -> l q <= M) -> list_sum (map (used_by r) ids) <= M.
 Proof.
-  intros R0 R nd all. apply reached_sound in R0 as (S0 & <-). pose proof (restored_sound s0 r S0 R) as [(S & same) _ k].
-  eapply Nat.le_trans; [|apply (below s0 S0 M all)]. eapply Nat.le_trans; [|apply (fits s0 S0 ids nd)].
-  clear nd. induction ids as [|i ids IH]; simpl; [lia|]. enough (used_by r i <= hold (db s0) i) by lia.
+  intros R0 R nd all. apply reached_sound in R0 as ((top & S0) & <-).
+  pose proof (restored_sound s0 top r S0 R) as [(S & _) _ k].
+  pose proof (below _ _ _ _ S0 M all). pose proof (fits _ _ _ _ S0 ids nd).
+  enough (list_sum (map (used_by r) ids) <= list_sum (map top ids)) by lia.
+  clear nd H H0. induction ids as [|i ids IH]; simpl; [lia|]. enough (used_by r i <= top i) by lia.
   unfold used_by. destruct (now r i) as [p|] eqn:N; [destruct (k i p N) as (? & ? & _); lia|].
-  rewrite <- same. pose proof (within _ S i). pose proof (may_held _ i S). lia.
+  pose proof (within _ _ _ _ S i). destruct (topped _ _ _ _ S i). lia.
 Qed.
 
 (* Check 2 is needed: whoever counts what it finds in a window that is withheld is over. So was
