@@ -40,7 +40,7 @@ func TestShapeOfTheReport(t *testing.T) {
 	if got := c.ShapeText(); got != ", bucket with a burst of 5,000, warm-up 2s" {
 		t.Error(got)
 	}
-	if r := c.Asked; r["shape"] != "bucket" || r["burst"] != 5000.0 || r["warm_up"] != "2s" || r["endpoints"] != nil {
+	if r := c.Asked; r["shape"] != "bucket" || r["burst"] != 5000.0 || r["warm_up_seconds"] != 2.0 || r["max_wait_seconds"] != 0.1 || r["duration"] != nil || r["endpoints"] != nil {
 		t.Errorf("%+v", r)
 	}
 	want := load.Shape{Kind: quota.ShapeBucket, Cell: 2 * time.Millisecond, Burst: 5000, Crowd: 10}

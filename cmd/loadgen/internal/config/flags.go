@@ -106,8 +106,8 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	return c, nil
 }
 
-// asked returns the flags by their names, with numbers as such. Of how etcd is
-// reached it tells the endpoints alone.
+// asked returns the flags by their names, with numbers as such, and durations in seconds. Of how etcd
+// is reached it tells the endpoints alone.
 func asked(set, connection *pflag.FlagSet) map[string]any {
 	values := map[string]any{}
 	set.VisitAll(func(f *pflag.Flag) {
@@ -115,14 +115,18 @@ func asked(set, connection *pflag.FlagSet) map[string]any {
 			return
 		}
 		var v any = f.Value.String()
-		if list, ok := f.Value.(pflag.SliceValue); ok {
+		name := strings.ReplaceAll(f.Name, "-", "_")
+		if f.Value.Type() == "duration" {
+			d, _ := time.ParseDuration(f.Value.String())
+			name, v = name+"_seconds", d.Seconds()
+		} else if list, ok := f.Value.(pflag.SliceValue); ok {
 			v = list.GetSlice()
 		} else if n, err := strconv.ParseFloat(f.Value.String(), 64); err == nil && f.Value.Type() != "string" {
 			v = n
 		} else if f.Value.Type() == "bool" {
 			v = f.Value.String() == "true"
 		}
-		values[strings.ReplaceAll(f.Name, "-", "_")] = v
+		values[name] = v
 	})
 	return values
 }
