@@ -40,6 +40,10 @@ func (p *Policy) checkKeys(errs *problems) {
 	if !k.set() {
 		return
 	}
+	if len(k.Limits) == 0 {
+		errs.add(true, "keys", "without limits", "set keys.limits too, as in 80/s", "keys.most and keys.owners are of limits by key")
+		return
+	}
 	errs.limits("keys.limits", k.Limits, month)
 	for i, l := range k.Limits {
 		window := fmt.Sprintf("keys.limits[%d].window", i)

@@ -22,14 +22,14 @@ func TestKeysValidate(t *testing.T) {
 		{"default most", "", keysOf(0, Limit{1, time.Second})},
 		{"too many in use", "keys.most 1000001: must be from 1 to 1000000", keysOf(1_000_001, Limit{1, time.Second})},
 		{"fewer than none", "keys.most -1: must be from 1 to 1000000", keysOf(-1, Limit{1, time.Second})},
-		{"no limits", "keys.limits (0 of them): from 1 to 8 limits are needed", keysOf(7)},
+		{"no limits", "keys without limits: keys.most and keys.owners are of limits by key; set keys.limits too, as in 80/s", keysOf(7)},
 		{"short window", "keys.limits[0].window 249ms: must be at least 250ms for keys", keysOf(1, Limit{1, 249 * time.Millisecond})},
 		{"long windows", "", keysOf(1, Limit{5000, time.Hour}, Limit{9000, 24 * time.Hour})},
 		{"odd long window", "keys.limits[0].window 1h0m0.5s", keysOf(1, Limit{5000, time.Hour + 500*time.Millisecond})},
 		{"two of one window", "two limits have the same window", keysOf(1, Limit{1, time.Second}, Limit{2, time.Second})},
 		{"most owners", "", Keys{Limits: []Limit{{1, time.Second}}, Owners: 16}},
 		{"too many owners", "keys.owners 17: must be from 0 to 16; 0 stands for all instances", Keys{Limits: []Limit{{1, time.Second}}, Owners: 17}},
-		{"owners of nothing", "keys.limits (0 of them): from 1 to 8 limits are needed", Keys{Owners: 1}},
+		{"owners of nothing", "keys without limits: keys.most and keys.owners are of limits by key", Keys{Owners: 1}},
 		{"too many permits", "keys.limits[0].permits", keysOf(1, Limit{MaxPermits + 1, time.Second})},
 	} {
 		err := Policy{Limits: []Limit{{1, time.Second}}, Keys: c.keys}.Validate()

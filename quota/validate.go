@@ -201,6 +201,9 @@ func ValidateProvider(name string) error {
 		for part := range strings.SplitSeq(name, "/") {
 			if part == "" || part == "." || part == ".." {
 				problem = fmt.Sprintf("has a part %q", part)
+				if part == "" {
+					problem = "has an empty part"
+				}
 			}
 		}
 	}

@@ -117,7 +117,8 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 func TestEtcdOutOfReach(t *testing.T) {
 	var stderr bytes.Buffer
 	code := loadgen(context.Background(), []string{"--endpoints", "127.0.0.1:1", "--command-timeout", "200ms", "--quiet"}, noEnv, &stderr, &stderr)
-	if code != exitCannot || strings.Count(stderr.String(), "loadgen: ") != 1 || strings.Contains(stderr.String(), "{") {
+	if code != exitCannot || strings.Count(stderr.String(), "loadgen: ") != 1 || strings.Contains(stderr.String(), "{") ||
+		strings.Contains(stderr.String(), "rpc error") || !strings.Contains(stderr.String(), "check --endpoints") {
 		t.Errorf("exit %d\n%s", code, stderr.String())
 	}
 }

@@ -46,6 +46,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/fleet"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
 	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
@@ -109,6 +110,11 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	result, err := fleet.Execute(ctx, c, text, stderr)
 	if err != nil {
 		fail(stderr, err)
+	}
+	if errors.Is(err, etcderr.ErrUnreachable) && !c.Embedded {
+		for _, line := range append(c.Etcd.Diagnose(ctx, err), "check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself; without them loadgen starts an etcd") {
+			fmt.Fprintln(stderr, "  "+line)
+		}
 	}
 	if result == nil {
 		return exitCannot
@@ -182,7 +188,7 @@ func create(flag, name string) (*os.File, error) {
 }
 
 func fail(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "loadgen: %v\n", err)
+	fmt.Fprintf(stderr, "loadgen: %s\n", etcderr.Plain(err.Error()))
 	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		return exitUsage
 	}

@@ -51,7 +51,9 @@ func usageError(cmd *cobra.Command, text string, args ...any) error {
 	return &fault{fmt.Errorf(text, args...), errUsage, []string{"see " + cmd.CommandPath() + " --help"}}
 }
 
-func notFound(text string) error { return &fault{errors.New(text), coordinator.ErrNotFound, nil} }
+func notFound(text string, hints ...string) error {
+	return &fault{errors.New(text), coordinator.ErrNotFound, hints}
+}
 
 // refused says that a guard rail does not let a change pass.
 func refused(err error) error { return &fault{fmt.Errorf("refused: %w", err), errRefused, nil} }

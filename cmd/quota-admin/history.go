@@ -106,7 +106,7 @@ interrupted: for a log. With -o json each line is a document.`,
 		} else {
 			data.Changes, err = recordsOf(ctx, etcd, args[0])
 			if err == nil && len(data.Changes) == 0 {
-				err = notFound(args[0] + " has no history")
+				err = notFound(args[0]+" has no history", "quota-admin history --all shows the changes of all providers")
 			}
 			if err == nil {
 				data.Throttle, err = feed.Inside(etcd.Admin).Throttle(ctx, args[0])

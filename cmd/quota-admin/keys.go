@@ -22,10 +22,10 @@ import (
 func (a *app) keysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
-		Short: "Set and show the limits of single keys, in place of those of each key",
+		Short: "Set and show overrides: limits of single keys, in place of those for every key",
 		Long: `Set and show overrides: the limits of single keys, in place of those that the policy of
-the provider has for each key (set --keys). A provider has at most 10,000 of them. history
-shows their changes, export and apply have them too.`,
+the provider has for every key (set --keys). A provider has at most 10,000 overrides.
+history shows their changes. export and apply have them too.`,
 		Example: `  quota-admin keys set github installation-4711 400/s --reason "ticket 17"
   quota-admin keys list github
   quota-admin keys delete github installation-4711`,
@@ -65,10 +65,10 @@ func (a *app) keysSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set PROVIDER KEY LIMITS",
 		Short: "Set the limits of one key",
-		Long: `Set the limits of one key, in place of those that the policy has for each key. They must
-be valid in its place: windows of 250 ms to 1 minute. A limit of 0/s blocks the key. A change
-by a factor above the policy's greatest step is refused as a typing error, unless --force is
-given. The key has the policy's number of owners, unless --owners gives it one of its own.`,
+		Long: `Set the limits of one key, in place of those that the policy has for every key. Windows are
+of 250 ms to a month, as in set --keys. A limit of 0/s blocks the key. A change by a factor
+above the policy's greatest step is refused as a typing error, unless --force is given. The
+key has the policy's number of owners, unless --owners gives it one of its own.`,
 		Example: `  quota-admin keys set github installation-4711 400/s --reason "ticket 17"
   quota-admin keys set github installation-4711 400/s,5000/m --dry-run
   quota-admin keys set github big-account 4000/s --owners 3`,
@@ -98,7 +98,7 @@ given. The key has the policy's number of owners, unless --owners gives it one o
 func (a *app) keysDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete PROVIDER KEY",
-		Short:   "Delete the limits of one key: it has those of each key again",
+		Short:   "Delete the override of one key: the limits for every key apply to it again",
 		Example: `  quota-admin keys delete github installation-4711 --reason "ticket 17"`,
 	}
 	e := a.keyEdit(cmd)
@@ -114,7 +114,7 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 		was := old.Keys[key]
 		if next == nil && was == nil {
-			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider))
+			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider), "quota-admin keys list "+provider+" shows the keys that have")
 		}
 		if next != nil && protocol.ValidateOverride(key, next) != nil {
 			return nil, refused(protocol.ValidateOverride(key, next))

@@ -190,7 +190,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 				return usageError(cmd, "limits -%s: a limit cannot be negative", text)
 			}
 		}
-		return usageError(cmd, "%v%s", err, commandline.Near(cmd.Flags(), err))
+		return usageError(cmd, "%s", commandline.Wrong(cmd.Flags(), err))
 	})
 	root.SetUsageTemplate(usageTemplate)
 	group := func(id, title string, commands ...*cobra.Command) {
@@ -271,8 +271,10 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 		}
 		missing = append(missing, name)
 	}
-	if len(missing) > 0 {
-		return usageError(cmd, "%s is missing", strings.Join(missing, " and "))
+	if len(missing) == 1 {
+		return usageError(cmd, "%s is missing", missing[0])
+	} else if len(missing) > 1 {
+		return usageError(cmd, "%s are missing", strings.Join(missing, " and "))
 	}
 	return errors.Join(a.wrong...)
 }

@@ -37,7 +37,7 @@ func (a *app) waitCommand() *cobra.Command {
 		Use:   "wait PROVIDER...",
 		Short: "Wait until every instance has applied the policy, or is healthy",
 		Long: `Wait until every live instance has applied the policy that is set. With --healthy, wait
-until there is an instance, and each is active or paused and says of no problem. The exit
+until there is an instance, and each is active or paused and reports no problem. The exit
 code is 8 if that takes longer than --timeout.`,
 		Example: `  quota-admin wait payments/charge
   quota-admin wait payments/charge payments/refund --healthy --timeout 2m`,

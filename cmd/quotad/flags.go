@@ -79,7 +79,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 			printHelp(help, set)
 			return nil, err
 		}
-		return nil, usagef("%v%s; see quotad --help", err, commandline.Near(set, err))
+		return nil, usagef("%s; see quotad --help", commandline.Wrong(set, err))
 	}
 	if *version {
 		fmt.Fprintln(help, "quotad "+buildinfo.Version())

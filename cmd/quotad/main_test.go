@@ -49,7 +49,7 @@ func TestUsage(t *testing.T) {
 		{"--metrics 9464", `--metrics "9464": must be host:port`, exitUsage},
 		{"--metrics :9464 --metrics-tls-cert c", "--metrics-tls-cert, --metrics-tls-key and --metrics-tls-client-ca: all or none", exitUsage},
 		{"--metrics-tls-cert c", "--metrics-tls-cert, --metrics-tls-key and --metrics-tls-client-ca are for --metrics host:port", exitUsage},
-		{"--provider a//b", `--provider: provider "a//b" has a part ""; write a path like "payments/charge"`, exitUsage},
+		{"--provider a//b", `--provider: provider "a//b" has an empty part; write a path like "payments/charge"`, exitUsage},
 		{"--max-providers 0", "--max-providers 0: must be from 1 to 10000", exitUsage},
 		{"--provider a,b --max-providers 1", "--provider: 2 providers are more than --max-providers 1", exitUsage},
 		{"--idle 1m", "--idle 1m0s: must be at least 2m0s", exitUsage},

@@ -23,7 +23,7 @@ func ask(socket, path string) error {
 	}}
 	answer, err := client.Get("http://quotad/" + path)
 	if err != nil {
-		return fmt.Errorf("--probe: %w", err)
+		return fmt.Errorf("--probe: no quotad answers at --socket %s: %w", socket, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

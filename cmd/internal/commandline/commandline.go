@@ -1,9 +1,10 @@
-// Package commandline completes the flags of a command in a shell, and finds the flag that a
-// wrong one was meant to be. The shells' scripts are cobra's.
+// Package commandline completes the flags of a command in a shell, and says what is wrong with
+// a flag and how to write it. The shells' scripts are cobra's.
 package commandline
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,15 +13,38 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag
+// Wrong returns the text of an error of parsing flags of set. It has the flag, its value and
+// how to write it, or the flag that an unknown one was meant to be.
+func Wrong(set *pflag.FlagSet, err error) string {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return err.Error() + near(set, err)
+	}
+	remedy := errors.Unwrap(err).Error()
+	switch wrong.GetFlag().Value.Type() {
+	case "duration":
+		remedy = "write a number with its unit, as in 250ms, 3s or 1m"
+	case "int", "int64":
+		remedy = "write a whole number"
+	case "uint", "uint64":
+		remedy = "write a whole number, not below 0"
+	case "bool":
+		remedy = "write true or false"
+	case "float64":
+		remedy = "write a number, as in 1.5"
+	}
+	return fmt.Sprintf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), remedy)
+}
+
+// near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag
 // of set has nearly that name; otherwise "".
-func Near(set *pflag.FlagSet, err error) string {
+func near(set *pflag.FlagSet, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(unknown.GetSpecifiedName()) < 2 || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
 	// As far as two typing errors, or one in a short name.
-	names := &cobra.Command{SuggestionsMinimumDistance: min(2, len(unknown.GetSpecifiedName())/3)}
+	names := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(unknown.GetSpecifiedName())+1)/3)}
 	set.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})

@@ -2,6 +2,7 @@ package commandline
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -14,17 +15,31 @@ func flags() *pflag.FlagSet {
 	set.String("reason", "", "`why`")
 	set.String("outage", "", "the rule: `hold|stop`")
 	set.String("cert", "", "`file` of the certificate")
+	set.Duration("guard", 0, "")
+	set.Int("n", 0, "")
+	set.Uint64("u", 0, "")
+	set.Float64("part", 0, "")
+	set.Func("form", "", func(string) error { return errors.New("known are a and b") })
 	set.BoolP("yes", "y", false, "do not ask")
 	return set
 }
 
-func TestNear(t *testing.T) {
+func TestWrong(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--resaon": "; did you mean --reason?", "--outag": "; did you mean --outage?", "--ce": "; did you mean --cert?",
-		"--nonsense": "", "-z": "", "--outage": "",
+		"--resaon":   "unknown flag: --resaon; did you mean --reason?",
+		"--outag":    "unknown flag: --outag; did you mean --outage?",
+		"--ce":       "unknown flag: --ce; did you mean --cert?",
+		"--gurad":    "unknown flag: --gurad; did you mean --guard?",
+		"--nonsense": "unknown flag: --nonsense", "-z": "unknown shorthand flag: 'z' in -z",
+		"--outage":  "flag needs an argument: --outage",
+		"--guard=5": `--guard "5": write a number with its unit, as in 250ms, 3s or 1m`,
+		"--n=x":     `--n "x": write a whole number`, "--u=-1": `--u "-1": write a whole number, not below 0`,
+		"--yes=x":  `--yes "x": write true or false`,
+		"--part=x": `--part "x": write a number, as in 1.5`,
+		"--form=x": `--form "x": known are a and b`,
 	} {
 		set := flags()
-		if got := Near(set, set.Parse([]string{arg})); got != want {
+		if got := Wrong(set, set.Parse([]string{arg})); got != want {
 			t.Errorf("%s: %q, want %q", arg, got, want)
 		}
 	}

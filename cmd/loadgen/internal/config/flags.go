@@ -68,7 +68,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 			printHelp(help, set)
 			return nil, err
 		}
-		return nil, Usagef("%v%s; see loadgen --help", err, commandline.Near(set, err))
+		return nil, Usagef("%s; see loadgen --help", commandline.Wrong(set, err))
 	}
 	if *version {
 		fmt.Fprintln(help, "loadgen "+buildinfo.Version())
@@ -144,7 +144,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.IntVar(&c.Keys, "keys", 0, "calls are for `N` keys, each with a limit of its own, and do not wait; --zipf then spreads them over keys, not over instances; 0: calls have no keys")
 	set.StringVar(&r.keyLimit, "key-limit", "", "the limit of each of --keys, in windows of the shortest limit; default: the Nth part of that")
 	set.Int64Var(&c.policy.Keys.Owners, "key-owners", 0, "how many instances share the limit of a key; 0: all do")
-	set.DurationVar(&c.Spread.Move, "move", 0, "how often the hot instances are others, or the ranks of --zipf; the first time after 0.63 of it; 0: never")
+	set.DurationVar(&c.Spread.Move, "move", 0, "how often other instances become hot, or the ranks of --zipf change; the first time after 0.63 of it; 0: never")
 	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf; the same seed gives the same calls in each window")
 	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
 	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit AT after measuring began; repeatable")
@@ -199,9 +199,9 @@ are not ready yet. A fleet that issues less than half of what is due does not wo
 the least use by default. Less is right where calls come all at once (--arrival burst) and
 pacing, a guard or another shape than fixed turns them away: then give a lower --least-use.
 
-With --keys each call is for a key that has a limit of its own. HELD says then that no key was
-over its limit in any window either, and due are no more calls for a key than that. Calls for
-keys do not wait, so those that others' permits would serve a little later are refused.
+With --keys each call is for a key that has a limit of its own. HELD then also says that no key
+was over its limit in any window, and calls for a key are due up to its limit. Calls for keys do
+not wait, so those that a loan would serve a little later are refused.
 
 Exit status:
   0  HELD: no limit was exceeded, and at least --least-use of what was due came

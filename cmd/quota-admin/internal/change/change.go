@@ -402,7 +402,7 @@ func tooFar(from, to []quota.Limit, when string, most float64) error {
 	what := number(ratio) + " times as much"
 	switch {
 	case ratio == 0:
-		what = "nothing at all (pause says that better)"
+		what = "nothing at all (pause stops a whole provider)"
 	case ratio < 1:
 		what = number(1/ratio) + " times less"
 	}

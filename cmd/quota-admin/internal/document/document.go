@@ -17,10 +17,12 @@ package document
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,7 +68,11 @@ func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 	}
 	switch {
 	case err != nil:
-		return nil, []string{file + ": " + plain(err)}
+		problem := plain(err)
+		if strings.HasPrefix(problem, "unknown field") {
+			problem += "; known are policies and schema"
+		}
+		return nil, []string{file + ": " + problem}
 	case found.Schema != nil && *found.Schema != quota.Schema:
 		return nil, []string{fmt.Sprintf("%s: schema %d is not the one this version knows, %d", file, *found.Schema, quota.Schema)}
 	case found.Policies == nil:
@@ -227,7 +233,14 @@ func decode(text []byte, into any) error {
 // plain says what is wrong without the words of the packages that decode.
 func plain(err error) string {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return "a " + wrong.Value + " does not belong here; write it as export does"
+		want := "a list or fields, as export writes them"
+		switch kind := wrong.Type.Kind(); {
+		case kind == reflect.String, reflect.PointerTo(wrong.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+			want = `a text, such as "20ms" for a time`
+		case kind == reflect.Int64, kind == reflect.Float64:
+			want = "a number"
+		}
+		return "must be " + want + ", found: " + wrong.Value
 	}
 	if wrong, ok := errors.AsType[*time.ParseError](err); ok {
 		return strconv.Quote(strings.Trim(wrong.Value, `"`)) + " is no time; write it as in 2027-01-01T00:00:00Z"

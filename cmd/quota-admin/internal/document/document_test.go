@@ -171,7 +171,10 @@ func FuzzDocument(f *testing.F) {
 
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"policies: {}\nextra: 1":                                `unknown field "extra"`,
+		"policies: {}\nextra: 1":                                `unknown field "extra"; known are policies and schema`,
+		"policies: {a: {limits: 5/s, guard: 5}}":                "a: guard: must be a text, such as \"20ms\" for a time, found: number",
+		"policies: {a: {limits: 5/s, burst: 5/s}}":              "a: burst: must be a number, found: string",
+		"policies: [a]":                                         "must be a list or fields, as export writes them, found: array",
 		"policies:\n  a: {limits: 5/s}\n  a: {limits: 6/s}":     `key "a" already set`,
 		"policies: {a: {limits: 5/s, settle: 5s, settle: 6s}}":  `key "settle" already set`,
 		"schema: 2\npolicies: {}":                               "schema 2",

@@ -78,8 +78,8 @@ func TestBadFlags(t *testing.T) {
 		{"--envoy 127.0.0.1:0 --envoy-rules " + good, "--envoy 127.0.0.1:0: needs --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca; a Unix socket needs none"},
 		{"--envoy [::1]:0 --envoy-rules " + good, "needs --envoy-tls-cert"},
 		{"--envoy [::1]:0 --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, ""},
-		{"--envoy 127.0.0.1:0", "one needs the other"},
-		{"--envoy-rules x", "one needs the other"},
+		{"--envoy 127.0.0.1:0", "give both --envoy and --envoy-rules"},
+		{"--envoy-rules x", "give both --envoy and --envoy-rules"},
 		{"--envoy q.sock --envoy-rules " + good, "must be an absolute path or host:port"},
 		{"--envoy :8081 --envoy-rules " + good, "other hosts may connect by TLS only; add --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca, or listen on loopback"},
 		{"--envoy 10.0.0.1:8081 --envoy-rules " + good, "by TLS only"},
@@ -87,7 +87,7 @@ func TestBadFlags(t *testing.T) {
 		{"--envoy 10.0.0.1:8081 --envoy-tls-cert c --envoy-rules " + good, "all or none"},
 		{"--envoy /q.sock --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, "--envoy-tls-client-ca are for --envoy host:port"},
 		{"--envoy 127.0.0.1:0 --envoy-group g --envoy-rules " + good, "only a Unix socket has a group"},
-		{"--envoy-group g", "one needs the other"},
+		{"--envoy-group g", "give both --envoy and --envoy-rules"},
 		{"--envoy /q.sock --envoy-rules /none", "--envoy-rules: open /none"},
 	} {
 		var f Flags

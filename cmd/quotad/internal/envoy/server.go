@@ -64,7 +64,7 @@ func (f *Flags) Check() (err error) {
 	case f.address == "" && f.rules == "" && f.group == "":
 		return err
 	case f.address == "" || f.rules == "":
-		return errors.New("--envoy and --envoy-rules: one needs the other")
+		return errors.New("--envoy, --envoy-rules and --envoy-group: give both --envoy and --envoy-rules, or none of them")
 	case f.group != "" && !f.unix():
 		return errors.New("--envoy-group: only a Unix socket has a group")
 	case !f.unix() && !strings.Contains(f.address, ":"):
