@@ -89,6 +89,9 @@ func TestNoProvidersKeysLieUnderAnothers(t *testing.T) {
 		if _, err := f.admin.PutIf(t.Context(), bad, limit(1), 0); err == nil {
 			t.Errorf("provider %q was taken", bad)
 		}
+		if _, err := f.admin.Fleet(t.Context(), bad); err == nil {
+			t.Errorf("provider %q was looked at", bad)
+		}
 	}
 }
 
@@ -349,7 +352,7 @@ func TestFleetShowsTheInstances(t *testing.T) {
 		found, err = f.admin.Fleet(t.Context(), "p")
 		return err == nil && len(found.Instances) == 1 && found.Instances[0].State != ""
 	})
-	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 	if err != nil || inside.Instances[0].Report == nil {
 		t.Fatalf("%+v, %v", inside, err)
 	}

@@ -119,7 +119,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	other, _ := f.subscribe(s, "q")
 	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
 	await.Until(t, "a report", func() bool {
-		all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p", nil)
+		all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p", nil); err != nil || len(all.Instances) != 0 {
+	if all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p"); err != nil || len(all.Instances) != 0 {
 		t.Errorf("%d instances are left, %v", len(all.Instances), err)
 	}
 }

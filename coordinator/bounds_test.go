@@ -69,7 +69,7 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	if kept := heap() - before; kept > most {
 		t.Errorf("the instance keeps %d MB of a listing", kept>>20)
 	}
-	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 	if err != nil || len(fleet.Instances) != n+1 {
 		t.Fatalf("%d instances, %v", len(fleet.Instances), err)
 	}

@@ -83,7 +83,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	}
 	left := func(want int64) {
 		t.Helper()
-		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 		if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != want || fleet.Budgets[0].End != k.t.End {
 			t.Errorf("%+v, %v; want %d left", fleet.Budgets, err, want)
 		}
@@ -138,7 +138,7 @@ func TestAnUnreadableTotalIsWithheld(t *testing.T) {
 	if k.t.account.May() != 7 || told != why {
 		t.Errorf("%d are taken, and %q is said", k.t.account.May(), told)
 	}
-	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 	if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != 0 || fleet.Budgets[0].Withheld != why {
 		t.Errorf("%+v, %v", fleet.Budgets, err)
 	}

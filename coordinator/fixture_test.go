@@ -88,7 +88,7 @@ func (f *fixture) set(provider, limits string) Stored {
 
 // instances returns the provider's live instances.
 func (f *fixture) instances(provider string) ([]protocol.InstanceStatus, error) {
-	found, err := feed.Inside(f.admin).Fleet(f.t.Context(), provider, nil)
+	found, err := feed.Inside(f.admin).Fleet(f.t.Context(), provider)
 	return found.Instances, err
 }
 

@@ -56,7 +56,7 @@ type InstanceStatus struct {
 
 // Fleet returns a provider's policy and live instances. Observe makes them report often.
 func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
-	found, err := feed.Inside(a).Fleet(ctx, provider, nil)
+	found, err := feed.Inside(a).Fleet(ctx, provider)
 	f := Fleet{Provider: found.Provider, Revision: found.Revision, Policy: Stored(found.Policy)}
 	for _, i := range found.Instances {
 		s := InstanceStatus{
@@ -80,14 +80,8 @@ type inspected = feed.Cover[protocol.Inspector]
 type inspector Admin
 
 // Fleet implements protocol.Inspector.
-func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protocol.Fleet) (protocol.Fleet, error) {
+func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet, error) {
 	a := (*Admin)(i)
-	known := map[string]*protocol.InstanceStatus{}
-	if earlier != nil {
-		for n := range earlier.Instances {
-			known[earlier.Instances[n].Instance.ID] = &earlier.Instances[n]
-		}
-	}
 	f := protocol.Fleet{Provider: provider, Policy: protocol.Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
 		return f, err
@@ -100,14 +94,14 @@ func (i *inspector) Fleet(ctx context.Context, provider string, earlier *protoco
 			f.Throttle, _ = protocol.ReadThrottle(kv.Value)
 		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
 			at[id] = len(f.Instances)
-			f.Instances = append(f.Instances, instanceOf(id, kv, known[id]))
+			f.Instances = append(f.Instances, instanceOf(id, kv))
 		}
 	})
 	if err == nil {
 		_, err = a.each(ctx, a.keys.Reports(provider), revision, nil, func(kv *mvccpb.KeyValue) {
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
-					takeReport(&f.Instances[i], kv, known[id])
+					takeReport(&f.Instances[i], kv)
 				} else if r, err := readReport(kv.Value); err == nil && r.State == quota.StateClosed && r.Debt > 0 {
 					f.Left = append(f.Left, protocol.InstanceStatus{Instance: protocol.Instance{ID: id, Name: r.Name}, Report: &r})
 				}
@@ -149,12 +143,10 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 		return err
 	}
 	for i := range all {
-		found := escrow.Reading{Cluster: r.Header.ClusterId}
+		var found escrow.Purse
 		kv := keyIn(r.Responses[i])
-		if found.TotalRevision = kv.ModRevision; kv.ModRevision != 0 {
-			found.Total = escrow.ReadTotal(kv.Value, found.Cluster)
-		}
-		all[i].Left, all[i].Withheld = escrow.Rule{Limit: all[i].Permits}.Left(&found), found.Withheld()
+		found.Read(kv.Value, kv.ModRevision, r.Header.ClusterId)
+		all[i].Left, all[i].Withheld = found.Left(escrow.Rule{Limit: all[i].Permits}), found.Withheld()
 	}
 	f.Budgets = all
 	return nil
@@ -177,13 +169,10 @@ func divide(f *protocol.Fleet, now int64) {
 }
 
 // instanceOf reads an instance's key as instances do: one that cannot be read
-// takes part with the defaults. known is an earlier reading, or nil.
-func instanceOf(id string, kv *mvccpb.KeyValue, known *protocol.InstanceStatus) protocol.InstanceStatus {
-	if known != nil && known.KeyRevision == kv.ModRevision {
-		return protocol.InstanceStatus{Instance: known.Instance, Problem: known.ProblemOfKey, ProblemOfKey: known.ProblemOfKey, KeyRevision: kv.ModRevision}
-	}
-	i, err := protocol.ReadInstance(id, kv.Value)
-	s := protocol.InstanceStatus{Instance: i, KeyRevision: kv.ModRevision}
+// takes part with the defaults.
+func instanceOf(id string, kv *mvccpb.KeyValue) (s protocol.InstanceStatus) {
+	var err error
+	s.Instance, err = protocol.ReadInstance(id, kv.Value)
 	switch {
 	case err != nil:
 		s.Instance = protocol.Instance{ID: id, Weight: 1}
@@ -191,16 +180,10 @@ func instanceOf(id string, kv *mvccpb.KeyValue, known *protocol.InstanceStatus) 
 	case kv.Lease == 0:
 		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote it, and it takes part until it is deleted", kv.Key)
 	}
-	s.ProblemOfKey = s.Problem
 	return s
 }
 
-func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue, known *protocol.InstanceStatus) {
-	s.ReportRevision = kv.ModRevision
-	if known != nil && known.Report != nil && known.ReportRevision == kv.ModRevision {
-		s.Report = known.Report
-		return
-	}
+func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue) {
 	r, err := readReport(kv.Value)
 	switch {
 	case err == nil:

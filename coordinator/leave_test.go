@@ -299,7 +299,7 @@ func TestADebtOutlivesItsInstance(t *testing.T) {
 		if err := test.leave(s, provider); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+		fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 		if err != nil || len(fleet.Instances) != 0 {
 			t.Fatalf("%s: %d instances, %v", name, len(fleet.Instances), err)
 		}

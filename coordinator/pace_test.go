@@ -237,7 +237,7 @@ func TestThePaceIsWritten(t *testing.T) {
 	if err != nil || s == nil || s.Author == "" || s.Refused == 0 || len(s.Past) != 1 || quota.FormatLimits(s.Past[0].Limits) != "700/s" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p", nil)
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 	if err != nil || fleet.Throttle == nil {
 		t.Fatalf("%+v, %v", fleet.Throttle, err)
 	}

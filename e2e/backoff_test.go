@@ -353,7 +353,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	t.Logf("429 with Retry-After of 3 days: the last call of another came %v later", a.delay(at, 14))
 
 	// By anybody that may write the key.
-	found, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
+	found, err := feed.Inside(admin).Fleet(t.Context(), provider)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func TestAKilledProcessContinuesAsTheSameInstance(t *testing.T) {
 	ids := func() map[string]string {
 		t.Helper()
 		all := map[string]string{}
-		found, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
+		found, err := feed.Inside(admin).Fleet(t.Context(), provider)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, prefix string)
 		return a.ask(cmd, func(ctx context.Context, c connection) ([]string, error) { return revisions(ctx, c, args[0]) })
 	case "INSTANCE":
 		return a.ask(cmd, func(ctx context.Context, c connection) (names []string, err error) {
-			f, err := feed.Inside(c.Admin).Fleet(ctx, args[0], nil)
+			f, err := feed.Inside(c.Admin).Fleet(ctx, args[0])
 			for _, i := range f.Instances {
 				if format.Printable(i.Instance.ID) {
 					names = append(names, i.Instance.ID)

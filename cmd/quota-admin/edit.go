@@ -167,7 +167,7 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 		}
 		r.inForce = inForce(r.old.Policy, r.new.Policy, e.at, time.Now())
 		if r.changed && e.dryRun {
-			f, err := feed.Inside(admin).Fleet(ctx, r.Provider, nil)
+			f, err := feed.Inside(admin).Fleet(ctx, r.Provider)
 			if err != nil {
 				return nil, err
 			}

@@ -123,7 +123,7 @@ until when.`,
 func is(i *protocol.Instance, name string) bool { return i.Name == name || i.ID == name }
 
 func fleetOf(ctx context.Context, etcd connection, provider string) (*protocol.Fleet, error) {
-	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
 	if err == nil && f.Policy.Revision == 0 && len(f.Instances) == 0 {
 		err = fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
 	}

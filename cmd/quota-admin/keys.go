@@ -135,7 +135,7 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		if !e.dryRun || !r.Changed {
 			return map[string]*protocol.Override{key: next}, nil
 		}
-		f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+		f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
 		if err == nil && after != nil {
 			r.DryRun = compareKey(&f, key, was, next, after.Limits)
 		}

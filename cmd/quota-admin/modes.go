@@ -228,7 +228,7 @@ func (a *app) wouldDelete(ctx context.Context, etcd connection, provider string,
 	if err != nil {
 		return err
 	}
-	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider, nil)
+	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
 	if err != nil {
 		return err
 	}

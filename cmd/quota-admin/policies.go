@@ -145,7 +145,7 @@ a second revision, compare with the policy that is set now.`,
 		Example: `  quota-admin diff payments/charge 17 23
   quota-admin diff payments/charge 17`,
 	}, func(ctx context.Context, etcd connection, args []string) error {
-		fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, args[0], nil)
+		fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, args[0])
 		if err != nil {
 			return err
 		}

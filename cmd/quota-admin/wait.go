@@ -146,7 +146,7 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 }
 
 func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, error) {
-	f, err := feed.Inside(admin).Fleet(ctx, w.Provider, nil)
+	f, err := feed.Inside(admin).Fleet(ctx, w.Provider)
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it
 	}

@@ -138,7 +138,7 @@ func (d *program) ready(t *testing.T, state string) {
 
 func instances(t *testing.T, admin *coordinator.Admin) []string {
 	t.Helper()
-	f, err := feed.Inside(admin).Fleet(t.Context(), "p", nil)
+	f, err := feed.Inside(admin).Fleet(t.Context(), "p")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,8 @@ import (
 
 // Inspector is a coordinator.Admin as this module's commands see it.
 type Inspector interface {
-	// Fleet returns a provider's policy, live instances and reports. With an earlier
-	// answer for the provider, which it does not change, it decodes only keys written
-	// since: for callers that observe a large fleet once a second. earlier may be nil.
-	Fleet(ctx context.Context, provider string, earlier *Fleet) (Fleet, error)
+	// Fleet returns a provider's policy, live instances and reports.
+	Fleet(ctx context.Context, provider string) (Fleet, error)
 	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.
 	Throttle(ctx context.Context, provider string) (*Throttle, error)
 	// Overrides returns the overrides of single keys of a provider, or coordinator.ErrNotFound if
@@ -96,8 +94,4 @@ type InstanceStatus struct {
 	// Problem is the reason why its key or report cannot be read, or the key cannot be an
 	// instance's own; nil if there is none.
 	Problem error
-
-	// KeyRevision and ReportRevision are those of both keys as read, for the next answer.
-	KeyRevision, ReportRevision int64
-	ProblemOfKey                error
 }

@@ -115,7 +115,7 @@ func TestTheAuthorOfAnAnnouncementDies(t *testing.T) {
 // announced returns the end that an instance has announced.
 func (c *crew) announced(h *hand) time.Time {
 	c.t.Helper()
-	v, err := feed.Inside(c.admin).Fleet(c.t.Context(), provider, nil)
+	v, err := feed.Inside(c.admin).Fleet(c.t.Context(), provider)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestIdlenessGivesPermitsBack(t *testing.T) {
 		}
 		s.all[0].stop()
 		pass(20 * time.Second)
-		f, err := feed.Inside(admin).Fleet(t.Context(), provider, nil)
+		f, err := feed.Inside(admin).Fleet(t.Context(), provider)
 		issued := s.all[0].limiter.Status().Issued
 		if err != nil || had == 0 || inHand() != 0 || issued == 0 || f.Budgets[0].Left != spending.Permits-issued {
 			t.Errorf("%d in hand, then %d; %d issued, %+v, %v", had, inHand(), issued, f.Budgets, err)

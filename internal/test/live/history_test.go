@@ -92,7 +92,7 @@ func (h *history) heal() {
 	}
 	h.set(exact(h.t, "60/200ms", time.Second))
 	h.await("the fleet is who is left", func() bool {
-		f, err := feed.Inside(h.admin).Fleet(h.t.Context(), provider, nil)
+		f, err := feed.Inside(h.admin).Fleet(h.t.Context(), provider)
 		return err == nil && len(f.Instances) == len(h.all)
 	})
 	for _, i := range h.all {

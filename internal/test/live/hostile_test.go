@@ -47,7 +47,7 @@ func (g *group) erase(key string) {
 // problems are all that operators are told of the provider.
 func (g *group) problems() string {
 	g.t.Helper()
-	f, err := feed.Inside(g.admin).Fleet(g.t.Context(), provider, nil)
+	f, err := feed.Inside(g.admin).Fleet(g.t.Context(), provider)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestHostileKeysEnlargeNobody(t *testing.T) {
 		// Waits for a member that a busy machine has kept from its lease.
 		g.await(fmt.Sprintf("%s: counts as %d instances", test.name, instances-len(all)), func() (ok bool) {
 			var err error
-			if f, err = feed.Inside(g.admin).Fleet(t.Context(), provider, nil); err != nil {
+			if f, err = feed.Inside(g.admin).Fleet(t.Context(), provider); err != nil {
 				t.Fatal(err)
 			}
 			return len(f.Instances) == instances
@@ -225,7 +225,7 @@ func TestManyForeignInstanceKeys(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	f, err := feed.Inside(g.admin).Fleet(t.Context(), provider, nil)
+	f, err := feed.Inside(g.admin).Fleet(t.Context(), provider)
 	if err != nil || len(f.Instances) != n+2 {
 		t.Fatalf("the operator sees %d instances, %v", len(f.Instances), err)
 	}

@@ -162,7 +162,7 @@ func (w *Watcher) look(ctx context.Context, name string) error {
 		p = newProvider(name)
 		w.seen[name] = p
 	}
-	f, err := feed.Inside(w.admin).Fleet(ctx, name, p.Fleet)
+	f, err := feed.Inside(w.admin).Fleet(ctx, name)
 	if err != nil {
 		return err
 	}
