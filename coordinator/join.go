@@ -44,10 +44,9 @@ type joining struct {
 	p            *membership
 	m            listing    // of the key that is to be written, or is there
 	fresh        bool       // the key is to be written
-	before       int64      // how many others there were
 	from         time.Time  // its beginning, if it is not the first
 	all, between []view.Key // listed; the events between a history's beginning and the listing
-	storm, more  bool       // very many others have joined meanwhile; there are more keys
+	more         bool       // there are more keys
 	err          error
 
 	// Session.mu guards these:
@@ -124,7 +123,7 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	for _, j := range batch {
 		j.err = errors.Join(err, j.err)
 		ok = ok || j.err == nil
-		if j.err == nil && (j.more || j.storm) {
+		if j.err == nil && j.more {
 			s.alone(j)
 		} else {
 			s.finish(j)
@@ -230,15 +229,10 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		}
 		listed := responses[0].GetResponseRange()
 		responses = responses[1:]
-		instances := listed.Count - 1
 		for _, kv := range listed.Kvs {
-			k := j.p.parse(kv, false)
-			if k.Kind != view.Instance {
-				instances--
-			}
-			j.all, revived = append(j.all, k), append(revived, j.m.revived(kv)...)
+			j.all, revived = append(j.all, j.p.parse(kv, false)), append(revived, j.m.revived(kv)...)
 		}
-		j.more, j.storm = listed.More || j.p.large, j.fresh && instances-j.before > stormJoins
+		j.more = listed.More || j.p.large
 		if j.continues() {
 			j.resume(ctx)
 		}
@@ -285,8 +279,7 @@ func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (ag
 }
 
 // announceStarts sets from when each of a batch that registers shall take part, far enough
-// ahead that all others know by then, and how many others there are. Without others it may be
-// the first.
+// ahead that all others know by then. Without others it may be the first.
 func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	var ops []clientv3.Op
 	for _, j := range batch {
@@ -317,15 +310,9 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 }
 
 // listPages lists the keys of a provider that has more than fit into the batch's
-// transaction, or that very many have just joined, or as of the past.
+// transaction, or as of the past.
 func (j *joining) listPages() {
 	p := j.p
-	if j.storm {
-		if j.err = p.awaitCalm(p.ctx); j.err != nil {
-			return
-		}
-		j.m = listing{incarnation: j.m.incarnation}
-	}
 	if j.m.begin.Revision != 0 {
 		var err error
 		if j.between, err = p.between(j.m.begin.Revision, j.m.revision); err != nil {

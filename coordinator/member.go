@@ -216,7 +216,7 @@ type admitted struct {
 // Without others it may be the first.
 func (e admitted) on(m *machine) {
 	j, p := e.joining, e.p
-	j.before, j.err = e.others, m.seat(p, e.others+1)
+	j.err = m.seat(p, e.others+1)
 	if e.policy != nil {
 		j.from = startAmong(int(e.others)+1, m.now.wall, e.policy)
 		j.m.value.From, j.m.value.First = j.from, e.others == 0 && !protocol.Shaped(e.policy) && p.newHere()

@@ -51,7 +51,7 @@ func (j *joining) resume(ctx context.Context) {
 	b.Key = j.m.revision // should the listing fail
 	j.m.begin, _ = b.Begin(f.host)
 	j.m.since = f.locked.Mono - (f.host - j.m.begin.At)
-	j.more, j.storm = true, false
+	j.more = true
 }
 
 // abandon removes the instance of the process before. The membership is in the next batch
@@ -60,7 +60,7 @@ func (j *joining) abandon(ctx context.Context, why string) {
 	p, own := j.p, j.m
 	_, err := p.s.kv.Txn(ctx).If(own.lives()).
 		Then(clientv3.OpDelete(own.key), clientv3.OpDelete(p.s.keys.Report(p.provider, own.id))).Commit()
-	if j.m, j.more, j.storm = (listing{}), false, false; err != nil {
+	if j.m, j.more = (listing{}), false; err != nil {
 		j.err = classify(ctx, "remove "+own.id, err)
 		return
 	}

@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"context"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -24,34 +23,6 @@ const (
 	heldBackPart  = 4 // of the settle time, and of the freshness, at most
 	rushChanges   = 12
 )
-
-// An instance that registers while more than stormJoins others do, between two
-// questions, begins its history when that is over. Otherwise it would list a part
-// of the fleet, and get the others one by one.
-const (
-	stormJoins = 100
-	stormLook  = time.Second
-	mostLooks  = 15
-)
-
-// awaitCalm waits until a storm of joins is over, or has gone on for long.
-func (p *membership) awaitCalm(ctx context.Context) error {
-	for n, before := 0, int64(0); n < mostLooks; n++ {
-		if n > 0 && !sleep(ctx, jitter(stormLook)) {
-			return ctx.Err()
-		}
-		r, err := p.s.kv.Do(ctx, p.countInstances())
-		if err != nil {
-			return classify(ctx, "count the instances of "+p.provider, err)
-		}
-		count := r.Get().Count
-		if n > 0 && count-before <= stormJoins {
-			break
-		}
-		before = count
-	}
-	return nil
-}
 
 // countInstances is the question how many instances there are.
 func (p *membership) countInstances() clientv3.Op {

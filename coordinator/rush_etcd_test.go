@@ -1,17 +1,13 @@
 package coordinator
 
 import (
-	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 )
 
 // TestNothingOfARushIsSkipped: in a large fleet many changes close the watch for a
@@ -58,75 +54,4 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 		t.Errorf("%d joins were seen, want %d: %s", got, there-manyInstances, told.log)
 	}
 	await.Until(t, "the view is proved again", r.is(func(r *recorder) bool { return r.proofs > told.proofs }))
-}
-
-// crowded is an etcd in which others join just before a registration is committed.
-type crowded struct {
-	clientv3.KV
-	join  func()
-	looks atomic.Int64 // how often the instances were counted
-}
-
-func (d *crowded) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
-	d.looks.Add(1)
-	return d.KV.Do(ctx, op)
-}
-
-type crowdedTxn struct {
-	clientv3.Txn
-	of        *crowded
-	registers bool
-}
-
-func (d *crowded) Txn(ctx context.Context) clientv3.Txn {
-	return &crowdedTxn{Txn: d.KV.Txn(ctx), of: d}
-}
-
-func (x *crowdedTxn) If(c ...clientv3.Cmp) clientv3.Txn { x.Txn = x.Txn.If(c...); return x }
-
-func (x *crowdedTxn) Else(ops ...clientv3.Op) clientv3.Txn { x.Txn = x.Txn.Else(ops...); return x }
-
-func (x *crowdedTxn) Then(ops ...clientv3.Op) clientv3.Txn {
-	x.registers = len(ops) == 4 && ops[0].IsPut()
-	x.Txn = x.Txn.Then(ops...)
-	return x
-}
-
-func (x *crowdedTxn) Commit() (*clientv3.TxnResponse, error) {
-	if x.registers {
-		x.of.join()
-	}
-	return x.Txn.Commit()
-}
-
-// TestAStormIsWaitedOut: an instance that registers while very many others do lists after
-// them.
-func TestAStormIsWaitedOut(t *testing.T) {
-	for others, waits := range map[int]bool{stormJoins: false, stormJoins + 1: true} {
-		t.Run(fmt.Sprint(others), func(t *testing.T) {
-			client := etcdtest.NewClient(t, server)
-			f := setupOn(t, client)
-			f.set("p", "1000/s")
-			kv := newKV(client, defaultTimeout)
-			store := &crowded{KV: kv, join: func() {
-				for i := range others {
-					if _, err := kv.Put(t.Context(), f.admin.keys.Instance("p", fmt.Sprint("a", i)), `{"schema":1,"name":"a","weight":1}`); err != nil {
-						t.Error(err)
-					}
-				}
-			}}
-			f.kv = store
-			r, leave := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
-			await.Until(t, "a proof", r.is(proved))
-			if log := r.told().log; !strings.HasPrefix(log, fmt.Sprintf("reset %d", others+1)) {
-				t.Errorf("was told %.40q, want all to be listed", log)
-			}
-			if waited := store.looks.Load() > 1; waited != waits {
-				t.Errorf("waited until nobody joins: %v, want %v", waited, waits)
-			}
-			if err := leave(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
 }
