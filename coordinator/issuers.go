@@ -54,11 +54,9 @@ const (
 // sweeping is what a membership knows of issuer keys that incarnations have left behind. An
 // incarnation whose instance's key is gone does not come back, and issues nothing S later.
 type sweeping struct {
-	at   int64  // monotonic instant of the last round; 0: there was none
-	from string // the key from which on the next round looks; empty: from the first
-	// clean says that since the round at the first key none was found, and no instance went.
-	clean bool
-	gone  map[string]abandoned
+	at    int64                // monotonic instant of the last round; 0: there was none
+	clean bool                 // the last round found none, and no instance has gone since
+	gone  map[string]abandoned // by key
 	// settle is the largest S of the policies since the listing.
 	settle time.Duration
 }
@@ -67,72 +65,68 @@ type sweeping struct {
 type abandoned struct{ revision, at int64 }
 
 // sweep deletes some issuer keys that incarnations have left behind: the oldest instance does,
-// after instances have gone. A later round does what fails.
+// after instances have gone. A later round does what fails, and the rest.
 func (p *membership) sweep() {
-	folder := p.s.keys.Issuers(p.provider)
-	from, due := p.nextSweep(folder)
-	if !due {
+	if !p.sweepIsDue() {
 		return
 	}
 	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	r, err := p.s.kv.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(folder)),
-		clientv3.WithLimit(sweepKeys), clientv3.WithKeysOnly(), clientv3.WithSerializable())
-	if err != nil {
-		return
-	}
-	next := ""
-	if r.More && len(r.Kvs) > 0 {
-		next = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
-	}
-	var when []clientv3.Cmp
+	folder := p.s.keys.Issuers(p.provider)
+	var found []*mvccpb.KeyValue
+	_, err := eachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
+		if len(found) < sweepKeys && !p.mayIssue(kv) {
+			found = append(found, kv)
+		}
+	}, clientv3.WithKeysOnly(), clientv3.WithSerializable())
 	var gone []clientv3.Op
-	for _, kv := range p.left(from, next, r.Kvs) {
+	for _, kv := range p.left(found, err) {
 		key := string(kv.Key)
 		instance := p.s.keys.Instances(p.provider) + strings.TrimPrefix(key, folder)
-		when = append(when, is(key, kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0))
-		gone = append(gone, clientv3.OpDelete(key))
+		when := []clientv3.Cmp{is(key, kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0)}
+		gone = append(gone, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpDelete(key)}, nil))
 	}
 	if len(gone) == 0 {
 		return
 	}
-	if r, err := p.s.kv.Txn(ctx).If(when...).Then(gone...).Commit(); err == nil && r.Succeeded {
+	if _, err := p.s.kv.Txn(ctx).Then(gone...).Commit(); err == nil {
 		p.s.o.Logger.Info("removed the issuer keys of instances that are gone", "provider", p.provider, "keys", len(gone))
 	}
 }
 
-// nextSweep returns from which key on a round looks that is due now.
-func (p *membership) nextSweep(folder string) (from string, due bool) {
+// sweepIsDue begins a round if one is due.
+func (p *membership) sweepIsDue() bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	w, now := &p.sweeping, p.s.o.Clock.Mono()
-	if p.stage != following || p.silent || p.policy == nil || w.clean && w.from == "" || w.at != 0 && now-w.at < int64(sweepEvery) {
-		return "", false
+	if p.stage != following || p.silent || p.policy == nil || w.clean || w.at != 0 && now-w.at < int64(sweepEvery) {
+		return false
 	}
-	if w.at = now; p.tracker.Rank(p.id) > 0 {
-		return "", false
-	}
-	if w.from == "" {
-		w.from, w.clean = folder, true
-	}
-	return w.from, true
+	w.at, w.clean = now, p.tracker.Rank(p.id) == 0
+	return w.clean
 }
 
-// left takes the issuer keys from one key up to next, and returns those whose incarnations
-// have been gone for S. next is the key from which on the next round looks.
-func (p *membership) left(from, next string, all []*mvccpb.KeyValue) (left []*mvccpb.KeyValue) {
+// mayIssue reports whether the incarnation of an issuer key is there, or may be: the watch has not
+// told of it yet.
+func (p *membership) mayIssue(kv *mvccpb.KeyValue) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.stage != following || p.sweeping.settle == 0 {
+	id, ok := keys.IncarnationIn(p.s.keys.Issuers(p.provider), string(kv.Key))
+	return ok && p.tracker.Has(id) || p.line == nil || kv.ModRevision > p.line.Position()
+}
+
+// left returns those of the issuer keys whose incarnations have been gone for S. If they could
+// not be read the round counts for nothing.
+func (p *membership) left(found []*mvccpb.KeyValue, err error) (left []*mvccpb.KeyValue) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	w, now, gone := &p.sweeping, p.s.o.Clock.Mono(), map[string]abandoned{}
+	if err != nil || p.stage != following || w.settle == 0 {
+		w.clean = false
 		return nil
 	}
-	w, now, gone := &p.sweeping, p.s.o.Clock.Mono(), map[string]abandoned{}
-	for _, kv := range all {
+	for _, kv := range found {
 		key := string(kv.Key)
-		id, ok := keys.IncarnationIn(p.s.keys.Issuers(p.provider), key)
-		if ok && p.tracker.Has(id) || kv.ModRevision > p.line.Position() { // the watch has not told of it yet
-			continue
-		}
 		a := w.gone[key]
 		if a.revision != kv.ModRevision {
 			a = abandoned{kv.ModRevision, now}
@@ -141,11 +135,6 @@ func (p *membership) left(from, next string, all []*mvccpb.KeyValue) (left []*mv
 			left = append(left, kv)
 		}
 	}
-	for key, a := range w.gone {
-		if key < from || next != "" && key >= next {
-			gone[key] = a // of another round
-		}
-	}
-	w.gone, w.from, w.clean = gone, next, w.clean && len(gone) == 0
+	w.gone, w.clean = gone, w.clean && len(gone) == 0
 	return left
 }
