@@ -31,12 +31,11 @@ const (
 
 // reporting is a membership's last report.
 type reporting struct {
-	id     string // incarnation
-	last   protocol.Report
-	at     int64 // monotonic
-	rate   float64
-	watchd bool  // somebody looks
-	paced  int64 // when all reports were last read, for the pace
+	id    string // incarnation
+	last  protocol.Report
+	at    int64   // monotonic; 0: there was none
+	rate  float64 // of use, that it shows
+	paced int64   // when all reports were last read, for the pace
 }
 
 // observing is what the session knows of those that look at its providers.
@@ -50,11 +49,9 @@ const batchReports = 60
 
 // written is a report that is to be written.
 type written struct {
-	p   *membership
-	own incarnation
-	now int64
-	protocol.Report
-	rate float64
+	p    *membership
+	own  incarnation
+	next reporting
 }
 
 // report writes the limiters' state, for operators: after significant changes, every
@@ -110,13 +107,11 @@ func (p *membership) due() *written {
 	if last.id != own.id {
 		*last = reporting{id: own.id}
 	}
-	last.watchd = p.s.observing.at[p.provider]
-	due, rate := last.due(r, now.Mono)
-	elapsed := time.Duration(now.Mono - last.at)
-	if due || adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && last.paceNews(r)) {
-		return &written{p, own, now.Mono, *r, rate}
+	next, due := last.next(r, now.Mono, p.s.observing.at[p.provider], adaptive)
+	if !due {
+		return nil
 	}
-	return nil
+	return &written{p, own, next}
 }
 
 // reportAt returns the limiter's state, which also notes and logs its changes.
@@ -134,7 +129,7 @@ func (p *membership) adaptiveLocked() bool { return p.policy != nil && p.policy.
 func (s *Session) write(all []*written) error {
 	var ops []clientv3.Op
 	for _, w := range all {
-		b, err := json.Marshal(&w.Report)
+		b, err := json.Marshal(&w.next.last)
 		if err != nil {
 			return err
 		}
@@ -147,8 +142,7 @@ func (s *Session) write(all []*written) error {
 		return classify(ctx, "report", err)
 	}
 	for _, w := range all {
-		last := &w.p.reported
-		last.last, last.at, last.rate = w.Report, w.now, w.rate
+		w.p.reported = w.next
 	}
 	return nil
 }
@@ -168,27 +162,29 @@ func (l *reporting) paceNews(r *protocol.Report) bool {
 	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last))
 }
 
-// due reports whether r is worth writing, with the rate of use that it shows.
-func (l *reporting) due(r *protocol.Report, now int64) (due bool, rate float64) {
+// next returns what the last report is once r is written, and whether that is due. Somebody may
+// look, and the policy may be adaptive.
+func (l *reporting) next(r *protocol.Report, now int64, watched, adaptive bool) (next reporting, due bool) {
+	next = reporting{l.id, *r, now, 0, l.paced}
 	if l.at == 0 {
-		return true, 0
+		return next, true
 	}
 	elapsed := time.Duration(now - l.at)
-	rate = float64(r.Used+r.Refused-l.last.Used-l.last.Refused) / elapsed.Seconds()
+	next.rate = float64(r.Used+r.Refused-l.last.Used-l.last.Refused) / elapsed.Seconds()
 	switch {
-	case l.watchd, elapsed >= reportEvery:
-		return true, rate
+	case watched, elapsed >= reportEvery, adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && l.paceNews(r)):
+		return next, true
 	case r.State != l.last.State, r.PolicyRevision != l.last.PolicyRevision, r.Total != l.last.Total, r.Problem != l.last.Problem:
-		return true, rate
+		return next, true
 	case elapsed < rateEvery:
-		return false, 0
+		return next, false
 	case r.Instances != l.last.Instances, // in a rolling restart all see all come and go
 		(r.Debt > 0) != (l.last.Debt > 0), r.Learned != l.last.Learned:
-		return true, rate
+		return next, true
 	case elapsed < rateWindows*r.Window:
-		return false, 0
+		return next, false
 	}
-	return math.Abs(rate-l.rate) > rateMoved*max(rate, l.rate), rate
+	return next, math.Abs(next.rate-l.rate) > rateMoved*max(next.rate, l.rate)
 }
 
 // observe looks for those that look at the providers. A role that may not read that of all

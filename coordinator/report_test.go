@@ -63,21 +63,20 @@ func TestReportsAreFew(t *testing.T) {
 		{51 * s, long(52000), false}, // the rate, but too few windows
 		{65 * s, long(76000), true},
 	} {
-		due, rate := l.due(step.report, step.at)
+		next, due := l.next(step.report, step.at, false, false)
 		if due != step.want {
 			t.Errorf("at %ds: due %v, want %v", step.at/s, due, step.want)
 		}
 		if due {
-			l.last, l.at, l.rate = *step.report, step.at, rate
+			l = next
 		}
 	}
 	owing := long(86500)
 	owing.Debt = 7
-	if due, _ := l.due(owing, 70*s); !due {
+	if _, due := l.next(owing, 70*s, false, false); !due {
 		t.Error("a debt is not reported")
 	}
-	l.watchd = true
-	if due, _ := l.due(long(76000), 66*s); !due {
+	if _, due := l.next(long(76000), 66*s, true, false); !due {
 		t.Error("somebody looks, and nothing is reported")
 	}
 }
