@@ -101,15 +101,22 @@ type Account struct {
 	cluster  uint64
 	// unknown are the values sent as taken, on the condition that the holding is at
 	// own, whose outcome is unknown. One of them at most comes to be committed.
-	unknown []int64
+	unknown []unanswered
 	lost    bool // the store went back
 }
+
+// unanswered is a value that was sent so many times in a row.
+type unanswered struct{ taken, times int64 }
+
+// mostUnknown bounds Account.unknown. Beyond it only what is taken is sent, again and again: once
+// that is committed, nothing else can be.
+const mostUnknown = 4
 
 // May returns how many permits the instance may have issued in the window by now.
 func (a *Account) May() int64 {
 	may := a.taken
-	for _, n := range a.unknown {
-		may = min(may, n)
+	for _, u := range a.unknown {
+		may = min(may, u.taken)
 	}
 	return may
 }
@@ -123,8 +130,8 @@ func (a *Account) Unsure() bool { return len(a.unknown) > 0 }
 func (a *Account) Read(f *Reading) {
 	moved := f.OwnRevision != a.own
 	sent := false
-	for _, n := range a.unknown {
-		sent = sent || n == f.Own.Taken
+	for _, u := range a.unknown {
+		sent = sent || u.taken == f.Own.Taken
 	}
 	totalWentBack := f.Older && a.total != 0 || f.TotalRevision < a.total
 	switch {
@@ -146,11 +153,16 @@ func (a *Account) Read(f *Reading) {
 }
 
 // Sent notes that a transaction is on its way that makes the holding that large.
-func (a *Account) Sent(taken int64) { a.unknown = append(a.unknown, taken) }
+func (a *Account) Sent(taken int64) {
+	if n := len(a.unknown); n == 0 || a.unknown[n-1].taken != taken {
+		a.unknown = append(a.unknown, unanswered{taken, 0})
+	}
+	a.unknown[len(a.unknown)-1].times++
+}
 
 // Committed takes the answer that what was Sent last is committed, at a revision.
 func (a *Account) Committed(revision int64) {
-	a.taken = a.unknown[len(a.unknown)-1]
+	a.taken = a.unknown[len(a.unknown)-1].taken
 	a.own, a.total, a.revision, a.unknown, a.lost = revision, revision, revision, nil, false
 }
 
@@ -158,8 +170,12 @@ func (a *Account) Committed(revision int64) {
 // the holding is where it was, that can never be committed any more. If it has moved on, a copy
 // of what was Sent may have come before, and have been committed.
 func (a *Account) Refused(f *Reading) {
-	if a.Read(f); a.Unsure() {
-		a.unknown = a.unknown[:len(a.unknown)-1]
+	if a.Read(f); !a.Unsure() {
+		return
+	}
+	last := len(a.unknown) - 1
+	if a.unknown[last].times--; a.unknown[last].times == 0 {
+		a.unknown = a.unknown[:last]
 	}
 }
 
@@ -271,6 +287,9 @@ func (a *Account) Next(r Rule, f *Reading, u Use, by string) (s Step, ok bool) {
 	switch {
 	case a.lost: // say so, and what this instance has taken by what it knows
 		s.Total.Withheld = cmp.Or(s.Total.Withheld, wentBack)
+		return s, true
+	case len(a.unknown) >= mostUnknown:
+		s.Own.Taken = f.Own.Taken
 		return s, true
 	case s.Total.Withheld != "":
 		return s, foreign || u.WriteUsed && u.Used != f.Own.Used

@@ -301,6 +301,54 @@ func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// While no answer comes, what an instance keeps in mind does not grow, and it issues no more
+// than the least that it has sent. The first answer settles all of that.
+func TestWhatIsUnknownIsBounded(t *testing.T) {
+	t.Parallel()
+	var a Account
+	r := Rule{Limit: 1e6, Instances: 1, Share: 100}
+	f := Reading{Cluster: 1, Revision: 9, Total: Total{Limit: 1e6, Out: 50, Cluster: 1}, TotalRevision: 9, Own: Holding{"i", 50, 0}, OwnRevision: 9}
+	a.Sent(50)
+	a.Committed(9)
+	step := func(need int64) Step {
+		t.Helper()
+		a.Read(&f)
+		s, ok := a.Next(r, &f, Use{Need: need, Idle: need == 0, Keep: 20}, "i")
+		if !ok {
+			t.Fatal("nothing is sent")
+		}
+		a.Sent(s.Own.Taken)
+		return s
+	}
+	least := int64(50)
+	for i := range int64(1000) {
+		s := step(100 + i%9*(i%2)) // some values come again
+		least = min(least, s.Own.Taken)
+		if a.May() != least || len(a.unknown) > mostUnknown+1 {
+			t.Fatalf("sent %d: may issue %d, want %d; %d are unknown", s.Own.Taken, a.May(), least, len(a.unknown))
+		}
+	}
+	s := step(200)
+	if s.Own.Taken != f.Own.Taken || s.Total.Out != f.Total.Out {
+		t.Fatalf("sent %+v beyond the bound, want what there is", s)
+	}
+	refused := f
+	refused.Revision, refused.TotalRevision = 10, 10
+	if a.Refused(&refused); !a.Unsure() {
+		t.Fatal("a refusal settles what is unknown")
+	}
+	f.Revision, f.TotalRevision = 10, 10
+	step(200)
+	a.Committed(11)
+	if a.Unsure() || a.May() != 50 {
+		t.Errorf("may issue %d after an answer, want 50", a.May())
+	}
+	f.Revision, f.TotalRevision, f.OwnRevision = 11, 11, 11
+	if s := step(200); s.Own.Taken <= 50 {
+		t.Errorf("takes %d after an answer", s.Own.Taken)
+	}
+}
+
 // An instance has at most a second of its share in hand, or one permit. Without a short
 // limit that is what it issues in a second, or its part of 1% of the limit. Near the end
 // it is an equal part of what is left.
