@@ -30,14 +30,12 @@ type hearing struct {
 type ear struct {
 	folder string
 	hear   func(*mvccpb.KeyValue)
-	refuse func()      // if the account may not read the folder
-	guest  *membership // that hears of loans by it; nil if it is about asks
+	refuse func() // if the account may not read the folder
 
 	// hearing.mu guards these:
 	over  bool
 	watch int64  // 0 until it is created on the open stream
 	then  func() // what to do when it is; nil is nothing
-	used  int64  // monotonic, when it was last of use
 }
 
 // firstWatch is the ID of the first watch of a stream that etcd may choose, plus one.
@@ -47,6 +45,10 @@ const firstWatch = 1
 func (h *hearing) add(e *ear) *ear {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.addLocked(e)
+}
+
+func (h *hearing) addLocked(e *ear) *ear {
 	h.ears = append(h.ears, e)
 	h.askLocked(e)
 	return e
@@ -91,9 +93,8 @@ func (h *hearing) cancelLocked(id int64) {
 }
 
 // when does something as soon as an ear hears, in place of what it was to do then before.
-func (h *hearing) when(e *ear, now int64, then func()) {
+func (h *hearing) when(e *ear, then func()) {
 	h.mu.Lock()
-	e.used = now
 	if e.watch == 0 {
 		e.then = then
 		h.mu.Unlock()

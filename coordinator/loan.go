@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -15,13 +14,9 @@ import (
 // keys (section 16) have the same folders and watches, and one message has many keys.
 // hear.go is how they come, carry.go how they go.
 
-const (
-	// mostApart bounds the providers of a session each of which has its own watch of asks.
-	// Beyond it one watch tells of the asks of all providers in etcd.
-	mostApart = 8
-	// mostGuests bounds the incarnations of a session that hear of loans at a time.
-	mostGuests = 64
-)
+// mostApart bounds the providers of a session each of which has its own watch of asks. Beyond
+// it one watch tells of the asks of all providers in etcd.
+const mostApart = 8
 
 // lend has the sink ask and lend from now on. It is called within a batch, for each
 // incarnation.
@@ -86,42 +81,21 @@ func (h *hearing) leave(p *membership) {
 	p.endAsks()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.guestLocked(p); e != nil {
-		h.endLocked(e)
-	}
-}
-
-func (h *hearing) guestLocked(p *membership) *ear {
-	if i := slices.IndexFunc(h.ears, func(e *ear) bool { return e.guest == p }); i >= 0 {
-		return h.ears[i]
-	}
-	return nil
+	h.endLocked(p.loans)
+	p.loans = nil
 }
 
 // guest returns the ear by which an incarnation hears of loans. It closes the one of the
-// incarnation before, or of the guest that asked least recently if there are too many.
+// incarnation before.
 func (h *hearing) guest(p *membership, id string) *ear {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	folder := p.s.keys.Loans(p.provider, id)
-	e := h.guestLocked(p)
-	if e != nil && e.folder == folder {
-		return e
+	if p.loans == nil || p.loans.folder != folder {
+		h.endLocked(p.loans)
+		p.loans = h.addLocked(&ear{folder: folder, refuse: p.muteNow, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }})
 	}
-	h.endLocked(e)
-	var guests []*ear
-	for _, e := range h.ears {
-		if e.guest != nil {
-			guests = append(guests, e)
-		}
-	}
-	if len(guests) >= mostGuests {
-		h.endLocked(slices.MinFunc(guests, func(a, b *ear) int { return cmp.Compare(a.used, b.used) }))
-	}
-	e = &ear{folder: folder, guest: p, refuse: p.muteNow, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }}
-	h.ears = append(h.ears, e)
-	h.askLocked(e)
-	return e
+	return p.loans
 }
 
 // heardLoan passes on what a host lends to an incarnation. Only instances that the view
@@ -214,7 +188,7 @@ func (p *membership) AskKeys(self string, by map[string]protocol.KeyPermits) {
 // whenHeard asks once an incarnation could hear the answer.
 func (p *membership) whenHeard(self string, ask func()) {
 	if p.ctx.Err() == nil {
-		p.s.hearing.when(p.s.hearing.guest(p, self), p.s.o.Clock.Mono(), ask)
+		p.s.hearing.when(p.s.hearing.guest(p, self), ask)
 	}
 }
 

@@ -156,10 +156,10 @@ func TestARoundIsOneTransaction(t *testing.T) {
 }
 
 // Beyond mostApart providers a session hears all asks by one watch. Each loan reaches its
-// guest, of which more than mostGuests take turns.
+// guest.
 func TestAllProvidersOfASessionLend(t *testing.T) {
 	t.Parallel()
-	const providers = mostGuests + 2
+	const providers = 2 * mostApart
 	f := setup(t)
 	var hosts, guests []*recorder
 	host, guest := f.join(Options{Name: "host"}), f.join(Options{Name: "guest"})

@@ -44,6 +44,8 @@ type membership struct {
 	asks [2]*ear // of this incarnation, and of samples; nil if the session has one of all
 	mute bool    // the sink may not ask and lend
 
+	loans *ear // of the incarnation that asked last; nil if none did. Session.hearing.mu guards it
+
 	budgets  budgets
 	reported reporting // owned by the goroutine that writes reports
 }
