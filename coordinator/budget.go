@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -35,11 +37,27 @@ const (
 // budgets is what a membership has taken of its budgets. runBudgets's own, and giveBack's once
 // that has ended.
 type budgets struct {
-	holder   string // of this process; no other ever has it
-	windows  map[time.Duration]*budgetWindow
-	next     int64                         // monotonic, when a taking is due after those that were
-	leases   map[time.Duration]budgetLease // by windows
-	withheld map[time.Duration]int64       // start of the newest window that is logged to hand out nothing more of keys
+	holder  string // of this process; no other ever has it
+	lengths map[time.Duration]*budgetLength
+	next    int64 // monotonic, when a taking is due after those that were
+}
+
+// budgetLength is what a membership has of the windows of one length, its own and those of keys.
+type budgetLength struct {
+	window   *budgetWindow    // the newest of the provider's budget; nil without one
+	lease    clientv3.LeaseID // of the keys of a window, which it outlives
+	leased   int64            // start of that window
+	withheld int64            // start of the newest window that is logged to hand out nothing more of keys
+}
+
+// of returns what there is of windows of a length.
+func (f *budgets) of(length time.Duration) *budgetLength {
+	l := f.lengths[length]
+	if l == nil {
+		l = &budgetLength{}
+		f.lengths[length] = l
+	}
+	return l
 }
 
 // budgetWindow is a window of a budget, and what an exchange does with it.
@@ -142,13 +160,14 @@ func (f *budgets) due(uses []protocol.BudgetUse, at standing, now int64) (all []
 
 // window returns the window of a budget that runs.
 func (f *budgets) window(u *protocol.BudgetUse, now int64) *budgetWindow {
-	w := f.windows[u.Window]
+	l := f.of(u.Window)
+	w := l.window
 	if w == nil || w.Start != u.Start {
 		next := &budgetWindow{Budget: u.Budget, seen: now, written: now, patient: int64(budgetIdle)}
 		if w != nil { // a new window is no use of it
 			next.active, next.patient, next.need, next.read = w.active, w.patient, w.need, w.read
 		}
-		f.windows[u.Window], w = next, next
+		l.window, w = next, next
 	}
 	return w
 }
@@ -191,7 +210,7 @@ func (w *budgetWindow) left() int64 {
 func (p *membership) giveBack(ctx context.Context) {
 	var windows []*budgetWindow
 	for _, u := range p.sink.Budgets() {
-		if w := p.budgets.windows[u.Window]; w != nil && w.Start == u.Start && (u.Taken > u.Used || w.account.Unsure()) {
+		if w := p.budgets.of(u.Window).window; w != nil && w.Start == u.Start && (u.Taken > u.Used || w.account.Unsure()) {
 			w.use, w.taken = escrow.Use{Used: u.Used, Ends: true}, u.Taken
 			windows = append(windows, w)
 		}

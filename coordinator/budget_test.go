@@ -78,7 +78,7 @@ func TestPermitsOfALongWindowAreTaken(t *testing.T) {
 	f := setup(t)
 	k := f.taker("10/s,100/d", 100)
 	k.becomes(7, escrow.Use{Need: 7})
-	if l, err := f.client.TimeToLive(t.Context(), k.p.budgets.leases[24*time.Hour].id); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
+	if l, err := f.client.TimeToLive(t.Context(), k.p.budgets.of(24*time.Hour).lease); err != nil || l.GrantedTTL < int64(48*time.Hour/time.Second) {
 		t.Errorf("the keys may be gone before the window: %+v, %v", l, err)
 	}
 	left := func(want int64) {
@@ -200,7 +200,7 @@ func TestGivesBackWhatWasOnItsWay(t *testing.T) {
 	if err := errors.Join(err1, err2, err3); err != nil || k.total().Out != 9 {
 		t.Fatal(k.total(), err)
 	}
-	k.p.budgets.windows[k.t.Window] = k.t
+	k.p.budgets.of(k.t.Window).window = k.t
 	k.r.mu.Lock()
 	k.r.budgets = []protocol.BudgetUse{{Budget: k.t.Budget, Taken: 7, Used: 7}}
 	k.r.mu.Unlock()

@@ -52,7 +52,7 @@ type membership struct {
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 	p := &membership{s: s, member: member{m: &s.mu.machine, provider: provider, folder: s.keys.Provider(provider), sink: sink}}
-	p.budgets = budgets{holder: rand.Text()[:16], windows: map[time.Duration]*budgetWindow{}, leases: map[time.Duration]budgetLease{}, withheld: map[time.Duration]int64{}}
+	p.budgets = budgets{holder: rand.Text()[:16], lengths: map[time.Duration]*budgetLength{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.

@@ -122,7 +122,9 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		}
 		r, err := p.s.kv.Txn(ctx).Then(ops...).Commit()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
-			clear(p.budgets.leases)
+			for _, l := range p.budgets.lengths {
+				l.lease = clientv3.NoLease
+			}
 		}
 		if err == nil && r.Header.ClusterId != at.cluster {
 			err = errors.New("another cluster has answered")
@@ -148,24 +150,17 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	return failed
 }
 
-// budgetLease is the lease of the keys of one window. They outlive it.
-type budgetLease struct {
-	start int64
-	id    clientv3.LeaseID
-}
-
 // leaseOf returns the lease of a window's keys.
 func (p *membership) leaseOf(ctx context.Context, b *protocol.Budget) (clientv3.LeaseID, error) {
-	l := p.budgets.leases[b.Window]
-	if l.id == clientv3.NoLease || l.start < b.Start {
+	l := p.budgets.of(b.Window)
+	if l.lease == clientv3.NoLease || l.leased < b.Start {
 		r, err := p.s.client.Grant(ctx, int64(2*b.Window/time.Second))
 		if err != nil {
 			return clientv3.NoLease, err
 		}
-		l.start, l.id = b.Start, r.ID
-		p.budgets.leases[b.Window] = l
+		l.leased, l.lease = b.Start, r.ID
 	}
-	return l.id, nil
+	return l.lease, nil
 }
 
 // put adds the write of a total or a holding, if its key is at a revision; 0: it is not there.
@@ -328,8 +323,8 @@ func (k *keyTaking) answered(p *membership, at standing, committed bool, found [
 // decided fills in the use's answer.
 func (k *keyTaking) decided(p *membership) {
 	k.Away, k.Left, k.Withheld = false, k.Purse.Left(escrow.Rule{Limit: k.Permits}), k.Purse.Withheld()
-	if k.Withheld != "" && p.budgets.withheld[k.Window] != k.Start {
-		p.budgets.withheld[k.Window] = k.Start
+	if l := p.budgets.of(k.Window); k.Withheld != "" && l.withheld != k.Start {
+		l.withheld = k.Start
 		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", k.Withheld)
 	}
 }

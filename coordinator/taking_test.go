@@ -50,7 +50,7 @@ func TestKeysAreTakenInBatches(t *testing.T) {
 		names = append(names, fmt.Sprint("tenant/", i))
 	}
 	await.Until(t, "a whole batch is taken", func() bool { return p.takesOf(t, names...) == 0 })
-	if _, err := p.s.client.Revoke(t.Context(), p.budgets.leases[time.Hour].id); err != nil {
+	if _, err := p.s.client.Revoke(t.Context(), p.budgets.of(time.Hour).lease); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "keys are taken under another lease", func() bool { return p.takesOf(t, "new") == 0 })
@@ -73,7 +73,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 		if k.decided(p); k.Withheld == "" {
 			t.Fatal("more is handed out")
 		}
-		clear(p.budgets.leases)
+		p.budgets.of(b.Window).lease = clientv3.NoLease
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -91,7 +91,7 @@ var keys = Table{
 	Replace("KeyBudgetAskedAtOnce", "asks etcd again at once for what is not there", "internal/window/keybudget.go",
 		"if b.need > b.hand() {", "if b.need < 0 {", "internal/window TestAKeyThatWantsTooMuchAsksSeldom"),
 	Replace("KeyLeaseKept", "goes on with a lease that etcd does not have", "coordinator/taking.go",
-		"clear(p.budgets.leases)", "_ = tries", "coordinator TestKeysAreTakenInBatches"),
+		"l.lease = clientv3.NoLease", "_ = l", "coordinator TestKeysAreTakenInBatches"),
 	Replace("PurseBelievesARestoredStore", "takes of a total that went back", "internal/escrow/purse.go",
 		"\t\tp.lost = true\n", "", "internal/escrow TestAPurseNoticesARestoredStore"),
 	Replace("PurseBelievesARefusal", "gives permits of a key back again that a copy has given back", "internal/escrow/purse.go",
