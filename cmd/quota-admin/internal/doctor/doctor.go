@@ -75,7 +75,7 @@ func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix str
 		}
 	}
 	inside := feed.Inside(admin)
-	looks, err := c.looksAt(ctx, providers, func(ctx context.Context, p string) (protocol.Fleet, error) { return inside.Fleet(ctx, p) }, admin.Observe)
+	looks, err := c.looksAt(ctx, providers, inside.Fleet, admin.Observe)
 	if err != nil {
 		return err
 	}
