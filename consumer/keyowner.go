@@ -13,7 +13,7 @@ import "github.com/quotient-limiter/quotient/internal/window"
 func (y Key) Owner() (name string, self bool) {
 	k := y.limiter.core
 	s, now := k.segmentNow()
-	if s.Keys == nil || !s.Keys.Owned {
+	if s.Keys == nil {
 		return "", true
 	}
 	y.state.mu.Lock()
@@ -25,9 +25,6 @@ func (y Key) Owner() (name string, self bool) {
 // ownerIn returns an owner of the key in the windows that run, and whether it is another
 // instance. The caller has the state's lock.
 func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, elsewhere bool) {
-	if !keys.Owned {
-		return "", false
-	}
 	if y.ownedIn != keys {
 		k.mu.Lock()
 		y.owner, y.elsewhere = k.mu.planner.KeyOwner(y.key, now)

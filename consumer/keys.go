@@ -160,7 +160,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			return t
 		}
 		t.state = y
-		if !y.use.In(s.Keys) {
+		if y.use.Keys() != s.Keys {
 			y.adopt(k, s.Keys, now)
 		}
 		got := int64(0)
@@ -227,7 +227,7 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 // adopt brings the counts to the windows that run. The caller has the state's lock, or
 // the state is nobody's yet.
 func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
-	if y.use.In(keys) {
+	if y.use.Keys() == keys {
 		return
 	}
 	y.tellBusiest(&k.keys)

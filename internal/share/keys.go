@@ -108,17 +108,24 @@ func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
 	return 0
 }
 
-// keyLengths returns the lengths of all windows that may bind keys, shortest first.
-func (h *History) keyLengths() (lengths []time.Duration) {
-	for i := range h.terms {
-		if t := h.terms[i]; t.keys.policy != nil {
-			lengths = append(lengths, t.keys.lengths...)
-			if t.overrides != nil {
-				lengths = append(lengths, t.overrides.lengths...)
+// keyWindows returns the windows that run at the instant now and in which keys are counted,
+// shortest first: those whose length some view that counts for them has for keys. So instances
+// count keys in the same windows, whatever else they have seen: loans need that.
+func (p *Planner) keyWindows(now int64) (all []quota.Window) {
+	for i := range slices.Backward(p.terms) {
+		t := &p.terms[i]
+		if t.keys.policy == nil {
+			continue
+		}
+		for _, length := range slices.Concat(t.keys.lengths, t.overrides.windows()) {
+			w := quota.WindowAt(length, now+p.offset)
+			if !slices.Contains(all, w) && t.end >= min(p.lookback(w, now, p.offset), p.frozenAt()) {
+				all = append(all, w)
 			}
 		}
 	}
-	return sorted(lengths)
+	slices.SortFunc(all, func(a, b quota.Window) int { return cmp.Compare(a.Length, b.Length) })
+	return all
 }
 
 // keyBudgets returns the windows at the corrected wall time wall of the long limits that a key
@@ -151,16 +158,6 @@ func (p *Planner) KeyBudgets(key Key, now int64) (all []protocol.Budget) {
 		all = append(all, b)
 	}
 	return all
-}
-
-// bindsKeys reports whether a view that counts for window w at the instant now has limits of its
-// length for keys. So instances count keys in the same windows, whatever else they have seen:
-// loans need that.
-func (p *Planner) bindsKeys(w quota.Window, now int64) bool {
-	from := min(p.lookback(w, now, p.offset), p.frozenAt())
-	return slices.ContainsFunc(p.terms, func(t span) bool {
-		return t.end >= from && t.keys.policy != nil && (slices.Contains(t.keys.lengths, w.Length) || t.overrides != nil && slices.Contains(t.overrides.lengths, w.Length))
-	})
 }
 
 // KeyHosts returns up to n other instances that may lend permits of a key at the monotonic
@@ -221,45 +218,21 @@ func (p *Planner) ownersOf(key Key, wall int64) (ids []string) {
 	return ids
 }
 
-// keyLending returns what this instance may lend and borrow of keys, in windows whose
-// shortest has the length, by what it may of the provider.
-func (p *Planner) keyLending(l window.Lending, policy *quota.Policy, shortest time.Duration) window.KeyLending {
-	k := window.KeyLending{Self: l.Self, NotBefore: l.NotBefore}
-	if shortest >= protocol.MinLending && policy.Mode != quota.ModeShadow {
-		k.Lends, k.Borrows = l.Lends, l.Borrows && l.Instances > 1
-	}
-	return k
-}
-
 // keys returns which windows bind keys at the corrected wall time wall; nil if keys have no
-// limits by the newest view. It calls ends with the edges of the windows.
-func (p *Planner) keys(wall, guard int64, l window.Lending, ends func(wall int64)) *window.Keys {
+// limits by the newest view. The plan is told when each window runs, and answers whether that is
+// within a guard.
+func (p *Planner) keys(wall, guard int64, l window.Lending, runs func(start, end, guard int64) (shut bool)) *window.Keys {
 	policy, _ := p.Policy()
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
-	k := &window.Keys{Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Owned: policy.Keys.Owners > 0 || p.newest().overrides.someOwned()}
-	for _, length := range p.keyLengths() {
-		w := quota.WindowAt(length, wall)
-		if !p.bindsKeys(w, wall-p.offset) {
-			continue
-		}
-		ends(w.Start() + guard)
-		ends(w.End() - guard)
-		ends(w.End())
+	k := &window.Keys{Windows: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Lending: l}
+	for start, end := range k.Spans {
 		// A window that is over may be forgotten, so it must not come back.
-		k.Shut = k.Shut || wall < w.Start()+guard || wall >= w.End()-guard || w.End() <= p.keyed.over
-		k.Windows = append(k.Windows, w)
+		k.Shut = runs(start, end, guard) || k.Shut || end <= p.keyed.over
 	}
-	k.Budgets = p.keyBudgets(wall)
-	for i := range k.Budgets {
-		b := &k.Budgets[i]
-		ends(b.Start + guard)
-		ends(b.End - guard)
-		ends(b.End)
-		k.Shut = k.Shut || wall < b.Start+guard || wall >= b.End-guard || b.End <= p.keyed.over
-	}
-	k.Lending = p.keyLending(l, policy, k.Windows[0].Length)
+	may := k.Windows[0].Length >= protocol.MinLending && policy.Mode != quota.ModeShadow
+	k.Lending.Lends, k.Lending.Borrows = may && l.Lends, may && l.Borrows && l.Instances > 1
 	return k
 }
 

@@ -22,13 +22,11 @@ type overrides struct {
 	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
 	lengths []time.Duration                   // of all windows of shares; sorted
 	long    []time.Duration                   // of all others; sorted
-	owned   bool                              // some key has owners by them
 }
 
 type bucket struct {
 	*protocol.Overrides
 	lengths, long []time.Duration
-	owned         bool
 }
 
 // with returns the overrides after documents were put, or deleted if they are nil. The
@@ -49,14 +47,12 @@ func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
 		for _, one := range d.Keys {
 			of := quota.Policy{Limits: one.Limits}
 			b.lengths, b.long = withLengths(b.lengths, protocol.Short(&of)), withLengths(b.long, protocol.Long(&of))
-			b.owned = b.owned || one.Owners != nil && *one.Owners > 0
 		}
 		n.buckets[number] = b
 	}
 	for _, b := range n.buckets {
 		if b != nil {
 			n.lengths, n.long = append(n.lengths, b.lengths...), append(n.long, b.long...)
-			n.owned = n.owned || b.owned
 		}
 	}
 	n.lengths, n.long = sorted(n.lengths), sorted(n.long)
@@ -91,8 +87,13 @@ func (o *overrides) of(key string) (own *protocol.Override, broken bool) {
 	return b.Keys[key], b.Broken
 }
 
-// someOwned reports whether a key has owners by its override. The receiver may be nil.
-func (o *overrides) someOwned() bool { return o != nil && o.owned }
+// windows are the lengths of all windows of shares. The receiver may be nil.
+func (o *overrides) windows() []time.Duration {
+	if o == nil {
+		return nil
+	}
+	return o.lengths
+}
 
 // changed returns how many documents differ.
 func (o *overrides) changed(from *overrides) (n int) {

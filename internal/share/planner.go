@@ -175,8 +175,11 @@ func (p *Planner) guard(r Rules, now int64) int64 {
 	guard := r.Guard
 	if r.GuardAuto > 0 {
 		longest := time.Duration(0)
-		for _, length := range slices.Concat(p.Lengths(now, p.offset), p.newest().lengths, p.keyLengths()) {
+		for _, length := range slices.Concat(p.Lengths(now, p.offset), p.newest().lengths) {
 			longest = max(longest, length)
+		}
+		for _, w := range p.keyWindows(now) {
+			longest = max(longest, w.Length)
 		}
 		bound, known := p.Clock.ErrorAt(now + int64(longest))
 		if !known {
@@ -204,11 +207,11 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 			plan.Until = min(plan.Until, mono)
 		}
 	}
-	runs := func(start, end, guard int64) {
+	runs := func(start, end, guard int64) (shut bool) {
 		ends(start + guard)
 		ends(end - guard)
 		ends(end)
-		plan.Shut = plan.Shut || wall < start+guard || wall >= end-guard
+		return wall < start+guard || wall >= end-guard
 	}
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
@@ -219,10 +222,10 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 			b := protocol.BudgetAt(l, p.newest().zone, wall)
 			b.Whole = p.alone
 			plan.Budgets = append(plan.Budgets, b)
-			runs(b.Start, b.End, plan.Guard)
+			plan.Shut = runs(b.Start, b.End, plan.Guard) || plan.Shut
 		}
 	}
-	plan.Keys = p.keys(wall, plan.Guard, plan.Lending, ends)
+	plan.Keys = p.keys(wall, plan.Guard, plan.Lending, runs)
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
 	}
@@ -237,7 +240,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 		b, d := p.Bound(w, now), p.totals(w)
 		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.limit, Total: d.total, Instances: b.Instances})
-		runs(w.Start(), w.End(), plan.Guard)
+		plan.Shut = runs(w.Start(), w.End(), plan.Guard) || plan.Shut
 		if plan.Shape.Any() {
 			ends(plan.Shape.Grows(length, wall))
 		}

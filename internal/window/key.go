@@ -25,32 +25,40 @@ type Keys struct {
 	Over int64
 	// Most bounds the keys in use.
 	Most int64
-	// Owned says that keys have owners, or some of them.
-	Owned   bool
-	Lending KeyLending
+	// Lending is that of the provider, as far as keys allow it.
+	Lending Lending
+}
+
+// Spans goes over the start and the end of each window, in corrected wall time.
+func (k *Keys) Spans(yield func(start, end int64) bool) {
+	for _, w := range k.Windows {
+		if !yield(w.Start(), w.End()) {
+			return
+		}
+	}
+	for i := range k.Budgets {
+		if !yield(k.Budgets[i].Start, k.Budgets[i].End) {
+			return
+		}
+	}
 }
 
 // Opens returns the first monotonic instant after now at which a key may have more permits,
 // if there is no news; Forever if nothing is limited.
 func (k *Keys) Opens(now int64) int64 {
 	at := Forever
-	for _, w := range k.Windows {
-		for _, edge := range []int64{w.Start(), w.End()} {
-			if opens := edge + k.Guard - k.Offset; opens > now {
-				at = min(at, opens)
-			}
-		}
-	}
-	for i := range k.Budgets {
-		b := &k.Budgets[i]
-		for _, edge := range []int64{b.Start, b.End} {
-			if opens := edge + k.Guard - k.Offset; opens > now {
-				at = min(at, opens)
-			}
+	for start, end := range k.Spans {
+		if opens := k.opens(start); opens > now {
+			at = min(at, opens)
+		} else if opens = k.opens(end); opens > now {
+			at = min(at, opens)
 		}
 	}
 	return at
 }
+
+// opens returns the monotonic instant at which permits are issued after an edge of a window.
+func (k *Keys) opens(edge int64) int64 { return edge + k.Guard - k.Offset }
 
 // Key counts the permits issued for one key. The zero Key has issued none. The caller keeps
 // calls apart. The order of calls: Adopt for the windows that run, then any of the others.
@@ -75,8 +83,8 @@ type keyAccount struct {
 	before      int64 // used by callers in the window before
 }
 
-// In reports whether the counts are by these windows.
-func (k *Key) In(keys *Keys) bool { return k.keys == keys }
+// Keys returns the windows by which the counts are; nil before the first Adopt.
+func (k *Key) Keys() *Keys { return k.keys }
 
 // Adopt moves the accounts to the windows that run. A window's index never goes back. bound
 // is asked for the key's bound of each window, and budgets for its long limits, if keys may
@@ -114,25 +122,27 @@ func (k *Key) Adopt(keys *Keys, bound func(quota.Window) int64, budgets func() [
 	k.repay()
 }
 
-// Left returns how many permits may be issued now, less those reserved: 0 where no limit is
-// known to bind.
-func (k *Key) Left() int64 {
-	if k.debt > 0 {
-		return 0
+// bounded goes over the accounts whose limits bind.
+func (k *Key) bounded(yield func(*keyAccount) bool) {
+	for i := range k.accounts {
+		if a := &k.accounts[i]; a.bound != Unbounded && !yield(a) {
+			return
+		}
 	}
-	return max(0, k.left()-k.reserved)
 }
 
-// leftOfShares is left but for the budgets.
+// Left returns how many permits may be issued now, less those reserved: 0 where no limit is
+// known to bind.
+func (k *Key) Left() int64 { return max(0, min(k.LeftToBorrowers(), k.inHand()-k.reserved)) }
+
+// leftOfShares is left as far as shares decide it.
 func (k *Key) leftOfShares() int64 {
 	if k.early || k.keys == nil || k.keys.Shut {
 		return 0
 	}
 	least := Unbounded
-	for i := range k.accounts {
-		if a := &k.accounts[i]; a.bound != Unbounded {
-			least = min(least, a.bound-a.used)
-		}
+	for a := range k.bounded {
+		least = min(least, a.bound-a.used)
 	}
 	if least == Unbounded {
 		return 0
@@ -165,10 +175,8 @@ func (k *Key) Charge(n int64) {
 	for i := range k.accounts {
 		k.accounts[i].used += n
 	}
-	for i := range k.budgets {
-		if k.budgets[i].binds {
-			k.budgets[i].used += n
-		}
+	for b := range k.binding {
+		b.used += n
 	}
 }
 
@@ -203,15 +211,11 @@ func (k *Key) Epoch() uint64 { return k.epoch }
 // wall time.
 func (k *Key) Span() (start, end int64) {
 	end = Forever
-	for i := range k.accounts {
-		if a := &k.accounts[i]; a.bound != Unbounded {
-			start, end = max(start, a.window.Start()), min(end, a.window.End())
-		}
+	for a := range k.bounded {
+		start, end = max(start, a.window.Start()), min(end, a.window.End())
 	}
-	for i := range k.budgets {
-		if b := &k.budgets[i]; b.binds {
-			start, end = max(start, b.Start), min(end, b.End)
-		}
+	for b := range k.binding {
+		start, end = max(start, b.Start), min(end, b.End)
 	}
 	return start, end
 }
@@ -220,11 +224,7 @@ func (k *Key) Span() (start, end int64) {
 // shortest if none does. bound and used are its numbers.
 func (k *Key) Short(n int64) (w quota.Window, bound, used int64) {
 	ends := int64(0)
-	for i := range k.accounts {
-		a := &k.accounts[i]
-		if a.bound == Unbounded {
-			continue
-		}
+	for a := range k.bounded {
 		short := a.bound-a.used < n
 		if bound == 0 && w.Length == 0 || short && a.window.End() > ends {
 			w, bound, used = a.window, a.bound, a.used
@@ -242,22 +242,14 @@ func (k *Key) Opens(n, now int64) int64 {
 	if k.keys == nil {
 		return now
 	}
-	w, bound, used := k.Short(n)
-	if k.early || k.keys.Shut || k.debt > 0 {
-		return k.keys.Opens(now)
-	}
-	at := Forever
-	if w.Length != 0 && bound-used < n {
-		at = w.End() + k.keys.Guard - k.keys.Offset
-	}
 	end, lacks := k.SpentUntil(n)
+	if w, bound, used := k.Short(n); bound-used < n {
+		end = max(end, w.End())
+	}
 	switch {
-	case end != 0 && at != Forever:
-		return max(at, end+k.keys.Guard-k.keys.Offset)
-	case end != 0:
-		return end + k.keys.Guard - k.keys.Offset
-	case at != Forever:
-		return at
+	case k.early || k.keys.Shut || k.debt > 0:
+	case end > 0:
+		return k.keys.opens(end)
 	case lacks:
 		return now // as soon as etcd answers
 	}

@@ -90,13 +90,20 @@ func (k *Key) adoptBudgets(all []protocol.Budget) {
 	}
 }
 
+// binding goes over the budgets that bind.
+func (k *Key) binding(yield func(*keyBudget) bool) {
+	for i := range k.budgets {
+		if b := &k.budgets[i]; b.binds && !yield(b) {
+			return
+		}
+	}
+}
+
 // inHand returns how many permits the budgets leave.
 func (k *Key) inHand() int64 {
 	least := Unbounded
-	for i := range k.budgets {
-		if b := &k.budgets[i]; b.binds {
-			least = min(least, b.hand())
-		}
+	for b := range k.binding {
+		least = min(least, b.hand())
 	}
 	return least
 }
@@ -113,10 +120,9 @@ func (k *Key) LeftToBorrowers() int64 {
 // SpentUntil returns when the budgets' windows end that hold no n permits more, 0 if there is
 // none, and whether one has less than n in hand.
 func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
-	for i := range k.budgets {
-		b := &k.budgets[i]
-		lacks = lacks || b.binds && b.hand() < n
-		if b.binds && !b.couldHave(n) {
+	for b := range k.binding {
+		lacks = lacks || b.hand() < n
+		if !b.couldHave(n) {
 			end = max(end, b.End)
 		}
 	}
@@ -127,9 +133,8 @@ func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
 // whether that is news, for which etcd is to be asked: by TakeUse.
 func (k *Key) Wants(n, now int64) (news bool) {
 	wanted := addCapped(n, k.reserved)
-	for i := range k.budgets {
-		b := &k.budgets[i]
-		if !b.binds || b.Whole {
+	for b := range k.binding {
+		if b.Whole {
 			continue
 		}
 		b.calls(now)
@@ -156,10 +161,8 @@ func (b *keyBudget) calls(now int64) {
 // MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
 func (k *Key) MostOfBudgets() int64 {
 	least := Unbounded
-	for i := range k.budgets {
-		if b := &k.budgets[i]; b.binds {
-			least = min(least, b.Permits-k.reserved)
-		}
+	for b := range k.binding {
+		least = min(least, b.Permits-k.reserved)
 	}
 	return least
 }
@@ -171,8 +174,8 @@ func (k *Key) WantsMore() bool {
 
 // ShortBudget returns the long limit that leaves fewer than n permits, the one that ends last.
 func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
-	for i := range k.budgets {
-		if b := &k.budgets[i]; b.binds && b.hand()-k.reserved < n && (!ok || b.End > u.End) {
+	for b := range k.binding {
+		if b.hand()-k.reserved < n && (!ok || b.End > u.End) {
 			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left, Withheld: b.withheld, Away: b.away, Spent: !b.couldHave(n)}
 			ok = true
 		}
@@ -182,9 +185,8 @@ func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
 
 // TakeUse hands out the uses of the budgets that want more from etcd. Each comes back by Fund.
 func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
-	for i := range k.budgets {
-		b := &k.budgets[i]
-		if !b.binds || b.busy || now < b.again || !b.wants {
+	for b := range k.binding {
+		if b.busy || now < b.again || !b.wants {
 			continue
 		}
 		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
@@ -228,11 +230,8 @@ func (b *keyBudget) rate(now int64) int64 {
 // the limit of a budget has.
 func (k *Key) second(limit int64) int64 {
 	least := Unbounded
-	for i := range k.accounts {
-		if a := &k.accounts[i]; a.bound != Unbounded {
-			length := int64(a.window.Length / time.Millisecond)
-			least = min(least, (a.bound*1000+length-1)/length)
-		}
+	for a := range k.bounded {
+		least = min(least, inASecond(a.bound, a.window.Length))
 	}
 	if least >= limit {
 		return -1

@@ -7,16 +7,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// KeyLending says what an instance lends and borrows of keys. The zero KeyLending is nothing.
-type KeyLending struct {
-	// Self is the incarnation that lends and borrows.
-	Self string
-	// Lends says that it may lend, and Borrows that it may ask.
-	Lends, Borrows bool
-	// NotBefore is that of Lending.
-	NotBefore int64
-}
-
 // Lend issues up to n permits for a guest: they count here as if callers had them, but for
 // the long limits, of which the guest takes permits itself. It keeps
 // those that callers will want at the rate of this shortest window and the one before. It returns the sum
@@ -87,10 +77,8 @@ func (k *Key) Borrow(host string, windows []quota.Window, told int64, total func
 		return 0
 	}
 	n := told - k.hosts[loanOf{host, listOf(windows, nil)}].permits
-	for i := range k.accounts {
-		if a := &k.accounts[i]; a.bound != Unbounded {
-			n = min(n, total(a.window)-(a.bound-a.out))
-		}
+	for a := range k.bounded {
+		n = min(n, total(a.window)-(a.bound-a.out))
 	}
 	if n <= 0 {
 		return 0
@@ -117,6 +105,3 @@ func (k *Key) forgetLoans() {
 		}
 	}
 }
-
-// Keys returns the windows by which the counts are; nil before the first Adopt.
-func (k *Key) Keys() *Keys { return k.keys }

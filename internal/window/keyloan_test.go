@@ -13,7 +13,7 @@ import (
 // lendingAt is keysAt of an instance that lends and borrows as the incarnation.
 func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys {
 	k := keysAt(wall, lengths...)
-	k.Lending = KeyLending{Self: self, Lends: true, Borrows: true, NotBefore: math.MinInt64}
+	k.Lending = Lending{Self: self, Lends: true, Borrows: true, NotBefore: math.MinInt64}
 	return k
 }
 

@@ -22,22 +22,14 @@ type KeyUse struct {
 // Uses returns the use of each limit that binds the key.
 func (k *Key) Uses() (all []KeyUse) {
 	usable := k.debt == 0 && !k.early && k.keys != nil && !k.keys.Shut
-	for i := range k.accounts {
-		a := &k.accounts[i]
-		if a.bound == Unbounded {
-			continue
-		}
+	for a := range k.bounded {
 		u := KeyUse{Length: a.window.Length, Start: a.window.Start(), End: a.window.End(), Bound: a.bound, Used: a.used}
 		if usable {
 			u.Left = max(0, a.bound-a.used-k.reserved)
 		}
 		all = append(all, u)
 	}
-	for i := range k.budgets {
-		b := &k.budgets[i]
-		if !b.binds {
-			continue
-		}
+	for b := range k.binding {
 		u := KeyUse{Length: b.Window, Start: b.Start, End: b.End, Bound: b.purse.Taken, Used: b.used, Long: b.Limit, Rest: b.left, Withheld: b.withheld}
 		if usable {
 			u.Left = max(0, b.purse.Taken-b.used-k.reserved)

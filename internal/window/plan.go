@@ -212,14 +212,19 @@ func (p *Plan) second() int64 {
 	least := Unbounded
 	for i := range p.Limits {
 		if l := &p.Limits[i]; l.Permits != Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
-			length := int64(l.Window.Length / time.Millisecond)
-			least = min(least, (l.Permits*1000+length-1)/length)
+			least = min(least, inASecond(l.Permits, l.Window.Length))
 		}
 	}
 	if least == Unbounded {
 		return -1
 	}
 	return least
+}
+
+// inASecond returns how many of a window's permits come in a second, rounded up.
+func inASecond(permits int64, window time.Duration) int64 {
+	length := int64(window / time.Millisecond)
+	return (permits*1000 + length - 1) / length
 }
 
 // maxDrift is the largest change of the clock's offset, in nanoseconds, after which
