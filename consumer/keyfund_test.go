@@ -73,7 +73,6 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		b.totals[key], b.at[key] = []byte(text), b.at[key]+1
 		u.Purse.Committed(next, n, b.at[key], 7)
 	}
-	u.Left, u.Withheld = u.Purse.Left(rule), u.Purse.Withheld()
 }
 
 // longKeys returns limiters of instances that share limits by key, at the start of an hour.

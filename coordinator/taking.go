@@ -320,11 +320,12 @@ func (k *keyTaking) answered(p *membership, at standing, committed bool, found [
 	return true, nil
 }
 
-// decided fills in the use's answer.
+// decided notes that etcd has answered.
 func (k *keyTaking) decided(p *membership) {
-	k.Away, k.Left, k.Withheld = false, k.Purse.Left(escrow.Rule{Limit: k.Permits}), k.Purse.Withheld()
-	if l := p.budgets.of(k.Window); k.Withheld != "" && l.withheld != k.Start {
+	k.Away = false
+	why := k.Purse.Withheld()
+	if l := p.budgets.of(k.Window); why != "" && l.withheld != k.Start {
 		l.withheld = k.Start
-		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", k.Withheld)
+		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
 	}
 }

@@ -26,7 +26,7 @@ func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
 	var uses []escrow.KeyUse
 	for _, name := range names {
 		b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
-		uses = append(uses, escrow.KeyUse{Key: name, Budget: b, Use: escrow.Use{Need: 1}, Share: -1, Left: -1})
+		uses = append(uses, escrow.KeyUse{Key: name, Budget: b, Use: escrow.Use{Need: 1}, Share: -1})
 	}
 	if err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses); err != nil {
 		t.Log(err)
@@ -70,7 +70,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	for i := range 3 {
 		k := &keyTaking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
 		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, 1)
-		if k.decided(p); k.Withheld == "" {
+		if k.decided(p); k.Purse.Withheld() == "" {
 			t.Fatal("more is handed out")
 		}
 		p.budgets.of(b.Window).lease = clientv3.NoLease

@@ -54,8 +54,14 @@ func (p *Purse) Refused(next Total, value []byte, revision int64, cluster uint64
 // more is.
 func (p *Purse) Withheld() string { return p.reading(p.cluster).Withheld() }
 
-// Left returns how many permits nobody has taken, by what was read last.
-func (p *Purse) Left(r Rule) int64 { return r.Left(p.reading(p.cluster)) }
+// Left returns how many permits of the limit nobody has taken, by what was read last; negative if
+// nothing was.
+func (p *Purse) Left(limit int64) int64 {
+	if p.cluster == 0 {
+		return -1
+	}
+	return Rule{Limit: limit}.Left(p.reading(p.cluster))
+}
 
 // Next returns the total to write, if it is at Revision, and by how many permits it differs:
 // fewer than none if u.Back are given back, which Taken has no more. ok is false if there is
@@ -103,9 +109,5 @@ type KeyUse struct {
 	Use  Use
 	// Share is that of Rule.
 	Share int64
-	// Left is what nobody had taken, by the answer; negative if there was none.
-	Left int64
-	// Withheld says why nothing more is handed out in the window; empty if more is.
-	Withheld string
-	Away     bool // etcd did not answer
+	Away  bool // etcd did not answer
 }

@@ -211,7 +211,7 @@ func TestAPurseNoticesARestoredStore(t *testing.T) {
 		step.restore(s, backup)
 		a.take(s, r, 60, true, true) // it says so
 		b.take(s, r, 1, true, true)
-		if b.purse.Taken != 0 || b.purse.Withheld() != step.because || b.purse.Left(r) != 0 {
+		if b.purse.Taken != 0 || b.purse.Withheld() != step.because || b.purse.Left(r.Limit) != 0 {
 			t.Errorf("%s: a newcomer has %d permits, withheld %q, want none, %q", step.name, b.purse.Taken, b.purse.Withheld(), step.because)
 		}
 	}
@@ -223,7 +223,7 @@ func TestAPurseReadsNothingIntoRubbish(t *testing.T) {
 	var p Purse
 	p.Read([]byte("rubbish"), 3, 7)
 	next, n, ok := p.Next(Rule{Limit: 10, Instances: 1, Share: -1}, Use{Need: 1}, 0, 7)
-	if ok || n != 0 || p.Left(Rule{Limit: 10}) != 0 || p.Withheld() != unreadable {
+	if ok || n != 0 || p.Left(10) != 0 || p.Withheld() != unreadable {
 		t.Errorf("it sends %+v (%v) for %d permits, withheld %q", next, ok, n, p.Withheld())
 	}
 }

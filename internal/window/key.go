@@ -261,5 +261,5 @@ func (k *Key) Opens(n, now int64) int64 {
 func (k *Key) Over(keys *Keys) bool {
 	return k.debt == 0 && k.reserved == 0 &&
 		!slices.ContainsFunc(k.accounts, func(a keyAccount) bool { return a.used > 0 && a.window.End() > keys.Over }) &&
-		!slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.busy || b.purse.Taken > 0 && b.End > keys.Over })
+		!slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.state == handedOut || b.purse.Taken > 0 && b.End > keys.Over })
 }

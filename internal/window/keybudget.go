@@ -11,23 +11,18 @@ import (
 
 // keyBudget counts the permits of a key under a limit of a long window. They are taken from
 // etcd: no share bounds them.
-//
-// It rests, wants (Wants), or is busy (TakeUse or GiveBack, until Fund): then etcd is asked, and
-// the purse is not this one's to change.
 type keyBudget struct {
 	protocol.Budget
-	purse       escrow.Purse
-	used        int64 // while it binds
-	binds       bool  // by the newest view; what was used counts on if it binds again
-	wants, busy bool
+	purse escrow.Purse // while etcd is asked, nothing here changes it
+	used  int64        // permits issued while the limit bound
+	// binds says that the newest view has the limit. The budget is then kept to the end of its
+	// window, in case the limit comes back.
+	binds bool
+	state budgetState
 	// low is the number in hand below which more is wanted, and need the largest request that
 	// was not met.
 	low, need int64
-	// left is what nobody had taken by the latest answer; negative if there was none. withheld
-	// says why nothing more is handed out, and away that the latest question had no answer.
-	left     int64
-	withheld string
-	away     bool
+	away      bool // the latest question had no answer
 	// again is the monotonic instant before which etcd is not asked again, since it had too
 	// little or did not answer.
 	again int64
@@ -37,6 +32,15 @@ type keyBudget struct {
 	// stay in hand after that.
 	active, patient int64
 }
+
+// budgetState says what a key's budget waits for.
+type budgetState uint8
+
+const (
+	atRest    budgetState = iota
+	wanting               // it wants more: for TakeUse
+	handedOut             // etcd is asked with its use: for Fund
+)
 
 const (
 	// spentAgain is the time until a window with too little left is looked at again, and
@@ -50,9 +54,17 @@ const (
 
 func (b *keyBudget) hand() int64 { return b.purse.Taken - b.used }
 
+// left returns how many permits nobody had taken by the latest answer; negative if there was none.
+func (b *keyBudget) left() int64 {
+	if b.Whole {
+		return 0
+	}
+	return b.purse.Left(b.Permits)
+}
+
 // couldHave reports whether this instance could have n permits by what was read last.
 func (b *keyBudget) couldHave(n int64) bool {
-	return n <= b.hand() || n <= b.Permits && (b.left < 0 || n <= b.hand()+b.left)
+	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left())
 }
 
 // adoptBudgets moves the budgets to the windows that run.
@@ -66,26 +78,26 @@ func (k *Key) adoptBudgets(all []protocol.Budget) {
 		i := slices.IndexFunc(k.budgets, func(b keyBudget) bool { return b.Window == now.Window })
 		if i < 0 {
 			i = len(k.budgets)
-			k.budgets = append(k.budgets, keyBudget{Budget: now, left: -1})
+			k.budgets = append(k.budgets, keyBudget{Budget: now})
 		}
-		if b := &k.budgets[i]; !b.binds { // a permit of before may not have counted in it
-			b.binds = true
+		b := &k.budgets[i]
+		if !b.binds || now.Start > b.Start { // an earlier permit may not have counted in it
 			k.epoch++
 		}
-		switch b := &k.budgets[i]; {
+		b.binds = true
+		switch {
 		case now.Start > b.Start:
-			*b = keyBudget{Budget: now, binds: true, left: -1, active: b.active, patient: b.patient}
-			k.epoch++
+			*b = keyBudget{Budget: now, binds: true, active: b.active, patient: b.patient}
 		case now.Start < b.Start:
 			k.early = true
-		case now.Permits > b.Permits:
-			b.left, b.again = -1, 0
-			fallthrough
 		default:
+			if now.Permits > b.Permits {
+				b.again = 0
+			}
 			b.Limit, b.End = now.Limit, max(b.End, now.End)
 		}
-		if b := &k.budgets[i]; now.Whole && b.Start == now.Start {
-			b.Whole, b.purse.Taken, b.left = true, now.Permits, 0
+		if now.Whole && b.Start == now.Start {
+			b.Whole, b.purse.Taken = true, now.Permits
 		}
 	}
 }
@@ -129,8 +141,8 @@ func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
 	return end, lacks
 }
 
-// Wants notes that n more permits are wanted, 0 if only what is in hand may be low. It returns
-// whether that is news, for which etcd is to be asked: by TakeUse.
+// Wants notes that n more permits are wanted, or with n = 0 that one was used. It returns whether
+// etcd is to be asked for more by TakeUse, and was not to be before.
 func (k *Key) Wants(n, now int64) (news bool) {
 	wanted := addCapped(n, k.reserved)
 	for b := range k.binding {
@@ -139,11 +151,11 @@ func (k *Key) Wants(n, now int64) (news bool) {
 		}
 		b.calls(now)
 		lacks := n > 0 && wanted > b.hand() && wanted <= b.Permits
-		if b.busy || now < b.again || !lacks && b.hand() >= b.low {
+		if b.state == handedOut || now < b.again || !lacks && b.hand() >= b.low {
 			continue
 		}
-		news = news || !b.wants || lacks && b.need == 0
-		if b.wants = true; lacks {
+		news = news || b.state == atRest || lacks && b.need == 0
+		if b.state = wanting; lacks {
 			b.need = max(b.need, wanted)
 		}
 	}
@@ -169,14 +181,14 @@ func (k *Key) MostOfBudgets() int64 {
 
 // WantsMore reports whether TakeUse will hand out uses, now or later.
 func (k *Key) WantsMore() bool {
-	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.binds && b.wants && !b.busy })
+	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.binds && b.state == wanting })
 }
 
 // ShortBudget returns the long limit that leaves fewer than n permits, the one that ends last.
 func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
 	for b := range k.binding {
 		if b.hand()-k.reserved < n && (!ok || b.End > u.End) {
-			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left, Withheld: b.withheld, Away: b.away, Spent: !b.couldHave(n)}
+			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left(), Withheld: b.purse.Withheld(), Away: b.away, Spent: !b.couldHave(n)}
 			ok = true
 		}
 	}
@@ -186,7 +198,7 @@ func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
 // TakeUse hands out the uses of the budgets that want more from etcd. Each comes back by Fund.
 func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
 	for b := range k.binding {
-		if b.busy || now < b.again || !b.wants {
+		if b.state != wanting || now < b.again {
 			continue
 		}
 		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
@@ -196,25 +208,26 @@ func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
 }
 
 // GiveBack hands out the uses of the budgets of which no permit was used or wanted for a while, or
-// of all that end: what is in hand and not reserved is given back, in windows that run.
+// of all if the instance ends. They give back the permits that are neither used nor reserved, in
+// windows that run.
 func (k *Key) GiveBack(name string, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
-		rests := !b.wants && now-max(b.active, b.funded) >= max(keyRest, b.patient)
+		rests := b.state == atRest && now-max(b.active, b.funded) >= max(keyRest, b.patient)
 		n := b.hand() - k.reserved
-		if b.busy || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends {
+		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends {
 			continue
 		}
 		b.purse.Taken -= n
-		b.low, b.wants = 0, false
+		b.low = 0
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: n}))
 	}
 	return all
 }
 
 func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
-	b.busy = true
-	u.Budget, u.Purse, u.Left = b.Budget, b.purse, -1
+	b.state = handedOut
+	u.Budget, u.Purse = b.Budget, b.purse
 	return u
 }
 
@@ -243,29 +256,29 @@ func (k *Key) second(limit int64) int64 {
 func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
-		if b.Window != u.Window || b.Start != u.Start || !b.busy {
+		if b.Window != u.Window || b.Start != u.Start || b.state != handedOut {
 			continue
 		}
 		more = u.Purse.Taken > b.purse.Taken
-		b.busy, b.purse, b.away = false, u.Purse, u.Away
-		if !u.Away {
-			b.left, b.withheld = u.Left, u.Withheld
+		b.state, b.purse, b.away = atRest, u.Purse, u.Away
+		raised := u.Permits < b.Permits // since etcd was asked
+		if u.Back == 0 && (u.Away || raised) {
+			b.state = wanting
 		}
 		switch {
 		case u.Away:
 			b.again = now + awayAgain
-		case u.Permits < b.Permits: // the limit is larger by now
-			b.left, b.again = -1, 0
+		case u.Back > 0, raised:
 		case more:
-			b.funded, b.before, b.need, b.again, b.wants = now, b.used, 0, 0, false
+			b.funded, b.before, b.need, b.again = now, b.used, 0, 0
 			b.low = (b.hand() + 1) / 2
-		case u.Back == 0 && u.Left > 0: // as much as others leave is in hand
+		case b.left() > 0: // as much as others leave is in hand
 			if b.need > b.hand() {
 				b.again = now + spentAgain
 			}
-			b.need, b.low, b.wants = 0, min(b.low, b.hand()), false
-		case u.Back == 0: // nothing is left; callers that come later look again
-			b.need, b.low, b.again, b.wants = 0, 0, now+spentAgain, false
+			b.need, b.low = 0, min(b.low, b.hand())
+		default: // nothing is left; callers that come later look again
+			b.need, b.low, b.again = 0, 0, now+spentAgain
 		}
 		k.repay()
 	}

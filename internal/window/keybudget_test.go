@@ -26,8 +26,7 @@ func longKey(share, limit int64) (k *Key, at func(wall int64)) {
 
 // fund returns a use that was handed out with so many permits more, and left ones.
 func fund(k *Key, u escrow.KeyUse, n, left, now int64) {
-	u.Purse.Taken += n
-	u.Left = left
+	u.Purse.Committed(escrow.Total{Out: u.Permits - left, Cluster: 1}, n, u.Purse.Revision()+1, 1)
 	k.Fund(u, now)
 }
 
@@ -114,7 +113,7 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 	}
 }
 
-// What is in hand and idle is given back, but for what is reserved; and no caller has it
+// A key that nobody calls gives its permits back, but for reserved ones; and no caller has them
 // from before on.
 func TestAnIdleKeyGivesBack(t *testing.T) {
 	t.Parallel()
@@ -203,5 +202,25 @@ func TestAKeyThatWantsTooMuchAsksSeldom(t *testing.T) {
 	fund(k, k.TakeUse("x", 1)[0], 0, 3, 2)
 	if k.Wants(5, 3) || !k.Wants(5, 3+spentAgain) {
 		t.Error("it asks again at once, or never")
+	}
+}
+
+// What is left of a limit follows a change of it: nobody waits for permits that a lower limit
+// does not have.
+func TestAKeysLongLimitIsLowered(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	k.Wants(1, 1)
+	fund(k, k.TakeUse("x", 1)[0], 2, 50, 2)
+	k.Charge(2)
+	if opens := k.Opens(1, 3); opens != 3 {
+		t.Errorf("more in %v, want now: 50 are left", time.Duration(opens))
+	}
+	lowered := k.budgets[0].Budget
+	lowered.Permits = 50
+	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return []protocol.Budget{lowered} })
+	if opens := k.Opens(1, 3); opens != hour {
+		t.Errorf("more in %v, want the hour: others have taken the rest", time.Duration(opens))
 	}
 }

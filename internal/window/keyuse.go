@@ -30,7 +30,7 @@ func (k *Key) Uses() (all []KeyUse) {
 		all = append(all, u)
 	}
 	for b := range k.binding {
-		u := KeyUse{Length: b.Window, Start: b.Start, End: b.End, Bound: b.purse.Taken, Used: b.used, Long: b.Limit, Rest: b.left, Withheld: b.withheld}
+		u := KeyUse{Length: b.Window, Start: b.Start, End: b.End, Bound: b.purse.Taken, Used: b.used, Long: b.Limit, Rest: b.left(), Withheld: b.purse.Withheld()}
 		if usable {
 			u.Left = max(0, b.purse.Taken-b.used-k.reserved)
 		}

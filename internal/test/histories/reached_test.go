@@ -318,10 +318,10 @@ func (s *noting) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
 // FundKeys implements feed.Sink.
 func (s *noting) FundKeys(all []escrow.KeyUse) {
 	for i := range all {
-		switch u := &all[i]; {
-		case u.Left == 0:
+		switch left := all[i].Purse.Left(all[i].Permits); {
+		case left == 0:
 			keySpent.note()
-		case u.Left > 0:
+		case left > 0:
 			keyFunded.note()
 		}
 	}

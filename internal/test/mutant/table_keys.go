@@ -65,7 +65,7 @@ var keys = Table{
 	Replace("KeyBudgetReservedGiven", "gives back permits that a caller has reserved", "internal/window/keybudget.go",
 		"n := b.hand() - k.reserved", "n := b.hand()", "internal/window TestAnIdleKeyGivesBack"),
 	Replace("KeyBudgetLate", "counts an answer for the window before", "internal/window/keybudget.go",
-		" || b.Start != u.Start || !b.busy", " || b.Start == 0*u.Start && !b.busy", histories, "internal/window TestALateAnswerFundsNothing"),
+		" || b.Start != u.Start || b.state != handedOut", " || b.Start == 0*u.Start && b.state != handedOut", histories, "internal/window TestALateAnswerFundsNothing"),
 	Replace("KeyBudgetFunded", "wakes nobody who waits for a key's permits from etcd", "consumer/keyfund.go",
 		"\t\tk.keys.waiting.serve(k, y)\n", "", "consumer TestAWaiterOfALongKey"),
 	Replace("KeyBudgetUnheard", "tells nobody that a key's long limit has too little in hand", "consumer/keylend.go",
