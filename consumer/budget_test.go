@@ -48,6 +48,35 @@ func TestDaysOfACalendar(t *testing.T) {
 	})
 }
 
+// Where a second and a day are spent a refusal names the day, also where that has begun before
+// midnight in UTC: of a provider, and of a key.
+func TestARefusalNamesTheDayOfItsZone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tokyo, err := time.LoadLocation("Asia/Tokyo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy := policyOf(t, "20/s,20/d")
+		policy.Keys.Limits = policyOf(t, "5/s,5/d").Limits
+		policy.Zone = tokyo.String()
+		time.Sleep(time.Until(time.Date(2000, 3, 19, 10, 0, 0, 0, tokyo)))
+		l := open(t, Fixed(policy), Options{})
+		for _, of := range []struct {
+			taker Taker
+			total int64
+		}{{l.Key("x"), 5}, {l, 20}} {
+			for err = nil; err == nil; {
+				_, err = of.taker.Take(t.Context(), 1, 0)
+			}
+			limited, _ := errors.AsType[LimitError](err)
+			if limited.Total != of.total || limited.Window.Length != 24*time.Hour || !limited.RetryAt.Equal(time.Date(2000, 3, 20, 0, 0, 0, 0, tokyo)) {
+				t.Errorf("%v, want %d a day", limited, of.total)
+			}
+		}
+	})
+}
+
 // Whoever only ever asks for what is there says all the same that more is wanted.
 func TestTryTakeSaysThatMoreIsWanted(t *testing.T) {
 	t.Parallel()

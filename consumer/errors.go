@@ -266,8 +266,8 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	case b != nil:
 		when, known = k.explainBudgetLocked(&e, b, when, known)
 	}
-	if len(use.Limits) > 0 && use.Limits[0].Free() && b == nil {
-		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
+	if b == nil {
+		e.leaveOut(use.Limits)
 	}
 	if known {
 		e.RetryAt = k.wall(when)
@@ -315,6 +315,13 @@ func (k *core) caused(err error) error {
 	return fmt.Errorf("%w: %w", err, k.mu.trouble)
 }
 
+// leaveOut names no limit where nobody has set the shortest one.
+func (e *LimitError) leaveOut(limits []window.LimitUsage) {
+	if len(limits) > 0 && limits[0].Free() {
+		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
+	}
+}
+
 // name names the limit that has too little left for the longest; the shortest one if none
 // has. It returns the use of that, if it is a budget.
 func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
@@ -323,8 +330,11 @@ func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *p
 		if c == window.Critical {
 			u.Kept = 0
 		}
-		short := u.Left-u.Kept < e.Asked
-		if i == 0 || short && u.Window.End() > ends {
+		short, end := u.Left-u.Kept < e.Asked, u.Window.End()
+		if u.Budget != nil {
+			end = u.End // by the policy's zone
+		}
+		if i == 0 || short && end > ends {
 			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
 			if e.Remaining = 0; budget == nil {
 				e.Instances = u.Instances
@@ -333,7 +343,7 @@ func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *p
 			}
 		}
 		if short {
-			ends = max(ends, u.Window.End())
+			ends = max(ends, end)
 		}
 	}
 	return budget

@@ -281,6 +281,20 @@ func TestALongKeyOfAFixedPolicy(t *testing.T) {
 	})
 }
 
+// A refusal of a key whose limits are all long names no short one, which nobody has set.
+func TestALongKeyHasNoShortLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := policyOf(t, "1000000/s")
+		p.Keys.Limits, p.Mode = []quota.Limit{{Permits: 5, Window: time.Hour}}, quota.ModePause
+		l := open(t, Fixed(p), Options{})
+		limited, _ := errors.AsType[LimitError](l.Key("x").Acquire(t.Context(), 0))
+		if limited.Reason != ReasonPaused || limited.Total != 0 || limited.Share != 0 || limited.Window.Length != 0 {
+			t.Errorf("%+v", limited)
+		}
+	})
+}
+
 // A batch has no more uses than etcd takes, whatever limits each key has; the other keys follow.
 func TestABatchOfLongKeys(t *testing.T) {
 	t.Parallel()

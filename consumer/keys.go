@@ -430,18 +430,17 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	}
 	y.mu.Lock()
 	y.adopt(k, s.Keys, now)
-	e.Window, e.Share, _ = y.use.Short(n)
+	uses := k.keyUses(y)
+	long := e.name(uses, window.Critical)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
-	long, lacks := y.use.ShortBudget(n)
 	at := y.use.Opens(n, now)
 	y.mu.Unlock()
 	k.mu.Lock()
-	if lacks {
-		e.Total, e.Share, e.Remaining = long.Permits, long.Taken, long.Left
-		e.Window = quota.WindowAt(long.Window, long.Start)
-		at, _ = k.explainBudgetLocked(&e, &long, at, at != window.Forever)
+	if long != nil {
+		at, _ = k.explainBudgetLocked(&e, long, at, at != window.Forever)
 	} else {
 		at = k.explainKeyLocked(&e, y.key, owner, elsewhere, at, now)
+		e.leaveOut(uses)
 	}
 	k.mu.Unlock()
 	if at != window.Forever {
@@ -454,7 +453,7 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 // returns when to try again, at by the windows alone.
 func (k *core) explainKeyLocked(e *LimitError, key share.Key, owner string, elsewhere bool, at, now int64) int64 {
 	b := k.mu.planner.KeyBound(key, e.Window, now)
-	e.Instances, e.Total = b.Instances, k.mu.planner.KeyTotal(key, e.Window)
+	e.Instances = b.Instances
 	switch {
 	case b.Reason == share.ReasonPaused:
 		e.Reason = ReasonPaused

@@ -1,42 +1,36 @@
 package consumer
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Limits returns the use of each limit of the key, shortest window first. The provider's own
 // limits are not among them. It returns none if the provider has no limits by key.
 func (y Key) Limits() (all []LimitUse) {
-	k := y.limiter.core
 	y.look(func(state *keyState, _ *window.Segment, _ int64) {
-		for _, u := range state.use.Uses() {
-			l := LimitUse{
-				Limit: quota.Limit{Permits: u.Long.Permits, Window: u.Length}, Share: u.Bound, Used: u.Used, Left: u.Left,
-				Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Withheld: u.Withheld,
+		for _, u := range y.limiter.core.keyUses(state) {
+			if !u.Free() {
+				all = append(all, limitUse(&u))
 			}
-			if l.Remaining = u.Rest; u.Long.Permits != 0 && u.Rest >= 0 {
-				l.Remaining += l.Left
-			}
-			all = append(all, l)
 		}
 	})
+	return all
+}
+
+// keyUses returns the use of each limit of a key. The caller has the state's lock.
+func (k *core) keyUses(y *keyState) []window.LimitUsage {
+	all := y.use.Uses()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range all {
-		u := &all[i]
-		if u.Limit.Window <= quota.MaxWindow {
-			u.Limit.Permits = k.mu.planner.KeyTotal(y.state.key, quota.WindowAt(u.Limit.Window, u.Start.UnixNano()))
+		if u := &all[i]; u.Budget == nil {
+			u.Limit.Limit = k.mu.planner.KeyTotal(y.key, u.Window)
+			u.Total = u.Limit.Limit
 		}
-		u.Pace = u.Limit.Permits
 	}
-	all = slices.DeleteFunc(all, func(u LimitUse) bool { return protocol.Free(u.Limit) }) // beside long limits alone
-	slices.SortFunc(all, func(a, b LimitUse) int { return cmp.Compare(a.Limit.Window, b.Limit.Window) })
 	return all
 }
 

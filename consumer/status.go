@@ -198,17 +198,8 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		if u.Free() {
 			continue
 		}
-		limit := quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
-		l := LimitUse{
-			limit, u.Share, u.Used, u.Left, time.Unix(0, u.Start), time.Unix(0, u.End), u.Total, k.learnedLocked(limit, now.Mono), 0, u.Kept, "",
-		}
-		if b := u.Budget; b != nil {
-			l.Withheld = b.Withheld
-			l.Remaining = b.Left
-			if b.Left >= 0 {
-				l.Remaining += u.Left
-			}
-		}
+		l := limitUse(&u)
+		l.Learned = k.learnedLocked(l.Limit, now.Mono)
 		st.Limits = append(st.Limits, l)
 	}
 	if policy != nil {
@@ -226,6 +217,21 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		st.PausedUntil, st.PauseReason = k.wall(pause.until), pause.why
 	}
 	return st, use
+}
+
+// limitUse tells the use of a limit, but for what the provider states of it.
+func limitUse(u *window.LimitUsage) LimitUse {
+	l := LimitUse{
+		Limit: quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}, Share: u.Share, Used: u.Used, Left: u.Left,
+		Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Pace: u.Total, Kept: u.Kept,
+	}
+	if b := u.Budget; b != nil {
+		l.Withheld, l.Remaining = b.Withheld, b.Left
+		if b.Left >= 0 {
+			l.Remaining += u.Left
+		}
+	}
+	return l
 }
 
 // withheldOf says of which long limits nothing more is handed out; "" if of none.

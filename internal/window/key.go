@@ -220,22 +220,6 @@ func (k *Key) Span() (start, end int64) {
 	return start, end
 }
 
-// Short returns the window that leaves fewer than n permits, the one that ends last; the
-// shortest if none does. bound and used are its numbers.
-func (k *Key) Short(n int64) (w quota.Window, bound, used int64) {
-	ends := int64(0)
-	for a := range k.bounded {
-		short := a.bound-a.used < n
-		if bound == 0 && w.Length == 0 || short && a.window.End() > ends {
-			w, bound, used = a.window, a.bound, a.used
-		}
-		if short {
-			ends = max(ends, a.window.End())
-		}
-	}
-	return w, bound, used
-}
-
 // Opens returns the first monotonic instant after now at which n permits may come, if there
 // is no news: at the end of the windows that leave fewer. Forever if nothing is limited.
 func (k *Key) Opens(n, now int64) int64 {
@@ -243,8 +227,10 @@ func (k *Key) Opens(n, now int64) int64 {
 		return now
 	}
 	end, lacks := k.SpentUntil(n)
-	if w, bound, used := k.Short(n); bound-used < n {
-		end = max(end, w.End())
+	for a := range k.bounded {
+		if a.bound-a.used < n {
+			end = max(end, a.window.End())
+		}
 	}
 	switch {
 	case k.early || k.keys.Shut || k.debt > 0:

@@ -184,15 +184,9 @@ func (k *Key) WantsMore() bool {
 	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.binds && b.state == wanting })
 }
 
-// ShortBudget returns the long limit that leaves fewer than n permits, the one that ends last.
-func (k *Key) ShortBudget(n int64) (u protocol.BudgetUse, ok bool) {
-	for b := range k.binding {
-		if b.hand()-k.reserved < n && (!ok || b.End > u.End) {
-			u = protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: b.left(), Withheld: b.purse.Withheld(), Away: b.away, Spent: !b.couldHave(n)}
-			ok = true
-		}
-	}
-	return u, ok
+func (b *keyBudget) use() protocol.BudgetUse {
+	left := b.left()
+	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away}
 }
 
 // TakeUse hands out the uses of the budgets that want more from etcd. Each comes back by Fund.

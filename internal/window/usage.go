@@ -1,6 +1,9 @@
 package window
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -70,13 +73,36 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		u.Limits = append(u.Limits, a.usage(l, limit, booked, taken))
 	}
 	for _, b := range g.budgetsLocked() {
-		w := quota.Window{Length: b.Window, Index: b.Start / int64(b.Window)}
-		u.Limits = append(u.Limits, LimitUsage{
-			Limit: Limit{Window: w, Limit: b.Permits, Total: b.Permits},
-			Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
-		})
+		u.Limits = append(u.Limits, usageOf(b))
 	}
 	return u
+}
+
+func usageOf(b protocol.BudgetUse) LimitUsage {
+	return LimitUsage{
+		Limit: Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits, Total: b.Permits},
+		Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
+	}
+}
+
+// Uses returns the use of each limit that binds the key, shortest window first. Of the limits that
+// instances share, it has neither the Limit nor the Total.
+func (k *Key) Uses() (all []LimitUsage) {
+	usable := k.debt == 0 && !k.early && k.keys != nil && !k.keys.Shut
+	for a := range k.bounded {
+		u := LimitUsage{Limit: Limit{Window: a.window}, Share: a.bound, Used: a.used, Start: a.window.Start(), End: a.window.End()}
+		if usable {
+			u.Left = max(0, a.bound-a.used-k.reserved)
+		}
+		all = append(all, u)
+	}
+	for b := range k.binding {
+		u := usageOf(b.use())
+		u.Left = max(0, u.Left-k.reserved)
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b LimitUsage) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
+	return all
 }
 
 // Estimate returns the instant at which a newcomer of class c that wants n permits will
