@@ -16,8 +16,6 @@ type keyFunds struct {
 	mu   sync.Mutex
 	due  map[*keyState]struct{}
 	held []heldKey // the first one is looked at first
-
-	rest []escrow.KeyUse // for which a batch had no room; of KeyUses, whose calls do not overlap
 }
 
 // heldKey is a key of which permits were taken. It is looked at from time to time, for permits
@@ -95,10 +93,8 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	k.mu.Lock()
 	ends := k.mu.closed
 	k.mu.Unlock()
-	all, by := f.rest, now
 	if !ends && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
-		f.rest = nil
-		return all, false
+		return nil, false
 	}
 	var later []*keyState
 	for !ends && len(all) < most {
@@ -109,8 +105,8 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 		y.mu.Lock()
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
-			all = append(all, y.use.TakeUse(y.key.Name, now)...)
-			if y.use.WantsMore() { // etcd is asked again later
+			all = append(all, y.use.TakeUse(y.key.Name, most-len(all), now)...)
+			if y.use.WantsMore() { // etcd is asked again later, or there is no room
 				later = append(later, y)
 			}
 		}
@@ -119,6 +115,7 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	for _, y := range later {
 		f.want(k, y, false)
 	}
+	by := now
 	if ends {
 		by = window.Forever
 	}
@@ -129,17 +126,16 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 		}
 		y.mu.Lock()
 		y.held = false
-		back := y.use.GiveBack(y.key.Name, now, ends)
-		if all = append(all, back...); !ends && len(back) == 0 && !y.use.Over(s.Keys) {
+		back := y.use.GiveBack(y.key.Name, most-len(all), now, ends)
+		if all = append(all, back...); !ends && len(back) == 0 && !y.use.Over(s.Keys) { // else FundKeys holds it
 			f.hold(y, now)
 		}
 		y.mu.Unlock()
 	}
-	n := min(len(all), most)
-	if f.rest = all[n:]; n == most {
+	if len(all) == most {
 		k.wants() // the others come next
 	}
-	return all[:n:n], true
+	return all, true
 }
 
 // FundKeys implements feed.Sink.

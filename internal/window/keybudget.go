@@ -189,10 +189,11 @@ func (b *keyBudget) use() protocol.BudgetUse {
 	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away}
 }
 
-// TakeUse hands out the uses of the budgets that want more from etcd. Each comes back by Fund.
-func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
+// TakeUse hands out the uses of the budgets that want more from etcd, at most so many. Each comes
+// back by Fund.
+func (k *Key) TakeUse(name string, most int, now int64) (all []escrow.KeyUse) {
 	for b := range k.binding {
-		if b.state != wanting || now < b.again {
+		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
 		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
@@ -202,14 +203,14 @@ func (k *Key) TakeUse(name string, now int64) (all []escrow.KeyUse) {
 }
 
 // GiveBack hands out the uses of the budgets of which no permit was used or wanted for a while, or
-// of all if the instance ends. They give back the permits that are neither used nor reserved, in
-// windows that run.
-func (k *Key) GiveBack(name string, now int64, ends bool) (all []escrow.KeyUse) {
+// of all if the instance ends, at most so many. They give back the permits that are neither used
+// nor reserved, in windows that run.
+func (k *Key) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range k.budgets {
 		b := &k.budgets[i]
 		rests := b.state == atRest && now-max(b.active, b.funded) >= max(keyRest, b.patient)
 		n := b.hand() - k.reserved
-		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends {
+		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends || len(all) == most {
 			continue
 		}
 		b.purse.Taken -= n

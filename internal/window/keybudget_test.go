@@ -39,11 +39,11 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if k.Left() != 0 || !k.Wants(3, 1) || k.Wants(3, 1) {
 		t.Fatalf("%d left of none, or it does not say once that 3 are wanted", k.Left())
 	}
-	all := k.TakeUse("x", 1)
+	all := k.TakeUse("x", 8, 1)
 	if len(all) != 1 || all[0].Use.Need != 3 || all[0].Share != 10 || all[0].Key != "x" {
 		t.Fatalf("%+v", all)
 	}
-	if k.Wants(5, 2) || len(k.TakeUse("x", 2)) != 0 {
+	if k.Wants(5, 2) || len(k.TakeUse("x", 8, 2)) != 0 {
 		t.Error("it asks again before the answer")
 	}
 	fund(k, all[0], 4, 96, 2)
@@ -56,7 +56,7 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if k.Charge(1); !k.Wants(0, 3) {
 		t.Error("less than half is in hand, and it wants no more")
 	}
-	u := k.TakeUse("x", int64(time.Second))[0]
+	u := k.TakeUse("x", 8, int64(time.Second))[0]
 	if u.Use.Need != 0 || u.Use.Used != 3 || u.Use.Rate != 4 {
 		t.Errorf("%+v: want 3 used, 4 a second", u.Use)
 	}
@@ -85,7 +85,7 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 	k, at := longKey(10, 5)
 	at(0)
 	k.Wants(1, 1)
-	fund(k, k.TakeUse("x", 1)[0], 2, 0, 2)
+	fund(k, k.TakeUse("x", 8, 1)[0], 2, 0, 2)
 	k.Charge(2)
 	if opens := k.Opens(1, 3); opens != hour {
 		t.Errorf("more in %v, want the hour", time.Duration(opens))
@@ -94,17 +94,17 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 	k.Wants(1, 3)
-	fund(k, k.TakeUse("x", 3)[0], 0, 0, 4)
+	fund(k, k.TakeUse("x", 8, 3)[0], 0, 0, 4)
 	if k.Wants(1, 5) || k.WantsMore() {
 		t.Error("it asks again at once")
 	}
 	if !k.Wants(1, 4+spentAgain) {
 		t.Error("it never asks again")
 	}
-	away := k.TakeUse("x", 4+spentAgain)[0]
+	away := k.TakeUse("x", 8, 4+spentAgain)[0]
 	away.Away = true
 	k.Fund(away, 5+spentAgain)
-	if !k.WantsMore() || len(k.TakeUse("x", 6+spentAgain)) != 0 || len(k.TakeUse("x", 5+spentAgain+awayAgain)) != 1 {
+	if !k.WantsMore() || len(k.TakeUse("x", 8, 6+spentAgain)) != 0 || len(k.TakeUse("x", 8, 5+spentAgain+awayAgain)) != 1 {
 		t.Error("it does not ask again a second after etcd was away")
 	}
 	if k.Wants(6, 6) {
@@ -119,15 +119,15 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 	k, at := longKey(10, 100)
 	at(0)
 	k.Wants(1, 1)
-	fund(k, k.TakeUse("x", 1)[0], 9, 91, 2)
+	fund(k, k.TakeUse("x", 8, 1)[0], 9, 91, 2)
 	k.Charge(2)
 	k.Reserve(1)
 	for _, now := range []int64{3, 4, keyRest + 1} {
-		if all := k.GiveBack("x", now, false); len(all) != 0 {
+		if all := k.GiveBack("x", 8, now, false); len(all) != 0 {
 			t.Fatalf("at %d: %+v", now, all)
 		}
 	}
-	all := k.GiveBack("x", 2+keyRest, false)
+	all := k.GiveBack("x", 8, 2+keyRest, false)
 	if len(all) != 1 || all[0].Back != 6 || all[0].Purse.Taken != 3 || k.Left() != 0 {
 		t.Fatalf("%+v, %d left; want 6 back", all, k.Left())
 	}
@@ -139,8 +139,8 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 		t.Error("it wants more though nobody calls")
 	}
 	k.Wants(1, 4+keyRest)
-	fund(k, k.TakeUse("x", 4+keyRest)[0], 4, 93, 5+keyRest)
-	if all := k.GiveBack("x", 6+keyRest, true); len(all) != 1 || all[0].Back != 4 {
+	fund(k, k.TakeUse("x", 8, 4+keyRest)[0], 4, 93, 5+keyRest)
+	if all := k.GiveBack("x", 8, 6+keyRest, true); len(all) != 1 || all[0].Back != 4 {
 		t.Errorf("at the end %+v, want all back", all)
 	}
 }
@@ -151,14 +151,14 @@ func TestALateAnswerFundsNothing(t *testing.T) {
 	k, at := longKey(10, 100)
 	at(0)
 	k.Wants(1, 1)
-	u := k.TakeUse("x", 1)[0]
+	u := k.TakeUse("x", 8, 1)[0]
 	at(hour)
 	fund(k, u, 9, 91, 2)
 	if k.Left() != 0 {
 		t.Errorf("%d left by an answer for the hour before", k.Left())
 	}
 	k.Wants(1, 3)
-	u = k.TakeUse("x", 3)[0]
+	u = k.TakeUse("x", 8, 3)[0]
 	k.Adopt(keysAt(time.Duration(hour), time.Second), bounds(10), func() []protocol.Budget { return nil })
 	if k.Left() != 10 {
 		t.Errorf("%d left without the long limit, want 10", k.Left())
@@ -179,15 +179,15 @@ func TestAKeysLongLimitIsRaisedWhileAsked(t *testing.T) {
 	k, at := longKey(10, 5)
 	at(0)
 	k.Wants(1, 1)
-	fund(k, k.TakeUse("x", 1)[0], 5, 0, 2)
+	fund(k, k.TakeUse("x", 8, 1)[0], 5, 0, 2)
 	k.Charge(5)
 	k.Wants(1, 3)
-	u := k.TakeUse("x", 3)[0]
+	u := k.TakeUse("x", 8, 3)[0]
 	raised := k.budgets[0].Budget
 	raised.Permits = 100
 	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return []protocol.Budget{raised} })
 	fund(k, u, 0, 0, 4)
-	if s := k.Uses()[1].Budget; s.Spent || !k.WantsMore() || len(k.TakeUse("x", 5)) != 1 {
+	if s := k.Uses()[1].Budget; s.Spent || !k.WantsMore() || len(k.TakeUse("x", 8, 5)) != 1 {
 		t.Errorf("%+v, or it does not ask by the new limit", s)
 	}
 }
@@ -198,7 +198,7 @@ func TestAKeyThatWantsTooMuchAsksSeldom(t *testing.T) {
 	k, at := longKey(10, 10)
 	at(0)
 	k.Wants(5, 1)
-	fund(k, k.TakeUse("x", 1)[0], 0, 3, 2)
+	fund(k, k.TakeUse("x", 8, 1)[0], 0, 3, 2)
 	if k.Wants(5, 3) || !k.Wants(5, 3+spentAgain) {
 		t.Error("it asks again at once, or never")
 	}
@@ -211,7 +211,7 @@ func TestAKeysLongLimitIsLowered(t *testing.T) {
 	k, at := longKey(10, 100)
 	at(0)
 	k.Wants(1, 1)
-	fund(k, k.TakeUse("x", 1)[0], 2, 50, 2)
+	fund(k, k.TakeUse("x", 8, 1)[0], 2, 50, 2)
 	k.Charge(2)
 	if opens := k.Opens(1, 3); opens != 3 {
 		t.Errorf("more in %v, want now: 50 are left", time.Duration(opens))

@@ -75,7 +75,7 @@ var keys = Table{
 	Replace("KeyBudgetDelaysEnds", "an instance that ends waits for the end of a key's hour", "internal/protocol/ahead.go",
 		"Limits: Short(of)", "Limits: p.Keys.Limits", "internal/protocol TestLongLimitsOfKeysDelayNoEnd"),
 	Replace("KeyBatchTooLarge", "hands out more uses of keys than etcd takes at once", "consumer/keyfund.go",
-		"n := min(len(all), most)", "n := len(all)", "consumer TestABatchOfLongKeys"),
+		"TakeUse(y.key.Name, most-len(all), now)", "TakeUse(y.key.Name, most, now)", "consumer TestABatchOfLongKeys"),
 	Replace("KeyHeldLookedAtOnce", "gives nothing back of a key that was in use when it was looked at", "consumer/keyfund.go",
 		"\t\t\tf.hold(y, now)\n", "", "consumer TestALongKeyGivesBack"),
 	Replace("KeyBudgetReturnsEmpty", "counts anew when a key's long limit returns", "internal/window/keybudget.go",
