@@ -3,7 +3,6 @@ package share
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -119,7 +118,7 @@ func (p *Planner) keyWindows(now int64) (all []quota.Window) {
 		}
 		for _, length := range slices.Concat(t.keys.lengths, t.overrides.windows()) {
 			w := quota.WindowAt(length, now+p.offset)
-			if !slices.Contains(all, w) && t.end >= min(p.lookback(w, now, p.offset), p.frozenAt()) {
+			if length <= quota.MaxWindow && !slices.Contains(all, w) && t.end >= min(p.lookback(w, now, p.offset), p.frozenAt()) {
 				all = append(all, w)
 			}
 		}
@@ -132,15 +131,10 @@ func (p *Planner) keyWindows(now int64) (all []quota.Window) {
 // may have by the newest view, without their permits.
 func (p *Planner) keyBudgets(wall int64) (all []protocol.Budget) {
 	t := p.newest()
-	var lengths []time.Duration
-	for _, l := range protocol.Long(t.keys.policy) {
-		lengths = append(lengths, l.Window)
-	}
-	if t.overrides != nil {
-		lengths = append(lengths, t.overrides.long...)
-	}
-	for _, length := range sorted(lengths) {
-		all = append(all, protocol.BudgetAt(quota.Limit{Window: length}, t.keys.zone, wall))
+	for _, length := range withLengths(t.overrides.windows(), protocol.Long(t.keys.policy)) {
+		if length > quota.MaxWindow {
+			all = append(all, protocol.BudgetAt(quota.Limit{Window: length}, t.keys.zone, wall))
+		}
 	}
 	return all
 }

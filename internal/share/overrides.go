@@ -20,13 +20,12 @@ func KeyOf(name string) Key { return Key{name, hashID(name)} }
 // overrides are the limits of single keys by a view. They never change.
 type overrides struct {
 	buckets [protocol.OverrideBuckets]*bucket // nil: there are none
-	lengths []time.Duration                   // of all windows of shares; sorted
-	long    []time.Duration                   // of all others; sorted
+	lengths []time.Duration                   // of all their windows; sorted
 }
 
 type bucket struct {
 	*protocol.Overrides
-	lengths, long []time.Duration
+	lengths []time.Duration
 }
 
 // with returns the overrides after documents were put, or deleted if they are nil. The
@@ -46,23 +45,18 @@ func (o *overrides) with(documents map[int]*protocol.Overrides) *overrides {
 		b := &bucket{Overrides: d}
 		for _, one := range d.Keys {
 			of := quota.Policy{Limits: one.Limits}
-			b.lengths, b.long = withLengths(b.lengths, protocol.Short(&of)), withLengths(b.long, protocol.Long(&of))
+			b.lengths = withLengths(withLengths(b.lengths, protocol.Short(&of)), protocol.Long(&of))
 		}
 		n.buckets[number] = b
 	}
 	for _, b := range n.buckets {
 		if b != nil {
-			n.lengths, n.long = append(n.lengths, b.lengths...), append(n.long, b.long...)
+			n.lengths = append(n.lengths, b.lengths...)
 		}
 	}
-	n.lengths, n.long = sorted(n.lengths), sorted(n.long)
+	slices.Sort(n.lengths)
+	n.lengths = slices.Compact(n.lengths)
 	return n
-}
-
-// sorted returns the lengths without those that come twice.
-func sorted(lengths []time.Duration) []time.Duration {
-	slices.Sort(lengths)
-	return slices.Compact(lengths)
 }
 
 // withLengths adds the lengths of the limits' windows that are not there.
@@ -87,12 +81,12 @@ func (o *overrides) of(key string) (own *protocol.Override, broken bool) {
 	return b.Keys[key], b.Broken
 }
 
-// windows are the lengths of all windows of shares. The receiver may be nil.
+// windows are the lengths of all their windows. The receiver may be nil.
 func (o *overrides) windows() []time.Duration {
 	if o == nil {
 		return nil
 	}
-	return o.lengths
+	return slices.Clip(o.lengths) // they are appended to
 }
 
 // changed returns how many documents differ.
