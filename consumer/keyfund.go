@@ -5,28 +5,24 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/internal/window"
 )
 
 // This file is what a core takes of keys' long limits: docs/protocol.md, section 16. The source
 // fetches the uses of keys that want more, and returns them.
 
-// keyFunds are the keys of which etcd is asked for more, and those of which permits were taken.
+// keyFunds are the keys of which etcd is asked for more.
 type keyFunds struct {
-	mu   sync.Mutex
-	due  map[*keyState]struct{}
-	held []heldKey // the first one is looked at first
+	mu  sync.Mutex
+	due map[*keyState]struct{}
+
+	// part of all keys is looked at next for permits to give back, and when. They are of KeyUses,
+	// whose calls do not overlap.
+	part int
+	at   int64 // monotonic
 }
 
-// heldKey is a key of which permits were taken. It is looked at from time to time, for permits
-// to give back.
-type heldKey struct {
-	state *keyState
-	at    int64 // monotonic
-}
-
-// heldLook is the time between two looks at a held key.
-const heldLook = int64(16 * time.Second)
+// restLook is the time in which all keys are looked at for permits to give back.
+const restLook = int64(16 * time.Second)
 
 // want has etcd asked for permits of a key: soon if callers lack some, else with others that
 // will.
@@ -66,24 +62,27 @@ func (f *keyFunds) take() *keyState {
 	return nil
 }
 
-// hold has a key looked at later for permits to give back. The caller has the state's lock.
-func (f *keyFunds) hold(y *keyState, now int64) {
-	if !y.held {
-		y.held = true
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.held = append(f.held, heldKey{y, now + heldLook})
+// giveBack hands out the uses of keys of which nothing was used for a while, or of all that end.
+func (m *keys) giveBack(most int, now int64, ends bool) (all []escrow.KeyUse) {
+	f := &m.funds
+	for looks := 0; looks < len(m.parts) && (ends || f.at <= now); looks++ {
+		part := &m.parts[f.part]
+		part.RLock()
+		for _, y := range part.states {
+			if len(all) == most {
+				break
+			}
+			y.mu.Lock()
+			all = append(all, y.use.GiveBack(y.key.Name, most-len(all), now, ends)...)
+			y.mu.Unlock()
+		}
+		part.RUnlock()
+		if len(all) == most {
+			break // the part may have more
+		}
+		f.part, f.at = (f.part+1)%len(m.parts), max(f.at, now-restLook)+restLook/int64(len(m.parts))
 	}
-}
-
-// nextHeld takes out the next key to look at by the monotonic instant; nil if there is none.
-func (f *keyFunds) nextHeld(by int64) (y *keyState) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.held) > 0 && f.held[0].at <= by {
-		y, f.held = f.held[0].state, f.held[1:]
-	}
-	return y
+	return all
 }
 
 // KeyUses implements feed.Sink.
@@ -91,9 +90,9 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	s, now := k.segmentNow()
 	f := &k.keys.funds
 	k.mu.Lock()
-	ends := k.mu.closed
+	begun, ends := k.keys.parts != nil, k.mu.closed
 	k.mu.Unlock()
-	if !ends && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
+	if !begun || !ends && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
 		return nil, false
 	}
 	var later []*keyState
@@ -115,23 +114,7 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	for _, y := range later {
 		f.want(k, y, false)
 	}
-	by := now
-	if ends {
-		by = window.Forever
-	}
-	for len(all) < most {
-		y := f.nextHeld(by)
-		if y == nil {
-			break
-		}
-		y.mu.Lock()
-		y.held = false
-		back := y.use.GiveBack(y.key.Name, most-len(all), now, ends)
-		if all = append(all, back...); !ends && len(back) == 0 && !y.use.Over(s.Keys) { // else FundKeys holds it
-			f.hold(y, now)
-		}
-		y.mu.Unlock()
-	}
+	all = append(all, k.keys.giveBack(most-len(all), now, ends)...)
 	if len(all) == most {
 		k.wants() // the others come next
 	}
@@ -149,7 +132,6 @@ func (k *core) FundKeys(all []escrow.KeyUse) {
 		now := k.clock.Mono()
 		y.mu.Lock()
 		y.use.Fund(*u, now)
-		k.keys.funds.hold(y, now)
 		again := y.use.WantsMore() // etcd did not answer
 		y.mu.Unlock()
 		if again {

@@ -264,6 +264,38 @@ func TestALongKeyGivesBack(t *testing.T) {
 	})
 }
 
+// Many keys give all back, in batches: when they rest, and at the end.
+func TestManyLongKeysGiveBack(t *testing.T) {
+	t.Parallel()
+	for _, end := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			bank, sinks, all := longKeys(t, "50/h,500/d,5000/mo", "a")
+			for i := range 100 {
+				all[0].Key(fmt.Sprint("k", i)).TryAcquire()
+			}
+			out := func() (n int64) {
+				for _, text := range bank.totals {
+					n += escrow.ReadTotal(text, 7).Out
+				}
+				return n
+			}
+			if bank.serve(sinks...); out() < 300 {
+				t.Fatalf("%d permits are in hand, want one of each limit and more", out())
+			}
+			if end {
+				_ = all[0].Close()
+				sinks[0].sink.Close()
+				bank.serve(sinks...)
+			} else {
+				bank.play(33, sinks, nil)
+			}
+			if out() != 0 {
+				t.Errorf("end %v: %d permits are not given back", end, out())
+			}
+		})
+	}
+}
+
 // A limiter without etcd has all of a key's long limit.
 func TestALongKeyOfAFixedPolicy(t *testing.T) {
 	t.Parallel()

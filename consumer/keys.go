@@ -87,7 +87,6 @@ type keyState struct {
 	mu      sync.Mutex
 	use     window.Key
 	gone    bool     // forgotten, or never in use: another state may have its name
-	held    bool     // it is among keyFunds.held
 	waiting int64    // permits for which callers wait in the queue; 0 if none does
 	lack    *keyLack // nil until something is borrowed
 	// issued and refused are permits that the busiest keys do not count yet.
