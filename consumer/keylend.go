@@ -81,7 +81,6 @@ type keyLack struct {
 	short   int   // asks in a row that brought too little
 	low     int64 // with fewer permits left others are asked
 	queued  bool  // it is in keyAsks
-	alone   *window.Keys
 
 	from  int   // of KeyHosts: the first one that is asked next
 	width int   // how many are
@@ -105,12 +104,12 @@ func (l *keyLack) enter(w quota.Window) {
 	if l.in.Length != w.Length {
 		l.vain, l.rests = 0, 0
 	}
-	*l = keyLack{in: w, queued: l.queued, alone: l.alone, from: l.from, width: max(1, l.width), vain: l.vain, rests: l.rests}
+	*l = keyLack{in: w, queued: l.queued, from: l.from, width: max(1, l.width), vain: l.vain, rests: l.rests}
 }
 
 // hopes reports whether others may lend in this window.
 func (l *keyLack) hopes(keys *window.Keys) bool {
-	return keys.Lending.Borrows && l.alone != keys && l.in.Index >= l.rests
+	return keys.Lending.Borrows && l.in.Index >= l.rests
 }
 
 // asked reports whether others were asked for permits in the windows that run: what they lend
@@ -267,7 +266,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	hosts := k.mu.planner.KeyHosts(y.key, l.from, l.width, now)
 	k.mu.Unlock()
 	if len(hosts) == 0 {
-		l.alone = keys
+		l.rests = l.in.Index + 1 // instances begin and end at windows' edges
 		return window.Forever
 	}
 	l.queued = true
