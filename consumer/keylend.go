@@ -344,29 +344,30 @@ func (k *core) BorrowKeys(host string, lent protocol.KeyPermits) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(lent.Permits)) {
-		s, now := k.segmentNow()
-		if s.Keys == nil || !s.Keys.Lending.Borrows {
+		if k.gate.Segment().Keys == nil {
 			return
 		}
-		if y := k.keys.known(name); y != nil && k.borrowKey(y, s.Keys, host, lent.Windows, lent.Permits[name], now) {
+		if y := k.keys.known(name); y != nil && k.borrowKey(y, host, lent.Windows, lent.Permits[name]) {
 			k.keys.waiting.serve(k, y)
 		}
 	}
 }
 
 // borrowKey adds what a host has lent of a key, and reports whether that is anything.
-func (k *core) borrowKey(y *keyState, keys *window.Keys, host string, windows []quota.Window, told, now int64) bool {
-	y.mu.Lock()
+func (k *core) borrowKey(y *keyState, host string, windows []quota.Window, told int64) bool {
+	s, _ := y.lock(k)
 	defer y.mu.Unlock()
-	y.adopt(k, keys, now)
+	l := y.lackOf(s.Keys)
+	if l == nil { // nothing is borrowed now
+		return false
+	}
 	n := y.use.Borrow(host, windows, told, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyTotal(y.key, w)
 	})
 	k.keys.got.Add(max(0, n))
-	l := y.lackOf(keys)
-	if n <= 0 || l == nil || y.gone {
+	if n <= 0 || y.gone {
 		return n > 0
 	}
 	l.lent, l.got = l.lent+n, l.got+n

@@ -241,6 +241,23 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	})
 }
 
+// lock locks a key's state, and brings its counts to the windows that run. It returns the segment
+// that runs, whose bounds are in force, and the time. Without limits by key the counts are as they
+// were.
+func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
+	for {
+		s, now = k.segmentNow()
+		y.mu.Lock()
+		if s.Keys == nil {
+			return s, now
+		}
+		if y.adopt(k, s.Keys, now); s.Open(now) {
+			return s, now
+		}
+		y.mu.Unlock() // the bounds may be others now
+	}
+}
+
 // keyPermit returns the permit for permits that were charged just now, under the state's
 // lock. Its window is the part that the provider's and the key's have in common.
 func (o *origin) keyPermit(y *keyState, g window.Grant, n int64) Permit {
@@ -256,29 +273,19 @@ func (o *origin) keyPermit(y *keyState, g window.Grant, n int64) Permit {
 // used.
 func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
-	for {
-		s, now := k.segmentNow()
-		y.mu.Lock()
-		if s.Keys != nil {
-			y.adopt(k, s.Keys, now)
-			if !s.Open(now) { // the bounds may be others now
-				y.mu.Unlock()
-				continue
-			}
-		}
-		if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
-			y.use.Unreserve(n)
-		} else if ok = y.use.Confirm(n); ok {
-			y.note(&k.keys, n, 0)
-			y.issuedLast(k, s.Keys, now)
-			p = o.keyPermit(y, g, n)
-		}
-		y.mu.Unlock()
-		if !ok {
-			k.keys.waiting.serve(k, y)
-		}
-		return p, ok
+	s, now := y.lock(k)
+	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
+		y.use.Unreserve(n)
+	} else if ok = y.use.Confirm(n); ok {
+		y.note(&k.keys, n, 0)
+		y.issuedLast(k, s.Keys, now)
+		p = o.keyPermit(y, g, n)
 	}
+	y.mu.Unlock()
+	if !ok {
+		k.keys.waiting.serve(k, y)
+	}
+	return p, ok
 }
 
 // unreserve ends a reservation. Others may have the permits.
@@ -291,29 +298,23 @@ func (k *core) unreserve(y *keyState, n int64) {
 
 // correct books that n permits of a key, issued in an epoch, cost actual permits.
 func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
-	for {
-		s, now := k.segmentNow()
-		y.mu.Lock()
-		if y.gone { // nothing is left of its windows, but a debt counts in later ones
-			y.mu.Unlock()
-			if actual <= n {
-				return false
-			}
-			y = k.keys.add(y.key.Name, nil) // beyond the bound, if need be
-			continue
-		}
-		if s.Keys != nil {
-			y.adopt(k, s.Keys, now)
-		}
-		if actual > n {
-			y.use.Owe(actual - n)
-		} else {
-			back = y.use.Refund(n-actual, epoch)
-		}
+	y.lock(k)
+	for y.gone { // nothing is left of its windows, but a debt counts in later ones
 		y.mu.Unlock()
-		k.keys.waiting.serve(k, y)
-		return back
+		if actual <= n {
+			return false
+		}
+		y = k.keys.add(y.key.Name, nil) // beyond the bound, if need be
+		y.lock(k)
 	}
+	if actual > n {
+		y.use.Owe(actual - n)
+	} else {
+		back = y.use.Refund(n-actual, epoch)
+	}
+	y.mu.Unlock()
+	k.keys.waiting.serve(k, y)
+	return back
 }
 
 // find returns the state of a key, and makes one if the bound allows that. Without a state it
@@ -422,13 +423,12 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	if most := k.tooLarge(y.key, n); most > 0 {
 		return TooLargeError{k.provider, n, most}
 	}
-	s, now := k.segmentNow()
 	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
+	s, now := y.lock(k)
 	if s.Keys == nil {
+		y.mu.Unlock()
 		return e
 	}
-	y.mu.Lock()
-	y.adopt(k, s.Keys, now)
 	uses := k.keyUses(y)
 	long := e.name(uses, window.Critical)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)

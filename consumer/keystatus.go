@@ -10,7 +10,7 @@ import (
 // Limits returns the use of each limit of the key, shortest window first. The provider's own
 // limits are not among them. It returns none if the provider has no limits by key.
 func (y Key) Limits() (all []LimitUse) {
-	y.look(func(state *keyState, _ *window.Segment, _ int64) {
+	y.look(func(state *keyState, _ int64) {
 		for _, u := range y.limiter.core.keyUses(state) {
 			if !u.Free() {
 				all = append(all, limitUse(&u))
@@ -42,7 +42,7 @@ func (y Key) delay(n int64) time.Duration {
 		return 0
 	}
 	least := Forever
-	y.look(func(state *keyState, s *window.Segment, now int64) {
+	y.look(func(state *keyState, now int64) {
 		if left := state.use.Left(); left >= n && state.waiting == 0 {
 			least = 0
 		} else if at := state.use.Opens(n, now); at != window.Forever {
@@ -55,22 +55,22 @@ func (y Key) delay(n int64) time.Duration {
 	return max(least, l.Delay(n))
 }
 
-// look calls f with the key's state, its lock held, as of the segment that runs. A key that is
+// look calls f with the key's state, its lock held, in the windows that run. A key that is
 // not in use is not put into use. f is not called if there is no such key.
-func (y Key) look(f func(state *keyState, s *window.Segment, now int64)) {
+func (y Key) look(f func(state *keyState, now int64)) {
 	k := y.limiter.core
-	s, now := k.segmentNow()
-	if s.Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
+	if k.gate.Segment().Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
 		return
 	}
 	state := k.keys.known(y.state.key.Name)
 	if state == nil {
 		state = &keyState{key: y.state.key}
 	}
-	state.mu.Lock()
+	s, now := state.lock(k)
 	defer state.mu.Unlock()
-	state.adopt(k, s.Keys, now)
-	f(state, s, now)
+	if s.Keys != nil {
+		f(state, now)
+	}
 }
 
 // known returns the state of a key that is in use; else nil.
