@@ -146,7 +146,7 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 		var found escrow.Purse
 		kv := keyIn(r.Responses[i])
 		found.Read(kv.Value, kv.ModRevision, r.Header.ClusterId)
-		all[i].Left, all[i].Withheld = found.Left(escrow.Rule{Limit: all[i].Permits}), found.Withheld()
+		all[i].Left, all[i].Withheld = found.Left(all[i].Permits), found.Withheld()
 	}
 	f.Budgets = all
 	return nil
