@@ -187,7 +187,8 @@ type Waiter struct {
 }
 
 // Stop gives the place back. It returns true if the function will not run, and false if
-// it has run or is about to.
+// it has run or is about to. Any goroutine may call it. A second Stop returns false,
+// as does that of the zero Waiter.
 func (w Waiter) Stop() bool {
 	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
 }

@@ -17,10 +17,10 @@ var (
 	// ErrLimited: no permit now, or none in time. Every such error is a LimitError, which
 	// has the time to try again.
 	ErrLimited = errors.New("limited")
-	// ErrTooLarge: more permits at once than the limit, or where nothing is lent than any
-	// share of the coming windows, unless the policy or the other instances change. Every
-	// such error is a TooLargeError, which has the largest number. Ask for fewer, or use
-	// TryTake.
+	// ErrTooLarge: one call wants more permits than the limit has. Where nothing is lent, it
+	// wants more than any share of the coming windows, unless the policy or the other
+	// instances change. Every such error is a TooLargeError, which has the largest number.
+	// Ask for fewer, or use TryTake.
 	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrTooManyKeys: the key is new, and the instance has as many in use as the policy's
 	// keys.most. The limiter recovers when windows of other keys have ended.
@@ -52,7 +52,7 @@ const (
 	// others of the same or a higher class wait for it, or it pays a debt.
 	ReasonSpent Reason = "share spent"
 	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent. Or
-	// it owns a key since less than the settle time.
+	// it has owned the key for less than the settle time.
 	ReasonJoining Reason = "joining"
 	// ReasonDraining: the provider asked for a pause, or the application did: see
 	// Limiter.Throttled and Limiter.PauseUntil.

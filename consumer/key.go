@@ -71,7 +71,8 @@ func (y Key) TryAcquire() bool {
 }
 
 // TryTake issues the permits that both the key and the provider have available, at most n;
-// the Permit's N may be 0. In shadow mode N is always n. It never waits.
+// the Permit's N may be 0, and is 0 for n <= 0, after Close, and for a name that no key can
+// have. In shadow mode N is n. It never waits.
 func (y Key) TryTake(n int64) (p Permit) {
 	l := y.limiter
 	if n <= 0 || l.bad || l.all.closed.Load() {

@@ -5,8 +5,8 @@ import "github.com/quotient-limiter/quotient/internal/window"
 // Owner returns the name of the instance that has the limits of the key, where the policy
 // gives keys owners, so that work can be sent there. self reports whether this instance has
 // permits of the key. If they do not own the key, all instances that see the same fleet
-// return the same name; the incarnation stands for a missing one. Without owners, and where
-// no instance has a share, the name is empty and self is true.
+// return the same name, or the incarnation of an instance without a name. Without owners, and
+// where no instance has a share, the name is empty and self is true.
 //
 // A change of the fleet moves few keys. The limits of a key that has moved may settle first.
 // Owner does not wait, and allocates nothing.

@@ -23,11 +23,15 @@ const defaultTimeout = 5 * time.Second
 type AdminOptions struct {
 	Prefix  string        // of all keys; default "/quotient/v1/"
 	Author  string        // stored with each change; default user@host
-	Timeout time.Duration // of one call to etcd; default 5 s
+	Timeout time.Duration // of one call to etcd, not negative; default 5 s
 }
 
 // Admin sets providers' policies and reads their fleets. Its methods are safe for
 // concurrent use. It keeps no state: every method asks etcd.
+//
+// Errors of etcd are ErrUnreachable and ErrPermission. A change that ends with
+// ErrUnreachable may have been made: read the policy before you try again. A name of a
+// provider must be valid by quota.ValidateProvider.
 type Admin struct {
 	inspected
 	client *clientv3.Client
@@ -36,7 +40,8 @@ type Admin struct {
 	o      AdminOptions
 }
 
-// NewAdmin returns an Admin that uses the client, which the caller closes.
+// NewAdmin returns an Admin that uses the client, which the caller closes. It asks no etcd,
+// and returns an error only for options that cannot work.
 func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
 	k, err := keys.New(o.Prefix)
 	if err != nil {
@@ -63,7 +68,8 @@ type Stored struct {
 	Problem error
 }
 
-// Get returns a provider's policy, or ErrNotFound.
+// Get returns a provider's policy, or ErrNotFound. A policy that cannot be used is returned
+// with a Problem, and without an error.
 func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return Stored{}, err
@@ -101,7 +107,8 @@ func stored(provider string, kv *mvccpb.KeyValue) Stored {
 	return s
 }
 
-// List returns all policies, sorted by provider.
+// List returns all policies, sorted by provider: also those that cannot be used, which have
+// a Problem.
 func (a *Admin) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
 	_, err := a.each(ctx, a.keys.Provider(""), 0, a.keys.AfterMany, func(kv *mvccpb.KeyValue) {

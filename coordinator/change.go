@@ -24,10 +24,10 @@ const maxTogether = maxOps / 2
 // maxOps is etcd's default for the operations of a transaction.
 const maxOps = 128
 
-// Put sets a provider's policy, which must be valid. It fills in Time, and Author if it is
-// empty. The same transaction writes the history record. Put refuses a settle time too
-// short for a freshness still in force. If the policy changes at the same moment, the error
-// is a *ConflictError.
+// Put sets a provider's policy. It fills in Time, and Author if it is empty. The same
+// transaction writes the history record. If the policy is not valid, the error has its
+// *quota.FieldErrors. Put also refuses a settle time too short for a freshness still in
+// force. If the policy changes at the same moment, the error is a *ConflictError.
 func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy) (Stored, error) {
 	return a.put(ctx, provider, p, always)
 }
@@ -62,7 +62,7 @@ func at(revision int64) func(Stored) error {
 
 // Update changes the policies of several providers in one transaction: all of them or,
 // with an error, none. It reads them once and calls edit with them, at Revision 0 if none
-// is set. edit returns the new policies in the same order: nil for an unchanged one, and
+// is set. edit returns as many policies in the same order: nil for an unchanged one, and
 // at most 64 others. Each is checked as by Put. If one changes meanwhile, the error is a
 // *ConflictError. The result is the stored policies, in the same order.
 func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
@@ -107,8 +107,9 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	return all, err
 }
 
-// Delete removes a provider's policy and returns it. Instances then issue nothing; they
-// stay registered. If the policy changes at the same moment, the error is a
+// Delete removes a provider's policy and the overrides of its keys, and returns the policy.
+// reason is for the history. Instances then issue nothing; they stay registered. If none is
+// set, the error is ErrNotFound; if the policy changes at the same moment, it is a
 // *ConflictError.
 func (a *Admin) Delete(ctx context.Context, provider, reason string) (Stored, error) {
 	return a.remove(ctx, provider, reason, always)

@@ -9,7 +9,8 @@
 // one replaces it. An instance that registers later has no good policy: it counts in the
 // fleet, issues nothing and reports the problem. Both take the next policy that can be
 // read.
-//
+package coordinator
+
 // Decisions. A state machine decides all: machine.step takes an event and an instant, and
 // returns effects. It has no clock, lock, goroutine or client. The session runs the effects.
 //
@@ -22,4 +23,3 @@
 //
 // Locks. Session.mu guards the state machine. It is held while sinks are called; never while
 // etcd is.
-package coordinator

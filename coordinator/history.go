@@ -88,8 +88,9 @@ func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange,
 	return a.newRecord(c, c.raw, a.o.Author, why, keys)
 }
 
-// History returns the changes of a provider's policy, newest first. A record that
-// cannot be read comes with a Problem.
+// History returns the last 100 changes of a provider's policy, newest first, also after its
+// deletion. It is empty for a provider that never had one. A record that cannot be read has
+// a Problem.
 func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, err

@@ -54,7 +54,8 @@ type InstanceStatus struct {
 	Problem error
 }
 
-// Fleet returns a provider's policy and live instances. Observe makes them report often.
+// Fleet returns a provider's policy and live instances; without a policy that is no error.
+// Observe makes the instances report often.
 func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 	found, err := feed.Inside(a).Fleet(ctx, provider)
 	f := Fleet{Provider: found.Provider, Revision: found.Revision, Policy: Stored(found.Policy)}

@@ -17,9 +17,9 @@ import (
 const observerTTL = 10 // seconds
 
 // Observe makes the instances of the providers report once a second, until stop is called
-// or ctx ends. They begin within a few seconds; an outage of etcd only interrupts it. A
-// user without the permission to write gets an error. Reports then come on significant
-// changes, and every 30 seconds.
+// or ctx ends. They begin within a few seconds. An outage of etcd interrupts that. stop
+// waits at most a second for etcd, and may be called twice. A user without the permission to
+// write gets ErrPermission: reports then come on significant changes, and every 30 s.
 func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
 	for _, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {

@@ -55,10 +55,9 @@ type Options struct {
 	// default grows in fleets of more than 500 instances, to a third of the
 	// freshness at most.
 	Probe time.Duration
-	// NTP names servers, host or host:port, to measure true time by, at most
-	// ntp.MaxServers (16). Three or more reveal one that lies. Default: none; the session
-	// then follows the operating system's clock, whose error is the kernel's bound, or
-	// unknown.
+	// NTP names servers, host or host:port, to measure true time by, at most 16. Three or
+	// more reveal one that lies. Default: none; the session then follows the operating
+	// system's clock, whose error is the kernel's bound, or unknown.
 	NTP []string
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.

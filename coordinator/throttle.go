@@ -156,8 +156,8 @@ func (p *membership) pace() bool {
 }
 
 // Resume ends the pauses that a provider asked for, and the lower total of an adaptive policy.
-// Its instances issue permits up to the policy's limits as soon as they see it, until the next
-// 429. A pause that an operator set (quota.ModePause) stays. It returns false if there was
+// Its instances issue permits up to the policy's limits as soon as they see it, under a shape
+// other than fixed a settle time later, until the next 429. A pause that an operator set (quota.ModePause) stays. It returns false if there was
 // nothing to end.
 func (a *Admin) Resume(ctx context.Context, provider string) (ended bool, err error) {
 	if err := quota.ValidateProvider(provider); err != nil {

@@ -33,10 +33,14 @@ const (
 // the window length is the limit's identity: no two limits share one.
 //
 // Windows are aligned to the Unix epoch: window k of length w is
-// [k*w, (k+1)*w).
+// [k*w, (k+1)*w). Days and months are those of Policy.Zone.
 type Limit struct {
-	Permits int64         // per window, 0 to MaxPermits; 0 admits nothing
-	Window  time.Duration // MinWindow to MaxWindow, whole milliseconds; of a budget to a day, or 31 days
+	// Permits is their number per window, 0 to MaxPermits; 0 admits nothing. A budget has at
+	// least 1.
+	Permits int64
+	// Window is MinWindow to MaxWindow, in whole milliseconds. A budget's is above MaxWindow,
+	// in whole seconds up to a day, or 31 days, which stand for a month.
+	Window time.Duration
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.

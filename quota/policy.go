@@ -134,8 +134,8 @@ type Policy struct {
 	// larger one as a typing error; 1 to MaxPermits, default 10. Instances do not read
 	// it.
 	MaxStep float64 `json:"max_step,omitzero"`
-	// Requires names features that change shares, by a later version: this one knows none
-	// that has to be named. An instance without one of them issues nothing and reports it.
+	// Requires names features of later versions that change shares. This version has none
+	// that must be named. An instance without one of them issues nothing and reports it.
 	Requires []string `json:"requires,omitempty"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
@@ -165,15 +165,15 @@ type Timing struct {
 	// Settle is S, the delay of a share's growth after a join, a crash or another
 	// division; 100 ms to MaxSettle, default DefaultSettle.
 	Settle time.Duration `json:"-"`
-	// Freshness is S', the greatest age of a view's proof; see DefaultFreshness. Settle
-	// must be at least MinSettleFor.
+	// Freshness is S', the greatest age of a view's proof; 50 ms to MaxSettle, see
+	// DefaultFreshness. Settle must be at least MinSettleFor.
 	Freshness time.Duration `json:"-"`
-	// ClockError is e, the bound on a host's wall-clock error; default
-	// DefaultClockError.
+	// ClockError is e, the bound on a host's wall-clock error; above 0 to MaxSettle,
+	// default DefaultClockError.
 	ClockError time.Duration `json:"-"`
 	// Guard is g: nothing is issued within g of a window's edges. Under shapes other than
 	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
-	// for arrivals. Default 0, off.
+	// for arrivals. Less than half of the shortest window; default 0, off.
 	Guard time.Duration `json:"-"`
 	// GuardAuto makes the guard follow the clock: each instance adds the measured error
 	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
@@ -198,7 +198,7 @@ type Release struct {
 	Critical int64 `json:"-"`
 	// WarmUp is the time in which a share grows from a third to the whole after a start
 	// or a pause; 100 ms to 1 h, 0 for none. Others do not issue the rest. With 0,
-	// windows of up to a second take two seconds after a provider's pause.
+	// shares of windows of up to a second grow over 2 s after a provider's pause.
 	WarmUp time.Duration `json:"-"`
 }
 
@@ -223,8 +223,8 @@ type Throttling struct {
 type Adaptive struct {
 	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
 	Floor int64 `json:"floor_percent"`
-	// Decrease is the largest cut, in percent of the pace; 1 to 90, default 30. A cut is
-	// at most the refused part of the calls, and 2%.
+	// Decrease is the largest cut, in percent of the pace; 1 to 90, default 30. A smaller
+	// cut is the refused part of the calls, and 2% more.
 	Decrease int64 `json:"decrease_percent"`
 	// Increase is the size of a raise, in percent of each limit; 1 to 100, default 3.
 	Increase int64 `json:"increase_percent"`
