@@ -14,12 +14,12 @@ package coordinator
 // Decisions. A state machine decides all: machine.step takes an event and an instant, and
 // returns effects. It has no clock, lock, goroutine or client. The session runs the effects.
 //
-// Goroutines. The session owns nine. They keep the lease, follow the watch, and register and
+// Goroutines. The session owns eight. They keep the lease, follow the watch, and register and
 // list providers in batches. They send probes, and write reports, asks and loans in batches.
-// One hears asks and loans, with another that sends its requests. One measures the time, and
-// one starts the goroutines of a provider. A few reads of probes are under way at once. A
-// provider at rest (membership) has no goroutine. It has one for its pauses and one for
-// permits of long windows from its first need on. All end in Close, which waits for them.
+// One hears asks and loans, with another that sends its requests. One measures the time. A few
+// reads of probes are under way at once. A provider at rest (membership) has no goroutine. It
+// has one for its pauses and one for permits of long windows from its first need on. All end in
+// Close, which waits for them.
 //
 // Locks. Session.mu guards the state machine. It is held while sinks are called; never while
 // etcd is.

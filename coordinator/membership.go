@@ -37,8 +37,7 @@ type membership struct {
 
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
-	needs     atomic.Bool // the sink has something to take from Pushed or Wanting
-	serving   bool        // serve's own
+	needed    sync.Once // the sink has something to take from Pushed or Wanting, or is closed
 
 	// Session.mu guards these too:
 	asks [2]*ear // of this incarnation, and of samples; nil if the session has one of all
@@ -94,7 +93,6 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 func (p *membership) close() error {
 	p.cancel()
 	p.s.step(closing{p})
-	p.parts.Wait()
 	p.end()
 	p.s.mu.Lock()
 	p.s.hearing.leave(p)
@@ -106,24 +104,34 @@ func (p *membership) close() error {
 	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
 	defer done()
 	indebted, err := p.part(ctx)
+	var gone, ours []clientv3.Op
 	if a := p.attempt; a != nil { // its keys may be there
-		_, unsure := p.s.kv.Txn(ctx).
-			Then(append(p.issuerGone(), clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id)))...).Commit()
-		err = errors.Join(err, unsure)
+		gone = append(p.issuerGone(), clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id)))
 	}
 	if own.key != "" {
-		gone := []clientv3.Op{clientv3.OpDelete(own.key)}
-		if !indebted {
-			gone = append(gone, clientv3.OpDelete(p.s.keys.Report(p.provider, own.id)))
+		if ours = append(ours, clientv3.OpDelete(own.key)); !indebted {
+			ours = append(ours, clientv3.OpDelete(p.s.keys.Report(p.provider, own.id)))
 		}
-		_, unsure := p.s.kv.Txn(ctx).If(own.lives()).Then(gone...).Commit()
-		err = errors.Join(err, unsure)
+		gone = append(gone, clientv3.OpTxn([]clientv3.Cmp{own.lives()}, ours, nil))
 	}
-	return classify(ctx, "leave "+p.provider, err)
+	_, unsure := p.s.kv.Txn(ctx).Then(gone...).Commit()
+	return classify(ctx, "leave "+p.provider, errors.Join(err, unsure))
 }
 
-// end gives back what the membership has of the host, when nothing is issued any more.
+// need starts what takes a sink's pauses and the budgets that it wants, with the first. The sink
+// calls it under locks of its own.
+func (p *membership) need() {
+	p.needed.Do(func() {
+		p.parts.Go(p.pushBacks)
+		p.parts.Go(p.runBudgets)
+	})
+}
+
+// end waits for all that acts for the membership, whose sink is closed, and gives back what it has
+// of the host.
 func (p *membership) end() {
+	p.needed.Do(func() {}) // nothing starts from now on
+	p.parts.Wait()
 	p.ended.Do(func() {
 		p.closeState()
 		p.noteClosed()

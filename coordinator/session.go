@@ -138,7 +138,6 @@ type Session struct {
 
 	joins     chan struct{} // holds one when a membership needs something of join
 	newcomers chan struct{} // holds one when a history has begun
-	needs     chan struct{} // holds one when a sink has something to take
 	few       chan struct{} // holds one for each membership that goes on alone
 	observing observing     // report's own
 
@@ -174,8 +173,8 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.joins, s.newcomers, s.needs = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
-	s.few, s.post.news, s.hearing.news = make(chan struct{}, mostAlone), make(chan struct{}, 1), make(chan struct{}, 1)
+	s.joins, s.newcomers, s.few = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, mostAlone)
+	s.post.news, s.hearing.news = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.mu.machine = newMachine(k.Provider(""))
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
 	var l *lease
@@ -188,7 +187,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	}
 	s.step(opened{})
 	s.wg.Go(func() { s.keepLease(l) })
-	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.hear, s.serve} {
+	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.hear} {
 		s.wg.Go(part)
 	}
 	return s, nil
@@ -261,7 +260,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	}
 	if p == nil {
 		p = newMembership(s, provider, create())
-		p.sink.Needs(func() { s.need(p) })
+		p.sink.Needs(p.need)
 		s.stepLocked(subscribed{p})
 	}
 	p.users++
@@ -305,7 +304,6 @@ func (s *Session) close(ctx context.Context, most time.Duration) error {
 	}
 	s.wg.Wait()
 	for _, p := range memberships {
-		p.parts.Wait()
 		p.end()
 	}
 	if l == nil {
@@ -368,30 +366,4 @@ func (s *Session) stepLocked(e event) {
 
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, defaultTimeout)
-}
-
-// need notes that a sink has something to take. The sink calls it under locks of its own.
-func (s *Session) need(p *membership) {
-	p.needs.Store(true)
-	signal(s.needs)
-}
-
-// serve starts what takes a sink's pauses and the budgets that it wants, with the first.
-func (s *Session) serve() {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-s.needs:
-		}
-		s.mu.Lock()
-		for _, p := range s.mu.all() {
-			if p.needs.Load() && !p.serving && !p.silent {
-				p.serving = true
-				p.parts.Go(p.pushBacks)
-				p.parts.Go(p.runBudgets)
-			}
-		}
-		s.mu.Unlock()
-	}
 }
