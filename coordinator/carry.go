@@ -109,8 +109,8 @@ func (s *Session) carry() {
 	}
 }
 
-// send writes letters in one transaction. If a role does not allow it, each provider's are
-// written apart, and the one that may not is mute from then on.
+// send writes letters in one transaction. If a role does not allow it, each is written apart, and
+// the provider of one that may not be is mute from then on.
 func (s *Session) send(all []letter) {
 	ctx, done := context.WithTimeout(s.ctx, carryTime)
 	defer done()
@@ -131,13 +131,11 @@ func (s *Session) send(all []letter) {
 	if !errors.Is(classify(ctx, "lend", err), ErrPermission) {
 		return
 	}
-	first := all[0].p
-	others := slices.Clone(all)
-	others = slices.DeleteFunc(others, func(l letter) bool { return l.p == first })
-	if len(others) == 0 {
-		first.muteNow()
+	if len(all) == 1 {
+		all[0].p.muteNow()
 		return
 	}
-	s.send(slices.DeleteFunc(slices.Clone(all), func(l letter) bool { return l.p != first }))
-	s.send(others)
+	for i := range all {
+		s.send(all[i : i+1])
+	}
 }
