@@ -46,7 +46,7 @@ type joining struct {
 	fresh        bool       // the key is to be written
 	from         time.Time  // its beginning, if it is not the first
 	all, between []view.Key // listed; the events between a history's beginning and the listing
-	more         bool       // there are more keys
+	more         bool       // there are more keys, or they are too large to be listed with others
 	err          error
 
 	// Session.mu guards these:
@@ -112,7 +112,7 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 		}
 	}
 	err := s.registerAll(l, batch)
-	if len(batch) > 1 && (errors.Is(err, ErrPermission) || tooLarge(err)) { // of one of them
+	if len(batch) > 1 && errors.Is(err, ErrPermission) { // of one of them
 		for _, j := range batch {
 			if j.m.key != "" { // it is not to join as new
 				j.err = s.registerAll(l, []*joining{j})
@@ -163,11 +163,9 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 		left, err := s.commitJoins(ctx, l, batch)
 		if tooLarge(err) { // the answer is lost
 			for _, j := range batch {
-				j.p.large = len(batch) == 1
+				j.more = true
 			}
-			if len(batch) == 1 {
-				continue
-			}
+			continue
 		}
 		if err != nil {
 			return err
@@ -197,7 +195,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 				clientv3.OpPut(s.keys.Issuer(j.p.provider, j.m.id), ""))
 		}
 		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
-		if j.p.large || j.continues() {
+		if j.more || j.continues() {
 			read = append(read, clientv3.WithCountOnly())
 		}
 		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
@@ -232,7 +230,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		for _, kv := range listed.Kvs {
 			j.all, revived = append(j.all, j.p.parse(kv, false)), append(revived, j.m.revived(kv)...)
 		}
-		j.more = listed.More || j.p.large
+		j.more = j.more || listed.More
 		if j.continues() {
 			j.resume(ctx)
 		}

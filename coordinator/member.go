@@ -24,24 +24,22 @@ type member struct {
 
 	stage  stage
 	batch  *joining // that it is in, or nil
-	large  bool     // its values are: they are not listed in a batch
 	failed bool     // it waits for the session's back-off
 	seats  int64    // how many instances there were when it registered
 	// Of the batch, or of close when that is over:
 	attempt *incarnation     // one to register whose outcome is unknown; nil if there is none
 	before  *view.Checkpoint // what the process before has left; nil once that is decided
 
-	incarnation        // in force, or the last one; without an ID there was none
-	until       int64  // announced end, corrected wall time; 0 if none was announced
-	silent      bool   // the sink is closed
-	listed      int64  // revision of the listing
-	since       int64  // monotonic, when it was listed: earlier probes do not count
-	untold      int64  // revision of its key that the watch has still to tell while it follows; 0: none
-	failure     error  // the reason why this membership cannot follow its provider, or nil
-	denied      error  // the throttle may not be written
-	unfunded    error  // permits of long limits may not be taken
-	problem     string // all of that, as last told to the sink
-	logged      string // what of it is its own
+	incarnation          // in force, or the last one; without an ID there was none
+	until       int64    // announced end, corrected wall time; 0 if none was announced
+	silent      bool     // the sink is closed
+	listed      int64    // revision of the listing
+	since       int64    // monotonic, when it was listed: earlier probes do not count
+	untold      int64    // revision of its key that the watch has still to tell while it follows; 0: none
+	failure     error    // the reason why this membership cannot follow its provider, or nil
+	forbidden   [2]error // what its role does not allow: toThrottle, toTake
+	problem     string   // all of that, as last told to the sink
+	logged      string   // what of it is its own
 
 	tracker  view.Tracker
 	policy   *quota.Policy     // in the view
@@ -158,7 +156,7 @@ func (p *member) prove(proof clock.Instant) {
 		return
 	}
 	p.call(func() { p.sink.Prove(proof) })
-	if p.problem != "" || p.failure != nil || p.denied != nil || p.unfunded != nil {
+	if p.problem != "" {
 		p.tell(nil)
 	}
 }
@@ -167,7 +165,7 @@ func (p *member) prove(proof clock.Instant) {
 // it; the session and the line log theirs once.
 func (p *member) tell(err error) {
 	p.failure = err
-	own := errors.Join(err, p.tracker.Problem(), p.denied, p.unfunded)
+	own := errors.Join(err, p.tracker.Problem(), p.forbidden[toThrottle], p.forbidden[toTake])
 	all := errors.Join(p.m.problem(), own)
 	if p.line != nil {
 		all = errors.Join(all, p.line.failure)
@@ -199,6 +197,33 @@ type troubled struct {
 }
 
 func (e troubled) on(*machine) { e.tell(e.err) }
+
+// What a role may lack.
+const (
+	toThrottle = iota // to write the throttle
+	toTake            // to take permits of long limits
+)
+
+// asked is a membership that has asked for something that its role may not allow, with what etcd
+// has answered.
+type asked struct {
+	*membership
+	what int
+	err  error
+}
+
+func (e asked) on(*machine) {
+	forbidden := &e.forbidden[e.what]
+	switch {
+	case errors.Is(e.err, ErrPermission):
+		*forbidden = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", e.err, e.provider)
+	case e.err != nil || *forbidden == nil:
+		return
+	default:
+		*forbidden = nil
+	}
+	e.tell(e.failure)
+}
 
 // closing is a membership whose sink is to be closed.
 type closing struct{ *membership }

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -70,14 +69,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 	}
 	err := p.transact(ctx, tries, policy, all)
 	err = classify(ctx, "take permits of "+p.provider, err)
-	p.s.mu.Lock()
-	switch { // the next proof tells it
-	case errors.Is(err, ErrPermission):
-		p.unfunded = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
-	case err == nil:
-		p.unfunded = nil
-	}
-	p.s.mu.Unlock()
+	p.s.step(asked{p, toTake, err})
 	for _, w := range windows {
 		spent := err == nil && w.left() == 0
 		if w.again = min(max(2*w.again, budgetRest), budgetAgain); !spent {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -35,7 +34,7 @@ const (
 func pacePause(n int) time.Duration { return max(paceEvery, time.Duration(n)*paceEach) }
 
 // throttleTo replaces the throttle that a writer knows, while its incarnation lives. Otherwise
-// the answer has the key. It notes whether that is denied, which the next proof tells.
+// the answer has the key.
 func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Throttle) (*clientv3.TxnResponse, error) {
 	var t *clientv3.TxnResponse
 	key := p.s.keys.Throttle(p.provider)
@@ -43,11 +42,8 @@ func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Th
 	if err == nil {
 		t, err = p.s.kv.Txn(ctx).If(is(key, w.revision), w.lives()).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
 	}
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	if err, p.denied = classify(ctx, "throttle "+p.provider, err), nil; errors.Is(err, ErrPermission) {
-		p.denied = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", err, p.provider)
-	}
+	err = classify(ctx, "throttle "+p.provider, err)
+	p.s.step(asked{p, toThrottle, err})
 	return t, err
 }
 
@@ -116,7 +112,7 @@ func (p *membership) pace() bool {
 	}
 	w := p.writerLocked()
 	policy, known, age := p.policy, p.throttle, time.Duration(now-p.pacedAt)
-	again := p.tracker.Broken(view.Throttle) || p.denied != nil
+	again := p.tracker.Broken(view.Throttle) || p.forbidden[toThrottle] != nil
 	p.s.mu.Unlock()
 	if last.paced == 0 && w.rank > deputies {
 		last.paced = now // not all of a fleet that starts read at once
