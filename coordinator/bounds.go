@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -114,12 +115,18 @@ func eachIn(ctx context.Context, kv clientv3.KV, folder string, f func(*mvccpb.K
 	return revision, err
 }
 
+// errTooMany is a folder with more keys than an instance or an operator keeps.
+var errTooMany = fmt.Errorf("coordinator: there are more than %d keys: they are not read until they are fewer", maxInstances)
+
 // eachKey calls f with the keys of a folder, a page at a time. get asks for
 // a page. Pages are smaller where values are large; the page before says how large.
 // after returns where the page after a key begins; nil stands for right behind it.
 func eachKey(folder string, get func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error), after func(key string) string, f func(*mvccpb.KeyValue)) error {
-	from, end := folder, clientv3.GetPrefixRangeEnd(folder)
+	n, from, end := 0, folder, clientv3.GetPrefixRangeEnd(folder)
 	for limit := int64(pageKeys); ; {
+		if n > maxInstances {
+			return errTooMany
+		}
 		r, err := get(from, clientv3.WithRange(end), clientv3.WithLimit(limit))
 		if tooLarge(err) && limit > 1 {
 			limit = max(1, limit/8)
@@ -128,6 +135,7 @@ func eachKey(folder string, get func(from string, o ...clientv3.OpOption) (*pb.R
 		if err != nil {
 			return err
 		}
+		n += len(r.Kvs)
 		size := int64(1)
 		for _, kv := range r.Kvs {
 			size += int64(len(kv.Key) + len(kv.Value))

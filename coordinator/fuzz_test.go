@@ -31,10 +31,8 @@ func FuzzKeys(f *testing.F) {
 		if bucket, ok := k.BucketOf("p", key); ok && k.Overrides("p", bucket) != key {
 			t.Errorf("%q is taken for document %d of overrides, which is %q", key, bucket, k.Overrides("p", bucket))
 		}
-		for _, next := range []string{k.AfterMany(key), k.AfterOverrides(key)} {
-			if next <= key {
-				t.Errorf("a listing goes from %q back to %q", key, next)
-			}
+		if next := k.AfterMany(key); next <= key {
+			t.Errorf("a listing goes from %q back to %q", key, next)
 		}
 	})
 }

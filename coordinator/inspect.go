@@ -88,17 +88,19 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 		return f, err
 	}
 	at := map[string]int{} // of an incarnation in f.Instances
-	revision, err := a.each(ctx, a.keys.Provider(provider), 0, a.keys.AfterOverrides, func(kv *mvccpb.KeyValue) {
-		if key := string(kv.Key); key == a.keys.Policy(provider) {
-			f.Policy = protocol.Stored(stored(provider, kv))
-		} else if key == a.keys.Throttle(provider) {
-			f.Throttle, _ = protocol.ReadThrottle(kv.Value)
-		} else if id, ok := keys.IncarnationIn(a.keys.Instances(provider), key); ok {
+	revision, err := a.each(ctx, a.keys.Instances(provider), 0, nil, func(kv *mvccpb.KeyValue) {
+		if id, ok := keys.IncarnationIn(a.keys.Instances(provider), string(kv.Key)); ok {
 			at[id] = len(f.Instances)
 			f.Instances = append(f.Instances, instanceOf(id, kv))
 		}
 	})
+	var r *clientv3.TxnResponse
 	if err == nil {
+		r, err = a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider), clientv3.WithRev(revision)), clientv3.OpGet(a.keys.Throttle(provider), clientv3.WithRev(revision))).Commit()
+	}
+	if err == nil {
+		f.Policy = protocol.Stored(stored(provider, keyIn(r.Responses[0])))
+		f.Throttle, _ = protocol.ReadThrottle(keyIn(r.Responses[1]).Value)
 		_, err = a.each(ctx, a.keys.Reports(provider), revision, nil, func(kv *mvccpb.KeyValue) {
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
@@ -197,16 +199,12 @@ func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue) {
 // each calls f with the keys under a prefix, at a revision, 0 for the newest, and returns
 // it. after is as in eachKey.
 func (a *Admin) each(ctx context.Context, prefix string, revision int64, after func(key string) string, f func(*mvccpb.KeyValue)) (int64, error) {
-	n := 0
 	err := eachKey(prefix, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-		if n > maxInstances {
-			return nil, fmt.Errorf("there are more than %d keys", maxInstances)
-		}
 		r, err := a.kv.Get(ctx, from, append(o, clientv3.WithRev(revision))...)
 		if err == nil && revision == 0 {
 			revision = r.Header.Revision
 		}
 		return (*pb.RangeResponse)(r), err
-	}, after, func(kv *mvccpb.KeyValue) { n++; f(kv) })
+	}, after, f)
 	return revision, err
 }

@@ -61,9 +61,6 @@ func outdated(err error) bool {
 func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err error) {
 	var revived []clientv3.Op
 	err = eachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-		if err := p.tooMany(len(all)); err != nil {
-			return nil, err
-		}
 		for wait := (backoff{}); ; {
 			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.asOf()))...))
 			if err == nil || outdated(err) || errors.Is(err, errGone) || tooLarge(err) || ctx.Err() != nil {

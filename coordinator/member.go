@@ -96,19 +96,11 @@ func (p *member) take(keys []view.Key) {
 	}
 	if !p.tracker.Has(p.id) {
 		p.lose(errGone)
-	} else if err := p.tooMany(p.tracker.Instances()); err != nil {
+	} else if p.tracker.Instances() > maxInstances {
 		p.stage, p.failed = toList, true
-		p.tell(err)
+		p.tell(errTooMany)
 		p.m.emit(wake{})
 	}
-}
-
-// tooMany returns an error if a provider has more keys than an instance keeps.
-func (p *member) tooMany(n int) error {
-	if n <= maxInstances {
-		return nil
-	}
-	return fmt.Errorf("coordinator: %s has more than %d keys: they are not followed until they are fewer", p.provider, maxInstances)
 }
 
 // noteThrottle notes the view's throttle; nil if there is none.
@@ -198,7 +190,7 @@ type troubled struct {
 
 func (e troubled) on(*machine) { e.tell(e.err) }
 
-// What a role may lack.
+// Rights that a role may lack.
 const (
 	toThrottle = iota // to write the throttle
 	toTake            // to take permits of long limits

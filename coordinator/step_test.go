@@ -333,7 +333,7 @@ func TestStep(t *testing.T) {
 			}
 			s.tell("p", 50, many)
 			s.register(51, 1)
-		}, fmt.Sprintf("p apply 50, p trouble p has more than %d keys, wake, p reset 51 at 12 since 12 as p20 of 1, p no trouble", maxInstances)},
+		}, fmt.Sprintf("p apply 50, p trouble there are more than %d keys, wake, p reset 51 at 12 since 12 as p20 of 1, p no trouble", maxInstances)},
 		"a provider is listed in another cluster": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 2)

@@ -235,14 +235,6 @@ func (k Layout) AfterMany(key string) string {
 	return key + "\x00"
 }
 
-// AfterOverrides is the same for a listing of one provider: its overrides are passed over.
-func (k Layout) AfterOverrides(key string) string {
-	if strings.Contains(strings.TrimPrefix(key, k.Provider("")), "/"+overridesPart) {
-		return k.AfterMany(key)
-	}
-	return key + "\x00"
-}
-
 // IncarnationIn returns the incarnation whose key lies directly under folder.
 func IncarnationIn(folder, key string) (string, bool) {
 	escaped, ok := strings.CutPrefix(key, folder)
