@@ -3,6 +3,8 @@ package coordinator
 import (
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/test/await"
 )
 
@@ -56,5 +58,33 @@ func TestTheFirstIsFirst(t *testing.T) {
 	is(d, "one beside an issuer key", false)
 	if err := leaveD(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhatIsLeftGoes: an issuer key that nobody uses goes S after its instance, also beside one
+// that has to stay.
+func TestWhatIsLeftGoes(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "10/s")
+	stays, goes := f.admin.keys.Issuers("p")+"%zz", f.admin.keys.Issuer("p", "gone")
+	for key, value := range map[string]string{stays: "", goes: "", f.admin.keys.Instances("p") + "%zz": "written by hand"} {
+		if err := f.write(clientv3.OpPut(key, value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := f.subscribe(f.join(Options{}), "p")
+	await.Until(t, "a proof", r.is(proved))
+	there := func(key string) bool {
+		t.Helper()
+		r, err := f.client.Get(t.Context(), key, clientv3.WithCountOnly())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Count > 0
+	}
+	await.Until(t, "what is left goes", func() bool { return !there(goes) })
+	if own := f.only(r).current().id; !there(stays) || !there(f.admin.keys.Issuer("p", own)) {
+		t.Error("the key of an instance that is there goes too")
 	}
 }
