@@ -41,7 +41,7 @@ type Sample struct {
 }
 
 // Rank orders the hosts with these hashes by chance: a sample is those of the lowest ranks.
-func (s Sample) Rank(hash uint64) uint64 { return mix(hash ^ s.Salt) }
+func (s Sample) Rank(hash uint64) uint64 { return Mix(hash ^ s.Salt) }
 
 // Has reports whether the host with this hash is in the sample.
 func (s Sample) Has(hash uint64) bool { return s.Rank(hash)>>32 < s.Part }
@@ -49,15 +49,7 @@ func (s Sample) Has(hash uint64) bool { return s.Rank(hash)>>32 < s.Part }
 // Whole rounds an amount of thousandths for the host with this hash: down, or up with the
 // chance of its fraction.
 func (s Sample) Whole(thousandths int64, hash uint64) int64 {
-	return (thousandths + int64(mix(hash^mix(s.Salt))%1000)) / 1000
-}
-
-// mix is the step and the finalizer of splitmix64.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
-	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
-	return x ^ (x >> 31)
+	return (thousandths + int64(Mix(hash^Mix(s.Salt))%1000)) / 1000
 }
 
 // Request is a Need and whom it is for; Host is empty if it is for a sample.

@@ -47,9 +47,9 @@ func (t *terms) seedFor(key *uint64, w quota.Window) uint64 {
 	case key == nil:
 		return t.seed(w)
 	case t.owners > 0:
-		return mix(*key)
+		return protocol.Mix(*key)
 	}
-	return mix(seedOf(w) ^ *key)
+	return protocol.Mix(seedOf(w) ^ *key)
 }
 
 // owns reports how many of n participants have shares: the first in the order of ranks.
@@ -170,7 +170,7 @@ func (p *Planner) KeyHosts(key Key, from, n int, now int64) (ids []string) {
 		first := from % len(ids)
 		return slices.Concat(ids[first:], ids[:first])[:min(n, len(ids))]
 	}
-	first := int((mix(key.Hash^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
+	first := int((protocol.Mix(key.Hash^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
 	for i := range p.rows {
 		r := &p.rows[(first+i)%len(p.rows)]
 		if len(ids) == n {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // The weighted split is a divisor method, as parliaments use for their seats: seat k =
@@ -25,7 +27,7 @@ type part struct {
 }
 
 // orderOf returns v of a part: the highest rank is the least.
-func orderOf(hash, seed uint64) uint64 { return ^mix(hash ^ seed) }
+func orderOf(hash, seed uint64) uint64 { return ^protocol.Mix(hash ^ seed) }
 
 // ranks orders two parts by rank, the highest first; of two at one place the smaller ID comes
 // first.

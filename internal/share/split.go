@@ -20,10 +20,8 @@ import (
 //
 //	rank(id, w) = mix(fnv1a64(id) XOR mix(mix(w.Length in ns) + w.Index))
 //
-// with mix the finalizer of splitmix64 (Steele, Lea, Flood 2014). Equal ranks
+// with mix as protocol.Mix. Equal ranks
 // go to the smaller ID first.
-
-const golden = 0x9e3779b97f4a7c15
 
 // hashID is FNV-1a, 64 bits. It is computed once per incarnation.
 func hashID(id string) uint64 {
@@ -32,17 +30,9 @@ func hashID(id string) uint64 {
 	return h.Sum64()
 }
 
-// mix is splitmix64's step and finalizer, a bijection of 64 bits.
-func mix(x uint64) uint64 {
-	x += golden
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
-	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
-	return x ^ (x >> 31)
-}
-
 // seedOf is the window's part of a rank, computed once per window.
 func seedOf(w quota.Window) uint64 {
-	return mix(mix(uint64(w.Length)) + uint64(w.Index))
+	return protocol.Mix(protocol.Mix(uint64(w.Length)) + uint64(w.Index))
 }
 
 // seed returns the seed of ranks by these terms. Under shapes other than fixed windows,

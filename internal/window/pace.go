@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -156,10 +157,6 @@ func (w *wanted) most() int64 { return max(w.now, w.before) }
 // phaseOf turns an instance's phase into that of one window: another one in each,
 // so that no instance is always first.
 func phaseOf(phase uint64, w quota.Window) float64 {
-	x := phase ^ uint64(w.Index)*0x9e3779b97f4a7c15 ^ uint64(w.Length)
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return float64((x^x>>31)>>11) / (1 << 53)
+	const step = 0x9e3779b97f4a7c15 // of Mix, which adds it
+	return float64(protocol.Mix((phase^uint64(w.Index)*step^uint64(w.Length))-step)>>11) / (1 << 53)
 }

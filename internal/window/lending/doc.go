@@ -6,7 +6,11 @@
 // numbers. Instants and lengths are in milliseconds, rates in calls per millisecond.
 package lending
 
-import "math"
+import (
+	"math"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
 
 // Rules are the numbers that depend on the size of a fleet.
 type Rules struct {
@@ -75,24 +79,16 @@ func (r Rules) OnDuty(hash uint64, window int64) bool {
 	return r.Duty > 0 && (int64(hash%uint64(r.Duty))+window)%r.Duty == 0
 }
 
-// mix is the step and the finalizer of splitmix64.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9
-	x = (x ^ (x >> 27)) * 0x94d049bb133111eb
-	return x ^ (x >> 31)
-}
-
 // Chance orders names by chance.
 func Chance(name string, salt uint64) uint64 {
 	h := salt
 	for i := range len(name) {
-		h = mix(h ^ uint64(name[i]))
+		h = protocol.Mix(h ^ uint64(name[i]))
 	}
 	return h
 }
 
 // whole rounds v down, or up with the chance of its fraction.
 func whole(v float64, chance uint64) int64 {
-	return int64(math.Floor(v + float64(mix(chance)%1000)/1000))
+	return int64(math.Floor(v + float64(protocol.Mix(chance)%1000)/1000))
 }

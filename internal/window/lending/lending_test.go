@@ -312,7 +312,7 @@ func TestANewcomerWaitsForItsPart(t *testing.T) {
 // peersOf are n peers.
 func peersOf(n int) (all []Peer) {
 	for i := range n {
-		all = append(all, Peer{fmt.Sprintf("p%03d", i), mix(uint64(i))})
+		all = append(all, Peer{fmt.Sprintf("p%03d", i), protocol.Mix(uint64(i))})
 	}
 	return all
 }
