@@ -42,8 +42,8 @@ func (b *bucket) set(a *account, l *ledger) {
 	if b.length == 0 {
 		b.length, b.since = a.window.Length, l.now
 	}
-	if a.binds && a.bound != Unbounded {
-		b.roll(l.now, a.bound, a.burst, l.debt > 0)
+	if a.limit != nil && a.bound != Unbounded {
+		b.roll(l.now, a.bound, a.limit.Burst, l.debt > 0)
 	}
 }
 

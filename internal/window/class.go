@@ -49,7 +49,6 @@ func (g *Gate) currentForLocked(at clock.Instant, n int64, c Class) *Segment {
 func (g *Gate) advanceLocked() {
 	l, taken := &g.mu.ledger, g.takenLocked()
 	l.charge(taken, g.mu.last)
-	g.mu.issued += taken
 	g.mu.published -= taken
 	l.advance(g.mu.last)
 }
@@ -83,7 +82,6 @@ func (g *Gate) passLocked(n int64, c Class) Grant {
 	g.advanceLocked()
 	l.charge(n, g.mu.last)
 	g.mu.held -= n
-	g.mu.issued += n
 	g.pushLocked(n, c)
 	g.tellBookedLocked()
 	return l.grant()

@@ -60,7 +60,6 @@ type Gate struct {
 		stale     bool  // the segment is empty for want of a proof
 		published int64 // permits put into the segment, less those withheld
 		held      int64 // permits of this segment that belong to the queue
-		issued    int64 // permits issued in ended segments and to waiters
 		closed    bool
 	}
 }
@@ -226,7 +225,6 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 		g.mu.forecast.delay(g, actual-n)
 	case actual < n && l.refund(n-actual, grant):
 		back = true
-		g.mu.issued -= n - actual
 		g.mu.forecast.forget()
 	}
 	g.rebuildLocked(at)
@@ -325,9 +323,7 @@ func (g *Gate) settleLocked() {
 	if left == sealed {
 		return
 	}
-	taken := g.mu.published - left
-	g.mu.ledger.charge(taken, g.mu.edge)
-	g.mu.issued += taken
+	g.mu.ledger.charge(g.mu.published-left, g.mu.edge)
 	g.mu.published, g.mu.held = 0, 0
 	g.tellBookedLocked()
 }
@@ -354,7 +350,8 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
-		if g.mu.issued += l.release(g.headLocked()); l.debt == 0 {
+		l.release(g.headLocked())
+		if l.debt == 0 {
 			news = g.lendToJoinersLocked() || news
 			g.mu.held = l.budget()
 			s.floor, less = l.kept()
@@ -469,7 +466,6 @@ serving:
 		g.decided(w, grant, v)
 	}
 	g.mu.ledger.charge(served, g.mu.last)
-	g.mu.issued += served
 }
 
 // judgeLocked refuses those that wait and cannot be served, or not in time, any

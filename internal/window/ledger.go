@@ -13,14 +13,13 @@ import (
 // account counts the permits issued under one limit.
 type account struct {
 	window quota.Window
-	bound  int64 // permits that may be issued in window, borrowed ones included
-	lent   int64 // permits of them that others have lent to this instance
-	out    int64 // permits of used that this instance has lent
-	burst  int64 // as Limit.Burst
-	used   int64 // permits issued in window
-	// binds is false once the limit is gone. The account is then kept to the end
-	// of its window, in case the limit comes back.
-	binds bool
+	// limit is the plan's. It is nil once the limit is gone: the account is then kept to the
+	// end of its window, in case the limit comes back.
+	limit *Limit
+	bound int64            // permits that may be issued in window, borrowed ones included
+	lent  int64            // permits of them that others have lent to this instance
+	out   int64            // permits of used that this instance has lent
+	used  int64            // permits issued in window
 	by    [shapes]schedule // nil where a shape does not bind
 }
 
@@ -35,6 +34,7 @@ type ledger struct {
 	budgets  []budget
 	plan     *Plan
 	now      int64 // as of the latest adopt or advance
+	issued   int64 // permits booked since the beginning, but for those lent
 	early    bool  // corrected time was set back: an account's window has not begun
 	// epoch counts the moments at which any account moved to another window. It
 	// is never 0 once something was issued.
@@ -56,13 +56,13 @@ type ledger struct {
 func (l *ledger) adopt(p *Plan, now int64) {
 	l.plan, l.now, l.early = p, max(l.now, now), false
 	for _, a := range l.accounts {
-		a.binds = false
+		a.limit = nil
 	}
 	for i := range p.Limits {
 		l.bind(&p.Limits[i])
 	}
 	l.accounts = slices.DeleteFunc(l.accounts, func(a *account) bool {
-		if a.binds || l.now+p.Offset < a.ends(&p.Shape) {
+		if a.limit != nil || l.now+p.Offset < a.ends(&p.Shape) {
 			return false
 		}
 		l.epoch++
@@ -70,7 +70,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	})
 	slices.SortFunc(l.accounts, func(a, b *account) int { return cmp.Compare(a.window.Length, b.window.Length) })
 	for _, a := range l.accounts {
-		if w := quota.WindowAt(a.window.Length, l.now+p.Offset); !a.binds && w.Index > a.window.Index {
+		if w := quota.WindowAt(a.window.Length, l.now+p.Offset); a.limit == nil && w.Index > a.window.Index {
 			a.begin(w, l) // only shapes keep it longer than its window
 		}
 		l.reshape(a)
@@ -93,7 +93,7 @@ func (a *account) ends(s *Shape) int64 {
 
 // begin moves the account to another window, in which nothing was issued yet.
 func (a *account) begin(w quota.Window, l *ledger) {
-	*a = account{window: w, bound: Unbounded, binds: a.binds, by: a.by}
+	*a = account{window: w, bound: Unbounded, limit: a.limit, by: a.by}
 	l.epoch++
 }
 
@@ -104,14 +104,14 @@ func (l *ledger) bind(limit *Limit) {
 		a = &account{window: quota.Window{Length: limit.Window.Length, Index: math.MinInt64}}
 		l.accounts = append(l.accounts, a)
 	}
-	a.binds = true
+	a.limit = limit
 	switch {
 	case limit.Window.Index > a.window.Index:
 		a.begin(limit.Window, l)
 	case limit.Window.Index < a.window.Index:
 		l.early = true
 	}
-	if a.burst, a.bound = limit.Burst, limit.Permits; a.bound != Unbounded {
+	if a.bound = limit.Permits; a.bound != Unbounded {
 		a.bound += a.lent
 	}
 }
@@ -127,7 +127,7 @@ func (l *ledger) advance(now int64) {
 // bounded goes over the accounts whose limits bind.
 func (l *ledger) bounded(yield func(*account) bool) {
 	for _, a := range l.accounts {
-		if a.binds && a.bound != Unbounded && !yield(a) {
+		if a.limit != nil && a.bound != Unbounded && !yield(a) {
 			return
 		}
 	}
@@ -265,6 +265,7 @@ func (l *ledger) charge(n, at int64) {
 		return
 	}
 	l.overIssued += max(0, n-l.budget())
+	l.issued += n
 	for i := range l.budgets {
 		l.budgets[i].Used += n
 	}
@@ -285,6 +286,7 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 	if l.plan.Shape.Any() && l.now-grant.At >= int64(l.accounts[0].window.Length) {
 		return false
 	}
+	l.issued -= n
 	for i := range l.budgets {
 		if b := &l.budgets[i]; same || grant.At+l.plan.Offset >= b.Start {
 			b.Used -= n
@@ -314,7 +316,7 @@ func (l *ledger) slotEnd() int64 {
 }
 
 // shortest returns the binding account with the shortest window, or nil.
-func (l *ledger) shortest() *account { return l.first(func(a *account) bool { return a.binds }) }
+func (l *ledger) shortest() *account { return l.first(func(a *account) bool { return a.limit != nil }) }
 
 // find returns the account for windows of a length, or nil.
 func (l *ledger) find(length time.Duration) *account {

@@ -14,7 +14,7 @@ func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
 		{"after the bound shrank", 3, 8, 2, 2},
 		{"given back", 3, 8, -2, 0},
 	} {
-		l := ledger{plan: &Plan{}, epoch: 1, accounts: []*account{{bound: c.bound, used: c.used, binds: true, by: [shapes]schedule{aligned{}}}}}
+		l := ledger{plan: &Plan{}, epoch: 1, accounts: []*account{{bound: c.bound, used: c.used, limit: &Limit{}, by: [shapes]schedule{aligned{}}}}}
 		if c.book < 0 {
 			l.refund(-c.book, Grant{Epoch: 1})
 		} else {

@@ -142,7 +142,6 @@ type Asking struct {
 // scene is the shortest window, in milliseconds.
 type scene struct {
 	*account
-	limit         *Limit
 	instances     int // newcomers included
 	rules         lending.Rules
 	phase, length float64
@@ -172,7 +171,7 @@ func (g *Gate) noteCallsLocked(at int64) {
 	if a := g.mu.ledger.shortest(); a != nil && a.window == b.window {
 		b.lent = a.lent
 	}
-	b.calls.Look(float64(at)/milli, float64(g.mu.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
+	b.calls.Look(float64(at)/milli, float64(g.mu.ledger.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
 	for _, c := range []Class{Critical, Sheddable} {
 		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
 			b.of[c].Look(float64(at)/milli, float64(n))
@@ -192,8 +191,8 @@ func (g *Gate) noteWindowLocked() {
 	if b.guest.Asked() && b.lent == 0 {
 		b.Fruitless++
 	}
-	if l := g.planLocked().limitOf(a.window); l != nil && l.Instances != b.owners { // others may have more than before
-		b.owners, b.guest = l.Instances, lending.Guest{}
+	if a.limit.Instances != b.owners { // others may have more than before
+		b.owners, b.guest = a.limit.Instances, lending.Guest{}
 	}
 	b.guest.Begin(b.lent)
 	b.LastLoans = b.partners.end()
@@ -253,9 +252,6 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 		return s, false
 	}
 	s.account = l.shortest()
-	if s.limit = l.plan.limitOf(s.window); s.limit == nil {
-		return s, false
-	}
 	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
 	s.rules = lending.RulesOf(s.instances, s.limit.Instances, l.plan.Lending.Reserve)
 	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli

@@ -83,6 +83,7 @@ func (l *ledger) lendable() bool {
 // tell the guest.
 func (l *ledger) lend(guest string, n int64) protocol.Loan {
 	l.charge(n, l.now)
+	l.issued -= n
 	for _, a := range l.accounts {
 		a.out += n
 	}
@@ -93,7 +94,7 @@ func (l *ledger) lend(guest string, n int64) protocol.Loan {
 // running returns the windows of the limits that bind, shortest first.
 func (l *ledger) running() (all []quota.Window) {
 	for _, a := range l.accounts {
-		if a.binds {
+		if a.limit != nil {
 			all = append(all, a.window)
 		}
 	}
@@ -121,7 +122,7 @@ func (l *ledger) borrow(host string, told protocol.Loan) int64 {
 	}
 	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits
 	for a := range l.bounded {
-		n = min(n, l.plan.totalOf(a.window)-(a.bound-a.out))
+		n = min(n, a.limit.Total-(a.bound-a.out))
 	}
 	if n <= 0 {
 		return 0

@@ -93,24 +93,6 @@ type Limit struct {
 	Instances int
 }
 
-// limitOf returns the limit in force in a window; nil if the plan does not limit it.
-func (p *Plan) limitOf(w quota.Window) *Limit {
-	for i := range p.Limits {
-		if p.Limits[i].Window == w {
-			return &p.Limits[i]
-		}
-	}
-	return nil
-}
-
-// totalOf returns its total, or 0.
-func (p *Plan) totalOf(w quota.Window) int64 {
-	if l := p.limitOf(w); l != nil {
-		return l.Total
-	}
-	return 0
-}
-
 // Proof is the evidence that the views behind a plan are recent. It binds only
 // if Strict.
 type Proof struct {

@@ -15,7 +15,7 @@ import (
 func TestReturnedIsASetThatForgets(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledger{accounts: []*account{{window: quota.Window{Length: time.Second}, binds: true}}}
+		l := &ledger{accounts: []*account{{window: quota.Window{Length: time.Second}, limit: &Limit{}}}}
 		var r returned
 		seen := map[uint64]int64{}
 		base := rapid.SampledFrom([]uint64{0, pageBits - 2, 1 << 40}).Draw(t, "base")

@@ -51,7 +51,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
 	taken := g.mu.published - s.Left()
 	u := Usage{
-		LendingCounts: g.mu.borrower.LendingCounts, Issued: g.mu.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
+		LendingCounts: g.mu.borrower.LendingCounts, Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
@@ -68,9 +68,10 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	if g.planLocked().Known {
 		u.Largest = g.largestLocked(Unbounded)
 	}
-	for _, limit := range l.plan.Limits {
-		a, booked := l.find(limit.Window.Length), r.ledger.find(limit.Window.Length)
-		u.Limits = append(u.Limits, a.usage(l, limit, booked, taken))
+	for i, a := range l.accounts {
+		if a.limit != nil {
+			u.Limits = append(u.Limits, a.usage(l, r.ledger.accounts[i], taken))
+		}
 	}
 	for _, b := range g.budgetsLocked() {
 		u.Limits = append(u.Limits, usageOf(b))
@@ -124,8 +125,8 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 
 // usage returns the use of a limit, with taken permits that are not booked yet;
 // booked is the account in which they are.
-func (a *account) usage(l *ledger, limit Limit, booked *account, taken int64) LimitUsage {
-	u := LimitUsage{Limit: limit, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
+func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
+	u := LimitUsage{Limit: *a.limit, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
 	if a.bound == Unbounded {
 		u.Share = 0
 		return u
