@@ -82,7 +82,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
 	k.gate.Lent = func(self, guest string, l protocol.Loan) { (*k.carrier.Load()).Tell(self, guest, l) }
 	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
-	k.gate.Lends = k.lends
+	k.gate.LendsTo = k.lendsTo
 	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
 	k.gate.Wanting = k.wants
 	for i := range k.classes {

@@ -290,7 +290,7 @@ func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
 	if k.begun(needs.Windows, func() { k.AskedKeys(guest, needs) }) {
 		return
 	}
-	if !k.lends(guest, k.clock.Mono()) {
+	if _, lends := k.lendsTo(guest, k.clock.Mono()); !lends {
 		return
 	}
 	lent := protocol.KeyPermits{Windows: needs.Windows, Permits: map[string]int64{}}

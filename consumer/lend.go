@@ -49,10 +49,7 @@ func (k *core) Asked(guest string, n protocol.Need) {
 	if k.begun(n.Windows, func() { k.Asked(guest, n) }) {
 		return
 	}
-	now := k.clock.Now()
-	if from, lends := k.lendsTo(guest, now.Mono); lends {
-		k.gate.Asked(now, guest, n, from)
-	}
+	k.gate.Asked(k.clock.Now(), guest, n)
 }
 
 // lendsTo reports whether this instance lends to another one, and from when that has a share.
@@ -60,11 +57,6 @@ func (k *core) lendsTo(guest string, at int64) (from int64, lends bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.LendsTo(guest, at)
-}
-
-func (k *core) lends(guest string, at int64) bool {
-	_, lends := k.lendsTo(guest, at)
-	return lends
 }
 
 // look asks others for what callers will lack, and looks again while they may lack some.

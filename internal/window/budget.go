@@ -110,8 +110,7 @@ func (g *Gate) wantForQueueLocked() {
 // wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short limit has not so
 // many now, more of a budget would be of no use.
 func (g *Gate) wantNowLocked(n int64) {
-	g.mu.borrower.lack.begins(g.mu.last)
-	g.lackLocked()
+	g.noteLackLocked()
 	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.shares()-g.takenLocked() {
 		g.wantBudgetsLocked(n)
 	}

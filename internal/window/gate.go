@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -37,9 +38,9 @@ type Gate struct {
 	// calls of a class had, or were refused.
 	Refused func() int64
 	Called  func(c Class) int64
-	// Lends reports whether permits may be lent to a guest at a monotonic instant: it may have
-	// left.
-	Lends func(guest string, at int64) bool
+	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
+	// have left, and the corrected wall time from which the guest has a share.
+	LendsTo func(guest string, at int64) (from int64, lends bool)
 	// Wanting is told that more of a budget is wanted.
 	Wanting func()
 	// Booked is told the use of each window: whenever that or a bound may have changed, and
@@ -79,9 +80,9 @@ func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(
 		planner: planner, decided: decided, alarm: alarm,
 		Lent: func(_, _ string, _ protocol.Loan) {}, Arm: func(int64) {}, Wanting: func() {},
 		Refused: func() int64 { return 0 }, Called: func(Class) int64 { return 0 },
-		Lends: func(string, int64) bool { return true },
+		LendsTo: func(string, int64) (int64, bool) { return 0, true },
 	}
-	g.mu.borrower.look = Forever
+	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{}, Forever)
@@ -168,8 +169,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (G
 	q.push(w)
 	g.pushLocked(n, c)
 	g.wantForQueueLocked()
-	g.mu.borrower.lack.begins(g.mu.last)
-	g.lackLocked()
+	g.noteLackLocked()
 	if head != nil && q.head() == w {
 		g.rebuildLocked(at) // its permits may come sooner than those of the head before
 	}
@@ -242,8 +242,12 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	g.currentLocked(at)
 	g.settleLocked()
 	n := g.mu.ledger.borrow(host, loan)
-	g.noteBorrowedLocked(host, n)
-	if n != 0 {
+	if n > 0 {
+		b := &g.mu.borrower
+		if b.Borrowed += n; b.lackedAt != Forever && g.mu.ledger.shortest().lent == n { // the first in the window
+			b.FirstLoans++
+			b.FirstLoanTime += time.Duration(g.mu.last - b.lackedAt)
+		}
 		g.mu.forecast.forget()
 	}
 	g.rebuildLocked(at)
@@ -368,7 +372,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.mu.published, g.mu.held = g.mu.held, 0
 		s.left.Store(g.mu.published)
 	} else {
-		g.mu.borrower.lack.begins(g.mu.last) // they have waited since another window
+		g.noteLackLocked() // they have waited since another window
 	}
 	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()

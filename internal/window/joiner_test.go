@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Callers who wait take each window at its edge, before an ask can come. A guest without a
@@ -14,6 +16,8 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 40})
 	f.total = 120
 	g, lent := lender(f)
+	from := map[string]time.Duration{"joiner": 3 * second, "modest": 3 * second, "sooner": 2 * second, "late": 2 * second, "gone": math.MaxInt64}
+	g.LendsTo = func(guest string, _ int64) (int64, bool) { return int64(from[guest]), true }
 	f.plan.Lending.Instances = 4
 	g.Changed(at(0))
 	upTo(g, at(1), 40)
@@ -22,15 +26,12 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 			t.Fatalf("verdict %d, want queued", v)
 		}
 	}
-	for guest, asks := range map[string]struct {
-		permits int64
-		from    time.Duration
-	}{"joiner": {30, 3 * second}, "modest": {3, 3 * second}, "sooner": {30, 2 * second}, "old": {30, 0}} {
-		if n := g.Asked(at(300*ms), guest, need(g, asks.permits, true), int64(asks.from)); n != 0 {
+	for guest, permits := range map[string]int64{"joiner": 30, "modest": 3, "sooner": 30, "old": 30} {
+		if n := g.Asked(at(300*ms), guest, need(g, permits, true)); n != 0 {
 			t.Fatalf("%s is lent %d of what callers wait for", guest, n)
 		}
 	}
-	g.Asked(at(900*ms), "late", need(g, 3, false), int64(2*second)) // the rest of a fair share is no permit
+	g.Asked(at(900*ms), "late", need(g, 3, false)) // the rest of a fair share is no permit
 	for _, want := range []struct {
 		at  time.Duration
 		all map[string]int64
@@ -41,7 +42,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		{3 * second, map[string]int64{}},
 	} {
 		g.Changed(at(want.at))
-		g.Asked(at(want.at+ms), "joiner", need(g, 1, false), int64(3*second)) // it has its part
+		g.Asked(at(want.at+ms), "joiner", need(g, 1, false)) // it has its part
 		got := map[string]int64{}
 		for _, l := range lent() {
 			got[l.guest] = l.loan.Permits
@@ -50,7 +51,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 			t.Errorf("at %v (-want +got):\n%s", want.at, diff)
 		}
 	}
-	g.Asked(at(3*second+ms), "gone", need(g, 30, true), math.MaxInt64)
+	g.Asked(at(3*second+ms), "gone", need(g, 30, true))
 	g.Changed(at(7 * second))
 	if l := lent(); len(l) != 1 {
 		t.Errorf("lent %v, want a part to the one that asked 4 windows ago", l)
@@ -111,6 +112,12 @@ func TestAJoinerIsLentItsPartAtOnce(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 40})
 	f.total = 120
 	g, _ := lender(f)
+	g.LendsTo = func(guest string, _ int64) (int64, bool) {
+		if guest == "owner" {
+			return 0, true
+		}
+		return int64(2 * second), true
+	}
 	f.plan.Lending.Instances = 4
 	g.Changed(at(0))
 	upTo(g, at(500*ms), 40)
@@ -119,17 +126,16 @@ func TestAJoinerIsLentItsPartAtOnce(t *testing.T) {
 	for _, ask := range []struct {
 		guest   string
 		permits int64
-		from    time.Duration
 		lent    int64
 	}{
-		{"owner", 30, 0, 0},
-		{"joiner", 4, 2 * second, 4},
-		{"joiner", 30, 2 * second, 6},
-		{"joiner", 30, 2 * second, 0},
-		{"other", 30, 2 * second, 10},
-		{"third", 30, 2 * second, 0}, // nothing is left
+		{"owner", 30, 0},
+		{"joiner", 4, 4},
+		{"joiner", 30, 6},
+		{"joiner", 30, 0},
+		{"other", 30, 10},
+		{"third", 30, 0}, // nothing is left
 	} {
-		if n := g.Asked(at(second+10*ms), ask.guest, need(g, ask.permits, true), int64(ask.from)); n != ask.lent {
+		if n := g.Asked(at(second+10*ms), ask.guest, need(g, ask.permits, true)); n != ask.lent {
 			t.Errorf("%s is lent %d of %d, want %d", ask.guest, n, ask.permits, ask.lent)
 		}
 	}
@@ -142,11 +148,13 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 	g, lent := lender(f)
 	f.plan.Lending.Instances = 4
 	gone := ""
-	g.Lends = func(guest string, now int64) bool { return guest != gone || now < at(2*second).Mono }
+	g.LendsTo = func(guest string, now int64) (int64, bool) {
+		return int64(4 * second), guest != gone || now < at(2*second).Mono
+	}
 	g.Changed(at(0))
 	upTo(g, at(1), 40)
 	for _, guest := range []string{"stays", "leaves"} {
-		g.Asked(at(300*ms), guest, need(g, 30, true), int64(4*second))
+		g.Asked(at(300*ms), guest, need(g, 30, true))
 	}
 	gone = "leaves"
 	for i, want := range []int{2, 1} {
@@ -158,16 +166,21 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 
 // A permit that is lent on, or comes back, is counted once: no more are on loan than there are.
 func TestAPermitOnLoanIsCountedOnce(t *testing.T) {
-	of := map[string]*partners{"a": {}, "b": {}, "c": {}}
+	of := map[string]*ledger{}
+	for _, name := range []string{"a", "b", "c"} {
+		of[name] = &ledger{plan: &Plan{}, now: int64(second)}
+	}
 	lend := func(host, guest string, n int64) {
-		note(&of[host].guests, guest, n)
-		note(&of[guest].hosts, host, n)
+		windows := []quota.Window{{Length: second}}
+		of[host].guests.add(guest, windows, nil, n)
+		of[guest].hosts.add(host, windows, nil, n)
 	}
 	lend("a", "b", 100)
 	lend("b", "c", 100)
 	lend("c", "a", 30)
 	for name, want := range map[string]Loans{"a": {Lent: 70, Guests: 1}, "b": {}, "c": {Borrowed: 70, Hosts: 1}} {
-		if got := of[name].end(); got != want {
+		of[name].endLoans()
+		if got := of[name].ended.net(); got != want {
 			t.Errorf("%s has the loans %+v, want %+v", name, got, want)
 		}
 	}

@@ -38,14 +38,13 @@ type ledger struct {
 	early    bool  // corrected time was set back: an account's window has not begun
 	// epoch counts the moments at which any account moved to another window. It
 	// is never 0 once something was issued.
-	epoch   uint64
-	wanted  wanted
-	debt    int64  // permits that calls have cost beyond those issued, to be paid first
-	guests  loans  // told to each, as Plan.Lending.Self
-	hosts   loans  // heard of each
-	self    string // Plan.Lending.Self, of guests
-	loansAt uint64 // the epoch at which loans were last forgotten
-	ahead   bool   // a forecast's
+	epoch  uint64
+	wanted wanted
+	debt   int64 // permits that calls have cost beyond those issued, to be paid first
+	guests loans // told to each: see asGuest
+	hosts  loans // heard of each
+	ended  Loans // of the windows that ended last
+	ahead  bool  // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -54,6 +53,7 @@ type ledger struct {
 // adopt moves every account to its window by the plan, at the instant now. A
 // window's index never goes back, whatever the clock does.
 func (l *ledger) adopt(p *Plan, now int64) {
+	was := l.epoch
 	l.plan, l.now, l.early = p, max(l.now, now), false
 	for _, a := range l.accounts {
 		a.limit = nil
@@ -79,7 +79,9 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
-	l.adoptLoans()
+	if l.epoch != was && !l.ahead { // a forecast lends and borrows nothing: the maps are not its own
+		l.endLoans()
+	}
 }
 
 // ends returns until when an account whose limit is gone is kept: its permits

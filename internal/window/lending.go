@@ -1,19 +1,16 @@
 package window
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file joins package lending to the gate: what callers want, what is left, and the asks
-// that stand. Permits lent and borrowed are booked in loan.go.
+// This file joins package lending to the gate: what callers want, what is left, and what to ask
+// others for. The asks of others are in host.go; permits lent and borrowed are booked in loan.go.
 
 const (
 	milli = float64(time.Millisecond)
@@ -21,8 +18,6 @@ const (
 	// lookSeldom of one that has enough. A gate is quietAfter without calls.
 	lookEvery, lookSeldom = 5 * time.Millisecond, 50 * time.Millisecond
 	quietAfter            = 100 // in milliseconds
-	// mostStanding bounds the asks that stand.
-	mostStanding = 1024
 )
 
 // borrower is what a gate knows of its callers and of others' asks.
@@ -32,16 +27,13 @@ type borrower struct {
 	guest    lending.Guest
 	window   quota.Window // of the shortest limit
 	owners   int          // that share it
-	lent     int64        // borrowed in it
-	standing []standing
-	joiners  []joiner
-	joined   quota.Window // the latest in which joiners were lent their part
-	served   int          // how often asks that stand were looked at in this window
-	look     int64        // when Look is called next; Forever: when Arm says so
-	awaited  int          // callers that wait for a first permit: see Await
-	hoping   bool         // callers wait that only others' permits may serve in time
-	lack     lack
-	partners partners // of the window
+	asked    []asked
+	joined   bool    // joiners were lent their part of the window
+	served   float64 // when in the window asks that stand were served, in milliseconds
+	look     int64   // when Look is called next; Forever: when Arm says so
+	awaited  int     // callers that wait for a first permit: see Await
+	hoping   bool    // callers wait that only others' permits may serve in time
+	lackedAt int64   // when in the window a call was first refused or had to wait; Forever: none
 	LendingCounts
 }
 
@@ -55,77 +47,6 @@ type LendingCounts struct {
 	FirstLoans    int64
 	FirstLoanTime time.Duration
 	LastLoans     Loans // of the window before
-}
-
-// Loans are the permits that were not with their owners in one window of the shortest limit.
-// An instance that lent some and borrowed some has only the difference: so a permit that is lent
-// on, or comes back, is counted once in the sum of all, and not more permits than there are.
-type Loans struct {
-	Borrowed int64 // permits
-	Hosts    int   // instances that lent them
-	Lent     int64
-	Guests   int // instances that borrowed them
-}
-
-// partners are the loans of a window by instance.
-type partners struct {
-	hosts, guests map[string]int64
-}
-
-// note adds permits of a partner.
-func note(all *map[string]int64, who string, n int64) {
-	if *all == nil {
-		*all = map[string]int64{}
-	}
-	(*all)[who] += n
-}
-
-// end returns the loans, and begins another window.
-func (p *partners) end() (l Loans) {
-	l.Hosts, l.Guests = len(p.hosts), len(p.guests)
-	for _, n := range p.hosts {
-		l.Borrowed += n
-	}
-	for _, n := range p.guests {
-		l.Lent += n
-	}
-	if l.Borrowed, l.Lent = max(0, l.Borrowed-l.Lent), max(0, l.Lent-l.Borrowed); l.Borrowed == 0 {
-		l.Hosts = 0
-	}
-	if l.Lent == 0 {
-		l.Guests = 0
-	}
-	clear(p.hosts)
-	clear(p.guests)
-	return l
-}
-
-// lack is when in a window a call was first refused or had to wait.
-type lack struct {
-	at   int64
-	is   bool
-	over bool // something was borrowed in it
-}
-
-// begins notes such a call.
-func (k *lack) begins(at int64) {
-	if !k.is {
-		k.is, k.at = true, at
-	}
-}
-
-// ends notes that something was borrowed. ok is true for the first time in the window, after
-// such a call.
-func (k *lack) ends(at int64) (after time.Duration, ok bool) {
-	ok, k.over = k.is && !k.over, true
-	return time.Duration(at - k.at), ok
-}
-
-// standing is an ask that was not served, or not wholly.
-type standing struct {
-	guest                   string
-	permits, poor, critical int64
-	joins                   bool // the guest has no share of its own in this window
 }
 
 // Asking is what this instance asks others for.
@@ -168,9 +89,6 @@ func (g *Gate) noteCallsLocked(at int64) {
 		return
 	}
 	b := &g.mu.borrower
-	if a := g.mu.ledger.shortest(); a != nil && a.window == b.window {
-		b.lent = a.lent
-	}
 	b.calls.Look(float64(at)/milli, float64(g.mu.ledger.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
 	for _, c := range []Class{Critical, Sheddable} {
 		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
@@ -181,31 +99,32 @@ func (g *Gate) noteCallsLocked(at int64) {
 
 // noteWindowLocked notes that another window of the shortest limit runs.
 func (g *Gate) noteWindowLocked() {
-	b, a := &g.mu.borrower, g.mu.ledger.shortest()
+	b, a, ended := &g.mu.borrower, g.mu.ledger.shortest(), g.mu.ledger.ended
 	if a == nil || a.window == b.window {
 		return
 	}
 	if a.window.Length != b.window.Length {
 		b.calls, b.guest, b.of = lending.Flow{}, lending.Guest{}, [Classes]lending.Flow{}
 	}
-	if b.guest.Asked() && b.lent == 0 {
+	if b.guest.Asked() && ended.Borrowed == 0 {
 		b.Fruitless++
 	}
 	if a.limit.Instances != b.owners { // others may have more than before
 		b.owners, b.guest = a.limit.Instances, lending.Guest{}
 	}
-	b.guest.Begin(b.lent)
-	b.LastLoans = b.partners.end()
+	b.guest.Begin(ended.Borrowed)
+	b.LastLoans = ended.net()
 	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
 	}
 	if b.window.Length != 0 { // else calls that were refused before anything was known count yet
-		b.lack = lack{}
+		b.lackedAt = Forever
 	}
 	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable]} {
 		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	}
-	b.window, b.lent, b.standing, b.served = a.window, a.lent, b.standing[:0], 0
+	b.window = a.window
+	g.endAskedLocked()
 	g.refuseStoodLocked()
 }
 
@@ -275,18 +194,10 @@ func (g *Gate) lackLocked() {
 	}
 }
 
-// noteBorrowedLocked counts n permits that a host has lent.
-func (g *Gate) noteBorrowedLocked(host string, n int64) {
-	if n <= 0 {
-		return
-	}
-	b := &g.mu.borrower
-	b.Borrowed += n
-	note(&b.partners.hosts, host, n)
-	if after, ok := b.lack.ends(g.mu.last); ok {
-		b.FirstLoans++
-		b.FirstLoanTime += after
-	}
+// noteLackLocked notes that a call is refused or has to wait now.
+func (g *Gate) noteLackLocked() {
+	g.mu.borrower.lackedAt = min(g.mu.borrower.lackedAt, g.mu.last)
+	g.lackLocked()
 }
 
 // Await says that a caller waits for a first permit (1), or does no longer (-1): as long as
@@ -303,7 +214,7 @@ func (g *Gate) Await(at clock.Instant, change int) {
 // first reports whether the first permit is wanted of an instance without a share: a caller
 // waits for it, or was refused.
 func (b *borrower) first(a *account) bool {
-	return a != nil && a.bound == 0 && (b.awaited > 0 || b.lack.is && !b.guest.Asked())
+	return a != nil && a.bound == 0 && (b.awaited > 0 || b.lackedAt != Forever && !b.guest.Asked())
 }
 
 // Look returns what to ask others for, nil for nothing, and when to look again: Forever if
@@ -320,7 +231,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 	}
 	g.noteCallsLocked(g.mu.last)
 	if l.plan.Lending.Lends {
-		next = g.serveStandingLocked(at, s)
+		next = g.serveAskedLocked(at, s)
 	}
 	if l.plan.Lending.Borrows {
 		var soon int64
@@ -355,7 +266,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		lanes := &g.mu.queue.lanes
 		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, lanes[Sheddable].permits)
 		ask = &Asking{
-			Ask: a, Self: l.self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
+			Ask: a, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
 		}
 	}
@@ -381,108 +292,6 @@ func (g *Gate) hopesLocked(n int64, c Class) bool {
 	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
 	b.hoping = b.hoping || hopes
 	return hopes
-}
-
-// Asked lends to a guest that asks in the windows that run, and returns how much. It may lend
-// the rest later in the window. from is the corrected wall time from which the guest has a
-// share of its own; until then it is also lent its part of each window that begins.
-func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need, from int64) int64 {
-	g.mu.Lock()
-	defer g.unlock()
-	g.currentLocked(at)
-	s, ok := g.sceneLocked()
-	l := &g.mu.ledger
-	hash := l.plan.Lending.Hash
-	if !ok || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
-		return 0
-	}
-	a := standing{guest, n.Whole(n.Permits, hash), n.Whole(n.Poor, hash), n.Whole(n.Critical, hash), from > s.window.Start()}
-	g.noteJoinerLocked(joiner{guest, from, max(1, a.poor)}, s.window) // late in a window a first permit is no poor part
-	return g.lendLocked(at, s, a)
-}
-
-// lendOutLocked lends n permits of those that may be issued, and tells the guest.
-func (g *Gate) lendOutLocked(guest string, n int64) {
-	l := &g.mu.ledger
-	g.Lent(l.self, guest, l.lend(guest, n))
-	g.mu.borrower.Lent += n
-	note(&g.mu.borrower.partners.guests, guest, n)
-	g.mu.forecast.forget()
-}
-
-// lendLocked lends to a guest as much as the rules say. The rest stands.
-func (g *Gate) lendLocked(at clock.Instant, s scene, a standing) int64 {
-	b, l := &g.mu.borrower, &g.mu.ledger
-	g.noteCallsLocked(g.mu.last)
-	taken := g.takenLocked()
-	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken, Kept: g.segment.Load().floor,
-		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
-		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
-		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
-		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
-	}
-	if a.joins {
-		h.Part = g.partLocked(s, a.guest)
-	}
-	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
-	if n > 0 {
-		g.settleLocked() // callers may have taken more meanwhile
-		if n = min(n, l.budget()-h.Kept); n > 0 {
-			g.lendOutLocked(a.guest, n)
-		}
-		g.rebuildLocked(at)
-	}
-	n = max(0, n)
-	a.permits -= n
-	a.critical = max(0, a.critical-n)
-	g.standLocked(a, n == 0 || a.poor == 0 && a.permits > 0)
-	return n
-}
-
-// standLocked keeps an ask, in place of the guest's earlier one; or neither.
-func (g *Gate) standLocked(a standing, stands bool) {
-	b := &g.mu.borrower
-	b.standing = slices.DeleteFunc(b.standing, func(o standing) bool { return o.guest == a.guest })
-	if stands && len(b.standing) < mostStanding {
-		b.standing = append(b.standing, a)
-		g.armLocked(g.releasesLocked())
-	}
-}
-
-// releasesLocked returns when asks that stand are served next; Forever if they are not.
-func (g *Gate) releasesLocked() int64 {
-	s, ok := g.sceneLocked()
-	if !ok {
-		return Forever
-	}
-	if at, ok := lending.Releases(s.phase, s.length); ok {
-		return s.window.Start() + int64(at*milli) - g.mu.ledger.plan.Offset
-	}
-	return Forever
-}
-
-// serveStandingLocked serves two of the asks that stand, by chance, when reserves are
-// released. It returns when to look again.
-func (g *Gate) serveStandingLocked(at clock.Instant, s scene) (next int64) {
-	b := &g.mu.borrower
-	if len(b.standing) == 0 {
-		return Forever
-	}
-	if due := lending.Released(s.phase, s.length); due > b.served {
-		b.served = due
-		chance := g.mu.ledger.plan.Lending.Hash ^ uint64(s.window.Index)
-		some := slices.Clone(b.standing)
-		slices.SortFunc(some, func(a, b standing) int {
-			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
-		})
-		for _, a := range some[:min(2, len(some))] {
-			if s, ok := g.sceneLocked(); ok {
-				g.lendLocked(at, s, a)
-			}
-		}
-	}
-	return g.releasesLocked()
 }
 
 // roomLocked returns how many permits one request can have with what can be borrowed; 0 if

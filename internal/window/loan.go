@@ -3,8 +3,8 @@ package window
 import (
 	"cmp"
 	"encoding/binary"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
@@ -54,23 +54,45 @@ func (l *loans) add(who string, windows []quota.Window, long []int64, n int64) i
 	return next.permits
 }
 
-// adoptLoans forgets the loans of windows that have ended. Those of another incarnation are
-// told under its name, and begin anew. A forecast lends and borrows nothing, so the maps are
-// the ledger's own.
-func (l *ledger) adoptLoans() {
-	if l.ahead {
-		return
+// end forgets the loans of windows that have ended by a corrected wall time. It returns their
+// permits, and how many instances these were lent to or by.
+func (l loans) end(wall int64) (permits int64, partners int) {
+	ids := map[string]bool{}
+	for of, n := range l {
+		if n.until <= wall {
+			permits, ids[of.who] = permits+n.permits, true
+			delete(l, of)
+		}
 	}
-	if l.plan.Lending.Self != l.self {
-		l.self, l.guests = l.plan.Lending.Self, nil
+	return permits, len(ids)
+}
+
+// Loans are the permits that were not with their owners in one window of the shortest limit.
+type Loans struct {
+	Borrowed int64 // permits
+	Hosts    int   // instances that lent them
+	Lent     int64
+	Guests   int // instances that borrowed them
+}
+
+// net returns of an instance that lent some and borrowed some the difference only: so a permit
+// that is lent on, or comes back, is counted once in the sum of all, and not more permits than
+// there are.
+func (l Loans) net() Loans {
+	if l.Borrowed, l.Lent = max(0, l.Borrowed-l.Lent), max(0, l.Lent-l.Borrowed); l.Borrowed == 0 {
+		l.Hosts = 0
 	}
-	if l.loansAt == l.epoch {
-		return
+	if l.Lent == 0 {
+		l.Guests = 0
 	}
-	l.loansAt = l.epoch
-	over := func(_ loanOf, n loan) bool { return n.until <= l.now+l.plan.Offset }
-	maps.DeleteFunc(l.guests, over)
-	maps.DeleteFunc(l.hosts, over)
+	return l
+}
+
+// endLoans ends the loans of windows that have ended.
+func (l *ledger) endLoans() {
+	wall := l.now + l.plan.Offset
+	l.ended.Borrowed, l.ended.Hosts = l.hosts.end(wall)
+	l.ended.Lent, l.ended.Guests = l.guests.end(wall)
 }
 
 // lendable reports whether permits can be lent and borrowed in the windows that run.
@@ -88,7 +110,7 @@ func (l *ledger) lend(guest string, n int64) protocol.Loan {
 		a.out += n
 	}
 	running, long := l.running(), l.long()
-	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(guest, running, long, n)}
+	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(l.asGuest(guest), running, long, n)}
 }
 
 // running returns the windows of the limits that bind, shortest first.
@@ -139,12 +161,21 @@ func (l *ledger) borrow(host string, told protocol.Loan) int64 {
 	return n
 }
 
+// asGuest names a guest in loans. They are told under this incarnation's name: another one's
+// begin anew.
+func (l *ledger) asGuest(id string) string { return l.plan.Lending.Self + "\x00" + id }
+
+// lentTo returns how many permits were lent to a guest in the windows that run.
+func (l *ledger) lentTo(guest string) int64 {
+	return l.guests[loanOf{l.asGuest(guest), listOf(l.running(), l.long())}].permits
+}
+
 // debtors are the guests to which permits were lent in the windows that run.
 func (l *ledger) debtors() (all []lending.Debtor) {
 	list := listOf(l.running(), l.long())
 	for k, n := range l.guests {
-		if k.list == list {
-			all = append(all, lending.Debtor{ID: k.who, Permits: n.permits})
+		if id, own := strings.CutPrefix(k.who, l.asGuest("")); own && k.list == list {
+			all = append(all, lending.Debtor{ID: id, Permits: n.permits})
 		}
 	}
 	slices.SortFunc(all, func(a, b lending.Debtor) int { return cmp.Compare(a.ID, b.ID) })

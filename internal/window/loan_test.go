@@ -54,7 +54,7 @@ func TestAHostChargesWhatItLends(t *testing.T) {
 		{second + 700*ms, "a", 5, 5}, // another list of windows: its numbers begin anew
 	} {
 		g.Tick(at(step.at))
-		g.Asked(at(step.at), step.guest, need(g, step.permits, true), 0)
+		g.Asked(at(step.at), step.guest, need(g, step.permits, true))
 		l := lent()
 		if len(l) != 1 || l[0].guest != step.guest || l[0].loan.Permits != step.want || len(l[0].loan.Windows) != 2 {
 			t.Fatalf("at %v: lent %+v, want %d", step.at, l, step.want)
@@ -93,7 +93,7 @@ func TestWhenAHostLendsNothing(t *testing.T) {
 		if name != "the clock was set back" && len(g.mu.ledger.running()) > 0 {
 			n = need(g, 5, true)
 		}
-		got := g.Asked(at(700*ms), "a", n, 0)
+		got := g.Asked(at(700*ms), "a", n)
 		if l := lent(); (got > 0) != (name == "it lends") || (len(l) > 0) != (got > 0) {
 			t.Errorf("%s: lent %d, told %v", name, got, l)
 		}
@@ -151,7 +151,7 @@ func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
 	told := func(d time.Duration, want int64) {
 		t.Helper()
 		g.Changed(at(d))
-		g.Asked(at(d), "a", need(g, 10, true), 0)
+		g.Asked(at(d), "a", need(g, 10, true))
 		if l := lent(); len(l) != 1 || l[0].loan.Permits != want {
 			t.Errorf("at %v: lent %+v, want %d", d, l, want)
 		}
@@ -205,7 +205,7 @@ func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
 		}
 	}
 	// What it has lent on, it may borrow again.
-	g.Asked(at(990*ms), "a", need(g, 5, true), 0)
+	g.Asked(at(990*ms), "a", need(g, 5, true))
 	if l := lent(); len(l) != 1 || l[0].loan.Permits != 5 {
 		t.Fatalf("lent on %+v, want 5", l)
 	}
@@ -269,7 +269,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 			case 2, 3:
 				g.Tick(at(now))
 				other := (i + rapid.IntRange(1, gates-1).Draw(t, "guest")) % gates
-				g.Asked(at(now), fmt.Sprint("g", other), need(g, rapid.Int64Range(1, 12).Draw(t, "asks"), rapid.Bool().Draw(t, "poor")), 0)
+				g.Asked(at(now), fmt.Sprint("g", other), need(g, rapid.Int64Range(1, 12).Draw(t, "asks"), rapid.Bool().Draw(t, "poor")))
 			default: // late, again, not in order, or never
 				if len(sent) > 0 {
 					m := sent[rapid.IntRange(0, len(sent)-1).Draw(t, "message")]
@@ -355,9 +355,9 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
 	}
 	borrow(second+30*ms, "h1", 20)
-	g.Asked(at(second+700*ms), "a", need(g, 2, true), 0)
-	g.Asked(at(second+710*ms), "a", need(g, 3, true), 0)
-	g.Asked(at(second+720*ms), "b", need(g, 1, true), 0)
+	g.Asked(at(second+700*ms), "a", need(g, 2, true))
+	g.Asked(at(second+710*ms), "a", need(g, 3, true))
+	g.Asked(at(second+720*ms), "b", need(g, 1, true))
 	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{14, 1, 0, 0}) {
 		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and that 6 of 20 permits were lent on", u.LendingCounts)
 	}
@@ -443,7 +443,7 @@ func TestAsksStand(t *testing.T) {
 	armed := Forever
 	g.Arm = func(at int64) { armed = min(armed, at) }
 	g.Changed(at(0))
-	g.Asked(at(300*ms), "a", need(g, 500, false), 0)
+	g.Asked(at(300*ms), "a", need(g, 500, false))
 	first := lent()
 	if len(first) != 1 || first[0].loan.Permits >= 100 {
 		t.Fatalf("lent %+v of 100, want all but a reserve", first)
@@ -509,7 +509,7 @@ func TestAHostWithoutCallsAsksNobody(t *testing.T) {
 	g.Tick(at(second))
 	g.Tick(at(2 * second))
 	g.Tick(at(3 * second))
-	g.Asked(at(3*second+400*ms), "a", need(g, 80, false), 0)
+	g.Asked(at(3*second+400*ms), "a", need(g, 80, false))
 	ask, _ := g.Look(at(3*second + 860*ms))
 	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits != 20 || ask != nil {
 		t.Errorf("lent %+v of 20, and asks for %+v", l, ask)
@@ -526,13 +526,13 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 	host.Changed(at(0))
 	guest.Changed(at(0))
 	ask := func() protocol.Need { return need(host, 5, true) }
-	if n := host.Asked(at(700*ms), "me", ask(), 0); n != 0 {
+	if n := host.Asked(at(700*ms), "me", ask()); n != 0 {
 		t.Errorf("lent %d of a budget of which nothing was taken", n)
 	}
 	fund := host.Budgets(at(700 * ms))[0]
 	fund.Taken = 3
 	host.Fund(at(701*ms), fund)
-	host.Asked(at(702*ms), "me", ask(), 0)
+	host.Asked(at(702*ms), "me", ask())
 	all := lent()
 	if len(all) != 1 || all[0].loan.Permits != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
 		t.Fatalf("lent %+v of 3 in hand", all)

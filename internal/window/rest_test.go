@@ -40,6 +40,7 @@ func TestTheOnlyOwnerAsksItsGuests(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.total, f.instances = 100, 1
 	g, _ := lender(f)
+	g.LendsTo = func(string, int64) (int64, bool) { return int64(9 * second), true }
 	f.plan.Lending.Instances = 2
 	g.Changed(at(0))
 	upTo(g, at(1), 100)
@@ -49,7 +50,7 @@ func TestTheOnlyOwnerAsksItsGuests(t *testing.T) {
 		if ask, _ := g.Look(at(second + 10*ms)); (ask != nil) != asks {
 			t.Errorf("%d times it has lent, and asks for %+v", lent, ask)
 		}
-		g.Asked(at(second+11*ms), "joiner", need(g, 30, true), int64(9*second))
+		g.Asked(at(second+11*ms), "joiner", need(g, 30, true))
 		upTo(g, at(second+12*ms), 100)
 		g.Enter(at(second+13*ms), &Waiter{}, 1, Forever, Default)
 	}

@@ -77,7 +77,7 @@ var callers = Table{
 	Replace("DebtUnpaid", "a debt is never paid", "internal/window/ledger.go",
 		"\t\tl.repay(n)\n\t\tpaid += n\n", "\t\tbreak\n", liveness),
 	Replace("DebtPaidBeside", "others are served while a debt is not paid", "internal/window/gate.go",
-		"l.release(g.headLocked()); l.debt == 0 {", "l.release(g.headLocked()); true {", liveness),
+		"\t\tif l.debt == 0 {\n", "\t\tif true {\n", liveness),
 	Replace("DebtPaidUncounted", "a debt is paid and counts in no window", "internal/window/debt.go",
 		"\tl.charge(n, l.now)\n", "", liveness),
 	Replace("DebtsEdgeIsTheHeads", "no edge where an instalment is due", "internal/window/gate.go",

@@ -1,0 +1,178 @@
+package window
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+)
+
+// This file has what a gate lends to guests that ask, and to joiners: guests without a share
+// of their own yet. Callers who wait take a window at its edge, before an ask can come, so a
+// joiner is lent its part there first.
+
+// asked is a guest's latest ask.
+type asked struct {
+	guest string
+	// permits and critical are what still stands of it in its window, and poor is as asked.
+	permits, poor, critical int64
+	// until is the corrected wall time from which windows begin in which the guest is not
+	// lent a part unasked. part is the most of such a part: what the guest had been lent in
+	// the window of the ask, and lacked yet.
+	until, part int64
+}
+
+const (
+	// mostAsked bounds the asks that are kept.
+	mostAsked = 1024
+	// joinerWindows bounds the windows that a joiner is lent a part of without another ask:
+	// its callers may have gone. One that has enough by its part asks no more.
+	joinerWindows = 4
+)
+
+// Asked lends to a guest that asks in the windows that run, and returns how much. It may lend
+// the rest later in the window.
+func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	s, ok := g.sceneLocked()
+	from, lends := g.LendsTo(guest, g.mu.last)
+	l := &g.mu.ledger
+	hash := l.plan.Lending.Hash
+	if !ok || !lends || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
+		return 0
+	}
+	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
+	a.until = min(from, s.window.End()+joinerWindows*int64(s.window.Length))
+	a.part = max(1, a.poor) + l.lentTo(guest) // late in a window a first permit is no poor part
+	return g.lendLocked(at, s, a)
+}
+
+// lendLocked lends to a guest as much as the rules say. The rest stands, or the guest asks again
+// by itself.
+func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
+	b, l := &g.mu.borrower, &g.mu.ledger
+	g.noteCallsLocked(g.mu.last)
+	taken := g.takenLocked()
+	h := lending.Host{
+		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken, Kept: g.segment.Load().floor,
+		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
+		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
+		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
+		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
+	}
+	if a.until > s.window.Start() {
+		h.Part = g.partLocked(s, a.guest)
+	}
+	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
+	if n > 0 {
+		g.settleLocked() // callers may have taken more meanwhile
+		if n = min(n, l.budget()-h.Kept); n > 0 {
+			g.lendOutLocked(a.guest, n)
+		}
+		g.rebuildLocked(at)
+	}
+	n = max(0, n)
+	if a.permits -= n; n > 0 && a.poor > 0 {
+		a.permits = 0
+	}
+	a.critical = max(0, a.critical-n)
+	g.keepAskLocked(a, s)
+	return n
+}
+
+// lendOutLocked lends n permits of those that may be issued, and tells the guest.
+func (g *Gate) lendOutLocked(guest string, n int64) {
+	l := &g.mu.ledger
+	g.Lent(l.plan.Lending.Self, guest, l.lend(guest, n))
+	g.mu.borrower.Lent += n
+	g.mu.forecast.forget()
+}
+
+// keepAskLocked keeps an ask that stands or is a joiner's, in place of the guest's earlier one.
+func (g *Gate) keepAskLocked(a asked, s scene) {
+	b := &g.mu.borrower
+	b.asked = slices.DeleteFunc(b.asked, func(o asked) bool { return o.guest == a.guest })
+	if (a.permits > 0 || a.until > s.window.End()) && len(b.asked) < mostAsked {
+		b.asked = append(b.asked, a)
+	}
+	if a.permits > 0 {
+		g.armLocked(g.releasesLocked(s))
+	}
+}
+
+// releasesLocked returns when asks that stand are served next; Forever if they are not.
+func (g *Gate) releasesLocked(s scene) int64 {
+	if at, ok := lending.Releases(s.phase, s.length); ok {
+		return s.window.Start() + int64(at*milli) - g.mu.ledger.plan.Offset
+	}
+	return Forever
+}
+
+// serveAskedLocked serves two of the asks that stand, by chance, when reserves are released.
+// It returns when to look again.
+func (g *Gate) serveAskedLocked(at clock.Instant, s scene) (next int64) {
+	b := &g.mu.borrower
+	stand := slices.DeleteFunc(slices.Clone(b.asked), func(a asked) bool { return a.permits == 0 })
+	if len(stand) == 0 {
+		return Forever
+	}
+	if due, ok := lending.Releases(b.served, s.length); ok && s.phase >= due {
+		b.served = s.phase
+		chance := g.mu.ledger.plan.Lending.Hash ^ uint64(s.window.Index)
+		slices.SortFunc(stand, func(a, b asked) int {
+			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
+		})
+		for _, a := range stand[:min(2, len(stand))] {
+			if s, ok := g.sceneLocked(); ok {
+				g.lendLocked(at, s, a)
+			}
+		}
+	}
+	return g.releasesLocked(s)
+}
+
+// endAskedLocked ends the asks of the window before: those of joiners are kept.
+func (g *Gate) endAskedLocked() {
+	b := &g.mu.borrower
+	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool { return a.until <= b.window.Start() })
+	for i := range b.asked {
+		b.asked[i].permits = 0
+	}
+	b.served, b.joined = 0, false
+}
+
+// lendToJoinersLocked lends to each joiner, at the beginning of a window, the part of the own
+// share that the joiner will have, or what it needed if that was less. It returns whether
+// it lent any.
+func (g *Gate) lendToJoinersLocked() (lent bool) {
+	b, l := &g.mu.borrower, &g.mu.ledger
+	s, ok := g.sceneLocked()
+	if !ok || !l.plan.Lending.Lends || b.joined {
+		return false
+	}
+	b.joined = true
+	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool {
+		_, lends := g.LendsTo(a.guest, g.mu.last)
+		return !lends
+	})
+	for _, a := range b.asked {
+		kept, _ := l.kept()
+		if n := min(a.part, g.partLocked(s, a.guest), l.budget()-kept); n > 0 {
+			g.lendOutLocked(a.guest, n)
+			lent = true
+		}
+	}
+	return lent
+}
+
+// partLocked returns what a guest without a share may have of this instance's, besides what it
+// was lent in this window: the part that it will have when it has a share.
+func (g *Gate) partLocked(s scene, guest string) int64 {
+	l := &g.mu.ledger
+	chance := lending.Chance(guest, l.plan.Lending.Hash^uint64(s.window.Index))
+	return max(0, lending.Part(s.bound-s.lent, s.instances, chance)-l.lentTo(guest))
+}
