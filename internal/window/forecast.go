@@ -2,6 +2,7 @@ package window
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -24,17 +25,15 @@ type forecast struct {
 
 // end is the end of the queue for a class: the callers of this class and of higher ones.
 type end struct {
-	// runs[last] is the ledger as it will be when all of them are served, if valid. The
-	// other is spare, and used in turns with it.
-	runs  [2]run
-	last  int
-	valid bool
-	// stale says that it errs by little: a caller was late, or gave up. It is then
-	// made again, but not so often that a long queue would cost more than a
-	// constant for each call.
-	stale bool
-	left  int64 // permits of those that gave up, or came before, and of debts
-	calls int   // since it was made from the present
+	// runs[last] is the ledger as it will be when all of them are served. The other is
+	// spare, and used in turns with it.
+	runs [2]run
+	last int
+	// errs is by about how many permits it errs: those of callers that gave up or came
+	// before, and of debts; all, when it has to be made again at once. If it errs by few it is
+	// not made again so often that a long queue would cost more than a constant for each call.
+	errs  int64
+	calls int // since it was made from the present
 	// beyond says that it stands at the horizon: when the last waiter will be
 	// served is unknown, except that it is not before reach. So it is for
 	// newcomers, until time has moved on.
@@ -79,8 +78,9 @@ func (f *forecast) move(p Plan, now int64) (less bool) {
 		return less
 	}
 	for i := range f.ends {
-		e := &f.ends[i]
-		e.stale = e.stale || e.beyond && f.plans[0].Until <= now
+		if e := &f.ends[i]; e.beyond && f.plans[0].Until <= now {
+			e.errs = max(e.errs, 1)
+		}
 	}
 	f.plans = slices.Replace(f.plans, 0, i+1, &p)
 	return false
@@ -139,25 +139,14 @@ func (r *run) serve(g *Gate, n int64, c Class) (at int64, known bool) {
 	}
 }
 
-// forget makes the ends wrong.
-func (f *forecast) forget() {
-	for i := range f.ends {
-		f.ends[i].valid = false
-	}
-}
-
-// age makes the ends stale.
-func (f *forecast) age() {
-	for i := range f.ends {
-		f.ends[i].stale = true
-	}
-}
+// forget has the ends made again.
+func (f *forecast) forget() { f.skip(Critical, math.MaxInt64) }
 
 // skip notes that n permits ahead of the callers of a class and of lower ones are not as
 // foreseen.
 func (f *forecast) skip(c Class, n int64) {
 	for i := int(c); i < Classes; i++ {
-		f.ends[i].left = addCapped(f.ends[i].left, n)
+		f.ends[i].errs = addCapped(f.ends[i].errs, n)
 	}
 }
 
@@ -167,7 +156,7 @@ func (e *end) spare() *run { return &e.runs[1-e.last] }
 // restart makes it the present, with an empty queue.
 func (e *end) restart(g *Gate) {
 	e.run().now(g)
-	e.valid, e.stale, e.left, e.calls, e.beyond = true, false, 0, 0, false
+	e.errs, e.calls, e.beyond = 0, 0, false
 }
 
 // serve adds a waiter, unless that would be after its deadline.
@@ -201,11 +190,8 @@ func (f *forecast) prepare(g *Gate, c Class) *end {
 	q, e := &g.mu.queue, &f.ends[c]
 	length, permits := q.before(c + 1)
 	e.calls++
-	switch {
-	case length == 0, !e.valid, e.run().ledger.plan.Until <= g.mu.last:
-	case !e.stale && e.left == 0:
-		return e
-	case length > short && e.calls <= length && e.left <= permits/8:
+	few := length > short && e.calls <= length && e.errs <= permits/8
+	if length > 0 && (e.errs == 0 || few) && e.run().ledger.plan.Until > g.mu.last {
 		return e
 	}
 	e.restart(g)
@@ -225,7 +211,6 @@ func (f *forecast) delay(g *Gate, n int64) {
 		f.void = true
 		return
 	}
-	f.age()
 	f.skip(Critical, n)
 }
 

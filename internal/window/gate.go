@@ -84,6 +84,7 @@ func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(
 	}
 	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
+	g.mu.forecast.forget()
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{}, Forever)
 	return g
@@ -155,7 +156,7 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (G
 			g.wantLocked(n)
 			return Grant{}, Limited
 		}
-		g.mu.forecast.ends[c].stale = true // it knows of no loans
+		g.mu.forecast.ends[c].errs = max(1, g.mu.forecast.ends[c].errs) // it knows of no loans
 	}
 	if full {
 		q.remove(last)
@@ -386,7 +387,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	now := g.planLocked()
 	if !f.void && !f.proved && g.mu.last < now.Until && now.Proof.Over(at) == g.mu.stale {
 		if g.mu.last > g.mu.edge {
-			f.age()
+			f.skip(Critical, 1) // its permits come late
 		}
 		g.mu.ledger.advance(g.mu.last)
 		return false
@@ -434,7 +435,7 @@ func (g *Gate) wantLocked(n int64) {
 func (g *Gate) keepLocked(n int64) {
 	w := &g.mu.ledger.wanted
 	if n > w.now && g.planLocked().Pacing.Even {
-		g.mu.forecast.age()
+		g.mu.forecast.skip(Critical, 1)
 	}
 	w.now = max(w.now, n)
 }
