@@ -149,7 +149,7 @@ func (k *core) log() *slog.Logger {
 
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View) {
-	issued := k.gate.Usage(at).Issued
+	issued := k.gate.Issued(at)
 	k.mu.Lock()
 	k.mu.rate.paced(at.Mono, issued)
 	k.mu.planner.Reset(at, since, self, v)
@@ -163,12 +163,10 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
-	issued, throttled := int64(0), c.Throttle != nil || c.ThrottleDeleted
-	if throttled {
-		issued = k.gate.Usage(at).Issued
-	}
+	issued := k.gate.Issued(at)
 	k.mu.Lock()
-	if throttled = k.mu.planner.Apply(at, c) && throttled; throttled {
+	throttled := k.mu.planner.Apply(at, c) && (c.Throttle != nil || c.ThrottleDeleted)
+	if throttled {
 		if c.Throttle.Decided() != k.mu.throttle.Decided() {
 			k.mu.rate.paced(at.Mono, issued)
 		}

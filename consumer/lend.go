@@ -77,10 +77,7 @@ func (k *core) askOthers(now int64, a *window.Asking) {
 	k.mu.Lock()
 	peers := k.mu.planner.Peers(now, a.Debtors)
 	k.mu.Unlock()
-	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
-	for i := range all {
-		all[i].Windows = a.Windows
-	}
+	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows, a.Salt, peers, a.Debtors)
 	if len(all) > 0 {
 		(*k.carrier.Load()).Ask(a.Self, all)
 	}

@@ -41,7 +41,7 @@ func (l *Limiter) Resume() {
 // retryAfter cause a pause of one second, or lower the total if the policy is adaptive.
 func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k := l.core
-	issued := k.gate.Usage(k.clock.Now()).Issued
+	issued := k.gate.Issued(k.clock.Now())
 	k.mu.Lock()
 	now := k.clock.Mono()
 	policy, _ := k.mu.planner.Policy()

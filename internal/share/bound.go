@@ -27,13 +27,13 @@ type Bound struct {
 
 var unbounded = Bound{Permits: Unbounded, Burst: Unbounded}
 
-// least is the bound by two views together; the reason is b's where o allows no less.
+// least is the bound by two views together. The reason is b's where o allows no less, and what is
+// by the newest view is b's.
 func (b Bound) least(o Bound) Bound {
-	burst := min(b.Burst, o.Burst)
 	if o.Permits < b.Permits {
-		b = o
+		b.Permits, b.Reason = o.Permits, o.Reason
 	}
-	b.Burst = burst
+	b.Burst = min(b.Burst, o.Burst)
 	return b
 }
 
@@ -47,13 +47,12 @@ func (h *History) bound(w quota.Window, now, offset, frozen int64) Bound {
 
 // boundBy is bound, or that of a key, by a cache of the window since a change number.
 func (h *History) boundBy(cached func(w quota.Window, low int64) *boundCache, w quota.Window, now, offset, frozen int64) Bound {
-	if !h.started {
+	if !h.Started() {
 		return Bound{Reason: ReasonJoining}
 	}
 	from := min(h.lookback(w, now, offset), frozen)
 	t := cached(w, h.changes-int64(len(h.log)-h.older(from)))
 	b := t.newest.least(t.kept)
-	b.Instances, b.Most = int(t.division.n), t.newest.Most
 	switch {
 	case w.Start() >= h.until:
 		b.Permits, b.Reason = 0, ReasonLeft

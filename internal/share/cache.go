@@ -25,19 +25,21 @@ type boundCache struct {
 
 // value is the share of self in the view that was divided, with these instances.
 func (c *division) value(all pastMembers) Bound {
+	b := Bound{Instances: int(c.n)}
 	switch d := c.terms.at(c.w); {
 	case d.reason != ReasonShare:
-		return Bound{Reason: d.reason}
-	case c.me != nil && c.me.takesPart(c.start):
-		if !d.limited {
-			return unbounded
-		}
-		permits := c.share(d.total, all)
-		return Bound{Permits: permits, Most: c.most(d.total), Burst: c.terms.burst(permits, quota.Limit{Permits: d.total, Window: c.w.Length})}
+		b.Reason = d.reason
 	case c.me != nil && c.me.until <= c.start:
-		return Bound{Reason: ReasonLeft}
+		b.Reason = ReasonLeft
+	case c.me == nil || c.me.from > c.start:
+		b.Reason = ReasonJoining
+	case !d.limited:
+		b.Permits, b.Burst = Unbounded, Unbounded
+	default:
+		b.Permits, b.Most = c.share(d.total, all), c.most(d.total)
+		b.Burst = c.terms.burst(b.Permits, quota.Limit{Permits: d.total, Window: c.w.Length})
 	}
-	return Bound{Reason: ReasonJoining}
+	return b
 }
 
 // cache returns the smallest shares of window w over the views since change number low,

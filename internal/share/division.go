@@ -1,7 +1,6 @@
 package share
 
 import (
-	"maps"
 	"math/bits"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -70,17 +69,10 @@ func newDivision(t *terms, w quota.Window, key *uint64, self string, all pastMem
 	return c
 }
 
-// holdsFor reports whether the counts are those by other terms too, and whether self has the
-// weight that was counted.
-func (c *division) holdsFor(t *terms) bool {
-	return (c.me == nil || !c.sought || t.weightIn(c.me) == c.own.weight) && (t == c.terms ||
-		t.shaped() == c.terms.shaped() && t.weighted() == c.terms.weighted() && (t.owners > 0) == (c.terms.owners > 0) && (!t.weighted() || maps.Equal(t.rules.Weights, c.terms.rules.Weights)))
-}
-
 // by returns the division of the same view by other terms; the instances are those of the
 // view.
 func (c *division) by(t *terms, all pastMembers) *division {
-	if !c.holdsFor(t) {
+	if t != c.terms && (t.shaped() != c.terms.shaped() || !t.dividesAs(c.terms)) {
 		return newDivision(t, c.w, c.key, c.own.id, all)
 	}
 	c.terms = t
@@ -107,6 +99,7 @@ func (c *division) add(r *row, by int64) {
 		if by < 0 {
 			c.me = nil
 		}
+		c.sought = c.sought && !c.terms.weighted() // its weight may be another one
 	}
 	if !r.takesPart(c.start) {
 		return

@@ -20,7 +20,6 @@ import (
 // The zero History has held no view and allows nothing. A History is not safe
 // for concurrent use.
 type History struct {
-	started bool
 	self    string // this incarnation's ID
 	began   int64  // when the first view was taken
 	resumed int64  // when this process began to hold it; began, unless it continues another
@@ -150,7 +149,7 @@ func (s *stake) takesPart(wall int64) bool { return s.from <= wall && wall < s.u
 // out that were held before.
 func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
-		started: true, self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
+		self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
 		revision: v.Revision, caches: map[quota.Window]*boundCache{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
 	}
@@ -172,7 +171,7 @@ func (h *History) fill(instances []protocol.Instance) {
 // newer than the view's changes nothing, and Apply returns false. Before the
 // first Reset there is no view to change, and Apply returns false too.
 func (h *History) Apply(at int64, c protocol.Change) bool {
-	if !h.started || c.Revision <= h.revision {
+	if !h.Started() || c.Revision <= h.revision {
 		return false
 	}
 	at = max(at, h.changed()) // a view that ends later than it did does no harm
@@ -213,7 +212,7 @@ func (h *History) forget(at int64) {
 // whatever the views say: it has no share of a window that starts at or after
 // until, in corrected wall-clock nanoseconds. Of several the earliest counts.
 func (h *History) Announce(until int64) {
-	if h.started {
+	if h.Started() {
 		h.until = min(h.until, until)
 	}
 }
@@ -241,7 +240,7 @@ func (h *History) Prune(before int64) {
 }
 
 // Started reports whether there was a Reset.
-func (h *History) Started() bool { return h.started }
+func (h *History) Started() bool { return len(h.terms) > 0 }
 
 // Revision returns the newest view's revision, 0 before the first Reset.
 func (h *History) Revision() int64 { return h.revision }
@@ -258,7 +257,7 @@ func (h *History) Has(id string) bool { return h.members[id] != nil }
 
 // newest returns the newest view's terms; those without a policy before the first Reset.
 func (h *History) newest() *terms {
-	if !h.started {
+	if !h.Started() {
 		return newTerms(nil, 0, nil)
 	}
 	return h.terms[len(h.terms)-1].terms

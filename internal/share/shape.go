@@ -92,8 +92,7 @@ func (h *History) span(length time.Duration, wall int64) (first, last quota.Wind
 func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 	wall := min(max(add(now, offset), w.Start()), w.End()-1)
 	b := h.bound(w, now, offset, frozen)
-	n, most := b.Instances, b.Most
-	if !h.started || !h.shaped() {
+	if !h.shaped() {
 		return b
 	}
 	first, last := h.span(w.Length, wall)
@@ -101,7 +100,6 @@ func (h *History) Bound(w quota.Window, now, offset, frozen int64) Bound {
 		back.Index--
 		b = b.least(h.bound(back, now, offset, frozen))
 	}
-	b.Instances, b.Most = n, most
 	return b
 }
 

@@ -44,6 +44,14 @@ func (u *LimitUsage) Free() bool {
 	return u.Budget == nil && protocol.Free(quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length})
 }
 
+// Issued is Usage.Issued.
+func (g *Gate) Issued(at clock.Instant) int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	return g.mu.ledger.issued + g.takenLocked()
+}
+
 // Usage returns the state of the gate at the instant at.
 func (g *Gate) Usage(at clock.Instant) Usage {
 	g.mu.Lock()

@@ -19,7 +19,7 @@ var rules = Table{
 	Replace("DrainUnheard", "issues although the provider wants a pause", "internal/share/planner.go",
 		"\tif now < p.paused {", "\tif false {", histories),
 	{Name: "GapKeepsHistory", Wrong: "keeps the views from before a gap", By: []string{histories}, Edits: []Edit{
-		{"internal/share/history.go", "\t*h = History{\n", "\tif h.started {\n\t\th.leap(at, v)\n\t\treturn\n\t}\n\t*h = History{\n"},
+		{"internal/share/history.go", "\t*h = History{\n", "\tif h.Started() {\n\t\th.leap(at, v)\n\t\treturn\n\t}\n\t*h = History{\n"},
 		{"internal/share/history.go", "// Apply moves the newest view on by one revision", `func (h *History) leap(at int64, v protocol.View) {
 	c := protocol.Change{Revision: max(v.Revision, h.revision+1), Policy: v.Policy, PolicyDeleted: v.Policy == nil, Put: v.Instances}
 	there := map[string]bool{}

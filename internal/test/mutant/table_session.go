@@ -38,7 +38,7 @@ var session = Table{
 	}},
 	{Name: "OldEvent", Wrong: "applies an event that came before", By: []string{histories}, Edits: []Edit{
 		{"internal/view/tracker.go", "if keys[0].Revision <= t.revision {", "if keys[0].Revision <= 0 {"},
-		{"internal/share/history.go", "\tif !h.started || c.Revision <= h.revision {", "\tif !h.started {"},
+		{"internal/share/history.go", "\tif !h.Started() || c.Revision <= h.revision {", "\tif !h.Started() {"},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
 		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()

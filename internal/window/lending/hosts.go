@@ -25,9 +25,9 @@ type Debtor struct {
 // are asked by a sample.
 const direct = 8
 
-// Requests returns whom to ask for what, without the windows. peers are the others, in any order; debtors are
+// Requests returns whom to ask for what, in these windows. peers are the others, in any order; debtors are
 // some of them. salt is another one for each ask.
-func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []Peer, debtors []Debtor) []protocol.Request {
+func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64, peers []Peer, debtors []Debtor) []protocol.Request {
 	poor, n := float64(a.Poor), len(peers)
 	large := poor >= 0.1*fair
 	fewest := fewHosts // that the poor ask
@@ -56,7 +56,7 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 	if a.Poor > 0 { // that somebody has a reserve is known
 		on := 0
 		for _, p := range others {
-			if on < min(fewHosts, k) && r.OnDuty(p.Hash, window) {
+			if on < min(fewHosts, k) && r.OnDuty(p.Hash, windows[0].Index) {
 				chosen[p.ID] = 0
 				on++
 			}
@@ -74,7 +74,7 @@ func (r Rules) Requests(a Ask, fair float64, window int64, salt uint64, peers []
 		}
 		rest = 0
 	}
-	need := protocol.Need{Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
+	need := protocol.Need{Windows: windows, Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
 	var all []protocol.Request
 	for id, lent := range chosen {
 		q := protocol.Request{Host: id, Need: need}

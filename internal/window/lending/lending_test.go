@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // called is a flow of calls at a rate, looked at each 5 ms, from one instant to another, in
@@ -338,7 +340,7 @@ func TestWhoIsAsked(t *testing.T) {
 		{"many for the poor: its debtors and four more", Ask{Permits: 60, Poor: 60, Part: 1}, debtors, 6, 0, "p001"},
 		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 8, 0, ""},
 	} {
-		all := r.Requests(test.ask, 100, 7, 99, peersOf(95), test.debtors)
+		all := r.Requests(test.ask, 100, []quota.Window{{Length: time.Second, Index: 7}}, 99, peersOf(95), test.debtors)
 		direct, sample := 0, 0
 		for _, q := range all {
 			if q.Host != "" {
@@ -379,7 +381,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		sum := 0.0
-		for _, q := range RulesOf(n+1, n+1, 0).Requests(a, fair, 3, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
+		for _, q := range RulesOf(n+1, n+1, 0).Requests(a, fair, []quota.Window{{Length: time.Second, Index: 3}}, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
 			if seen[q.Host] {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
