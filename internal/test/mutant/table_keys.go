@@ -41,7 +41,7 @@ var keys = Table{
 	Replace("OwnersChangeAtOnce", "takes another number of owners for one that takes from nobody", "internal/share/gives.go",
 		" && t.owners == o.owners\n", "\n", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("OwnerRanksByWindow", "goes on with the ranks of the division before", "internal/share/division.go",
-		" && (t.owners > 0) == (c.terms.owners > 0)", "", "internal/share TestKeyBoundEqualsTheNaiveModel"),
+		" || !t.dividesAs(c.terms)) {", " || t.weighted() != c.terms.weighted()) {", "internal/share TestKeyBoundEqualsTheNaiveModel"),
 	Replace("OwnerByOldView", "names the owner of a view before", "consumer/keyowner.go",
 		"if y.ownedIn != keys {", "if y.ownedIn == nil {", "consumer/limittest TestAKeyMovesToAnotherOwner"),
 	Replace("KeyNamesStay", "forgets names without permits once in a window only", "consumer/keys.go",
