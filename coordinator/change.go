@@ -78,6 +78,9 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	if err != nil {
 		return nil, err
 	}
+	if len(policies) != len(all) {
+		return nil, fmt.Errorf("coordinator: edit returned %d policies of %d providers: return one for each, nil for one that stays as it is", len(policies), len(all))
+	}
 	var changes []*change
 	for i, p := range policies {
 		if p == nil {

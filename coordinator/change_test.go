@@ -60,6 +60,14 @@ func TestSeveralPoliciesAreSetTogetherOrNotAtAll(t *testing.T) {
 	for what, try := range map[string]func() error{
 		"b: limits[0].permits": func() error { _, err := f.admin.Update(ctx, names[:2], each(10, -1)); return err },
 		"two changes of a":     func() error { _, err := f.admin.Update(ctx, []string{"a", "a"}, each(1, 1)); return err },
+		"1 policies of 2 providers": func() error {
+			_, err := f.admin.Update(ctx, names[:2], func([]Stored) ([]*quota.Policy, error) { return make([]*quota.Policy, 1), nil })
+			return err
+		},
+		"3 policies of 2 providers": func() error {
+			_, err := f.admin.Update(ctx, names[:2], func([]Stored) ([]*quota.Policy, error) { return make([]*quota.Policy, 3), nil })
+			return err
+		},
 		"one transaction": func() error {
 			_, err := f.admin.Update(ctx, many, each(slices.Repeat([]int64{1}, len(many))...))
 			return err

@@ -91,7 +91,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		}
 	}
 	if w := c.Window(); c.Duration < w {
-		return fail(stderr, fmt.Errorf("no whole window of %v fits into --duration %v: use at least --duration %v", w, c.Duration, w))
+		return fail(stderr, config.Usagef("no whole window of %v fits into --duration %v: use at least --duration %v", w, c.Duration, w))
 	}
 	report, err := create("--json", c.JSON)
 	if err != nil {

@@ -74,7 +74,9 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		r.now(g)
 	}
 	if g.planLocked().Known {
-		u.Largest = g.largestLocked(Unbounded)
+		if u.Largest = g.roomLocked(); u.Largest == 0 { // who borrows need not look ahead, which takes a plan for each window
+			u.Largest = g.ownLocked(Unbounded)
+		}
 	}
 	for i, a := range l.accounts {
 		if a.limit != nil {

@@ -83,6 +83,8 @@ var rules = Table{
 		" && h.Waiting <= h.Left && h.Own > 0 {", " && h.Waiting <= h.Left {", "internal/window/lending TestWhenAGuestAsks"),
 	Replace("JoinersStarve", "an instance that joins a fleet whose callers wait has nothing until its share", "internal/window/gate.go",
 		"news = g.lendToJoinersLocked() || news", "news = news || false", "internal/window TestAJoinerIsLentItsPartAtTheEdge"),
+	Replace("StatusLooksAhead", "each status makes the plans of 64 windows, and keeps them", "internal/window/usage.go",
+		"u.Largest == 0 {", "true {", "internal/window TestAStatusMakesNoPlansWhereOthersLend"),
 	Replace("JoinersWait", "an instance that joins is lent nothing while the host's callers may want all", "internal/window/lending/host.go",
 		", min(poor, h.Part, h.spare(0)))", ")", "internal/window TestAJoinerIsLentItsPartAtOnce"),
 	Replace("JoinersPartTwice", "an instance that joins is lent its part with each ask", "internal/window/host.go",

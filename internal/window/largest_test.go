@@ -1,0 +1,29 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+// ahead counts the plans that were made for later.
+type ahead struct {
+	*fixed
+	plans int
+}
+
+func (a *ahead) Foresee(mono int64) Plan {
+	a.plans++
+	return a.fixed.Foresee(mono)
+}
+
+// A status of each of a thousand providers keeps no plans: 64 of them took 70 kB for each.
+func TestAStatusMakesNoPlansWhereOthersLend(t *testing.T) {
+	f := &ahead{fixed: newFixed(map[time.Duration]int64{second: 40})}
+	f.total = 120
+	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
+	g := gateOf(f, 0, nil)
+	g.Changed(at(0))
+	if u := g.Usage(at(1)); u.Largest != 120 || f.plans != 0 {
+		t.Errorf("the largest request is of %d, want 120; %d plans were made for it, want none", u.Largest, f.plans)
+	}
+}
