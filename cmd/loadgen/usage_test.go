@@ -130,7 +130,7 @@ func TestBadUsage(t *testing.T) {
 func TestADurationWithoutAWholeWindow(t *testing.T) {
 	var stderr bytes.Buffer
 	code := loadgen(context.Background(), []string{"--duration", "10s", "--limit", "10/1m"}, noEnv, io.Discard, &stderr)
-	if code != exitCannot || !strings.Contains(stderr.String(), "--duration 1m0s") {
+	if code != exitUsage || !strings.Contains(stderr.String(), "--duration 1m0s") {
 		t.Errorf("exit %d, %s", code, stderr.String())
 	}
 }
