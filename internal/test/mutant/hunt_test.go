@@ -18,8 +18,6 @@ import (
 var (
 	mutantsFlag = flag.String("mutants", "", "play the mutants whose `name` matches, a regular expression")
 	suitesFlag  = flag.String("suites", ".", "play the suites whose `name` matches, a regular expression")
-	turnFlag    = flag.String("turn", "", "of the mutants that -changed does not touch, play those whose `turn` it is, such as 1/3")
-	changedFlag = flag.String("changed", "", "`files`, separated by commas: play the mutants that they touch")
 	freshFlag   = flag.Bool("fresh", false, "hunt in histories without the seeds of "+seedsFile)
 	recordFlag  = flag.Bool("record", false, "write the seeds of the histories that catch mutants to "+seedsFile)
 )
@@ -79,11 +77,6 @@ func TestMutantsAreCaught(t *testing.T) {
 	table, err := All.Matching(*mutantsFlag)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if *turnFlag != "" {
-		if table, err = table.Due(*turnFlag, strings.Split(*changedFlag, ",")); err != nil {
-			t.Fatal(err)
-		}
 	}
 	t.Logf("%d mutants of %d", len(table), len(All))
 	wanted := regexp.MustCompile(*suitesFlag)

@@ -12,8 +12,7 @@
 // the environment variable Switch chooses one when the tests run (switch.go). A mutant that
 // changes something else, such as a constant, is built alone.
 //
-// Of its flags, -mutants and -suites are regular expressions of names. -turn and -changed
-// choose those that changed files touch, and a part of the others. -fresh and -record
+// Of its flags, -mutants and -suites are regular expressions of names. -fresh and -record
 // are of histories: without the recorded seeds, and to record those found.
 //
 // It is for tests only.

@@ -119,34 +119,3 @@ func TestAnExpressionMatches(t *testing.T) {
 		}
 	}
 }
-
-// The mutants that changed files touch are due, and by turn all others.
-func TestWhatIsDue(t *testing.T) {
-	table := Table{
-		Replace("A", "", "a/a.go", "", "", "a TestA"),
-		Replace("B", "", "b/b.go", "", "", "histories", "a TestB"),
-		Replace("C", "", "b/c.go", "", "", "histories"),
-		Replace("D", "", "b/d.go", "", "", "b TestD"),
-	}
-	for _, c := range []struct{ turn, changed, want string }{
-		{"0/2", "", "A C"},
-		{"1/2", "", "B D"},
-		{"1/2", "b/c.go,README.md", "B C D"},
-		{"3/4", "a/any_test.go", "A B D"},
-		{"3/4", "a/any.go", "D"},
-	} {
-		due, err := table.Due(c.turn, strings.Split(c.changed, ","))
-		var names []string
-		for _, m := range due {
-			names = append(names, m.Name)
-		}
-		if got := strings.Join(names, " "); err != nil || got != c.want {
-			t.Errorf("turn %s, changed %s: %s, %v; want %s", c.turn, c.changed, got, err, c.want)
-		}
-	}
-	for _, turn := range []string{"", "2/2", "-1/2", "1/0", "x"} {
-		if _, err := table.Due(turn, nil); err == nil {
-			t.Errorf("turn %q is taken", turn)
-		}
-	}
-}
