@@ -40,31 +40,31 @@ compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
 
 e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/reliability.md
-	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./e2e/faults
-	E2E_PROVIDERS=100,1000 go test -tags e2e -count=1 -timeout 10m -run WholeFleet -v ./e2e
+	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./test/faults
+	E2E_PROVIDERS=100,1000 go test -tags e2e -count=1 -timeout 10m -run WholeFleet -v ./test/processes
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing
-	cd e2e/kafka && go test -count=1 -tags e2e -v .
+	cd test/kafka && go test -count=1 -tags e2e -v .
 
 deploy-golden: ## the manifests of the chart anew, under deploy/check/testdata
 	UPDATE=1 .ci/run deploy
 
 screenshots: ## the dashboard and loadgen's page as their tests see them, into SHOTS (default bin/screenshots); needs chromium
 	mkdir -p $(or $(SHOTS),bin/screenshots)
-	cd e2e/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m .
+	cd test/browser && SCREENSHOTS=$(abspath $(or $(SHOTS),bin/screenshots)) go test -count=1 -tags e2e -timeout 10m .
 
 dashboard-picture: ## docs/img/dashboard.png, in five minutes of a quiet machine; needs chromium
-	cd e2e/browser && SCREENSHOTS=$(CURDIR)/docs/img DASHBOARD_PICTURE=45s go test -count=1 -tags e2e -timeout 15m -run TestTheTutorialsStory .
+	cd test/browser && SCREENSHOTS=$(CURDIR)/docs/img DASHBOARD_PICTURE=45s go test -count=1 -tags e2e -timeout 15m -run TestTheTutorialsStory .
 	mv docs/img/story.png docs/img/dashboard.png
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
-	cd e2e/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .
+	cd test/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .
 
 hunt: ## the tests of the core against each of their mutants; some minutes; HUNT and SUITES choose by name
-	go test ./internal/test/mutant -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -suites '$(or $(SUITES),.)' -timeout 0 -v
+	go test ./test/mutant -run '^TestMutantsAreCaught$$' -mutants '$(or $(HUNT),.)' -suites '$(or $(SUITES),.)' -timeout 0 -v
 
 simulate: ## random histories of faults of the code that ships, for SIMULATE_FOR (default 10m)
-	go test ./internal/test/histories -exact -run '^TestForLong$$' -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
+	go test ./test/histories -exact -run '^TestForLong$$' -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
 ci: ## what must hold before a change is merged, where its inputs changed since it was green here
 	.ci/run

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/child"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 func TestMain(m *testing.M) {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	runIfWorker()
 	os.Exit(m.Run())
 }

@@ -16,7 +16,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/bench/peer"
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -124,7 +125,7 @@ func BenchmarkCentral(b *testing.B) {
 		})
 	}
 	b.Run("counter=gubernator", func(b *testing.B) {
-		etcd, _ := etcdtest.New(b, etcdtest.Options{Processes: true})
+		etcd, _ := etcdtest.New(b, embedded.Options{Processes: true})
 		program, err := peer.BuildGubernator(b.Context(), ".", b.TempDir())
 		must(b, err)
 		daemons, err := peer.StartGubernator(b.Context(), program, 1, 0, etcd.Endpoints())

@@ -11,7 +11,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -19,15 +20,15 @@ import (
 // client of its own, and an etcd in a process of its own. It returns when their shares
 // sum to so many permits a second. The settle time and the clock error are shorter
 // than the defaults, to save time.
-func startFleet(b *testing.B, n int, permits int64) (*etcdtest.Cluster, []*consumer.Limiter) {
+func startFleet(b *testing.B, n int, permits int64) (*embedded.Cluster, []*consumer.Limiter) {
 	b.Helper()
 	return startUnder(b, n, limit(permits, time.Second))
 }
 
 // startUnder is startFleet under a policy.
-func startUnder(b *testing.B, n int, policy quota.Policy) (*etcdtest.Cluster, []*consumer.Limiter) {
+func startUnder(b *testing.B, n int, policy quota.Policy) (*embedded.Cluster, []*consumer.Limiter) {
 	b.Helper()
-	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true})
+	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond

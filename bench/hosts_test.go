@@ -18,7 +18,8 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 var (
@@ -34,7 +35,7 @@ func BenchmarkHosts(b *testing.B) {
 	if *hosts == 0 {
 		b.Skip("-hosts names no size")
 	}
-	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true, Slow: true})
+	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
 	set := func(permits int) {

@@ -13,7 +13,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,7 +26,7 @@ func BenchmarkProviders(b *testing.B) {
 	sessions, providers := whole(10, 3), whole(1000, 50)
 	rest, beside := whole(10*time.Second, time.Second), whole(60*time.Second, time.Second)
 	b.Run(fmt.Sprintf("sessions=%d/providers=%d", sessions, providers), func(b *testing.B) {
-		etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true})
+		etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
 		names := make([]string, providers)
 		for i := range names {
 			names[i] = fmt.Sprintf("tenant/%04d", i)
@@ -101,7 +102,7 @@ func inactive(all []*consumer.Limiter) (n int) {
 	return n
 }
 
-func etcdNow(b *testing.B, etcd *etcdtest.Cluster) reading {
+func etcdNow(b *testing.B, etcd *embedded.Cluster) reading {
 	b.Helper()
 	r, err := readEtcd(etcd.Endpoints()[0])
 	must(b, err)

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 var (
@@ -102,7 +103,7 @@ func BenchmarkScale(b *testing.B) {
 
 func measureScale(b *testing.B, n int) {
 	// etcd's own timers are those of a real one.
-	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true, Slow: true})
+	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
 	endpoint := etcd.Endpoints()[0]
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
@@ -169,7 +170,7 @@ func measureScale(b *testing.B, n int) {
 func BenchmarkEtcd(b *testing.B) {
 	const instanceKey, reportKey = "/quotient/v1/providers/bench/instances/worker-%d.694d9a1b2c3d4e5f.1", "/quotient/v1/reports/bench/worker-%d.694d9a1b2c3d4e5f.1"
 	instanceValue, reportValue := strings.Repeat("x", 180), strings.Repeat("x", 420)
-	etcd, _ := etcdtest.New(b, etcdtest.Options{Processes: true, Slow: true})
+	etcd, _ := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(b.Context()))
 	defer cancel()
 	var clients []*clientv3.Client

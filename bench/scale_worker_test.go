@@ -16,7 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 )
 
 const (

@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -68,7 +69,7 @@ func buildQuotad(b *testing.B) string {
 // startQuotad starts an etcd and a quotad, and returns it and its socket when it gives permits.
 func startQuotad(b *testing.B, permits int64) (*exec.Cmd, string) {
 	b.Helper()
-	etcd, client := etcdtest.New(b, etcdtest.Options{Processes: true})
+	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
 	must(b, err)
 	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))

@@ -10,8 +10,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/keys"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -88,7 +89,7 @@ func (all listOfTakings) between(from, to time.Time) (most, sum, keys int) {
 }
 
 // takings watches the permits of long limits, and returns what it has seen so far.
-func takings(ctx context.Context, b *testing.B, etcd *etcdtest.Cluster) (count func() listOfTakings) {
+func takings(ctx context.Context, b *testing.B, etcd *embedded.Cluster) (count func() listOfTakings) {
 	k, err := keys.New(keys.DefaultPrefix)
 	must(b, err)
 	watch := etcdtest.NewClient(b, etcd).Watch(ctx, k.Budgets("bench"), clientv3.WithPrefix())

@@ -13,20 +13,21 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // setupAsConsumer returns a fixture whose client may only do what a consumer of provider p,
 // which has this policy, may; and its etcd.
-func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *etcdtest.Cluster) {
+func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *embedded.Cluster) {
 	t.Helper()
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	cluster, root := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, root)
 	consumer, operator := users(t, cluster, root, f.admin.keys)
 	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
@@ -42,7 +43,7 @@ func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *etcdtest.Clu
 
 // users sets up a consumer of provider p and an operator, turns authentication
 // on, and returns a client of each.
-func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
+func users(t *testing.T, cluster *embedded.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
 	t.Helper()
 	ctx := t.Context()
 	do := func(_ any, err error) bool { // again where etcd takes its time
@@ -72,7 +73,7 @@ func users(t *testing.T, cluster *etcdtest.Cluster, root *clientv3.Client, k key
 }
 
 // login returns a client of one of the users.
-func login(t *testing.T, cluster *etcdtest.Cluster, name string) *clientv3.Client {
+func login(t *testing.T, cluster *embedded.Cluster, name string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: cluster.Endpoints(), DialTimeout: time.Minute, Logger: zap.NewNop(),
@@ -87,7 +88,7 @@ func login(t *testing.T, cluster *etcdtest.Cluster, name string) *clientv3.Clien
 
 func TestAConsumersRoleSuffices(t *testing.T) {
 	t.Parallel()
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	cluster, root := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, root)
 	consumer, operator := users(t, cluster, root, f.admin.keys)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
@@ -137,7 +138,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 // closed, which may not be opened again. The provider's own watch begins later.
 func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 	t.Parallel()
-	cluster, noAuth := etcdtest.New(t, etcdtest.Options{})
+	cluster, noAuth := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, noAuth)
 	consumer, operator := users(t, cluster, noAuth, f.admin.keys)
 	root := login(t, cluster, "root")

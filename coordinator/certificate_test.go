@@ -13,16 +13,17 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // authority returns a new one, and what a server needs.
-func authority(t *testing.T) (*etcdtest.Authority, *etcdtest.TLS) {
+func authority(t *testing.T) (*etcdtest.Authority, *embedded.TLS) {
 	t.Helper()
 	a := etcdtest.NewAuthority(t)
 	cert, key := a.Issue("server", "etcd")
-	return a, &etcdtest.TLS{Cert: cert, Key: key, CA: a.File}
+	return a, &embedded.TLS{Cert: cert, Key: key, CA: a.File}
 }
 
 // TestARotatedCertificateIsShown replaces the files under a running client: the
@@ -103,7 +104,7 @@ func TestClientTLSRefusesFiles(t *testing.T) {
 func TestASessionByTLS(t *testing.T) {
 	t.Parallel()
 	a, server := authority(t)
-	cluster, err := etcdtest.Start(etcdtest.Options{TLS: server})
+	cluster, err := embedded.Start(embedded.Options{TLS: server})
 	if err != nil {
 		t.Fatal(err)
 	}

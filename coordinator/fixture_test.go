@@ -13,21 +13,22 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // One server serves all tests that do not stop it; each has a prefix of its own.
-var server *etcdtest.Cluster
+var server *embedded.Cluster
 
 func TestMain(m *testing.M) {
 	await.Together(4)
 	var err error
-	if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
+	if server, err = embedded.Start(embedded.Options{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

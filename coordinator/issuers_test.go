@@ -5,7 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // TestTheFirstIsFirst: an instance that registers alone is the first, and no other is: not

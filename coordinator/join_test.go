@@ -16,9 +16,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // The context has no deadline: Join gives up by itself.
@@ -107,7 +108,7 @@ func TestADeadMemberDoesNotHoldUpJoin(t *testing.T) {
 // TestALazySessionWaitsForEtcd: Join returns at once although nobody answers,
 // everybody is told why, and all comes by itself when etcd does.
 func TestALazySessionWaitsForEtcd(t *testing.T) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	cluster.Stop(0)
@@ -169,7 +170,7 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 // that knows nothing of it.
 func TestJoinSaysWhatIsWrongWithTheConnection(t *testing.T) {
 	_, server := authority(t)
-	cluster, err := etcdtest.Start(etcdtest.Options{TLS: server})
+	cluster, err := embedded.Start(embedded.Options{TLS: server})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // keysOf is so many permits of some keys in the running second.

@@ -11,10 +11,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -96,7 +97,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		t.Run(fmt.Sprint("lease lost: ", lost), func(t *testing.T) {
 			t.Parallel()
-			cluster, client := etcdtest.New(t, etcdtest.Options{})
+			cluster, client := etcdtest.New(t, embedded.Options{})
 			f := setupOn(t, client)
 			f.kv = newKV(client, time.Second) // as long as one call may take
 			s := f.join(Options{TTL: 30 * time.Second})
@@ -132,7 +133,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 // Nobody but its caller can tell the others that they wait for the lease.
 func TestACloseThatLeavesItsKeySaysSo(t *testing.T) {
 	t.Parallel()
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	s := f.join(Options{TTL: 20 * time.Second})

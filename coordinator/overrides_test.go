@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // locked is a condition under the membership's lock.
@@ -24,7 +25,7 @@ func (r *recorder) begins() int { return strings.Count(r.told().log, "reset") }
 // instance registered, with the same cluster ID, and goes on past every known revision.
 func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	dir, backup := t.TempDir(), filepath.Join(t.TempDir(), "backup")
-	cluster, client := etcdtest.New(t, etcdtest.Options{Dir: dir, Processes: false})
+	cluster, client := etcdtest.New(t, embedded.Options{Dir: dir, Processes: false})
 	f := setupOn(t, client)
 	f.set("p", "100/s")
 	s := f.join(Options{Name: "a", TTL: time.Minute})

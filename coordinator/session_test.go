@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 func TestInstancesSeeEachOtherAndProveIt(t *testing.T) {
@@ -209,7 +210,7 @@ func TestANewcomerUnderABrokenPolicyWaitsForAGoodOne(t *testing.T) {
 
 func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 	t.Parallel()
-	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3})
+	cluster, client := etcdtest.New(t, embedded.Options{Members: 3})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
@@ -231,7 +232,7 @@ func TestThreeMembersSurviveTheirLeader(t *testing.T) {
 
 func TestAnInstanceFindsBackAfterEtcdWasAway(t *testing.T) {
 	t.Parallel()
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{TTL: 30 * time.Second}), "p")

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/test/ntptest"
+	"github.com/quotient-limiter/quotient/internal/testkit/ntptest"
 )
 
 // A session measures its clock before anybody uses it: a host that is an hour

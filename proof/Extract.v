@@ -1,5 +1,5 @@
 (* The definitions of the proof as a program, model.ml, with which the shipped code is
-   compared (answers.ml, internal/test/differential). Numbers of permits become machine
+   compared (answers.ml, test/differential). Numbers of permits become machine
    integers, by the mappings below; Z and Q stay as Coq has them. *)
 From Quotient Require Import Lending Views Judge Keys KeyBudget Escrow Restored SameIdHoldings Shapes.
 From Coq Require Import Arith Qround.

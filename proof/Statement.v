@@ -7,7 +7,7 @@
    LendingExample.v has the same of each rule of lending, and FirstExample.v a first instance.
    Views.v computes shares and revisions that give from what views show, as the code does, and
    proves what is assumed of them here; it uses Division.v. Extract.v makes a program of these
-   definitions, and internal/test/differential compares the shipped code with it.
+   definitions, and test/differential compares the shipped code with it.
 
    `.ci/run proof` checks that everything is proved, from no axiom.
 

@@ -1,6 +1,6 @@
 (* Answers questions about the definitions of the proof: model.ml has these (Extract.v). A
    question is a line of numbers, after a letter; lists begin with their length.
-   internal/test/differential writes them. *)
+   test/differential writes them. *)
 open Model
 
 let rec positive n =

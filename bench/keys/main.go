@@ -27,7 +27,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -61,7 +61,7 @@ func policy(each int64, window time.Duration, most int64) quota.Policy {
 }
 
 func main() {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	flag.Parse()
 	over, err := run(context.Background())
 	if err != nil {
@@ -82,7 +82,7 @@ type fleet struct {
 }
 
 func run(ctx context.Context) (over bool, err error) {
-	cluster, err := etcdtest.Start(etcdtest.Options{Processes: true})
+	cluster, err := embedded.Start(embedded.Options{Processes: true})
 	if err != nil {
 		return false, err
 	}
@@ -108,7 +108,7 @@ func run(ctx context.Context) (over bool, err error) {
 }
 
 // join starts the fleet, and waits until all have their shares.
-func join(ctx context.Context, cluster *etcdtest.Cluster) (*fleet, error) {
+func join(ctx context.Context, cluster *embedded.Cluster) (*fleet, error) {
 	client, err := cluster.Client()
 	if err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/keys"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,7 +52,7 @@ var (
 )
 
 func main() {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	flag.Parse()
 	over, err := run()
 	if err != nil {
@@ -74,7 +74,7 @@ type instance struct {
 func run() (over bool, err error) {
 	ctx := context.Background()
 	quiet := slog.New(slog.DiscardHandler)
-	cluster, err := etcdtest.Start(etcdtest.Options{Members: *members, Processes: *members > 1, Fsync: *fsync})
+	cluster, err := embedded.Start(embedded.Options{Members: *members, Processes: *members > 1, Fsync: *fsync})
 	if err != nil {
 		return false, err
 	}
@@ -162,7 +162,7 @@ func countKinds(ctx context.Context, client *clientv3.Client, from int64) <-chan
 }
 
 // join starts the fleet, and waits until all have their shares.
-func join(ctx context.Context, cluster *etcdtest.Cluster, quiet *slog.Logger) ([]*instance, error) {
+func join(ctx context.Context, cluster *embedded.Cluster, quiet *slog.Logger) ([]*instance, error) {
 	all := make([]*instance, *n)
 	for i := range all {
 		config := clientv3.Config{Endpoints: cluster.Endpoints(), DialTimeout: 5 * time.Second, Logger: etcdlog.New(quiet)}

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/bench/peer"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 )
 
 var (
@@ -39,7 +39,7 @@ var (
 )
 
 func main() {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -7,7 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/bench/peer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -39,7 +39,7 @@ func (k kind) serve(ctx context.Context, t *tools, p *contender, folder string) 
 		}
 		return &service{addresses: []string{r.Socket}, close: func() { _ = r.Close() }}, nil
 	case gubernator:
-		cluster, err := etcdtest.Start(etcdtest.Options{Processes: true})
+		cluster, err := embedded.Start(embedded.Options{Processes: true})
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func (p *contender) policy(limit int64) quota.Policy {
 }
 
 func serveEtcd(ctx context.Context, policy func(limit int64) quota.Policy) (*service, error) {
-	cluster, err := etcdtest.Start(etcdtest.Options{Processes: true})
+	cluster, err := embedded.Start(embedded.Options{Processes: true})
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 )
 
 // Gubernator is a daemon of a gubernator cluster. It answers HTTP at Address.
@@ -37,7 +37,7 @@ func BuildGubernator(ctx context.Context, bench, folder string) (string, error) 
 // StartGubernator starts a cluster of so many daemons, which find each other by an etcd at the
 // endpoints, and waits until each knows all. Each has room for so many keys, 0 for its default.
 func StartGubernator(ctx context.Context, program string, daemons, room int, endpoints []string) (all []*Gubernator, err error) {
-	addresses, err := etcdtest.FreeAddresses(2 * daemons)
+	addresses, err := embedded.FreeAddresses(2 * daemons)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/test/mutant"
+	"github.com/quotient-limiter/quotient/test/mutant"
 )
 
 // The whole command finds that its instances' clock is 1.5 times too fast, which is

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 )
 
 // A child that is told nonsense says so and ends; one whose orders end, ends.

@@ -12,15 +12,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // The whole command against an etcd that ran before, at a limit lower than the
 // number of instances: it holds, nothing is wasted, standard output is nothing
 // but the report, a page is beside it, and no policy stays behind.
 func TestEndToEnd(t *testing.T) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	var stdout, stderr bytes.Buffer
 	page := filepath.Join(t.TempDir(), "page.html")
 	code := loadgen(context.Background(), []string{
@@ -91,7 +92,7 @@ func TestAWindowThatEndsWithinTheRun(t *testing.T) {
 // anything was.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	cluster, _ := etcdtest.New(t, embedded.Options{})
 	var stdout bytes.Buffer
 	stderr := &cancelOn{text: "settling: 0 of 3", cancel: cancel}
 	code := loadgen(ctx, []string{"--endpoints", cluster.Endpoints()[0], "--instances", "3", "--settle", "20s"}, noEnv, &stdout, stderr)

@@ -46,10 +46,10 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/fleet"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/show"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/etcderr"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/trace"
 )
 
@@ -64,7 +64,7 @@ const (
 )
 
 func main() {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	worker.RunIfChild()
 	// The first interrupt ends the run early; then signals do again what they
 	// always do, so the second one ends the process at once.

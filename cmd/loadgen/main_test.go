@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 )
 
 // parentVariable makes the test program be loadgen, for tests that have to end
@@ -13,7 +13,7 @@ import (
 const parentVariable = "QUOTIENT_LOADGEN_TEST_PARENT"
 
 func TestMain(m *testing.M) {
-	etcdtest.RunIfMember()
+	embedded.RunIfMember()
 	worker.RunIfChild()
 	if _, ok := os.LookupEnv(parentVariable); ok {
 		main()

@@ -17,9 +17,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/load"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // childrenOf returns the processes that a process has started and that still run,

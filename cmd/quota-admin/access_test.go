@@ -10,8 +10,9 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // closedPort returns an address at which nobody listens.
@@ -112,7 +113,7 @@ func TestEnvironment(t *testing.T) {
 // TestAuthentication has an etcd of its own, since users are the same for all
 // prefixes.
 func TestAuthentication(t *testing.T) {
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	cluster, root := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	withUsers(t, root, b.prefix)
 	password := filepath.Join(t.TempDir(), "password")

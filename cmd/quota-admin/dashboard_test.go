@@ -20,8 +20,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // TestDashboardRefusesUnsafeFlags: what others can reach demands TLS and a login,

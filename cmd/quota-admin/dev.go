@@ -21,8 +21,8 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/keys"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -107,7 +107,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, clean()) }()
-	cluster, err := etcdtest.Start(etcdtest.Options{Slow: true, Dir: dir, Listen: f.listen})
+	cluster, err := embedded.Start(embedded.Options{Slow: true, Dir: dir, Listen: f.listen})
 	if err != nil {
 		return fmt.Errorf("etcd at %s did not start: %w; --listen takes another address", f.listen, err)
 	}

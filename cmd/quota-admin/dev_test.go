@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // lockedBuffer is written and read at once.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

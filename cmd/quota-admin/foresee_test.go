@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // pageOf serves an answer in place of a dashboard, and tells what it was asked.

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/test/golden"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/golden"
 )
 
 // TestGolden runs all scenes in one go on an etcd of its own, so that revisions
@@ -19,7 +20,7 @@ func TestGolden(t *testing.T) {
 	for _, s := range scenes {
 		t.Run(s.name, func(t *testing.T) {
 			// One for each: a lease of one scene that ends is a revision in the next.
-			cluster, client := etcdtest.New(t, etcdtest.Options{})
+			cluster, client := etcdtest.New(t, embedded.Options{})
 			b := newBench(t, cluster)
 			b.prefix = "/golden/" + s.name + "/"
 			b.env["QUOTIENT_PREFIX"] = b.prefix

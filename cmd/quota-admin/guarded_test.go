@@ -12,21 +12,22 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // guarded is an etcd with authentication, whose users have the roles that the
 // tool created.
 type guarded struct {
 	*bench
-	cluster *etcdtest.Cluster
+	cluster *embedded.Cluster
 }
 
 const secret = "a-secret"
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	cluster, _ := etcdtest.New(t, embedded.Options{})
 	g := &guarded{newBench(t, cluster), cluster}
 	g.env["QUOTIENT_NEW_PASSWORD"] = secret
 	g.env["QUOTIENT_DIAL_TIMEOUT"], g.env["QUOTIENT_COMMAND_TIMEOUT"] = "1m", "1m" // busy machines

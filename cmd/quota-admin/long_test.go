@@ -5,14 +5,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // Of a policy of long limits alone no command shows a limit that nobody has set.
 func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 	t.Parallel()
-	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	cluster, _ := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	const p = "payments/hourly"
 	b.want(exitDone, "set", p, "100/h", "--adaptive", "floor=20%")

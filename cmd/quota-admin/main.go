@@ -22,12 +22,12 @@ import (
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/cmd/internal/commandline"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/cli/commandline"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

@@ -13,14 +13,14 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // server serves all tests that need no etcd of their own; they stay apart by
 // prefix.
-var server *etcdtest.Cluster
+var server *embedded.Cluster
 
 // asTool is the variable that makes this program the tool itself.
 const asTool = "QUOTA_ADMIN_TEST_TOOL"
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	await.Together(4)
 	os.Exit(func() int {
 		var err error
-		if server, err = etcdtest.Start(etcdtest.Options{}); err != nil {
+		if server, err = embedded.Start(embedded.Options{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -53,7 +53,7 @@ type bench struct {
 }
 
 // newBench returns a bench with a prefix that no other test uses.
-func newBench(t *testing.T, cluster *etcdtest.Cluster) *bench {
+func newBench(t *testing.T, cluster *embedded.Cluster) *bench {
 	t.Helper()
 	prefix := fmt.Sprintf("/%s-%d/", url.PathEscape(t.Name()), benches.Add(1)) // also with -count
 	return &bench{t: t, prefix: prefix, stdin: strings.NewReader(""), env: map[string]string{

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -21,7 +22,7 @@ var transcript = flag.String("transcript", "", "write what TestAnOperatorsNight 
 // whose clock is off, find who changed what. -transcript writes what it saw.
 func TestAnOperatorsNight(t *testing.T) {
 	t.Parallel()
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	b.env["QUOTIENT_PREFIX"] = nightPrefix
 	b.prefix = nightPrefix

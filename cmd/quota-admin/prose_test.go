@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/internal/test/markdown"
+	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
 var (

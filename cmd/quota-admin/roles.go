@@ -11,7 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/roles"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/keys"
 )
 

@@ -14,8 +14,9 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -221,7 +222,7 @@ func TestNoLogHoldsAPassword(t *testing.T) {
 }
 
 func TestRolesAreSetRight(t *testing.T) {
-	cluster, root := etcdtest.New(t, etcdtest.Options{})
+	cluster, root := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	stdout, _ := b.want(exitDone, "roles", "consumer", "p", "--dry-run", "-o", "json")
 	var role roleResult
@@ -273,7 +274,7 @@ func TestEverythingByCertificate(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)
 	cert, key := authority.Issue("etcd", "etcd")
-	cluster, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	cluster, err := embedded.Start(embedded.Options{TLS: &embedded.TLS{Cert: cert, Key: key, CA: authority.File}})
 	if err != nil {
 		t.Fatal(err)
 	}

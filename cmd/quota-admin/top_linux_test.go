@@ -10,8 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // TestTopOnATerminal runs top on a real terminal: it shows the fleet, follows a
@@ -89,7 +90,7 @@ func TestTopOnATerminal(t *testing.T) {
 
 // A log of top tells of an outage, and goes on after it.
 func TestTopOutlastsAnOutage(t *testing.T) {
-	cluster, _ := etcdtest.New(t, etcdtest.Options{})
+	cluster, _ := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	b.want(exitDone, "set", "p", "100/s")
 	var out, errs lockedBuffer

@@ -11,13 +11,14 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // join makes this process n instances of the provider.
-func (b *bench) join(cluster *etcdtest.Cluster, provider string, n int) (all []*consumer.Limiter) {
+func (b *bench) join(cluster *embedded.Cluster, provider string, n int) (all []*consumer.Limiter) {
 	b.t.Helper()
 	client := etcdtest.NewClient(b.t, cluster)
 	quiet := slog.New(slog.DiscardHandler)

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // Each certificate that a flag names has a metric, by what its file holds at the scrape.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/quotient-limiter/quotient/cmd/internal/commandline"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/cli/commandline"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/quota"
 )
 

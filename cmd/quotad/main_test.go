@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/quotient-limiter/quotient/internal/test/golden"
+	"github.com/quotient-limiter/quotient/internal/testkit/golden"
 )
 
 // programVariable makes the test program be quotad.

@@ -17,10 +17,11 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -150,9 +151,9 @@ func instances(t *testing.T, admin *coordinator.Admin) []string {
 }
 
 // limited starts an etcd with a policy for provider p.
-func limited(t *testing.T) (*etcdtest.Cluster, *coordinator.Admin) {
+func limited(t *testing.T) (*embedded.Cluster, *coordinator.Admin) {
 	t.Helper()
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
 	if err != nil {
 		t.Fatal(err)

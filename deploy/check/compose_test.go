@@ -11,7 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 	core "k8s.io/api/core/v1"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 func composed(t *testing.T) *types.Project {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/quotient-limiter/quotient/internal/test/golden"
-	"github.com/quotient-limiter/quotient/internal/test/markdown"
+	"github.com/quotient-limiter/quotient/internal/testkit/golden"
+	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
 const chart = "../helm/quotient"

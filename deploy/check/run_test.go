@@ -27,7 +27,7 @@ import (
 	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	core "k8s.io/api/core/v1"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // node is this machine in place of a cluster: what runs in its containers are processes,

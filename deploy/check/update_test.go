@@ -19,7 +19,7 @@ import (
 	core "k8s.io/api/core/v1"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 const updatePermits = 200 // per second, of all nodes

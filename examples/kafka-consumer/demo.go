@@ -17,7 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer/limittest"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -69,7 +69,7 @@ var demoPolicy = quota.Policy{Limits: []quota.Limit{{Permits: 200, Window: 2 * t
 type demoWorld struct {
 	out      io.Writer
 	config   config
-	etcd     *etcdtest.Cluster
+	etcd     *embedded.Cluster
 	kafka    *kfake.Cluster
 	provider *demoProvider
 	server   *http.Server
@@ -81,7 +81,7 @@ func (w *demoWorld) say(format string, arguments ...any) {
 
 // startEtcd starts an etcd with the provider's policy.
 func (w *demoWorld) startEtcd(ctx context.Context) (err error) {
-	if w.etcd, err = etcdtest.Start(etcdtest.Options{Slow: true}); err != nil {
+	if w.etcd, err = embedded.Start(embedded.Options{Slow: true}); err != nil {
 		return err
 	}
 	w.config.endpoints = strings.Join(w.etcd.Endpoints(), ",")

@@ -19,10 +19,11 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/await"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/test/markdown"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -44,7 +45,7 @@ const provider = "demo/api"
 func setUp(t *testing.T) (endpoint string, client *clientv3.Client, other *consumer.Limiter) {
 	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
-	cluster, client := etcdtest.New(t, etcdtest.Options{})
+	cluster, client := etcdtest.New(t, embedded.Options{})
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // TestEndpoints: each way in which a client and an etcd can miss each other is
@@ -23,12 +24,12 @@ func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)
 	cert, key := authority.Issue("server", "server")
-	secure, err := etcdtest.Start(etcdtest.Options{TLS: &etcdtest.TLS{Cert: cert, Key: key, CA: authority.File}})
+	secure, err := embedded.Start(embedded.Options{TLS: &embedded.TLS{Cert: cert, Key: key, CA: authority.File}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = secure.Close() })
-	plain, _ := etcdtest.New(t, etcdtest.Options{})
+	plain, _ := etcdtest.New(t, embedded.Options{})
 	pair, err := certs.Load(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestEndpoints(t *testing.T) {
 	trusting := &tls.Config{InsecureSkipVerify: true}
 	known := trusting.Clone()
 	known.GetClientCertificate = pair.Get
-	host := func(c *etcdtest.Cluster) string { return strings.SplitN(c.Endpoints()[0], "://", 2)[1] }
+	host := func(c *embedded.Cluster) string { return strings.SplitN(c.Endpoints()[0], "://", 2)[1] }
 	for _, c := range []struct {
 		name, endpoint string
 		tls            *tls.Config

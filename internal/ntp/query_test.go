@@ -8,7 +8,7 @@ import (
 	"github.com/beevik/ntp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/test/ntptest"
+	"github.com/quotient-limiter/quotient/internal/testkit/ntptest"
 )
 
 // fromRoot is the distance of ntptest's server from its root: half of a delay of

@@ -16,7 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/trace"
 )

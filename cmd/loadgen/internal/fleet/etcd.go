@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 )
 
 // etcd is the configuration server of a run: one that ran already, or an
@@ -19,7 +19,7 @@ import (
 type etcd struct {
 	client   *clientv3.Client
 	admin    *coordinator.Admin
-	embedded *etcdtest.Cluster // nil if it ran already
+	embedded *embedded.Cluster // nil if it ran already
 }
 
 // openEtcd connects to the etcd of the flags, or starts one. lost is told if a
@@ -35,7 +35,7 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (_ *etcd,
 	if c.Embedded {
 		// etcd's own timers: on a machine under full load a faster clock would take
 		// every hiccup for a dead leader. Members that may be killed are processes.
-		if e.embedded, err = etcdtest.Start(etcdtest.Options{
+		if e.embedded, err = embedded.Start(embedded.Options{
 			Slow: true, Members: c.Members, Processes: c.Members > 1 || len(c.Faults) > 0,
 			OnExit: func(member int, err error) {
 				lost(fmt.Errorf("etcd member %d ended though nobody had asked it to: %w", member, err))

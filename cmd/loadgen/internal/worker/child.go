@@ -11,7 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 )
 
 // Role is that of a process that is a worker.

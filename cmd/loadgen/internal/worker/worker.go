@@ -17,7 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/child"
+	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/trace"

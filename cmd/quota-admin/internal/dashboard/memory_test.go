@@ -10,7 +10,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -18,7 +19,7 @@ import (
 // outage is noted, and takes nothing away.
 func TestItRemembersWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
-	cluster, client := etcdtest.New(t, etcdtest.Options{Slow: true})
+	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
 	quiet := slog.New(slog.DiscardHandler)
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: 2 * time.Second})
 	if err != nil {

@@ -34,7 +34,7 @@ import (
 )
 
 //go:embed assets
-var embedded embed.FS
+var files embed.FS
 
 // Options of a Server; all are needed.
 type Options struct {
@@ -77,7 +77,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET "+ForeseePath, s.answer(s.foresee))
 	mux.HandleFunc("POST /api/preview", s.answer(func(r *http.Request) (any, error) { return s.change(r, false) }))
 	mux.HandleFunc("POST /api/change", s.answer(func(r *http.Request) (any, error) { return s.change(r, true) }))
-	pages, _ := fs.Sub(embedded, "assets") // of the program itself, in memory
+	pages, _ := fs.Sub(files, "assets") // of the program itself, in memory
 	mux.Handle("GET /", http.FileServerFS(pages))
 	for name, text := range map[string]string{"uplot.js": uplot.JS, "uplot.css": uplot.CSS, "uplot.txt": uplot.Licence} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {

@@ -19,10 +19,11 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/test/etcdtest"
-	"github.com/quotient-limiter/quotient/internal/test/golden"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/golden"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -261,7 +262,7 @@ func TestTheLooksEnd(t *testing.T) {
 }
 
 func TestLongHistory(t *testing.T) {
-	_, client := etcdtest.New(t, etcdtest.Options{})
+	_, client := etcdtest.New(t, embedded.Options{})
 	for i := range 5 {
 		if _, err := client.Put(t.Context(), "k", fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
@@ -287,7 +288,7 @@ func TestLongHistory(t *testing.T) {
 
 // What an endpoint says of its members is its own word.
 func TestMembersBy(t *testing.T) {
-	cluster, client := etcdtest.New(t, etcdtest.Options{Members: 3})
+	cluster, client := etcdtest.New(t, embedded.Options{Members: 3})
 	for _, e := range cluster.Endpoints() {
 		if list := membersBy(t.Context(), client, e); len(list) != 3 || !slices.Equal(list, membersBy(t.Context(), client, cluster.Endpoints()[0])) {
 			t.Errorf("%s lists %q", e, list)
@@ -297,7 +298,7 @@ func TestMembersBy(t *testing.T) {
 
 // An endpoint that does not answer is said to fail as other commands say it.
 func TestWhyAnEndpointFails(t *testing.T) {
-	free, err := etcdtest.FreeAddresses(1)
+	free, err := embedded.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/quotient-limiter/quotient/internal/test/markdown"
+	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
 func TestBadRules(t *testing.T) {
@@ -43,7 +43,7 @@ func TestBadRules(t *testing.T) {
 	}
 }
 
-// The document shows lines of the configurations that e2e/envoy gives to real Envoys.
+// The document shows lines of the configurations that test/envoy gives to real Envoys.
 func TestTheDocumentShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	const root = "../../../../"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 func TestMain(m *testing.M) {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/quotient-limiter/quotient/internal/test/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // A group may be a name or a number, also one without a name.

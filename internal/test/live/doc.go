@@ -1,4 +1,0 @@
-// Package live tests fleets of real instances under load, in one process and with a real
-// etcd: what the model of internal/test/histories and the fake time of internal/test/hours
-// cannot show, and one random history.
-package live

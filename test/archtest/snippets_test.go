@@ -1,0 +1,81 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
+)
+
+// A block of Go in a document names the function that it is from, on the line
+// before:
+//
+//	<!-- checked by consumer/httplimit.ExampleTransport -->
+//
+// Its lines stand in the file that declares that function, in one piece. So what
+// readers copy is compiled, and where the function is an example with output, run.
+var checkedBy = regexp.MustCompile(`^<!-- checked by (\S+)\.(\w+) -->$`)
+
+func TestSnippetsAreCompiled(t *testing.T) {
+	t.Parallel()
+	checked := 0
+	err := walk(".md", func(path string, text []byte) error {
+		for _, b := range markdown.Blocks(string(text)) {
+			if b.Language != "go" {
+				continue
+			}
+			checked++
+			switch by := checkedBy.FindStringSubmatch(b.Above); {
+			case by == nil:
+				t.Errorf("%s: the line above this does not say what checks it:\n%s", path, b.Text)
+			case !declaresWith(t, by[1], by[2], b.Text):
+				t.Errorf("%s: this is not in the file that declares %s.%s:\n%s", path, by[1], by[2], b.Text)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked == 0 {
+		t.Error("no document has a block of Go: this test sees nothing")
+	}
+}
+
+// declaresWith reports whether the file in folder that declares the function
+// contains the lines, whatever their indentation.
+func declaresWith(t *testing.T, folder, function, lines string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\nfunc "+function+"(") {
+			return strings.Contains(flat(string(text)), flat(lines))
+		}
+	}
+	return false
+}
+
+// directive is a comment for a linter, which documents leave out.
+var directive = regexp.MustCompile(`//nolint:\S+ `)
+
+// flat takes away what may differ between a document and the source.
+func flat(text string) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(directive.ReplaceAllString(line, "")); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}

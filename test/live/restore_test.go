@@ -1,0 +1,176 @@
+package live_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// backups has an etcd whose data can be put back.
+type backups struct {
+	*embedded.Cluster
+	t           *testing.T
+	dir, backup string
+}
+
+func newBackups(t *testing.T) (*backups, *clientv3.Client) {
+	t.Helper()
+	b := &backups{t: t, dir: t.TempDir(), backup: filepath.Join(t.TempDir(), "backup")}
+	cluster, client := etcdtest.New(t, embedded.Options{Dir: b.dir})
+	b.Cluster = cluster
+	return b, client
+}
+
+// swapped stops etcd, changes its data, and starts it again.
+func (b *backups) swapped(change func() error) {
+	b.t.Helper()
+	b.Stop(0)
+	if err := errors.Join(change(), b.Restart(0)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// save keeps the data as they are.
+func (b *backups) save() { b.swapped(func() error { return os.CopyFS(b.backup, os.DirFS(b.dir)) }) }
+
+// restore puts the data back that were saved.
+func (b *backups) restore() {
+	b.swapped(func() error {
+		return errors.Join(os.RemoveAll(filepath.Join(b.dir, "m0")),
+			os.CopyFS(filepath.Join(b.dir, "m0"), os.DirFS(filepath.Join(b.backup, "m0"))))
+	})
+}
+
+// TestARestoredBackup puts etcd's data back under a running fleet, so that the
+// last change of the policy is lost without a word. Every instance must notice
+// that the store went backwards, begin anew, and obey the policy that was
+// restored: by itself, with what etcd has then.
+func TestARestoredBackup(t *testing.T) {
+	t.Parallel()
+	store, client := newBackups(t)
+	g := newGroup(t, client, exact(t, "60/200ms", 500*ms))
+	before, err := g.admin.Get(t.Context(), provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.save()
+	all := g.join(3)
+	every := func(what string, is func(st consumer.Status) bool) {
+		t.Helper()
+		for _, m := range all {
+			g.await("every instance "+what, func() bool { return is(m.limiter.Status()) })
+		}
+	}
+	active := func(total int64) func(consumer.Status) bool {
+		return func(st consumer.Status) bool {
+			return st.State == quota.StateActive && st.Shortest().Limit.Permits == total && st.Shortest().Share == total/3
+		}
+	}
+	every("is active", active(60))
+	g.set(exact(t, "30/200ms", 500*ms))
+	every("has the change", active(30))
+	incarnation := all[0].limiter.Status().Incarnation
+	store.restore()
+	began := time.Now()
+	every("obeys the policy that was restored", func(st consumer.Status) bool {
+		return active(60)(st) && st.PolicyRevision == before.Revision && st.Instances == 3
+	})
+	t.Logf("active by the restored policy %v after etcd was back", time.Since(began).Round(10*ms))
+	if all[0].limiter.Status().Incarnation == incarnation {
+		t.Error("an instance goes on under a key that the restored store never had")
+	}
+}
+
+// budget returns the use of the longest limit.
+func (m *member) budget() consumer.LimitUse {
+	l := m.limiter.Status().Limits
+	if len(l) == 0 {
+		return consumer.LimitUse{}
+	}
+	return l[len(l)-1]
+}
+
+// inDays is exact, by the days of a time zone whose day does not end soon.
+func inDays(t *testing.T, limits string) quota.Policy {
+	t.Helper()
+	p := exact(t, limits, 500*ms)
+	if time.Now().UTC().Hour() == 23 {
+		p.Zone = "Etc/GMT+9"
+	}
+	return p
+}
+
+// spent waits until a newcomer, which has read what is in etcd, finds nothing left. Then
+// n permits were issued.
+func (g *group) spent(n int64) {
+	g.t.Helper()
+	m := g.join(1)[0]
+	g.await("a newcomer finds nothing left", func() bool {
+		var limited consumer.LimitError
+		err := m.limiter.Acquire(g.t.Context(), 0)
+		return errors.As(err, &limited) && limited.Window.Length == 24*time.Hour &&
+			time.Until(limited.RetryAt) > 2*time.Second && errors.Is(err, consumer.ErrLimited)
+	})
+	if got := g.issued.total(); got != n {
+		g.t.Errorf("%d permits were issued, want %d", got, n)
+	}
+}
+
+// awaitIssued waits until so many permits are issued.
+func (g *group) awaitIssued(n int64) {
+	g.t.Helper()
+	g.await("so many permits are issued", func() bool { return g.issued.total() >= n })
+}
+
+// awaitWithheld waits until the day's permits are withheld, and returns why.
+func (g *group) awaitWithheld() (why string) {
+	g.t.Helper()
+	g.await("the window is withheld", func() bool {
+		total, err := g.dayTotal()
+		why = total.Withheld
+		return err == nil && why != ""
+	})
+	return why
+}
+
+// dayTotal reads the day's total.
+func (g *group) dayTotal() (total escrow.Total, err error) {
+	k, err := keys.New(g.prefix)
+	if err != nil {
+		return total, err
+	}
+	r, err := g.client.Get(g.t.Context(), k.BudgetTotals(provider, "d"), clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 1 {
+		return total, errors.Join(err, fmt.Errorf("%d totals", len(r.Kvs)))
+	}
+	return escrow.Decode[escrow.Total](r.Kvs[0].Value)
+}
+
+// A copy of etcd's files is put back after permits were taken: nothing more is handed out,
+// neither to those that know of more nor to newcomers, until an operator says what was
+// used.
+func TestABudgetInARestoredStore(t *testing.T) {
+	t.Parallel()
+	store, client := newBackups(t)
+	g := newGroup(t, client, inDays(t, "1/200ms,200/d"))
+	m := g.join(1)[0]
+	g.awaitIssued(5)
+	store.save()
+	g.awaitIssued(g.issued.total() + 20)
+	store.restore()
+	g.awaitWithheld()
+	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
+	g.spent(g.issued.total())
+}

@@ -1,0 +1,142 @@
+package mutant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Suites that are more than some tests of one package.
+const (
+	histories = "histories" // a history that is led to the mutant
+	small     = "small"     // every small history of the planner
+	large     = "large"     // a fleet of the planner's
+	liveness  = "liveness"  // the model of the queue
+
+	differential = "differential" // the recorded answers of the proof's definitions
+	shapes       = "internal/window TestShapesAsInTheProof"
+	loans        = "internal/window TestLoansAsInTheProof"
+)
+
+// Suite is tests of one package that catch mutants.
+type Suite struct {
+	Package string   // such as "consumer"
+	Run     string   // the tests, as -test.run takes them
+	Args    []string // of the test binary
+	Led     bool     // is built without chance, and led by -led to the mutant's histories
+}
+
+var suites = map[string]Suite{
+	histories: {
+		Package: "test/histories", Run: "^TestHunt$", Args: []string{"-more", "1000"}, Led: true,
+	},
+	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$"},
+	large:    {Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}},
+	liveness: {Package: "consumer", Run: "^TestLiveness$"},
+
+	differential: {Package: "test/differential", Run: "^TestRecordedAnswers$"},
+}
+
+// suiteOf returns the suite of a name: one of those above, or tests of a package by its
+// path and their names, such as "internal/window TestA TestB". Each test must be there.
+func suiteOf(root, name string) (Suite, error) {
+	if s, ok := suites[name]; ok {
+		return s, nil
+	}
+	folder, tests, _ := strings.Cut(name, " ")
+	names := strings.Fields(tests)
+	s := Suite{Package: folder, Run: "^(" + strings.Join(names, "|") + ")$"}
+	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil || len(names) == 0 {
+		return s, fmt.Errorf("there is no suite %q: %w", name, err)
+	}
+	for _, test := range names {
+		if !slices.ContainsFunc(files, func(file string) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), "\nfunc "+test+"(t *testing.T) {\n")
+		}) {
+			return s, fmt.Errorf("package %s has no %s", folder, test)
+		}
+	}
+	return s, nil
+}
+
+// errNoTest is a run that says nothing: it ran no test, or ended for another reason.
+var errNoTest = errors.New("no test has said anything")
+
+// build compiles the suite with sources into dir, and returns the path of the binary.
+func (s Suite) build(ctx context.Context, sources Sources, root, dir string) (binary string, err error) {
+	if s.Led {
+		return sources.BuildExact(ctx, root, dir)
+	}
+	return s.binary(dir), sources.BuildTests(ctx, root, dir, []string{s.Package})
+}
+
+// binary is the path of the suite's tests in the folder that they were built into.
+func (s Suite) binary(dir string) string { return filepath.Join(dir, path.Base(s.Package)+".test") }
+
+// play runs the tests with a mutant switched on, or none if its name is empty. It returns
+// what the output shows of their failure: empty if they pass. An error is a run that shows
+// nothing. A run is ended at the limit, which counts as caught: a mutant may hang.
+func (s Suite) play(ctx context.Context, root, binary, mutant string, limit time.Duration, more ...string) (by string, err error) {
+	args := []string{"-test.run", s.Run, "-test.failfast", "-test.timeout", limit.String()}
+	play := exec.CommandContext(ctx, binary, slices.Concat(args, s.Args, more)...) //nolint:gosec // built here
+	play.Env = append(os.Environ(), Switch+"="+mutant)
+	play.Dir = filepath.Join(root, filepath.FromSlash(s.Package))
+	out, err := play.CombinedOutput()
+	_, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err != nil && !ended:
+		return "", err
+	case strings.Contains(string(out), "no tests to run"):
+		return "", errNoTest
+	case err == nil:
+		return "", nil
+	}
+	if by = caught(string(out)); by == "" {
+		return "", fmt.Errorf("%w: %s", errNoTest, out)
+	}
+	return by, nil
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	inHistory  = regexp.MustCompile(`caught by history \d+, seed (\d+): .*`)
+	wrongLine  = regexp.MustCompile(`(?m)WRONG (\w+):`)
+	seedLine   = regexp.MustCompile(`-liveness\.seed \d+:`)
+)
+
+// noEnd is what caught says of a run that was ended at its limit.
+const noEnd = "no end within the limit"
+
+// caught says what the output of tests that failed shows: a history, the property that is
+// broken, or the tests' names.
+func caught(output string) string {
+	var names []string
+	for _, m := range failedTest.FindAllStringSubmatch(output, -1) {
+		names = append(names, m[1])
+	}
+	switch wrong, seed := wrongLine.FindStringSubmatch(output), seedLine.FindString(output); {
+	case inHistory.MatchString(output):
+		return inHistory.FindString(output)
+	case wrong != nil && seed != "":
+		return wrong[1] + " " + strings.TrimSuffix(seed, ":")
+	case len(names) > 0:
+		return strings.Join(names, " ")
+	case strings.Contains(output, "test timed out"):
+		return noEnd
+	case strings.Contains(output, "panic:"), strings.Contains(output, "fatal error:"):
+		return "a panic"
+	}
+	return ""
+}
