@@ -1,5 +1,5 @@
-# What developers type. The checks themselves are in .ci/run, one step each, so
-# that they are the same here and there.
+# What developers type. The checks themselves are steps of .ci/run, so that they
+# are the same here and there.
 
 .DEFAULT_GOAL := all
 .PHONY: all build test steady race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
@@ -12,7 +12,8 @@ build: ## the programs, into bin/
 test: ## the tests, as in README.md
 	go test ./...
 
-steady: ## the tests seven times beside processes that keep the processors busy; an hour
+steady: ## both runs of the tests, seven times each, beside processes that keep the processors busy; two hours
+	.ci/steady -short
 	.ci/steady
 
 race: ## the tests under the race detector
@@ -21,7 +22,7 @@ race: ## the tests under the race detector
 lint: ## the pinned linter, built on first use
 	.ci/run lint
 
-fuzz: ## every fuzz target, FUZZTIME each (default 3000x: so many inputs)
+fuzz: ## every fuzz target, FUZZTIME each (default 30000x: so many inputs)
 	.ci/run fuzz
 
 bench: ## Quotient beside other limiters, and whether fleets keep a limit; a quarter of an hour; writes bench/README.md, RESULTS.txt and charts
@@ -66,10 +67,10 @@ hunt: ## the tests of the core against each of their mutants; some minutes; HUNT
 simulate: ## random histories of faults of the code that ships, for SIMULATE_FOR (default 10m)
 	go test ./test/histories -exact -run '^TestForLong$$' -v -timeout 0 -for $(or $(SIMULATE_FOR),10m)
 
-ci: ## what must hold before a change is merged, where its inputs changed since it was green here
+ci: ## what must hold before a change is merged
 	.ci/run
 
-ci-all: ## all of it with full counts, changed or not; up to an hour
+ci-all: ## the long run too; up to an hour
 	.ci/run --all
 
 clean: ## remove what was built here

@@ -55,10 +55,10 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:      "test",
+	`go test ./...`:      "unit",
 	`proof/program /tmp`: "compare",
 	`go test ./test/differential -run ARun -v -model /tmp/answers -traces DIR`: "compare",
-	`go run ./test/hour -seed 2811`:                                            "loadgen",
+	`go run ./test/hour -seed 2811`:                                            "by hand: it takes an hour",
 	`make -C .. bench`:                                                         "bench",
 	`go run ./lending`:                                                         "bench",
 	`go run ./keys`:                                                            "bench",
@@ -67,10 +67,10 @@ var steps = map[string]string{
 	`go run ./results -part keys`:                                              "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                          "bench",
 	`cd examples/kafka-consumer && go run .`:                                   "kafka",
-	`mkdir ../charge && cd ../charge`:                                          "test: examples/quickstart plays README's section",
-	`go mod init example.com/charge`:                                           "test: examples/quickstart",
-	`go work init . ../quotient`:                                               "test: examples/quickstart",
-	`go run .`:                                                                 "test: examples/quickstart",
+	`mkdir ../charge && cd ../charge`:                                          "unit: examples/quickstart plays README's section",
+	`go mod init example.com/charge`:                                           "unit: examples/quickstart",
+	`go work init . ../quotient`:                                               "unit: examples/quickstart",
+	`go run .`:                                                                 "unit: examples/quickstart",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`:          "bench",
 
 	// The restore of a member.
