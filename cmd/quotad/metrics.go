@@ -38,7 +38,7 @@ func (m *metrics) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) 
 	if m.address == "" {
 		return nil, nil
 	}
-	connections := listen.NewOccupancy("connections", listen.Bounds{All: 2 * maxScrapers}) // half of them for TCP, the only user
+	connections := listen.NewOccupancy("connections", listen.Bounds{All: maxScrapers})
 	l, err := m.tcp.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener {
 		return &listen.Bounded{Listener: l, Occupancy: connections, Peer: listen.AnyTCP}
 	})

@@ -162,7 +162,7 @@ func known(admin *coordinator.Admin) func(context.Context, string) error {
 	return func(ctx context.Context, provider string) error {
 		_, err := admin.Get(ctx, provider)
 		if errors.Is(err, coordinator.ErrNotFound) {
-			return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, provider)
+			return host.Unknown(provider)
 		}
 		if err == nil {
 			return nil

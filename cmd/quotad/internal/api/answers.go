@@ -53,8 +53,8 @@ var errLeft = errors.New("the client ended its side of the connection before the
 // left. Without an answer of ours net/http would send an empty one of status 200.
 func (*Server) abandoned(w http.ResponseWriter, r *http.Request) {
 	err := errLeft
-	if errors.Is(context.Cause(r.Context()), errEnding) {
-		err = errEnding
+	if errors.Is(context.Cause(r.Context()), host.ErrClosed) {
+		err = host.ErrClosed
 	}
 	w.Header().Set("Connection", "close")
 	later(w, http.StatusServiceUnavailable, err, again)
@@ -72,7 +72,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		fail(w, http.StatusNotFound, err)
 		return
 	case errors.Is(err, consumer.ErrTooLarge):
-		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or send partial, which gives fewer", err))
+		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or send \"partial\": true for a batch", err))
 		return
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
@@ -99,7 +99,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	ratefields.Write(w, problem)
 }
 
-// tooMany answers a client that holds its part, or has too many IDs.
+// tooMany answers a client that has too many IDs, or whose batch has become too large.
 func (s *Server) tooMany(w http.ResponseWriter, p *part, err error, retry time.Duration) {
 	if name, bad := ratefields.NewName(p.want.provider); bad == nil {
 		name.Add(w.Header(), ratefields.UsesOf(p.limiter, p.Taker), s.now())

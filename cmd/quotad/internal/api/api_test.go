@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
@@ -39,7 +39,7 @@ func known(_ context.Context, name string) error {
 	case "f":
 		return fmt.Errorf("%w f: not permitted", host.ErrForbidden)
 	}
-	return fmt.Errorf("%w %s: set its policy with quota-admin set", host.ErrUnknown, name)
+	return host.Unknown(name)
 }
 
 // newServer returns a server with a limit of so many permits a second, and its source.
@@ -81,7 +81,7 @@ func newHost(t *testing.T, source consumer.Source) *host.Host {
 }
 
 // count returns what the metrics tell of the clients.
-func count(t *testing.T, s *Server) (clients, connections, held float64) {
+func count(t *testing.T, s *Server) (clients, connections float64) {
 	t.Helper()
 	families, err := s.host.Registry().Gather()
 	if err != nil {
@@ -91,33 +91,33 @@ func count(t *testing.T, s *Server) (clients, connections, held float64) {
 	for _, f := range families {
 		gauges[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
 	}
-	return gauges["quotad_clients"], gauges["quotad_connections"], gauges["quotad_held_permits"]
+	return gauges["quotad_clients"], gauges["quotad_connections"]
 }
 
 // process is a client that needs no socket.
 type process struct {
 	s *Server
-	c *connection
+	c *listen.Conn
 }
 
 func newProcess(t *testing.T, s *Server, name string) process {
 	t.Helper()
-	return process{s, connected(t, s, fair.Client{User: "user 1", Process: name})}
+	return process{s, connected(t, s, name)}
 }
 
 // connected returns a connection of a client.
-func connected(t *testing.T, s *Server, of fair.Client) *connection {
+func connected(t *testing.T, s *Server, client string) *listen.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { _, _ = ours.Close(), theirs.Close() })
 	conns := make(chan net.Conn, 1)
 	conns <- theirs
-	l := s.accept(pipe{conns, func() {}}, func(net.Conn) (fair.Client, error) { return of, nil }, nil)
+	l := s.accept(pipe{conns}, func(net.Conn) (string, error) { return client, nil })
 	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.(*connection)
+	return c.(*listen.Conn)
 }
 
 // do sends a request, and returns its answer.
@@ -135,7 +135,7 @@ func (p process) post(path, body string) *httptest.ResponseRecorder {
 
 var roomy = limits{connections: 1000, perClient: 100}
 
-// A critical call is served before those that waited longer, and waits for no turn of theirs.
+// A critical call is served before those that waited longer.
 func TestCallsHaveClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newServer(t, 1, roomy)
@@ -162,7 +162,7 @@ func TestCallsHaveClasses(t *testing.T) {
 		if w := p.post("/v1/acquire", `{"provider":"p","class":"gold"}`); w.Code != 400 || !strings.Contains(w.Body.String(), `class is \"gold\": must be critical, default or sheddable`) {
 			t.Errorf("an unknown class: %d %s", w.Code, w.Body)
 		}
-		l, _ := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		l, _ := s.host.Limiter(t.Context(), "p")
 		if st := l.Status(); st.IssuedBy[consumer.Critical] != 1 || st.IssuedBy[consumer.Sheddable] != 1 {
 			t.Errorf("issued by class: %v", st.IssuedBy)
 		}
@@ -186,7 +186,7 @@ func TestCallsHaveLabels(t *testing.T) {
 		if want := `"busiest_labels":[{"name":"reindex","issued":3,"refused":3},{"name":"","issued":1,"refused":0}]`; !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s, want %s", w.Body, want)
 		}
-		l, _ := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		l, _ := s.host.Limiter(t.Context(), "p")
 		if st := l.Status(); st.IssuedBy[consumer.Critical] != 30 {
 			t.Errorf("issued by class: %v", st.IssuedBy)
 		}
@@ -232,10 +232,10 @@ func TestBadInput(t *testing.T) {
 		{"a part of wants", `{"partial":true,"wants":[{"provider":"p"}]}`, 400, bad(`partial: a call with wants takes all or nothing`), ""},
 		{"a settlement too late", `{"provider":"p","settle_within":121}`, 400, bad(`settle_within is 121: must be from 0 to 120 seconds`), ""},
 		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body has 4111 bytes, more than the most, 4096: make several calls`), ""},
-		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `unknown provider x: set its policy with quota-admin set`), ""},
+		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `no limit is set for \"x\": quota-admin set x 100/s; quota-admin list shows all`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
-		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or send partial, which gives fewer`), ""},
+		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or send \"partial\": true for a batch`), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -359,15 +359,15 @@ func TestClientGoesAway(t *testing.T) {
 		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
 			t.Fatal(w.Code)
 		}
-		for n := range 3 { // the first has the turn, the others wait for it
+		for n := range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Duration(n+1)*100*time.Millisecond, cancel)
 			go p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":30}`)
 			synctest.Wait()
 		}
 		time.Sleep(500 * time.Millisecond)
-		if s.provider("p").turns[consumer.Default].Busy() {
-			t.Error("a call waits whose client has gone")
+		if n := waiting(s); n != 0 {
+			t.Errorf("%d calls wait whose clients have gone", n)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(400*time.Millisecond, cancel)
@@ -379,6 +379,12 @@ func TestClientGoesAway(t *testing.T) {
 			t.Errorf("the permit of a client that has gone is lost: %s", w.Body)
 		}
 	})
+}
+
+// waiting returns how many calls wait for permits of p.
+func waiting(s *Server) int {
+	status, _ := s.host.Status("p")
+	return status.Waiting
 }
 
 // late is a context whose end is noticed only by those that ask for the error.
@@ -399,8 +405,8 @@ func TestUndeliveredPermitIsGivenBack(t *testing.T) {
 		if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != 200 {
 			t.Errorf("%s", w.Body)
 		}
-		if _, _, held := count(t, s); held != 0 {
-			t.Errorf("%v permits are held", held)
+		if n := len(s.clients.grants) + len(s.clients.ids); n != 0 {
+			t.Errorf("%d IDs of clients that never heard of them", n)
 		}
 	})
 }
@@ -436,41 +442,6 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Waiting processes are served alike, whatever the number of their calls.
-func TestProcessesAreServedAlike(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := newServer(t, 20, roomy)
-		greedy, modest := newProcess(t, s, "greedy"), newProcess(t, s, "modest")
-		ctx, stop := context.WithCancel(t.Context())
-		got := make(chan string, 1000)
-		work := func(p process, name string, calls int) {
-			for range calls {
-				go func() {
-					for ctx.Err() == nil {
-						if p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":60}`).Code == 200 && ctx.Err() == nil {
-							got <- name
-						}
-					}
-				}()
-			}
-		}
-		work(greedy, "greedy", 90)
-		synctest.Wait()
-		work(modest, "modest", 10)
-		time.Sleep(10*time.Second + 500*time.Millisecond)
-		stop()
-		synctest.Wait()
-		close(got)
-		count := map[string]int{}
-		for name := range got {
-			count[name]++
-		}
-		if all := count["greedy"] + count["modest"]; all < 200 || count["modest"] < 95 {
-			t.Errorf("%v of %d", count, all)
-		}
-	})
-}
-
 // At the end the calls that wait are told so.
 func TestShutdownRefusesWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -478,19 +449,16 @@ func TestShutdownRefusesWhoWaits(t *testing.T) {
 		p := newProcess(t, s, "one")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		p.post("/v1/acquire", `{"provider":"p"}`)
-		time.AfterFunc(100*time.Millisecond, func() { cancel(errEnding) })
+		time.AfterFunc(100*time.Millisecond, func() { cancel(host.ErrClosed) })
 		w := p.do(ctx, "POST", "/v1/acquire", `{"provider":"p","max_wait":30}`)
-		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "quotad is ending") {
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "quotad is stopping: try again") {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 	})
 }
 
 // pipe is a listener with one connection in memory.
-type pipe struct {
-	conns chan net.Conn
-	close func()
-}
+type pipe struct{ conns chan net.Conn }
 
 func (p pipe) Accept() (net.Conn, error) {
 	if c, ok := <-p.conns; ok {
@@ -498,7 +466,7 @@ func (p pipe) Accept() (net.Conn, error) {
 	}
 	return nil, net.ErrClosed
 }
-func (p pipe) Close() error { p.close(); return nil }
+func (pipe) Close() error   { return nil }
 func (pipe) Addr() net.Addr { return &net.UnixAddr{} }
 
 // A refusal says why: only a spent share is a quota that is used up.
@@ -512,7 +480,7 @@ func TestTitlesTellTheReason(t *testing.T) {
 				t.Errorf("%d %s, not %s", w.Code, w.Body, want)
 			}
 		}
-		l, err := s.host.Limiter(t.Context(), fair.Client{}, "p")
+		l, err := s.host.Limiter(t.Context(), "p")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
@@ -21,34 +20,27 @@ import (
 type call struct {
 	request
 	began  time.Time
-	client fair.Client
-	parts  []*part // one for each want
+	client string
+	parts  []part // one for each want
 }
 
-// part is what a call wants of one provider. Its Take takes permits in turn with other
-// clients.
+// part is what a call wants of one provider.
 type part struct {
 	consumer.Taker // the limiter, or its key
 	want
-	limiter  *consumer.Limiter
-	provider *provider
-	class    consumer.Class
-	client   fair.Client
-	took     consumer.Permit // and not released since
-	began    time.Time       // of a call that may wait
+	limiter *consumer.Limiter
 }
 
 // add adds the part of a want.
-func (c *call) add(w want, l *consumer.Limiter, p *provider) *part {
+func (c *call) add(w want, l *consumer.Limiter) {
 	if l = l.Class(c.class); c.label != "" {
 		l = l.Label(c.label)
 	}
-	one := &part{want: w, limiter: l, provider: p, class: c.class, client: c.client}
-	if one.Taker = one.limiter; w.key != "" {
-		one.Taker = one.limiter.Key(w.key)
+	one := part{want: w, limiter: l, Taker: l}
+	if w.key != "" {
+		one.Taker = l.Key(w.key)
 	}
 	c.parts = append(c.parts, one)
-	return one
 }
 
 // read reads a request for permits, or answers why not.
@@ -64,12 +56,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		return c, false
 	}
 	for _, want := range c.wants {
-		l, err := s.host.Limiter(r.Context(), c.client, want.provider)
+		l, err := s.host.Limiter(r.Context(), want.provider)
 		if err != nil {
 			s.refuseProvider(w, r, err)
 			return c, false
 		}
-		c.add(want, l, s.provider(want.provider)).provider.seen(c.client)
+		c.add(want, l)
 	}
 	if c.maxWait > 0 {
 		// The deadline for the body would end the wait.
@@ -79,7 +71,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 }
 
 // body returns the client of a request and its body, or answers why not.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) (client fair.Client, body []byte, ok bool) {
+func (s *Server) body(w http.ResponseWriter, r *http.Request) (client string, body []byte, ok bool) {
 	client, err := s.client(r)
 	if err != nil {
 		w.Header().Set("Connection", "close")
@@ -113,15 +105,15 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g := &grant{of: holding{c.client.Process, c.wants[0].provider}, parts: c.parts}
+	g := &grant{client: c.client, parts: c.parts}
 	if c.named {
-		if err := s.clients.room(c.client.Process); err != nil {
-			s.tooMany(w, c.parts[0], err, again)
+		if err := s.clients.room(c.client); err != nil {
+			s.tooMany(w, &c.parts[0], err, again)
 			return
 		}
 		defer func() {
 			if g.id == "" {
-				s.clients.noID(c.client.Process)
+				s.clients.noID(c.client)
 			}
 		}()
 	}
@@ -141,10 +133,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
 	}
 	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
-		for i, p := range g.permits {
-			p.Release() // nobody heard of it
-			g.parts[i].undo()
-		}
+		g.release()
 	}
 }
 
@@ -153,62 +142,46 @@ func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
 	if len(c.parts) == 1 {
 		p, err := c.parts[0].Take(ctx, c.wants[0].permits, c.maxWait)
 		g.permits = []consumer.Permit{p}
-		return c.parts[0], err
+		return &c.parts[0], err
 	}
 	wants := map[consumer.Taker]int64{}
 	for _, p := range c.parts {
-		wants[p] = p.permits
+		wants[p.Taker] = p.permits
 	}
 	permits, err := consumer.TakeAll(ctx, c.maxWait, wants)
 	if err != nil {
-		for _, p := range c.parts {
-			p.undo()
-		}
 		limited, _ := errors.AsType[consumer.LimitError](err)
-		i := slices.IndexFunc(c.parts, func(p *part) bool {
+		i := slices.IndexFunc(c.parts, func(p part) bool {
 			return p.want.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)
 		})
-		return c.parts[max(0, i)], err
+		return &c.parts[max(0, i)], err
 	}
 	for _, p := range c.parts {
-		g.permits = append(g.permits, permits[p])
+		g.permits = append(g.permits, permits[p.Taker])
 	}
 	return nil, nil
 }
 
-// takeSome takes a batch, or answers why not: at most the permits asked for, and at most
-// the client's part of the share, which is equal for all active clients. Without a limit of
-// up to a minute it is a part of the shortest limit. A batch of a key has at most the key's
-// share.
+// takeSome takes a batch, or answers why not: as many as there are, up to the permits asked for.
+// If there are none it waits for all of them, but for no more than this host's share, or the
+// key's. Without a limit of up to a minute the share is the shortest limit.
 func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *grant) bool {
-	p := c.parts[0]
+	p := &c.parts[0]
 	use := p.limiter.Status().Shortest()
-	share, retry := use.Share, use.End.Sub(s.now())
+	share := use.Share
 	if use.Limit.Window > quota.MaxWindow { // more of it is taken when it is wanted
-		share, retry = use.Limit.Permits, again
+		share = use.Limit.Permits
 	}
-	most := p.permits
+	n := min(p.permits, max(1, share))
 	if key, ok := p.Taker.(consumer.Key); ok {
 		for _, u := range key.Limits() {
-			most = min(most, max(1, u.Share))
+			n = min(n, max(1, u.Share))
 		}
 	}
-	n, err := s.clients.reserve(g.of, most, max(1, share/p.provider.active().parts(c.client)))
-	if err != nil {
-		s.tooMany(w, p, err, retry)
-		return false
-	}
-	var permit consumer.Permit
-	if !p.busy() && !p.early(n) {
-		if permit = p.tryTake(n); permit.N() > 0 {
-			_, _ = p.counted(permit, 0, time.Time{}, nil)
-		}
-	}
+	permit, err := p.tryTake(n), error(nil)
 	if permit.N() == 0 {
 		permit, err = p.Take(r.Context(), n, c.maxWait)
 	}
-	g.held = permit.N()
-	s.clients.unreserve(g.of, n-g.held)
 	g.permits = []consumer.Permit{permit}
 	switch {
 	case errors.Is(err, consumer.ErrTooLarge): // the share became smaller: the next batch is of fewer
@@ -239,11 +212,11 @@ func (p *part) most(n int64) int64 {
 // settle ends a grant by its ID. Permits that were not used are given back, and a cost above
 // them is a debt.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
-	c, body, ok := s.body(w, r)
+	client, body, ok := s.body(w, r)
 	if !ok {
 		return
 	}
-	g := s.clients.grant(c.Process, r.PathValue("id"))
+	g := s.clients.grant(client, r.PathValue("id"))
 	var used []int64
 	if g != nil {
 		var most []int64
@@ -262,7 +235,6 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	}
 	var errs error
 	for i, p := range g.permits {
-		g.parts[i].gave(max(0, p.N()-used[i]), p.Until())
 		errs = errors.Join(errs, p.Settle(used[i]))
 	}
 	if errs != nil { // the provider was closed

@@ -24,7 +24,7 @@ type Flags struct {
 // limits bound what clients may hold. A connection has at most one call under way, so
 // they bound the calls that run and wait too.
 type limits struct {
-	connections int // of all clients; a user has at most half of them
+	connections int // of all clients
 	perClient   int // connections of one client, and its IDs
 }
 
@@ -36,7 +36,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.group, "group", "", "`group` that may use the socket, a name or a number; default: the group of this process")
 	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve with TLS too, such as 127.0.0.1:8787")
 	f.tcp.Register(set, "listen", "", "always needed", "clients")
-	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections may be open; half of them for one user")
+	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections may be open")
 	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections and IDs one process may have")
 }
 
@@ -63,14 +63,14 @@ func (f *Flags) Check() error {
 func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	s := build(h, f.limits, log)
 	if f.listen != "" {
-		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP, nil) })
+		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP) })
 		if err != nil {
 			return nil, fmt.Errorf("--listen: %w", err)
 		}
 		s.Listeners = append(s.Listeners, l) // a connection has one call at a time
 	}
 	if f.socket != "" { // the last that can fail, for it takes the socket of another process
-		l, err := listen.Unix(f.socket, f.group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer, s.quick) })
+		l, err := listen.Unix(f.socket, f.group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer) })
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("--socket: %w", err), s.Shutdown(context.Background())) // nothing runs
 		}

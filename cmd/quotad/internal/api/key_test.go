@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -105,16 +103,12 @@ func TestABatchOfAKey(t *testing.T) {
 		if first.Permits != 3 || second.Permits != 3 || time.Since(began) != time.Second {
 			t.Errorf("%d, and %d after %v; want 3, and 3 after a second", first.Permits, second.Permits, time.Since(began))
 		}
-		synctest.Wait() // the first batch ends at this instant
-		if _, _, held := count(t, p.s); held != 3 {
-			t.Errorf("%v permits held, want 3", held)
-		}
 	})
 }
 
 // A call that waits for a spent key holds up neither another key nor the provider. Calls of
-// one key are served in turns of their processes.
-func TestCallsOfKeysTakeTurns(t *testing.T) {
+// one key are served in their order, whoever sends them.
+func TestCallsOfAKeyKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := keyedServer(t, 100, 1)
 		one := newProcess(t, s, "one")
@@ -133,10 +127,9 @@ func TestCallsOfKeysTakeTurns(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		for range 3 {
-			wait("greedy", "a")
-		}
-		wait("modest", "a")
+		wait("first", "a")
+		wait("second", "a")
+		wait("first", "a")
 		wait("other", "b")
 		wait("plain", "")
 		mu.Lock()
@@ -146,50 +139,8 @@ func TestCallsOfKeysTakeTurns(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"greedy a", "modest a", "greedy a", "greedy a"}, order[min(2, len(order)):]); diff != "" {
+		if diff := cmp.Diff([]string{"first a", "second a", "first a"}, order[min(2, len(order)):]); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if n := len(s.provider("p").keys); n != 0 {
-			t.Errorf("%d keys have turns, and no call uses them", n)
-		}
-	})
-}
-
-// A process gains nothing at the provider by calls for many keys: its turns are as many as
-// another's.
-func TestKeysGainNoTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		source := consumer.Fixed(quota.Policy{
-			Limits: []quota.Limit{{Permits: 10, Window: time.Second}},
-			Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Most: 1000},
-		})
-		s := serverOf(t, source, roomy)
-		newProcess(t, s, "first").post("/v1/acquire", `{"provider":"p","permits":10}`)
-		var mu sync.Mutex
-		got := map[string]int{}
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		run := func(name, key string) {
-			p := process{s, connected(t, s, fair.Client{User: name, Process: name})}
-			all.Go(func() {
-				for p.do(ctx, "POST", "/v1/acquire", body(key, 30)).Code == 200 {
-					mu.Lock()
-					got[name]++
-					mu.Unlock()
-				}
-			})
-		}
-		for i := range 40 {
-			run("keys", fmt.Sprint("key ", i))
-		}
-		for range 2 {
-			run("plain", "")
-		}
-		time.Sleep(4500 * time.Millisecond)
-		cancel()
-		all.Wait()
-		if got["keys"]+got["plain"] != 40 || got["plain"] < 18 {
-			t.Errorf("of 40 permits: %v, want 20 each", got)
 		}
 	})
 }

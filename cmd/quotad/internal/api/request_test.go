@@ -3,6 +3,7 @@ package api
 import (
 	"testing"
 
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -14,7 +15,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := parseRequest(body)
-		if err == nil && (len(r.wants) == 0 || len(r.wants) > maxWants || r.maxWait < 0 || r.maxWait > maxWaitBound || r.settleWithin < 0 || r.settleWithin > maxSettle || newProvider().turns[r.class] == nil || r.label != "" && protocol.ValidateLabel(r.label) != nil) {
+		if err == nil && (len(r.wants) == 0 || len(r.wants) > maxWants || r.maxWait < 0 || r.maxWait > maxWaitBound || r.settleWithin < 0 || r.settleWithin > maxSettle || r.class != consumer.Critical && r.class != consumer.Default && r.class != consumer.Sheddable || r.label != "" && protocol.ValidateLabel(r.label) != nil) {
 			t.Errorf("%q: %+v", body, r)
 		}
 		for _, w := range r.wants {

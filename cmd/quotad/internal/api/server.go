@@ -12,14 +12,11 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
@@ -34,32 +31,26 @@ const (
 	maxHeaderBytes = 4 << 10 // net/http adds 4 KiB
 )
 
-// errEnding is the cause of a request's context that ends with the server.
-var errEnding = errors.New("quotad is ending")
-
 // Server answers requests at its listeners.
 type Server struct {
 	listen.HTTP
-	host      *host.Host
-	clients   *clients
-	providers *lru.Cache[string, *provider]
+	host    *host.Host
+	clients *clients
 }
 
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	providers, _ := lru.New[string, *provider](maxProviders) // fails for a size below 1 only
-	s := &Server{host: h, clients: newClients(l, h.Registry()), providers: providers}
+	s := &Server{host: h, clients: newClients(l, h.Registry())}
 	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnContext:    withConnection,
-		ConnState:      note,
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	s.RegisterOnShutdown(func() { cancel(errEnding) })
+	s.RegisterOnShutdown(func() { cancel(host.ErrClosed) })
 	return s
 }
 
@@ -83,20 +74,4 @@ func (s *Server) routes() http.Handler {
 		fail(w, http.StatusNotFound, fmt.Errorf("there is no call %.200q: permits are at POST /v1/acquire, the state at GET /v1/providers", r.URL.Path))
 	})
 	return mux
-}
-
-// maxProviders is how many providers' calls are ordered; those called least recently are
-// forgotten.
-const maxProviders = 10_000
-
-// provider returns the order of calls of a provider that is open.
-func (s *Server) provider(name string) *provider {
-	if p, ok := s.providers.Get(name); ok {
-		return p
-	}
-	p := newProvider()
-	if other, found, _ := s.providers.PeekOrAdd(name, p); found {
-		return other // made at the same moment
-	}
-	return p
 }

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/quota"
@@ -84,8 +83,8 @@ func TestABatchEnds(t *testing.T) {
 		}
 		_ = p.c.Close() // the process dies
 		time.Sleep(15 * time.Millisecond)
-		if clients, open, held := count(t, s); clients != 0 || open != 0 || held != 0 {
-			t.Errorf("%v clients, %v connections, %v permits", clients, open, held)
+		if clients, open := count(t, s); clients != 0 || open != 0 {
+			t.Errorf("%v clients, %v connections", clients, open)
 		}
 		p = newProcess(t, s, "one")
 		if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":0}`); w.Code != 404 {
@@ -97,66 +96,25 @@ func TestABatchEnds(t *testing.T) {
 	})
 }
 
-// A process holds at most its part of the share.
-func TestBatchesAreBounded(t *testing.T) {
+// A batch has what there is, up to this host's share: whoever asks first has it.
+func TestABatchHasWhatThereIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := newServer(t, 100, limits{connections: 100, perClient: 3})
+		s, _ := newServer(t, 100, roomy)
 		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
-		two.post("/v1/acquire", `{"provider":"p"}`) // so it is active
-		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
+		for _, test := range []struct {
+			by    process
+			asks  int
+			wants int64
+		}{{one, 80, 80}, {two, 80, 20}} {
+			if g := grantOf(t, test.by.post("/v1/acquire", fmt.Sprintf(`{"partial":true,"provider":"p","permits":%d}`, test.asks))); g.Permits != test.wants {
+				t.Errorf("of %d: %+v", test.asks, g)
+			}
+		}
+		if w := one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":1}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":500,"max_wait":1}`)); g.Permits != 100 {
 			t.Errorf("%+v", g)
-		}
-		w := one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":1}`)
-		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "one holds 50 permits of p, its part of this host's share: use or settle them") {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-		for range 3 {
-			grantOf(t, two.post("/v1/acquire", `{"partial":true,"provider":"p","permits":2}`))
-		}
-		if w := two.post("/v1/acquire", `{"partial":true,"provider":"p"}`); w.Code != 429 || !strings.Contains(w.Body.String(), "two has 3 IDs, which is the most") {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-		time.Sleep(3 * time.Second) // the other is idle by now
-		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 80 {
-			t.Errorf("%+v", g)
-		}
-	})
-}
-
-// Users that called lately have equal parts, whatever the number of their processes.
-func TestUsersHoldEqualParts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := newServer(t, 100, roomy)
-		for n := range 4 {
-			process{s, connected(t, s, fair.Client{User: "many", Process: fmt.Sprint("of many ", n)})}.post("/v1/acquire", `{"partial":true,"provider":"p"}`)
-		}
-		time.Sleep(1500 * time.Millisecond) // the first batches have ended
-		one := process{s, connected(t, s, fair.Client{User: "one", Process: "one"})}
-		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
-			t.Errorf("the user with one process: %+v", g)
-		}
-		many := process{s, connected(t, s, fair.Client{User: "many", Process: "of many 0"})}
-		if g := grantOf(t, many.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 12 {
-			t.Errorf("one of four: %+v", g)
-		}
-	})
-}
-
-// A batch of fewer permits than were asked for holds no more than these.
-func TestABatchOfTheRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, _ := newServer(t, 100, roomy)
-		p := newProcess(t, s, "one")
-		p.post("/v1/acquire", `{"provider":"p","permits":70}`)
-		g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":100}`))
-		if _, _, held := count(t, s); g.Permits != 30 || held != 30 {
-			t.Errorf("%+v, %v held", g, held)
-		}
-		if w := p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":100}`); w.Code != 429 {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-		if _, _, held := count(t, s); held != 30 {
-			t.Errorf("%v held after a refusal", held)
 		}
 	})
 }
@@ -197,36 +155,33 @@ func TestABatchOfALowerShare(t *testing.T) {
 		if g := grantOf(t, p.post("/v1/acquire", `{"partial":true,"provider":"p","permits":10,"max_wait":5}`)); g.Permits != 4 {
 			t.Errorf("%+v", g)
 		}
-		if _, _, held := count(t, s); held != 4 {
-			t.Errorf("%v permits are held", held)
-		}
 	})
 }
 
 // A connection that ends while its first request begins is not counted for ever.
 func TestAClosedConnectionIsNotCounted(t *testing.T) {
 	s, _ := newServer(t, 1, roomy)
-	c := connected(t, s, fair.Client{User: "TCP"})
+	c := connected(t, s, "")
 	_, _ = c.Close(), c.Close()
 	if err := c.Identify("late"); err == nil {
 		t.Error("it has a client")
 	}
-	if clients, open, _ := count(t, s); clients != 0 || open != 0 {
+	if clients, open := count(t, s); clients != 0 || open != 0 {
 		t.Errorf("%v clients, %v connections", clients, open)
 	}
 }
 
-// Under a long limit alone a process holds at most its part of it, and one that holds that
-// tries again soon.
+// Under a long limit alone a batch can be more than the share: more is taken when it is wanted.
 func TestABatchOfALongLimitAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverOf(t, consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Hour}}}), roomy)
-		one, two := newProcess(t, s, "one"), newProcess(t, s, "two")
-		two.post("/v1/acquire", `{"provider":"p"}`)
-		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != 50 {
-			t.Errorf("%d permits of 100 for one of two", g.Permits)
+		one := newProcess(t, s, "one")
+		for _, want := range []int64{80, 20} {
+			if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":80}`)); g.Permits != want {
+				t.Errorf("%d permits, want %d", g.Permits, want)
+			}
 		}
-		if w := one.post("/v1/acquire", `{"partial":true,"provider":"p"}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" || strings.Contains(fmt.Sprint(w.Header()), "000000") {
+		if w := one.post("/v1/acquire", `{"partial":true,"provider":"p"}`); w.Code != 429 || strings.Contains(fmt.Sprint(w.Header()), "000000") {
 			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 		}
 	})
@@ -243,8 +198,8 @@ func TestACostIsSettledLate(t *testing.T) {
 		}
 		g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20,"settle_within":90}`))
 		late := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20,"settle_within":90}`))
-		if _, _, held := count(t, s); held != 0 || g.ID == "" || g.ID == late.ID {
-			t.Errorf("%+v, %+v, %v permits of partial calls", g, late, held)
+		if g.ID == "" || g.ID == late.ID {
+			t.Errorf("%+v, %+v", g, late)
 		}
 		time.Sleep(89 * time.Second)
 		if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":90}`); w.Code != 200 {
@@ -277,6 +232,34 @@ func TestIDsAreBounded(t *testing.T) {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}
 		grantOf(t, p.post("/v1/acquire", `{"provider":"p"}`))
+	})
+}
+
+// Calls that wait for an ID count, and no longer when they are refused.
+func TestWaitingCallsHaveNoMoreIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 5, limits{connections: 100, perClient: 3})
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p","permits":5}`)
+		for range 5 {
+			p.post("/v1/acquire", `{"provider":"p","settle_within":60}`) // refused
+			go p.post("/v1/acquire", `{"provider":"p","max_wait":10,"settle_within":60}`)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		s.clients.mu.Lock()
+		n, grants := s.clients.ids["one"], len(s.clients.grants)
+		s.clients.mu.Unlock()
+		if n != 3 || grants != 3 {
+			t.Errorf("%d IDs, of at most 3", n)
+		}
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		s.clients.mu.Lock()
+		defer s.clients.mu.Unlock()
+		if n := len(s.clients.ids); n != 0 {
+			t.Errorf("%d processes with IDs at the end", n)
+		}
 	})
 }
 

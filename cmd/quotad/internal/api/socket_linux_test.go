@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spf13/pflag"
 
-	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -120,7 +119,7 @@ func TestSocket(t *testing.T) {
 			t.Errorf("%d %s", status, body)
 		}
 	}
-	all := s.clients.connections.Processes()
+	all := s.clients.connections.Clients()
 	if name := fmt.Sprintf("process %d of user %d", os.Getpid(), os.Getuid()); all[name] != 1 {
 		t.Errorf("%s is not among %v", name, all)
 	}
@@ -129,19 +128,18 @@ func TestSocket(t *testing.T) {
 // A process that dies while its calls wait takes none of the next permits.
 func TestDeadClientLeavesTheQueue(t *testing.T) {
 	s, path := serveSocket(t, 1, roomy)
-	p := s.provider("p")
 	callers := make([]caller, 5)
 	for i := range callers {
 		callers[i] = dial(t, path)
 		callers[i].send(t, "/v1/acquire", `{"provider":"p","permits":1,"max_wait":60}`)
 	}
-	await.Until(t, "a call waits", p.turns[consumer.Default].Busy)
+	await.Until(t, "calls wait", func() bool { return waiting(s) == len(callers)-1 })
 	for _, c := range callers {
 		_ = c.Close()
 	}
-	await.Until(t, "no call waits", func() bool { return !p.turns[consumer.Default].Busy() })
+	await.Until(t, "no call waits", func() bool { return waiting(s) == 0 })
 	await.Until(t, "the connections are gone", func() bool {
-		clients, open, _ := count(t, s)
+		clients, open := count(t, s)
 		return clients == 0 && open == 0
 	})
 }
@@ -157,11 +155,11 @@ func TestShutdown(t *testing.T) {
 	if status, body := c.answer(t); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
-	await.Until(t, "a call waits", s.provider("p").turns[consumer.Default].Busy)
+	await.Until(t, "a call waits", func() bool { return waiting(s) == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Shutdown(ctx) }()
-	if status, body := c.answer(t); status != 503 || !strings.Contains(body, "quotad is ending") {
+	if status, body := c.answer(t); status != 503 || !strings.Contains(body, "quotad is stopping: try again") {
 		t.Errorf("%d %s", status, body)
 	}
 	cancel() // the time is up
@@ -186,7 +184,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	_ = open[0].Close()
-	await.Until(t, "there is room", func() bool { _, n, _ := count(t, s); return n == 2 })
+	await.Until(t, "there is room", func() bool { _, n := count(t, s); return n == 2 })
 	c := dial(t, path)
 	c.send(t, "/v1/acquire", `{"provider":"p"}`)
 	if status, body := c.answer(t); status != 200 {
@@ -197,8 +195,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestUsersAreBounded(t *testing.T) {
-	_, path := serveSocket(t, 1000, limits{connections: 4, perClient: 4})
+func TestAllConnectionsAreBounded(t *testing.T) {
+	_, path := serveSocket(t, 1000, limits{connections: 2, perClient: 4})
 	for range 2 {
 		c := dial(t, path)
 		c.send(t, "/v1/acquire", `{"provider":"p"}`)
@@ -206,8 +204,44 @@ func TestUsersAreBounded(t *testing.T) {
 			t.Fatalf("%d %s", status, body)
 		}
 	}
-	if status, body := dial(t, path).answer(t); status != 429 || !strings.Contains(body, fmt.Sprintf("user %d has 2 connections, half of what all users may have", os.Getuid())) {
+	if status, body := dial(t, path).answer(t); status != 429 || !strings.Contains(body, "2 connections are open, which is the most (--max-connections)") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// A wrong request is refused wherever it stands on a connection, and takes no permit.
+func TestEveryRequestOfAConnectionIsReadAlike(t *testing.T) {
+	s, path := serveSocket(t, 1000, roomy)
+	const call = `{"provider":"p"}`
+	head := "POST /v1/acquire HTTP/1.1\r\nContent-Type: application/json\r\n"
+	length := fmt.Sprintf("Content-Length: %d\r\n", len(call))
+	taken := int64(0)
+	for name, request := range map[string]string{
+		"a blank in a name":  head + "Host: q\r\nBad Header : x\r\n" + length + "\r\n" + call,
+		"no host":            head + length + "\r\n" + call,
+		"two hosts":          head + "Host: q\r\nHost: r\r\n" + length + "\r\n" + call,
+		"two lengths":        head + "Host: q\r\n" + length + "Content-Length: 5\r\n\r\n" + call,
+		"a length with sign": head + "Host: q\r\n" + strings.Replace(length, " ", " +", 1) + "\r\n" + call,
+	} {
+		for place := range 3 { // the first request of the connection, the second, the third
+			c := dial(t, path)
+			for range place {
+				c.send(t, "/v1/acquire", call)
+				if status, body := c.answer(t); status != 200 {
+					t.Fatalf("%d %s", status, body)
+				}
+				taken++
+			}
+			if _, err := io.WriteString(c, request); err != nil {
+				t.Fatal(err)
+			}
+			if status, body := c.answer(t); status != 400 {
+				t.Errorf("%s, after %d calls: %d %s", name, place, status, body)
+			}
+		}
+	}
+	if status, _ := s.host.Status("p"); status.Issued != taken {
+		t.Errorf("%d permits were issued for %d calls", status.Issued, taken)
 	}
 }
 

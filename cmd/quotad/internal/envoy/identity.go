@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
@@ -22,7 +21,7 @@ type identity struct {
 // known is what calls learn of their connection.
 type known struct {
 	credentials.CommonAuthInfo
-	client fair.Client
+	client string
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -52,12 +51,12 @@ func (identity) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	return c, info, nil
 }
 
-// clientOf returns the client that made a call.
-func clientOf(ctx context.Context) fair.Client {
+// clientOf names the client that made a call.
+func clientOf(ctx context.Context) string {
 	if p, ok := peer.FromContext(ctx); ok {
 		if info, ok := p.AuthInfo.(known); ok {
 			return info.client
 		}
 	}
-	return fair.Client{}
+	return ""
 }

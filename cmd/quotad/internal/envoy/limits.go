@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -31,8 +30,8 @@ const maxDescriptors = 32
 
 // limiters are those of the host.
 type limiters interface {
-	// Limiter returns a provider's limiter for a client, and opens it if need be.
-	Limiter(ctx context.Context, of fair.Client, provider string) (*consumer.Limiter, error)
+	// Limiter returns a provider's limiter, and opens it if need be.
+	Limiter(ctx context.Context, provider string) (*consumer.Limiter, error)
 	// Clock is the clock of their windows.
 	Clock() *clock.Clock
 }
@@ -67,7 +66,7 @@ func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest)
 		return overLimit(len(r.GetDescriptors())), nil
 	}
 	defer s.calls.Remove(client)
-	hits, err := s.match(ctx, client, r)
+	hits, err := s.match(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +81,7 @@ func (s *limits) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest)
 }
 
 // match returns a hit for each descriptor; its rule is nil if there is none.
-func (s *limits) match(ctx context.Context, of fair.Client, r *rlsv3.RateLimitRequest) ([]hit, error) {
+func (s *limits) match(ctx context.Context, r *rlsv3.RateLimitRequest) ([]hit, error) {
 	all := r.GetDescriptors()
 	if r.GetDomain() == "" || len(all) == 0 || len(all) > maxDescriptors {
 		return nil, status.Errorf(codes.InvalidArgument, "domain %.50q with %d descriptors: there must be a domain, and 1 to %d descriptors", r.GetDomain(), len(all), maxDescriptors)
@@ -99,7 +98,7 @@ func (s *limits) match(ctx context.Context, of fair.Client, r *rlsv3.RateLimitRe
 		}
 		hits[i] = hit{rule: rule, cost: cost}
 		h := &hits[i]
-		if h.limiter, err = s.limiters.Limiter(ctx, of, rule.Provider); err == nil {
+		if h.limiter, err = s.limiters.Limiter(ctx, rule.Provider); err == nil {
 			h.limiter = h.limiter.Class(rule.Class)
 			var from consumer.Taker
 			if from, h.key, err = rule.from(h.limiter, d.GetEntries()); err == nil {

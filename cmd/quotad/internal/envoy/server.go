@@ -23,8 +23,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 )
 
-// Bounds of what a client can send or hold: a process at the socket, or a certificate. A
-// user has at most half of all.
+// Bounds of what a client can send or hold: a process at the socket, or a certificate.
 const (
 	maxConnections    = 1024
 	clientConnections = 256
@@ -85,7 +84,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	if f.address == "" {
 		return nil, nil
 	}
-	connections := listen.NewOccupancy("connections", listen.Bounds{All: maxConnections, Process: clientConnections})
+	connections := listen.NewOccupancy("connections", listen.Bounds{All: maxConnections, Client: clientConnections})
 	seldom := rate.Sometimes{Interval: time.Minute}
 	refuse := func(_ net.Conn, err error) {
 		seldom.Do(func() { log.Warn("connections to --envoy are refused", "error", err) })
@@ -110,7 +109,7 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	log.Info("serving Envoys", "address", l.Addr().String(), "rules", f.rules)
 	return newServer(l, &limits{
 		rules: f.mapping, limiters: h, metrics: newMetrics(h.Registry()), log: log, seldom: rate.Sometimes{Interval: time.Minute},
-		calls: listen.NewOccupancy("calls", listen.Bounds{All: maxCalls, Process: clientCalls}),
+		calls: listen.NewOccupancy("calls", listen.Bounds{All: maxCalls, Client: clientCalls}),
 	}), nil
 }
 

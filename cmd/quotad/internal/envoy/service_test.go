@@ -26,7 +26,6 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -41,7 +40,7 @@ type fixed struct {
 	registry *prometheus.Registry
 }
 
-func (f *fixed) Limiter(_ context.Context, _ fair.Client, provider string) (*consumer.Limiter, error) {
+func (f *fixed) Limiter(_ context.Context, provider string) (*consumer.Limiter, error) {
 	if l := f.limiters[provider]; l != nil {
 		return l, nil
 	}
@@ -101,7 +100,7 @@ func serveOf(t *testing.T, rules string, policies map[string]quota.Policy) (*fix
 	}
 	l := bufconn.Listen(1 << 16)
 	f.registry = prometheus.NewRegistry()
-	s := newServer(l, &limits{rules: m, limiters: f, metrics: newMetrics(f.registry), log: slog.New(slog.DiscardHandler), calls: listen.NewOccupancy("calls", listen.Bounds{All: 4, Process: 2})})
+	s := newServer(l, &limits{rules: m, limiters: f, metrics: newMetrics(f.registry), log: slog.New(slog.DiscardHandler), calls: listen.NewOccupancy("calls", listen.Bounds{All: 2})})
 	var then []func() error
 	for _, l := range f.limiters {
 		then = append(then, l.Close)
@@ -262,7 +261,7 @@ func TestPermitsOfAGoneCallComeBack(t *testing.T) {
 		defer limiter.Close()
 		limiter.TryTake(3)
 		f := &fixed{clock: feed.Inside(source).Clock(), limiters: map[string]*consumer.Limiter{"payments/charge": limiter}}
-		s := &limits{rules: m, limiters: f, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), calls: listen.NewOccupancy("calls", listen.Bounds{All: 4, Process: 2})}
+		s := &limits{rules: m, limiters: f, metrics: newMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler), calls: listen.NewOccupancy("calls", listen.Bounds{All: 2})}
 		began := time.Now()
 		r, err := s.ShouldRateLimit(ctx, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge,2")})
 		if status.Code(err) != codes.Canceled || time.Since(began) != time.Second {

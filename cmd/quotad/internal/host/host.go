@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -27,14 +26,14 @@ import (
 )
 
 var (
-	// ErrUnknown: the provider has no policy, so nothing is opened for it.
-	ErrUnknown = errors.New("unknown provider")
+	// ErrUnknown: the provider has no policy, so nothing is opened for it. See Unknown.
+	ErrUnknown = errors.New("no limit is set")
 	// ErrForbidden: etcd does not let quotad read the provider.
 	ErrForbidden = errors.New("forbidden provider")
 	// ErrFull: Options.Max providers are open.
 	ErrFull = errors.New("too many providers")
 	// ErrClosed: the host is closed.
-	ErrClosed = errors.New("quotad is ending")
+	ErrClosed = errors.New("quotad is stopping: try again")
 )
 
 // Options of a Host.
@@ -98,18 +97,17 @@ func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) 
 
 // Limiter returns the limiter of a provider, and opens it if need be. Callers ask for each
 // call and do not keep the limiter: it is closed when nobody has asked for Options.Idle.
-// The first call for a provider waits for etcd's answer, as long as ctx allows, in turn
-// with other clients that ask for the first time. The error
-// is ErrUnknown, ErrFull, ErrClosed, that of quota.ValidateProvider, that of
-// Options.Known, or that of ctx.
-func (h *Host) Limiter(ctx context.Context, of fair.Client, name string) (*consumer.Limiter, error) {
+// The first call for a provider waits for etcd's answer, as long as ctx allows, after others
+// that ask for the first time. The error is ErrUnknown, ErrFull, ErrClosed, that of
+// quota.ValidateProvider, that of Options.Known, or that of ctx.
+func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
 	if l, err := h.existing(name); l != nil || err != nil {
 		return l, err
 	}
 	if err := quota.ValidateProvider(name); err != nil {
 		return nil, err
 	}
-	if err := h.lookups.known(ctx, of, name); err != nil {
+	if err := h.lookups.known(ctx, name); err != nil {
 		return nil, err
 	}
 	return h.enter(ctx, name, false)

@@ -13,7 +13,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -21,9 +20,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var policy = quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}
-
-// one is a client.
-var one = fair.Client{User: "user 1", Process: "process 1"}
 
 // etcd knows providers that begin with "p", and counts the questions.
 type etcd struct{ asked int }
@@ -39,7 +35,7 @@ func (e *etcd) known(_ context.Context, provider string) error {
 	case 'e':
 		return errors.New("etcd did not answer")
 	}
-	return fmt.Errorf("%w %s", ErrUnknown, provider)
+	return Unknown(provider)
 }
 
 // inBubble calls f with a host in a bubble.
@@ -57,7 +53,7 @@ func inBubble(t *testing.T, keep []string, f func(t *testing.T, h *Host, e *etcd
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := h.Limiter(t.Context(), one, "p1"); !errors.Is(err, ErrClosed) {
+		if _, err := h.Limiter(t.Context(), "p1"); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 		if err := h.Close(); err != nil {
@@ -69,11 +65,11 @@ func inBubble(t *testing.T, keep []string, f func(t *testing.T, h *Host, e *etcd
 
 func TestLimiterOpensOnce(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, h *Host, e *etcd) {
-		first, err := h.Limiter(t.Context(), one, "p1")
+		first, err := h.Limiter(t.Context(), "p1")
 		if err != nil || !first.TryAcquire() {
 			t.Fatal("no permit", err)
 		}
-		two, err := h.Limiter(t.Context(), one, "p1")
+		two, err := h.Limiter(t.Context(), "p1")
 		if err != nil || first != two || e.asked != 1 {
 			t.Errorf("%p and %p, %v, etcd asked %d times", first, two, err, e.asked)
 		}
@@ -89,7 +85,7 @@ func TestUnknownProvidersOpenNothing(t *testing.T) {
 			name string
 			want error
 		}{{"x", ErrUnknown}, {"x", ErrUnknown}, {"e", nil}, {"", nil}, {"a//b", nil}} {
-			_, err := h.Limiter(t.Context(), one, test.name)
+			_, err := h.Limiter(t.Context(), test.name)
 			if err == nil || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("%q: %v", test.name, err)
 			}
@@ -101,7 +97,7 @@ func TestUnknownProvidersOpenNothing(t *testing.T) {
 			t.Errorf("etcd was asked %d times", e.asked)
 		}
 		time.Sleep(unknownFor)
-		_, _ = h.Limiter(t.Context(), one, "x") // its policy may be set by now
+		_, _ = h.Limiter(t.Context(), "x") // its policy may be set by now
 		if e.asked != 3 {
 			t.Errorf("etcd was asked %d times", e.asked)
 		}
@@ -114,7 +110,7 @@ func TestLookupsAreBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		for n := 0; ctx.Err() == nil; n++ {
-			_, _ = h.Limiter(ctx, one, fmt.Sprint("x", n))
+			_, _ = h.Limiter(ctx, fmt.Sprint("x", n))
 		}
 		if most := int(time.Second/lookupEvery) + 1; e.asked > most || e.asked < most/2 {
 			t.Errorf("etcd was asked %d times in a second, at most %d are allowed", e.asked, most)
@@ -122,25 +118,31 @@ func TestLookupsAreBounded(t *testing.T) {
 	})
 }
 
-// A stranger's invented names do not hold up the first call of another user, or of another
-// process of the same user.
-func TestInventedNamesHoldUpNobody(t *testing.T) {
-	for _, of := range []fair.Client{{User: "user 2", Process: "process 2"}, {User: one.User, Process: "process 2"}} {
-		inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
-			ctx, cancel := context.WithCancel(t.Context())
-			var strangers sync.WaitGroup
-			for n := range 2000 {
-				strangers.Go(func() { _, _ = h.Limiter(ctx, one, fmt.Sprint("x", n)) })
+// Names that one invents hold up the first call for a provider as long as etcd is asked about them,
+// in the order in which they came.
+func TestLookupsKeepTheirOrder(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, _ *etcd) {
+		const invented = 20
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		invent := func(name string) {
+			for n := range invented {
+				all.Go(func() { _, _ = h.Limiter(ctx, fmt.Sprint(name, n)) })
+				synctest.Wait()
 			}
-			synctest.Wait()
-			began := time.Now()
-			if _, err := h.Limiter(t.Context(), of, "p1"); err != nil || time.Since(began) > 2*lookupEvery {
-				t.Errorf("%+v: %v after %v", of, err, time.Since(began))
+		}
+		began := time.Now()
+		invent("x")
+		all.Go(func() {
+			if _, err := h.Limiter(t.Context(), "p1"); err != nil || time.Since(began) != invented*lookupEvery {
+				t.Errorf("%v after %v", err, time.Since(began))
 			}
 			cancel()
-			strangers.Wait()
 		})
-	}
+		synctest.Wait()
+		invent("y")
+		all.Wait()
+	})
 }
 
 // While etcd does not answer, callers wait for the questions of others for a bounded time.
@@ -149,7 +151,7 @@ func TestWaitForLookupsIsBounded(t *testing.T) {
 		answered := make(chan error, 8)
 		for n := range 8 {
 			go func() {
-				_, err := h.Limiter(t.Context(), one, fmt.Sprint("s", n))
+				_, err := h.Limiter(t.Context(), fmt.Sprint("s", n))
 				answered <- err
 			}()
 		}
@@ -169,7 +171,7 @@ func TestWaitForLookupsIsBounded(t *testing.T) {
 func TestProvidersAreBounded(t *testing.T) {
 	inBubble(t, []string{"p0"}, func(t *testing.T, h *Host, e *etcd) {
 		for n := range 5 {
-			if _, err := h.Limiter(t.Context(), one, fmt.Sprint("p", n)); n < 3 && err != nil || n >= 3 && !errors.Is(err, ErrFull) {
+			if _, err := h.Limiter(t.Context(), fmt.Sprint("p", n)); n < 3 && err != nil || n >= 3 && !errors.Is(err, ErrFull) {
 				t.Errorf("provider %d: %v", n, err)
 			}
 		}
@@ -182,7 +184,7 @@ func TestProvidersAreBounded(t *testing.T) {
 func TestIdleProvidersAreClosed(t *testing.T) {
 	inBubble(t, []string{"p0"}, func(t *testing.T, h *Host, _ *etcd) {
 		open := func(name string) *consumer.Limiter {
-			l, err := h.Limiter(t.Context(), one, name)
+			l, err := h.Limiter(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +224,7 @@ func TestAProviderWithWaitersStaysOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := h.Limiter(t.Context(), one, "p")
+		l, err := h.Limiter(t.Context(), "p")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +258,7 @@ func TestReadyNamesTheProvider(t *testing.T) {
 		t.Error(err)
 	}
 	h.Drain()
-	if l, err := h.Limiter(t.Context(), one, "p"); err != nil || !l.TryAcquire() || !errors.Is(h.Ready(), ErrClosed) {
+	if l, err := h.Limiter(t.Context(), "p"); err != nil || !l.TryAcquire() || !errors.Is(h.Ready(), ErrClosed) {
 		t.Error("a host that leaves gives permits, and is not ready", err)
 	}
 	h.leaves = false
@@ -278,7 +280,7 @@ func TestOpened(t *testing.T) {
 		if h.Opened("p2") != nil {
 			t.Error("it was opened before anybody asked for it")
 		}
-		if l, err := h.Limiter(t.Context(), one, "p2"); err != nil || h.Opened("p2") != l {
+		if l, err := h.Limiter(t.Context(), "p2"); err != nil || h.Opened("p2") != l {
 			t.Error("it is open, and not found", err)
 		}
 	})

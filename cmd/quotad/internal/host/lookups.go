@@ -7,13 +7,12 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
 	// lookupEvery is the least time between two questions to etcd whether a provider
-	// exists: a stranger that invents names costs etcd no more than that.
+	// exists: whoever invents names costs etcd no more than that.
 	lookupEvery = 5 * time.Millisecond
 	// lookupWait is the longest that a caller waits for the questions of others.
 	lookupWait = 5 * time.Second
@@ -23,31 +22,32 @@ const (
 	maxUnknown = 1024
 )
 
-// lookups finds out which providers exist, one at a time. Users take turns, and the
-// processes of a user do: names that one invents do not hold up the others.
+// lookups finds out which providers exist, one at a time, in the order in which callers ask.
 type lookups struct {
 	ask     func(ctx context.Context, provider string) error
-	turns   *fair.Turns
+	turn    *semaphore.Weighted
 	unknown *lru.Cache[string, time.Time] // since when
 }
 
 func newLookups(ask func(context.Context, string) error) lookups {
 	unknown, _ := lru.New[string, time.Time](maxUnknown) // fails for a size below 1 only
-	return lookups{ask, fair.NewTurns(), unknown}
+	return lookups{ask, semaphore.NewWeighted(1), unknown}
 }
 
 // known returns nil, or why the provider cannot be opened.
-func (l *lookups) known(ctx context.Context, of fair.Client, name string) error {
+func (l *lookups) known(ctx context.Context, name string) error {
 	if err := l.remembered(name); err != nil {
 		return err
 	}
-	switch err := l.turns.Enter(ctx, of, 1, lookupWait); {
-	case errors.Is(err, fair.ErrLate):
-		return fmt.Errorf("etcd has not answered within %v whether others exist, so %s waits", lookupWait, name)
-	case err != nil:
-		return err
+	waiting, cancel := context.WithTimeout(ctx, lookupWait)
+	defer cancel()
+	if err := l.turn.Acquire(waiting, 1); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("etcd was asked about other providers for %v before %s: try again", lookupWait, name)
 	}
-	defer func() { time.AfterFunc(lookupEvery, l.turns.Leave) }()
+	defer func() { time.AfterFunc(lookupEvery, func() { l.turn.Release(1) }) }()
 	if err := l.remembered(name); err != nil { // somebody asked meanwhile
 		return err
 	}
@@ -60,7 +60,12 @@ func (l *lookups) known(ctx context.Context, of fair.Client, name string) error 
 
 func (l *lookups) remembered(name string) error {
 	if since, ok := l.unknown.Get(name); ok && time.Since(since) < unknownFor {
-		return fmt.Errorf("%w %s: set its policy with quota-admin set", ErrUnknown, name)
+		return Unknown(name)
 	}
 	return nil
+}
+
+// Unknown returns the error, an ErrUnknown, of a provider that has no policy.
+func Unknown(name string) error {
+	return fmt.Errorf("%w for %q: quota-admin set %s 100/s; quota-admin list shows all", ErrUnknown, name, name)
 }

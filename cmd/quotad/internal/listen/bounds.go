@@ -7,71 +7,58 @@ import (
 	"net"
 	"slices"
 	"sync"
-
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 // Bounds are the most that clients may hold of something.
 type Bounds struct {
-	All     int // of all clients; a user has at most half of them
-	Process int // of one process of a user
-	// AllFlag and ProcessFlag are the flags that set them, for the errors; "" for none.
-	AllFlag, ProcessFlag string
+	All    int // of all clients
+	Client int // of one
+	// AllFlag and ClientFlag are the flags that set them, for the errors; "" for none.
+	AllFlag, ClientFlag string
 }
 
-// Occupancy counts what clients hold, such as connections, within bounds. It is safe for
-// concurrent use. Make it with NewOccupancy.
+// Occupancy counts what clients hold, such as connections, within bounds. A client is known by a
+// name: that of a process, or of a certificate. It is safe for concurrent use. Make it with
+// NewOccupancy.
 type Occupancy struct {
 	what   string
 	bounds Bounds
 
-	mu        sync.Mutex
-	all       int
-	users     map[string]int
-	processes map[string]int
+	mu      sync.Mutex
+	all     int
+	clients map[string]int // by name
+	unknown []*Conn        // connections of clients that are not known, in order
 }
 
 // NewOccupancy returns one of things that are named in its errors.
 func NewOccupancy(what string, b Bounds) *Occupancy {
-	return &Occupancy{what: what, bounds: b, users: map[string]int{}, processes: map[string]int{}}
+	return &Occupancy{what: what, bounds: b, clients: map[string]int{}}
 }
 
-// Add counts one for the client, or says why it is one too many. A client without a process
-// counts for its user only.
-func (t *Occupancy) Add(c fair.Client) error {
-	if err := t.addUser(c.User); err != nil {
-		return err
-	}
-	if err := t.addProcess(c.Process); err != nil {
-		t.Remove(fair.Client{User: c.User})
-		return err
-	}
-	return nil
-}
-
-func (t *Occupancy) addUser(user string) error {
+// Add counts one for the client, or says why it is one too many. A client without a name, which
+// is not known yet, counts for all only.
+func (t *Occupancy) Add(client string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch n := t.users[user]; {
-	case t.all >= t.bounds.All:
+	if t.all >= t.bounds.All {
 		return fmt.Errorf("%d %s are open, which is the most%s", t.all, t.what, hint(t.bounds.AllFlag))
-	case n >= max(1, t.bounds.All/2):
-		return fmt.Errorf("%s has %d %s, half of what all users may have%s", user, n, t.what, hint(t.bounds.AllFlag))
+	}
+	if err := t.countLocked(client); err != nil {
+		return err
 	}
 	t.all++
-	t.users[user]++
 	return nil
 }
 
-func (t *Occupancy) addProcess(process string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := t.processes[process]; process != "" && n >= t.bounds.Process {
-		return fmt.Errorf("%s has %d %s, which is the most%s: wait for answers before sending more", process, n, t.what, hint(t.bounds.ProcessFlag))
+// countLocked counts one for the client itself.
+func (t *Occupancy) countLocked(client string) error {
+	if client == "" {
+		return nil
 	}
-	if process != "" {
-		t.processes[process]++
+	if n := t.clients[client]; n >= t.bounds.Client {
+		return fmt.Errorf("%s has %d %s, which is the most%s: wait for answers before sending more", client, n, t.what, hint(t.bounds.ClientFlag))
 	}
+	t.clients[client]++
 	return nil
 }
 
@@ -83,20 +70,19 @@ func hint(flag string) string {
 }
 
 // Remove takes back one that Add counted.
-func (t *Occupancy) Remove(c fair.Client) {
+func (t *Occupancy) Remove(client string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all--
-	take(t.users, c.User)
-	if c.Process != "" {
-		take(t.processes, c.Process)
-	}
+	t.removeLocked(client)
 }
 
-// take takes one away, and leaves no zero.
-func take(m map[string]int, key string) {
-	if m[key]--; m[key] == 0 {
-		delete(m, key)
+func (t *Occupancy) removeLocked(client string) {
+	t.all--
+	if client == "" {
+		return
+	}
+	if t.clients[client]--; t.clients[client] == 0 {
+		delete(t.clients, client)
 	}
 }
 
@@ -107,28 +93,23 @@ func (t *Occupancy) Open() int {
 	return t.all
 }
 
-// Processes returns how many each process has. The caller owns the map.
-func (t *Occupancy) Processes() map[string]int {
+// Clients returns how many each client has that is known. The caller owns the map.
+func (t *Occupancy) Clients() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make(map[string]int, len(t.processes))
-	maps.Copy(all, t.processes)
-	return all
+	return maps.Clone(t.clients)
 }
 
-// Bounded accepts connections within the bounds of an occupancy. Where a connection would be one
-// too many, the oldest of those whose client is not known is closed for it: a stranger that
-// connects and shows no certificate shuts nobody out.
+// Bounded accepts connections within the bounds of an occupancy, which several listeners may
+// share. Where a connection would be one too many of all, the oldest whose client is not known
+// is closed for it: a stranger that connects and shows no certificate shuts nobody out.
 type Bounded struct {
 	net.Listener
 	Occupancy *Occupancy
-	// Peer tells the client at the other end; one without a process is not known yet.
-	Peer func(net.Conn) (fair.Client, error)
+	// Peer tells the name of the client at the other end; "" if it is not known yet.
+	Peer func(net.Conn) (string, error)
 	// Refuse, if set, is told of a connection that is one too many, before it is closed.
 	Refuse func(net.Conn, error)
-
-	mu      sync.Mutex
-	unknown []*Conn // in order
 }
 
 // Accept returns the next connection that is within the bounds, a *Conn.
@@ -154,30 +135,31 @@ func (l *Bounded) count(raw net.Conn) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = l.Occupancy.Add(client)
-	for err != nil && l.closeOldest() {
-		err = l.Occupancy.Add(client)
+	c := &Conn{Conn: raw, of: l.Occupancy, client: client}
+	err = c.of.Add(client)
+	for err != nil && c.of.closeOldest() {
+		err = c.of.Add(client)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: raw, of: l, counted: client, client: client}
-	if client.Process == "" {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.unknown = append(l.unknown, c)
+	if client == "" {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.of.unknown = append(c.of.unknown, c)
 	}
 	return c, nil
 }
 
-// closeOldest closes the oldest connection of an unknown client; false if there is none.
-func (l *Bounded) closeOldest() bool {
-	l.mu.Lock()
+// closeOldest closes the oldest connection of an unknown client, if all are open that may be;
+// false if it did not.
+func (t *Occupancy) closeOldest() bool {
+	t.mu.Lock()
 	var oldest *Conn
-	if len(l.unknown) > 0 {
-		oldest = l.unknown[0]
+	if t.all >= t.bounds.All && len(t.unknown) > 0 {
+		oldest = t.unknown[0]
 	}
-	l.mu.Unlock()
+	t.mu.Unlock()
 	if oldest == nil {
 		return false
 	}
@@ -185,59 +167,56 @@ func (l *Bounded) closeOldest() bool {
 	return true
 }
 
-func (l *Bounded) known(c *Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unknown = slices.DeleteFunc(l.unknown, func(other *Conn) bool { return other == c })
-}
-
 // Conn is a connection that is counted until it is closed.
 type Conn struct {
 	net.Conn
-	of *Bounded
+	of *Occupancy
 
-	mu      sync.Mutex
-	counted fair.Client // what is to be taken back
-	client  fair.Client
-	closed  bool
+	// Guarded by of.mu:
+	client string // "": not known
+	closed bool
 }
 
 // Identify says that the connection is of a client that has shown a certificate of such a
 // name, once, and returns why that has one connection too many.
 func (c *Conn) Identify(name string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
 	switch {
 	case c.closed:
 		return errors.New("the connection is closed")
-	case c.client.Process != "":
+	case c.client != "":
 		return nil
 	}
-	if err := c.of.Occupancy.addProcess(name); err != nil {
+	if err := c.of.countLocked(name); err != nil {
 		return err
 	}
-	c.counted.Process, c.client = name, fair.Client{User: name, Process: name}
-	c.of.known(c)
+	c.client = name
+	c.of.knownLocked(c)
 	return nil
 }
 
-// Client returns whose connection it is. Until Identify it has no process.
-func (c *Conn) Client() fair.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// knownLocked forgets a connection that no newcomer may push out any more.
+func (t *Occupancy) knownLocked(c *Conn) {
+	t.unknown = slices.DeleteFunc(t.unknown, func(other *Conn) bool { return other == c })
+}
+
+// Client returns the name of the client whose connection it is; "" until Identify.
+func (c *Conn) Client() string {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
 	return c.client
 }
 
 // Close closes the connection.
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	first := !c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if first {
-		c.of.known(c)
-		c.of.Occupancy.Remove(c.counted)
+	c.of.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		c.of.knownLocked(c)
+		c.of.removeLocked(c.client)
 	}
+	c.of.mu.Unlock()
 	return c.Conn.Close()
 }
 
@@ -246,4 +225,4 @@ func (c *Conn) Close() error {
 func Certificate(subject string) string { return "certificate " + subject }
 
 // AnyTCP is a Peer for connections whose client shows a certificate, or stays unknown.
-func AnyTCP(net.Conn) (fair.Client, error) { return fair.Client{User: "TCP"}, nil }
+func AnyTCP(net.Conn) (string, error) { return "", nil }

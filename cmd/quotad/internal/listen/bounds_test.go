@@ -1,12 +1,9 @@
 package listen
 
 import (
-	"fmt"
 	"net"
-	"strings"
+	"slices"
 	"testing"
-
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 // pipes is a listener of connections in memory.
@@ -34,45 +31,42 @@ func dial(l *Bounded) (ours net.Conn, theirs *Conn) {
 	return ours, theirs
 }
 
-// A process has no more than its bound, a user no more than half, and all no more than all.
+// A client has no more than its bound, and all no more than all.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	var peer fair.Client
+	var peer string
 	var refused []string
 	l := &Bounded{
-		Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 6, AllFlag: "max", Process: 2, ProcessFlag: "each"}),
-		Peer:   func(net.Conn) (fair.Client, error) { return peer, nil },
+		Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 4, AllFlag: "max", Client: 2, ClientFlag: "each"}),
+		Peer:   func(net.Conn) (string, error) { return peer, nil },
 		Refuse: func(_ net.Conn, err error) { refused = append(refused, err.Error()) },
 	}
 	var open []*Conn
-	for _, name := range []string{"a 1", "a 1", "a 1", "a 2", "a 3", "b 1", "b 2", "c 1", "b 3"} {
-		user, _, _ := strings.Cut(name, " ")
-		peer = fair.Client{User: user, Process: name}
+	for _, peer = range []string{"a", "a", "a", "b", "c", "d"} {
 		if _, c := dial(l); c != nil {
 			open = append(open, c)
 		}
 	}
 	want := []string{
-		"a 1 has 2 connections, which is the most (--each): wait for answers before sending more",
-		"a has 3 connections, half of what all users may have (--max)",
-		"6 connections are open, which is the most (--max)",
+		"a has 2 connections, which is the most (--each): wait for answers before sending more",
+		"4 connections are open, which is the most (--max)",
 	}
-	if fmt.Sprint(refused) != fmt.Sprint(want) {
+	if !slices.Equal(refused, want) {
 		t.Errorf("%q", refused)
 	}
 	for _, c := range open {
 		_, _ = c.Close(), c.Close()
 	}
-	if n, all := l.Occupancy.Open(), l.Occupancy.Processes(); n != 0 || len(all) != 0 {
+	if n, all := l.Occupancy.Open(), l.Occupancy.Clients(); n != 0 || len(all) != 0 {
 		t.Errorf("%d are counted, of %v", n, all)
 	}
 }
 
-// Strangers that connect and stay silent make room for those that come later, and do not
-// push out a client that has shown a certificate.
+// Strangers that connect and stay silent make room for those that come later, also at another
+// listener, and do not push out a client that has shown a certificate.
 func TestStrangersShutNobodyOut(t *testing.T) {
 	t.Parallel()
-	l := &Bounded{Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 8, Process: 4}), Peer: AnyTCP}
+	l := &Bounded{Listener: make(pipes, 1), Occupancy: NewOccupancy("connections", Bounds{All: 4, Client: 4}), Peer: AnyTCP}
 	_, known := dial(l)
 	if err := known.Identify("certificate CN=known"); err != nil {
 		t.Fatal(err)
@@ -94,18 +88,23 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 	if known.closed || closed != 17 || l.Occupancy.Open() != 4 {
 		t.Errorf("the client is closed: %v; %d of the first strangers are, and %d connections are open", known.closed, closed, l.Occupancy.Open())
 	}
+	socket := &Bounded{Listener: make(pipes, 1), Occupancy: l.Occupancy, Peer: func(net.Conn) (string, error) { return "process 1", nil }}
+	_, process := dial(socket)
+	if process == nil {
+		t.Fatal("strangers at one listener shut out a process at another")
+	}
 	var more []*Conn
-	for range 3 {
+	for range 2 {
 		_, c := dial(l)
 		more = append(more, c)
 		if err := c.Identify("certificate CN=known"); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := more[0].Identify("certificate CN=another"); err != nil || more[0].Client().User != "certificate CN=known" {
+	if err := more[0].Identify("certificate CN=another"); err != nil || more[0].Client() != "certificate CN=known" {
 		t.Error("a connection changed its client")
 	}
 	if _, c := dial(l); c != nil {
-		t.Error("half of all connections are of certificates, and one more came")
+		t.Error("all connections are of known clients, and one more came")
 	}
 }

@@ -19,8 +19,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
-
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 // longest is the longest path of a socket in bytes, by the kernel.
@@ -39,7 +37,11 @@ func Unix(path, group string, log *slog.Logger, bound Bound) (net.Listener, erro
 		return nil, err
 	}
 	if i, err := os.Lstat(path); err == nil && i.Mode().Type() != os.ModeSocket {
-		return nil, fmt.Errorf("%s: it is no socket; the path must be free", path)
+		what := "a file"
+		if i.IsDir() {
+			what = "a directory"
+		}
+		return nil, fmt.Errorf("%s is %s, not a socket: remove it, or give another path", path, what)
 	}
 	s := &socket{path: path, log: log, ended: make(chan struct{})}
 	if err := s.locked(func() error { return s.open(gid) }); err != nil {
@@ -256,19 +258,18 @@ func idOf(group string) (int, error) {
 	return int(n), nil
 }
 
-// Peer returns the user and the process at the other end of a socket. Processes of another
-// PID namespace have no number here, and are one client for each user.
-func Peer(c net.Conn) (fair.Client, error) {
+// Peer names the process at the other end of a socket. Processes of another PID namespace have no
+// number here, and are one client for each user.
+func Peer(c net.Conn) (string, error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return fair.Client{}, err
+		return "", err
 	}
 	var peer *unix.Ucred
 	if failed := raw.Control(func(fd uintptr) {
 		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); failed != nil || err != nil {
-		return fair.Client{}, errors.Join(failed, err)
+		return "", errors.Join(failed, err)
 	}
-	user := fmt.Sprintf("user %d", peer.Uid)
-	return fair.Client{User: user, Process: fmt.Sprintf("process %d of %s", peer.Pid, user)}, nil
+	return fmt.Sprintf("process %d of user %d", peer.Pid, peer.Uid), nil
 }

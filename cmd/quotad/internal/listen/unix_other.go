@@ -6,8 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/fair"
 )
 
 var errLinux = errors.New("quotad needs Linux: only there does a Unix socket tell the process at its other end; elsewhere give --socket= and --listen")
@@ -16,4 +14,4 @@ var errLinux = errors.New("quotad needs Linux: only there does a Unix socket tel
 func Unix(string, string, *slog.Logger, Bound) (net.Listener, error) { return nil, errLinux }
 
 // Peer needs Linux.
-func Peer(net.Conn) (fair.Client, error) { return fair.Client{}, errLinux }
+func Peer(net.Conn) (string, error) { return "", errLinux }
