@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 )
@@ -114,15 +113,11 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Per
 	if maxWait > 0 {
 		until = deadline(ctx, until, maxWait)
 	}
-	how := reserve
-	if feed.Turn(ctx) != nil {
-		how = keep
-	}
 	for {
 		if l.all.closed.Load() {
 			return p, l.answer(window.Closed, n)
 		}
-		t, waited := k.tryKey(y, n, how, &p), didNotWait
+		t, waited := k.tryKey(y, n, reserve, &p), didNotWait
 		switch t.found {
 		case granted:
 			return p, nil
@@ -161,7 +156,7 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 		}
 	}()
 	l.all.waited(ctx, waited, nil)
-	g, err := l.acquireInTurn(ctx, n, until)
+	g, err := l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
 	switch {
 	case err != nil:
 		return p, false, err
@@ -174,15 +169,6 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 		l.permit(g, n, n).Release()
 	}
 	return p, !ok, nil
-}
-
-// acquireInTurn is acquire in the turn of the context, if it has one: see feed.WithTurn.
-func (l *Limiter) acquireInTurn(ctx context.Context, n, until int64) (window.Grant, error) {
-	if enter := feed.Turn(ctx); enter != nil {
-		leave := enter(ctx)
-		defer leave()
-	}
-	return l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
 }
 
 // passed is the permit of a call that shadow mode lets pass.

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/quotient-limiter/quotient/internal/feed"
 )
 
 // Names that never got a permit take no room from other keys: a Key alone has none, and after
@@ -42,8 +40,8 @@ func TestNamesAloneTakeNoRoom(t *testing.T) {
 	})
 }
 
-// What a call reserved of its key comes back, and its turn is left, if OnWait panics: when the
-// call has waited for its key, and when it has waited for the provider.
+// What a call reserved of its key comes back if OnWait panics: when the call has waited for its
+// key, and when it has waited for the provider.
 func TestAKeySurvivesAPanic(t *testing.T) {
 	for name, spend := range map[string]func(l *Limiter){
 		"key":      func(l *Limiter) { l.Key("a").TryTake(3) },
@@ -59,11 +57,6 @@ func TestAKeySurvivesAPanic(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer l.Close()
-				inside := 0
-				ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
-					inside++
-					return func() { inside-- }
-				})
 				for range 3 {
 					spend(l)
 					func() {
@@ -72,29 +65,36 @@ func TestAKeySurvivesAPanic(t *testing.T) {
 								t.Error("OnWait was not called")
 							}
 						}()
-						_ = l.Key("a").Acquire(ctx, Forever)
+						_ = l.Key("a").Acquire(t.Context(), Forever)
 					}()
 					time.Sleep(time.Second)
 				}
-				if n := taken(l.Key("a").TryAcquire); n != 3 || inside != 0 {
-					t.Errorf("%d permits, want 3; %d calls have the turn, want none", n, inside)
+				if n := taken(l.Key("a").TryAcquire); n != 3 {
+					t.Errorf("%d permits, want 3", n)
 				}
 			})
 		})
 	}
 }
 
-// A call whose turn ends after the window of the provider's permits takes others: the key is
-// not charged for permits that nobody can use.
+// A call that learns of the provider's permits after their window takes others: the key is not
+// charged for permits that nobody can use.
 func TestAKeyIsNotChargedForAWindowBefore(t *testing.T) {
-	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
-		time.Sleep(990 * time.Millisecond)
-		ctx := feed.WithTurn(t.Context(), func(context.Context) func() {
-			return func() { time.Sleep(20 * time.Millisecond) }
-		})
-		p, err := l.Key("a").Take(ctx, 3, 5*time.Second)
-		if err != nil || !p.Valid(0) || !p.Release() {
-			t.Errorf("%v, or a permit that was over when it came, until %v", err, p.Until())
+	synctest.Test(t, func(t *testing.T) {
+		waits := 0
+		l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, OnWait: func(context.Context, time.Duration, error) {
+			waits++
+			time.Sleep(20 * time.Millisecond)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		others := l.TryTake(1000)
+		time.AfterFunc(990*time.Millisecond, func() { others.Release() })
+		p, err := l.Key("a").Take(t.Context(), 3, 5*time.Second)
+		if err != nil || !p.Valid(0) || waits != 1 || !p.Release() {
+			t.Errorf("%v after %d waits, or a permit that was over when it came, until %v", err, waits, p.Until())
 		}
 		if n := taken(l.Key("a").TryAcquire); n != 3 {
 			t.Errorf("%d permits after the release, want 3", n)

@@ -124,7 +124,6 @@ const (
 	all     way = iota // n or none
 	upTo               // as many as there are
 	reserve            // n, or keep those of the key if the provider has too few
-	keep               // those of the key only
 )
 
 // tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil.
@@ -180,9 +179,6 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			} else if got == n {
 				t.found = granted
 			}
-		case how == keep:
-			t.found = providerLacks
-			y.use.Reserve(n)
 		case s.Take(now, n, of.class):
 			got, t.found = n, granted
 		case !s.Open(now): // its bounds may be others now
