@@ -3,6 +3,7 @@ package hours_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"net"
 	"path/filepath"
@@ -23,6 +24,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // valCtxCh is a channel that etcd's client waits on and makes when the program
@@ -173,3 +176,14 @@ func startServer(t *testing.T, dir string) *etcdserver.EtcdServer {
 	<-server.ReadyNotify()
 	return server
 }
+
+func permits(n int64) quota.Policy {
+	return quota.Policy{Limits: []quota.Limit{{Permits: n, Window: time.Second}}}
+}
+
+const (
+	prefix   = "/longrun/"
+	provider = "p"
+)
+
+var quiet = slog.New(slog.DiscardHandler)

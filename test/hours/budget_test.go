@@ -1,3 +1,5 @@
+//go:build load
+
 package hours_test
 
 import (
@@ -38,9 +40,9 @@ type spender struct {
 	stop    context.CancelFunc
 }
 
-// spending is the limit that binds them: in an hour, or in twelve minutes, there are four
-// windows. A part of one is a fifteenth.
-var spending = map[bool]quota.Limit{false: {Permits: 300, Window: 3 * time.Minute}, true: {Permits: 900, Window: 15 * time.Minute}}[long]
+// spending is the limit that binds them: an hour has four of its windows. A part of one is a
+// fifteenth.
+var spending = quota.Limit{Permits: 900, Window: 15 * time.Minute}
 
 // limit sets the limits, and returns a client and an Admin.
 func (s *spenders) limit() (*clientv3.Client, *coordinator.Admin) {

@@ -111,25 +111,6 @@ func TestAFleetOfOneStartsAtOnce(t *testing.T) {
 	})
 }
 
-// TestSeveralStartTogether: the first begins at once, and lends to the others.
-func TestSeveralStartTogether(t *testing.T) {
-	alone(t, quota.Policy{}, func(s *solo) {
-		sessions := []*coordinator.Session{s.join(), s.join(), s.join()}
-		took := make(chan time.Duration, len(sessions))
-		for _, session := range sessions {
-			go func() { took <- s.permit(session) }()
-		}
-		for range sessions {
-			if d := <-took; d > soon+100*time.Millisecond { // it is lent from the first permits
-				s.t.Errorf("one had a permit after %v", d)
-			}
-		}
-		for _, session := range sessions {
-			s.ends(session.Close)
-		}
-	})
-}
-
 // TestTheNextAfterACrashWaits: an issuer key that was left behind delays one start, and goes
 // S after the next instance finds it.
 func TestTheNextAfterACrashWaits(t *testing.T) {

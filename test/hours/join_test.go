@@ -1,9 +1,12 @@
+//go:build load
+
 package hours_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,6 +28,25 @@ func TestANewcomerBorrowsAtOnce(t *testing.T) {
 			if !h.limiter.TryAcquire() {
 				t.Errorf("newcomer %d is ready, and has no permit", i)
 			}
+		}
+	})
+}
+
+// TestSeveralStartTogether: the first begins at once, and lends to the others.
+func TestSeveralStartTogether(t *testing.T) {
+	alone(t, quota.Policy{}, func(s *solo) {
+		sessions := []*coordinator.Session{s.join(), s.join(), s.join()}
+		took := make(chan time.Duration, len(sessions))
+		for _, session := range sessions {
+			go func() { took <- s.permit(session) }()
+		}
+		for range sessions {
+			if d := <-took; d > soon+100*time.Millisecond { // it is lent from the first permits
+				s.t.Errorf("one had a permit after %v", d)
+			}
+		}
+		for _, session := range sessions {
+			s.ends(session.Close)
 		}
 	})
 }

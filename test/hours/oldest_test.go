@@ -1,3 +1,5 @@
+//go:build load
+
 package hours_test
 
 import (
@@ -42,11 +44,7 @@ var harms = []struct {
 // TestTheOldestFailsAgainAndAgain: every 5 s, without a word. The others go on
 // lending, and the fleet uses what its callers ask for.
 func TestTheOldestFailsAgainAndAgain(t *testing.T) {
-	const total = 12_000
-	n, times := 12, 2
-	if long {
-		n, times = 24, 8
-	}
+	const total, n, times = 12_000, 24, 8
 	for _, harm := range harms {
 		// One that is cut off and holds its share would exceed: see docs/protocol.md.
 		inCrew(t, n, total, quota.Policy{Outage: quota.OutageStop}, func(c *crew) {

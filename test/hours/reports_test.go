@@ -1,9 +1,10 @@
+//go:build load
+
 package hours_test
 
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,13 +18,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-const (
-	prefix   = "/longrun/"
-	provider = "p"
-)
-
-var quiet = slog.New(slog.DiscardHandler)
 
 // scene is one instance of a provider and all that is written to etcd.
 type scene struct {

@@ -1,14 +1,12 @@
 package hours_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -53,10 +51,6 @@ func inTeam(t *testing.T, n int, f func(f *team)) {
 	})
 }
 
-func permits(n int64) quota.Policy {
-	return quota.Policy{Limits: []quota.Limit{{Permits: n, Window: time.Second}}}
-}
-
 // agree checks that every instance knows all of them, has a proof younger than
 // the freshness, and that their shares are the total.
 func (f *team) agree(total int64) {
@@ -76,50 +70,6 @@ func (f *team) agree(total int64) {
 	if sum != total {
 		f.t.Errorf("the shares sum to %d, the limit is %d", sum, total)
 	}
-}
-
-// TestHoursOfKeepalives: leases, probes and watches of a fleet for ten minutes, or
-// for two hours. Nobody registers anew, and proofs come all the time.
-func TestHoursOfKeepalives(t *testing.T) {
-	inTeam(t, 3, func(f *team) {
-		var before []string
-		for _, l := range f.limiters {
-			before = append(before, l.Status().Incarnation)
-		}
-		minutes := 10
-		if long {
-			minutes = 2 * 60
-		}
-		for range minutes {
-			time.Sleep(time.Minute)
-			f.agree(100)
-		}
-		for i, l := range f.limiters {
-			if now := l.Status().Incarnation; now != before[i] {
-				t.Errorf("instance %d became %s, it was %s", i, now, before[i])
-			}
-		}
-	})
-}
-
-// TestHoursOfTrouble: again and again leases are revoked under living
-// instances, connections break, revisions are compacted away while they are
-// broken, and the policy changes. After each the fleet agrees.
-func TestHoursOfTrouble(t *testing.T) {
-	inTeam(t, 3, func(f *team) {
-		total := int64(100)
-		for round := range 3 {
-			f.loseLease(round)
-			f.agree(total)
-			total = int64(200 + round)
-			f.compactUnseen(total)
-			f.agree(total)
-			if long {
-				time.Sleep(20 * time.Minute)
-				f.agree(total)
-			}
-		}
-	})
 }
 
 // loseLease revokes an instance's lease, and waits until it is back as another
@@ -142,34 +92,4 @@ func (f *team) loseLease(i int) {
 	if now := f.limiters[i].Status().Incarnation; now == was {
 		f.t.Errorf("instance %d is %s still, without a lease", i, was)
 	}
-}
-
-// compactUnseen breaks all connections, changes the policy and compacts it away
-// meanwhile, through the server itself, and lets the fleet come back.
-func (f *team) compactUnseen(total int64) {
-	f.t.Helper()
-	done := make(chan struct{})
-	go func() {
-		f.breakOff(1500 * time.Millisecond)
-		close(done)
-	}()
-	time.Sleep(100 * time.Millisecond)
-	// Twice, so that the first is gone after the compaction.
-	for _, n := range []int64{total + 1000, total} {
-		value, err := json.Marshal(permits(n))
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		r, err := f.server.Put(f.t.Context(), &pb.PutRequest{Key: []byte(prefix + "providers/" + provider + "/policy"), Value: value})
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		if n == total {
-			if _, err := f.server.Compact(f.t.Context(), &pb.CompactionRequest{Revision: r.Header.Revision}); err != nil {
-				f.t.Fatal(err)
-			}
-		}
-	}
-	<-done
-	time.Sleep(20 * time.Second)
 }

@@ -1,6 +1,0 @@
-//go:build load
-
-package hours_test
-
-// long says that hours may be played, and larger fleets, for minutes of real time.
-const long = true
