@@ -227,6 +227,9 @@ func (o *operators) operate(ctx context.Context, client int, admin *Admin, r *ra
 // instant between its call and its return, and one whose answer was lost at any later one,
 // or never.
 func TestOperatorsAreLinearizable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("checks histories for seconds")
+	}
 	t.Parallel()
 	first, histories := uint64(time.Now().UnixNano()), uint64(12)
 	if *linearSeed > 0 {

@@ -209,6 +209,9 @@ func TestANewcomerUnderABrokenPolicyWaitsForAGoodOne(t *testing.T) {
 }
 
 func TestThreeMembersSurviveTheirLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three processes")
+	}
 	t.Parallel()
 	cluster, client := etcdtest.New(t, embedded.Options{Members: 3})
 	f := setupOn(t, client)

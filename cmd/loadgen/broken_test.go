@@ -14,6 +14,9 @@ import (
 // The whole command finds that its instances' clock is 1.5 times too fast, which is
 // built into a copy of it, though their counts hold in every window that they tell.
 func TestAFleetWithAFastClockIsNotHeld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	fast := mutant.Mutant{Name: "FastClock", Wrong: "the monotonic clock is 1.5 times too fast", Edits: []mutant.Edit{
 		{File: "internal/clock/clock.go", Old: "Mono: int64(now.Sub(c.anchor))", New: "Mono: int64(now.Sub(c.anchor)) * 3 / 2"},
@@ -54,6 +57,9 @@ func broken(t *testing.T, m *mutant.Mutant) (program string) {
 // Of a fleet in which one instance does not hear of a lower limit, the judge of traces names
 // this one, another, and the views by which they went.
 func TestATraceNamesWhoIsOver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	deaf := mutant.Replace("Deaf", "one instance ignores limits that are set later", "internal/share/history.go",
 		"	at = max(at, h.changed()) //", "	if len(h.self) > 10 && h.self[:10] == \"loadgen-3.\" {\n\t\tc.Policy = nil\n\t}\n	at = max(at, h.changed()) //")

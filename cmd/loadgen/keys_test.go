@@ -12,6 +12,9 @@ import (
 
 // Calls for keys with owners hold the limit of each key, and loadgen counts each.
 func TestKeysHold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), strings.Fields("--instances 4 --limit 200/s --keys 20 --key-limit 10/s --key-owners 2 --zipf 1 --settle 1s --duration 3s --least-use 0 --json -"), noEnv, &stdout, &stderr)
 	var report load.Report

@@ -66,6 +66,9 @@ func TestEndToEnd(t *testing.T) {
 
 // Of a limit per hour a window ends within the run. Its transactions are counted.
 func TestAWindowThatEndsWithinTheRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), strings.Fields("--limit 100/200ms,40/h --window-offset 3s --instances 4 --settle 500ms --duration 3s --json -"), noEnv, &stdout, &stderr)

@@ -123,6 +123,9 @@ var short = []string{"--settle", "500ms", "--limit", "20/200ms", "--json", "-"}
 // A process that crashes is killed with all its instances, and started again: its
 // counts are in the sum, and the report tells what happened.
 func TestACrashedProcessComesBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), append([]string{
 		"--instances", "6", "--processes", "2", "--crash", "600ms", "--duration", "8s",
@@ -152,6 +155,9 @@ func TestACrashedProcessComesBack(t *testing.T) {
 // that counts requests: the limit holds, and the counts of the killed are in the
 // sum, for there are at least as many permits as requests. No process is left.
 func TestAFleetOfProcessesWithChurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	state, traces := t.TempDir(), t.TempDir()
 	var stdout, stderr bytes.Buffer
@@ -224,6 +230,9 @@ func judgeAgain(t *testing.T, traces, told string) {
 // With a guard that covers the clocks' error, arrivals are judged by the provider's
 // clock, of every limit's windows; the table and the summary say so.
 func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), []string{"--settle", "500ms", "--limit", "50/250ms,150/1s", "--json", "-",
@@ -351,6 +360,9 @@ func (p *parent) tmp() string {
 // Etcd loses its leader, and then all of it stands still for a while: nothing is
 // exceeded, and the fleet is back at the end.
 func TestFaultsOfEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), append([]string{"--instances", "4", "--etcd-members", "3", "--outage", "stop", "--duration", "5s",

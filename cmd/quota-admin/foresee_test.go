@@ -48,6 +48,9 @@ func revisionOfPolicy(b *bench, provider string) int64 {
 
 // A dry run says what the page's preview says, by the memory of a real dashboard.
 func TestADryRunForeseesRefusals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	s := newSite(t, dashboardFlags{}) // read-only
 	b := s.bench

@@ -12,6 +12,9 @@ import (
 
 // Of a policy of long limits alone no command shows a limit that nobody has set.
 func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	cluster, _ := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
@@ -40,6 +43,9 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 
 // A long limit that is used up before its window ends is foretold by budget and top.
 func TestExhaustionIsForetold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s,100000/d", "--settle", "1s")

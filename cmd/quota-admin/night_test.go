@@ -21,6 +21,9 @@ var transcript = flag.String("transcript", "", "write what TestAnOperatorsNight 
 // half and know when all obey, schedule midnight, roll back, find the instance
 // whose clock is off, find who changed what. -transcript writes what it saw.
 func TestAnOperatorsNight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	cluster, client := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)

@@ -16,6 +16,9 @@ import (
 
 // An instance looks for observers every 5 s: so its rate comes late, and is waited for.
 func TestTopOnceHasTheRatesOfAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	b := newBench(t, server)
 	client := etcdtest.NewClient(t, server)
@@ -36,6 +39,9 @@ func TestTopOnceHasTheRatesOfAll(t *testing.T) {
 }
 
 func TestTopInPlainLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s", "--settle", "1s")
@@ -88,6 +94,9 @@ func TestTopInPlainLines(t *testing.T) {
 
 // The busiest keys and labels are those of the instances' reports.
 func TestTopShowsKeysAndLabels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "keyed", "1000/s", "--keys", "50/s", "--settle", "1s")
@@ -126,6 +135,9 @@ func TestTopShowsKeysAndLabels(t *testing.T) {
 
 // The table by class shows which calls are refused, and warns when critical ones are.
 func TestTopShowsClasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s", "--settle", "1s", "--classes", "critical=10")

@@ -107,7 +107,7 @@ func module(t *testing.T) (folder, start string) {
 func shell(t *testing.T, folder, script string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", script)
 	cmd.Dir, cmd.Stderr = folder, t.Output()
-	cmd.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false")
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -buildvcs=false")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }

@@ -50,6 +50,9 @@ func TestOneMemberKeepsItsDataOverARestart(t *testing.T) {
 }
 
 func TestThreeProcessesSurviveTheirLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three processes")
+	}
 	c, client := etcdtest.New(t, embedded.Options{Members: 3, Processes: true})
 	put(t, client, "a")
 	leader := c.Leader(t.Context())

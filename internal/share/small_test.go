@@ -1,6 +1,7 @@
 package share_test
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -56,14 +57,24 @@ type small struct {
 // least is the settle time by the timing rule.
 var least = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
 
-// TestEverySmallHistory tries all histories of the small world; and some of one whose
-// policies have a settle time that is too short, and so give nothing.
+// allFlag has the search try every history, which takes minutes: in the long run.
+var allFlag = flag.Bool("all", false, "try every history of the small world")
+
+// TestEverySmallHistory tries histories of the small world: the first ones, and with -all each
+// one. And some of a world whose policies have a settle time that is too short, and so give
+// nothing.
+//
+//	go test ./internal/share -run Small -all -v
 func TestEverySmallHistory(t *testing.T) {
-	if slow {
-		t.Log("no other code runs in the whole search, which takes minutes under the race detector")
-		return
+	few := 700
+	if slow || testing.Short() {
+		few = 70
 	}
-	for _, s := range []small{{settle: time.Duration(smallFresh), most: 700}, {settle: least}} {
+	most := few
+	if *allFlag {
+		most = 0
+	}
+	for _, s := range []small{{settle: time.Duration(smallFresh), most: few}, {settle: least, most: most}} {
 		if s.search(); s.over != "" {
 			t.Fatalf("over, in log %d:\n%s", s.logs, s.over)
 		}
@@ -73,9 +84,8 @@ func TestEverySmallHistory(t *testing.T) {
 
 // TestSmallHistoriesCatch: the search finds what a safeguard is for.
 func TestSmallHistoriesCatch(t *testing.T) {
-	if slow {
-		t.Log("as above")
-		return
+	if !*allFlag {
+		t.Skip("runs with -all")
 	}
 	s := small{settle: least, together: true}
 	if s.search(); s.over == "" {

@@ -429,6 +429,9 @@ func TestRunsOfLines(t *testing.T) {
 // The judge, which does not know when views were committed, never contradicts the
 // definition, which does.
 func TestTheJudgeAgainstTheDefinition(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares for seconds")
+	}
 	t.Parallel()
 	first, last := uint64(1), uint64(400)
 	if *seedFlag > 0 {

@@ -69,7 +69,11 @@ func someView(r *rand.Rand) *protocol.View {
 // code of its own; so a mistake in either of them shows.
 func TestTheNaivePathAgrees(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(20_000) {
+	seeds := uint64(20_000)
+	if testing.Short() {
+		seeds = 2_000
+	}
+	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 4))
 		v, w := someView(r), quota.WindowAt([]time.Duration{time.Second, 2 * time.Second, 4 * time.Second}[r.IntN(3)], epoch)
 		permits, limited, inForce := protocol.PermitsFor(v.Policy, w)

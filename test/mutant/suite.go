@@ -38,7 +38,7 @@ var suites = map[string]Suite{
 	histories: {
 		Package: "test/histories", Run: "^TestHunt$", Args: []string{"-more", "1000"}, Led: true,
 	},
-	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$"},
+	small:    {Package: "internal/share", Run: "^TestEverySmallHistory$", Args: []string{"-all"}},
 	large:    {Package: "internal/share", Run: "^TestALargeFleetIsNeverOver$", Args: []string{"-instances", "120"}},
 	liveness: {Package: "consumer", Run: "^TestLiveness$"},
 
