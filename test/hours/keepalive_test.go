@@ -19,7 +19,7 @@ func TestHoursOfKeepalives(t *testing.T) {
 			before = append(before, l.Status().Incarnation)
 		}
 		for range 2 * 60 {
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 			f.agree(100)
 		}
 		for i, l := range f.limiters {
@@ -42,7 +42,7 @@ func TestHoursOfTrouble(t *testing.T) {
 			total = int64(200 + round)
 			f.compactUnseen(total)
 			f.agree(total)
-			time.Sleep(20 * time.Minute)
+			pass(20 * time.Minute)
 			f.agree(total)
 		}
 	})
@@ -57,7 +57,7 @@ func (f *team) compactUnseen(total int64) {
 		f.breakOff(1500 * time.Millisecond)
 		close(done)
 	}()
-	time.Sleep(100 * time.Millisecond)
+	pass(100 * time.Millisecond)
 	// Twice, so that the first is gone after the compaction.
 	for _, n := range []int64{total + 1000, total} {
 		value, err := json.Marshal(permits(n))
@@ -75,5 +75,5 @@ func (f *team) compactUnseen(total int64) {
 		}
 	}
 	<-done
-	time.Sleep(20 * time.Second)
+	pass(20 * time.Second)
 }
