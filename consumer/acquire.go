@@ -13,8 +13,8 @@ import (
 // acquire is the one way to permits: for Acquire, Take and the Try functions
 // where the fast path does not do, and, by ask, for TakeFunc.
 func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
-	if n <= 0 || l.bad {
-		return window.Grant{}, l.invalid(n)
+	if n <= 0 || l.bad || ctx == nil {
+		return window.Grant{}, l.invalid(ctx, n)
 	}
 	if err := ctx.Err(); err != nil {
 		return window.Grant{}, err
@@ -207,7 +207,7 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		return Waiter{}
 	}
 	if n <= 0 || l.bad {
-		err := l.invalid(n)
+		err := l.invalid(context.Background(), n)
 		k.dispatch.add(k, &window.Waiter{Payload: func(Permit, error) { f(Permit{}, err) }}, &window.Outcome{Verdict: window.Limited})
 		return Waiter{}
 	}

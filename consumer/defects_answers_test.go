@@ -231,10 +231,30 @@ func TestASourceFromOutsideTheBubble(t *testing.T) {
 
 // nil is an error that names the argument.
 func TestNilArguments(t *testing.T) {
-	if panicked, err := openNil(); err == nil {
-		t.Errorf("a nil source: no error, panic %v", panicked)
-	}
-	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+	none := context.Context(nil)
+	bubble(t, policyOf(t, "10/s"), func(t *testing.T, ctx context.Context, fixed *consumer.FixedSource, l *consumer.Limiter) {
+		open := func(ctx context.Context, source consumer.Source) func() error {
+			return func() error {
+				_, err := consumer.Open(ctx, source, "p", consumer.Options{Logger: quiet})
+				return err
+			}
+		}
+		for i, c := range []struct {
+			call func() error
+			want string
+		}{
+			{open(ctx, nil), "source is nil"},
+			{open(ctx, (*consumer.FixedSource)(nil)), "source is nil"},
+			{open(none, fixed), "ctx is nil"},
+			{func() error { return l.Acquire(none, 0) }, "ctx is nil"},
+			{func() error { return l.Acquire(none, consumer.Forever) }, "ctx is nil"},
+			{func() error { return l.Key("a").Acquire(none, 0) }, "ctx is nil"},
+			{func() error { return l.Ready(none) }, "ctx is nil"},
+		} {
+			if err := c.call(); !errors.Is(err, consumer.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("call %d: %v, want ErrInvalid with %q", i, err, c.want)
+			}
+		}
 		l.TakeFunc(10, 0, nil)
 		l.TakeFunc(10, time.Second, nil)
 		time.Sleep(500 * time.Millisecond)
@@ -242,12 +262,6 @@ func TestNilArguments(t *testing.T) {
 			t.Errorf("%d of 10 permits are left after requests without a function", n)
 		}
 	})
-}
-
-func openNil() (panicked any, err error) {
-	defer func() { panicked = recover() }()
-	_, err = consumer.Open(context.Background(), nil, "p", consumer.Options{Logger: quiet})
-	return nil, err
 }
 
 // A permit says whether there is time left to use it.

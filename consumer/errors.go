@@ -43,6 +43,8 @@ var (
 	ErrStale = errors.New("cannot prove that the share is still right")
 )
 
+var errNilContext = fmt.Errorf("%w: ctx is nil: use context.Background()", ErrInvalid)
+
 // Reason says in a word or two why nothing was issued.
 type Reason string
 

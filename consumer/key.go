@@ -103,8 +103,8 @@ func (y Key) TryTake(n int64) (p Permit) {
 func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
 	l := y.limiter
 	k := l.core
-	if n <= 0 || l.bad {
-		return p, l.invalid(n)
+	if n <= 0 || l.bad || ctx == nil {
+		return p, l.invalid(ctx, n)
 	}
 	if err := ctx.Err(); err != nil {
 		return p, err

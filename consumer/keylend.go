@@ -317,7 +317,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 		if !s.KeysLend || !slices.Equal(s.Keys.Windows, windows) {
 			return s, 0
 		}
-		y, _ := k.keys.find(name, s.Keys)
+		y, _ := k.keys.find(name, s.Keys, true)
 		if y == nil {
 			return s, 0
 		}

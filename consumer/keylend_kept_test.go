@@ -1,11 +1,13 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,6 +54,53 @@ func TestAKeyThatHasAskedIsKept(t *testing.T) {
 		m.prove()
 		if sweep(); l.core.keys.known(key.state.key.Name) != nil {
 			t.Error("it is never forgotten")
+		}
+	})
+}
+
+// Keys that others want do not fill this instance's bound: it lends as many as it may have in use
+// itself, and its own callers have all of these beside them. One that both want counts as its own.
+func TestKeysOfOthersTakeNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 4
+		limits := []quota.Limit{{Permits: 10, Window: time.Second}}
+		m, all := keyMarketOf(t, quota.Keys{Limits: limits, Most: most}, quota.OutageHold, "a", "b")
+		l := all["a"]
+		for window := range 3 { // in the windows after the first, what was lent before makes room
+			theirs := func(i int) string { return fmt.Sprintf("theirs-%d-%d", window, i) }
+			s, _ := l.core.segmentNow()
+			ask := protocol.KeyPermits{Windows: s.Keys.Windows, Permits: map[string]int64{}}
+			for i := range 3 * most {
+				ask.Permits[theirs(i)] = 2
+			}
+			before := l.Status().KeysLent
+			l.core.AskedKeys("b", ask)
+			if n := l.Status().KeysLent - before; n != 2*most {
+				t.Errorf("lent %d permits, want 2 of each of %d keys", n, most)
+			}
+			for i := range most - 1 {
+				if err := l.Key(fmt.Sprint("own-", i)).Acquire(t.Context(), 0); err != nil {
+					t.Fatalf("own key %d of %d: %v", i, most, err)
+				}
+			}
+			if n := l.Key(theirs(0)).TryTake(10).N(); n != 3 {
+				t.Errorf("%d permits of a key that both want, want the share of 5 without the 2 that are lent", n)
+			}
+			if n := l.Status().KeysInUse; n != most {
+				t.Errorf("%d keys in use, want %d", n, most)
+			}
+			for _, name := range []string{"own-more", theirs(1)} {
+				if err := l.Key(name).Acquire(t.Context(), 0); !errors.Is(err, ErrTooManyKeys) {
+					t.Errorf("key %s beyond the bound: %v", name, err)
+				}
+			}
+			time.Sleep(time.Second)
+			m.prove()
+		}
+		s, _ := l.core.segmentNow()
+		l.core.keys.sweep(s.Keys)
+		if own, guests := l.core.keys.inUse.Load(), l.core.keys.guests.Load(); own != 0 || guests != 0 {
+			t.Errorf("%d keys in use and %d lent when nothing counts any more", own, guests)
 		}
 	})
 }

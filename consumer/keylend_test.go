@@ -18,8 +18,13 @@ import (
 // second, which owners have, and lend to each other.
 func keyMarket(t *testing.T, permits, owners int64, outage quota.Outage, ids ...string) (*market, map[string]*Limiter) {
 	t.Helper()
+	return keyMarketOf(t, quota.Keys{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Owners: owners}, outage, ids...)
+}
+
+func keyMarketOf(t *testing.T, keys quota.Keys, outage quota.Outage, ids ...string) (*market, map[string]*Limiter) {
+	t.Helper()
 	p := policyOf(t, "1000000/s")
-	p.Keys, p.Outage = quota.Keys{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Owners: owners}, outage
+	p.Keys, p.Outage = keys, outage
 	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
 	for _, id := range ids {
 		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id, Weight: 1})

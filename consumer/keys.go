@@ -27,7 +27,8 @@ import (
 type keys struct {
 	parts   *[64]keyPart // nil until there are limits by key
 	seed    maphash.Seed
-	inUse   atomic.Int64
+	inUse   atomic.Int64 // by this instance's calls; keys.most bounds them
+	guests  atomic.Int64 // only lent to others; as many at most
 	refused atomic.Int64 // permits refused for want of a key's, or of room for it
 	lent    atomic.Int64 // permits, to other instances
 	got     atomic.Int64 // permits borrowed from them
@@ -87,6 +88,7 @@ type keyState struct {
 	mu      sync.Mutex
 	use     window.Key
 	gone    bool     // forgotten, or never in use: another state may have its name
+	guest   bool     // only others want it, until a call of this instance does
 	waiting int64    // permits for which callers wait in the queue; 0 if none does
 	lack    *keyLack // nil until something is borrowed
 	// issued and refused are permits that the busiest keys do not count yet.
@@ -144,9 +146,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			y = later
 		}
 		y.mu.Lock()
-		if y.gone {
+		if y.gone || y.guest {
 			y.mu.Unlock()
-			switch y, t.found = k.keys.find(key.state.key.Name, s.Keys); {
+			switch y, t.found = k.keys.find(key.state.key.Name, s.Keys, false); {
 			case y != nil:
 				key.state.next.Store(y)
 				continue
@@ -300,7 +302,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 		if actual <= n {
 			return false
 		}
-		y = k.keys.add(y.key.Name, nil) // beyond the bound, if need be
+		y = k.keys.add(y.key.Name, nil, false) // beyond the bound, if need be
 		y.lock(k)
 	}
 	if actual > n {
@@ -313,21 +315,55 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 	return back
 }
 
-// find returns the state of a key, and makes one if the bound allows that. Without a state it
-// returns why there is none.
-func (m *keys) find(name string, keys *window.Keys) (y *keyState, none found) {
-	if y = m.known(name); y != nil {
+// find returns the state of a key for a call, or for a guest that asks for a loan, and makes one
+// if the bound allows that. Without a state it returns why there is none.
+func (m *keys) find(name string, keys *window.Keys, guest bool) (y *keyState, none found) {
+	if y = m.known(name); y != nil && m.counts(y, keys, guest) {
 		return y, 0
 	}
 	if protocol.ValidateKey(name) != nil {
 		return nil, unusable
 	}
 	m.fresh.Add(1)
-	if y = m.add(name, keys); y == nil {
+	if y = m.add(name, keys, guest); y == nil {
 		m.sweep(keys)
-		y = m.add(name, keys)
+		y = m.add(name, keys, guest)
 	}
 	return y, tooMany
+}
+
+// room counts one more key in use, by guests only or not. It returns false if the bound does not
+// allow that; without keys there is none.
+func (m *keys) room(keys *window.Keys, guest bool) bool {
+	n := m.count(guest)
+	if now := n.Add(1); keys != nil && now > keys.Most {
+		n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (m *keys) count(guest bool) *atomic.Int64 {
+	if guest {
+		return &m.guests
+	}
+	return &m.inUse
+}
+
+// counts has a state that only guests wanted count as this instance's own, if a call wants it. It
+// returns false if the bound does not allow that.
+func (m *keys) counts(y *keyState, keys *window.Keys, guest bool) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if guest || !y.guest || y.gone {
+		return true
+	}
+	if !m.room(keys, false) {
+		return false
+	}
+	m.guests.Add(-1)
+	y.guest = false
+	return true
 }
 
 // sweep forgets in all parts, unless it has done so in these windows and few names are new
@@ -351,28 +387,30 @@ func (m *keys) part(name string) *keyPart {
 	return &m.parts[maphash.String(m.seed, name)%uint64(len(m.parts))]
 }
 
-// add returns the state of a key, and makes one if the bound allows that; else nil. Without
-// keys there is no bound.
-func (m *keys) add(name string, keys *window.Keys) *keyState {
+// add returns the state of a key for a call or for a guest, and makes one if the bound allows
+// that; else nil. Without keys there is no bound.
+func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
 	part := m.part(name)
 	part.Lock()
 	defer part.Unlock()
 	if y := part.states[name]; y != nil {
+		if !m.counts(y, keys, guest) {
+			return nil
+		}
 		return y
 	}
 	if len(part.states) >= max(part.look, leastLook) && keys != nil {
 		m.forget(part, keys)
 		part.look = 2 * len(part.states)
 	}
-	if n := m.inUse.Add(1); keys != nil && n > keys.Most {
-		m.inUse.Add(-1)
+	if !m.room(keys, guest) {
 		return nil
 	}
 	if part.states == nil {
 		part.states = map[string]*keyState{}
 	}
 	name = strings.Clone(name)
-	y := &keyState{key: share.KeyOf(name)}
+	y := &keyState{key: share.KeyOf(name), guest: guest}
 	part.states[name] = y
 	return y
 }
@@ -384,7 +422,7 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 		if y.gone = y.waiting == 0 && y.use.Over(keys) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
-			m.inUse.Add(-1)
+			m.count(y.guest).Add(-1)
 		}
 		y.mu.Unlock()
 	}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -41,8 +42,11 @@ func (l *Limiter) with(c window.Class, of *label, bad bool) *Limiter {
 }
 
 // invalid returns the error for a call for n permits that cannot be meant.
-func (l *Limiter) invalid(n int64) error {
-	if l.bad {
+func (l *Limiter) invalid(ctx context.Context, n int64) error {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("consumer: %s: %w", l.core.provider, errNilContext)
+	case l.bad:
 		return fmt.Errorf("consumer: %s: %w: %w", l.core.provider, ErrInvalid, protocol.ValidateLabel(l.label.name))
 	}
 	return invalid(n)

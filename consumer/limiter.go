@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -69,8 +70,11 @@ func (h *handles) waited(ctx context.Context, d time.Duration, err error) {
 // ErrInvalid for an option that cannot work, an error that names what is wrong with the
 // provider's name, or the source's: a session that is closed, or has 1,000 providers open.
 func Open(ctx context.Context, source Source, provider string, o Options) (*Limiter, error) {
-	if source == nil {
-		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use a *coordinator.Session, or Fixed", provider, ErrInvalid)
+	if v := reflect.ValueOf(source); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("consumer: open %q: %w: source is nil: use the *coordinator.Session that Join returned, or Fixed", provider, ErrInvalid)
+	}
+	if ctx == nil {
+		return nil, fmt.Errorf("consumer: open %q: %w", provider, errNilContext)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -59,7 +59,8 @@ type Status struct {
 	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64
-	// KeysInUse is the number of keys that this instance keeps count of, and KeysRefused
+	// KeysInUse is the number of keys that calls of this instance use, which the policy's
+	// keys.most bounds, without those that it only lends to others. KeysRefused
 	// counts the permits refused because a key had too few, or was one too many. They are
 	// not among Refused.
 	KeysInUse, KeysRefused int64
@@ -330,6 +331,9 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 // or ErrClosed.
 func (l *Limiter) Ready(ctx context.Context) error {
 	k := l.core
+	if ctx == nil {
+		return fmt.Errorf("consumer: %s: %w", k.provider, errNilContext)
+	}
 	k.gate.Await(k.clock.Now(), 1)
 	defer func() { k.gate.Await(k.clock.Now(), -1) }()
 	for {

@@ -41,8 +41,12 @@ type Admin struct {
 }
 
 // NewAdmin returns an Admin that uses the client, which the caller closes. It asks no etcd,
-// and returns an error only for options that cannot work.
+// and returns an error only for options that cannot work, and for a client that Join would
+// refuse.
 func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
+	if err := usable(client); err != nil {
+		return nil, fmt.Errorf("coordinator: %w", err)
+	}
 	k, err := keys.New(o.Prefix)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,8 @@ var (
 	ErrPermission = etcderr.ErrPermission
 )
 
+var errNilContext = errors.New("ctx is nil: use context.Background()")
+
 var errSessionClosed = errors.New("session is closed")
 
 // ConflictError reports a concurrent change. Nothing was written: read the policy again, and

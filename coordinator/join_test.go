@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/leasing"
+	"go.etcd.io/etcd/client/v3/namespace"
+	"go.etcd.io/etcd/client/v3/ordering"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -46,6 +50,53 @@ func TestJoinRefusesBadOptions(t *testing.T) {
 			t.Errorf("%+v was taken", o)
 			_ = s.Close()
 		}
+	}
+}
+
+// A session reads and writes by the connection itself, so what wraps the client's parts would see
+// some of its keys only. It is refused before anything is written, as is what is nil.
+func TestAClientThatCannotServeIsRefused(t *testing.T) {
+	wrapped := func(wrap func(*clientv3.Client)) *clientv3.Client {
+		c := etcdtest.NewClient(t, server)
+		wrap(c)
+		return c
+	}
+	for name, c := range map[string]*clientv3.Client{
+		"namespace of keys":    wrapped(func(c *clientv3.Client) { c.KV = namespace.NewKV(c.KV, "team/") }),
+		"namespace of watches": wrapped(func(c *clientv3.Client) { c.Watcher = namespace.NewWatcher(c.Watcher, "team/") }),
+		"namespace of leases":  wrapped(func(c *clientv3.Client) { c.Lease = namespace.NewLease(c.Lease, "team/") }),
+		"ordering": wrapped(func(c *clientv3.Client) {
+			c.KV = ordering.NewKV(c.KV, func(clientv3.Op, clientv3.OpResponse, int64) error { return nil })
+		}),
+		"leasing": wrapped(func(c *clientv3.Client) {
+			kv, end, err := leasing.NewKV(c, "leasing/"+rand.Text()+"/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(end)
+			c.KV = kv
+		}),
+		"nil":           nil,
+		"no connection": clientv3.NewCtxClient(t.Context()),
+	} {
+		want := "wrapped"
+		if c == nil || c.KV == nil {
+			want = "clientv3.New"
+		}
+		for _, lazy := range []bool{false, true} {
+			if s, err := Join(t.Context(), c, Options{Logger: quiet, Lazy: lazy}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: Join answered %v, want an error with %q", name, err, want)
+				if s != nil {
+					_ = s.Close()
+				}
+			}
+		}
+		if _, err := NewAdmin(c, AdminOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: NewAdmin answered %v, want an error with %q", name, err, want)
+		}
+	}
+	if _, err := Join(nil, etcdtest.NewClient(t, server), Options{}); err == nil || !strings.Contains(err.Error(), "ctx is nil") { //nolint:staticcheck // that is the mistake
+		t.Error("a nil context:", err)
 	}
 }
 

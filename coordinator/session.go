@@ -151,9 +151,16 @@ type Session struct {
 // Join starts a session. It returns when etcd has granted a lease, or within 5 s with an
 // error: ErrUnreachable, ErrPermission, an etcd that is too old, or an option that is out
 // of its range. With Options.Lazy it asks no etcd and returns immediately. The caller keeps
-// and closes the client; give it a DialTimeout and a logger (see package etcdlog). ctx
-// bounds Join only.
+// and closes the client; give it a DialTimeout and a logger (see package etcdlog). A client
+// that clientv3's packages namespace, ordering or leasing have wrapped is refused: use
+// Options.Prefix. ctx bounds Join only.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("coordinator: join: %w", errNilContext)
+	}
+	if err := usable(client); err != nil {
+		return nil, fmt.Errorf("coordinator: join: %w", err)
+	}
 	return join(ctx, client, newKV(client, defaultTimeout), o)
 }
 

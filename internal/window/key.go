@@ -243,9 +243,12 @@ func (k *Key) Opens(n, now int64) int64 {
 }
 
 // Over reports whether nothing of the key counts any more: then it may be forgotten, and
-// the zero Key stands for it.
+// the zero Key stands for it. A budget of which nothing is in hand counts in etcd's total alone;
+// it is kept while etcd is not to be asked again.
 func (k *Key) Over(keys *Keys) bool {
 	return k.debt == 0 && k.reserved == 0 &&
 		!slices.ContainsFunc(k.accounts, func(a keyAccount) bool { return a.used > 0 && a.window.End() > keys.Over }) &&
-		!slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.state == handedOut || b.purse.Taken > 0 && b.End > keys.Over })
+		!slices.ContainsFunc(k.budgets, func(b keyBudget) bool {
+			return b.state == handedOut || b.End > keys.Over && (b.again > keys.Over-keys.Offset || b.holds())
+		})
 }

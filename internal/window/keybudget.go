@@ -54,6 +54,15 @@ const (
 
 func (b *keyBudget) hand() int64 { return b.purse.Taken - b.used }
 
+// holds reports whether the zero keyBudget would not say the same: permits are in hand, or it is
+// the only one that counts them.
+func (b *keyBudget) holds() bool {
+	if b.Whole {
+		return b.used > 0
+	}
+	return b.hand() > 0
+}
+
 // left returns how many permits nobody had taken by the latest answer; negative if there was none.
 func (b *keyBudget) left() int64 {
 	if b.Whole {

@@ -78,6 +78,42 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	}
 }
 
+// A key of which nothing is in hand is forgotten, though permits of its hour were used: the total in
+// etcd counts them. It is kept while it has some, or is the only one that counts them, and while
+// etcd is not to be asked again.
+func TestAKeyWithNothingInHandIsForgotten(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	over := func(wall time.Duration, want bool, when string) {
+		t.Helper()
+		if at(int64(wall)); k.Over(k.keys) != want {
+			t.Errorf("%s: over is %v", when, !want)
+		}
+	}
+	at(0)
+	k.Wants(2, 1)
+	fund(k, k.TakeUse("x", 8, 1)[0], 2, 98, 2)
+	k.Charge(1)
+	over(time.Minute, false, "one in hand")
+	k.Charge(1)
+	over(time.Minute, false, "used in the second that runs")
+	over(2*time.Minute, true, "nothing in hand")
+	k.Wants(1, 3)
+	u := k.TakeUse("x", 8, 3)[0]
+	over(2*time.Minute, false, "etcd is asked")
+	asked := int64(2 * time.Minute)
+	fund(k, u, 0, 0, asked)
+	over(2*time.Minute+time.Duration(spentAgain)/2, false, "etcd had no more a moment ago")
+	over(2*time.Minute+time.Duration(spentAgain), true, "etcd may be asked again")
+
+	k, at = longKey(10, 100)
+	at(0)
+	k.adoptBudgets([]protocol.Budget{{Limit: k.budgets[0].Limit, Start: 0, End: hour, Whole: true}})
+	over(time.Minute, true, "a whole limit of which nothing is used")
+	k.Charge(1)
+	over(2*time.Minute, false, "a whole limit that nobody else counts")
+}
+
 // A spent limit is looked at again after a while, if a caller wants some. One that waits knows
 // when the window ends.
 func TestAKeysLongLimitIsSpent(t *testing.T) {
