@@ -274,6 +274,38 @@ func (b *beside) wait(l *Limiter) (end func()) {
 	return func() { ended.Store(true) }
 }
 
+// A permit that was lent was issued by the guest, and by nobody else: in Status, and in the
+// reports that charts are drawn from.
+func TestALentPermitIsIssuedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := lendingFleet(t, "100/s", "host", "guest")
+		for range 3 {
+			before := map[string]Status{"host": all["host"].Status(), "guest": all["guest"].Status()}
+			for i := range 800 { // milliseconds
+				if i%50 == 0 {
+					all["host"].TryAcquire()
+				}
+				all["guest"].TryAcquire()
+				m.sinks["host"].prove()
+				m.sinks["guest"].prove()
+				time.Sleep(time.Millisecond)
+			}
+			for id, was := range before {
+				st, r := all[id].Status(), all[id].core.Report(all[id].core.clock.Now())
+				use, issued, lent, borrowed := st.Limits[0], st.Issued-was.Issued, st.Lent-was.Lent, st.Borrowed-was.Borrowed
+				if use.Used != issued || r.UsedBefore != was.Issued || lent+borrowed < 20 {
+					t.Errorf("%s: %d issued, and Used is %d; the report has %d before this window, want %d; %d lent, %d borrowed",
+						id, issued, use.Used, r.UsedBefore, was.Issued, lent, borrowed)
+				}
+				if use.Used+use.Left != use.Share-lent+borrowed {
+					t.Errorf("%s: %+v after %d lent, %d borrowed", id, use, lent, borrowed)
+				}
+			}
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second + 10*time.Millisecond)))
+		}
+	})
+}
+
 // A host whose callers wait has back what a newcomer does not use of its part of the window.
 func TestWhatANewcomerDoesNotUseComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

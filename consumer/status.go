@@ -123,9 +123,11 @@ type LimitUse struct {
 	// Limit is the provider's limit, which all instances share.
 	Limit quota.Limit
 	// Share is this instance's part of it; of a window above quota.MaxWindow it is the
-	// permits that the instance has taken. Used is the number of permits issued, and Left
-	// the number that this limit allows now. Under shape sliding, Used counts the permits
-	// of the last window's length, under bucket those of the running window.
+	// permits that the instance has taken. Used is the number of permits issued to this
+	// instance's own calls, borrowed ones included, so it can be more than Share; permits
+	// that it lent to others are in neither Used nor Left. Left is the number that this
+	// limit allows now. Under shape sliding, Used counts the permits of the last window's
+	// length, under bucket those of the running window.
 	Share, Used, Left int64
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
 	// sliding and bucket the next permit comes back at End.

@@ -13,6 +13,7 @@ import (
 type budget struct {
 	protocol.BudgetUse
 	lent  int64 // permits that others have taken for this instance
+	out   int64 // permits of Used that this instance has lent
 	binds bool  // as for an account
 }
 
@@ -146,15 +147,21 @@ func (g *Gate) takenLocked() int64 {
 }
 
 func (g *Gate) budgetsLocked() (all []protocol.BudgetUse) {
-	taken, second := g.takenLocked(), g.planLocked().second()
-	for _, b := range g.mu.ledger.budgets {
-		if b.binds {
-			b.Used += taken - b.lent // what was borrowed counts elsewhere
-			b.Share, b.Full = second, g.mu.ledger.shares() <= taken
-			all = append(all, b.BudgetUse)
+	for i := range g.mu.ledger.budgets {
+		if b := &g.mu.ledger.budgets[i]; b.binds {
+			all = append(all, g.budgetUseLocked(b))
 		}
 	}
 	return all
+}
+
+// budgetUseLocked tells what is used of the permits that this instance has taken: lent ones
+// are, borrowed ones count at their owner.
+func (g *Gate) budgetUseLocked(b *budget) protocol.BudgetUse {
+	use, taken := b.BudgetUse, g.takenLocked()
+	use.Used += taken - b.lent
+	use.Share, use.Full = g.planLocked().second(), g.mu.ledger.shares() <= taken
+	return use
 }
 
 // Fund sets what has been taken of a budget's window. It returns what is set: not less

@@ -40,6 +40,11 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 		if told := k.Lend(step.guest, step.n, int64(step.wall)); told != step.told || k.Left() != step.remain {
 			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
 		}
+		for _, u := range k.Uses() {
+			if u.Used != 0 {
+				t.Errorf("%+v: %d are issued, of permits that were lent", step, u.Used)
+			}
+		}
 	}
 }
 

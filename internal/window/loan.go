@@ -109,6 +109,9 @@ func (l *ledger) lend(guest string, n int64) protocol.Loan {
 	for _, a := range l.accounts {
 		a.out += n
 	}
+	for i := range l.budgets {
+		l.budgets[i].out += n
+	}
 	running, long := l.running(), l.long()
 	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(l.asGuest(guest), running, long, n)}
 }

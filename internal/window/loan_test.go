@@ -64,8 +64,8 @@ func TestAHostChargesWhatItLends(t *testing.T) {
 		t.Errorf("%d permits are left, want 25", n)
 	}
 	u := g.Usage(at(second + 800*ms))
-	if u.Issued != 28 || u.OverIssued != 0 || u.Limits[1].Used != 3+15+5+25 || u.Lent != 20 {
-		t.Errorf("%+v: want 28 issued to own callers, 20 lent, 48 used of the minute", u)
+	if u.Issued != 28 || u.OverIssued != 0 || u.Limits[1].Used != 3+25 || u.Limits[1].Left != 200-48 || u.Lent != 20 {
+		t.Errorf("%+v: want 28 issued to own callers, in the minute too, and 20 lent", u)
 	}
 }
 
@@ -547,6 +547,11 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 	}
 	if n := upTo(guest, at(707*ms), 9); n != 3 {
 		t.Errorf("%d permits, want 3", n)
+	}
+	// Each permit was issued once, by the guest, of what the host has taken.
+	lender, borrower := host.Usage(at(708 * ms)).Limits[1], guest.Usage(at(708 * ms)).Limits[1]
+	if lender.Used != 0 || lender.Left != 0 || lender.Budget.Used != 3 || borrower.Used != 3 || borrower.Budget.Used != 0 {
+		t.Errorf("host %+v, guest %+v: want 0 and 3 issued, and all used of what the host has taken", lender, borrower)
 	}
 }
 

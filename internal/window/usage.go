@@ -27,6 +27,8 @@ type Usage struct {
 // LimitUsage is the use of one limit.
 type LimitUsage struct {
 	Limit
+	// Used are the permits issued to own callers, borrowed ones included; those that were lent
+	// to others are not among them.
 	Share, Used int64
 	// Left is how many permits this limit leaves now, and Kept how many of them are for
 	// critical calls only.
@@ -83,8 +85,12 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 			u.Limits = append(u.Limits, a.usage(l, r.ledger.accounts[i], taken))
 		}
 	}
-	for _, b := range g.budgetsLocked() {
-		u.Limits = append(u.Limits, usageOf(b))
+	for i := range l.budgets {
+		if b := &l.budgets[i]; b.binds {
+			of := usageOf(g.budgetUseLocked(b))
+			of.Used += b.lent - b.out
+			u.Limits = append(u.Limits, of)
+		}
 	}
 	return u
 }
@@ -101,7 +107,7 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 func (k *Key) Uses() (all []LimitUsage) {
 	usable := k.debt == 0 && !k.early && k.keys != nil && !k.keys.Shut
 	for a := range k.bounded {
-		u := LimitUsage{Limit: Limit{Window: a.window}, Share: a.bound, Used: a.used, Start: a.window.Start(), End: a.window.End()}
+		u := LimitUsage{Limit: Limit{Window: a.window}, Share: a.bound, Used: a.used - a.out, Start: a.window.Start(), End: a.window.End()}
 		if usable {
 			u.Left = max(0, a.bound-a.used-k.reserved)
 		}
@@ -136,7 +142,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 // usage returns the use of a limit, with taken permits that are not booked yet;
 // booked is the account in which they are.
 func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
-	u := LimitUsage{Limit: *a.limit, Share: a.bound - a.lent, Used: a.used + taken, Start: a.window.Start(), End: a.window.End()}
+	u := LimitUsage{Limit: *a.limit, Share: a.bound - a.lent, Used: a.used - a.out + taken, Start: a.window.Start(), End: a.window.End()}
 	if a.bound == Unbounded {
 		u.Share = 0
 		return u
