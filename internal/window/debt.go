@@ -1,12 +1,13 @@
 package window
 
 // A call can cost more than the permits that were issued for it. The difference is a
-// debt. Nothing else is issued until it is paid: booked, in every account, as permits
-// issued when they may be. So no window's bound is exceeded by what is booked, and all
-// that calls have cost is booked or owed.
+// debt. Nothing else is issued or lent until it is paid: booked, in every account, as permits
+// issued when they may be. A payment is a use like any other, so permits that others lend pay
+// too. No window's bound is exceeded by what is booked, and all that calls have cost is booked
+// or owed.
 
-// debtParts is the least number of parts in which a share pays a debt. More parts need
-// more wake-ups; with fewer, permits are paid later than they could be.
+// debtParts is the least number of parts in which a share that comes bit by bit pays a debt.
+// More parts need more wake-ups; with fewer, permits are paid later than they could be.
 const debtParts = 8
 
 // instalment returns how many permits of the debt are paid together next; 0 without a
@@ -14,7 +15,10 @@ const debtParts = 8
 func (l *ledger) instalment() int64 {
 	n := l.debt
 	for a := range l.bounded {
-		part := a.bound / debtParts
+		part := Unbounded
+		if l.plan.gradual() {
+			part = a.bound / debtParts
+		}
 		for s := range a.schedules {
 			part = min(part, s.part(a))
 		}
@@ -31,6 +35,7 @@ func (l *ledger) instalment() int64 {
 // repay books n permits of the debt.
 func (l *ledger) repay(n int64) {
 	l.charge(n, l.now)
+	l.paid += n
 	if l.debt -= n; l.debt == 0 {
 		l.advance(l.now) // buckets spill again
 	}

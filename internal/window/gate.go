@@ -360,6 +360,8 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 			news = g.lendToJoinersLocked() || news
 			g.mu.held = l.budget()
 			s.floor, less = l.kept()
+		} else {
+			g.lackForDebtLocked()
 		}
 	}
 	g.serveLocked(s, p)

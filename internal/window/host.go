@@ -42,7 +42,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	from, lends := g.LendsTo(guest, g.mu.last)
 	l := &g.mu.ledger
 	hash := l.plan.Lending.Hash
-	if !ok || !lends || !l.plan.Lending.Lends || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
+	if !ok || !lends || !l.lends() || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
 	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
@@ -151,7 +151,7 @@ func (g *Gate) endAskedLocked() {
 func (g *Gate) lendToJoinersLocked() (lent bool) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	s, ok := g.sceneLocked()
-	if !ok || !l.plan.Lending.Lends || b.joined {
+	if !ok || !l.lends() || b.joined {
 		return false
 	}
 	b.joined = true

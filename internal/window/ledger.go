@@ -35,6 +35,7 @@ type ledger struct {
 	plan     *Plan
 	now      int64 // as of the latest adopt or advance
 	issued   int64 // permits booked since the beginning, but for those lent
+	paid     int64 // of issued: what has paid debts
 	early    bool  // corrected time was set back: an account's window has not begun
 	// epoch counts the moments at which any account moved to another window. It
 	// is never 0 once something was issued.

@@ -85,11 +85,8 @@ func (g *Gate) roomLeftLocked() int64 {
 
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
-	if p := g.planLocked(); !p.Lending.Lends && !p.Lending.Borrows {
-		return
-	}
 	b := &g.mu.borrower
-	b.calls.Look(float64(at)/milli, float64(g.mu.ledger.issued+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
+	b.calls.Look(float64(at)/milli, float64(g.mu.ledger.issued-g.mu.ledger.paid+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
 	for _, c := range []Class{Critical, Sheddable} {
 		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
 			b.of[c].Look(float64(at)/milli, float64(n))
@@ -105,6 +102,7 @@ func (g *Gate) noteWindowLocked() {
 	}
 	if a.window.Length != b.window.Length {
 		b.calls, b.guest, b.of = lending.Flow{}, lending.Guest{}, [Classes]lending.Flow{}
+		g.noteCallsLocked(g.mu.last) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {
 		b.Fruitless++
@@ -132,7 +130,7 @@ func (g *Gate) noteWindowLocked() {
 // window has brought too few: others wait behind it.
 func (g *Gate) refuseStoodLocked() {
 	w := g.mu.queue.head()
-	if w == nil || !g.beyondSharesLocked(w.n) || !g.borrowsLocked() {
+	if w == nil || g.mu.ledger.debt > 0 || !g.beyondSharesLocked(w.n) || !g.borrowsLocked() {
 		return
 	}
 	if !w.stood {
@@ -167,7 +165,7 @@ func (g *Gate) borrowsLocked() bool {
 // none are.
 func (g *Gate) sceneLocked() (s scene, ok bool) {
 	l := &g.mu.ledger
-	if g.mu.closed || g.mu.stale || l.plan.Shut || l.debt > 0 || !l.lendable() {
+	if g.mu.closed || g.mu.stale || l.plan.Shut || !l.lendable() {
 		return s, false
 	}
 	s.account = l.shortest()
@@ -230,7 +228,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 		return nil, Forever
 	}
 	g.noteCallsLocked(g.mu.last)
-	if l.plan.Lending.Lends {
+	if l.lends() {
 		next = g.serveAskedLocked(at, s)
 	}
 	if l.plan.Lending.Borrows {
@@ -251,7 +249,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: g.mu.queue.permits(), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
+		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
 		Fair: s.fair(), Total: s.limit.Total,
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
@@ -261,10 +259,14 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if s.alone() {
 		return nil, Forever
 	}
+	late := l.debt > 0 && !g.wantedLocked()
+	if at := g.lateLocked(s); late && g.mu.last < at {
+		return nil, at
+	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
 		b.Asks++
 		lanes := &g.mu.queue.lanes
-		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, lanes[Sheddable].permits)
+		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, addCapped(lanes[Sheddable].permits, l.debt))
 		ask = &Asking{
 			Ask: a, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
@@ -273,8 +275,36 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
 		return ask, Forever
 	}
+	if late { // little is left of the window
+		return ask, g.mu.last + int64(lookEvery)
+	}
 	wait := b.calls.Enough(h) / 2
 	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
+}
+
+// wantedLocked reports whether callers want permits in this window: some wait, or were refused.
+func (g *Gate) wantedLocked() bool {
+	b := &g.mu.borrower
+	return g.mu.queue.length() > 0 || b.awaited > 0 || b.lackedAt != Forever
+}
+
+// lateLocked returns when a permit that its owner has not used by then is hardly of use to it:
+// from then on others are asked to pay a debt behind which nobody waits.
+func (g *Gate) lateLocked(s scene) int64 {
+	l := &g.mu.ledger
+	return s.window.End() - l.plan.Offset - l.plan.Guard - int64(lending.Late*milli)
+}
+
+// lackForDebtLocked has Look called for a debt: soon if callers want permits, or else late in
+// the window, so that a debt takes nothing that others may want yet.
+func (g *Gate) lackForDebtLocked() {
+	at := g.mu.last
+	if s, ok := g.sceneLocked(); ok && !g.wantedLocked() {
+		at = max(at, g.lateLocked(s))
+	}
+	if g.planLocked().Lending.Borrows {
+		g.armLocked(at)
+	}
 }
 
 // hopesLocked reports whether a caller that this instance's own share will not serve in time
@@ -286,10 +316,11 @@ func (g *Gate) hopesLocked(n int64, c Class) bool {
 		return false
 	}
 	_, waiting := g.mu.queue.before(c + 1)
-	if waiting+n <= g.roomLeftLocked()-g.segment.Load().keeps(c) {
+	waiting = addCapped(waiting, g.mu.ledger.debt)
+	if addCapped(waiting, n) <= g.roomLeftLocked()-g.segment.Load().keeps(c) {
 		return false // it lacks something else: a budget, or the time when permits are due
 	}
-	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, waiting+n, s.lent, s.fair())
+	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, addCapped(waiting, n), s.lent, s.fair())
 	b.hoping = b.hoping || hopes
 	return hopes
 }

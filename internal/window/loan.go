@@ -101,6 +101,9 @@ func (l *ledger) lendable() bool {
 	return a != nil && a.bound != Unbounded && a.window.Length >= protocol.MinLending && !l.early && !l.plan.Shape.Any() && !l.plan.Shadow
 }
 
+// lends reports whether permits of this instance are lent: none before a debt is paid.
+func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }
+
 // lend charges n permits, of those that may be issued, to this instance, and returns what to
 // tell the guest.
 func (l *ledger) lend(guest string, n int64) protocol.Loan {

@@ -60,6 +60,9 @@ func Part(share int64, instances int, chance uint64) int64 {
 	return whole(float64(share)/float64(max(1, instances)), chance)
 }
 
+// Late is how long before a window's end nothing is kept for instances that wake.
+const Late = ahead
+
 // Released returns how many of these moments have passed.
 func Released(phase, length float64) int {
 	switch {
