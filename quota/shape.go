@@ -67,6 +67,10 @@ func (p *Policy) checkShape(errs *problems) {
 	errs.add(p.Pacing != PacingOff, "pacing", strconv.Quote(string(p.Pacing)), "set pacing off; shape bucket with a small burst is even by itself",
 		"paces within fixed windows, and shape is %s", p.Shape)
 	p.checkTransit(errs)
+	_, long := p.parts()
+	errs.add(p.Shape == ShapeSliding && len(long) > 0, "shape", strconv.Quote(string(p.Shape)),
+		"set shape fixed; or give these limits to a provider of their own, and take from both: consumer.TakeAll",
+		"does not slide over more than %v, and limits are %s", MaxWindow, FormatLimits(long))
 }
 
 // leastTransit: permits are told apart by slots, of which a window has 500, and a

@@ -65,6 +65,15 @@ func TestPolicyValidate(t *testing.T) {
 		{"pacing of a later version", func(p *Policy) { p.Pacing = "waltz" }, "pacing"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
 		{"sliding", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 0, PacingOff }, ""},
+		{"sliding and an hour", func(p *Policy) {
+			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Hour}}
+		}, "shape"},
+		{"sliding and a minute", func(p *Policy) {
+			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Minute}}
+		}, ""},
+		{"bucket and an hour", func(p *Policy) {
+			p.Shape, p.Burst, p.Guard, p.Pacing, p.Next, p.Limits = ShapeBucket, 1, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Hour}}
+		}, ""},
 		{"bucket", func(p *Policy) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
 		}, ""},
