@@ -54,6 +54,11 @@ func newKV(client *clientv3.Client, timeout time.Duration) clientv3.KV {
 	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client), timeout}, client)
 }
 
+// newWatchedKV is the same, and tells what etcd answers to each write.
+func newWatchedKV(client *clientv3.Client, timeout time.Duration, answered func(error)) clientv3.KV {
+	return clientv3.NewKVFromKVClient(writes{boundedKV{clientv3.RetryKVClient(client), timeout}, answered}, client)
+}
+
 func bounded(o []grpc.CallOption, bytes int) []grpc.CallOption {
 	return append(slices.Clip(o), grpc.MaxCallRecvMsgSize(bytes))
 }

@@ -96,14 +96,10 @@ func (f *fixture) instances(provider string) ([]protocol.InstanceStatus, error) 
 func (f *fixture) join(o Options) *Session {
 	f.t.Helper()
 	o.Prefix, o.Logger = f.prefix, cmp.Or(o.Logger, quiet)
-	kv := f.kv
-	if kv == nil {
-		kv = newKV(f.client, defaultTimeout)
-	}
 	var s *Session
 	await.Until(f.t, "a session", func() bool { // again where etcd takes its time
 		var err error
-		if s, err = join(f.t.Context(), f.client, kv, o); err != nil && !errors.Is(err, ErrUnreachable) {
+		if s, err = join(f.t.Context(), f.client, f.kv, o); err != nil && !errors.Is(err, ErrUnreachable) {
 			f.t.Fatal(err)
 		}
 		return err == nil

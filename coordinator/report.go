@@ -66,6 +66,7 @@ func (s *Session) report() {
 // waiting it asks no more in the same round, so that states are noted in time.
 func (s *Session) reportAll() {
 	s.observe()
+	s.lookAtWrites()
 	var due []*written
 	all := s.all()
 	for _, p := range all {

@@ -134,6 +134,7 @@ type Session struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	post    post
+	writing writing
 	hearing hearing
 
 	joins     chan struct{} // holds one when a membership needs something of join
@@ -161,9 +162,10 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	if err := usable(client); err != nil {
 		return nil, fmt.Errorf("coordinator: join: %w", err)
 	}
-	return join(ctx, client, newKV(client, defaultTimeout), o)
+	return join(ctx, client, nil, o)
 }
 
+// join is Join with a store in place of the client's, unless that is nil.
 func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options Options) (*Session, error) {
 	o := settings{Options: options, Clock: clock.Of(ctx)}
 	if err := o.fill(); err != nil {
@@ -178,6 +180,9 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
+	if kv == nil {
+		s.kv = newWatchedKV(client, defaultTimeout, s.answeredWrite)
+	}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.joins, s.newcomers, s.few = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, mostAlone)
