@@ -160,8 +160,8 @@ var limited = [...]error{ErrLimited}
 // TooLargeError is ErrTooLarge with its numbers.
 type TooLargeError struct {
 	Provider string
-	// Asked is the number of permits requested, Largest the most that one request can
-	// have: see Status.Largest.
+	// Asked is the number of permits requested. Largest is the most that one request can have
+	// in the coming windows, those of announced limits included.
 	Asked, Largest int64
 }
 
@@ -230,7 +230,7 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	case window.Full:
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already", k.options.Load().MaxWaiters)
 	case window.TooLarge:
-		return ReasonTooLarge, TooLargeError{k.provider, n, k.gate.Usage(now).Largest}
+		return ReasonTooLarge, TooLargeError{k.provider, n, k.gate.Largest(now)}
 	}
 	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
 	when, known := k.gate.Estimate(now, n, c)

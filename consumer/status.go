@@ -54,8 +54,9 @@ type Status struct {
 	// is issued until it is paid.
 	Debt int64
 	// Largest is the most permits that one request can have in the coming windows, unless
-	// the policy or the other instances change: a larger one gets ErrTooLarge. 0 means
-	// that no share is known, so no request is too large.
+	// the policy or the other instances change: a larger one gets ErrTooLarge. Where others
+	// lend, it is that of the limits in force: a larger one that an announced limit allows
+	// is not too large. 0 means that no share is known, so no request is too large.
 	Largest int64
 	// RefusedBy divides Refused by reason; it has an entry for every Reason.
 	RefusedBy map[Reason]int64

@@ -55,10 +55,18 @@ type written struct {
 }
 
 // report writes the limiters' state, for operators: after significant changes, every
-// 30 s, and once a second while somebody observes.
+// 30 s, and once a second while somebody observes. A ticker keeps the time that writing takes
+// from adding up, so that each window of a second has a report.
 func (s *Session) report() {
-	for sleep(s.ctx, time.Second) {
-		s.reportAll()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-tick.C:
+			s.reportAll()
+		}
 	}
 }
 

@@ -116,7 +116,10 @@ func (g *Gate) releasesLocked(s scene) int64 {
 // It returns when to look again.
 func (g *Gate) serveAskedLocked(at clock.Instant, s scene) (next int64) {
 	b := &g.mu.borrower
-	stand := slices.DeleteFunc(slices.Clone(b.asked), func(a asked) bool { return a.permits == 0 })
+	stand := slices.DeleteFunc(slices.Clone(b.asked), func(a asked) bool {
+		_, lends := g.LendsTo(a.guest, g.mu.last) // a guest that has left uses no permits
+		return a.permits == 0 || !lends
+	})
 	if len(stand) == 0 {
 		return Forever
 	}

@@ -3,6 +3,8 @@ package window
 import (
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // ahead counts the plans that were made for later.
@@ -25,5 +27,29 @@ func TestAStatusMakesNoPlansWhereOthersLend(t *testing.T) {
 	g.Changed(at(0))
 	if u := g.Usage(at(1)); u.Largest != 120 || f.plans != 0 {
 		t.Errorf("the largest request is of %d, want 120; %d plans were made for it, want none", u.Largest, f.plans)
+	}
+}
+
+// A refusal tells the largest request that later windows allow, also where others lend: the
+// largest that is not refused.
+func TestTheLargestOfLaterWindows(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 120
+	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
+	f.bound = func(w quota.Window) int64 {
+		if w.Index < 3 {
+			return 40
+		}
+		return 300
+	}
+	g := gateOf(f, 9, nil)
+	g.Changed(at(0))
+	if n := g.Largest(at(1)); n != 300 {
+		t.Errorf("the largest request is of %d, want 300", n)
+	}
+	for n, want := range map[int64]Verdict{300: Queued, 301: TooLarge} {
+		if _, v := g.Enter(at(2), &Waiter{}, n, Forever, Default); v != want {
+			t.Errorf("%d: verdict %d, want %d", n, v, want)
+		}
 	}
 }

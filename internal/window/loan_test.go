@@ -594,3 +594,23 @@ func TestNobodyWaitsForLoansInVain(t *testing.T) {
 		t.Errorf("asks nobody for %+v, and looks again at %v", ask, time.Duration(next))
 	}
 }
+
+// What an ask did not get at once is lent when reserves are released, if its guest is there.
+func TestAnAskEndsWhenItsGuestLeaves(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		f := newFixed(map[time.Duration]int64{second: 30})
+		g, lent := lender(f)
+		left := false
+		g.LendsTo = func(string, int64) (int64, bool) { return 0, !left }
+		g.Changed(at(0))
+		g.Asked(at(100*ms), "a", need(g, 30, false))
+		lent()
+		left = leaves
+		for now := 101 * ms; now < 999*ms; now += ms {
+			g.Look(at(now))
+		}
+		if all := lent(); (len(all) > 0) == leaves {
+			t.Errorf("lent %+v; the guest has left: %v", all, leaves)
+		}
+	}
+}

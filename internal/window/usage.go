@@ -19,7 +19,7 @@ type Usage struct {
 	WaitingBy  [Classes]int // by class
 	Head       int64        // permits that the first of them wants
 	HeadAt     int64        // monotonic instant at which it will have them; Forever: not known
-	Largest    int64        // the permits of the largest request that is not TooLarge; 0: not known
+	Largest    int64        // the permits of the largest request, by the limits in force where others lend; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -100,6 +100,17 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 		Limit: Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits, Total: b.Permits},
 		Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
 	}
+}
+
+// Largest returns the permits of the largest request that is not TooLarge; 0: not known. Unlike
+// Usage it looks at later windows also where others lend, which takes a plan for each.
+func (g *Gate) Largest(at clock.Instant) int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.currentLocked(at); !g.planLocked().Known {
+		return 0
+	}
+	return g.largestLocked(Unbounded)
 }
 
 // Uses returns the use of each limit that binds the key, shortest window first. Of the limits that

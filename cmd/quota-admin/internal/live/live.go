@@ -364,6 +364,8 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	total, whole := p.meter.total()
 	if whole {
 		issued = total
+	} else if most := p.meter.most(now); most != nil {
+		issued = min(issued, *most) // these rates are of different times
 	}
 	if known {
 		row.Issued, row.Refused = new(round(issued)), new(round(refused))

@@ -146,36 +146,54 @@ func (c *meter) complete(until int64) bool {
 	return true
 }
 
+// drawn is what a point shows of one instance, in permits.
+type drawn struct {
+	*track
+	id   string
+	n    float64
+	from edge
+	to   edge
+}
+
+// late is how much of it may belong to later points: not what is known to be issued by now.
+func (d *drawn) late() float64 { return d.n - min(d.n, max(0, d.to.least-d.from.n+d.behind)) }
+
+// unsure is how much of it may belong to other points.
+func (d *drawn) unsure() float64 { return d.n - min(d.n, max(0, d.to.least-d.from.most)) }
+
 func (c *meter) point(from, to int64) Point {
 	p := Point{At: from / int64(time.Millisecond), Limit: c.policy.limit(from, c.length), Named: map[string]float64{}}
 	seconds := time.Duration(to - from).Seconds()
-	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
 	part := func(from, to, at int64) float64 { return c.part(c.length, from, to, at) }
+	var all []*drawn
 	for id, t := range c.tracks {
-		if rate, mean, known := t.issued.between(from, to, part); known {
-			rate /= seconds
-			by[t.name] += rate
-			used[id] = rate
-			total += rate
-			p.Count++
-			p.Mean = p.Mean || mean
+		d := &drawn{track: t, id: id, from: t.issued.at(from, part), to: t.issued.at(to, part)}
+		if d.from.known && d.to.known {
+			d.n = max(0, d.to.n-d.from.n+t.behind)
+			all = append(all, d)
+			p.Mean = p.Mean || d.from.apart || d.to.apart
+		} else {
+			t.behind = 0
 		}
-		if n, _, known := t.refused.between(from, to, evenly); known {
-			p.Refused += n / seconds
+		before, after := t.refused.at(from, evenly), t.refused.at(to, evenly)
+		if before.known && after.known {
+			p.Refused += max(0, after.n-before.n) / seconds
 		}
 		if t.live {
 			p.Waiting += max(0, t.last.Waiting)
 		}
 	}
-	if p.Mean && p.Limit != nil && total > *p.Limit {
-		// These means are of different times, so no second had their sum.
-		for _, rates := range []map[string]float64{by, used} {
-			for k := range rates {
-				rates[k] *= *p.Limit / total
-			}
-		}
-		total = *p.Limit
+	if p.Limit != nil && c.policy.exact(from) {
+		settle(all, *p.Limit*seconds)
 	}
+	by, used, total := map[string]float64{}, map[string]float64{}, 0.0
+	for _, d := range all {
+		rate := d.n / seconds
+		by[d.name] += rate
+		used[d.id] = rate
+		total += rate
+	}
+	p.Count = len(all)
 	c.choose(by)
 	if p.Count == 0 {
 		return p
@@ -192,6 +210,37 @@ func (c *meter) point(from, to int64) Point {
 	return p
 }
 
+// settle keeps what is drawn of all instances within the limit, as far as it is a guess. A
+// sample tells how much was issued by an instant. If that lies within a point, or two samples
+// are some points apart, when it was issued is a guess, of each instance by itself: their sum
+// can be more than any point had. Then later points show it, if that may be so, and none if it
+// may not. What is known stays, also above the limit.
+func settle(all []*drawn, limit float64) {
+	over := -limit
+	for _, d := range all {
+		over += d.n
+	}
+	reduce := func(most func(*drawn) float64) {
+		sum := 0.0
+		for _, d := range all {
+			sum += most(d)
+		}
+		if over <= 0 || sum <= 0 {
+			return
+		}
+		part := min(1, over/sum)
+		over -= part * sum
+		for _, d := range all {
+			d.n -= part * most(d)
+		}
+	}
+	reduce((*drawn).late)
+	for _, d := range all {
+		d.behind = max(0, d.to.n-d.from.n+d.behind-d.n)
+	}
+	reduce((*drawn).unsure)
+}
+
 type instanceRates struct {
 	Issued, Refused, Shadowed float64
 	Known                     bool          // there were two reports
@@ -205,6 +254,15 @@ func (c *meter) total() (issued float64, fresh bool) {
 		return 0, false
 	}
 	return *c.last.Total, true
+}
+
+// most is the limit in force, in permits per second, if the fleet issues no more in a second.
+func (c *meter) most(now time.Time) *float64 {
+	start := now.Truncate(c.length).UnixNano()
+	if !c.policy.exact(start) {
+		return nil
+	}
+	return c.policy.limit(start, c.length)
 }
 
 // of returns an instance's rates: what it issued by the newest point, or, where
@@ -284,6 +342,11 @@ func (p *policies) see(now time.Time, f *protocol.Fleet) {
 	p.all = p.all[max(0, len(p.all)-policiesAtMost):]
 }
 
+// exact reports whether no point can have more than the limit: a bucket's burst comes on top.
+func (p *policies) exact(start int64) bool {
+	return !slices.ContainsFunc(p.all, func(o boundPolicy) bool { return start < o.until && o.policy.Shape == quota.ShapeBucket })
+}
+
 // policiesAtMost bounds the policies that are remembered, however often one is written.
 const policiesAtMost = 50
 
@@ -323,6 +386,7 @@ func round(f float64) float64 { return math.Round(f*10) / 10 }
 type track struct {
 	name            string
 	issued, refused series
+	behind          float64         // permits that points have left to later ones: see settle
 	live            bool            // at the last look
 	last            protocol.Report // without its lists
 	heard           time.Time       // when last was first seen

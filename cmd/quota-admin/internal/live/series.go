@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -46,32 +47,34 @@ func (s *series) add(next sample) (perSecond float64, ok bool) {
 
 func (s series) covers(at int64) bool { return len(s) > 0 && s[len(s)-1].at >= at }
 
-// between returns what was counted from one instant to another. Between two samples it is
-// divided by part; mean is set if they are more than maxApart apart.
-func (s series) between(from, to int64, part func(from, to, at int64) float64) (n float64, mean, known bool) {
-	before, apart, known := s.at(from, part)
-	after, alsoApart, alsoKnown := s.at(to, part)
-	return max(0, after-before), apart || alsoApart, known && alsoKnown
+// edge is what is known of a count at an instant.
+type edge struct {
+	known       bool
+	n           float64 // by a guess, where the instant lies between two samples
+	least, most float64 // the counts of these samples; n where one is of the instant itself
+	apart       bool    // they are more than maxApart apart
 }
 
-func (s series) at(when int64, part func(from, to, at int64) float64) (n float64, apart, known bool) {
-	for i, next := range s {
-		switch {
-		case next.at == when:
-			return float64(next.count), i > 0 && next.at-s[i-1].at > int64(maxApart), true
-		case next.at < when:
-			continue
-		case i == 0 || next.at-s[i-1].at > int64(maxMean):
-			return 0, false, false
-		}
-		last := s[i-1]
-		divide := evenly
-		if apart = next.at-last.at > int64(maxApart); apart {
-			divide = part
-		}
-		return float64(last.count) + float64(next.count-last.count)*divide(last.at, next.at, when), apart, true
+// at returns what is known of an instant. Between two samples the count is divided by part if
+// they are more than maxApart apart, and evenly if not.
+func (s series) at(when int64, part func(from, to, at int64) float64) edge {
+	i, found := slices.BinarySearchFunc(s, when, func(s sample, at int64) int { return cmp.Compare(s.at, at) })
+	switch {
+	case i == len(s):
+		return edge{}
+	case found:
+		n := float64(s[i].count)
+		return edge{known: true, n: n, least: n, most: n, apart: i > 0 && s[i].at-s[i-1].at > int64(maxApart)}
+	case i == 0 || s[i].at-s[i-1].at > int64(maxMean):
+		return edge{}
 	}
-	return 0, false, false
+	last, next := s[i-1], s[i]
+	divide, apart := evenly, next.at-last.at > int64(maxApart)
+	if apart {
+		divide = part
+	}
+	least, most := float64(last.count), float64(next.count)
+	return edge{true, least + (most-least)*divide(last.at, next.at, when), least, most, apart}
 }
 
 // forget drops what no later question needs.
