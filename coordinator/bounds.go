@@ -167,7 +167,8 @@ func newWatcher(client *clientv3.Client) clientv3.Watcher {
 	return clientv3.NewWatchFromWatchClient(boundedWatch{pb.NewWatchClient(client.ActiveConnection())}, client)
 }
 
-// Watch implements pb.WatchClient.
+// Watch implements pb.WatchClient. It waits for a connection: whoever tries again later may come
+// seconds after etcd is back.
 func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	return b.WatchClient.Watch(ctx, bounded(o, messageBytes)...)
+	return b.WatchClient.Watch(ctx, append(bounded(o, messageBytes), grpc.WaitForReady(true))...)
 }

@@ -6,10 +6,14 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"io"
+	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // lease is one lease of the session. It serves to remove the keys of the dead;
@@ -87,17 +91,104 @@ func (s *Session) nextTTL(lost time.Duration) time.Duration {
 	return s.o.TTL
 }
 
+// renewal is a stream of etcd's lease service.
+type renewal struct {
+	pb.Lease_LeaseKeepAliveClient
+	end context.CancelFunc
+}
+
+// ask renews a lease until ctx ends, and the stream with it: it returns false then.
+func (r *renewal) ask(ctx context.Context, id clientv3.LeaseID) (open bool, err error) {
+	live := context.AfterFunc(ctx, r.end)
+	answer := &pb.LeaseKeepAliveResponse{}
+	if err = r.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err == nil || errors.Is(err, io.EOF) { // Recv says why
+		answer, err = r.Recv()
+	}
+	if err == nil && answer.TTL <= 0 {
+		err = rpctypes.ErrLeaseNotFound
+	}
+	if open = live() && err == nil; !open {
+		r.end()
+	}
+	return open, err
+}
+
+// errNoStream is told where no stream is open yet.
+var errNoStream = errors.New("no stream of the lease service is open")
+
+// renewing keeps one lease alive. It opens a stream for each renewal, and keeps the last one that
+// was answered: a member that shuts down takes no new stream, but answers those that are open
+// for up to 7 s. In that time leases end, and watches tell so. The next renewal goes to another
+// member if one takes it.
+type renewing struct {
+	*Session
+	*lease
+	ctx context.Context // of the streams
+	mu  sync.Mutex
+	// open is the stream that is kept; nil before the first answer. Once it has failed it has ended.
+	open *renewal
+}
+
+// once renews the lease until ctx ends: by a new stream, and if that is not answered well in
+// time, by the one that is open, and by one more for each member.
+func (r *renewing) once(ctx context.Context) error {
+	anew := func() error { return r.anew(ctx) }
+	ways := []func() error{anew, func() error { return r.again(ctx) }}
+	for range r.client.Endpoints() {
+		ways = append(ways, anew)
+	}
+	return r.firstOf(ctx, r.ttl/10, ways...)
+}
+
+// anew renews the lease by a new stream.
+func (r *renewing) anew(ctx context.Context) error {
+	c, end := context.WithCancel(r.ctx)
+	opening := context.AfterFunc(ctx, end)
+	stream, err := clientv3.RetryLeaseClient(r.client).LeaseKeepAlive(c, grpc.WaitForReady(true))
+	if !opening() || err != nil {
+		end()
+		return cmp.Or(err, ctx.Err())
+	}
+	way := &renewal{stream, end}
+	open, err := way.ask(ctx, r.id)
+	if open {
+		r.keep(way)
+	}
+	return err
+}
+
+// again renews the lease by the stream that is open.
+func (r *renewing) again(ctx context.Context) error {
+	r.mu.Lock()
+	way := r.open
+	r.mu.Unlock()
+	if way == nil {
+		return errNoStream
+	}
+	_, err := way.ask(ctx, r.id)
+	return err
+}
+
+// keep keeps a stream in place of the one before.
+func (r *renewing) keep(way *renewal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open != nil {
+		r.open.end()
+	}
+	r.open = way
+}
+
 // renew keeps the lease alive until etcd says that it is gone, or Close. An etcd
 // that does not answer is asked again: only it knows whether the lease lives.
 func (s *Session) renew(l *lease) {
-	pause := l.ttl / 3
+	ctx, end := context.WithCancel(s.ctx)
+	defer end()
+	r := &renewing{Session: s, lease: l, ctx: ctx}
 	failing := false
-	for sleep(s.ctx, pause) {
-		c, done := context.WithTimeout(s.ctx, max(l.ttl/2, time.Second))
-		err := s.firstOf(c, l.ttl/10, len(s.client.Endpoints()), func() error {
-			_, err := s.client.KeepAliveOnce(c, l.id)
-			return err
-		})
+	for pause := time.Duration(0); sleep(s.ctx, pause); { // at once, for a stream that is open
+		c, done := context.WithTimeout(ctx, max(l.ttl/2, time.Second))
+		err := r.once(c)
 		done()
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
@@ -115,14 +206,14 @@ func (s *Session) renew(l *lease) {
 	}
 }
 
-// firstOf asks until one answer is good, or says that the lease is gone, or ctx
-// ends. A member that is cut off from its peers takes questions, but never answers.
-// So if the first is not answered well in time it asks once more for each member, in
-// a row: etcd's client takes turns among them. Questions that are apart may all go
-// to the same one, as often as the session's other calls come in between.
-func (s *Session) firstOf(ctx context.Context, patience time.Duration, members int, ask func() error) error {
-	answers := make(chan error, 1+members)
-	for i := range 1 + members {
+// firstOf asks in several ways until one answer is good, or says that the lease is gone, or
+// ctx ends. A member that is cut off from its peers takes questions, but never answers. So if
+// the first way is not answered well in time it tries all others, in a row: etcd's client
+// takes turns among the members. Questions that are apart may all go to the same one, as often
+// as the session's other calls come in between.
+func (s *Session) firstOf(ctx context.Context, patience time.Duration, ways ...func() error) error {
+	answers := make(chan error, len(ways))
+	for i, ask := range ways {
 		s.wg.Go(func() {
 			if i == 0 || sleep(ctx, patience) {
 				answers <- ask()

@@ -39,7 +39,7 @@ func TestFirstOf(t *testing.T) {
 			var asked atomic.Int64
 			ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
 			began := time.Now()
-			err := s.firstOf(ctx, 500*time.Millisecond, 3, func() error {
+			ask := func() error {
 				a := answer{never, nil}
 				if n := int(asked.Add(1)); n <= len(test.answers) {
 					a = test.answers[n-1]
@@ -50,7 +50,8 @@ func TestFirstOf(t *testing.T) {
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			})
+			}
+			err := s.firstOf(ctx, 500*time.Millisecond, ask, ask, ask, ask)
 			took := time.Since(began)
 			synctest.Wait() // whoever asks at this instant has asked
 			cancel()

@@ -48,6 +48,9 @@ type Options struct {
 	// TLS makes clients connect by TLS, and prove who they are by a certificate;
 	// the Client method does not serve then.
 	TLS *TLS
+	// Gateway has members serve etcd's JSON too, as etcd does by default. Without it a member that is
+	// terminated often ends at once.
+	Gateway bool
 	// Retention is how long superseded revisions are kept; default 5 minutes.
 	Retention time.Duration
 }
@@ -77,6 +80,8 @@ type member struct {
 type runner interface {
 	ready() error // returns when it serves
 	stop()        // in good order
+	// terminate has it end as etcd does by itself, which takes longer. It may be stopped meanwhile.
+	terminate() (ended <-chan struct{})
 }
 
 // Start starts a cluster and returns when every member serves.
@@ -111,7 +116,7 @@ func (c *Cluster) start() error {
 	}
 	var all []string
 	for i := range c.o.Members {
-		m := memberConfig{Name: fmt.Sprintf("m%d", i), Slow: c.o.Slow, Fsync: c.o.Fsync, Retention: c.o.Retention, TLS: c.o.TLS,
+		m := memberConfig{Name: fmt.Sprintf("m%d", i), Slow: c.o.Slow, Fsync: c.o.Fsync, Gateway: c.o.Gateway, Retention: c.o.Retention, TLS: c.o.TLS,
 			Peer: url.URL{Scheme: "http", Host: ports[3*i]}, Client: url.URL{Scheme: scheme, Host: ports[3*i+1]}, Metrics: url.URL{Scheme: "http", Host: ports[3*i+2]}}
 		m.Dir = filepath.Join(c.dir, m.Name)
 		all = append(all, m.Name+"="+m.Peer.String())
@@ -201,6 +206,11 @@ func (c *Cluster) Stop(i int) {
 		m.runs = nil
 	}
 }
+
+// Terminate asks a member to end as etcd does on SIGTERM: it takes no new requests, and waits
+// up to 7 s for the streams that are open. The channel is closed when it has ended. It counts
+// as running until Stop, which ends these streams, or Kill.
+func (c *Cluster) Terminate(i int) (ended <-chan struct{}) { return c.members[i].runs.terminate() }
 
 // process does something with a member's process.
 func (c *Cluster) process(i int, do func(*process) error) error {

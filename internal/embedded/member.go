@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 type memberConfig struct {
 	Name, Dir, State, Cluster string
 	Peer, Client, Metrics     url.URL
-	Slow, Fsync               bool
+	Slow, Fsync, Gateway      bool
 	Retention                 time.Duration
 	TLS                       *TLS
 }
@@ -48,13 +49,25 @@ func (m memberConfig) health() string { return m.Metrics.String() + "/health" }
 type server struct {
 	*embed.Etcd
 	endStreams context.CancelFunc
+	once       sync.Once
+	closed     chan struct{} // when it has ended
 }
 
 // stop ends the clients' streams first, as a connection that breaks would: etcd itself
 // waits for them, for five seconds and more.
 func (s *server) stop() {
 	s.endStreams()
-	s.Close()
+	<-s.terminate()
+}
+
+func (s *server) terminate() <-chan struct{} {
+	s.once.Do(func() {
+		go func() {
+			s.Close()
+			close(s.closed)
+		}()
+	})
+	return s.closed
 }
 
 func (s *server) ready() error {
@@ -98,7 +111,7 @@ func (m memberConfig) start() (*server, error) {
 	cfg.ListenMetricsUrls = []url.URL{m.Metrics}
 	cfg.ClusterState, cfg.InitialCluster = m.State, m.Cluster
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	cfg.EnableGRPCGateway = false // its JSON answers any web page that the machine's browsers show
+	cfg.EnableGRPCGateway = m.Gateway // its JSON answers any web page that the machine's browsers show
 	cfg.UnsafeNoFsync = !m.Fsync
 	cfg.BcryptCost = 4 // the least: no password here is worth more, and logging in is quick
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "periodic", m.Retention.String()
@@ -114,7 +127,7 @@ func (m memberConfig) start() (*server, error) {
 	for deadline := time.Now().Add(bindTimeout); ; <-time.After(10 * time.Millisecond) {
 		e, err := embed.StartEtcd(cfg)
 		if err == nil {
-			return &server{e, cancel}, nil
+			return &server{Etcd: e, endStreams: cancel, closed: make(chan struct{})}, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
 			cancel()

@@ -7,7 +7,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/cli/child"
@@ -25,11 +27,17 @@ func RunIfMember() {
 			return err
 		}
 		defer server.stop()
-		select {
-		case <-over:
-			return nil
-		case err := <-server.Err():
-			return err
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		for {
+			select {
+			case <-over:
+				return nil
+			case <-asked:
+				server.terminate()
+			case err := <-server.Err(): // nil when it has ended as asked
+				return err
+			}
 		}
 	})
 }
@@ -44,6 +52,11 @@ type process struct {
 }
 
 func (p *process) stop() { _ = p.Close(startTimeout) }
+
+func (p *process) terminate() <-chan struct{} {
+	_ = p.Terminate() // one that is gone is just as well
+	return p.Gone
+}
 
 // startProcess starts a member. If it ends without having been told to, onExit
 // is called.
@@ -68,7 +81,7 @@ func startBinary(path string, c memberConfig, onExit func(error)) (*process, err
 		"--heartbeat-interval", strconv.FormatUint(uint64(tick), 10),
 		"--election-timeout", strconv.FormatUint(uint64(election), 10),
 		"--auto-compaction-mode", "periodic", "--auto-compaction-retention", c.Retention.String(),
-		"--enable-grpc-gateway=false", "--unsafe-no-fsync", "--log-level", "panic", "--listen-metrics-urls", c.Metrics.String(),
+		"--enable-grpc-gateway=" + strconv.FormatBool(c.Gateway), "--unsafe-no-fsync", "--log-level", "panic", "--listen-metrics-urls", c.Metrics.String(),
 	}
 	if c.TLS != nil {
 		args = append(args, "--client-cert-auth",

@@ -2,6 +2,7 @@ package live_test
 
 import (
 	"sync"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 )
@@ -40,4 +41,11 @@ func (i *issued) full(from, n int64) (windows int) {
 		}
 	}
 	return windows
+}
+
+// of returns the permits of windows that start at an instant.
+func (i *issued) of(start time.Time) int64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.windows[start.UnixNano()]
 }

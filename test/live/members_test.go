@@ -3,9 +3,11 @@
 package live_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -54,4 +56,49 @@ func TestThreeMembersStandStill(t *testing.T) {
 	}
 	stop.awaitFull(60)
 	hold.awaitFull(100)
+}
+
+// etcd is stopped as systemctl, docker and Ctrl-C do it: it refuses requests, and waits for the
+// streams that are open for longer than a lease lasts. Under the outage rule hold no window has
+// less than the shares of those that call, and soon after etcd is back the idle one lends again.
+func TestStoppedGracefully(t *testing.T) {
+	for _, members := range []int{1, 3} {
+		t.Run(fmt.Sprintf("%d members", members), func(t *testing.T) {
+			cluster, client := etcdtest.New(t, embedded.Options{Members: members, Processes: true, Slow: true, Gateway: true})
+			policy := exact(t, "100/s", quota.DefaultSettle)
+			policy.Outage = quota.OutageHold
+			g := newGroup(t, client, policy)
+			g.ttl = 0 // the default
+			var all []*member
+			for range 4 {
+				all = append(all, g.joinAs(etcdtest.NewClient(t, cluster), coordinator.Options{}))
+			}
+			g.ready(all...)
+			all[0].stop() // the others borrow its share
+			g.awaitFull(100)
+			stopped := time.Now()
+			for i := range members {
+				gone := cluster.Terminate(i)
+				go func() { <-gone; t.Logf("member %d gone after %v", i, time.Since(stopped)) }()
+			}
+			g.pass(20 * time.Second)
+			for i := range members {
+				cluster.Stop(i)
+			}
+			if err := cluster.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			back := time.Now()
+			g.pass(10 * time.Second)
+			for start := stopped.Truncate(time.Second); start.Before(back.Add(9 * time.Second)); start = start.Add(time.Second) {
+				n, least := g.issued.of(start), int64(75)
+				if start.After(back.Add(3 * time.Second)) {
+					least = 100
+				}
+				if t.Logf("%5.1f s: %d", start.Sub(stopped).Seconds(), n); n < least {
+					t.Errorf("%d permits, want at least %d, %v after etcd was back", n, least, start.Sub(back))
+				}
+			}
+		})
+	}
 }

@@ -196,6 +196,12 @@ func (p *Process) Kill() {
 	<-p.Gone
 }
 
+// Terminate sends the process a SIGTERM, and does not wait for its end. Not on Windows.
+func (p *Process) Terminate() error {
+	p.asked.Store(true)
+	return p.cmd.Process.Signal(syscall.SIGTERM)
+}
+
 // Close has the process end in good order, and kills it if that takes longer than
 // patience. A process that is gone already is no error: that was told.
 func (p *Process) Close(patience time.Duration) error {
