@@ -97,22 +97,6 @@ type renewal struct {
 	end context.CancelFunc
 }
 
-// ask renews a lease until ctx ends, and the stream with it: it returns false then.
-func (r *renewal) ask(ctx context.Context, id clientv3.LeaseID) (open bool, err error) {
-	live := context.AfterFunc(ctx, r.end)
-	answer := &pb.LeaseKeepAliveResponse{}
-	if err = r.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err == nil || errors.Is(err, io.EOF) { // Recv says why
-		answer, err = r.Recv()
-	}
-	if err == nil && answer.TTL <= 0 {
-		err = rpctypes.ErrLeaseNotFound
-	}
-	if open = live() && err == nil; !open {
-		r.end()
-	}
-	return open, err
-}
-
 // errNoStream is told where no stream is open yet.
 var errNoStream = errors.New("no stream of the lease service is open")
 
@@ -150,7 +134,7 @@ func (r *renewing) anew(ctx context.Context) error {
 		return cmp.Or(err, ctx.Err())
 	}
 	way := &renewal{stream, end}
-	open, err := way.ask(ctx, r.id)
+	open, err := r.by(ctx, way)
 	if open {
 		r.keep(way)
 	}
@@ -165,8 +149,24 @@ func (r *renewing) again(ctx context.Context) error {
 	if way == nil {
 		return errNoStream
 	}
-	_, err := way.ask(ctx, r.id)
+	_, err := r.by(ctx, way)
 	return err
+}
+
+// by renews the lease by a stream, which ends if it is not answered before ctx ends.
+func (r *renewing) by(ctx context.Context, way *renewal) (open bool, err error) {
+	waiting := context.AfterFunc(ctx, way.end)
+	answer := &pb.LeaseKeepAliveResponse{}
+	if err = way.Send(&pb.LeaseKeepAliveRequest{ID: int64(r.id)}); err == nil || errors.Is(err, io.EOF) { // Recv says why
+		answer, err = way.Recv()
+	}
+	if err == nil && answer.TTL <= 0 {
+		err = rpctypes.ErrLeaseNotFound
+	}
+	if open = waiting() && err == nil; !open {
+		way.end()
+	}
+	return open, err
 }
 
 // keep keeps a stream in place of the one before.

@@ -3,12 +3,18 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // A member that does not answer must not cost the time of all questions.
@@ -60,5 +66,52 @@ func TestFirstOf(t *testing.T) {
 				t.Errorf("%s: %v after %v, %d questions; want %v after %v, %d", test.name, err, took, asked.Load(), test.want, test.took, test.asked)
 			}
 		})
+	}
+}
+
+// etcd that shuts down takes no new streams, and ends leases while it waits for those that are
+// open: a lease that nobody renews ends, that of a session does not, though its time is shorter.
+func TestLeaseInAServerThatShutsDown(t *testing.T) {
+	t.Parallel()
+	etcd, client := etcdtest.New(t, embedded.Options{Gateway: true})
+	f := setupOn(t, client)
+	f.set("p", "10/s")
+	s := f.join(Options{TTL: 4 * time.Second})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "its first proof", r.is(proved))
+	self := r.told().self
+	foreign := f.prefix + "foreign"
+	for told := false; !told; { // again if etcd has ended before the lease has
+		await.Until(t, "etcd takes a lease that nobody renews", func() bool {
+			l, err := client.Grant(t.Context(), 5)
+			if err != nil {
+				return false
+			}
+			_, err = client.Put(t.Context(), foreign, "", clientv3.WithLease(l.ID))
+			return err == nil
+		})
+		ctx, end := context.WithCancel(t.Context())
+		watch := client.Watch(ctx, foreign, clientv3.WithCreatedNotify())
+		<-watch
+		ended := etcd.Terminate(0)
+		for waiting := true; waiting; {
+			select {
+			case a := <-watch:
+				told = slices.ContainsFunc(a.Events, func(e *clientv3.Event) bool { return e.Type == clientv3.EventTypeDelete })
+				waiting = !told
+			case <-ended:
+				waiting = false
+			}
+		}
+		end()
+		etcd.Stop(0)
+		if err := etcd.Restart(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := r.told().proofs
+	await.Until(t, "proofs go on", r.is(func(r *recorder) bool { return r.proofs > before }))
+	if now := r.told(); now.self != self {
+		t.Errorf("it was %s and is %s: %s", self, now.self, now.log)
 	}
 }

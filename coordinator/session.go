@@ -229,16 +229,31 @@ func (s *Session) diagnosed(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; %s", err, strings.Join(diagnose.Endpoints(ctx, s.client, err), "; "))
 }
 
-// redialEvery is the time between two attempts to connect to an etcd that is away.
-const redialEvery = 5 * time.Second
+// The time between two attempts to connect to an etcd that is away. A large fleet spreads over more
+// of it, so that etcd is not met by all at once when it is back.
+const (
+	redialEvery = time.Second
+	redialShare = 5 * time.Millisecond // for each instance
+	mostRedial  = 5 * time.Second
+)
 
 // redialNow connects again without waiting any longer: after a long outage gRPC does
 // so only every two minutes. It is called after each failure.
 func (s *Session) redialNow() {
 	now, next := s.o.Clock.Mono(), s.redial.Load()
-	if now >= next && s.redial.CompareAndSwap(next, now+int64(jitter(redialEvery))) {
+	if now >= next && s.redial.CompareAndSwap(next, now+int64(jitter(s.redialPause()))) {
 		s.client.ActiveConnection().ResetConnectBackoff()
 	}
+}
+
+func (s *Session) redialPause() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	largest := 0
+	for _, p := range s.mu.memberships {
+		largest = max(largest, p.tracker.Instances())
+	}
+	return min(max(redialEvery, time.Duration(largest)*redialShare), mostRedial)
 }
 
 type covered = feed.Cover[feed.Source]

@@ -99,13 +99,12 @@ var session = Table{
 	s.answers = s.Watch(`},
 	}},
 	Replace("KeptAliveProves", "takes an answer that a member gives by itself for a proof", "coordinator/lease.go",
-		"\t\t\t_, err := s.client.KeepAliveOnce(c, l.id)\n", `			s.mu.Lock()
-			q := s.mu.question(s.o.Clock.Now())
-			s.mu.Unlock()
-			r, err := s.client.KeepAliveOnce(c, l.id)
-			if err == nil {
-				s.step(answered{q, r.Revision, r.ClusterId, q.mark.created})
-			}
+		"\t\tanswer, err = way.Recv()\n", `		r.Session.mu.Lock()
+		q := r.Session.mu.question(r.o.Clock.Now())
+		r.Session.mu.Unlock()
+		if answer, err = way.Recv(); err == nil {
+			r.step(answered{q, answer.Header.Revision, answer.Header.ClusterId, q.mark.created})
+		}
 `, histories),
 	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
 		"next.Settle < need {", "false && next.Settle < need {", histories),
