@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -73,7 +74,7 @@ func TestFirstOf(t *testing.T) {
 // open: a lease that nobody renews ends, that of a session does not, though its time is shorter.
 func TestLeaseInAServerThatShutsDown(t *testing.T) {
 	t.Parallel()
-	etcd, client := etcdtest.New(t, embedded.Options{Gateway: true})
+	etcd, client := etcdtest.New(t, embedded.Options{Gateway: true, Slow: true})
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	s := f.join(Options{TTL: 4 * time.Second})
@@ -82,6 +83,15 @@ func TestLeaseInAServerThatShutsDown(t *testing.T) {
 	self := r.told().self
 	foreign := f.prefix + "foreign"
 	for told := false; !told; { // again if etcd has ended before the lease has
+		left := int64(math.MaxInt64)
+		await.Until(t, "the session's lease is renewed", func() bool {
+			a, err := client.TimeToLive(t.Context(), f.only(r).current().lease)
+			before := left
+			if err == nil {
+				left = a.TTL
+			}
+			return left > before
+		})
 		await.Until(t, "etcd takes a lease that nobody renews", func() bool {
 			l, err := client.Grant(t.Context(), 5)
 			if err != nil {
