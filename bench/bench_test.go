@@ -20,6 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	embedded.RunIfMember()
 	runIfWorker()
+	runIfNothing()
 	os.Exit(m.Run())
 }
 

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,11 +25,38 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// BenchmarkSocket measures a call for one permit to quotad, a process with a Unix socket,
-// and to a counter in Redis on one: with 1 connection and with 16. The callers share the
-// machine with them. Those of quotad write requests and read answers without a library.
+var quotadBefore = flag.String("quotad-before", "", "`program` of an earlier quotad that BenchmarkSocket drives too")
+
+// batch is how many permits a batch has.
+const batch = 100
+
+// BenchmarkSocket measures calls to quotad, a process with a Unix socket, for one permit and for
+// batches, and beside them an HTTP server without a limiter, the floor, and a counter in Redis:
+// with 1 connection and with 16. The callers share the machine with the servers. Those of HTTP
+// write requests and read answers without a library. Each batch is settled, by a second call.
 func BenchmarkSocket(b *testing.B) {
 	for _, connections := range []int{1, callers} {
+		run := func(name string, each int64, serve func(b *testing.B) (*exec.Cmd, string), open func(b *testing.B, socket string) take) {
+			b.Run(fmt.Sprintf("counter=%s/connections=%d", name, connections), func(b *testing.B) {
+				server, socket := serve(b)
+				permits := drive(b, repeat(connections, func() take { return open(b, socket) }), each, "")
+				_ = server.Process.Kill()
+				_ = server.Wait()
+				used := server.ProcessState.UserTime() + server.ProcessState.SystemTime() // its start included
+				b.ReportMetric(float64(used)/float64(permits), "server-cpu-ns/permit")
+			})
+		}
+		run("floor: HTTP without a limiter", 1, startNothing, dialQuotad)
+		quotad := func(program func(b *testing.B) string) func(b *testing.B) (*exec.Cmd, string) {
+			return func(b *testing.B) (*exec.Cmd, string) { return startQuotad(b, program(b), quota.MaxPermits-1) }
+		}
+		if *quotadBefore != "" {
+			before := quotad(func(*testing.B) string { return *quotadBefore })
+			run("quotad before", 1, before, dialQuotad)
+			run(fmt.Sprintf("quotad before, batches of %d", batch), batch, before, dialBatches)
+		}
+		run("quotad", 1, quotad(buildQuotad), dialQuotad)
+		run(fmt.Sprintf("quotad, batches of %d", batch), batch, quotad(buildQuotad), dialBatches)
 		for _, c := range []struct {
 			name string
 			open func(*redis.Client) take
@@ -34,18 +64,10 @@ func BenchmarkSocket(b *testing.B) {
 			b.Run(fmt.Sprintf("counter=%s/connections=%d", c.name, connections), func(b *testing.B) {
 				_, client := startRedis(b)
 				before := redisCPU(b, client)
-				permits := drive(b, repeat(connections, func() take { return c.open(client) }), "")
+				permits := drive(b, repeat(connections, func() take { return c.open(client) }), 1, "")
 				b.ReportMetric(float64(redisCPU(b, client)-before)/float64(permits), "server-cpu-ns/permit")
 			})
 		}
-		b.Run(fmt.Sprintf("counter=quotad/connections=%d", connections), func(b *testing.B) {
-			server, socket := startQuotad(b, quota.MaxPermits-1)
-			permits := drive(b, repeat(connections, func() take { return dialQuotad(b, socket) }), "")
-			_ = server.Process.Kill()
-			_ = server.Wait()
-			used := server.ProcessState.UserTime() + server.ProcessState.SystemTime() // its start included
-			b.ReportMetric(float64(used)/float64(permits), "server-cpu-ns/permit")
-		})
 	}
 }
 
@@ -66,19 +88,50 @@ func buildQuotad(b *testing.B) string {
 	return program
 }
 
-// startQuotad starts an etcd and a quotad, and returns it and its socket when it gives permits.
-func startQuotad(b *testing.B, permits int64) (*exec.Cmd, string) {
+// runIfNothing makes this process an HTTP server that answers every call alike, if it was started
+// as one, and does not return then.
+func runIfNothing() {
+	socket := os.Getenv(nothingAt)
+	if socket == "" {
+		return
+	}
+	l, err := net.Listen("unix", socket)
+	if err == nil {
+		err = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // it serves this test
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"permits":1,"until":"2000-01-01T00:00:01Z","expires_in":0.700000}`)
+		}))
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// nothingAt is the environment variable with the socket of that server.
+const nothingAt = "QUOTIENT_BENCH_NOTHING_AT"
+
+// startNothing starts that server, and returns it and its socket when it answers.
+func startNothing(b *testing.B) (*exec.Cmd, string) {
 	b.Helper()
-	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
-	must(b, err)
-	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))
-	must(b, err)
+	socket := socketPath(b)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nothingAt+"="+socket, "GOGC=400") // as quotad sets it
+	return startServer(b, cmd, socket), socket
+}
+
+// socketPath returns a path for a socket, which is short.
+func socketPath(b *testing.B) string {
+	b.Helper()
 	folder, err := os.MkdirTemp("", "quotad") //nolint:usetesting // a socket's path is short
 	must(b, err)
 	b.Cleanup(func() { _ = os.RemoveAll(folder) })
-	socket := filepath.Join(folder, "socket")
-	cmd := exec.Command(buildQuotad(b), "--socket", socket, "--provider", "bench", "--endpoints", strings.Join(etcd.Endpoints(), ","))
+	return filepath.Join(folder, "socket")
+}
+
+// startServer starts a server that ends with the benchmark at the latest, and returns it when it
+// gives permits.
+func startServer(b *testing.B, cmd *exec.Cmd, socket string) *exec.Cmd {
+	b.Helper()
 	must(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -97,37 +150,94 @@ func startQuotad(b *testing.B, permits int64) (*exec.Cmd, string) {
 		must(b, err)
 		return ok
 	})
-	return cmd, socket
+	return cmd
+}
+
+// startQuotad starts an etcd and a quotad, and returns it and its socket when it gives permits.
+func startQuotad(b *testing.B, program string, permits int64) (*exec.Cmd, string) {
+	b.Helper()
+	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
+	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	must(b, err)
+	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))
+	must(b, err)
+	socket := socketPath(b)
+	return startServer(b, exec.Command(program, "--socket", socket, "--provider", "bench", "--endpoints", strings.Join(etcd.Endpoints(), ",")), socket), socket
 }
 
 // dialQuotad connects to a quotad, for calls one after the other.
 func dialQuotad(b *testing.B, socket string) take {
 	b.Helper()
+	c := dialHTTP(b, socket)
+	request := post("/v1/acquire", `{"provider":"bench"}`)
+	return func(context.Context) (bool, error) {
+		_, ok, err := c.call(request)
+		return ok, err
+	}
+}
+
+// dialBatches connects to a quotad, for batches one after the other.
+func dialBatches(b *testing.B, socket string) take {
+	b.Helper()
+	c := dialHTTP(b, socket)
+	request := post("/v1/acquire", fmt.Sprintf(`{"provider":"bench","permits":%d,"partial":true}`, batch))
+	settled := fmt.Sprintf(`{"used":%d}`, batch)
+	return func(context.Context) (bool, error) {
+		answer, ok, err := c.call(request)
+		if !ok || err != nil {
+			return ok, err
+		}
+		_, id, _ := bytes.Cut(answer, []byte(`"id":"`))
+		id, _, found := bytes.Cut(id, []byte(`"`))
+		if !found || !bytes.Contains(answer, fmt.Appendf(nil, `"permits":%d,`, batch)) {
+			return false, fmt.Errorf("no whole batch: %s", answer)
+		}
+		_, ok, err = c.call(post("/v1/permits/"+string(id)+"/settle", settled))
+		return ok, err
+	}
+}
+
+// post returns a request as text.
+func post(path, body string) []byte {
+	return []byte("POST " + path + " HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+}
+
+// connection is one to an HTTP server.
+type connection struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func dialHTTP(b *testing.B, socket string) connection {
+	b.Helper()
 	c, err := net.Dial("unix", socket)
 	must(b, err)
 	b.Cleanup(func() { _ = c.Close() })
-	const body = `{"provider":"bench"}`
-	request := []byte("POST /v1/acquire HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
-	r := bufio.NewReader(c)
-	return func(context.Context) (bool, error) {
-		if _, err := c.Write(request); err != nil {
-			return false, err
-		}
-		status, err := r.ReadSlice('\n')
-		ok := bytes.HasPrefix(status, []byte("HTTP/1.1 200 "))
-		length := 0
-		for err == nil {
-			var line []byte
-			if line, err = r.ReadSlice('\n'); err != nil || len(line) <= 2 {
-				break
-			}
-			if v, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
-				length, err = strconv.Atoi(string(bytes.TrimSpace(v)))
-			}
-		}
-		if err == nil {
-			_, err = r.Discard(length)
-		}
-		return ok, err
+	return connection{c, bufio.NewReader(c)}
+}
+
+// call sends a request, and returns the body of its answer, until the next call, and whether its
+// status is 200.
+func (c connection) call(request []byte) (body []byte, ok bool, err error) {
+	if _, err := c.Write(request); err != nil {
+		return nil, false, err
 	}
+	status, err := c.r.ReadSlice('\n')
+	ok = bytes.HasPrefix(status, []byte("HTTP/1.1 200 "))
+	length := 0
+	for err == nil {
+		var line []byte
+		if line, err = c.r.ReadSlice('\n'); err != nil || len(line) <= 2 {
+			break
+		}
+		if v, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
+			length, err = strconv.Atoi(string(bytes.TrimSpace(v)))
+		}
+	}
+	if err == nil {
+		if body, err = c.r.Peek(length); err == nil {
+			_, err = c.r.Discard(length)
+		}
+	}
+	return body, ok, err
 }
