@@ -15,7 +15,7 @@ const (
 	maxFieldBytes = 2048           // of the values of one field
 	maxStated     = 16             // limits
 	maxSeconds    = 24 * 3600      // a longer window tells no more
-	fromUnix      = 1e9            // resets from here on are instants, not durations
+	fromUnix      = 1e8            // resets from here on are instants, not durations of more than three years
 	fromMillis    = fromUnix * 100 // and from here on in milliseconds
 )
 

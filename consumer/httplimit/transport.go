@@ -2,10 +2,10 @@ package httplimit
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -42,10 +42,12 @@ type Transport struct {
 	// its context, which http.Client's Timeout sets too. 0 does not wait;
 	// consumer.Forever waits as long as the context allows.
 	MaxWait time.Duration
-	// MaxPause bounds the pause of the limiter after an answer 429 or 503 with
-	// Retry-After, besides the policy's BackoffMax; 0 adds no bound. A negative value
-	// ignores such answers, and 429 without Retry-After. During the pause requests are
-	// refused, or wait, as if the share were spent.
+	// MaxPause bounds the pause of the limiter after an answer that asks for one, besides the
+	// policy's BackoffMax; 0 adds no bound. A negative value ignores such answers. They are 429,
+	// 503 and 403 with Retry-After, and 403 with X-RateLimit-Remaining: 0, as GitHub answers. The
+	// pause lasts as long as Retry-After says, or until X-RateLimit-Reset where nothing remains;
+	// without either as long as the policy says. During the pause requests are refused, or
+	// wait, as if the share were spent.
 	MaxPause time.Duration
 	// Margin is the time that a request needs to reach the provider. If the window of
 	// its permits ends sooner, at the moment of sending, the permits are released and
@@ -81,9 +83,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 				limiter.Learn(limits...)
 			}
 		}
-		after := retryAfter(response.Header, time.Now())
-		if code := response.StatusCode; code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable && after > 0 {
-			admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(code)+" from "+r.URL.Host)
+		if after, asked := pause(response, time.Now()); asked {
+			admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
 		}
 	}
 	return response, err
@@ -99,26 +100,70 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// retryAfter returns how long a response asks its client to wait, by its field
-// Retry-After: whole seconds, or a date (RFC 9110, section 10.2.3). A date is
-// taken relative to the response's own Date where it has one, since the server
-// wrote both by the same clock. It returns 0 where nothing is asked for, or
-// nothing that can be read.
+// pause reports whether a response asks its client to make a pause, and for how long; 0 if it does
+// not say.
+func pause(response *http.Response, now time.Time) (after time.Duration, asked bool) {
+	h := response.Header
+	after = retryAfter(h, now)
+	spent := h.Get("X-RateLimit-Remaining") == "0"
+	if after == 0 && spent {
+		after = untilReset(h, now)
+	}
+	switch response.StatusCode {
+	case http.StatusTooManyRequests:
+		return after, true
+	case http.StatusServiceUnavailable:
+		return after, after > 0
+	case http.StatusForbidden: // of GitHub; without these fields it is about rights
+		return after, spent || after > 0
+	}
+	return 0, false
+}
+
+// retryAfter returns how long a response asks its client to wait, by its field Retry-After: a date,
+// or seconds. RFC 9110, section 10.2.3, has whole ones only; decimals, which Shopify and others
+// send, are rounded up to milliseconds. A date is taken relative to the response's own Date where
+// it has one, since the server wrote both by the same clock. It returns 0 where nothing is asked
+// for, or nothing that can be read.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
-	n, err := strconv.ParseUint(text, 10, 64)
-	if errors.Is(err, strconv.ErrRange) || err == nil && n > math.MaxInt64/uint64(time.Second) {
-		return math.MaxInt64 // longer than any cap
-	}
-	if err == nil {
-		return time.Duration(n) * time.Second
+	if whole, decimals, _ := strings.Cut(text, "."); whole != "" && digits(whole) && digits(decimals) {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || n >= math.MaxInt64/float64(time.Second) {
+			return math.MaxInt64 // longer than any cap
+		}
+		seconds := math.Floor(n)
+		return time.Duration(seconds)*time.Second + time.Duration(math.Ceil(1000*(n-seconds)))*time.Millisecond
 	}
 	until, err := http.ParseTime(text)
 	if err != nil {
 		return 0
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
+	return max(0, until.Sub(dated(h, now)))
+}
+
+// digits reports whether a text has nothing but digits.
+func digits(text string) bool { return strings.Trim(text, "0123456789") == "" }
+
+// untilReset returns the time until the instant that X-RateLimit-Reset names, as a number of
+// seconds, or as a Unix time in seconds or milliseconds; 0 if it cannot be read.
+func untilReset(h http.Header, now time.Time) time.Duration {
+	n, err := strconv.ParseInt(h.Get("X-RateLimit-Reset"), 10, 64)
+	switch {
+	case err != nil || n < 0:
+		return 0
+	case n >= fromMillis:
+		return max(0, time.UnixMilli(n).Sub(dated(h, now)))
+	case n >= fromUnix:
+		return max(0, time.Unix(n, 0).Sub(dated(h, now)))
 	}
-	return max(0, until.Sub(now))
+	return time.Duration(n) * time.Second
+}
+
+// dated returns when a response was made by its server's clock, now if it does not say.
+func dated(h http.Header, now time.Time) time.Time {
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		return date
+	}
+	return now
 }

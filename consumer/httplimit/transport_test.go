@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,6 +217,25 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 		{"not heeded", 429, func() http.Header { return http.Header{"Retry-After": {"7"}} }, -1, 0},
 		{"success", 200, func() http.Header { return http.Header{"Retry-After": {"7"}} }, 0, 0},
 		{"no field", 429, func() http.Header { return http.Header{} }, 0, 0},
+		{"decimals", 429, func() http.Header { return http.Header{"Retry-After": {"2.0"}} }, 0, 2 * time.Second},
+		{"less than a second", 429, func() http.Header { return http.Header{"Retry-After": {"0.493"}} }, 0, 493 * time.Millisecond},
+		{"GitHub's limit of an hour", 403, func() http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {strconv.FormatInt(time.Now().Unix()+20, 10)}}
+		}, 0, 20 * time.Second},
+		{"the same by the server's clock, an hour behind", 429, func() http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {strconv.FormatInt(time.Now().Unix()+20-3600, 10)}, "Date": {date(-time.Hour)}}
+		}, 0, 20 * time.Second},
+		{"GitHub's secondary limit", 403, func() http.Header { return http.Header{"Retry-After": {"7"}} }, 0, 7 * time.Second},
+		{"Retry-After counts before a reset", 403, func() http.Header {
+			return http.Header{"Retry-After": {"7"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"20"}}
+		}, 0, 7 * time.Second},
+		{"no rights", 403, func() http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {"9"}, "X-Ratelimit-Reset": {"20"}}
+		}, 0, 0},
+		{"the last call of an hour", 200, func() http.Header {
+			return http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"20"}}
+		}, 0, 0},
+		{"no rights, not heeded", 403, func() http.Header { return http.Header{"Retry-After": {"7"}} }, -1, 0},
 		{"nonsense", 429, func() http.Header { return http.Header{"Retry-After": {"-7"}} }, 0, 0},
 		{"the past", 429, func() http.Header { return http.Header{"Retry-After": {date(-time.Minute)}} }, 0, 0},
 	} {
@@ -262,7 +282,7 @@ func TestAnswersWithoutRetryAfter(t *testing.T) {
 }
 
 func FuzzRetryAfter(f *testing.F) {
-	for _, s := range []string{"1", "0", "", "-1", "1.5", "Sun, 06 Nov 1994 08:49:37 GMT", "99999999999999999999", " 7"} {
+	for _, s := range []string{"1", "0", "", "-1", "1.5", "1.", ".5", "9223372036.9999999", "Sun, 06 Nov 1994 08:49:37 GMT", "99999999999999999999", " 7"} {
 		f.Add(s, "")
 	}
 	f.Fuzz(func(t *testing.T, after, date string) {
@@ -276,7 +296,8 @@ func FuzzRetryAfter(f *testing.F) {
 func TestRetryAfter(t *testing.T) {
 	const longest = time.Duration(1<<63 - 1)
 	for text, want := range map[string]time.Duration{
-		"": 0, "0": 0, "120": 2 * time.Minute, "-5": 0, "+5": 0, "1.5": 0, "soon": 0, "1_000": 0,
+		"": 0, "0": 0, "120": 2 * time.Minute, "-5": 0, "+5": 0, "soon": 0, "1_000": 0, "1e3": 0, "Inf": 0, "0x1p4": 0, "120junk": 0, ".5": 0, "1.2.3": 0,
+		"1.5": 1500 * time.Millisecond, "2.0": 2 * time.Second, "0.493": 493 * time.Millisecond, "0.4931": 494 * time.Millisecond, "0.0001": time.Millisecond, "0.0": 0, "7.": 7 * time.Second,
 		"9223372036": 9223372036 * time.Second, "9223372037": longest, "99999999999999999999": longest,
 		"Thu, 01 Jan 1970 00:00:10 GMT": 10 * time.Second, "Wed, 31 Dec 1969 23:59:00 GMT": 0,
 	} {
