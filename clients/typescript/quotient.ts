@@ -13,11 +13,15 @@ import * as http from "node:http";
 import * as https from "node:https";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
+import { getSystemErrorMap } from "node:util";
 
 /** No permit in time. retryAfter is the time until there may be one. */
 export class Limited extends Error {
   retryAfter = 0;
 }
+
+/** No quotad answers. It is thrown at once if there is no socket at the path, and was none before; otherwise after the timeout, as quotad may be restarting. */
+export class Unavailable extends Limited {}
 
 /** A call that would fail again: an unknown provider, or a wrong argument. */
 export class Refused extends Error {}
@@ -37,7 +41,11 @@ export type TLS = { ca: string | Buffer; cert: string | Buffer; key: string | Bu
 /** Calls of a higher class are served first. */
 export type Class = "critical" | "default" | "sheddable";
 
-type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number };
+type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number; absent?: boolean };
+
+/** In place of a status. */
+const noAnswer = 0;
+
 type Instant = { mono: number; wall: number };
 
 /** Both clocks: the monotonic one stands still while the machine sleeps. */
@@ -48,6 +56,7 @@ export class Client {
   private options: https.RequestOptions;
   private http: typeof http | typeof https;
   private address: string;
+  private answered = false;
   /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls run at a time; quotad allows a process 256. */
   constructor(address = "/run/quotad/quotad.sock", maxSockets = 64, tls?: TLS) {
     this.address = address;
@@ -57,7 +66,7 @@ export class Client {
     this.options = { ...(tls ? { ...tls, host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
-  /** Returns permits, or throws Limited. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
+  /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
   async acquire(provider: string, { permits: n = 1, timeout = 0, class: of = "default" as Class, label = "", key = "", partial = false, settleWithin = undefined as number | undefined } = {}) {
     const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, label, settle_within: settleWithin }, timeout);
     const permits = answer.permits!;
@@ -109,14 +118,15 @@ export class Client {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
       const { status, answer, sent } = await this.post("/v1/acquire", { ...body, max_wait }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
-      if (![200, 429, 503].includes(status)) throw new Refused(answer.detail);
+      if (![200, 429, 503, noAnswer].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
-      if (!(since(began) + retryAfter <= timeout)) throw Object.assign(new Limited(answer.detail ?? "the answer came too late"), { retryAfter });
+      const kind = status === noAnswer ? Unavailable : Limited;
+      if (answer.absent || !(since(began) + retryAfter <= timeout)) throw Object.assign(new kind(answer.detail ?? "the answer came too late"), { retryAfter });
       await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once
     }
   }
 
-  /** Returns the status and the body of the answer, 503 if there is none within wait and 10 s. */
+  /** Returns the status and the body of the answer, noAnswer if there is none within wait and 10 s. */
   private async post(path: string, body: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
@@ -125,10 +135,15 @@ export class Client {
     request.end(JSON.stringify(body));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
-      return { status: response.statusCode!, answer: (await json(response)) as Answer, sent };
+      const answer = (await json(response)) as Answer;
+      this.answered = true;
+      return { status: response.statusCode!, answer, sent };
     } catch (e) {
       if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
-      return { status: 503, answer: { detail: `quotad at ${this.address}: ${e}`, retry_after: 0.05 }, sent }; // it restarts
+      const { code = "", errno = 0, message } = e as NodeJS.ErrnoException;
+      const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
+      const absent = !this.answered && ["ENOENT", "ENOTDIR", "EACCES"].includes(code); // else it restarts
+      return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): start it, or pass new Client(path)`, retry_after: 0.05, absent }, sent };
     }
   }
 }

@@ -3,19 +3,27 @@
 package quotad
 
 import (
+	"bytes"
+	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
-// examples returns the examples of a client's README in a language, for a socket.
-func examples(t *testing.T, client, language, socket string) (list []string) {
+// socketOf is the socket of the READMEs. The test has one of its own in its place.
+const socketOf = "/tmp/quotad.sock"
+
+// blocks returns the blocks of a client's README in a language.
+func blocks(t *testing.T, client, language string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../clients/" + client + "/README.md")
 	if err != nil {
@@ -23,43 +31,41 @@ func examples(t *testing.T, client, language, socket string) (list []string) {
 	}
 	for _, b := range markdown.Blocks(string(text)) {
 		if b.Language == language {
-			list = append(list, strings.ReplaceAll(b.Text, "Client()", `Client("`+socket+`")`))
+			list = append(list, b.Text)
 		}
 	}
 	return list
 }
 
-// The installed clients play the examples of their READMEs.
+// examples returns the examples of a client's README in a language, for a socket.
+func examples(t *testing.T, client, language, socket string) (list []string) {
+	t.Helper()
+	for _, text := range blocks(t, client, language) {
+		if !strings.Contains(text, socketOf) {
+			t.Errorf("an example of %s names another socket than %s", client, socketOf)
+		}
+		list = append(list, strings.ReplaceAll(text, socketOf, socket))
+	}
+	return list
+}
+
+// The installed clients play their READMEs: the commands, with quota-admin dev, and the examples.
 func TestInstalledClients(t *testing.T) {
 	python, node := os.Getenv("QUOTIENT_PYTHON"), os.Getenv("QUOTIENT_NODE")
 	if python == "" || node == "" {
 		t.Fatal("QUOTIENT_PYTHON and QUOTIENT_NODE name no environments: .ci/run quotad makes them")
 	}
-	policy, err := quota.ParseLimits("600/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := quota.ParseLimits("60000/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, quotad, socket, _ := setUp(t, map[string]quota.Policy{"payments/charge": {Limits: policy}, "llm/requests": {Limits: policy}, "llm/tokens": {Limits: tokens}})
-	quotad()
+	socket := followTheSteps(t)
 	play := func(want []string, command func() *exec.Cmd) {
 		t.Helper()
-		await.Until(t, "the example says "+want[0], func() bool { // quotad joins first
-			out, err := command().CombinedOutput()
-			text := string(out)
-			for _, line := range want {
-				if err != nil || !strings.Contains(text, line) {
-					t.Logf("%v: %s", err, out)
-					return false
-				}
+		out, err := command().CombinedOutput()
+		for _, line := range want {
+			if err != nil || !strings.Contains(string(out), line) {
+				t.Errorf("%v, or it does not say %q: %s", err, line, out)
 			}
-			return true
-		})
+		}
 	}
-	says := [][]string{{"a permit\n", "10 calls with one batch\n", "one request, and 350 tokens\n"}, {"10 permits at the same time, and a batch\n"}}
+	says := [][]string{{"a permit\n", " calls with one batch\n", "one request, and 350 tokens\n"}, {"10 permits at the same time, and a batch\n"}}
 	all := examples(t, "python", "python", socket)
 	if len(all) != len(says) {
 		t.Fatalf("%d examples of Python", len(all))
@@ -76,6 +82,70 @@ func TestInstalledClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	play(says[0], func() *exec.Cmd { return exec.Command("node", file) })
+
+	// Without quotad the first lines of an example say so at once, and what to do.
+	nobody := filepath.Join(t.TempDir(), "quotad.sock")
+	began := time.Now()
+	for _, c := range []struct {
+		cmd  *exec.Cmd
+		want string
+	}{
+		{exec.Command(python, "-I", "-c", strings.ReplaceAll(blocks(t, "python", "python")[0], socketOf, nobody)), "(No such file or directory): start it, or pass Client(path)\n"},
+		{exec.Command("node", "--input-type=module", "-e", strings.ReplaceAll(blocks(t, "typescript", "js")[0], socketOf, nobody)), "(no such file or directory): start it, or pass new Client(path)\n"},
+	} {
+		c.cmd.Dir = node
+		out, _ := c.cmd.CombinedOutput()
+		if want := "no quotad at " + nobody + " " + c.want; !strings.Contains(string(out), want) || !strings.Contains(string(out), "try again in 0.05 s\n") {
+			t.Errorf("%q does not say %q", out, want)
+		}
+	}
+	t.Logf("both say so within %v", time.Since(began))
+}
+
+// followTheSteps plays the commands of both READMEs, which are the same but for the one that
+// installs a client, and returns the socket of their quotad.
+func followTheSteps(t *testing.T) (socket string) {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", dir, "../../cmd/quota-admin", "../../cmd/quotad").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	addresses, err := embedded.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("QUOTIENT_ENDPOINTS", "http://"+addresses[0]) // in place of the port of dev, which may be in use
+	socket = filepath.Join(dir, "quotad.sock")
+	var steps [2][]string
+	for i, client := range []string{"python", "typescript"} {
+		for _, block := range blocks(t, client, "sh") {
+			for line := range strings.Lines(block) {
+				command, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
+				steps[i] = append(steps[i], strings.Join(strings.Fields(command), " "))
+			}
+		}
+	}
+	want := []string{"go run ./cmd/quota-admin dev", "go run ./cmd/quota-admin set demo/tokens 50000/s", "go run ./cmd/quotad --socket " + socketOf + " --provider demo/api,demo/tokens"}
+	for i, installs := range []string{"pip install ./clients/python", "npm install ./clients/typescript"} {
+		if !slices.Equal(steps[i], append(slices.Clip(want), installs)) { // .ci/run quotad installs them
+			t.Fatalf("the steps are %q", steps[i])
+		}
+	}
+	command := func(line string, more ...string) *exec.Cmd {
+		args := append(strings.Fields(strings.ReplaceAll(line, socketOf, socket))[2:], more...)
+		return exec.Command(filepath.Join(dir, filepath.Base(args[0])), args[1:]...)
+	}
+	var said bytes.Buffer
+	start(t, command(want[0], "--listen", addresses[0], "--dashboard", "127.0.0.1:0"), &said)
+	await.Until(t, "dev has its provider", func() bool {
+		return command("go run ./cmd/quota-admin get demo/api").Run() == nil
+	})
+	if out, err := command(want[1]).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	start(t, command(want[2]), &said)
+	await.Until(t, "quotad has a socket", func() bool { _, err := os.Stat(socket); return err == nil })
+	return socket
 }
 
 // Python's stubs know each parameter of the methods that the client has.
@@ -98,5 +168,51 @@ for of, name in ("Client", "acquire"), ("Client", "acquire_all"), ("Granted", "s
 `).CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A missing quotad is an error of its own: at once where there is no socket and was none, and after
+// the timeout where one refuses, as it restarts.
+func TestUnavailable(t *testing.T) {
+	python, node := os.Getenv("QUOTIENT_PYTHON"), os.Getenv("QUOTIENT_NODE")
+	if python == "" || node == "" {
+		t.Fatal("QUOTIENT_PYTHON and QUOTIENT_NODE name no environments: .ci/run quotad makes them")
+	}
+	dir := t.TempDir()
+	refuses, missing := filepath.Join(dir, "refuses.sock"), filepath.Join(dir, "missing.sock")
+	l, err := net.Listen("unix", refuses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = l.Close()
+	const threads = `
+import quotient, sys
+try: quotient.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2]))
+except quotient.Unavailable as e: print(e)
+`
+	const tasks = `
+import asyncio, quotient.aio, sys
+try: asyncio.run(quotient.aio.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2])))
+except quotient.Unavailable as e: print(e)
+`
+	const typescript = `import { Client, Unavailable } from "quotient-client";
+await new Client(process.argv[1]).acquire("p", { timeout: Number(process.argv[2]) }).catch((e) => e instanceof Unavailable && console.log(e.message));`
+	for _, program := range [][]string{{python, "-I", "-c", threads}, {python, "-I", "-c", tasks}, {"node", "--input-type=module", "-e", typescript}} {
+		for _, c := range []struct {
+			socket, timeout, want string
+			least                 time.Duration
+		}{{missing, "3600", "no such file or directory", 0}, {refuses, "1", "connection refused", 900 * time.Millisecond}} {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			cmd := exec.CommandContext(ctx, program[0], append(program[1:], c.socket, c.timeout)...)
+			cmd.Dir = node
+			out, err := cmd.CombinedOutput()
+			cancel()
+			took := time.Since(began)
+			if want := "no quotad at " + c.socket + " (" + c.want + "): start it, or pass "; err != nil || !strings.HasPrefix(strings.ToLower(string(out)), strings.ToLower(want)) || took < c.least {
+				t.Errorf("%s, %s: %v, %s after %v", program[0], c.socket, err, out, took)
+			}
+		}
 	}
 }

@@ -47,6 +47,10 @@ var beside = map[string]here{
 	`go run ./cmd/loadgen --endpoints http://127.0.0.1:2379 --limit 20000/s --instances 24`: {
 		instead: [2]string{"127.0.0.1:2379", "%s"}, says: []string{"HELD: "}},
 	`go run ./cmd/loadgen --endpoints "$QUOTIENT_ENDPOINTS" --limit 1000/s --instances 8`: {says: []string{"HELD: "}},
+	`go run ./cmd/quota-admin set demo/charge 1/s,100/1m`: {says: []string{"demo/charge: 1/s,100/1m"}},
+	`go run ./examples/http-server`: {with: `-listen 127.0.0.1:18080 & trap : TERM
+		curl --silent --show-error --retry 180 --retry-delay 1 --retry-all-errors -X POST http://127.0.0.1:18080/charge
+		kill -TERM 0; wait`, says: []string{"charged"}},
 	`go run ./cmd/quotad --socket /tmp/quotad.sock`: {with: `& trap : TERM
 		curl --silent --show-error --retry 120 --retry-delay 1 --retry-all-errors --unix-socket /tmp/quotad.sock \
 			http://quotad/v1/acquire --header 'Content-Type: application/json' --data '{"provider": "demo/api", "permits": 1}'
@@ -67,6 +71,7 @@ var steps = map[string]string{
 	`go run ./results -part keys`:                                              "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                          "bench",
 	`cd examples/kafka-consumer && go run .`:                                   "kafka",
+	`curl -i -X POST http://127.0.0.1:8080/charge`:                             "readme: beside examples/http-server, at another port",
 	`mkdir ../charge && cd ../charge`:                                          "unit: examples/quickstart plays README's section",
 	`go mod init example.com/charge`:                                           "unit: examples/quickstart",
 	`go work init . ../quotient`:                                               "unit: examples/quickstart",

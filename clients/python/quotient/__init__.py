@@ -1,7 +1,7 @@
 # Permits from quotad for Python 3.9 and later, with the standard library only.
 #
 #     quotad = quotient.Client()
-#     quotad.acquire("payments/charge", timeout=1)  # or quotient.Limited
+#     quotad.acquire("payments/charge", timeout=1)  # or raises quotient.Limited
 #
 #     with quotad.acquire("payments/charge", 100, timeout=1, partial=True) as permits:
 #         while permits.take():  # costs no call
@@ -26,6 +26,11 @@ class Limited(Exception):
         self.retry_after = retry_after
 
 
+class Unavailable(Limited):
+    """No quotad answers. It is raised at once if there is no socket at the path, and was none
+    before; otherwise after the timeout, as quotad may be restarting."""
+
+
 class Refused(Exception):
     """A call that would fail again: an unknown provider, or a wrong argument."""
 
@@ -46,17 +51,31 @@ def body_of(wants, timeout, class_, label, partial, settle_within):
     return body
 
 
+NO_ANSWER = 0  # in place of a status
+ANSWERED = set()  # addresses at which a quotad has answered: if it does not, it restarts
+
+
 def again_in(status, answer, end, deadline):
-    """Returns after how long to ask again; None if the permits are there. Raises Refused or
-    Limited."""
+    """Returns after how long to ask again; None if the permits are there. Raises Refused,
+    Limited or Unavailable."""
     if status == 200 and now() < end:
         return None
-    if status not in (200, 429, 503):
+    if status not in (200, 429, 503, NO_ANSWER):
         raise Refused(answer.get("detail", answer))
     retry = answer.get("retry_after", 0)
-    if not now() + retry <= deadline:
-        raise Limited(answer.get("detail", "the answer came too late"), retry)
+    if answer.get("absent") or not now() + retry <= deadline:
+        kind = Unavailable if status == NO_ANSWER else Limited
+        raise kind(answer.get("detail", "the answer came too late"), retry)
     return retry
+
+
+def unanswered(address, error):
+    """Returns what stands for the answer of a quotad that does not answer, after an error."""
+    cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
+    absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError))
+    return {"detail": f"no quotad at {address} ({cause}): start it, or pass Client(path)", "retry_after": 0.05, "absent": absent}
+
+
 
 
 class Client(threading.local):  # a connection for each thread
@@ -67,7 +86,7 @@ class Client(threading.local):  # a connection for each thread
         self.address, self.tls, self.pid, self.connection = address, tls, None, None
 
     def acquire(self, provider, permits=1, timeout=0, class_="default", label="", key="", partial=False, settle_within=None):
-        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own;
+        """Returns Permits, or raises Limited, Unavailable or Refused. A key, such as an account, has limits of its own;
         a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
         cost can be settled until then."""
@@ -91,7 +110,7 @@ class Client(threading.local):  # a connection for each thread
             time.sleep(retry)
 
     def post(self, path, body, wait=0):
-        """Returns the status and the body of the answer, 503 if there is none within wait and 10 s."""
+        """Returns the status and the body of the answer, NO_ANSWER if there is none within wait and 10 s."""
         for connect in self.pid != os.getpid() or not self.connection.sock, True:  # quotad closes connections without calls
             try:
                 if connect:
@@ -99,13 +118,15 @@ class Client(threading.local):  # a connection for each thread
                 self.connection.sock.settimeout(wait + 10)
                 self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
                 answer = self.connection.getresponse()
-                return answer.status, json.loads(answer.read())
+                said = json.loads(answer.read())
+                ANSWERED.add(self.address)
+                return answer.status, said
             except (OSError, ValueError, http.client.HTTPException) as e:
                 self.connection.close()
-                problem = f"quotad at {self.address}: {e!r}"
+                problem = unanswered(self.address, e)
                 if isinstance(e, socket.timeout):
                     break
-        return 503, {"detail": problem, "retry_after": 0.05}  # it restarts
+        return NO_ANSWER, problem
 
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()

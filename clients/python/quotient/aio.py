@@ -19,7 +19,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import again_in, body_of, now
+from quotient import ANSWERED, NO_ANSWER, again_in, body_of, now, unanswered
 
 if TYPE_CHECKING:
     from quotient import Want
@@ -39,7 +39,7 @@ class Client:
     async def acquire(
         self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", label: str = "", key: str = "", partial: bool = False, settle_within: float | None = None
     ) -> Permits:
-        """Returns Permits, or raises Limited. A key, such as an account, has limits of its own;
+        """Returns Permits, or raises Limited, Unavailable or Refused. A key, such as an account, has limits of its own;
         a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
         cost can be settled until then."""
@@ -73,14 +73,15 @@ class Client:
         return asyncio.open_connection(host, int(port), ssl=self.tls)
 
     async def _post(self, path: str, body: dict[str, Any], wait: float = 0) -> tuple[int, dict[str, Any], float]:
-        """Returns the status and the body of the answer, 503 if there is none within wait and
-        10 s, and when the call was sent."""
+        """Returns the status and the body of the answer, NO_ANSWER if there is none within wait
+        and 10 s, and when the call was sent."""
         if self.free is None:
             self.free = asyncio.Semaphore(self.connections)
         text = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
         async with self.free:
-            sent, problem = now(), ""
+            sent = now()
+            problem: dict[str, Any] = {}
             for connect in not self.idle, True:  # quotad closes connections without calls
                 writer = None
                 try:
@@ -91,19 +92,20 @@ class Client:
                     sent = now()
                     writer.write(head.encode() + text)
                     status, answer, keep = await asyncio.wait_for(self._answer(reader), wait + 10)
+                    ANSWERED.add(self.address)
                     if keep:
                         self.idle.append((reader, writer))
                         writer = None
                     return status, answer, sent
                 except asyncio.TimeoutError as e:
-                    problem = f"quotad at {self.address}: {e!r}"
+                    problem = unanswered(self.address, e)
                     break
                 except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as e:
-                    problem = f"quotad at {self.address}: {e!r}"
+                    problem = unanswered(self.address, e)
                 finally:
                     if writer is not None:  # also if the task is cancelled: the call leaves the queue
                         writer.close()
-        return 503, {"detail": problem, "retry_after": 0.05}, sent  # it restarts
+        return NO_ANSWER, problem, sent
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, dict[str, Any], bool]:
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
