@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
@@ -21,7 +19,7 @@ func newCertificates(set *pflag.FlagSet) *certificates {
 	c := &certificates{map[string]string{}, prometheus.NewDesc("quotad_certificate_expiry_timestamp_seconds",
 		"When the certificate that a flag names is no longer valid, as a Unix time.", []string{"flag"}, nil)}
 	set.VisitAll(func(f *pflag.Flag) {
-		if file := f.Value.String(); file != "" && (f.Name == "cert" || strings.HasSuffix(f.Name, "tls-cert")) {
+		if file := f.Value.String(); file != "" && (f.Name == "cert" || f.Name == "tls-cert") {
 			c.files[f.Name] = file
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -21,13 +22,11 @@ func TestCertificatesRunOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)
-	for _, s := range services() {
-		s.Register(set)
-	}
+	new(listen.TLS).Register(set)
 	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	etcdflags.Register(etcd)
 	set.AddFlagSet(etcd)
-	if err := set.Parse([]string{"--cert", cert, "--tls-cert", cert, "--metrics-tls-cert", cert, "--envoy-tls-cert", cert}); err != nil {
+	if err := set.Parse([]string{"--cert", cert, "--tls-cert", cert}); err != nil {
 		t.Fatal(err)
 	}
 	r := prometheus.NewRegistry()
@@ -47,12 +46,12 @@ func TestCertificatesRunOut(t *testing.T) {
 		return by
 	}
 	by := found()
-	for _, flag := range []string{"cert", "tls-cert", "metrics-tls-cert", "envoy-tls-cert"} {
+	for _, flag := range []string{"cert", "tls-cert"} {
 		if by[flag] != float64(want.Unix()) {
 			t.Errorf("--%s runs out at %v, want %d", flag, by[flag], want.Unix())
 		}
 	}
-	if len(by) != 4 {
+	if len(by) != 2 {
 		t.Errorf("there are %v", by)
 	}
 	if err := os.WriteFile(cert, []byte("no certificate"), 0o600); err != nil {

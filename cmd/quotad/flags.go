@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/cli/commandline"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
@@ -26,6 +27,8 @@ type flags struct {
 	grace        time.Duration
 	probe        string
 	services     []service
+	tls          listen.TLS
+	group        string // that may use the sockets
 	socket       string // for probe: of one of services
 	etcd         *etcdflags.Flags
 	certificates *certificates
@@ -46,28 +49,47 @@ const (
 // parse reads the command line. It returns pflag.ErrHelp where help or the version was
 // asked for and given; every other error is a usageError or an *etcdflags.UsageError.
 func parse(args []string, env func(string) string, help io.Writer) (*flags, error) {
-	f := &flags{services: services()}
+	f := &flags{}
+	f.services = services(&f.tls, &f.group)
+	var groups []group
+	add := func(title string, register func(set *pflag.FlagSet)) {
+		g := group{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
+		g.flags.SortFlags = false
+		register(g.flags)
+		groups = append(groups, g)
+	}
+	add("Programs of this host", func(set *pflag.FlagSet) {
+		f.services[0].Register(set)
+		set.StringVar(&f.group, "group", "", "`group` that may use the sockets, a name or a number; default: that of quotad")
+	})
+	add("Envoy", f.services[1].Register)
+	add("Metrics", f.services[2].Register)
+	add("Certificates, for all addresses host:port", f.tls.Register)
+	add("Providers", func(set *pflag.FlagSet) {
+		set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others open at their first call")
+		set.IntVar(&f.maxProviders, "max-providers", 100, "providers that may be open at a time")
+		set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
+	})
+	add("This instance", func(set *pflag.FlagSet) {
+		set.StringVar(&f.name, "name", "", "`name` that operators see; default: the host's")
+		set.StringVar(&f.stateDir, "state-dir", "", "local `directory` of this process alone: restarted in place it continues with its share")
+		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
+		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; more than the longest window loses nothing")
+	})
+	add("etcd", func(set *pflag.FlagSet) { f.etcd = etcdflags.Register(set) })
+	f.etcd.Env = env
+	var version *bool
+	add("In place of serving", func(set *pflag.FlagSet) {
+		set.StringVar(&f.probe, "probe", "", "`healthz|readyz` to ask the quotad at --socket for: the exit status is 0 if it is well")
+		version = set.Bool("version", false, "print the version")
+	})
 	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.SortFlags = false
 	set.Usage = func() {}
-	for _, s := range f.services {
-		s.Register(set)
+	for _, g := range groups {
+		set.AddFlagSet(g.flags)
 	}
-	set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others are opened at their first call")
-	set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")
-	set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
-	set.StringVar(&f.stateDir, "state-dir", "", "`directory` on a local disk, for this process alone, made if its parent exists; with it a process restarted in place continues with its share; Linux only")
-	set.StringVar(&f.name, "name", "", "operators' `name` of this instance; default: the host's name")
-	set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
-	set.DurationVar(&f.grace, "grace", 25*time.Second, "time from SIGTERM until the end at the latest; longer than the longest window loses nothing")
-	set.StringVar(&f.probe, "probe", "", "`healthz|readyz`: path to ask the quotad at --socket for, instead of serving: the exit status is 0 if it is well")
-	version := set.Bool("version", false, "print the version and end")
-	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
-	etcd.SortFlags = false
-	f.etcd = etcdflags.Register(etcd)
-	f.etcd.Env = env
-	set.AddFlagSet(etcd)
 	if asked, err := commandline.Complete("quotad", set, args, help); asked {
 		if err != nil {
 			return nil, usagef("%v; see quotad --help", err)
@@ -76,7 +98,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	}
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
-			printHelp(help, set)
+			printHelp(help, groups)
 			return nil, err
 		}
 		return nil, usagef("%s; see quotad --help", commandline.Wrong(set, err))
@@ -117,6 +139,9 @@ func (f *flags) check() error {
 	case f.grace <= 0 || f.grace > maxGrace:
 		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
 	}
+	if err := f.tls.Check(); err != nil {
+		return usagef("%v", err)
+	}
 	for _, s := range f.services {
 		if err := s.Check(); err != nil {
 			return usagef("%v", err)
@@ -125,13 +150,22 @@ func (f *flags) check() error {
 	return nil
 }
 
-func printHelp(w io.Writer, set *pflag.FlagSet) {
+// group are flags that stand together in the help.
+type group struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+func printHelp(w io.Writer, groups []group) {
 	fmt.Fprint(w, `Quotad shares limits among all processes of a host. It is one instance of each
 provider, and gives permits to local processes over HTTP on a Unix socket.
 
 Usage: quotad [flags]
-
-`, set.FlagUsagesWrapped(100), `
+`)
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(100))
+	}
+	fmt.Fprint(w, `
 SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
 and leaves the share to the next process with the same --state-dir.
 

@@ -15,8 +15,8 @@ import (
 
 // metrics is the service for Prometheus, which does not reach the Unix socket.
 type metrics struct {
+	tls     *listen.TLS
 	address string
-	tcp     listen.TCP
 }
 
 // Bounds of what a client of the metrics can hold.
@@ -28,24 +28,23 @@ const (
 )
 
 func (m *metrics) Register(set *pflag.FlagSet) {
-	set.StringVar(&m.address, "metrics", "", "`address` to serve /metrics at too, host:port, such as 127.0.0.1:9464")
-	m.tcp.Register(set, "metrics", "metrics-", "needed for other hosts than loopback", "scrapers")
+	set.StringVar(&m.address, "metrics", "", "`address` host:port to serve /metrics at too; beyond loopback it needs TLS")
 }
 
-func (m *metrics) Check() error { return m.tcp.Check(m.address) }
+func (m *metrics) Check() error { return m.tls.CheckAddress("metrics", m.address) }
 
 func (m *metrics) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	if m.address == "" {
 		return nil, nil
 	}
 	connections := listen.NewOccupancy("connections", listen.Bounds{All: maxScrapers})
-	l, err := m.tcp.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener {
+	l, err := m.tls.Listen(m.address, "http/1.1", func(l net.Listener) net.Listener {
 		return &listen.Bounded{Listener: l, Occupancy: connections, Peer: listen.AnyTCP}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
-	log.Info("serving metrics", "address", l.Addr().String(), "tls", m.tcp.Secure())
+	log.Info("serving metrics", "address", l.Addr().String(), "tls", m.tls.Secure())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h.Metrics())
 	server := &http.Server{

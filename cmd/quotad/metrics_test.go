@@ -20,7 +20,7 @@ import (
 )
 
 // serveMetrics serves the metrics of a host with provider p, and returns the address.
-func serveMetrics(t *testing.T, files listen.TCP) (address string) {
+func serveMetrics(t *testing.T, files listen.TLS) (address string) {
 	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
 	log := slog.New(slog.DiscardHandler)
@@ -28,7 +28,7 @@ func serveMetrics(t *testing.T, files listen.TCP) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &metrics{"127.0.0.1:0", files}
+	s := &metrics{&files, "127.0.0.1:0"}
 	server, err := s.Listen(h, log)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)
 	cert, key := authority.Issue("server", "localhost")
-	address := serveMetrics(t, listen.TCP{Cert: cert, Key: key, ClientCA: authority.File})
+	address := serveMetrics(t, listen.TLS{Cert: cert, Key: key, ClientCA: authority.File})
 	for _, c := range []struct {
 		cert, key, path string
 		want            int // status; 0: no answer
@@ -77,7 +77,7 @@ func TestMetrics(t *testing.T) {
 func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
 	t.Parallel()
 	for _, request := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		address := serveMetrics(t, listen.TCP{})
+		address := serveMetrics(t, listen.TLS{})
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		for range 2 * maxScrapers {
 			c, err := net.Dial("tcp", address)

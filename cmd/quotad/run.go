@@ -34,8 +34,10 @@ type service interface {
 	Listen(h *host.Host, log *slog.Logger) (listen.Server, error)
 }
 
-// services are all that quotad can serve.
-func services() []service { return []service{&api.Flags{}, &envoy.Flags{}, &metrics{}} }
+// services are all that quotad can serve. Where it serves host:port it has the certificate of tls.
+func services(tls *listen.TLS, group *string) []service {
+	return []service{&api.Flags{TLS: tls, Group: group}, &envoy.Flags{TLS: tls, Group: group}, &metrics{tls: tls}}
+}
 
 const (
 	// lookupTime bounds one question to etcd whether a provider exists.

@@ -16,9 +16,10 @@ import (
 
 // Flags are the command line of the service.
 type Flags struct {
-	socket, group, listen string
-	tcp                   listen.TCP
-	limits                limits
+	TLS            *listen.TLS
+	Group          *string // that may use the socket; "": the process's own
+	socket, listen string
+	limits         limits
 }
 
 // limits bound what clients may hold. A connection has at most one call under way, so
@@ -33,11 +34,9 @@ const maxConnections = 100_000
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: none")
-	set.StringVar(&f.group, "group", "", "`group` that may use the socket, a name or a number; default: the group of this process")
-	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve with TLS too, such as 127.0.0.1:8787")
-	f.tcp.Register(set, "listen", "", "always needed", "clients")
-	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections may be open")
-	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections and IDs one process may have")
+	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve by TLS too, such as 127.0.0.1:8787")
+	set.IntVar(&f.limits.connections, "max-connections", 4096, "connections that may be open")
+	set.IntVar(&f.limits.perClient, "client-connections", 256, "connections, and IDs to settle, that one process may have")
 }
 
 // Check returns what is wrong with the flags.
@@ -52,10 +51,10 @@ func (f *Flags) Check() error {
 		return fmt.Errorf("--client-connections %d: must be from 1 to --max-connections, %d", f.limits.perClient, f.limits.connections)
 	case f.listen != "" && (err != nil || !address.Addr().IsLoopback()):
 		return fmt.Errorf("--listen %s: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad", f.listen)
-	case f.listen != "" && !f.tcp.Secure():
-		return fmt.Errorf("--listen %s: needs --tls-cert, --tls-key and --tls-client-ca; the Unix socket needs none", f.listen)
+	case f.listen != "":
+		return f.TLS.Demand("listen", f.listen, "the Unix socket needs none")
 	}
-	return f.tcp.Check(f.listen)
+	return nil
 }
 
 // Listen opens the listeners. Clients of --listen with the same subject in their
@@ -63,14 +62,14 @@ func (f *Flags) Check() error {
 func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	s := build(h, f.limits, log)
 	if f.listen != "" {
-		l, err := f.tcp.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP) })
+		l, err := f.TLS.Listen(f.listen, "http/1.1", func(l net.Listener) net.Listener { return s.accept(l, listen.AnyTCP) })
 		if err != nil {
 			return nil, fmt.Errorf("--listen: %w", err)
 		}
 		s.Listeners = append(s.Listeners, l) // a connection has one call at a time
 	}
 	if f.socket != "" { // the last that can fail, for it takes the socket of another process
-		l, err := listen.Unix(f.socket, f.group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer) })
+		l, err := listen.Unix(f.socket, *f.Group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer) })
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("--socket: %w", err), s.Shutdown(context.Background())) // nothing runs
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -54,7 +55,7 @@ func TestPortBeforeSocket(t *testing.T) {
 	}
 	defer port.Close()
 	dir := t.TempDir()
-	f := Flags{socket: filepath.Join(dir, "quotad.sock"), listen: port.Addr().String(), limits: roomy}
+	f := Flags{TLS: &listen.TLS{}, Group: new(string), socket: filepath.Join(dir, "quotad.sock"), listen: port.Addr().String(), limits: roomy}
 	s, err := f.Listen(newHost(t, fixed(1)), quiet)
 	if err == nil || !strings.Contains(err.Error(), "--listen: ") {
 		t.Fatalf("%v, %v", s, err)
@@ -67,7 +68,7 @@ func TestPortBeforeSocket(t *testing.T) {
 func serveSocket(t *testing.T, permits int64, l limits) (*Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotad.sock")
-	return listening(t, permits, Flags{socket: path, limits: l}), path
+	return listening(t, permits, Flags{Group: new(string), socket: path, limits: l}), path
 }
 
 // caller is a connection that sends requests as text.
@@ -263,15 +264,15 @@ func TestHeadersAreBounded(t *testing.T) {
 // The sockets of dead and of live processes are replaced, other files are not.
 func TestSocketInUse(t *testing.T) {
 	_, path := serveSocket(t, 1, roomy)
-	listen := func(path, group string) error {
+	open := func(path, group string) error {
 		h := newHost(t, fixed(1))
-		s, err := (&Flags{socket: path, group: group, limits: roomy}).Listen(h, quiet)
+		s, err := (&Flags{Group: &group, socket: path, limits: roomy}).Listen(h, quiet)
 		if err == nil {
 			serve(t, s.(*Server))
 		}
 		return err
 	}
-	if err := listen(path, ""); err != nil {
+	if err := open(path, ""); err != nil {
 		t.Error(err)
 	}
 	stale := filepath.Join(t.TempDir(), "stale.sock")
@@ -281,17 +282,17 @@ func TestSocketInUse(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if err := listen(stale, ""); err != nil {
+	if err := open(stale, ""); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := listen(file, ""); err == nil {
+	if err := open(file, ""); err == nil {
 		t.Error("a file was replaced")
 	}
-	if err := listen(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), `group "no such group" is neither the name of a group here nor a number below 4294967295`) {
+	if err := open(stale+"2", "no such group"); err == nil || !strings.Contains(err.Error(), `group "no such group" is neither the name of a group here nor a number below 4294967295`) {
 		t.Error(err)
 	}
 }
@@ -363,7 +364,7 @@ func TestListenNamesTheMistake(t *testing.T) {
 		{"127.0.0.1:0", cert, key, dir + "/none", "--listen: open"},
 	} {
 		f := flags(t, test.address, test.cert, test.key, test.ca)
-		err := f.Check()
+		err := errors.Join(f.TLS.Check(), f.Check())
 		if err == nil {
 			h := newHost(t, fixed(1))
 			_, err = f.Listen(h, quiet)
@@ -399,6 +400,8 @@ func TestHalfClosedConnection(t *testing.T) {
 func flags(t *testing.T, address, cert, key, ca string) (f Flags) {
 	t.Helper()
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.TLS, f.Group = &listen.TLS{}, new(string)
+	f.TLS.Register(set)
 	f.Register(set)
 	if err := set.Parse([]string{"--socket=", "--listen", address, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ca}); err != nil {
 		t.Fatal(err)

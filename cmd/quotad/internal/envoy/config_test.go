@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
@@ -75,23 +76,20 @@ func TestBadFlags(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", ""},
 		{"--envoy /run/q.sock --envoy-rules " + good, ""},
-		{"--envoy 127.0.0.1:0 --envoy-rules " + good, "--envoy 127.0.0.1:0: needs --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca; a Unix socket needs none"},
-		{"--envoy [::1]:0 --envoy-rules " + good, "needs --envoy-tls-cert"},
-		{"--envoy [::1]:0 --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, ""},
-		{"--envoy 127.0.0.1:0", "give both --envoy and --envoy-rules"},
-		{"--envoy-rules x", "give both --envoy and --envoy-rules"},
+		{"--envoy 127.0.0.1:0 --envoy-rules " + good, "--envoy 127.0.0.1:0: needs --tls-cert, --tls-key and --tls-client-ca; a Unix socket needs none"},
+		{"--envoy [::1]:0 --envoy-rules " + good, "needs --tls-cert"},
+		{"--envoy [::1]:0 --tls-cert c --tls-key k --tls-client-ca a --envoy-rules " + good, ""},
+		{"--envoy 127.0.0.1:0", "give both or none"},
+		{"--envoy-rules x", "give both or none"},
 		{"--envoy q.sock --envoy-rules " + good, "must be an absolute path or host:port"},
-		{"--envoy :8081 --envoy-rules " + good, "other hosts may connect by TLS only; add --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca, or listen on loopback"},
+		{"--envoy :8081 --envoy-rules " + good, "other hosts may connect by TLS only; add --tls-cert, --tls-key and --tls-client-ca, or listen on loopback"},
 		{"--envoy 10.0.0.1:8081 --envoy-rules " + good, "by TLS only"},
 		{"--envoy example.com:8081 --envoy-rules " + good, "by TLS only"},
-		{"--envoy 10.0.0.1:8081 --envoy-tls-cert c --envoy-rules " + good, "all or none"},
-		{"--envoy /q.sock --envoy-tls-cert c --envoy-tls-key k --envoy-tls-client-ca a --envoy-rules " + good, "--envoy-tls-client-ca are for --envoy host:port"},
-		{"--envoy 127.0.0.1:0 --envoy-group g --envoy-rules " + good, "only a Unix socket has a group"},
-		{"--envoy-group g", "give both --envoy and --envoy-rules"},
 		{"--envoy /q.sock --envoy-rules /none", "--envoy-rules: open /none"},
 	} {
-		var f Flags
+		f := Flags{TLS: &listen.TLS{}}
 		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		f.TLS.Register(set)
 		f.Register(set)
 		if err := set.Parse(strings.Fields(c.args)); err != nil {
 			t.Fatal(err)

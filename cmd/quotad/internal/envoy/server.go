@@ -36,8 +36,9 @@ const (
 
 // Flags are the command line of the service.
 type Flags struct {
-	address, group, rules string
-	tcp                   listen.TCP
+	TLS            *listen.TLS
+	Group          *string // that may use a socket; "": the process's own
+	address, rules string
 
 	mapping *mapping // of rules
 }
@@ -45,9 +46,7 @@ type Flags struct {
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.address, "envoy", "", "`address` of Envoy's rate limit service: the path of a Unix socket, or host:port")
-	set.StringVar(&f.group, "envoy-group", "", "`group` that may use the socket of --envoy, as in --group; default: the group of this process")
 	set.StringVar(&f.rules, "envoy-rules", "", "YAML `file` that maps Envoy's descriptors to providers")
-	f.tcp.Register(set, "envoy", "envoy-", "always needed", "Envoys")
 }
 
 // unix reports whether the address is a path.
@@ -55,23 +54,21 @@ func (f *Flags) unix() bool { return filepath.IsAbs(f.address) }
 
 // Check returns what is wrong with the flags, or with the files that they name.
 func (f *Flags) Check() (err error) {
-	host := f.address
-	if f.unix() {
-		host = ""
-	}
-	switch err := f.tcp.Check(host); {
-	case f.address == "" && f.rules == "" && f.group == "":
-		return err
+	switch {
+	case f.address == "" && f.rules == "":
+		return nil
 	case f.address == "" || f.rules == "":
-		return errors.New("--envoy, --envoy-rules and --envoy-group: give both --envoy and --envoy-rules, or none of them")
-	case f.group != "" && !f.unix():
-		return errors.New("--envoy-group: only a Unix socket has a group")
-	case !f.unix() && !strings.Contains(f.address, ":"):
+		return errors.New("--envoy and --envoy-rules: give both or none")
+	case f.unix():
+	case !strings.Contains(f.address, ":"):
 		return fmt.Errorf("--envoy %q: must be an absolute path or host:port", f.address)
-	case err != nil:
-		return err
-	case !f.unix() && !f.tcp.Secure():
-		return fmt.Errorf("--envoy %s: needs --envoy-tls-cert, --envoy-tls-key and --envoy-tls-client-ca; a Unix socket needs none", f.address)
+	default:
+		if err := f.TLS.CheckAddress("envoy", f.address); err != nil {
+			return err
+		}
+		if err := f.TLS.Demand("envoy", f.address, "a Unix socket needs none"); err != nil {
+			return err
+		}
 	}
 	if f.mapping, err = load(f.rules); err != nil {
 		return fmt.Errorf("--envoy-rules: %w", err)
@@ -99,9 +96,9 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 	var l net.Listener
 	var err error
 	if f.unix() {
-		l, err = listen.Unix(f.address, f.group, log, bound)
+		l, err = listen.Unix(f.address, *f.Group, log, bound)
 	} else {
-		l, err = f.tcp.Listen(f.address, "h2", bound)
+		l, err = f.TLS.Listen(f.address, "h2", bound)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--envoy: %w", err)

@@ -30,7 +30,7 @@ import (
 // listening returns the server of flags, with a host that has all providers.
 func listening(t *testing.T, f *Flags) *Server {
 	t.Helper()
-	f.rules = write(t, rules)
+	f.rules, f.Group = write(t, rules), new(string)
 	if err := f.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestClientsShowCertificates(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)
 	cert, key := authority.Issue("server", "localhost")
-	s := listening(t, &Flags{address: "127.0.0.1:0", tcp: listen.TCP{Cert: cert, Key: key, ClientCA: authority.File}})
+	s := listening(t, &Flags{address: "127.0.0.1:0", TLS: &listen.TLS{Cert: cert, Key: key, ClientCA: authority.File}})
 	for _, c := range []struct {
 		cert, key string
 		want      codes.Code

@@ -15,50 +15,58 @@ import (
 // Bound limits the connections of a listener.
 type Bound func(net.Listener) net.Listener
 
-// TCP are the files of a listener with TLS, and the flags that name them.
-type TCP struct {
-	Cert, Key, ClientCA string
-	of, prefix          string // the flag of the address, and what begins those of the files
+// TLS are the files by which quotad serves all its addresses host:port.
+type TLS struct{ Cert, Key, ClientCA string }
+
+// tlsFlags names all flags of TLS.
+const tlsFlags = "--tls-cert, --tls-key and --tls-client-ca"
+
+// Register adds the flags of the files.
+func (t *TLS) Register(set *pflag.FlagSet) {
+	set.StringVar(&t.Cert, "tls-cert", "", "certificate `file` of the addresses host:port")
+	set.StringVar(&t.Key, "tls-key", "", "key `file` of --tls-cert")
+	set.StringVar(&t.ClientCA, "tls-client-ca", "", "`file` of the authorities that sign the certificates of clients")
 }
 
-// Register adds the flags of the files. of is the flag of the address, and need says when
-// the files are needed.
-func (t *TCP) Register(set *pflag.FlagSet, of, prefix, need, clients string) {
-	t.of, t.prefix = of, prefix
-	set.StringVar(&t.Cert, prefix+"tls-cert", "", "certificate `file` of --"+of+" host:port; "+need)
-	set.StringVar(&t.Key, prefix+"tls-key", "", "key `file` of --"+prefix+"tls-cert")
-	set.StringVar(&t.ClientCA, prefix+"tls-client-ca", "", "`file` of the authorities that sign the certificates of "+clients)
-}
-
-// Check returns what is wrong with the files, or with an address host:port; "" for none.
-// All files are given or none, and none for loopback only.
-func (t *TCP) Check(address string) error {
-	all := fmt.Sprintf("--%stls-cert, --%[1]stls-key and --%[1]stls-client-ca", t.prefix)
-	secure := t.Cert+t.Key+t.ClientCA != ""
-	switch {
-	case secure && address == "":
-		return fmt.Errorf("%s are for --%s host:port", all, t.of)
-	case secure && (t.Cert == "" || t.Key == "" || t.ClientCA == ""):
-		return errors.New(all + ": all or none")
-	case address == "":
-		return nil
-	}
-	name, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("--%s %q: must be host:port", t.of, address)
-	}
-	if ip := net.ParseIP(name); !secure && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--%s %s: other hosts may connect by TLS only; add %s, or listen on loopback", t.of, address, all)
+// Check returns what is wrong with the files: all are given or none.
+func (t *TLS) Check() error {
+	if t.Secure() && (t.Cert == "" || t.Key == "" || t.ClientCA == "") {
+		return errors.New(tlsFlags + ": all or none")
 	}
 	return nil
 }
 
 // Secure reports whether there are files.
-func (t *TCP) Secure() bool { return t.Cert != "" }
+func (t *TLS) Secure() bool { return t.Cert+t.Key+t.ClientCA != "" }
 
-// Listen listens at an address that Check admits. With files clients speak the protocol by
-// TLS, and show a certificate that an authority has signed.
-func (t *TCP) Listen(address, protocol string, bound Bound) (net.Listener, error) {
+// Demand returns an error if a flag's address is served without TLS. instead is the way out
+// without files.
+func (t *TLS) Demand(flag, address, instead string) error {
+	if t.Secure() {
+		return nil
+	}
+	return fmt.Errorf("--%s %s: needs %s; %s", flag, address, tlsFlags, instead)
+}
+
+// CheckAddress returns what is wrong with a flag's address host:port; "" is none. Without files
+// it must be one of loopback.
+func (t *TLS) CheckAddress(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--%s %q: must be host:port", flag, address)
+	}
+	if ip := net.ParseIP(name); !t.Secure() && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("--%s %s: other hosts may connect by TLS only; add %s, or listen on loopback", flag, address, tlsFlags)
+	}
+	return nil
+}
+
+// Listen listens at an address host:port. With files clients speak the protocol by TLS, and show
+// a certificate that an authority has signed.
+func (t *TLS) Listen(address, protocol string, bound Bound) (net.Listener, error) {
 	var config *tls.Config
 	if t.Secure() {
 		c, err := certs.Client(t.ClientCA, t.Cert, t.Key)
