@@ -47,11 +47,11 @@ var beside = map[string]here{
 	`go run ./cmd/loadgen --endpoints http://127.0.0.1:2379 --limit 20000/s --instances 24`: {
 		instead: [2]string{"127.0.0.1:2379", "%s"}, says: []string{"HELD: "}},
 	`go run ./cmd/loadgen --endpoints "$QUOTIENT_ENDPOINTS" --limit 1000/s --instances 8`: {says: []string{"HELD: "}},
-	`go run ./cmd/quota-admin set demo/charge 1/s,100/1m`: {says: []string{"demo/charge: 1/s,100/1m"}},
+	`go run ./cmd/quota-admin set demo/charge 1/s,100/1m`:                                 {says: []string{"demo/charge: 1/s,100/1m"}},
 	`go run ./examples/http-server`: {with: `-listen 127.0.0.1:18080 & trap : TERM
 		curl --silent --show-error --retry 180 --retry-delay 1 --retry-all-errors -X POST http://127.0.0.1:18080/charge
 		kill -TERM 0; wait`, says: []string{"charged"}},
-	`go run ./cmd/quotad --socket /tmp/quotad.sock`: {with: `& trap : TERM
+	`go run ./cmd/quotad --socket /tmp/quotad.sock --provider demo/api`: {with: `& trap : TERM
 		curl --silent --show-error --retry 120 --retry-delay 1 --retry-all-errors --unix-socket /tmp/quotad.sock \
 			http://quotad/v1/acquire --header 'Content-Type: application/json' --data '{"provider": "demo/api", "permits": 1}'
 		kill -TERM 0; wait`, says: []string{`"permits":1`}},
@@ -71,12 +71,13 @@ var steps = map[string]string{
 	`go run ./results -part keys`:                                              "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`:                          "bench",
 	`cd examples/kafka-consumer && go run .`:                                   "kafka",
-	`curl -i -X POST http://127.0.0.1:8080/charge`:                             "readme: beside examples/http-server, at another port",
-	`mkdir ../charge && cd ../charge`:                                          "unit: examples/quickstart plays README's section",
-	`go mod init example.com/charge`:                                           "unit: examples/quickstart",
-	`go work init . ../quotient`:                                               "unit: examples/quickstart",
-	`go run .`:                                                                 "unit: examples/quickstart",
-	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`:          "bench",
+	`curl --unix-socket /tmp/quotad.sock http://quotad/v1/acquire --json '{"provider": "demo/api", "max_wait": 5}'`: "readme: beside quotad",
+	`curl -i -X POST http://127.0.0.1:8080/charge`:                                                                  "readme: beside examples/http-server, at another port",
+	`mkdir ../charge && cd ../charge`:                                                                               "unit: examples/quickstart plays README's section",
+	`go mod init example.com/charge`:                                                                                "unit: examples/quickstart",
+	`go work init . ../quotient`:                                                                                    "unit: examples/quickstart",
+	`go run .`:                                                                                                      "unit: examples/quickstart",
+	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`:                                               "bench",
 
 	// The restore of a member.
 	`name=etcd-1`:                        "compat",
@@ -100,7 +101,7 @@ var elsewhere = map[string]string{
 	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
 	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
 	`groupadd app && install -d -g app -m 0750 /run/quotad`:                                                              "changes the reader's host; step quotad has a socket of a group",
-	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --socket /run/quotad/quotad.sock --group app`:                "the reader's cluster; step quotad runs it",
+	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --group app --provider payments/charge`:                      "the reader's cluster; step quotad runs it",
 	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
 }
 
