@@ -105,7 +105,6 @@ func TestCompletionOfValues(t *testing.T) {
 	for args, want := range map[string]string{
 		"set p 5/s --outage ":      "hold\nstop\n:4\n",
 		"set p 5/s --guard ":       "auto\n0\n:4\n",
-		"set p 5/s --dashboard ":   "http://127.0.0.1:8686\nhttps://\n:4\n",
 		"top p --by ":              "instance\nclass\nkey\nlabel\n:4\n",
 		"set p 5/s --if-revision ": revision + "\n:4\n",
 		"budget p --limit ":        "500/h\n:4\n",

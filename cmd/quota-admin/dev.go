@@ -17,8 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotient-limiter/quotient/cmd/internal/webconfig"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/webguard"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/embedded"
@@ -45,7 +45,7 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run an etcd with a sample provider, a small fleet and the dashboard, to try things",
 		Long: `Run a trial of Quotient in one process: an etcd, a sample provider, a few instances
-that use it, and the dashboard, on which limits can be changed. Ctrl-C ends it; then
+that use it, and the dashboard. Ctrl-C ends it; then
 all data are deleted without --data.
 
 This etcd has one member, no authentication and no TLS, and does not wait for the
@@ -59,11 +59,11 @@ disk. Only this machine reaches it. It is not for production.`,
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
 	flags.StringVar(&f.dashboard, "dashboard", defaultDashboard, "`address` of the dashboard, on this machine; empty: none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !webguard.Loopback(f.listen) {
+		if !webconfig.Loopback(f.listen) {
 			return usageError(cmd, "--listen %s: must be an address of loopback, such as 127.0.0.1:2379; this etcd has no authentication", f.listen)
 		}
-		if f.dashboard != "" && !webguard.Loopback(f.dashboard) {
-			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may change limits there", f.dashboard)
+		if f.dashboard != "" && !webconfig.Loopback(f.dashboard) {
+			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may look there", f.dashboard)
 		}
 		if f.instances < 0 || f.instances > 1000 {
 			return usageError(cmd, "--instances %d: must be from 0 to 1000", f.instances)
@@ -128,14 +128,13 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 		return err
 	}
 	if page != nil {
-		// Changes without a login: the etcd beside it has none either.
-		p := &dashboardFlags{listen: f.dashboard, writes: true, guard: webguard.Guard{Hosts: loopbackHosts, Anybody: author(a.env)}}
+		p := &dashboardFlags{listen: f.dashboard}
 		server, err := a.newDashboard(client, p)
 		if err != nil {
 			return err
 		}
 		a.dashboardSays(page.Addr(), p)
-		services.Go(func() error { return server.Serve(ctx, page, nil) })
+		services.Go(func() error { return server.Serve(ctx, page, "") })
 	}
 	a.devSays(cluster.Endpoints(), where, limits, f)
 	<-ctx.Done()

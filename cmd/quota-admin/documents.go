@@ -123,7 +123,7 @@ a transaction for each provider.`,
 	})
 	e := a.changes(cmd)
 	cmd.Flags().Lookup("reason").Usage += "; default: apply and the file's name"
-	e.lazy, e.steps, e.replace, e.foreseer = true, true, true, foreseesBy(cmd)
+	e.lazy, e.steps, e.replace = true, true, true
 	addFlag(a, cmd, &e.maxStep, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of each policy")
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	var policies map[string]document.Entry

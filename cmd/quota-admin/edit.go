@@ -36,7 +36,6 @@ type edit struct {
 	exists   bool      // refuse where none is set
 	resume   bool      // end a back-off too
 	at       time.Time // from when on it is meant to be in force; zero: now
-	foreseer *foreseer // nil: a dry run does not say what would have been refused
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
 }
@@ -124,9 +123,7 @@ type editResult struct {
 	Old      *storedJSON `json:"old"` // null where there was none
 	New      *storedJSON `json:"new"` // revision 0: it was not written
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
-	// Foreseen is there for a dry run that asked a dashboard.
-	Foreseen *foreseenJSON `json:"foreseen,omitempty"`
-	Wait     *waitJSON     `json:"wait,omitempty"`
+	Wait     *waitJSON   `json:"wait,omitempty"`
 
 	old, new coordinator.Stored
 	changed  bool
@@ -185,18 +182,9 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 // run makes the changes, tells people, and waits if asked to. With an error and results
 // the changes are made.
 func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
-	var unplanned error
-	if e.foreseer != nil {
-		if unplanned = e.foreseer.plan(e.a.env, e.dryRun); unplanned != nil && e.foreseer.asked() {
-			return nil, unplanned
-		}
-	}
 	results, err := e.make(ctx, admin, providers)
 	if results == nil {
 		return nil, err
-	}
-	if e.foreseer != nil && e.dryRun {
-		err = errors.Join(err, e.foresee(ctx, results, unplanned))
 	}
 	now := time.Now()
 	var waits []*waitJSON
@@ -216,9 +204,6 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 	}
 	if e.dryRun {
 		e.a.note("dry run: nothing was written")
-		if e.foreseer != nil && e.foreseer.hint {
-			e.a.note("%s", foreseeHint)
-		}
 	}
 	if len(waits) > 0 && err == nil {
 		err = e.a.awaitAll(ctx, admin, e.wait, waits)
@@ -244,11 +229,7 @@ func (e *edit) tell(r *editResult, several bool, now time.Time) error {
 	if r.DryRun == nil {
 		return nil
 	}
-	if err := e.a.emit(nil, r.DryRun.table); err != nil || r.Foreseen == nil {
-		return err
-	}
-	r.Foreseen.tell(e.a, r.Provider, several)
-	return nil
+	return e.a.emit(nil, r.DryRun.table)
 }
 
 // checked returns the policy to write; nil if nothing would change and e is lazy.

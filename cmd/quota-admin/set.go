@@ -45,17 +45,13 @@ A change by a factor above --max-step is refused as a typing error, unless --for
 is given. A new provider with nearly the name of another, or with a blank in its name,
 is refused too, unless --create is given; on a terminal the command asks.
 
-With --dry-run and --dashboard it also says what the new limits would have refused of all
-that was asked for in the last 15 minutes, as the preview on the dashboard's page does.
-
 Without --if-revision the change is refused with exit code 4 if another change of
 the policy is written at the same moment.`,
 		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
   quota-admin set payments/charge 150000/s --at 00:00
   quota-admin set github 15000/s --keys 80/s
   quota-admin set payments/charge 500000/s --at 2027-01-01T00:00:00Z --for 2h
-  quota-admin set payments/charge 500/2s,10000/1m --if-revision 17 --dry-run \
-      --dashboard http://127.0.0.1:8686`,
+  quota-admin set payments/charge 500/2s,10000/1m --if-revision 17 --dry-run`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			s.limits, err = quota.ParseLimits(args[1])
 			return err
@@ -64,7 +60,7 @@ the policy is written at the same moment.`,
 	addFlag(a, cmd, &s.At, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
 	addFlag(a, cmd, &s.For, "for", positive, "return to the limits without this change after this `duration`")
 	e := a.edits(cmd, 0)
-	e.steps, e.lazy, e.foreseer = true, true, foreseesBy(cmd)
+	e.steps, e.lazy = true, true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
 	for i, f := range fields {

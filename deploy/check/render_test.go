@@ -231,12 +231,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{"quotad.metrics.tlsSecret=Metrics", "at '/quotad/metrics/tlsSecret': 'Metrics' does not match pattern"},
 		{"certificates.certManager.issuer.name=x", "at '/certificates/certManager/issuer': properties 'kind' required"},
 		{"certificates.certManager.enabled=false", "is empty: name a Secret with ca.crt, tls.crt and tls.key, or set certificates.certManager.enabled"},
-		{"dashboard.hosts={quota.example.com}", "dashboard.hosts lets others reach the page: name its certificate in dashboard.tlsSecret"},
-		{"dashboard.hosts={https://quota}", "at '/dashboard/hosts/0': 'https://quota' does not match pattern"},
-		{"dashboard.hosts={quota},dashboard.tlsSecret=page", "dashboard.hosts and dashboard.allowWrites need a login: set dashboard.tokenSecret, or dashboard.proxy"},
-		{"dashboard.allowWrites=true", "need a login"},
-		{"dashboard.tokenSecret=t,dashboard.proxy.header=X-User", "dashboard.tokenSecret and dashboard.proxy: choose one"},
-		{"dashboard.proxy.header=X-User", "dashboard.proxy needs its header and its networks"},
+		{"dashboard.tlsSecret=page", "dashboard.tlsSecret is for the page of dashboard.webSecret"},
+		{"dashboard.webSecret=Web", "at '/dashboard/webSecret': 'Web' does not match pattern"},
 	} {
 		t.Run(c.set, func(t *testing.T) {
 			t.Parallel()

@@ -81,6 +81,19 @@ func (w *world) set(provider, limits string) {
 	}
 }
 
+// mode sets the mode of a policy, as pause and resume do.
+func (w *world) mode(provider string, mode quota.Mode) {
+	w.t.Helper()
+	s, err := w.admin.Get(w.t.Context(), provider)
+	if err == nil {
+		s.Policy.Mode, s.Policy.Reason = mode, "for the test"
+		_, err = w.admin.PutIf(w.t.Context(), provider, s.Policy, s.Revision)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // worker is an instance that asks for more than its share.
 type worker struct {
 	session        *coordinator.Session

@@ -18,7 +18,6 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 const (
@@ -50,10 +49,9 @@ type follower struct {
 	grace time.Duration
 
 	mu      sync.Mutex
-	topics  map[string]*topic                // by provider; those that somebody reads
-	left    time.Time                        // when the last reader of one went
-	streams map[string][]*context.CancelFunc // of each caller, oldest first
-	past    map[string]memory                // by provider, as of the last look
+	topics  map[string]*topic     // by provider; those that somebody reads
+	left    time.Time             // when the last reader of one went
+	streams []*context.CancelFunc // oldest first
 
 	wake chan struct{} // somebody came
 
@@ -66,16 +64,16 @@ type follower struct {
 
 func newFollower(admin *coordinator.Admin, log *slog.Logger) *follower {
 	return &follower{
-		admin: admin, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, streams: map[string][]*context.CancelFunc{}, wake: make(chan struct{}, 1),
+		admin: admin, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
 		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
 
 var errTooMany = errors.New("too many providers are open at once; close a page")
 
-// open returns the topic of a provider, or of the overview, for a stream of the caller,
-// and the stream's context; done ends it.
-func (f *follower) open(ctx context.Context, name, who string) (t *topic, _ context.Context, done func(), err error) {
+// open returns the topic of a provider, or of the overview, for a stream, and the stream's
+// context; done ends it. Where there are too many streams the oldest ends.
+func (f *follower) open(ctx context.Context, name string) (t *topic, _ context.Context, done func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.topics[name] == nil {
@@ -87,12 +85,10 @@ func (f *follower) open(ctx context.Context, name, who string) (t *topic, _ cont
 	t = f.topics[name]
 	t.readers++
 	ctx, cancel := context.WithTimeout(ctx, lifetime)
-	all := append(f.streams[who], &cancel)
-	if len(all) > streamsEach {
-		(*all[0])()
-		all = all[1:]
+	if f.streams = append(f.streams, &cancel); len(f.streams) > streamsAtMost {
+		(*f.streams[0])()
+		f.streams = f.streams[1:]
 	}
-	f.streams[who] = all
 	select {
 	case f.wake <- struct{}{}:
 	default:
@@ -105,10 +101,7 @@ func (f *follower) open(ctx context.Context, name, who string) (t *topic, _ cont
 			delete(f.topics, name)
 			f.left = time.Now()
 		}
-		f.streams[who] = slices.DeleteFunc(f.streams[who], func(c *context.CancelFunc) bool { return c == &cancel })
-		if len(f.streams[who]) == 0 {
-			delete(f.streams, who)
-		}
+		f.streams = slices.DeleteFunc(f.streams, func(c *context.CancelFunc) bool { return c == &cancel })
 	}, nil
 }
 
@@ -116,10 +109,8 @@ func (f *follower) open(ctx context.Context, name, who string) (t *topic, _ cont
 func (f *follower) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, all := range f.streams {
-		for _, cancel := range all {
-			(*cancel)()
-		}
+	for _, cancel := range f.streams {
+		(*cancel)()
 	}
 }
 
@@ -174,16 +165,11 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 	if n := len(s.Providers); n > ReadAtMost {
 		s.Notes = append(s.Notes, fmt.Sprintf("of %d providers %d are read each second", n, ReadAtMost))
 	}
-	past := map[string]memory{}
 	for _, row := range s.Providers {
 		if p := f.watcher.Seen(row.Provider); p != nil {
 			f.tell(row.Provider, p.Status.Beyond())
-			past[row.Provider] = memory{p.Fleet.Policy.Revision, p.Points, p.Bucket()}
 		}
 	}
-	f.mu.Lock()
-	f.past = past
-	f.mu.Unlock()
 	for name, t := range topics {
 		one, points := s, []live.Point(nil)
 		if p := f.watcher.Seen(name); p != nil {
@@ -194,22 +180,6 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		}
 		t.send(points, &one)
 	}
-}
-
-// memory is what is kept of a provider's past, for foresee.
-type memory struct {
-	revision int64 // of the policy
-	points   []live.Point
-	length   time.Duration // of a point
-}
-
-// foresee compares limits with the past of a provider, by all that is known of it. The
-// revision is that of the provider's policy; 0 if the provider was not read yet.
-func (f *follower) foresee(provider string, limits []quota.Limit) (revision int64, _ live.Foresight) {
-	f.mu.Lock()
-	m := f.past[provider]
-	f.mu.Unlock()
-	return m.revision, live.Foresee(m.points, m.length, limits)
 }
 
 // tell logs that shares sum to too much, when that begins.
@@ -307,8 +277,8 @@ const (
 	lifetime = 10 * time.Minute
 	// writeTime is how long a reader may keep a write waiting.
 	writeTime = 10 * time.Second
-	// streamsEach is how many streams one caller has; another one ends the oldest.
-	streamsEach = 16
+	// streamsAtMost is how many streams there are; another one ends the oldest.
+	streamsAtMost = 256
 )
 
 type message struct {

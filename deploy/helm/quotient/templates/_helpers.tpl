@@ -154,15 +154,10 @@ imagePullPolicy: {{ .Values.pullPolicy }}
     defaultMode: 0440
 {{- end -}}
 
-{{/* The dashboard's etcd user. Another name for another role: a role is never taken back. */}}
-{{- define "quotient.dashboardUser" -}}
-{{ ternary "dashboard-writer" "dashboard" .Values.dashboard.allowWrites }}
-{{- end -}}
-
 {{/* Who may use which providers, as JSON: quotad, and the consumers. */}}
 {{- define "quotient.consumers" -}}
 {{- $all := deepCopy .Values.consumers -}}
-{{- range list "etcd" "root" "operator" "dashboard" "dashboard-writer" "quotad" "ca" "self-signed" -}}
+{{- range list "etcd" "root" "operator" "dashboard" "quotad" "ca" "self-signed" -}}
 {{- if hasKey $all . -}}
 {{- fail (printf "consumers.%s: the chart uses this name itself; choose another" .) -}}
 {{- end -}}

@@ -1,11 +1,9 @@
-// The page: it shows what the server sends, and sends what people ask for. All
+// The page: it shows what the server sends. All
 // text from the server goes through shown(), and none becomes HTML.
 import { openChart, spanOf } from "/chart.js";
 import { fill, number, shown, ago, el, text, Rows, plain, clockTime, dateTime, zone, sparkline } from "/draw.js";
-import { openDialog } from "/change.js";
 
 const $ = (id) => document.getElementById(id);
-let session = null; // who we are
 let state = null; // the newest
 let opened = null; // the provider whose detail is shown
 let stream = null; // what ends the stream
@@ -15,65 +13,6 @@ let chart = null;
 let chosen = false; // somebody chose a provider, or none, or the page did
 let historyOf = ""; // what the history is shown of: provider and revision
 let changes = []; // of the policy, as events
-
-// The token is kept by this tab, for this host and port only, and sent with every
-// request: no other page can make a browser do that.
-const secret = () => sessionStorage.getItem("token");
-const headers = () => secret() ? { Authorization: "Bearer " + secret() } : {};
-
-async function ask(path, body) {
-  const answer = await fetch(path, body === undefined ? { headers: headers() } : {
-    method: "POST", headers: { ...headers(), "Content-Type": "application/json" }, body: JSON.stringify(body),
-  });
-  const data = await answer.json().catch(() => ({ error: "the answer cannot be read" }));
-  if (!answer.ok) throw Object.assign(new Error(data.error || answer.statusText), { status: answer.status });
-  return data;
-}
-
-// ---- who we are
-
-async function begin() {
-  const link = /^#token=(.+)$/.exec(location.hash);
-  if (link) {
-    history.replaceState(null, "", "/");
-    sessionStorage.setItem("token", link[1]);
-  }
-  try {
-    session = await ask("/api/session");
-  } catch (e) {
-    alarm(e.message);
-    return;
-  }
-  if (!session.who) {
-    if (session.login) $("login").showModal();
-    else alarm("The proxy in between does not say who you are.");
-    return;
-  }
-  $("who").textContent = shown(session.who);
-  $("logout").hidden = !session.login;
-  $("read-only").hidden = $("rights").hidden = session.writes;
-  follow();
-}
-
-$("login-form").addEventListener("submit", async (e) => {
-  e.preventDefault();
-  sessionStorage.setItem("token", $("token").value.trim());
-  try {
-    if (!(await ask("/api/session")).who) throw new Error("nobody has this token");
-    $("token").value = "";
-    $("login").close();
-    begin();
-  } catch (err) {
-    sessionStorage.removeItem("token");
-    $("login-problem").textContent = shown(err.message);
-    $("login-problem").hidden = false;
-  }
-});
-$("login").addEventListener("cancel", (e) => e.preventDefault());
-$("logout").addEventListener("click", () => {
-  sessionStorage.removeItem("token");
-  location.reload();
-});
 
 // ---- the stream
 
@@ -102,7 +41,6 @@ function follow() {
   changes = [];
   $("detail").hidden = opened === null;
   $("detail").className = "blank"; // until its state is there
-  $("set").hidden = $("pause").hidden = true;
   document.body.classList.toggle("split", opened !== null);
   instances.clear();
   $("history").replaceChildren();
@@ -119,8 +57,7 @@ function follow() {
 // it ends.
 async function listen(mine, drawn, path) {
   try {
-    const answer = await fetch(path, { headers: headers(), signal: mine.signal });
-    if (answer.status === 401) { begin(); return; }
+    const answer = await fetch(path, { signal: mine.signal });
     if (!answer.ok) throw new Error(answer.statusText);
     linked = true;
     heard = Date.now();
@@ -164,7 +101,6 @@ function alarm(message) {
 }
 
 function badge() {
-  if (!stream) return; // nobody is logged in
   const silent = Date.now() - heard > 8000 && heard > 0;
   let kind = "good", word = "live", message = "";
   if (silent || (stream && !linked)) {
@@ -294,8 +230,6 @@ function drawDetail() {
   $("detail").className = "";
   text($("mode"), modeWord[mode] || mode);
   $("mode").className = "badge " + (modeClass[mode] || "bad");
-  $("set").hidden = $("pause").hidden = !(session.writes && p);
-  text($("pause"), mode === "pause" ? "Resume" : "Pause");
   facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(p?.keys ? [["Each key", p.keys.limits.replaceAll(",", ", ")]] : []), ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)], ["On loan", number(sumOf(d, "borrowed"))]]);
   fill($("budgets"), d.budgets, () => {
@@ -352,7 +286,11 @@ const instances = new Rows($("instances"), $("instances-count"), $("instance-fil
 
 async function loadHistory(provider) {
   let data;
-  try { data = await ask("/api/history?provider=" + encodeURIComponent(provider)); } catch { historyOf = ""; return; }
+  try {
+    const answer = await fetch("/api/history?provider=" + encodeURIComponent(provider));
+    if (!answer.ok) throw new Error(answer.statusText);
+    data = await answer.json();
+  } catch { historyOf = ""; return; }
   if (provider !== opened) return;
   const words = (r) => {
     const also = (r.also || []).map((d) => plain(d.field) + " " + (d.old || "–") + " → " + (d.new || "–"));
@@ -381,7 +319,6 @@ async function loadHistory(provider) {
 // ---- what people do
 
 window.addEventListener("hashchange", () => {
-  if (!session || location.hash.startsWith("#token=")) return;
   const before = opened;
   chosen = true;
   follow();
@@ -391,8 +328,6 @@ window.addEventListener("hashchange", () => {
   (row?.offsetParent ? row : $("detail-title")).focus({ preventScroll: true });
 });
 $("filter").addEventListener("input", draw);
-$("set").addEventListener("click", () => openDialog("set", state.detail, ask));
-$("pause").addEventListener("click", () => openDialog(state.detail.policy.mode === "pause" ? "resume" : "pause", state.detail, ask));
 $("keys-button").addEventListener("click", () => $("keys").showModal());
 
 const themes = ["", "light", "dark"], themeNames = ["As the system", "Light", "Dark"];
@@ -426,7 +361,6 @@ document.addEventListener("keydown", (e) => {
     case "/": $("filter").focus(); break;
     case "j": go(at + 1); break;
     case "k": go(at < 0 ? 0 : at - 1); break;
-    case "c": if (!$("set").hidden && opened !== null) $("set").click(); break;
     case "t": theme(true); break;
     case "?": $("keys").showModal(); break;
     default: return;
@@ -436,4 +370,4 @@ document.addEventListener("keydown", (e) => {
 
 setInterval(badge, 1000);
 theme(false);
-begin();
+follow();
