@@ -20,7 +20,8 @@ var (
 	// ErrTooLarge: one call wants more permits than the limit has. Where nothing is lent, it
 	// wants more than any share of the coming windows, unless the policy or the other
 	// instances change. Every such error is a TooLargeError, which has the largest number.
-	// Ask for fewer, or use TryTake.
+	// Ask for fewer, or use TryTake. Permit.Settle returns it for a cost above ten windows of the
+	// smallest limit.
 	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrTooManyKeys: the key is new, and the instance has as many in use as the policy's
 	// keys.most. The limiter recovers when windows of other keys have ended.
@@ -51,8 +52,11 @@ type Reason string
 // The reasons of a LimitError.
 const (
 	// ReasonSpent: the window's share is used up, or what is left is kept for critical calls,
-	// others of the same or a higher class wait for it, or it pays a debt.
+	// or others of the same or a higher class wait for it.
 	ReasonSpent Reason = "share spent"
+	// ReasonDebt: earlier calls cost more than the permits that were taken for them. Their debt
+	// is paid first: see Permit.Settle and LimitError.Debt.
+	ReasonDebt Reason = "debt"
 	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent. Or
 	// it has owned the key for less than the settle time.
 	ReasonJoining Reason = "joining"
@@ -100,6 +104,11 @@ type LimitError struct {
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown.
 	RetryAt time.Time
+	// Debt, with ReasonDebt, is the number of permits that earlier calls have cost beyond those
+	// taken for them, and that are still to be paid. DebtUntil is about when the own share alone
+	// has paid them; zero if unknown. What others lend pays sooner.
+	Debt      int64
+	DebtUntil time.Time
 	// Cause is the reason why the instance has no share, such as missing rights in
 	// etcd; nil if nothing is wrong.
 	Cause error
@@ -115,6 +124,8 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf("this instance has taken %d of %d permits per %v; %s", e.Share, e.Total, e.Window.Length, e.rest())
 	} else if e.Owner != "" {
 		s += "instance " + e.Owner + " owns it"
+	} else if e.Reason == ReasonDebt {
+		return s + inDebt(e.Debt, e.DebtUntil)
 	} else {
 		s += string(e.Reason)
 	}
@@ -129,6 +140,15 @@ func (e LimitError) Error() string {
 	}
 	if e.Cause != nil {
 		s += ": " + e.Cause.Error()
+	}
+	return s
+}
+
+// inDebt says a debt, and about until when it is paid.
+func inDebt(debt int64, until time.Time) string {
+	s := fmt.Sprintf("an earlier call cost more than it reserved; %d of that are still to be paid", debt)
+	if !until.IsZero() {
+		s += ", by about " + until.UTC().Format("2006-01-02 15:04:05 UTC")
 	}
 	return s
 }
@@ -161,12 +181,19 @@ var limited = [...]error{ErrLimited}
 type TooLargeError struct {
 	Provider string
 	// Asked is the number of permits requested. Largest is the most that one request can have
-	// in the coming windows, those of announced limits included.
+	// in the coming windows, those of announced limits included. From Settle, Asked is the cost of
+	// the call, and Largest what is booked of it.
 	Asked, Largest int64
+	// Settled is the smallest limit, the provider's or the key's, of which ten windows are the most
+	// that one call can cost. It is zero, but for an error of Settle.
+	Settled quota.Limit
 }
 
 // Error names both numbers.
 func (e TooLargeError) Error() string {
+	if e.Settled.Permits > 0 {
+		return fmt.Sprintf("consumer: %s: settle: %d permits are booked of a cost of %d, which is above ten windows of %v: is the unit right?", e.Provider, e.Largest, e.Asked, e.Settled)
+	}
 	return fmt.Sprintf("consumer: %s: %v: %d asked for, at most %d can be had at once", e.Provider, ErrTooLarge, e.Asked, e.Largest)
 }
 
@@ -230,7 +257,7 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	case window.Full:
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already", k.options.Load().MaxWaiters)
 	case window.TooLarge:
-		return ReasonTooLarge, TooLargeError{k.provider, n, k.gate.Largest(now)}
+		return ReasonTooLarge, TooLargeError{Provider: k.provider, Asked: n, Largest: k.gate.Largest(now)}
 	}
 	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
 	when, known := k.gate.Estimate(now, n, c)
@@ -265,6 +292,8 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+	case use.Debt > 0 && e.Reason == ReasonSpent:
+		e.owes(k, use.Debt, use.DebtUntil)
 	case b != nil:
 		when, known = k.explainBudgetLocked(&e, b, when, known)
 	}
@@ -299,6 +328,19 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, when in
 		return max(when, k.clock.Mono()+int64(taking)), true
 	}
 	return when, known
+}
+
+// owes gives a refusal the reason that a debt is paid first, until about a monotonic instant.
+func (e *LimitError) owes(k *core, debt, until int64) {
+	e.Reason, e.Debt, e.DebtUntil = ReasonDebt, debt, k.wallOf(until)
+}
+
+// wallOf is wall, or zero for Forever.
+func (k *core) wallOf(at int64) (t time.Time) {
+	if at != window.Forever {
+		t = k.wall(at)
+	}
+	return t
 }
 
 // taking is about how long it takes to take more permits of a long limit.

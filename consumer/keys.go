@@ -455,7 +455,7 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
 	o.refusedKey(y, n, all)
 	if most := k.tooLarge(y.key, n); most > 0 {
-		return TooLargeError{k.provider, n, most}
+		return TooLargeError{Provider: k.provider, Asked: n, Largest: most}
 	}
 	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
 	s, now := y.lock(k)
@@ -467,9 +467,12 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	long := e.name(uses, window.Critical)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	at := y.use.Opens(n, now)
+	debt, until := y.use.Debt()
 	y.mu.Unlock()
 	k.mu.Lock()
-	if long != nil {
+	if debt > 0 {
+		e.owes(k, debt, until)
+	} else if long != nil {
 		at, _ = k.explainBudgetLocked(&e, long, at, at != window.Forever)
 	} else {
 		at = k.explainKeyLocked(&e, y.key, owner, elsewhere, at, now)

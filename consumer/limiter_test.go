@@ -114,7 +114,7 @@ func TestBadArguments(t *testing.T) {
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("Take(%d, %v): %v, want %v with %q", c.n, c.maxWait, err, c.want, c.text)
 			}
-			if large, ok := errors.AsType[TooLargeError](err); ok && (large != TooLargeError{"p", c.n, l.Status().Largest} || large.Largest != 10) {
+			if large, ok := errors.AsType[TooLargeError](err); ok && (large != TooLargeError{Provider: "p", Asked: c.n, Largest: l.Status().Largest} || large.Largest != 10) {
 				t.Errorf("Take(%d, %v): %+v, and the status says at most %d", c.n, c.maxWait, large, l.Status().Largest)
 			} else if ok != (c.want == ErrTooLarge) { //nolint:errorlint // of the table
 				t.Errorf("Take(%d, %v): %T", c.n, c.maxWait, err)

@@ -16,7 +16,7 @@ import (
 
 // reasons are all that refusals are counted by.
 var reasons = [...]Reason{
-	ReasonSpent, ReasonJoining, ReasonDraining, ReasonPaused,
+	ReasonSpent, ReasonDebt, ReasonJoining, ReasonDraining, ReasonPaused,
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 

@@ -1,7 +1,9 @@
 package consumer
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -76,16 +78,18 @@ func (p Permit) Release() bool {
 // releasing it.
 //
 // If actual is less than N, Settle gives the rest back, as Release does. If it is more,
-// the difference is a debt of this instance, under every limit of the policy: it issues
-// nothing until its shares have paid the debt. So in each window the permits issued and
-// the debts paid sum to at most the limit. The calls of any span of whole windows cost at
-// most the limit, the debt at its end, and the excess not settled by then. Only calls that
-// were already running can add to a debt. It survives every change in etcd and ends with
-// the process. A debt left at Close is logged, and quota-admin shows it for an hour.
+// the difference is a debt of this instance, under every limit of the policy: the instance issues
+// and lends nothing until its share, and what others lend, have paid the debt. So in each window
+// the permits issued and the debts paid sum to at most the limit. The calls of any span of whole
+// windows cost at most the limit, the debt at its end, and the excess not settled by then. Only
+// calls that were already running can add to a debt. It survives every change in etcd and ends
+// with the process. A debt left at Close is logged, and quota-admin shows it for an hour.
 //
 // Settle returns ErrInvalid, and changes nothing, if actual is negative or above
 // quota.MaxPermits, or if the permit was released or settled within the last window. For
-// a debt after Close it returns ErrClosed. Calls that shadow mode let pass owe nothing.
+// a debt after Close it returns ErrClosed. Of a cost above ten windows of the smallest limit,
+// the provider's or the key's, it books these ten windows and returns ErrTooLarge. Calls that
+// shadow mode let pass owe nothing.
 func (p Permit) Settle(actual int64) error {
 	var k *core
 	if p.of != nil {
@@ -99,12 +103,19 @@ func (p Permit) Settle(actual int64) error {
 	case k == nil || p.grant.Epoch == 0:
 		return nil
 	}
+	var mistake error
+	if limit, known := k.smallestLimit(p.key); known && p.issued == p.n {
+		if most := max(p.n, costWindows*limit.Permits); actual > most {
+			mistake = TooLargeError{k.provider, actual, most, limit}
+			actual = most
+		}
+	}
 	excess := max(0, actual-p.n)
 	if p.issued < p.n {
 		excess = 0 // shadow mode
 	}
 	if first, _ := p.correct(min(actual, p.issued) + excess); first {
-		return nil
+		return mistake
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,6 +126,34 @@ func (p Permit) Settle(actual int64) error {
 		return fmt.Errorf("consumer: %s: settle: %w: a debt of %d permits is not paid: settle before Close", k.provider, ErrClosed, excess)
 	}
 	return nil
+}
+
+// costWindows is of how many windows of the smallest limit the cost of one call is booked. More
+// is a mistake, and would take all that the fleet has idle for as many windows.
+const costWindows = 10
+
+// smallestLimit returns the limit in force with the fewest permits, the provider's or the key's, if
+// y is one. known is false without a policy.
+func (k *core) smallestLimit(y *keyState) (least quota.Limit, known bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	policy, _ := k.mu.planner.Policy()
+	if policy == nil {
+		return least, false
+	}
+	wall := k.clock.Wall()
+	all := slices.Clone(policy.LimitsAt(wall))
+	if y != nil {
+		for _, l := range policy.Keys.Limits {
+			if l.Permits = k.mu.planner.KeyTotal(y.key, quota.WindowAt(l.Window, wall)); l.Permits > 0 {
+				all = append(all, l)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return least, false
+	}
+	return slices.MinFunc(all, func(a, b quota.Limit) int { return cmp.Compare(a.Permits, b.Permits) }), true
 }
 
 // correct books what the permit's calls have cost, as window.Gate.Correct, for its class and

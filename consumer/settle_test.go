@@ -110,16 +110,16 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		s.prove()
 		p, other := l.TryTake(5), l.TryTake(1)
-		if err := p.Settle(1000); err != nil {
+		if err := p.Settle(100); err != nil {
 			t.Fatal(err)
 		}
 		before := l.Status().Debt
 		s.sink.Reset(s.clock.Now(), s.clock.Mono(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "b", Weight: 1}}})
 		s.prove()
-		if st := l.Status(); st.Debt != before || before != 991 {
+		if st := l.Status(); st.Debt != before || before != 91 {
 			t.Errorf("a debt of %d became %d", before, st.Debt)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(3 * time.Second)
 		s.prove()
 		time.Sleep(2 * time.Second)
 		paid := l.Status().Debt
@@ -135,6 +135,55 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 		}
 		if err := other.Settle(2); !errors.Is(err, ErrClosed) {
 			t.Errorf("a debt after the end: %v", err)
+		}
+	})
+}
+
+// A cost above ten windows of the smallest limit is a mistake: so much is booked, and said.
+func TestACostIsBounded(t *testing.T) {
+	bubble(t, "10/s,500/m", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		honest, wrong := l.TryTake(2), l.TryTake(3)
+		if err := honest.Settle(100); err != nil || l.Status().Debt != 93 {
+			t.Errorf("ten windows: %v, a debt of %d", err, l.Status().Debt)
+		}
+		const text = "consumer: p: settle: 100 permits are booked of a cost of 1000000000, which is above ten windows of 10/s: is the unit right?"
+		if err := wrong.Settle(1e9); !errors.Is(err, ErrTooLarge) || err.Error() != text || l.Status().Debt != 93+97 {
+			t.Errorf("%v, a debt of %d", err, l.Status().Debt)
+		}
+		if err := wrong.Settle(1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("settled again: %v", err)
+		}
+	})
+}
+
+// While a debt is paid, whoever is refused or looks is told how much is owed, and until about when.
+func TestADebtIsSaid(t *testing.T) {
+	bubble(t, "10/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		p := l.TryTake(5)
+		if err := p.Settle(51); err != nil {
+			t.Fatal(err)
+		}
+		// 10 of the 51 are of this second, and each of the next four and a part of the fifth pays.
+		ends := time.Now().Truncate(time.Second).Add(5 * time.Second)
+		err := l.Acquire(ctx, 0)
+		limited, _ := errors.AsType[LimitError](err)
+		if limited.Reason != ReasonDebt || limited.Debt != 41 || !limited.DebtUntil.Equal(ends) || !limited.RetryAt.Equal(ends) {
+			t.Errorf("%+v, want until %v", limited, ends)
+		}
+		text := "an earlier call cost more than it reserved; 41 of that are still to be paid, by about " + ends.UTC().Format("2006-01-02 15:04:05 UTC")
+		if err == nil || err.Error() != "consumer: p: limited: "+text {
+			t.Errorf("%v", err)
+		}
+		st := l.Status()
+		if st.Debt != 41 || !st.DebtUntil.Equal(ends) || st.Problem != text || st.RefusedBy[ReasonDebt] != 1 || l.core.Report(l.core.clock.Now()).Problem != text {
+			t.Errorf("%+v", st)
+		}
+		time.Sleep(3 * time.Second)
+		if st := l.Status(); st.Debt != 11 || st.Problem != "" || !st.DebtUntil.Equal(ends) {
+			t.Errorf("a debt that the next window pays is no problem: %+v", st)
+		}
+		if err := l.Acquire(ctx, 2*time.Second); err != nil || !l.Status().DebtUntil.IsZero() || !time.Now().Equal(ends) {
+			t.Errorf("%v at %v, want the permit at %v", err, time.Now(), ends)
 		}
 	})
 }

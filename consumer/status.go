@@ -51,8 +51,10 @@ type Status struct {
 	BorrowedLast, LentLast int64
 	Hosts, Guests          int
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
-	// is issued until it is paid.
-	Debt int64
+	// is issued until it is paid. DebtUntil is about when the own share alone has paid it; zero
+	// without a debt, or if unknown. What others lend pays sooner.
+	Debt      int64
+	DebtUntil time.Time
 	// Largest is the most permits that one request can have in the coming windows, unless
 	// the policy or the other instances change: a larger one gets ErrTooLarge. Where others
 	// lend, it is that of the limits in force: a larger one that an announced limit allows
@@ -217,10 +219,25 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if st.Problem = k.problemLocked(now, st.State); st.Problem == "" {
 		st.Problem = withheldOf(k.provider, use.Limits)
 	}
+	if st.Debt > 0 {
+		st.DebtUntil = k.wallOf(use.DebtUntil)
+		if st.Problem == "" && st.owesLong(k.wall(now.Mono)) {
+			st.Problem = inDebt(st.Debt, st.DebtUntil)
+		}
+	}
 	if pause := k.mu.pauses.longest(); now.Mono < pause.until {
 		st.PausedUntil, st.PauseReason = k.wall(pause.until), pause.why
 	}
 	return st, use
+}
+
+// owesLong reports whether the own share needs more than the window that runs and the next one to
+// pay the debt: shorter debts are an everyday matter where costs are known late.
+func (s *Status) owesLong(now time.Time) bool {
+	if len(s.Limits) == 0 {
+		return false
+	}
+	return s.DebtUntil.IsZero() || s.DebtUntil.Sub(now) > 2*s.Limits[0].Limit.Window
 }
 
 // limitUse tells the use of a limit, but for what the provider states of it.
@@ -304,7 +321,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
 		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
-		Time: k.wall(now.Mono).UTC(),
+		Time: k.wall(now.Mono).UTC(), DebtUntil: st.DebtUntil.UTC(),
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
 	r.BusiestKeys, r.BusiestLabels, r.Classes = reported(st.BusiestKeys), reported(st.BusiestLabels), st.reportedClasses()

@@ -238,7 +238,7 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
 		if r := j.Report; r != nil {
-			x.Why += loans(r.Report)
+			x.Why += loans(r.Report) + debt(r.Report)
 			if r.HeldFor != "" {
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
@@ -247,6 +247,18 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
 		}
 	}
+}
+
+// debt says what an instance owes, and about until when; "" if nothing.
+func debt(r *protocol.Report) (text string) {
+	if r.Debt == 0 {
+		return ""
+	}
+	text = fmt.Sprintf("; pays a debt of %d", r.Debt)
+	if !r.DebtUntil.IsZero() {
+		text += " until about " + format.Exact(r.DebtUntil)
+	}
+	return text
 }
 
 // loans says what an instance borrowed and lent; "" if nothing.

@@ -31,8 +31,9 @@ type Report struct {
 	Shadowed int64 `json:"shadowed,omitempty"`
 	Waiting  int64 `json:"waiting"`
 	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
-	// is paid.
-	Debt int64 `json:"debt,omitempty"`
+	// is paid. DebtUntil is about when the own share alone has paid it; zero if unknown.
+	Debt      int64     `json:"debt,omitempty"`
+	DebtUntil time.Time `json:"debt_until,omitzero"`
 	// Borrowed are the permits of others that the instance had in the shortest limit's last whole
 	// window, and Hosts the instances that lent them; Lent are those of its own that Guests had.
 	// Permits that it borrowed and lent on are in neither.

@@ -141,6 +141,7 @@ func (p *Problem) Reduce() {
 
 // titles are those of refusals whose cause is not a spent share.
 var titles = map[consumer.Reason]string{
+	consumer.ReasonDebt:     "The quota is reserved for earlier requests",
 	consumer.ReasonJoining:  "This instance has no share of the limit yet",
 	consumer.ReasonDraining: "The provider asked for a pause",
 	consumer.ReasonPaused:   "The provider is paused",

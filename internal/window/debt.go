@@ -1,5 +1,11 @@
 package window
 
+import (
+	"math"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
 // A call can cost more than the permits that were issued for it. The difference is a
 // debt. Nothing else is issued or lent until it is paid: booked, in every account, as permits
 // issued when they may be. A payment is a use like any other, so permits that others lend pay
@@ -39,4 +45,36 @@ func (l *ledger) repay(n int64) {
 	if l.debt -= n; l.debt == 0 {
 		l.advance(l.now) // buckets spill again
 	}
+}
+
+// paidAt returns about when the own shares alone will have paid the debt, if nothing changes.
+func (l *ledger) paidAt() int64 {
+	at, bound := l.now, false
+	for a := range l.bounded {
+		bound = true
+		own := a.bound - a.lent
+		at = max(at, paidAt(l.debt, a.bound-a.used, own, a.window, l.plan.Offset, l.plan.gradual()))
+	}
+	if !bound {
+		return Forever
+	}
+	return at
+}
+
+// paidAt returns about when a debt is paid by what is left of a window and by a share of each
+// window after it: at the beginning of the last one or, where permits come along the window, in it.
+func paidAt(debt, left, share int64, w quota.Window, offset int64, gradual bool) int64 {
+	rest := float64(debt) - float64(max(0, left))
+	if rest <= 0 {
+		return math.MinInt64
+	}
+	windows := rest / float64(max(0, share)) // +Inf without a share
+	if !gradual {
+		windows = math.Ceil(windows) - 1
+	}
+	after := windows * float64(w.Length)
+	if after > math.MaxInt64/4 {
+		return Forever
+	}
+	return w.End() - offset + int64(after)
 }

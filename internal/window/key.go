@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -195,6 +196,19 @@ func (k *Key) Refund(n int64, epoch uint64) bool {
 func (k *Key) Owe(n int64) {
 	k.debt = addCapped(k.debt, n)
 	k.repay()
+}
+
+// Debt returns what is owed, and the monotonic instant at which the own shares alone have paid it,
+// about; Forever if that is not known.
+func (k *Key) Debt() (n, until int64) {
+	until = math.MinInt64
+	for a := range k.bounded {
+		until = max(until, paidAt(k.debt, a.bound-a.used, a.bound-a.lent, a.window, k.keys.Offset, false))
+	}
+	if until == math.MinInt64 {
+		until = Forever
+	}
+	return k.debt, until
 }
 
 func (k *Key) repay() {

@@ -12,14 +12,17 @@ import (
 // Usage is the state of a gate at one instant.
 type Usage struct {
 	LendingCounts
-	Issued     int64        // permits issued to own callers since the beginning, and debts paid
-	OverIssued int64        // of these, beyond the share: 0, or a bug
-	Debt       int64        // permits that calls have cost beyond those issued, and not paid yet
-	Waiting    int          // waiters in the queue
-	WaitingBy  [Classes]int // by class
-	Head       int64        // permits that the first of them wants
-	HeadAt     int64        // monotonic instant at which it will have them; Forever: not known
-	Largest    int64        // the permits of the largest request, by the limits in force where others lend; 0: not known
+	Issued     int64 // permits issued to own callers since the beginning, and debts paid
+	OverIssued int64 // of these, beyond the share: 0, or a bug
+	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
+	// DebtUntil is the monotonic instant at which the own share alone has paid the debt, about;
+	// Forever if it never does, or is not known.
+	DebtUntil int64
+	Waiting   int          // waiters in the queue
+	WaitingBy [Classes]int // by class
+	Head      int64        // permits that the first of them wants
+	HeadAt    int64        // monotonic instant at which it will have them; Forever: not known
+	Largest   int64        // the permits of the largest request, by the limits in force where others lend; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -62,7 +65,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.LendingCounts, Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
+		DebtUntil: l.paidAt(), Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	for i := range q.lanes {

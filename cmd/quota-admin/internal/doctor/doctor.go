@@ -329,6 +329,8 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	case starts:
 		c.add(note, "fleet", subject, "none, unless it lasts", "%s", strings.TrimSuffix("is joining: "+r.Problem, ": "))
 	case said:
+	case r.Debt > 0 && r.State == quota.StateActive:
+		bad("let callers reserve about what their calls cost, and settle in the unit of the limit", "says: %s", r.Problem)
 	default:
 		bad("see its log", "says: %s", r.Problem)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -199,16 +198,6 @@ func (p *part) tryTake(n int64) consumer.Permit {
 	}).TryTake(n)
 }
 
-// most returns the highest cost that can be settled of n permits: one that no limit allows is
-// a mistake, and would hold up everybody.
-func (p *part) most(n int64) int64 {
-	most := n
-	for _, u := range ratefields.UsesOf(p.limiter, p.Taker) {
-		most = max(most, u.Limit.Permits)
-	}
-	return most
-}
-
 // settle ends a grant by its ID. Permits that were not used are given back, and a cost above
 // them is a debt.
 func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
@@ -219,12 +208,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	g := s.clients.grant(client, r.PathValue("id"))
 	var used []int64
 	if g != nil {
-		var most []int64
-		for i, p := range g.parts {
-			most = append(most, p.most(g.permits[i].N()))
-		}
 		var err error
-		if used, err = parseUsed(body, most); err != nil {
+		if used, err = parseUsed(body, len(g.permits)); err != nil {
 			fail(w, http.StatusBadRequest, err)
 			return
 		}
@@ -237,7 +222,11 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	for i, p := range g.permits {
 		errs = errors.Join(errs, p.Settle(used[i]))
 	}
-	if errs != nil { // the provider was closed
+	switch {
+	case errors.Is(errs, consumer.ErrTooLarge): // a part of it is booked
+		fail(w, http.StatusUnprocessableEntity, errs)
+		return
+	case errs != nil: // the provider was closed
 		fail(w, http.StatusConflict, errs)
 		return
 	}

@@ -148,8 +148,8 @@ func (c *costs) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]int64)(c))
 }
 
-// parseUsed reads the body of a settlement: a cost for each want, at most most of it.
-func parseUsed(body []byte, most []int64) ([]int64, error) {
+// parseUsed reads the body of a settlement: a cost for each of so many wants.
+func parseUsed(body []byte, wants int) ([]int64, error) {
 	raw := struct {
 		Used costs `json:"used"`
 	}{}
@@ -159,12 +159,12 @@ func parseUsed(body []byte, most []int64) ([]int64, error) {
 	switch {
 	case len(raw.Used) == 0:
 		return nil, errors.New(`used is missing: send such as {"used": 3}`)
-	case len(raw.Used) != len(most):
-		return nil, fmt.Errorf("used has %d numbers: must have %d, one for each want", len(raw.Used), len(most))
+	case len(raw.Used) != wants:
+		return nil, fmt.Errorf("used has %d numbers: must have %d, one for each want", len(raw.Used), wants)
 	}
-	for i, n := range raw.Used {
-		if n < 0 || n > most[i] {
-			return nil, fmt.Errorf("used is %d: must be from 0 to %d, the limit", n, most[i])
+	for _, n := range raw.Used {
+		if n < 0 || n > quota.MaxPermits {
+			return nil, fmt.Errorf("used is %d: must be from 0 to %d", n, quota.MaxPermits)
 		}
 	}
 	return raw.Used, nil
