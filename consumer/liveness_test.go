@@ -505,6 +505,9 @@ func (h *play) settle() {
 	p, n := h.permits[i], count(h.permits[i].Permit)
 	h.permits = append(h.permits[:i], h.permits[i+1:]...)
 	cost := h.rng.Int64N(3*n + 1)
+	for _, l := range h.newest().Limits { // more is a mistake
+		cost = min(cost, max(n, 10*l.Permits))
+	}
 	if h.newest().Shape != quota.ShapeFixed {
 		cost = min(cost, n) // the model does not see when debts are paid
 	}
