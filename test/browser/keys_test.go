@@ -3,6 +3,7 @@
 package browser
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -72,6 +73,18 @@ func TestShowsKeys(t *testing.T) {
 	b.Until("calls without a label first", `/^\(no label\)[1-9]/.test(document.querySelector("#busiest-labels .row:nth-child(2)").textContent)`)
 	b.Until("the critical calls", `/^Critical[1-9]/.test(document.querySelector("#classes .row:nth-child(2)").textContent)`)
 	b.Shows("#budgets .warn", "at the present rate it is used up at ")
+	// The chart can be divided by each of these, and is never more than the whole.
+	b.Until("what the chart can be divided by", `[...document.querySelectorAll("#by option")].map((o) => o.value).join() === "instance,class,label,key"`)
+	for kind, name := range map[string]string{"class": "critical", "label": `\\u{202e}reindex`, "key": "tenant-7", "instance": "worker-1"} {
+		get[bool](b, fmt.Sprintf(`(() => { const by = document.querySelector("#by"); by.value = %q; by.dispatchEvent(new Event("change")); return true; })()`, kind))
+		b.Until(name+" in the chart", fmt.Sprintf(`[...document.querySelectorAll("#chart .u-label")].some((e) => e.textContent === "%s")`, name))
+		if kind == "key" {
+			b.Shots("by-key")
+		}
+	}
+	if over := get[string](b, `JSON.stringify(document.querySelector("#chart").points().filter((x) => Object.values(x.by || {}).some((part) => Object.values(part).reduce((a, b) => a + b, 0) > x.total + 1)))`); over != "[]" {
+		t.Errorf("parts are more than the whole: %s", over)
+	}
 	b.Shots("keys")
 	b.As(screen{Width: 390, Height: 860})
 	b.Until("all of each name and number", `[...document.querySelectorAll(".busiest .row > *")].every((e) => e.scrollWidth <= e.clientWidth && e.getBoundingClientRect().right <= e.parentNode.parentNode.getBoundingClientRect().right)`)

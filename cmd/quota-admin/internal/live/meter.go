@@ -1,13 +1,10 @@
 package live
 
 import (
-	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -35,6 +32,9 @@ type Point struct {
 	Named  map[string]float64 `json:"named,omitempty"`
 	Others float64            `json:"others"`
 	Count  int                `json:"count"` // instances behind Total
+	// By divides Total by "class", "label" and "key", as far as calls have any and one stands
+	// by itself, as the reports of that time divide what was issued.
+	By map[string]map[string]float64 `json:"by,omitempty"`
 	// Refused is what was asked for in vain, also where shadow mode let it pass.
 	Refused float64 `json:"refused"`
 	Waiting int64   `json:"waiting"` // callers
@@ -53,15 +53,15 @@ type meter struct {
 	quick  bool          // somebody asks for a report every second
 	weights
 	tracks map[string]*track
-	weight map[string]float64 // of names: what they issue, smoothed
-	shown  []string           // names that stand by themselves
+	names  leaders // of instances
+	parts  map[string]*parts
 	policy policies
 	last   *Point             // with a total
 	used   map[string]float64 // by incarnation, of last
 }
 
 func newMeter() *meter {
-	return &meter{tracks: map[string]*track{}, weight: map[string]float64{}}
+	return &meter{tracks: map[string]*track{}, names: leaders{weight: map[string]float64{}}, parts: map[string]*parts{}}
 }
 
 // see takes a look at the fleet and returns the points that are finished by it.
@@ -92,6 +92,7 @@ func (c *meter) see(now time.Time, f *protocol.Fleet) []Point {
 			t.see(now, i.Report)
 		}
 	}
+	c.seeParts(f)
 	return c.finish(now.UnixNano())
 }
 
@@ -194,12 +195,12 @@ func (c *meter) point(from, to int64) Point {
 		total += rate
 	}
 	p.Count = len(all)
-	c.choose(by)
+	c.names.see(by)
 	if p.Count == 0 {
 		return p
 	}
-	p.Total, p.Others = &total, total
-	for _, name := range c.shown {
+	p.Total, p.Others, p.By = &total, total, c.divide(total)
+	for _, name := range c.names.shown {
 		if v, ok := by[name]; ok {
 			p.Named[name] = v
 			p.Others -= v
@@ -275,28 +276,6 @@ func (c *meter) of(incarnation string, now time.Time) instanceRates {
 		r.Issued = c.used[incarnation]
 	}
 	return r
-}
-
-// choose keeps in shown the names that issue most. A name stays until another
-// issues half as much again: names that change places make no picture.
-func (c *meter) choose(by map[string]float64) {
-	const smooth, stays = 0.2, 1.5
-	rank := map[string]float64{}
-	for name := range by {
-		c.weight[name] += 0 // adds it if it is new
-	}
-	for name, v := range c.weight {
-		v += smooth * (by[name] - v)
-		c.weight[name], rank[name] = v, v
-		if slices.Contains(c.shown, name) {
-			rank[name] *= stays
-		}
-		if v < 1e-3 {
-			delete(c.weight, name)
-		}
-	}
-	all := slices.SortedFunc(maps.Keys(c.weight), func(a, b string) int { return cmp.Or(cmp.Compare(rank[b], rank[a]), format.Natural(a, b)) })
-	c.shown = all[:min(len(all), named)]
 }
 
 // policies are those that bind a chart's buckets, the newest last: a lowered limit
@@ -377,6 +356,11 @@ func (p Point) short() Point {
 		named[name] = round(v)
 	}
 	p.Named, p.Others, p.Refused = named, round(p.Others), round(p.Refused)
+	for _, part := range p.By {
+		for name, v := range part {
+			part[name] = round(v)
+		}
+	}
 	return p
 }
 

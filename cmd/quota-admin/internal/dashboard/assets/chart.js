@@ -19,7 +19,7 @@ const bandColours = { Outage: "--band-outage", Pause: "--band-pause" };
 const own = (named, name) => named && Object.hasOwn(named, name) ? named[name] : 0;
 
 export function openChart(node, shown) {
-  let points = [], times = new Set(), plot = null, strip = null, names = [], raw = [], wide = 0, from = 0, until = 0, events = [], top = 1, asked = [], means = [];
+  let points = [], times = new Set(), plot = null, strip = null, names = [], raw = [], wide = 0, from = 0, until = 0, events = [], top = 1, asked = [], means = [], by = "instance";
 
   node.points = () => points; // for tests
   node.marks = node.bands = []; // drawn, for tests
@@ -27,15 +27,19 @@ export function openChart(node, shown) {
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  // partsOf is what a point says of each name, by what the chart is divided by.
+  const partsOf = (p) => by === "instance" ? p.named : p.by?.[by];
+  const othersOf = (p) => by === "instance" ? p.others : Math.max(0, p.total - Object.values(partsOf(p) || {}).reduce((a, b) => a + b, 0));
+
   // Names in the order in which they first stood by themselves keep their colours.
   const order = [];
   function layers() {
     const now = new Set();
-    for (const p of points) for (const n of Object.keys(p.named || {})) now.add(n);
+    for (const p of points) for (const n of Object.keys(partsOf(p) || {})) now.add(n);
     for (let i = order.length - 1; i >= 0; i--) if (!now.has(order[i])) order.splice(i, 1);
     for (const n of [...now].sort(natural)) if (!order.includes(n)) order.push(n);
-    const list = order.slice(0, 12).map((n) => ({ key: n, label: shown(n) }));
-    if (points.some((p) => p.others > 0)) list.push({ key: null, label: "others" });
+    const list = order.slice(0, 12).map((n) => ({ key: n, label: shown(n) || "(no label)" }));
+    if (points.some((p) => othersOf(p) > .5)) list.push({ key: null, label: "others" });
     return list;
   }
 
@@ -45,7 +49,7 @@ export function openChart(node, shown) {
   function rows(list) {
     const all = points[0]?.t <= from * 1000 ? points : [{ t: from * 1000, total: null, limit: null, refused: null, waiting: null }, ...points];
     const x = all.map((p) => p.t / 1000);
-    raw = list.map((l) => all.map((p) => p.total === null ? null : l.key === null ? p.others : own(p.named, l.key)));
+    raw = list.map((l) => all.map((p) => p.total === null ? null : l.key === null ? othersOf(p) : own(partsOf(p), l.key)));
     const sums = all.map(() => 0);
     const stacked = raw.map((layer) => layer.map((v, i) => v === null ? null : (sums[i] += v)));
     top = Math.max(1, ...all.map((p) => Math.max(p.limit || 0, p.total || 0)));
@@ -164,6 +168,14 @@ export function openChart(node, shown) {
       while (points.length > keep) times.delete(points.shift().t);
     },
     recolour() { names = []; },
+    // kinds are what the points can be divided by, beside instances.
+    kinds: () => ["class", "label", "key"].filter((kind) => points.some((p) => p.by?.[kind])),
+    divide(kind) {
+      if (kind === by) return;
+      by = kind;
+      order.length = 0;
+      names = [];
+    },
     // draw shows the time until now, and returns whether anything was issued in it.
     draw(now, span, happened) {
       until = now / 1000;
@@ -173,6 +185,8 @@ export function openChart(node, shown) {
       const same = plot && names.length === list.length && list.every((l, i) => l.label === names[i]);
       if (width !== wide) { wide = width; plot?.setSize({ width, height }); strip?.setSize({ width, height: stripHeight }); }
       if (same) { plot.setData(data[0]); strip.setData(data[1]); } else build(list, data);
+      // Where nobody points at a second, the legend has the newest.
+      for (const u of [plot, strip]) if (u.cursor.idx === null || u.cursor.left < 0) u.setLegend({ idx: u.data[0].length - 1 });
       return points.some((p) => p.total !== null);
     },
     // age is how long ago the oldest point was, in seconds.

@@ -13,6 +13,7 @@ let chart = null;
 let chosen = false; // somebody chose a provider, or none, or the page did
 let historyOf = ""; // what the history is shown of: provider and revision
 let changes = []; // of the policy, as events
+let dividedBy = localStorage.getItem("by") || "instance"; // what the chart is divided by, if it can be
 
 // ---- the stream
 
@@ -265,6 +266,10 @@ function drawDetail() {
     text(li.lastChild, shown(e.text));
     li.className = e.kind;
   });
+  const kinds = ["instance", ...chart.kinds()], kind = kinds.includes(dividedBy) ? dividedBy : "instance";
+  $("by-label").hidden = kinds.length === 1;
+  fill($("by"), kinds, () => el("option"), (option, name) => { text(option, name); option.selected = name === kind; });
+  chart.divide(kind);
   text($("chart-empty"), d.instances.length ? "Waiting for reports: instances send them within five seconds." : "No instance uses this provider.");
   $("chart-empty").hidden = chart.draw(state.now, span, events);
   // An outage silences nobody: afterwards reports come again.
@@ -328,6 +333,11 @@ window.addEventListener("hashchange", () => {
   (row?.offsetParent ? row : $("detail-title")).focus({ preventScroll: true });
 });
 $("filter").addEventListener("input", draw);
+$("by").addEventListener("change", () => {
+  dividedBy = $("by").value;
+  localStorage.setItem("by", dividedBy);
+  soon();
+});
 $("keys-button").addEventListener("click", () => $("keys").showModal());
 
 const themes = ["", "light", "dark"], themeNames = ["As the system", "Light", "Dark"];
