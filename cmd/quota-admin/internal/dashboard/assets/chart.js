@@ -158,6 +158,11 @@ export function openChart(node, shown) {
     names = list.map((l) => l.label);
   }
 
+  // newest has the legend tell the newest second, where nobody points at one.
+  function newest() {
+    for (const u of [plot, strip]) if (u && !(u.cursor.left >= 0)) u.setLegend({ idx: u.data[0].length - 1 });
+  }
+
   return {
     reset() { points = []; times = new Set(); },
     add(p) {
@@ -185,8 +190,7 @@ export function openChart(node, shown) {
       const same = plot && names.length === list.length && list.every((l, i) => l.label === names[i]);
       if (width !== wide) { wide = width; plot?.setSize({ width, height }); strip?.setSize({ width, height: stripHeight }); }
       if (same) { plot.setData(data[0]); strip.setData(data[1]); } else build(list, data);
-      // Where nobody points at a second, the legend has the newest.
-      for (const u of [plot, strip]) if (u.cursor.idx === null || u.cursor.left < 0) u.setLegend({ idx: u.data[0].length - 1 });
+      queueMicrotask(newest); // after uPlot's own, which empties the legend
       return points.some((p) => p.total !== null);
     },
     // age is how long ago the oldest point was, in seconds.
