@@ -77,6 +77,10 @@ func (k *core) askOthers(now int64, a *window.Asking) {
 	k.mu.Lock()
 	peers := k.mu.planner.Peers(now, a.Debtors)
 	k.mu.Unlock()
+	if a.Edge > 0 {
+		(*k.carrier.Load()).Ask(a.Self, []protocol.Request{a.Rules.Standing(a.Ask, a.Windows, a.Salt, a.Hosts)})
+		return
+	}
 	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows, a.Salt, peers, a.Debtors)
 	if len(all) > 0 {
 		(*k.carrier.Load()).Ask(a.Self, all)

@@ -329,6 +329,7 @@ func (j *joining) listPages() {
 func (s *Session) finish(j *joining) {
 	p := j.p
 	defer p.parts.Done()
+	p.carry() // before the first view, by which callers that wait are judged
 	s.mu.Lock()
 	s.stepLocked(joined{j})
 	registered := p.stage == following

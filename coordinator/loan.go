@@ -18,16 +18,23 @@ import (
 // it one watch tells of the asks of all providers in etcd.
 const mostApart = 8
 
-// lend has the sink ask and lend from now on. It is called within a batch, for each
+// carry tells the sink that it may ask and lend once it is registered.
+func (p *membership) carry() {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if !p.silent && !p.mute {
+		p.sink.Carry(p)
+	}
+}
+
+// lend has the session hear what others ask from now on. It is called within a batch, for each
 // incarnation.
 func (p *membership) lend() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.silent || p.mute {
-		return
+	if !p.silent && !p.mute {
+		p.s.hearAsksLocked(p)
 	}
-	p.s.hearAsksLocked(p)
-	p.sink.Carry(p)
 }
 
 // hearAsksLocked has the session hear what guests ask an incarnation for.

@@ -30,6 +30,9 @@ type Need struct {
 	Permits  int64 `json:"permits"`
 	Poor     int64 `json:"poor,omitempty"`
 	Critical int64 `json:"critical,omitempty"`
+	// Edge is what a large call that stands wants of each host at the next edge of the shortest
+	// window, in thousandths too.
+	Edge int64 `json:"edge,omitempty"`
 	// Sample says which hosts are asked, if not one.
 	Sample
 }
@@ -69,8 +72,8 @@ func ReadLoan(value []byte) (l Loan, err error) {
 // ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
 func ReadNeed(value []byte) (n Need, err error) {
 	err = readWindows("ask", value, maxLoanBytes, &n, &n.Windows)
-	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Critical < 0 || n.Critical > n.Permits || n.Permits > 2000*quota.MaxPermits) {
-		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor, %d critical", n.Permits, n.Poor, n.Critical)
+	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Critical < 0 || n.Critical > n.Permits || n.Edge < 0 || n.Edge > n.Permits || n.Permits > 2000*quota.MaxPermits) {
+		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor, %d critical, %d at the edge", n.Permits, n.Poor, n.Critical, n.Edge)
 	}
 	return n, err
 }

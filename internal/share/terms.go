@@ -125,6 +125,22 @@ func (t *terms) at(w quota.Window) allotment {
 	return d
 }
 
+// later returns the most that is in force for windows of a length as long as there is no news: the
+// limits that are announced count. It is Unbounded if one of them does not limit such windows.
+func (t *terms) later(length time.Duration) (most int64) {
+	if t.blocked != ReasonShare {
+		return 0
+	}
+	for _, limits := range append([]quota.LimitChange{{Limits: protocol.Short(t.policy)}}, t.policy.Next...) {
+		total, ok := protocol.LimitOf(limits.Limits, length)
+		if !ok {
+			return Unbounded
+		}
+		most = max(most, t.throttle.Total(t.policy, total, length))
+	}
+	return most
+}
+
 // change returns the terms after a change: t, if neither the policy, the totals in force nor the
 // limits of single keys are others.
 func (t *terms) change(c *protocol.Change) *terms {

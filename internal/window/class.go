@@ -22,8 +22,12 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c Class) (s *Segment, grant G
 	g.mu.Lock()
 	defer g.unlock()
 	s = g.currentForLocked(at, n, c)
-	if got = min(n, g.heldForLocked(c)); got > 0 { // the segment holds nothing beside a queue
-		return s, g.passLocked(got, c), got
+	if g.mu.queue.head() != nil {
+		g.withholdLocked(s)
+		defer g.openLocked(s)
+		if got = min(n, g.heldForLocked(c)); got > 0 {
+			return s, g.issueLocked(got, c), got
+		}
 	}
 	if got = s.TakeUpTo(g.mu.last, n, c); got < n {
 		g.wantNowLocked(1)
@@ -68,16 +72,19 @@ func (g *Gate) Lasts(c Class) bool {
 }
 
 // heldForLocked returns how many permits that are held for the queue a newcomer of a class
-// may have: none, unless all that wait are of lower classes.
+// may have: all if those that wait are of lower classes, else what they cannot use.
 func (g *Gate) heldForLocked(c Class) int64 {
-	if w := g.mu.queue.head(); w == nil || w.class <= c {
+	switch w := g.mu.queue.head(); {
+	case w == nil:
 		return 0
+	case w.class <= c:
+		return g.besideLocked() - g.segment.Load().keeps(c)
 	}
 	return g.mu.held - g.segment.Load().keeps(c)
 }
 
-// passLocked issues n of them.
-func (g *Gate) passLocked(n int64, c Class) Grant {
+// issueLocked issues n of them.
+func (g *Gate) issueLocked(n int64, c Class) Grant {
 	l := &g.mu.ledger
 	g.advanceLocked()
 	l.charge(n, g.mu.last)

@@ -13,9 +13,9 @@ import (
 // Gate issues permits and keeps the queue. Taking from the current Segment
 // needs no lock; all else happens under one.
 //
-// While there are waiters, the segment holds nothing for newcomers: its permits are
-// withheld for the queue. So no newcomer overtakes, and the fast path need not know
-// that there is a queue.
+// While there are waiters, the segment holds nothing for newcomers but what none of them
+// can use in its window: the rest is withheld for the queue. So no newcomer overtakes to
+// anybody's loss, and the fast path need not know that there is a queue.
 //
 // The first to see that a segment is over, a caller or the alarm, does the work of
 // its end. Every method that takes the lock ends in unlock, which tells the alarm
@@ -51,6 +51,8 @@ type Gate struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue
+		claim     claim
+		beside    beside
 		pushed    bool // a caller came before others that wait: see pushLocked
 		places    int  // bound on the queue's length; 0 for none
 		forecast  forecast
@@ -136,43 +138,55 @@ func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (G
 	s, p, q := g.currentForLocked(at, n, c), g.planLocked(), &g.mu.queue
 	head, last := q.head(), q.last()
 	full := g.mu.places > 0 && q.length() >= g.mu.places
-	switch {
-	case s.Take(g.mu.last, n, c):
+	if s.Take(g.mu.last, n, c) {
 		return s.Grant, Granted
+	}
+	if head != nil {
+		g.withholdLocked(s)
+		defer func() {
+			if s == g.segment.Load() {
+				g.openLocked(s)
+			}
+		}()
+	}
+	switch {
 	case g.heldForLocked(c) >= n:
-		return g.passLocked(n, c), Granted
+		return g.issueLocked(n, c), Granted
 	case p.Shadow:
 		g.wantNowLocked(n)
 		return s.passed(), Passed
 	case !g.fitsLocked(n):
 		return Grant{}, TooLarge
 	case p.Hopeless, w == nil, deadline <= g.mu.last:
+		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
 		return Grant{}, Limited
 	case full && last.class <= c:
 		return Grant{}, Full
-	case !g.mu.forecast.join(g, n, deadline, c):
-		if !g.hopesLocked(n, c) {
-			g.wantLocked(n)
-			return Grant{}, Limited
-		}
-		g.mu.forecast.ends[c].errs = max(1, g.mu.forecast.ends[c].errs) // it knows of no loans
+	case !g.inTimeLocked(n, deadline, c):
+		g.noteLargeLocked(g.largeLocked(n), n)
+		g.wantLocked(n)
+		return Grant{}, Limited
 	}
 	if full {
 		q.remove(last)
 		g.mu.forecast.skip(last.class, last.n)
 		g.decided(last, Grant{}, Full)
 	}
-	kept := s.withhold()
-	g.mu.published -= kept
-	g.mu.held += kept
-	w.n, w.deadline, w.class = n, deadline, c
+	w.n, w.deadline, w.class, w.large = n, deadline, c, g.largeLocked(n)
+	if head == nil {
+		g.withholdLocked(s)
+		g.mu.beside.reset(&g.mu.ledger)
+	}
 	q.push(w)
+	g.noteLargeLocked(w.large, n)
 	g.pushLocked(n, c)
+	g.noteHeadLocked()
+	g.passLocked(w)
 	g.wantForQueueLocked()
 	g.noteLackLocked()
-	if head != nil && q.head() == w {
-		g.rebuildLocked(at) // its permits may come sooner than those of the head before
+	if q.head() == w && (head != nil || g.mu.held > 0 && g.claimEndsLocked() != Forever) {
+		g.rebuildLocked(at) // its permits may come sooner than those of the head before, and its claim ends
 	}
 	return Grant{}, Queued
 }
@@ -195,6 +209,7 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	}
 	first := g.mu.queue.head() == w
 	g.mu.queue.remove(w)
+	g.noteLargeLocked(w.large, -w.n)
 	g.mu.forecast.skip(w.class, w.n)
 	if first {
 		g.rebuildLocked(at) // others may be due now, or sooner
@@ -357,7 +372,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
 		l.release(g.headLocked())
 		if l.debt == 0 {
-			news = g.lendToJoinersLocked() || news
+			news = g.lendAtEdgeLocked() || news
 			g.mu.held = l.budget()
 			s.floor, less = l.kept()
 		} else {
@@ -365,18 +380,16 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		}
 	}
 	g.serveLocked(s, p)
-	if news || g.mu.pushed && !g.mu.borrower.hoping { // whoever hopes for loans is judged by Look
+	if news || g.mu.pushed {
 		g.judgeLocked(p)
 	}
 	g.mu.pushed = false
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
-	if g.mu.queue.head() == nil {
-		g.mu.published, g.mu.held = g.mu.held, 0
-		s.left.Store(g.mu.published)
-	} else {
+	if g.mu.queue.head() != nil {
 		g.noteLackLocked() // they have waited since another window
 	}
+	g.openLocked(s)
 	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()
 }
@@ -412,6 +425,7 @@ func (g *Gate) edgeLocked(p *Plan) int64 {
 	if g.mu.published > 0 {
 		edge = min(edge, l.slotEnd())
 	}
+	edge = min(edge, g.looksAgainLocked())
 	return max(edge, g.mu.last+1)
 }
 
@@ -450,29 +464,46 @@ func (g *Gate) headLocked() int64 {
 	return 0
 }
 
-// serveLocked gives the held permits to the queue, in order. A head that wants more
-// keeps its place, and they stay held; one that can never have so many is refused.
+// serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
+// place; others pass it with what it cannot use. One that can never have so many is refused.
 func (g *Gate) serveLocked(s *Segment, p *Plan) {
-	q, served := &g.mu.queue, int64(0)
-serving:
-	for w := q.head(); w != nil; w = q.head() {
-		grant, v := s.Grant, Granted
-		switch {
-		case w.n <= g.mu.held-s.keeps(w.class):
-			g.mu.held -= w.n
-			served += w.n
-		case p.Shadow:
-			grant, v = s.passed(), Passed
-		case !g.fitsLocked(w.n):
-			grant, v = Grant{}, TooLarge
-			g.mu.forecast.forget()
-		default:
-			break serving
-		}
-		q.remove(w)
-		g.decided(w, grant, v)
+	g.noteHeadLocked()
+	g.mu.beside.reset(&g.mu.ledger)
+	room, served := g.mu.held, int64(0)
+	book := func() {
+		g.mu.ledger.charge(served, g.mu.last)
+		served = 0
 	}
-	g.mu.ledger.charge(served, g.mu.last)
+	defer book()
+	for c := range Class(Classes) {
+		for w := g.mu.queue.lanes[c].head; w != nil; {
+			grant, v, next := s.Grant, Granted, w.next
+			switch {
+			case w.n <= room-s.keeps(c) && (!w.large || w.n <= room-g.forSmallLocked(c)):
+				if w.large {
+					g.mu.borrower.largeIssued += w.n
+				}
+				g.mu.held -= w.n
+				room -= w.n
+				served += w.n
+			case p.Shadow:
+				grant, v = s.passed(), Passed
+			case !g.fitsLocked(w.n):
+				grant, v = Grant{}, TooLarge
+				g.mu.forecast.forget()
+			default:
+				if book(); !g.passLocked(w) {
+					return
+				}
+				room, w = g.besideLocked(), next
+				continue
+			}
+			g.mu.queue.remove(w)
+			g.decided(w, grant, v)
+			g.noteHeadLocked()
+			w = next
+		}
+	}
 }
 
 // judgeLocked refuses those that wait and cannot be served, or not in time, any
@@ -490,12 +521,13 @@ func (g *Gate) judgeLocked(p *Plan) {
 			return
 		}
 		g.mu.forecast.forget()
+		if g.mayBorrowLocked() {
+			g.judgeByLoansLocked()
+			return
+		}
 		e := &g.mu.forecast.ends[last.class]
 		e.restart(g)
-		loans := g.borrowsLocked()
-		g.refuseLocked(Limited, func(w *Waiter) bool {
-			return !e.serve(g, w.n, w.deadline, w.class) && !(loans && g.beyondSharesLocked(w.n))
-		})
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !e.serve(g, w.n, w.deadline, w.class) })
 	}
 }
 

@@ -22,6 +22,9 @@ type asked struct {
 	// lent a part unasked. part is the most of such a part: what the guest had been lent in
 	// the window of the ask, and lacked yet.
 	until, part int64
+	// edge is what a large call that stands wants of this instance at the edge of the window
+	// with index edgeOf.
+	edge, edgeOf int64
 }
 
 const (
@@ -48,6 +51,9 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
 	a.until = min(from, s.window.End()+joinerWindows*int64(s.window.Length))
 	a.part = max(1, a.poor) + l.lentTo(guest) // late in a window a first permit is no poor part
+	if n.Edge > 0 {
+		a.edge, a.edgeOf = n.Whole(n.Edge, hash), s.window.Index+1
+	}
 	return g.lendLocked(at, s, a)
 }
 
@@ -57,10 +63,14 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
 	taken := g.takenLocked()
+	flow, waiting, critical := &b.calls, g.mu.queue.permits(), g.mu.queue.lanes[Critical].permits
+	if g.mu.queue.large(Sheddable) > 0 && g.yieldsLocked(s, a.guest) { // it keeps nothing for large calls
+		flow, waiting, critical = g.smallLocked(), waiting-g.mu.queue.large(Sheddable), critical-g.mu.queue.large(Critical)
+	}
 	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: s.used - s.out + taken, Left: l.budget() - taken, Kept: g.segment.Load().floor,
-		Forecast: b.calls.Forecast(s.phase, s.length, g.mu.queue.permits()),
-		Critical: b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits),
+		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: g.smallIssuedLocked(s), Left: l.budget() - taken, Kept: g.segment.Load().floor,
+		Forecast: flow.Forecast(s.phase, s.length, waiting),
+		Critical: b.of[Critical].Forecast(s.phase, s.length, critical),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
 	}
@@ -95,8 +105,13 @@ func (g *Gate) lendOutLocked(guest string, n int64) {
 // keepAskLocked keeps an ask that stands or is a joiner's, in place of the guest's earlier one.
 func (g *Gate) keepAskLocked(a asked, s scene) {
 	b := &g.mu.borrower
-	b.asked = slices.DeleteFunc(b.asked, func(o asked) bool { return o.guest == a.guest })
-	if (a.permits > 0 || a.until > s.window.End()) && len(b.asked) < mostAsked {
+	b.asked = slices.DeleteFunc(b.asked, func(o asked) bool {
+		if o.guest == a.guest && a.edge == 0 { // it stands until the edge, whatever else is asked for
+			a.edge, a.edgeOf = o.edge, o.edgeOf
+		}
+		return o.guest == a.guest
+	})
+	if (a.permits > 0 || a.until > s.window.End() || a.edgeOf > s.window.Index) && len(b.asked) < mostAsked {
 		b.asked = append(b.asked, a)
 	}
 	if a.permits > 0 {
@@ -141,17 +156,17 @@ func (g *Gate) serveAskedLocked(at clock.Instant, s scene) (next int64) {
 // endAskedLocked ends the asks of the window before: those of joiners are kept.
 func (g *Gate) endAskedLocked() {
 	b := &g.mu.borrower
-	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool { return a.until <= b.window.Start() })
+	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool { return a.until <= b.window.Start() && a.edgeOf < b.window.Index })
 	for i := range b.asked {
 		b.asked[i].permits = 0
 	}
 	b.served, b.joined = 0, false
 }
 
-// lendToJoinersLocked lends to each joiner, at the beginning of a window, the part of the own
-// share that the joiner will have, or what it needed if that was less. It returns whether
-// it lent any.
-func (g *Gate) lendToJoinersLocked() (lent bool) {
+// lendAtEdgeLocked lends to each joiner, at the beginning of a window, the part of the own
+// share that the joiner will have, or what it needed if that was less; and to a large call that
+// stands what it wants of this instance. It returns whether it lent any.
+func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	s, ok := g.sceneLocked()
 	if !ok || !l.lends() || b.joined {
@@ -164,7 +179,14 @@ func (g *Gate) lendToJoinersLocked() (lent bool) {
 	})
 	for _, a := range b.asked {
 		kept, _ := l.kept()
-		if n := min(a.part, g.partLocked(s, a.guest), l.budget()-kept); n > 0 {
+		n := int64(0)
+		if a.until > s.window.Start() {
+			n = min(a.part, g.partLocked(s, a.guest))
+		}
+		if a.edgeOf == s.window.Index && g.mu.queue.large(Sheddable) == 0 {
+			n = max(n, a.edge)
+		}
+		if n = min(n, l.budget()-kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 			lent = true
 		}

@@ -22,18 +22,21 @@ const (
 
 // borrower is what a gate knows of its callers and of others' asks.
 type borrower struct {
-	calls    lending.Flow
-	of       [Classes]lending.Flow // critical and sheddable ones of them
-	guest    lending.Guest
-	window   quota.Window // of the shortest limit
-	owners   int          // that share it
-	asked    []asked
-	joined   bool    // joiners were lent their part of the window
-	served   float64 // when in the window asks that stand were served, in milliseconds
-	look     int64   // when Look is called next; Forever: when Arm says so
-	awaited  int     // callers that wait for a first permit: see Await
-	hoping   bool    // callers wait that only others' permits may serve in time
-	lackedAt int64   // when in the window a call was first refused or had to wait; Forever: none
+	calls       lending.Flow
+	of          [Classes]lending.Flow // critical and sheddable ones of them
+	small       *lending.Flow         // those that are not large; nil: all of them
+	large       int64                 // permits of large calls since the beginning
+	largeIssued int64                 // to large calls in the window
+	stood       int64                 // the index of the window of which others were asked to leave a part to a large call
+	guest       lending.Guest
+	window      quota.Window // of the shortest limit
+	owners      int          // that share it
+	asked       []asked
+	joined      bool    // joiners were lent their part of the window
+	served      float64 // when in the window asks that stand were served, in milliseconds
+	look        int64   // when Look is called next; Forever: when Arm says so
+	awaited     int     // callers that wait for a first permit: see Await
+	lackedAt    int64   // when in the window a call was first refused or had to wait; Forever: none
 	LendingCounts
 }
 
@@ -58,6 +61,8 @@ type Asking struct {
 	Rules   lending.Rules
 	Debtors []lending.Debtor
 	Salt    uint64
+	// Hosts is how many others have shares.
+	Hosts int
 }
 
 // scene is the shortest window, in milliseconds.
@@ -70,6 +75,14 @@ type scene struct {
 
 // fair is the total divided equally.
 func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.instances)) }
+
+// hosts is how many others have shares.
+func (s *scene) hosts() int {
+	if s.bound > s.lent {
+		return s.limit.Instances - 1
+	}
+	return s.limit.Instances
+}
 
 // alone reports whether there is nobody to ask: no other has a share, or was lent anything.
 func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent && s.out == 0 }
@@ -86,7 +99,16 @@ func (g *Gate) roomLeftLocked() int64 {
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
 	b := &g.mu.borrower
-	b.calls.Look(float64(at)/milli, float64(g.mu.ledger.issued-g.mu.ledger.paid+g.takenLocked()+g.Refused()+g.mu.queue.permits()))
+	calls := g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + g.mu.queue.permits()
+	b.calls.Look(float64(at)/milli, float64(calls))
+	if g.mu.queue.length() > 0 {
+		b.calls.Waits()
+	}
+	if b.small != nil {
+		if b.small.Look(float64(at)/milli, float64(calls-b.large)); g.mu.queue.permits() > g.mu.queue.large(Sheddable) {
+			b.small.Waits()
+		}
+	}
 	for _, c := range []Class{Critical, Sheddable} {
 		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
 			b.of[c].Look(float64(at)/milli, float64(n))
@@ -100,8 +122,10 @@ func (g *Gate) noteWindowLocked() {
 	if a == nil || a.window == b.window {
 		return
 	}
+	g.mu.claim.since, b.largeIssued = g.mu.last, 0
+	g.mu.claim.edges++
 	if a.window.Length != b.window.Length {
-		b.calls, b.guest, b.of = lending.Flow{}, lending.Guest{}, [Classes]lending.Flow{}
+		b.calls, b.small, b.large, b.guest, b.of = lending.Flow{}, nil, 0, lending.Guest{}, [Classes]lending.Flow{}
 		g.noteCallsLocked(g.mu.last) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {
@@ -110,7 +134,11 @@ func (g *Gate) noteWindowLocked() {
 	if a.limit.Instances != b.owners { // others may have more than before
 		b.owners, b.guest = a.limit.Instances, lending.Guest{}
 	}
-	b.guest.Begin(ended.Borrowed)
+	came := ended.Borrowed
+	if w := g.mu.queue.head(); w != nil && w.large { // others' large calls came first: not that nobody had any
+		came = max(came, ended.Lent)
+	}
+	b.guest.Begin(came)
 	b.LastLoans = ended.net()
 	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
@@ -118,34 +146,14 @@ func (g *Gate) noteWindowLocked() {
 	if b.window.Length != 0 { // else calls that were refused before anything was known count yet
 		b.lackedAt = Forever
 	}
-	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable]} {
+	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable], b.small} {
+		if f == nil {
+			continue
+		}
 		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	}
 	b.window = a.window
 	g.endAskedLocked()
-	g.refuseStoodLocked()
-}
-
-// refuseStoodLocked refuses the head at a window's edge if only loans serve it and a whole
-// window has brought too few: others wait behind it.
-func (g *Gate) refuseStoodLocked() {
-	w := g.mu.queue.head()
-	if w == nil || g.mu.ledger.debt > 0 || !g.beyondSharesLocked(w.n) || !g.borrowsLocked() {
-		return
-	}
-	if !w.stood {
-		w.stood = true
-		return
-	}
-	g.mu.queue.remove(w)
-	g.mu.forecast.forget()
-	g.decided(w, Grant{}, Limited)
-}
-
-// beyondSharesLocked reports whether no share of this instance holds n permits, so that only
-// loans can.
-func (g *Gate) beyondSharesLocked(n int64) bool {
-	return n > 1 && g.planLocked().Known && n > g.ownLocked(n)
 }
 
 // Borrows reports whether permits can be borrowed now.
@@ -235,10 +243,6 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 		var soon int64
 		ask, soon = g.askLocked(s)
 		next = min(next, soon)
-		if b.hoping && g.headLocked() <= s.bound-s.lent && !b.guest.Hopes(&b.calls, s.rules, g.mu.queue.permits(), s.lent, s.fair()) {
-			b.hoping = false
-			g.judgeLocked(g.planLocked()) // nobody waits in vain
-		}
 	}
 	b.look = next
 	return ask, next
@@ -263,10 +267,20 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if at := g.lateLocked(s); late && g.mu.last < at {
 		return nil, at
 	}
+	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
+		b.stood = s.window.Index + 1
+		return &Asking{
+			Ask: lending.Ask{Permits: n, Edge: n}, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules,
+			Hosts: s.hosts(), Salt: l.plan.Lending.Hash,
+		}, g.mu.last + int64(lookEvery)
+	}
 	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
 		b.Asks++
 		lanes := &g.mu.queue.lanes
 		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, addCapped(lanes[Sheddable].permits, l.debt))
+		if large := g.mu.queue.large(Sheddable); large > 0 {
+			a.PoorFor(h, g.smallLocked(), g.mu.queue.permits()-large)
+		}
 		ask = &Asking{
 			Ask: a, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
@@ -305,24 +319,6 @@ func (g *Gate) lackForDebtLocked() {
 	if g.planLocked().Lending.Borrows {
 		g.armLocked(at)
 	}
-}
-
-// hopesLocked reports whether a caller that this instance's own share will not serve in time
-// may wait for n borrowed permits: they are asked for, or will be.
-func (g *Gate) hopesLocked(n int64, c Class) bool {
-	s, ok := g.sceneLocked()
-	b := &g.mu.borrower
-	if !ok || !g.planLocked().Lending.Borrows || s.alone() {
-		return false
-	}
-	_, waiting := g.mu.queue.before(c + 1)
-	waiting = addCapped(waiting, g.mu.ledger.debt)
-	if addCapped(waiting, n) <= g.roomLeftLocked()-g.segment.Load().keeps(c) {
-		return false // it lacks something else: a budget, or the time when permits are due
-	}
-	hopes := waiting == 0 && n > s.bound-s.lent || g.beyondSharesLocked(n) || b.guest.Hopes(&b.calls, s.rules, addCapped(waiting, n), s.lent, s.fair())
-	b.hoping = b.hoping || hopes
-	return hopes
 }
 
 // roomLocked returns how many permits one request can have with what can be borrowed; 0 if

@@ -95,11 +95,14 @@ func (l *ledger) endLoans() {
 	l.ended.Lent, l.ended.Guests = l.guests.end(wall)
 }
 
-// lendable reports whether permits can be lent and borrowed in the windows that run.
-func (l *ledger) lendable() bool {
+// borrowable reports whether permits are lent and borrowed under this plan.
+func (l *ledger) borrowable() bool {
 	a := l.shortest()
-	return a != nil && a.bound != Unbounded && a.window.Length >= protocol.MinLending && !l.early && !l.plan.Shape.Any() && !l.plan.Shadow
+	return a != nil && a.bound != Unbounded && a.window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
 }
+
+// lendable reports whether permits can be lent and borrowed in the windows that run.
+func (l *ledger) lendable() bool { return !l.early && l.borrowable() }
 
 // lends reports whether permits of this instance are lent: none before a debt is paid.
 func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }

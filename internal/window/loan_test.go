@@ -386,8 +386,8 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	}
 }
 
-// A request for more than a share waits for loans, also behind others, and through news. If a
-// whole window brings too few it is refused, so that those behind it are served.
+// A request for more than a share waits for loans, also behind others, and through news. It keeps
+// its place until its deadline; small ones pass it when its claim has ended.
 func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
 	f.total, f.instances = 100, 10
@@ -418,21 +418,118 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	g.Changed(at(10 * ms))
 	take("news")
 	g.Tick(at(second))
-	take("a window", "small@1s")
+	take("a window", "small@1s", "next@1s")
 	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 40})
 	take("too few loans")
 	g.Tick(at(2 * second))
-	take("the next edge, at which it has stood for less than a window")
 	g.Tick(at(3 * second))
-	take("another window", "large!"+fmt.Sprint(Limited), "next@3s")
+	take("two windows more")
+	g.Borrow(at(3*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 55})
+	take("loans", "large@3s")
 	w.Payload = "again" // it may be used again
-	if _, v := g.Enter(at(3*second+1), w, 60, Forever, Default); v != Queued {
+	if _, v := g.Enter(at(3*second+20*ms), w, 60, int64(5*second), Default); v != Queued {
 		t.Fatalf("verdict %d", v)
 	}
+	g.Tick(at(5 * second))
+	take("its deadline", "again!"+fmt.Sprint(Limited))
+}
+
+// The first in line has a claim on what is left: for 100 ms, or a tenth of a window that is shorter.
+// Then others pass it, but not with what it can use before the windows end of which it lacks some.
+func TestOthersPassAfterTheClaim(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10, 10 * second: 40})
+	f.total, f.instances = 100, 10
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(ms), 6)
+	enter := func(now time.Duration, n int64) (v Verdict) {
+		_, v = g.Enter(at(now), &Waiter{Payload: n}, n, Forever, Default)
+		return v
+	}
+	if enter(10*ms, 8) != Queued || enter(20*ms, 3) != Queued {
+		t.Fatal("a call for more than is left, or one behind it, does not wait")
+	}
+	if n := upTo(g, at(109*ms), 1); n != 0 || told.take() != nil {
+		t.Error("somebody passes within the claim")
+	}
+	g.Tick(at(110 * ms))
+	if diff := cmp.Diff([]string{"3@0s"}, told.take()); diff != "" {
+		t.Errorf("when the claim has ended, told (-want +got):\n%s", diff)
+	}
+	if enter(120*ms, 2) != Queued || upTo(g, at(130*ms), 5) != 1 {
+		t.Error("a newcomer does not have what none of those that wait can use")
+	}
+	g.Tick(at(second))
+	if diff := cmp.Diff([]string{"8@1s", "2@1s"}, told.take()); diff != "" {
+		t.Errorf("at the edge, told (-want +got):\n%s", diff)
+	}
+	for w := 1; w <= 2; w++ {
+		g.Tick(at(time.Duration(w) * second))
+		upTo(g, at(time.Duration(w)*second+ms), 8)
+	}
+	g.Tick(at(3 * second)) // 10, 10 and 8 of 40 are used
+	upTo(g, at(3*second+ms), 5)
+	if enter(3*second+10*ms, 7) != Queued { // of 5 in this second, and of 7 in the ten
+		t.Fatal("it does not wait")
+	}
+	g.Tick(at(3*second + 110*ms))
+	if n := upTo(g, at(3*second+120*ms), 5); n != 0 {
+		t.Errorf("%d permits of the ten seconds pass a call that can use them in the next one", n)
+	}
 	g.Tick(at(4 * second))
-	take("the next edge, at which it has stood for less than a window")
-	g.Borrow(at(4*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 55})
-	take("loans", "again@4s")
+	if diff := cmp.Diff([]string{"7@4s"}, told.take()); diff != "" {
+		t.Errorf("at the next second, told (-want +got):\n%s", diff)
+	}
+}
+
+// A large call that was the first for as many windows as it wants shares asks each host for an equal
+// part of the next window. A host lends it there, before its own callers have it, once.
+func TestALargeCallThatStands(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.total, f.instances = 100, 10
+	guest, _ := lender(f)
+	guest.Changed(at(0))
+	standing := func(from, to time.Duration) (all []int64) {
+		for now := from; now < to; now += 5 * ms {
+			if ask, _ := guest.Look(at(now)); ask != nil && ask.Edge > 0 {
+				all = append(all, int64(now/second), ask.Edge, int64(ask.Hosts))
+			}
+		}
+		return all
+	}
+	guest.Enter(at(500*ms), &Waiter{}, 35, Forever, Default)
+	if diff := cmp.Diff([]int64{3, 35, 9, 7, 35, 9}, standing(500*ms, 10*second)); diff != "" {
+		t.Errorf("asks in which windows, for how many, of how many (-want +got):\n%s", diff)
+	}
+
+	h := newFixed(map[time.Duration]int64{second: 10})
+	h.total, h.instances = 100, 10
+	host, lent := lender(h)
+	refused := int64(0)
+	host.Refused = func() int64 { return refused }
+	host.Changed(at(0))
+	for now := time.Duration(0); now < second; now += 10 * ms { // its own callers want ten times its share
+		refused += 1 - upTo(host, at(now), 1)
+	}
+	n := need(host, 4, false)
+	n.Edge = n.Permits
+	host.Asked(at(second-5*ms), "guest", n)
+	host.Asked(at(second-4*ms), "guest", need(host, 7, false)) // another ask does not replace it
+	lent()
+	own := &Waiter{}
+	host.Enter(at(second-3*ms), own, 10, Forever, Default)
+	host.Tick(at(second))
+	if l := lent(); len(l) != 1 || l[0].loan.Permits != 4 {
+		t.Errorf("lent %+v at the edge, want 4", l)
+	}
+	host.Cancel(at(second+ms), own)
+	host.Enter(at(second+2*ms), &Waiter{}, 10, Forever, Default)
+	host.Tick(at(2 * second))
+	if l := lent(); len(l) != 0 {
+		t.Errorf("lent %+v at the edge after", l)
+	}
 }
 
 // What was not lent is lent when reserves are released, without another ask.
@@ -555,9 +652,10 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 	}
 }
 
-// A caller that waits for loans is refused when none have come, long before its deadline; and
-// at once where there is nobody to ask.
-func TestNobodyWaitsForLoansInVain(t *testing.T) {
+// Where loans may come, a caller waits until its deadline, and it is worth trying again when the window
+// ends. It is refused at once where they are no help: where a budget is spent, there is nobody to ask,
+// or this instance itself has had all of the limit.
+func TestWhoWaitsForLoans(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{10 * second: 10})
 	f.total, f.instances = 100, 10
 	var told told
@@ -565,19 +663,49 @@ func TestNobodyWaitsForLoansInVain(t *testing.T) {
 	g.decided = told.decided
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(8*second), Default); v != Queued {
-		t.Fatalf("verdict %d, want a place", v)
+	enter := func(now time.Duration, n int64, deadline time.Duration, want Verdict) {
+		t.Helper()
+		if _, v := g.Enter(at(now), &Waiter{Payload: n}, n, int64(deadline), Default); v != want {
+			t.Errorf("%d permits by %v: verdict %d, want %d", n, deadline, v, want)
+		}
 	}
-	for now := 5 * ms; now < 250*ms; now += 5 * ms {
+	enter(2, 1, 8*second, Queued)
+	for now := 5 * ms; now < 8*second; now += 5 * ms {
 		g.Look(at(now))
+		g.Tick(at(now))
 	}
-	if diff := cmp.Diff([]string{fmt.Sprint("a!", Limited)}, told.take()); diff != "" {
+	if l := told.take(); l != nil {
+		t.Errorf("told before the deadline: %v", l)
+	}
+	if when, known := g.Estimate(at(7*second), 1, Default); !known || when != int64(10*second) {
+		t.Errorf("worth trying at %v (%v), want the window's end", time.Duration(when), known)
+	}
+	g.Tick(at(8 * second))
+	if diff := cmp.Diff([]string{fmt.Sprint("1!", Limited)}, told.take()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
+	enter(8*second, 80, 9*second, Queued)
+	enter(8*second, 10, 9*second, Queued)  // of these, 80 need not come first
+	enter(8*second, 85, 9*second, Limited) // 10 were issued, and 10 surely come before
+	if when, _ := g.Estimate(at(8*second), 85, Default); when != int64(10*second) {
+		t.Errorf("85 are worth trying at %v", time.Duration(when))
+	}
+	enter(8*second, 85, 12*second, Queued)
+	g.Tick(at(9 * second))
+	told.take()
+	g.Borrow(at(9*second), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 90})
+	if l := told.take(); len(l) != 1 {
+		t.Errorf("told %v", l)
+	}
+	upTo(g, at(9*second), 100)
+	enter(9*second, 1, 10*second-1, Limited)
+	enter(9*second, 1, 10*second, Queued)
+	g.Tick(at(10 * second))
+	told.take()
+	upTo(g, at(10*second), 100)
 	// Where a budget lacks, loans are no help.
 	f.long = quota.Limit{Permits: 500, Window: time.Hour}
-	g.Changed(at(300 * ms))
-	g.Tick(at(10 * second))
+	g.Changed(at(10 * second))
 	spent := g.Budgets(at(10 * second))[0]
 	spent.Left, spent.Spent = 0, true
 	g.Fund(at(10*second), spent)

@@ -88,6 +88,9 @@ type Limit struct {
 
 	// Total is the total in force. It bounds what an instance has, borrowed permits included.
 	Total int64
+	// Later is the most that Total is in later windows, if there is no news; Unbounded if
+	// there may be no limit.
+	Later int64
 	// For operators: the policy's limit, and how many instances share the total.
 	Limit     int64
 	Instances int

@@ -19,8 +19,9 @@ type Waiter struct {
 	queued bool
 	// class is that of the call.
 	class Class
-	// stood says that it was the head at a window's edge, and that only loans serve it.
-	stood bool
+	// large says that the call wants more than this instance's share, so that only loans
+	// serve it.
+	large bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
@@ -92,6 +93,14 @@ func (q *queue) before(c Class) (length int, permits int64) {
 	return length, permits
 }
 
+// large returns for how many permits the large calls of classes up to c wait.
+func (q *queue) large(c Class) (permits int64) {
+	for i := range q.lanes[:c+1] {
+		permits = addCapped(permits, q.lanes[i].large)
+	}
+	return permits
+}
+
 // nearest is no later than the earliest deadline; Forever if nobody waits.
 func (q *queue) nearest() int64 {
 	at := Forever
@@ -117,7 +126,8 @@ func (q *queue) largest() (n int64) {
 type lane struct {
 	head, tail *Waiter
 	length     int
-	permits    int64 // sum of n over all waiters
+	crowd
+	large int64 // the sum of n over the large waiters
 	// nearest is no later than the earliest deadline in the queue; serving and
 	// cancelling can leave it too early, which only costs a needless look.
 	nearest int64
@@ -128,7 +138,7 @@ type lane struct {
 }
 
 func (q *lane) push(w *Waiter) {
-	w.next, w.prev, w.queued, w.stood = nil, q.tail, true, false
+	w.next, w.prev, w.queued = nil, q.tail, true
 	if q.tail == nil {
 		q.head, q.nearest = w, w.deadline
 	} else {
@@ -138,7 +148,9 @@ func (q *lane) push(w *Waiter) {
 	}
 	q.tail = w
 	q.length++
-	q.permits = addCapped(q.permits, w.n)
+	if q.join(w.n); w.large {
+		q.large = addCapped(q.large, w.n)
+	}
 }
 
 func (q *lane) remove(w *Waiter) {
@@ -154,12 +166,44 @@ func (q *lane) remove(w *Waiter) {
 	}
 	w.next, w.prev, w.queued = nil, nil, false
 	q.length--
-	q.permits -= w.n
+	if q.leave(w.n); w.large {
+		q.large -= w.n
+	}
 	if q.length == 0 {
-		q.permits, q.nearest, q.unordered = 0, Forever, false
+		q.crowd, q.large, q.nearest, q.unordered = crowd{}, 0, Forever, false
 	} else if !q.unordered {
 		q.nearest = q.head.deadline
 	}
+}
+
+// crowd is how many permits callers want.
+type crowd struct {
+	permits int64 // all of them
+	ones    int64 // those that want one each
+	most    int64 // one of them wants so many, or did since nobody waited
+}
+
+func (c *crowd) join(n int64) {
+	c.permits, c.most = addCapped(c.permits, n), max(c.most, n)
+	if n == 1 {
+		c.ones++
+	}
+}
+
+func (c *crowd) leave(n int64) {
+	c.permits -= n
+	if n == 1 {
+		c.ones--
+	}
+}
+
+// before returns how many of its permits are surely issued before n are to a caller behind it.
+// Callers that want more may be passed.
+func (c *crowd) before(n int64) int64 {
+	if c.most <= n {
+		return c.permits
+	}
+	return c.ones
 }
 
 // addCapped adds two non-negative numbers without overflow.

@@ -72,7 +72,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		u.WaitingBy[i] = q.lanes[i].length
 	}
 	r := g.mu.forecast.ends[Default].spare()
-	if r.now(g); u.Head > 0 && g.planLocked().Known {
+	if r.now(g); u.Head > 0 && g.planLocked().Known && !q.head().large {
 		if at, known := r.serve(g, u.Head, q.head().class); known {
 			u.HeadAt = at
 		}
@@ -150,6 +150,9 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 		return g.mu.last, true
 	}
 	g.keepLocked(n)
+	if g.mayBorrowLocked() {
+		return g.whenLocked(n, c), true
+	}
 	return g.mu.forecast.estimate(g, n, c)
 }
 

@@ -7,6 +7,7 @@ import "math"
 type Flow struct {
 	at, calls  float64 // of the latest look
 	last       float64 // when the latest call came
+	waited     float64 // when somebody waited: who waits makes no other call meanwhile
 	rate       float64 // smoothed
 	since      float64 // when calls began to come, and how many had come by then
 	from       float64
@@ -42,6 +43,9 @@ func (f *Flow) Look(at, calls float64) {
 	}
 	f.at, f.calls = at, max(f.calls, calls)
 }
+
+// Waits notes that somebody waits at the instant of the latest look.
+func (f *Flow) Waits() { f.waited = f.at }
 
 // Begin notes that a window has begun at the instant from, which may have passed. Look has
 // taken the calls of the windows before. The length is theirs.
@@ -121,7 +125,7 @@ func (f *Flow) Forecast(phase, length float64, waiting int64) float64 {
 	if f.askedAt >= f.windowFrom && f.used[0] < 0.1*f.askedRate { // it woke
 		rate = max(rate, f.askedRate)
 	}
-	if rate*f.Silent() > silence {
+	if rate*(f.at-max(f.last, f.waited)) > silence {
 		rate = f.rate
 	}
 	u := rate * max(0, length-phase)

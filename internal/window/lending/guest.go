@@ -39,8 +39,11 @@ type Ask struct {
 	Poor int64
 	// Critical are those that critical calls lack.
 	Critical int64
-	Part     float64
-	Fails    int
+	// Edge are permits of the next window, for a large call that stands: each instance lends
+	// its part of them at the window's edge.
+	Edge  int64
+	Part  float64
+	Fails int
 }
 
 // Begin notes that another window begins, after one in which so many were borrowed.
@@ -61,21 +64,6 @@ func (g *Guest) Begin(borrowed int64) {
 
 // Asked reports whether it has asked in this window.
 func (g *Guest) Asked() bool { return g.rounds > 0 }
-
-// Hopes reports whether so many permits may still be borrowed in this window: others are
-// asked for them, or will be. fair is a fair share.
-func (g *Guest) Hopes(f *Flow, r Rules, permits, borrowed int64, fair float64) bool {
-	came := borrowed - g.had
-	switch {
-	case g.quiet > 0:
-		return false
-	case g.rounds == 0:
-		return float64(permits) <= max(1, fair)
-	case f.at-g.at <= 4*spacing && permits <= g.wanted-came:
-		return true
-	}
-	return came > 0 && g.rounds < r.Rounds && permits <= g.wanted
-}
 
 // Ask returns what to ask for now. ok is false if nothing is.
 func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
@@ -131,6 +119,12 @@ func (a *Ask) Divide(h Has, critical, sheddable *Flow, criticals, sheddables int
 	if wanted := sheddable.wants(h.Rest, sheddables); wanted > 0 {
 		a.Poor = max(0, min(a.Poor, a.Permits-int64(math.Ceil(wanted))))
 	}
+}
+
+// PoorFor leaves in the poor part what small calls lack, whose flow this is and of which so many permits
+// are waited for: no host gives up its part for large ones, or permits would go in circles.
+func (a *Ask) PoorFor(h Has, small *Flow, waiting int64) {
+	a.Poor = max(0, min(a.Poor, int64(math.Ceil(small.wants(h.Rest, waiting)))-max(0, h.Left-h.Kept)))
 }
 
 // again reports whether it may ask once more in this window.

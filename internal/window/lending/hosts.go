@@ -96,6 +96,15 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 	return all
 }
 
+// Standing returns the request for a large call that stands: every host is asked for an equal part of the
+// next window, and for as much of this one. hosts have shares.
+func (r Rules) Standing(a Ask, windows []quota.Window, salt uint64, hosts int) protocol.Request {
+	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
+	return protocol.Request{Need: protocol.Need{
+		Windows: windows, Permits: part, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32},
+	}}
+}
+
 // choose are hosts, with what was lent to each.
 type choose map[string]int64
 

@@ -1,0 +1,146 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+)
+
+// taker takes permits.
+type taker interface {
+	Take(ctx context.Context, n int64, maxWait time.Duration) (consumer.Permit, error)
+}
+
+// loop has a caller take n permits again and again. It counts the calls that were served.
+func loop(ctx context.Context, l taker, n int64, maxWait time.Duration, served, refused *atomic.Int64) {
+	for ctx.Err() == nil {
+		switch _, err := l.Take(ctx, n, maxWait); {
+		case err == nil:
+			served.Add(1)
+		case ctx.Err() == nil:
+			refused.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// Large requests of several instances do not block each other: together they have 0.9 of what one
+// limiter with all of the limit serves.
+func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
+	for _, c := range []struct {
+		instances, asking int
+		limit, n          int64
+	}{
+		{3, 3, 1000, 350}, {10, 10, 1000, 150}, {12, 6, 600, 480},
+	} {
+		for _, byKey := range []bool{false} {
+			t.Run(fmt.Sprintf("%d of %d ask for %d of %d, by key %v", c.asking, c.instances, c.n, c.limit, byKey), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					policy := policyOf(t, fmt.Sprintf("%d/s", c.limit))
+					if byKey {
+						policy.Keys.Limits = policy.Limits
+						policy.Limits = policyOf(t, fmt.Sprintf("%d/s", 100*c.limit)).Limits
+					}
+					fleet := fleet(t, policy, c.instances)
+					ctx, cancel := context.WithCancel(t.Context())
+					var callers sync.WaitGroup
+					defer callers.Wait()
+					defer cancel()
+					var served, refused atomic.Int64
+					for i, instance := range fleet.Instances() {
+						l := open(t, instance, consumer.Options{})
+						if i >= c.asking {
+							continue
+						}
+						var by taker = l
+						if byKey {
+							by = l.Key("k")
+						}
+						callers.Go(func() {
+							time.Sleep(time.Duration(i) * time.Millisecond)
+							loop(ctx, by, c.n, 5*time.Second, &served, &refused)
+						})
+					}
+					const windows = 20
+					time.Sleep(windows * time.Second)
+					one := windows * (c.limit / c.n)
+					t.Logf("%d served, %d refused; one limiter serves %d", served.Load(), refused.Load(), one)
+					if served.Load()*10 < one*9 {
+						t.Errorf("%d served, one limiter serves %d", served.Load(), one)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A large request and small ones of its instance are served beside each other.
+func TestSmallCallsPassALargeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small := func(large bool, others float64) (rate, fleetUse float64, served int64) {
+			fleet := fleet(t, policyOf(t, "1000/s"), 4)
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			var all []*consumer.Limiter
+			for _, i := range fleet.Instances() {
+				all = append(all, open(t, i, consumer.Options{}))
+			}
+			var smalls, larges, refused atomic.Int64
+			for i, l := range all {
+				callers, demand := 40, 266.0
+				if i > 0 {
+					demand *= others
+				}
+				every := time.Duration(float64(time.Second) * float64(callers) / demand)
+				for c := range callers {
+					running.Go(func() {
+						r := rand.New(rand.NewPCG(uint64(i), uint64(c)))
+						for ctx.Err() == nil {
+							began := time.Now()
+							if l.Acquire(ctx, 3*time.Second) == nil && i == 0 {
+								smalls.Add(1)
+							}
+							next := time.Duration((0.5 + r.Float64()) * float64(every))
+							select {
+							case <-time.After(max(time.Millisecond, next-time.Since(began))):
+							case <-ctx.Done():
+							}
+						}
+					})
+				}
+			}
+			time.Sleep(5 * time.Second)
+			if large {
+				running.Go(func() { loop(ctx, all[0], 260, 3*time.Second, &larges, &refused) })
+			}
+			sum := func() (n int64) {
+				for _, l := range all {
+					n += l.Status().Issued
+				}
+				return n
+			}
+			time.Sleep(5 * time.Second)
+			was, before := smalls.Load(), sum()
+			const seconds = 30
+			time.Sleep(seconds * time.Second)
+			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
+			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
+		}
+		for _, others := range []float64{0.01, 0.5, 1, 1.5} {
+			without, _, _ := small(false, others)
+			with, use, larges := small(true, others)
+			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 {
+				t.Errorf("others %.2f: small calls %.0f/s beside a large one, %.0f/s without; %d large ones were served, use %.2f", others, with, without, larges, use)
+			}
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package window
+
+import (
+	"math"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+)
+
+// Where permits are lent, the first in line may want more than there is, and nobody knows whether
+// others lend the rest. What is left is its for a while: the claim. After that those behind it take
+// what it cannot use, and it keeps its place.
+//
+// A call for more than the share is large. It is served by loans, besides what small calls will
+// want. If it is still the first after as many windows as it wants shares, it stands: then each
+// other instance leaves it an equal part of the next window.
+
+// claimed is for how long the first in line has a claim: the time in which loans come, or a tenth of the
+// window if that is less.
+const claimed = 100 * time.Millisecond
+
+// claim is that of the first in line.
+type claim struct {
+	of    *Waiter
+	since int64 // monotonic: it is the first from then on, or the window began
+	edges int64 // of windows at which it was the first
+}
+
+// beside is what those behind the queue may have: permits held, but for those that somebody in it can
+// still use.
+type beside struct {
+	shut     bool    // nothing: a claim runs, or nobody passes here
+	passed   int     // how many are passed
+	accounts []int64 // permits kept for them, by account and
+	budgets  []int64 // by budget
+}
+
+// mostPassed bounds how many waiters that lack permits are looked at: not each of a long queue each
+// time.
+const mostPassed = 64
+
+func (b *beside) reset(l *ledger) {
+	b.shut, b.passed = false, 0
+	b.accounts = append(b.accounts[:0], make([]int64, len(l.accounts))...)
+	b.budgets = append(b.budgets[:0], make([]int64, len(l.budgets))...)
+}
+
+// noteHeadLocked notes who is the first in line.
+func (g *Gate) noteHeadLocked() {
+	if w := g.mu.queue.head(); w != g.mu.claim.of {
+		g.mu.claim = claim{of: w, since: g.mu.last}
+	}
+}
+
+// claimEndsLocked returns when the claim of the first in line ends; Forever if it does not.
+func (g *Gate) claimEndsLocked() int64 {
+	switch p, l := g.planLocked(), &g.mu.ledger; {
+	case g.mu.claim.of == nil || !p.Lending.Borrows || p.gradual() || !l.borrowable():
+		return Forever
+	case !g.borrowsLocked(): // no loans come
+		return g.mu.claim.since
+	default:
+		return g.mu.claim.since + int64(min(claimed, l.shortest().window.Length/10))
+	}
+}
+
+// looksAgainLocked returns when the claim of the first in line ends or, if it is large, small calls may
+// leave it more; Forever if neither is ahead.
+func (g *Gate) looksAgainLocked() int64 {
+	at := g.claimEndsLocked()
+	switch of := g.mu.claim.of; {
+	case at > g.mu.last:
+		return at
+	case of.large && g.mu.held > 0:
+		return g.mu.last + int64(g.mu.ledger.shortest().window.Length/10)
+	}
+	return Forever
+}
+
+// passLocked has others pass a waiter that lacks permits, and keeps those that it can use before the
+// windows end of which it lacks some. It returns false if nobody may pass.
+func (g *Gate) passLocked(w *Waiter) bool {
+	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
+	of := g.mu.claim.of
+	if b.passed++; b.shut || b.passed > mostPassed || g.claimEndsLocked() > g.mu.last && !(of != nil && of.large) || len(b.accounts) != len(l.accounts) || len(b.budgets) != len(l.budgets) {
+		b.shut = true
+		return false
+	}
+	want := w.n
+	if w.large {
+		want = addCapped(want, g.forSmallLocked(w.class))
+	}
+	for i, a := range l.accounts {
+		if a.limit != nil && a.bound != Unbounded && a.left(l)-taken-b.accounts[i] < want {
+			ends = max(ends, a.window.End())
+		}
+	}
+	for i := range l.budgets {
+		if u := &l.budgets[i]; u.binds && w.n > u.couldHave()-taken-b.budgets[i] {
+			ends = max(ends, u.End)
+		}
+	}
+	if b.shut = ends == 0; b.shut { // it lacks some for a moment only
+		return false
+	}
+	for i, a := range l.accounts {
+		if a.window.End() > ends {
+			b.accounts[i] = addCapped(b.accounts[i], w.n)
+		}
+	}
+	for i := range l.budgets {
+		if l.budgets[i].End > ends {
+			b.budgets[i] = addCapped(b.budgets[i], w.n)
+		}
+	}
+	return true
+}
+
+// besideLocked returns how many of the permits held may pass those that wait.
+func (g *Gate) besideLocked() int64 {
+	b, l, taken, room := &g.mu.beside, &g.mu.ledger, g.takenLocked(), g.mu.held
+	if b.shut {
+		return 0
+	}
+	if b.passed > 0 && g.mu.claim.of.large && g.claimEndsLocked() > g.mu.last {
+		room = min(room, g.forSmallLocked(g.mu.claim.of.class))
+	}
+	for i, a := range l.accounts {
+		if b.accounts[i] > 0 && a.limit != nil && a.bound != Unbounded {
+			room = min(room, a.left(l)-taken-b.accounts[i])
+		}
+	}
+	for i := range l.budgets {
+		if u := &l.budgets[i]; b.budgets[i] > 0 && l.counts(u) {
+			room = min(room, u.left()-taken-b.budgets[i])
+		}
+	}
+	return max(0, room)
+}
+
+// withholdLocked takes what the segment holds for newcomers back.
+func (g *Gate) withholdLocked(s *Segment) {
+	kept := s.withhold()
+	g.mu.published -= kept
+	g.mu.held += kept
+}
+
+// openLocked puts what newcomers may have into a segment that holds nothing.
+func (g *Gate) openLocked(s *Segment) {
+	room := g.mu.held
+	if g.mu.queue.head() != nil {
+		room = g.besideLocked()
+	}
+	if room > 0 {
+		g.mu.held -= room
+		g.mu.published += room
+		s.left.Store(room)
+	}
+}
+
+// largeLocked reports whether a call for n permits is large: no share of this instance holds so many, so
+// that only loans serve it.
+func (g *Gate) largeLocked(n int64) bool {
+	p := g.planLocked()
+	return n > 1 && p.Lending.Borrows && p.Known && n > p.roomLater()
+}
+
+// noteLargeLocked notes n permits of calls that wait or were refused, if these are large: those that came
+// (or, if n is negative, have gone) are not what small calls want.
+func (g *Gate) noteLargeLocked(large bool, n int64) {
+	b := &g.mu.borrower
+	if !large {
+		return
+	}
+	if b.small == nil {
+		small := b.calls // until now all were small
+		b.small = &small
+	}
+	b.large += n
+}
+
+// smallLocked is the flow of calls that are not large.
+func (g *Gate) smallLocked() *lending.Flow {
+	if b := &g.mu.borrower; b.small != nil {
+		return b.small
+	}
+	return &g.mu.borrower.calls
+}
+
+// forSmallLocked returns how many permits a large call of a class leaves to small ones in the window that
+// runs: what they will want; if it stands, at most the share. Nothing is kept from critical calls.
+func (g *Gate) forSmallLocked(c Class) int64 {
+	s, ok := g.sceneLocked()
+	if !ok || c == Critical {
+		return 0
+	}
+	q := &g.mu.queue
+	keep := int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.permits()-q.large(Sheddable))))
+	if g.mu.borrower.stood == s.window.Index {
+		keep = min(keep, s.bound-s.lent-g.smallIssuedLocked(s))
+	}
+	return max(0, keep)
+}
+
+// smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others
+// have left to a large call.
+func (g *Gate) smallIssuedLocked(s scene) int64 {
+	n := s.used - s.out + g.takenLocked()
+	if b := &g.mu.borrower; b.stood == s.window.Index {
+		n -= b.largeIssued
+	}
+	return n
+}
+
+// yieldsLocked reports whether large calls of this instance come after those of a guest in the window
+// that runs. Each window has an order of all instances by chance, or large calls would block each
+// other: each of them with permits that the others lack.
+func (g *Gate) yieldsLocked(s scene, guest string) bool {
+	salt := uint64(s.window.Index) * 0x9e3779b97f4a7c15
+	return lending.Chance(guest, salt) < lending.Chance(g.planLocked().Lending.Self, salt)
+}
+
+// standsLocked returns how many permits the first in line wants if it stands now: it is large, and
+// others shall leave it a part of the next window; else 0. So it gets at most a share in the long run,
+// and a tenth of the limit.
+func (g *Gate) standsLocked(s scene) int64 {
+	c := &g.mu.claim
+	if c.of == nil || !c.of.large {
+		return 0
+	}
+	shares := sharesIn(c.of.n, max(1, s.bound-s.lent))
+	since := s.window.Index + 1 - g.mu.borrower.stood // the window of which others left a part the last time
+	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Total/standing))) {
+		return 0
+	}
+	return c.of.n
+}
+
+// standing is the part of the limit, one in standing, that large calls of an instance get where all is
+// used.
+const standing = 10
+
+// sharesIn returns how many times a share n is, rounded up.
+func sharesIn(n, share int64) int64 { return (n + share - 1) / share }

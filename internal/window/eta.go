@@ -1,0 +1,83 @@
+package window
+
+// Where permits are lent, forecasts of the own share say nothing about when a call is served: others
+// may have some for it. So a call is refused only where it surely is not served by its deadline:
+// until then all that the fleet may issue could come here.
+
+// mayBorrowLocked reports whether others may lend to this instance, now or once permits are issued
+// again.
+func (g *Gate) mayBorrowLocked() bool {
+	l := &g.mu.ledger
+	if !l.plan.Known || !l.plan.Lending.Borrows || !l.borrowable() {
+		return false
+	}
+	s := scene{account: l.shortest()}
+	return !s.alone()
+}
+
+// etaLocked returns an instant before which a call of class c for n permits, behind others, is not
+// served whatever is lent: one that has passed if it may be served now, Forever if only news can help.
+func (g *Gate) etaLocked(n int64, before int64) (at int64) {
+	l := &g.mu.ledger
+	p, taken := l.plan, g.takenLocked()
+	if at = max(g.mu.last, p.PausedUntil, l.spentUntil(n)); at == Forever {
+		return at
+	}
+	need := addCapped(addCapped(n, before), l.debt)
+	for a := range l.bounded {
+		switch lacks := need - (a.limit.Total - (a.used - a.out) - taken); {
+		case a.limit.Later <= 0:
+			return Forever
+		case lacks > 0:
+			windows := (lacks - 1) / a.limit.Later // that pass besides the one that runs
+			if windows > (Forever-a.window.End())/2/int64(a.window.Length) {
+				return Forever
+			}
+			at = max(at, a.window.End()+windows*int64(a.window.Length)-p.Offset)
+		}
+	}
+	return at
+}
+
+// beforeLocked returns how many permits are surely issued to those that wait before n are to a
+// newcomer of class c.
+func (g *Gate) beforeLocked(n int64, c Class) (permits int64) {
+	for i := range g.mu.queue.lanes[:c+1] {
+		permits = addCapped(permits, g.mu.queue.lanes[i].before(n))
+	}
+	return permits
+}
+
+// inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued.
+func (g *Gate) inTimeLocked(n, deadline int64, c Class) bool {
+	if !g.mayBorrowLocked() {
+		return g.mu.forecast.join(g, n, deadline, c)
+	}
+	g.mu.forecast.skip(c, n)
+	return g.etaLocked(n, g.beforeLocked(n, c)) <= deadline
+}
+
+// judgeByLoansLocked refuses those that wait and are not served in time whatever is lent.
+func (g *Gate) judgeByLoansLocked() {
+	var ahead crowd
+	g.refuseLocked(Limited, func(w *Waiter) bool {
+		late := g.etaLocked(w.n, ahead.before(w.n)) > w.deadline
+		if !late {
+			ahead.join(w.n)
+		}
+		return late
+	})
+}
+
+// whenLocked returns when a newcomer is worth trying again where others may lend: when permits of the
+// own share are due, at the end of the shortest window, or when even that is too soon.
+func (g *Gate) whenLocked(n int64, c Class) int64 {
+	l := &g.mu.ledger
+	at := l.shortest().window.End() - l.plan.Offset + l.plan.Guard
+	if l.plan.gradual() || l.plan.Critical > 0 {
+		if own, known := g.mu.forecast.estimate(g, n, c); known {
+			at = min(at, own)
+		}
+	}
+	return max(at, g.etaLocked(n, g.beforeLocked(n, c)))
+}
