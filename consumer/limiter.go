@@ -116,11 +116,12 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 
 // Acquire issues one permit, waiting for at most maxWait and as long as ctx allows; 0 or
 // less does not wait. It returns nil, an error of ctx, or one of this package's errors. A
-// caller that cannot be served in time is refused immediately, unless other instances are
-// asked for permits that may serve it.
+// caller that cannot be served in time is refused immediately. Where other instances may lend,
+// nobody knows that before the limit itself is used up: there it waits until its deadline.
 //
 // Waiting only parks the goroutine. Callers are served in the order in which they came,
-// unless they have classes: see Class.
+// unless they have classes: see Class. Where instances lend, one that wants more than there is
+// is passed by smaller ones after a tenth of a window, with what it cannot use itself.
 func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 	_, err := l.acquire(ctx, 1, maxWait)
 	return err
@@ -128,7 +129,7 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 
 // Take is Acquire for n permits of one window, all or none, and returns the Permit; n is at
 // least 1, otherwise the error is ErrInvalid. It may be more than this instance's share:
-// others may lend the rest. More than the limit is refused with ErrTooLarge.
+// others may lend the rest, and if it waits for long they leave it a part of a window. More than the limit is refused with ErrTooLarge.
 func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	g, err := l.acquire(ctx, n, maxWait)
 	if err != nil {
