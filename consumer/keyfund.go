@@ -121,6 +121,26 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	return all, true
 }
 
+// Restored implements feed.Sink.
+func (k *core) Restored() {
+	k.mu.Lock()
+	begun := k.keys.parts != nil
+	k.mu.Unlock()
+	if !begun {
+		return
+	}
+	for i := range k.keys.parts {
+		part := &k.keys.parts[i]
+		part.RLock()
+		for _, y := range part.states {
+			y.mu.Lock()
+			y.use.Restored()
+			y.mu.Unlock()
+		}
+		part.RUnlock()
+	}
+}
+
 // FundKeys implements feed.Sink.
 func (k *core) FundKeys(all []escrow.KeyUse) {
 	for i := range all {

@@ -62,16 +62,17 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		return
 	}
 	key := fmt.Sprint(u.Key, u.Start)
-	u.Purse.Read(b.totals[key], b.at[key], 7)
+	store := &escrow.Store{Cluster: 7}
+	u.Purse.Read(b.totals[key], b.at[key], store)
 	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share}
-	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, 7); ok {
+	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, store); ok {
 		text, err := escrow.Encode(next)
 		if err != nil {
 			panic(err)
 		}
 		b.writes++
 		b.totals[key], b.at[key] = []byte(text), b.at[key]+1
-		u.Purse.Committed(next, n, b.at[key], 7)
+		u.Purse.Committed(next, n, b.at[key], store)
 	}
 }
 

@@ -39,7 +39,8 @@ const (
 type budgets struct {
 	holder  string // of this process; no other ever has it
 	lengths map[time.Duration]*budgetLength
-	next    int64 // monotonic, when a taking is due after those that were
+	next    int64         // monotonic, when a taking is due after those that were
+	mark    escrow.MarkAt // as last read; of no cluster before that
 }
 
 // budgetLength is what a membership has of the windows of one length, its own and those of keys.
@@ -47,7 +48,10 @@ type budgetLength struct {
 	window   *budgetWindow    // the newest of the provider's budget; nil without one
 	lease    clientv3.LeaseID // of the keys of a window, which it outlives
 	leased   int64            // start of that window
-	withheld int64            // start of the newest window that is logged to hand out nothing more of keys
+	store    *escrow.Store    // what the mark says of the keys' window that starts at storeOf
+	storeOf  int64
+	storeBy  int64 // revision of that mark
+	withheld int64 // start of the newest window that is logged to hand out nothing more of keys
 }
 
 // of returns what there is of windows of a length.
@@ -80,6 +84,8 @@ type budgetWindow struct {
 	taken int64 // that the sink knows of
 	known bool  // it was read for this exchange
 	step  escrow.Step
+
+	withheld string // why nothing more is handed out, as last logged; empty if more is
 }
 
 // runBudgets takes permits and gives them back until the membership ends.

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -101,6 +102,9 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
 			n, maxTogether)
 	}
+	if err := a.markNew(ctx, changes); err != nil {
+		return nil, err
+	}
 	revision, err := a.commit(ctx, changes...)
 	for i, p := range policies {
 		if p != nil {
@@ -145,14 +149,16 @@ func (a *Admin) remove(ctx context.Context, provider, reason string, may func(St
 // change is one policy to be changed: all that it depends on, at one revision, and what is
 // written.
 type change struct {
-	key    string
-	old    Stored
-	raw    []byte                      // of old
-	before []superseded                // policies that instances may still rely on
-	oldest *etcdserverpb.RangeResponse // keys of the oldest records
-	ops    []clientv3.Op
-	trim   []clientv3.Op // of the oldest records, where there is room for that
-	keep   []superseded  // to be given a lease
+	key     string
+	old     Stored
+	raw     []byte                      // of old
+	before  []superseded                // policies that instances may still rely on
+	oldest  *etcdserverpb.RangeResponse // keys of the oldest records
+	cluster uint64                      // that has told all of this
+	fresh   bool                        // it brings the first long limits
+	ops     []clientv3.Op
+	trim    []clientv3.Op // of the oldest records, where there is room for that
+	keep    []superseded  // to be given a lease
 	// unchanged are conditions beside that of the policy's revision.
 	unchanged []clientv3.Cmp
 }
@@ -188,7 +194,7 @@ func (a *Admin) read(ctx context.Context, providers []string) (all []*change, er
 			of := r.Responses[each*i:]
 			kv := keyIn(of[0])
 			all = append(all, &change{key: a.keys.Policy(p), old: stored(p, kv), raw: kv.Value,
-				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange()})
+				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange(), cluster: r.Header.ClusterId})
 		}
 	}
 	return all, nil
@@ -212,6 +218,7 @@ func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, erro
 		}
 		author, reason, after.Policy = next.Author, next.Reason, next
 		put = clientv3.OpPut(c.key, string(value))
+		c.fresh = hasLong(p) && c.old.Problem == nil && !hasLong(&c.old.Policy)
 	} else { // a provider that is set again has no overrides of long ago
 		c.ops = append(c.ops, clientv3.OpDelete(a.keys.AllOverrides(after.Provider), clientv3.WithPrefix()))
 	}
@@ -253,6 +260,38 @@ func (c *change) supersede(next *quota.Policy, folder string) error {
 		return nil
 	}
 	return checkLowering(next, before)
+}
+
+// hasLong reports whether a policy has long limits, of its own or of keys.
+func hasLong(p *quota.Policy) bool {
+	long := func(l quota.Limit) bool { return l.Window > quota.MaxWindow }
+	return slices.ContainsFunc(p.Limits, long) || slices.ContainsFunc(p.Keys.Limits, long)
+}
+
+// markNew marks the providers that get their first long limits, unless they have a mark: nothing of
+// these was used yet, so nothing is withheld. A role that may not do this leaves it to the
+// instances, which cannot know that.
+func (a *Admin) markNew(ctx context.Context, all []*change) error {
+	var ops []clientv3.Op
+	for _, c := range all {
+		if !c.fresh {
+			continue
+		}
+		text, err := escrow.Encode(escrow.Mark{Cluster: c.cluster})
+		if err != nil {
+			return err
+		}
+		key := a.keys.BudgetMark(c.old.Provider)
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is(key, 0)}, []clientv3.Op{clientv3.OpPut(key, text)}, nil))
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	_, err := a.kv.Txn(ctx).Then(ops...).Commit()
+	if err = classify(ctx, "mark that nothing is used yet", err); errors.Is(err, ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 // commit makes changes together, if none of their policies has changed since they were read.

@@ -127,16 +127,22 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 	return f, nil
 }
 
-// budgets fills in the budgets, unless the role lacks their folder.
+// budgets fills in the budgets, and the long limits of keys that a restore withholds, unless the
+// role lacks their folder.
 func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
-	var gets []clientv3.Op
+	if f.Policy.Problem != nil {
+		return nil //nolint:nilerr // the fleet tells the problem
+	}
+	now := time.Now().UnixNano()
+	gets := []clientv3.Op{clientv3.OpGet(a.keys.BudgetMark(f.Provider))}
 	var all []protocol.BudgetUse
-	for _, b := range protocol.BudgetsAt(&f.Policy.Policy, time.Now().UnixNano()) {
+	for _, b := range protocol.BudgetsAt(&f.Policy.Policy, now) {
 		all = append(all, protocol.BudgetUse{Budget: b, Left: b.Permits})
 		gets = append(gets, clientv3.OpGet(a.keys.BudgetTotal(f.Provider, b.Name(), b.Start)))
 	}
-	if len(all) == 0 || f.Policy.Problem != nil {
-		return nil //nolint:nilerr // the fleet tells the problem
+	ofKeys := protocol.KeyBudgetsAt(&f.Policy.Policy, now)
+	if len(all)+len(ofKeys) == 0 {
+		return nil
 	}
 	r, err := a.kv.Txn(ctx).Then(gets...).Commit()
 	if errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -145,13 +151,20 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 	if err != nil {
 		return err
 	}
+	kv := keyIn(r.Responses[0])
+	mark := escrow.ReadMark(kv.Value, kv.ModRevision, r.Header.ClusterId)
 	for i := range all {
 		var found escrow.Purse
-		kv := keyIn(r.Responses[i])
-		found.Read(kv.Value, kv.ModRevision, r.Header.ClusterId)
+		kv := keyIn(r.Responses[1+i])
+		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Start, false))
 		all[i].Left, all[i].Withheld = found.Left(all[i].Permits), found.Withheld()
 	}
 	f.Budgets = all
+	for _, b := range ofKeys {
+		if why := mark.Seen(b.Start, true).Lost; why != "" {
+			f.KeysWithheld = append(f.KeysWithheld, protocol.BudgetUse{Budget: b, Withheld: why})
+		}
+	}
 	return nil
 }
 

@@ -84,6 +84,10 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
 		return nil, err
 	}
+	c.fresh = !hasLong(&o.Policy.Policy) && windowsAbove(o.Keys) == 0 && windowsAbove(next.Keys) > 0
+	if err := a.markNew(ctx, []*change{c}); err != nil {
+		return nil, err
+	}
 	_, err = a.commit(ctx, c)
 	return changes, err
 }
@@ -97,6 +101,18 @@ func windowsOf(all map[string]*protocol.Override) int {
 		}
 	}
 	return len(lengths)
+}
+
+// windowsAbove returns how many limits of overrides are long ones.
+func windowsAbove(all map[string]*protocol.Override) (n int) {
+	for _, o := range all {
+		for _, l := range o.Limits {
+			if l.Window > quota.MaxWindow {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // checkOverride checks the override of a key, nil if it is deleted, against the policy.

@@ -186,6 +186,7 @@ func (r *recorder) Needs(need func())        { need() }
 
 func (r *recorder) KeyUses(int) ([]escrow.KeyUse, bool) { return nil, false }
 func (r *recorder) FundKeys([]escrow.KeyUse)            {}
+func (r *recorder) Restored()                           {}
 
 func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
 	if r.budget != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Permits of long limits, the provider's and those of keys, are taken from etcd in one
@@ -39,16 +40,21 @@ type standing struct {
 	id        string // incarnation
 	policy    int64  // revision of the policy in the view
 	instances int64
-	cluster   uint64 // that the session follows
-	fresh     bool   // the view is proved
+	cluster   uint64        // that the session follows
+	moved     bool          // the provider was followed in another store before
+	fresh     bool          // the view is proved
+	bound     time.Duration // on clocks' errors
 }
 
 func (p *membership) standing() (s standing) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	s.id, s.policy, s.instances, s.fresh = p.id, p.policyAt, int64(p.tracker.Instances()), p.fresh(p.s.o.Clock.Mono())
-	if p.line != nil {
+	if s.moved, s.bound = p.moved, quota.MaxSettle; p.line != nil {
 		s.cluster = p.line.Cluster()
+	}
+	if p.policy != nil {
+		s.bound = p.policy.ClockError
 	}
 	return s
 }
@@ -92,9 +98,13 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		if at.cluster == 0 { // a total that was read would seem to be of another store
 			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
 		}
+		if err := p.knowMark(ctx, at); err != nil {
+			return errors.Join(failed, err)
+		}
+		mark := p.s.keys.BudgetMark(p.provider)
 		var sent []taking
 		var offers []offer
-		var ops []clientv3.Op
+		var ops, reads []clientv3.Op
 		for _, t := range all {
 			x, err := t.offer(ctx, p, at)
 			if err != nil {
@@ -103,6 +113,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			if len(x.gets) == 0 {
 				continue
 			}
+			reads = append(reads, x.gets...)
 			if sent, offers = append(sent, t), append(offers, x); len(x.puts) > 0 {
 				ops = append(ops, clientv3.OpTxn(x.when, x.puts, x.gets))
 			} else { // not nested: what only reads needs no agreement of etcd's members
@@ -112,22 +123,27 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		if len(sent) == 0 {
 			return failed
 		}
-		r, err := p.s.kv.Txn(ctx).Then(ops...).Commit()
+		// Another mark may forbid all of it: then it is only read.
+		r, err := p.s.kv.Txn(ctx).If(is(mark, p.budgets.mark.Revision)).Then(ops...).Else(append(reads, clientv3.OpGet(mark))...).Commit()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
 			for _, l := range p.budgets.lengths {
 				l.lease = clientv3.NoLease
 			}
 		}
 		if err == nil && r.Header.ClusterId != at.cluster {
-			err = errors.New("another cluster has answered")
+			err = errOtherCluster
 		}
 		if err != nil {
 			return errors.Join(failed, err)
 		}
+		if !r.Succeeded {
+			kv := keyIn(r.Responses[len(r.Responses)-1])
+			p.budgets.mark = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
+		}
 		all = nil
 		for i, t := range sent {
 			found, committed := r.Responses, false
-			if len(offers[i].puts) > 0 {
+			if r.Succeeded && len(offers[i].puts) > 0 {
 				txn := found[0].GetResponseTxn()
 				found, committed, r.Responses = txn.Responses, txn.Succeeded, r.Responses[1:]
 			} else {
@@ -189,13 +205,10 @@ func (w *budgetWindow) offer(ctx context.Context, p *membership, at standing) (x
 		return x, nil
 	}
 	found := w.found
+	found.Store = *p.budgets.mark.Of(w.Start, false)
 	step, ok := w.account.Next(w.rule(at), found, w.use, at.id)
 	if w.step = step; !ok {
 		return offer{}, nil
-	}
-	if w.step.Total.Withheld != "" && found.Total.Withheld == "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+w.String(),
-			"provider", p.provider, "limit", w.String(), "because", w.step.Total.Withheld)
 	}
 	if !at.fresh && !w.use.Ends && w.step.Own.Taken >= found.Own.Taken && w.step.Total.Withheld == "" {
 		w.found = nil // the view is in doubt: look again
@@ -226,11 +239,11 @@ func (w *budgetWindow) answered(p *membership, at standing, committed bool, foun
 	now := p.s.o.Clock.Mono()
 	if committed {
 		w.account.Committed(revision)
-		w.found = &escrow.Reading{Cluster: at.cluster, Revision: revision, Total: w.step.Total, TotalRevision: revision, Own: w.step.Own, OwnRevision: revision}
+		w.found = &escrow.Reading{Store: w.found.Store, Revision: revision, Total: w.step.Total, TotalRevision: revision, Own: w.step.Own, OwnRevision: revision}
 		w.written = now
 		return false, nil
 	}
-	f := &escrow.Reading{Cluster: at.cluster, Revision: revision}
+	f := &escrow.Reading{Store: *p.budgets.mark.Of(w.Start, false), Revision: revision}
 	if kv := keyIn(found[0]); kv.ModRevision != 0 {
 		total, _ := p.budgetKeys(w)
 		f.TotalRevision, f.Older, f.Total = kv.ModRevision, string(kv.Key) != total, escrow.ReadTotal(kv.Value, at.cluster)
@@ -262,6 +275,11 @@ func (p *membership) fund(w *budgetWindow, taken int64, spent, away bool) (int64
 	if w.found != nil {
 		withheld = w.found.Withheld()
 	}
+	if withheld != w.withheld && withheld != "" {
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+w.String(),
+			"provider", p.provider, "limit", w.String(), "because", withheld)
+	}
+	w.withheld = withheld
 	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away, Left: w.left(), Withheld: withheld})
 }
 
@@ -275,8 +293,15 @@ type keyTaking struct {
 
 // offer implements taking.
 func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
+	store := p.budgets.storeOf(&k.Budget)
+	if !k.Purse.Of(store) { // what it had in hand is of another store, and counts no more
+		if k.Purse = (escrow.Purse{Taken: k.Use.Used}); k.Back > 0 {
+			k.decided(p)
+			return x, nil
+		}
+	}
 	key, rule := p.s.keys.BudgetOfKey(p.provider, k.Name(), k.Start, k.Key), escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}
-	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, at.cluster)
+	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {
 	case k.n > 0 && !at.fresh: // the view is in doubt
@@ -298,12 +323,12 @@ func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x of
 // answered implements taking.
 func (k *keyTaking) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
 	if committed {
-		k.Purse.Committed(k.total, k.n, revision, at.cluster)
+		k.Purse.Committed(k.total, k.n, revision, p.budgets.storeOf(&k.Budget))
 		k.decided(p)
 		return false, nil
 	}
 	kv := keyIn(found[0])
-	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, at.cluster)
+	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(&k.Budget))
 	if k.known && k.n < 0 && !never { // a copy of the give-back may be committed
 		k.decided(p)
 		return false, nil
@@ -318,6 +343,7 @@ func (k *keyTaking) decided(p *membership) {
 	why := k.Purse.Withheld()
 	if l := p.budgets.of(k.Window); why != "" && l.withheld != k.Start {
 		l.withheld = k.Start
-		p.s.o.Logger.Warn("nothing more of some keys is handed out until this window ends", "provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
+		p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.provider+" --key KEY --used N, or --keys-unused",
+			"provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
 	}
 }

@@ -69,7 +69,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	for i := range 3 {
 		k := &keyTaking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
-		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, 1)
+		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, &escrow.Store{Cluster: 1})
 		if k.decided(p); k.Purse.Withheld() == "" {
 			t.Fatal("more is handed out")
 		}

@@ -45,8 +45,8 @@ type wire[T any] struct {
 	Value  T   `json:"budget"`
 }
 
-// Encode writes a Total or a Holding as its key's value.
-func Encode[T Total | Holding](v T) (string, error) {
+// Encode writes a Total, a Holding or a Mark as its key's value.
+func Encode[T Total | Holding | Mark](v T) (string, error) {
 	b, err := json.Marshal(wire[T]{quota.Schema, v})
 	return string(b), err
 }
@@ -55,7 +55,7 @@ func Encode[T Total | Holding](v T) (string, error) {
 const MaxBytes = 4 << 10
 
 // Decode is the reverse of Encode.
-func Decode[T Total | Holding](value []byte) (v T, err error) {
+func Decode[T Total | Holding | Mark](value []byte) (v T, err error) {
 	var w wire[T]
 	err = protocol.Decode("budget", value, MaxBytes, &w)
 	return w.Value, err
@@ -73,8 +73,8 @@ func ReadTotal(value []byte, cluster uint64) Total {
 
 // Reading is what one read found of a window.
 type Reading struct {
-	Cluster  uint64 // that answered
-	Revision int64  // of the store
+	Store          // that answered
+	Revision int64 // of it
 	// Total is the newest of the limit's, and TotalRevision its key's; 0 if there is
 	// none. Older says that it is of an earlier window.
 	Total         Total
@@ -87,8 +87,11 @@ type Reading struct {
 // reasons why a window is withheld.
 const (
 	otherCluster = "etcd was restored from a backup: another cluster ID"
+	earlierStore = "etcd was restored from a backup: it may have lost what was taken"
 	wentBack     = "etcd was restored from a backup: an instance knows of more"
+	noMark       = "etcd may have been restored from a backup: it has no mark of its own"
 	unreadable   = "its total in etcd cannot be read"
+	badMark      = "the mark of the store in etcd cannot be read"
 )
 
 // Account is an instance's own knowledge of its holding in one window. The zero Account
@@ -249,10 +252,12 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 // Withheld says why nothing more is handed out in the window; empty if more is.
 func (f *Reading) Withheld() string {
 	switch {
+	case f.TotalRevision != 0 && f.TotalRevision < f.Told && f.Total.Withheld != unreadable:
+		return ""
 	case f.TotalRevision != 0 && f.Total.Cluster != f.Cluster:
 		return cmp.Or(f.Total.Withheld, otherCluster)
-	case f.Older:
-		return ""
+	case f.TotalRevision == 0 || f.Older:
+		return f.Lost
 	}
 	return f.Total.Withheld
 }
@@ -272,12 +277,11 @@ func (r Rule) Left(f *Reading) int64 {
 // found; ok is false if there is no need of one. A sender that lowers its holding
 // issues no more than that from before on.
 func (a *Account) Next(r Rule, f *Reading, u Use, by string) (s Step, ok bool) {
-	s.Total = f.Total
-	if f.TotalRevision == 0 || f.Older {
+	if s.Total = f.Total; f.TotalRevision == 0 || f.Older {
 		s.Total = Total{}
 	}
 	foreign := f.TotalRevision != 0 && f.Total.Cluster != f.Cluster
-	if foreign {
+	if s.Total.Withheld = f.Withheld(); foreign {
 		s.Total.Withheld = otherCluster
 	}
 	s.Total.Limit, s.Total.Cluster = r.Limit, f.Cluster

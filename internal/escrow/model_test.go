@@ -31,9 +31,9 @@ func (s *store) copy() *store {
 
 func (s *store) read(by string) Reading {
 	if s.totalRev == 0 && s.older != nil {
-		return Reading{Cluster: s.cluster, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
+		return Reading{Store: Store{Cluster: s.cluster}, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
 	}
-	return Reading{Cluster: s.cluster, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
+	return Reading{Store: Store{Cluster: s.cluster}, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
 }
 
 // sent is a transaction on its way.
@@ -293,8 +293,8 @@ func TestARestoredBackupHandsNothingOutTwice(t *testing.T) {
 func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	var a Account
-	a.Read(&Reading{Cluster: 1, Revision: 5})
-	empty := Reading{Cluster: 2, Revision: 5}
+	a.Read(&Reading{Store: Store{Cluster: 1}, Revision: 5})
+	empty := Reading{Store: Store{Cluster: 2}, Revision: 5}
 	a.Read(&empty)
 	if s, ok := a.Next(Rule{10, 1, -1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
 		t.Errorf("%+v, %v", s, ok)
@@ -307,7 +307,7 @@ func TestWhatIsUnknownIsBounded(t *testing.T) {
 	t.Parallel()
 	var a Account
 	r := Rule{Limit: 1e6, Instances: 1, Share: 100}
-	f := Reading{Cluster: 1, Revision: 9, Total: Total{Limit: 1e6, Out: 50, Cluster: 1}, TotalRevision: 9, Own: Holding{"i", 50, 0}, OwnRevision: 9}
+	f := Reading{Store: Store{Cluster: 1}, Revision: 9, Total: Total{Limit: 1e6, Out: 50, Cluster: 1}, TotalRevision: 9, Own: Holding{"i", 50, 0}, OwnRevision: 9}
 	a.Sent(50)
 	a.Committed(9)
 	step := func(need int64) Step {

@@ -18,71 +18,73 @@ type Purse struct {
 	// total is the total's newest state known, at a revision of etcd; 0 if there is none.
 	total    Total
 	revision int64
-	cluster  uint64 // that answered last; 0 if none did
-	lost     bool   // the store went back
+	store    *Store // that answered last; nil if none did
+	lost     bool   // the store went back, and its total does not say so
 }
 
-// found is what is known of the total.
-func (p *Purse) reading(cluster uint64) *Reading {
-	return &Reading{Cluster: cluster, Revision: p.revision, Total: p.total, TotalRevision: p.revision}
+// reading is what is known of the total.
+func (p *Purse) reading(s *Store) *Reading {
+	return &Reading{Store: *s, Revision: p.revision, Total: p.total, TotalRevision: p.revision}
 }
 
 // Revision is that of the total's key by what is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
 
-// Read takes the total's value and revision, as the cluster has answered: revision 0 if there is
-// none.
-func (p *Purse) Read(value []byte, revision int64, cluster uint64) {
-	if revision < p.revision || p.cluster != 0 && p.cluster != cluster {
-		p.lost = true
-	}
-	p.total, p.revision, p.cluster = Total{}, revision, cluster
+// Of reports whether what is known of the total is of the store that answers now; also if nothing
+// is known. If it is not, nothing that was taken counts: the purse is to be a new one.
+func (p *Purse) Of(s *Store) bool { return p.store == nil || p.store.Cluster == s.Cluster }
+
+// Read takes the total's value and revision, as the store of the purse has answered: revision 0 if
+// there is none.
+func (p *Purse) Read(value []byte, revision int64, s *Store) {
+	p.lost = p.lost || revision < p.revision
+	p.total, p.revision, p.store = Total{}, revision, s
 	if revision != 0 {
-		p.total = ReadTotal(value, cluster)
+		p.total = ReadTotal(value, s.Cluster)
 	}
+	p.lost = p.lost && p.total.Withheld == ""
 }
 
 // Refused takes what was found in the place of the total that Next has returned. It reports
 // whether no copy of that total was committed, nor will be: another one came in its place. Two
 // totals that leave the same number are taken for copies.
-func (p *Purse) Refused(next Total, value []byte, revision int64, cluster uint64) (never bool) {
-	p.Read(value, revision, cluster)
+func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (never bool) {
+	p.Read(value, revision, s)
 	return p.total.Writes == next.Writes && p.total.Out != next.Out
 }
 
 // Withheld says why nothing more is handed out in the window, by what was read last; empty if
 // more is.
-func (p *Purse) Withheld() string { return p.reading(p.cluster).Withheld() }
+func (p *Purse) Withheld() string {
+	if p.store == nil {
+		return ""
+	}
+	return p.reading(p.store).Withheld()
+}
 
 // Left returns how many permits of the limit nobody has taken, by what was read last; negative if
 // nothing was.
 func (p *Purse) Left(limit int64) int64 {
-	if p.cluster == 0 {
+	if p.store == nil {
 		return -1
 	}
-	return Rule{Limit: limit}.Left(p.reading(p.cluster))
+	return Rule{Limit: limit}.Left(p.reading(p.store))
 }
 
 // Next returns the total to write, if it is at Revision, and by how many permits it differs:
 // fewer than none if u.Back are given back, which Taken has no more. ok is false if there is
-// nothing to write. cluster is the one that has answered this session.
-func (p *Purse) Next(r Rule, u Use, back int64, cluster uint64) (next Total, n int64, ok bool) {
-	f := p.reading(cluster)
+// nothing to write. The purse is Of the store.
+func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, ok bool) {
+	f := p.reading(s)
 	next = p.total
-	next.Limit, next.Cluster = r.Limit, cluster
+	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, f.Withheld()
 	next.Writes++
-	foreign := p.revision != 0 && p.total.Cluster != cluster
 	switch {
-	case p.lost || foreign || p.cluster != 0 && p.cluster != cluster: // what was read is of another store
-		if p.total.Withheld != "" && !foreign {
-			return next, 0, false
-		}
-		if next.Withheld = wentBack; foreign {
-			next.Withheld = otherCluster
-		}
-		return next, 0, true
 	case next.Withheld != "":
 		return next, 0, false
+	case p.lost:
+		next.Withheld = wentBack
+		return next, 0, true
 	case back > 0:
 		n = -min(back, next.Out)
 	default:
@@ -93,9 +95,9 @@ func (p *Purse) Next(r Rule, u Use, back int64, cluster uint64) (next Total, n i
 }
 
 // Committed notes that the total that Next has returned was written, at a revision.
-func (p *Purse) Committed(next Total, n, revision int64, cluster uint64) {
+func (p *Purse) Committed(next Total, n, revision int64, s *Store) {
 	p.Taken += max(0, n)
-	p.total, p.revision, p.cluster = next, revision, cluster
+	p.total, p.revision, p.store, p.lost = next, revision, s, false
 }
 
 // KeyUse is what an instance does with its part of a long limit of a key. The instance hands it

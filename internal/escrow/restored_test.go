@@ -16,9 +16,9 @@ func TestAHoldingSentToARestoredStore(t *testing.T) {
 		{Total{Limit: 10, Out: 5, Cluster: 2}, 5},
 	} {
 		var a Account
-		a.Read(&Reading{Cluster: 1, Revision: 7, Total: Total{Limit: 10, Cluster: 1}, TotalRevision: 5})
+		a.Read(&Reading{Store: Store{Cluster: 1}, Revision: 7, Total: Total{Limit: 10, Cluster: 1}, TotalRevision: 5})
 		a.Sent(5)
-		a.Read(&Reading{Cluster: 2, Revision: 9, Total: c.total, TotalRevision: 9, Own: Holding{Taken: 5}, OwnRevision: 8})
+		a.Read(&Reading{Store: Store{Cluster: 2}, Revision: 9, Total: c.total, TotalRevision: 9, Own: Holding{Taken: 5}, OwnRevision: 8})
 		if may := a.May(); may != c.want {
 			t.Errorf("with %+v it may issue %d, want %d", c.total, may, c.want)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// Sink takes what a source learns about one provider. Reset, Apply, Prove, Announce, Trouble
+// Sink takes what a source learns about one provider. Reset, Restored, Apply, Prove, Announce, Trouble
 // and Close come one at a time, in revision order. The other methods may be called by other
 // goroutines at the same time, also during and after Close. The source never calls from
 // within a call that the sink made to the source. A sink does not block.
@@ -24,6 +24,9 @@ type Sink interface {
 	// and whose incarnation this one continues. Nothing is then issued in windows that
 	// may have begun before at on any clock.
 	Reset(at clock.Instant, since int64, self string, v protocol.View)
+	// Restored says that etcd is not the store any more that it was, or was put back: the Reset
+	// of it comes next. Permits of keys' long limits that are in hand count no more.
+	Restored()
 	// Apply moves the view on by exactly one revision. A change whose revision
 	// is not newer than the view's is ignored.
 	Apply(at clock.Instant, c protocol.Change)

@@ -160,6 +160,9 @@ func OfKeys(key string) (rest string, is bool) { return strings.CutSuffix(key, o
 // Budgets is the folder of the permits of long windows that instances have taken.
 func (k Layout) Budgets(provider string) string { return k.folder("budgets", provider) }
 
+// BudgetMark is the key of the mark that says in which store the provider's long windows count.
+func (k Layout) BudgetMark(provider string) string { return k.Budgets(provider) + "mark" }
+
 // BudgetTotals is the folder of a budget's totals, with a key for each window. window is
 // its length as in a limit.
 func (k Layout) BudgetTotals(provider, window string) string {
@@ -177,9 +180,14 @@ func (k Layout) BudgetHoldings(provider, window string, wall int64) string {
 	return fmt.Sprintf("%s%s/holdings/%020d/", k.Budgets(provider), window, wall/int64(time.Second))
 }
 
+// BudgetsOfKeys is the folder of the totals of a provider's keys in all windows of a length.
+func (k Layout) BudgetsOfKeys(provider, window string) string {
+	return k.Budgets(provider) + window + "/keys/"
+}
+
 // BudgetOfKey is the key of the total of a provider's key in the window that starts at wall.
 func (k Layout) BudgetOfKey(provider, window string, wall int64, name string) string {
-	return fmt.Sprintf("%s%s/keys/%020d/%s", k.Budgets(provider), window, wall/int64(time.Second), url.PathEscape(name))
+	return fmt.Sprintf("%s%020d/%s", k.BudgetsOfKeys(provider, window), wall/int64(time.Second), url.PathEscape(name))
 }
 
 // Observers is the folder of those that look at a provider.

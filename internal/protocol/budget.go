@@ -35,6 +35,15 @@ func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
 
 const day = 24 * time.Hour
 
+// KeyBudgetsAt returns the windows, at the instant wall, of the long limits that a policy gives each
+// key.
+func KeyBudgetsAt(p *quota.Policy, wall int64) []Budget {
+	if p = OfKeys(p); p == nil {
+		return nil
+	}
+	return BudgetsAt(p, wall)
+}
+
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
 // shorter than a day are aligned to the Unix epoch. Days and months are the zone's.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {

@@ -61,6 +61,9 @@ type Fleet struct {
 	// Budgets are the limits of more than a minute, with the permits of the running
 	// windows that nobody has taken; empty if they cannot be read.
 	Budgets []BudgetUse
+	// KeysWithheld are the long limits of keys of which a restore withholds, in the running
+	// window, all that etcd does not count.
+	KeysWithheld []BudgetUse
 	// Instances are sorted by name and incarnation.
 	Instances []InstanceStatus
 	// Left are the instances that left with a debt within the last hour, sorted likewise:

@@ -23,6 +23,7 @@ type keyBudget struct {
 	// was not met.
 	low, need int64
 	away      bool // the latest question had no answer
+	forgotten bool // etcd is asked for a purse that counts no more
 	// again is the monotonic instant before which etcd is not asked again, since it had too
 	// little or did not answer.
 	again int64
@@ -235,6 +236,19 @@ func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
 	return u
 }
 
+// Restored drops what is in hand: etcd is not the store any more of which it was taken, or was put
+// back. Permits that are reserved are issued all the same.
+func (k *Key) Restored() {
+	for i := range k.budgets {
+		if b := &k.budgets[i]; !b.Whole {
+			b.purse = escrow.Purse{Taken: b.used}
+			b.forgotten = b.state == handedOut
+			b.low, b.again = 0, 0
+		}
+	}
+	k.epoch++ // nor does a permit that comes back
+}
+
 // rate returns how many permits a second were used since some were taken last.
 func (b *keyBudget) rate(now int64) int64 {
 	if b.funded == 0 {
@@ -263,6 +277,10 @@ func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 		if b.Window != u.Window || b.Start != u.Start || b.state != handedOut {
 			continue
 		}
+		if b.forgotten {
+			u.Purse, b.forgotten = escrow.Purse{}, false
+		}
+		u.Purse.Taken = max(u.Purse.Taken, b.used)
 		more = u.Purse.Taken > b.purse.Taken
 		b.state, b.purse, b.away = atRest, u.Purse, u.Away
 		raised := u.Permits < b.Permits // since etcd was asked

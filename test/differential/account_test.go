@@ -20,7 +20,7 @@ func account(r *rand.Rand) question {
 		own, now = int64(0), int64(1)
 	)
 	read := func() *escrow.Reading {
-		return &escrow.Reading{Cluster: 1, Revision: now, Total: escrow.Total{Cluster: 1}, TotalRevision: own, Own: hold, OwnRevision: own}
+		return &escrow.Reading{Store: escrow.Store{Cluster: 1}, Revision: now, Total: escrow.Total{Cluster: 1}, TotalRevision: own, Own: hold, OwnRevision: own}
 	}
 	l.WriteString("escrow")
 	events := 1 + r.IntN(10)

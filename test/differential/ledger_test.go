@@ -49,7 +49,7 @@ func (t *taker) event(answer string, numbers ...int64) {
 func (t *taker) take() {
 	t.now++
 	t.out += t.Int64N(5) // others take
-	f := escrow.Reading{Cluster: 1, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.out}, TotalRevision: t.now,
+	f := escrow.Reading{Store: escrow.Store{Cluster: 1}, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.out}, TotalRevision: t.now,
 		Own: escrow.Holding{Taken: t.hold}, OwnRevision: t.own}
 	t.Read(&f)
 	t.event("", 2)
@@ -82,7 +82,7 @@ func (t *taker) take() {
 		t.Committed(t.now)
 	} else {
 		t.now++
-		t.Read(&escrow.Reading{Cluster: 1, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.out}, TotalRevision: t.own,
+		t.Read(&escrow.Reading{Store: escrow.Store{Cluster: 1}, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.out}, TotalRevision: t.own,
 			Own: escrow.Holding{Taken: t.hold}, OwnRevision: t.own})
 	}
 	t.event("", 1, t.hold, t.own)
@@ -99,7 +99,7 @@ func (t *taker) restored() {
 	if len(t.pending) > 0 && (t.IntN(2) == 0 || total == escrow.Total{Cluster: 2}) {
 		hold = t.pending[t.IntN(len(t.pending))] // sent by what the old cluster had
 	}
-	f := escrow.Reading{Cluster: 2, Revision: t.now, Total: total, TotalRevision: t.now, Own: escrow.Holding{Taken: hold}, OwnRevision: t.now}
+	f := escrow.Reading{Store: escrow.Store{Cluster: 2}, Revision: t.now, Total: total, TotalRevision: t.now, Own: escrow.Holding{Taken: hold}, OwnRevision: t.now}
 	t.Read(&f)
 	mark := []int64{int64(total.Cluster) - 1, 0}
 	if total.Withheld != "" {
@@ -122,7 +122,7 @@ func (t *taker) restored() {
 	if t.IntN(2) == 0 {
 		hold = step.Own.Taken
 	}
-	t.Read(&escrow.Reading{Cluster: 2, Revision: t.now, Total: step.Total, TotalRevision: t.now, Own: escrow.Holding{Taken: hold}, OwnRevision: t.now})
+	t.Read(&escrow.Reading{Store: escrow.Store{Cluster: 2}, Revision: t.now, Total: step.Total, TotalRevision: t.now, Own: escrow.Holding{Taken: hold}, OwnRevision: t.now})
 	t.event("", 6, hold, t.now)
 }
 
@@ -130,7 +130,7 @@ func (t *taker) restored() {
 // taken if it notices that by its holding.
 func (t *taker) sameID() {
 	t.now++
-	f := escrow.Reading{Cluster: 1, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.Int64N(40)}, TotalRevision: t.now}
+	f := escrow.Reading{Store: escrow.Store{Cluster: 1}, Revision: t.now, Total: escrow.Total{Cluster: 1, Out: t.Int64N(40)}, TotalRevision: t.now}
 	if f.OwnRevision = max(0, t.own+t.Int64N(5)-2); f.OwnRevision != 0 {
 		f.Own.Taken = []int64{t.hold, t.May(), t.Int64N(20)}[t.IntN(3)]
 		if n := len(t.pending); n > 0 && t.IntN(2) == 0 {

@@ -1,0 +1,244 @@
+package escrow
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// marked is a naive etcd of one provider: its mark, and the totals of its keys' windows.
+type marked struct {
+	cluster, next uint64 // next is that of the next restore
+	revision      int64
+	mark          []byte
+	markRevision  int64
+	totals        map[string]account
+}
+
+func (s *marked) copied() marked {
+	c := *s
+	c.totals = map[string]account{}
+	for k, v := range s.totals {
+		c.totals[k] = v
+	}
+	return c
+}
+
+func (s *marked) read() MarkAt { return ReadMark(s.mark, s.markRevision, s.cluster) }
+
+func (s *marked) write(m Mark) {
+	text, err := Encode(m)
+	if err != nil {
+		panic(err)
+	}
+	s.revision++
+	s.mark, s.markRevision = []byte(text), s.revision
+}
+
+// holders is an instance with the purses of keys' windows.
+type holders struct {
+	of    map[string]*holder
+	moved bool
+	seen  uint64 // the cluster that it follows
+}
+
+const (
+	markedLimit  = 4
+	markedWindow = int64(time.Hour)
+)
+
+// take has an instance take permits of a key's window, by the mark as it is.
+func (h *holders) take(s *marked, name string, start, now, need int64) {
+	if h.seen != s.cluster {
+		h.notice(s)
+	}
+	counted := len(s.totals) > 0
+	for _, a := range s.totals {
+		counted = counted && ReadTotal(a.value, s.cluster).Cluster == s.cluster
+	}
+	m := s.read()
+	if next, ok := m.Renewed(Found{Moved: h.moved, Counted: counted}, now, time.Millisecond); ok {
+		s.write(next)
+		m = s.read()
+	}
+	store, total, own := m.Of(start, true), s.totals[name], h.of[name]
+	if own == nil {
+		own = &holder{}
+		h.of[name] = own
+	}
+	own.purse.Read(total.value, total.revision, store)
+	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, 0, store)
+	if !ok {
+		return
+	}
+	text, err := Encode(next)
+	if err != nil {
+		panic(err)
+	}
+	s.revision++
+	s.totals[name] = account{value: []byte(text), revision: s.revision}
+	own.purse.Committed(next, n, s.revision, store)
+}
+
+// notice has an instance see that the store is another one: what it has in hand counts no more.
+func (h *holders) notice(s *marked) {
+	h.moved, h.seen = h.moved || h.seen != 0, s.cluster
+	for _, own := range h.of {
+		own.purse = Purse{Taken: own.used}
+	}
+}
+
+// Stores are restored from backups, from before there were marks too, and operators say what the
+// provider has counted: no window of a key has more than its limit. And what an operator has given
+// the count of is used up to its limit.
+func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := &marked{cluster: 1, next: 2, totals: map[string]account{}, revision: 1}
+		if rapid.Bool().Draw(t, "set by a version with marks") {
+			s.write(Mark{Cluster: 1})
+		}
+		now := int64(1000 * markedWindow)
+		all := []*holders{{of: map[string]*holder{}}, {of: map[string]*holder{}}}
+		issued := map[string]int64{} // as the provider has counted
+		var backups []marked
+		window := func(key int) (string, int64) {
+			start := now - now%markedWindow
+			return fmt.Sprint(key, " ", start), start
+		}
+		keys := rapid.IntRange(1, 3).Draw(t, "keys")
+		for range rapid.IntRange(20, 80).Draw(t, "steps") {
+			name, start := window(rapid.IntRange(0, keys-1).Draw(t, "key"))
+			h := all[rapid.IntRange(0, 1).Draw(t, "who")]
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				now += rapid.Int64Range(1, markedWindow/4).Draw(t, "time")
+			case 1:
+				backups = append(backups, s.copied())
+			case 2:
+				if len(backups) == 0 {
+					continue
+				}
+				restored := backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].copied()
+				restored.cluster, restored.next, restored.revision = s.next, s.next+1, s.revision+1000
+				*s = restored
+			case 3: // an operator, once all have noticed: the count of a key, or that nothing was used
+				told := true
+				for _, a := range all {
+					a.notice(s)
+				}
+				for k := range keys {
+					of, _ := window(k)
+					told = told && issued[of] <= ReadTotal(s.totals[of].value, s.cluster).Out
+				}
+				s.revision++
+				if told && rapid.Bool().Draw(t, "all") {
+					s.write(s.read().Told(now))
+					continue
+				}
+				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], nil, s.cluster))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.totals[name] = account{value: []byte(text), revision: s.revision}
+				for _, a := range all { // nobody has any in hand, so the rest is left
+					a.of[name] = &holder{}
+				}
+				h.take(s, name, start, now, 1)
+				if got := h.of[name].purse.Taken; (got > 0) != (issued[name] < markedLimit) {
+					t.Fatalf("%d are taken after an operator has counted %d of %d", got, issued[name], markedLimit)
+				}
+			case 4: // a new process
+				*h = holders{of: map[string]*holder{}, seen: s.cluster}
+			default: // it has had permits in hand, and takes more
+				h.take(s, name, start, now, rapid.Int64Range(1, markedLimit).Draw(t, "need"))
+				own := h.of[name]
+				n := max(0, own.purse.Taken-own.used)
+				if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
+					n = rapid.Int64Range(0, n).Draw(t, "issued")
+				}
+				own.used += n
+				issued[name] += n
+			}
+			for name, n := range issued {
+				if n > markedLimit {
+					t.Fatalf("%d permits of %s, the limit is %d", n, name, markedLimit)
+				}
+			}
+		}
+	})
+}
+
+// What becomes of a mark, and what it says.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	const now, bound = int64(1_000_000), 100 * time.Nanosecond
+	restored := Mark{Cluster: 2, Before: now + 201}
+	for _, c := range []struct {
+		name  string
+		mark  Mark
+		there bool
+		found Found
+		want  Mark
+	}{
+		{"there is none, and nothing else", Mark{}, false, Found{}, restored},
+		{"totals show that this is the store", Mark{}, false, Found{Counted: true}, Mark{Cluster: 2}},
+		{"an instance knows of another store", Mark{}, false, Found{Counted: true, Moved: true}, restored},
+		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, Found{Counted: true}, restored},
+		{"of this cluster", Mark{Cluster: 2}, true, Found{}, Mark{Cluster: 2}},
+		{"set again after a restore", Mark{Cluster: 2}, true, Found{Moved: true}, restored},
+		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, Found{Moved: true}, Mark{Cluster: 2, Before: 7, KeysTold: true}},
+	} {
+		m := MarkAt{Mark: c.mark, Answers: 2}
+		if c.there {
+			m.Revision = 5
+		}
+		got, wrote := m.Renewed(c.found, now, bound)
+		if got != c.want || wrote != (c.mark != c.want) {
+			t.Errorf("%s: %+v, written: %v; want %+v", c.name, got, wrote, c.want)
+		}
+	}
+	m := MarkAt{Mark: restored, Revision: 5, Answers: 2}
+	told := MarkAt{Mark: m.Told(now), Revision: 9, Answers: 2}
+	for _, c := range []struct {
+		name  string
+		store *Store
+		want  Store
+	}{
+		{"a window of before", m.Of(now, true), Store{2, earlierStore, 0}},
+		{"a window of after", m.Of(now+201, true), Store{2, "", 0}},
+		{"vouched for", told.Of(now, true), Store{2, "", 9}},
+		{"the provider's own count is another matter", told.Of(now, false), Store{2, earlierStore, 0}},
+	} {
+		if *c.store != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, *c.store, c.want)
+		}
+	}
+	if bad := ReadMark([]byte("rubbish"), 3, 2); !bad.Bad || bad.Of(now+999, true).Lost != badMark {
+		t.Errorf("rubbish is read as %+v", bad)
+	}
+}
+
+// An operator who vouches for the totals frees those that a restore withholds, as they are, and no
+// later ones, nor what cannot be read.
+func TestWhatIsVouchedFor(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		total    Total
+		revision int64
+		left     int64
+	}{
+		{Total{Out: 4, Cluster: 1}, 3, 6},
+		{Total{Out: 4, Cluster: 2, Withheld: wentBack}, 8, 6},
+		{Total{Out: 4, Cluster: 2, Withheld: wentBack}, 10, 0},
+		{Total{Withheld: unreadable, Cluster: 2}, 3, 0},
+		{Total{}, 0, 10},
+	} {
+		f := Reading{Store: Store{Cluster: 2, Told: 9}, Total: c.total, TotalRevision: c.revision}
+		if got := (Rule{Limit: 10}).Left(&f); got != c.left {
+			t.Errorf("%+v at %d: %d are left, want %d", c.total, c.revision, got, c.left)
+		}
+	}
+}
