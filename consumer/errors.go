@@ -312,7 +312,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, when in
 	end := b.End - k.clock.Offset()
 	switch {
 	case b.Withheld != "" && e.Key != "":
-		e.Cause = fmt.Errorf("nothing more of %s is handed out for this key until the window ends: %s", b.Limit, b.Withheld)
+		e.Cause = withheldKeyError(k.provider, e.Key, b)
 	case b.Withheld != "":
 		e.Cause = withheld(k.provider, b)
 	case b.Spent || known && when >= end:
@@ -349,6 +349,11 @@ const taking = 100 * time.Millisecond
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {
 	return fmt.Errorf("nothing more of %s is handed out in this window: %s: give the provider's count: quota-admin budget %s --used N --limit %[1]s", b.Limit, b.Withheld, provider)
+}
+
+// withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
+func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
+	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %q --used N, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, key)
 }
 
 // caused adds to err the reason why the instance has no share, if it is known.

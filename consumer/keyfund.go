@@ -1,10 +1,14 @@
 package consumer
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // This file is what a core takes of keys' long limits: docs/protocol.md, section 16. The source
@@ -19,6 +23,33 @@ type keyFunds struct {
 	// whose calls do not overlap.
 	part int
 	at   int64 // monotonic
+
+	withheld atomic.Pointer[withheldKey] // the newest that is known; nil if none is
+}
+
+// withheldKey is a long limit of a key of which nothing more is handed out, as after a restore.
+type withheldKey struct {
+	key string
+	use protocol.BudgetUse
+}
+
+// noteWithheld notes whether something is withheld of a key, by etcd's latest answer.
+func (m *keys) noteWithheld(u *escrow.KeyUse) {
+	last := m.funds.withheld.Load()
+	if why := u.Purse.Withheld(); why != "" {
+		m.funds.withheld.Store(&withheldKey{u.Key, protocol.BudgetUse{Budget: u.Budget, Withheld: why}})
+	} else if last != nil && last.key == u.Key && last.use.Window == u.Window && !u.Away {
+		m.funds.withheld.CompareAndSwap(last, nil)
+	}
+}
+
+// withheld says of which long limit of a key nothing more is handed out, if there is one; "" if not.
+func (k *core) keyWithheld(now clock.Instant) string {
+	w := k.keys.funds.withheld.Load()
+	if w == nil || w.use.End <= now.Mono+k.clock.Offset() {
+		return ""
+	}
+	return fmt.Sprintf("key %q, and maybe others: %v", w.key, withheldKeyError(k.provider, w.key, &w.use))
 }
 
 // restLook is the time in which all keys are looked at for permits to give back.
@@ -154,6 +185,7 @@ func (k *core) FundKeys(all []escrow.KeyUse) {
 		y.use.Fund(*u, now)
 		again := y.use.WantsMore() // etcd did not answer
 		y.mu.Unlock()
+		k.keys.noteWithheld(u)
 		if again {
 			k.keys.funds.want(k, y, false)
 		}

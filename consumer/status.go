@@ -219,6 +219,9 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if st.Problem = k.problemLocked(now, st.State); st.Problem == "" {
 		st.Problem = withheldOf(k.provider, use.Limits)
 	}
+	if st.Problem == "" {
+		st.Problem = k.keyWithheld(now)
+	}
 	if st.Debt > 0 {
 		st.DebtUntil = k.wallOf(use.DebtUntil)
 		if st.Problem == "" && st.owesLong(k.wall(now.Mono)) {

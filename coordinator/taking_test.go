@@ -44,7 +44,7 @@ func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
 // A batch is one transaction of etcd. A lease that a restored etcd does not know is granted anew.
 func TestKeysAreTakenInBatches(t *testing.T) {
 	t.Parallel()
-	p, _ := setup(t).follower("100/s")
+	p, _ := setup(t).follower("100/s,1000000/h")
 	var names []string
 	for i := range keyBatch {
 		names = append(names, fmt.Sprint("tenant/", i))
@@ -128,7 +128,7 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	p, _ := f.follower("100/s")
+	p, _ := f.follower("100/s,1000000/h")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
@@ -190,7 +190,7 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	f := setup(t)
 	r := &repeater{KV: f.client}
 	f.kv = r
-	p, _ := f.follower("100/s")
+	p, _ := f.follower("100/s,1000000/h")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 50}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
@@ -224,7 +224,7 @@ func (r *rounds) offer(ctx context.Context, p *membership, at standing) (offer, 
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
-	p, _ := setup(t).follower("100/s")
+	p, _ := setup(t).follower("100/s,1000000/h")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	key := &rounds{taking: &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}}
 	if err := p.transact(t.Context(), endingTries, 0, []taking{key}); err != nil {
