@@ -35,7 +35,7 @@ type member struct {
 	silent      bool     // the sink is closed
 	listed      int64    // revision of the listing
 	store       uint64   // ID of the cluster that was listed; 0 before the first listing
-	moved       bool     // it was another one before, with a policy
+	moved       bool     // it was another one before, or went back, and there was a policy
 	since       int64    // monotonic, when it was listed: earlier probes do not count
 	untold      int64    // revision of its key that the watch has still to tell while it follows; 0: none
 	failure     error    // the reason why this membership cannot follow its provider, or nil
@@ -314,8 +314,8 @@ func (e joined) on(m *machine) {
 // begin starts the history from a listing.
 func (p *member) begin(m listing, all []view.Key) {
 	at := p.m.now.Instant
-	if p.store != 0 && (m.cluster != p.store || m.revision < p.listed) {
-		p.moved = p.moved || m.cluster != p.store && p.policy != nil
+	if p.store != 0 && (m.cluster != p.store || m.revision < max(p.listed, p.policyAt)) {
+		p.moved = p.moved || p.policy != nil
 		p.call(p.sink.Restored)
 	}
 	p.store = m.cluster

@@ -42,7 +42,8 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 
 // Found is what an instance knows of the store beside its mark.
 type Found struct {
-	// Moved says that the instance has followed the provider in another store.
+	// Moved says that the instance has followed the provider in another store, or has seen
+	// this one go back.
 	Moved bool
 	// Counted says that the store has totals, and that they are of the cluster that answers: so
 	// this is no backup from before there were marks.
@@ -54,7 +55,7 @@ type Found struct {
 //
 // A mark of another cluster came with a backup. So may a store without a mark, unless its totals
 // show the contrary: it may be from before there were marks. And an instance that has followed
-// another store knows better than whoever set the provider again in this one.
+// another store, or has seen this one go back, knows better than whoever set the provider again.
 func (m MarkAt) Renewed(f Found, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:

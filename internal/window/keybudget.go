@@ -23,7 +23,7 @@ type keyBudget struct {
 	// was not met.
 	low, need int64
 	away      bool // the latest question had no answer
-	forgotten bool // etcd is asked for a purse that counts no more
+	forgotten bool // what was in hand when etcd was asked counts no more
 	// again is the monotonic instant before which etcd is not asked again, since it had too
 	// little or did not answer.
 	again int64
@@ -241,7 +241,7 @@ func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (k *Key) Restored() {
 	for i := range k.budgets {
 		if b := &k.budgets[i]; !b.Whole {
-			b.purse = escrow.Purse{Taken: b.used}
+			b.purse.Taken = b.used // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
@@ -278,7 +278,7 @@ func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 			continue
 		}
 		if b.forgotten {
-			u.Purse, b.forgotten = escrow.Purse{}, false
+			u.Purse.Taken, b.forgotten = 0, false
 		}
 		u.Purse.Taken = max(u.Purse.Taken, b.used)
 		more = u.Purse.Taken > b.purse.Taken
