@@ -353,7 +353,7 @@ func withheld(provider string, b *protocol.BudgetUse) error {
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %q --used N, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, key)
+	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %q --used N --limit %[1]s, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, key)
 }
 
 // caused adds to err the reason why the instance has no share, if it is known.

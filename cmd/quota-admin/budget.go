@@ -56,6 +56,7 @@ type holdingJSON struct {
 }
 
 func (a *app) budgetCommand() *cobra.Command {
+	var k keyCounts
 	used, of := int64(-1), ""
 	cmd := &cobra.Command{
 		Use:   "budget PROVIDER",
@@ -63,17 +64,34 @@ func (a *app) budgetCommand() *cobra.Command {
 		Long: `Show, for each limit of more than a minute, the permits of the running window: those
 handed out, used (by reports up to 10 s old), in the hands of each instance, stranded
 with instances that ended, and used elsewhere, by the provider's count. While instances
-run, say when the limit is used up at the rate of the last seconds.
+run, say when the limit is used up at the rate of the last seconds. With --key, show
+those of one key.
 
 With --used N the window counts N permits as used, by the provider's count, and the
 permits in the hands of living instances. It ends the withholding after a restore of
-etcd.`,
+etcd.
+
+The same is done for keys, once top shows all instances as active. --key KEY --used N and
+--keys-file FILE give the counts of single keys. --keys-unused says that all other keys
+used nothing that etcd does not count. --withhold withholds the running windows of a
+provider that came after the backup, before instances take permits of it.`,
 		Example: `  quota-admin budget payments/charge
-  quota-admin budget payments/charge --used 1200 --limit 5000/h`,
+  quota-admin budget payments/charge --used 1200 --limit 5000/h
+  quota-admin budget github --key installation-4711 --used 31
+  quota-admin budget github --keys-file counts.txt --limit 5000/h
+  quota-admin budget github --keys-unused`,
 	}
 	addFlag(a, cmd, &used, "used", whole(0, quota.MaxPermits), "`N` permits were used in the window, by the provider's count")
-	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that --used is of, if there are several")
+	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that the counts are of, if there are several")
+	cmd.Flags().StringVar(&k.key, "key", "", "show `KEY`, or give its count by --used")
+	cmd.Flags().StringVar(&k.file, "keys-file", "", "give the counts of keys in `FILE`, with a key and a number in each line; - is the standard input")
+	cmd.Flags().BoolVar(&k.unused, "keys-unused", false, "no key used anything that etcd does not count, nor was given a count")
+	cmd.Flags().BoolVar(&k.withhold, "withhold", false, "etcd may have lost what was taken: withhold the running windows until counts are given")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return k.check(cmd, used >= 0, of) }
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
+		if k.any() {
+			return a.budgetOfKeys(ctx, etcd, args[0], &k, used)
+		}
 		w := live.NewWatcher(etcd.Admin, 1)
 		rate, err := w.Rate(ctx, args[0], ratesWithin)
 		w.Close()
@@ -82,7 +100,7 @@ etcd.`,
 		}
 		ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
 		defer cancel()
-		all, err := a.budgets(ctx, etcd, args[0])
+		all, keys, err := a.budgets(ctx, etcd, args[0])
 		if err != nil {
 			return err
 		}
@@ -94,7 +112,7 @@ etcd.`,
 			if err := chosen[0].correct(ctx, etcd.client, used); err != nil {
 				return err
 			}
-			if all, err = a.budgets(ctx, etcd, args[0]); err != nil {
+			if all, keys, err = a.budgets(ctx, etcd, args[0]); err != nil {
 				return err
 			}
 		}
@@ -103,43 +121,64 @@ etcd.`,
 				b.Exhausted = b.use().Exhausted(*rate, time.Now())
 			}
 		}
-		return a.emit(map[string]any{"provider": args[0], "budgets": all}, func(w io.Writer) {
+		shown := map[string]any{"provider": args[0], "budgets": all}
+		if len(keys) > 0 {
+			shown["keys"] = keys
+		}
+		return a.emit(shown, func(w io.Writer) {
 			for _, b := range all {
 				b.table(w)
+			}
+			for _, b := range keys {
+				b.table(w, args[0])
 			}
 		})
 	})
 }
 
-func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]*budgetJSON, error) {
+// budgets reads a provider's limits of more than a minute, and what a restore withholds of those
+// of its keys.
+func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]*budgetJSON, []keysBudgetJSON, error) {
 	k, err := keys.New(a.etcd.Prefix)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := etcd.Get(ctx, provider)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p := s.Policy.WithDefaults()
-	if len(protocol.Long(&p)) == 0 {
-		return nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h: add one with quota-admin set", provider)
+	p, now := s.Policy.WithDefaults(), time.Now().UnixNano()
+	ofKeys := protocol.KeyBudgetsAt(&p, now)
+	if len(protocol.Long(&p))+len(ofKeys) == 0 {
+		return nil, nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h: add one with quota-admin set", provider)
 	}
-	var all []*budgetJSON
-	for _, w := range protocol.BudgetsAt(&p, time.Now().UnixNano()) {
+	all := []*budgetJSON{}
+	for _, w := range protocol.BudgetsAt(&p, now) {
 		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
 		if err := b.read(ctx, etcd.client, k, provider, w); err != nil {
-			return nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
+			return nil, nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
 		}
 		all = append(all, b)
 	}
-	return all, nil
+	if len(ofKeys) == 0 {
+		return all, nil, nil
+	}
+	mark, err := readMark(ctx, etcd.client, k.BudgetMark(provider))
+	if err != nil {
+		return nil, nil, err
+	}
+	var withheld []keysBudgetJSON
+	for _, w := range ofKeys {
+		withheld = append(withheld, keysBudgetJSON{w.String(), time.Unix(0, w.Start).UTC(), time.Unix(0, w.End).UTC(), mark.Seen(w.Start, true).Lost})
+	}
+	return all, withheld, nil
 }
 
 func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, w protocol.Budget) error {
 	b.key = k.BudgetTotal(provider, w.Name(), w.Start)
 	folder := k.BudgetHoldings(provider, w.Name(), w.Start)
 	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(folder, clientv3.WithPrefix()),
-		clientv3.OpGet(k.Instances(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
+		clientv3.OpGet(k.Instances(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly()), clientv3.OpGet(k.BudgetMark(provider))).Commit()
 	if err != nil {
 		return err
 	}
@@ -171,9 +210,8 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		}
 		b.Holdings = append(b.Holdings, holdingJSON{h.By, h.Taken, h.Used, ended})
 	}
-	if b.Withheld = b.total.Withheld; b.Withheld == "" && b.total.Cluster != b.cluster {
-		b.Withheld = "etcd was restored from a backup"
-	}
+	f := escrow.Reading{Store: *markIn(r.Responses[3].GetResponseRange(), b.cluster).Seen(w.Start, false), Total: b.total, TotalRevision: b.revision}
+	b.Withheld = f.Withheld()
 	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
 	b.Elsewhere = max(0, b.HandedOut-b.Used-b.InHand-b.Stranded)
 	if b.Withheld == "" {

@@ -97,8 +97,8 @@ func TestCompletionOfValues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "20/s,500/h")
-	b.want(exitDone, "set", "keyed", "20/s", "--keys", "5/s")
-	b.want(exitDone, "keys", "set", "keyed", "installation-4711", "6/s")
+	b.want(exitDone, "set", "keyed", "20/s", "--keys", "5/s,70/h")
+	b.want(exitDone, "keys", "set", "keyed", "installation-4711", "6/s", "--force")
 	stdout, _ := b.want(exitDone, "get", "p", "-o", "yaml")
 	_, rest, _ := strings.Cut(stdout, "\nrevision: ")
 	revision, _, _ := strings.Cut(rest, "\n")
@@ -108,6 +108,9 @@ func TestCompletionOfValues(t *testing.T) {
 		"top p --by ":              "instance\nclass\nkey\nlabel\n:4\n",
 		"set p 5/s --if-revision ": revision + "\n:4\n",
 		"budget p --limit ":        "500/h\n:4\n",
+		"budget keyed --limit ":    "70/h\n:4\n",
+		"budget keyed --key ":      "installation-4711\n:4\n",
+		"budget p --keys-file ":    ":0\n",
 		"list -o ":                 "table\nwide\njson\nyaml\n:4\n",
 		"list --cacert ":           ":0\n",
 		"list --user ":             ":4\n",

@@ -108,7 +108,14 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		for _, l := range protocol.Long(&s.Policy) {
 			limits = append(limits, l.String())
 		}
+		for _, b := range protocol.KeyBudgetsAt(&s.Policy, 0) {
+			limits = append(limits, b.String())
+		}
 		return limits, err
+	})
+	of("key", func(ctx context.Context, c connection, provider string) ([]string, error) {
+		o, err := feed.Inside(c.Admin).Overrides(ctx, provider)
+		return slices.Sorted(maps.Keys(o.Keys)), err
 	})
 	for name, words := range map[string][]string{
 		"guard": {"auto", "0"}, "classes": {"critical=10", "off"}, "keys": {"off"}, "by": top.Bys, "adaptive": {"floor=20%", "off"}, "wait": {defaultWait.String()},

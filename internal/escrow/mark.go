@@ -60,7 +60,7 @@ func (m MarkAt) Renewed(f Found, now int64, bound time.Duration) (next Mark, ok 
 	switch {
 	case m.Bad:
 		return m.Mark, false // a newer version's; nothing is taken by it
-	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || !f.Moved):
+	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || m.KeysTold || !f.Moved):
 		return m.Mark, false
 	case m.Revision == 0 && f.Counted && !f.Moved:
 		return Mark{Cluster: m.Answers}, true

@@ -190,6 +190,7 @@ func TestMarks(t *testing.T) {
 		{"of this cluster", Mark{Cluster: 2}, true, Found{}, Mark{Cluster: 2}},
 		{"set again after a restore", Mark{Cluster: 2}, true, Found{Moved: true}, restored},
 		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, Found{Moved: true}, Mark{Cluster: 2, Before: 7, KeysTold: true}},
+		{"an operator knows more", Mark{Cluster: 2, KeysTold: true}, true, Found{Moved: true}, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, Answers: 2}
 		if c.there {

@@ -265,6 +265,10 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 				"nothing more of %s is handed out until %s: %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
 		}
 	}
+	for _, b := range f.KeysWithheld {
+		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
+			"nothing more of %s is handed out until %s of keys that etcd does not count: %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",

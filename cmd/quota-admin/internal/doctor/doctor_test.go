@@ -177,6 +177,9 @@ func TestDoctorFindings(t *testing.T) {
 		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
 		})},
+		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {
+			f.KeysWithheld = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
+		})},
 		{"a provider that states less", instance(func(i *protocol.InstanceStatus) { i.Report.Learned = "3/s" })},
 		{"under a policy that has been replaced", instance(func(i *protocol.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
 		{"a provider that states less, and an adaptive policy", fleet(func(f *protocol.Fleet) {

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keyCounts are the flags of budget that are about keys.
+type keyCounts struct {
+	key, file        string
+	unused, withhold bool
+	window           time.Duration // of --limit; 0 without
+}
+
+func (k *keyCounts) any() bool { return k.key != "" || k.file != "" || k.unused || k.withhold }
+
+// check refuses flags that do not belong together.
+func (k *keyCounts) check(cmd *cobra.Command, used bool, limit string) error {
+	n := 0
+	for _, given := range []bool{k.key != "", k.file != "", k.unused, k.withhold} {
+		if given {
+			n++
+		}
+	}
+	switch {
+	case n > 1:
+		return usageError(cmd, "--key, --keys-file, --keys-unused and --withhold do not go together: give one")
+	case used && k.any() && k.key == "":
+		return usageError(cmd, "--used is the count of the provider, or with --key that of a key: give it alone or with --key")
+	case k.key != "":
+		if err := protocol.ValidateKey(k.key); err != nil {
+			return usageError(cmd, "--key: %v", err)
+		}
+	}
+	if k.any() && limit != "" {
+		l, err := quota.ParseLimits(limit)
+		if err != nil || len(l) != 1 {
+			return usageError(cmd, "--limit %s: must be one limit, such as 5000/h", limit)
+		}
+		k.window = l[0].Window
+	}
+	return nil
+}
+
+// keysBudgetJSON is what a restore withholds of a long limit of all keys.
+type keysBudgetJSON struct {
+	Limit    string    `json:"limit"`
+	Start    time.Time `json:"start"`
+	End      time.Time `json:"end"`
+	Withheld string    `json:"withheld,omitempty"`
+}
+
+func (b *keysBudgetJSON) table(w io.Writer, provider string) {
+	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of each key")
+	if b.Withheld != "" {
+		format.Row(w, "Withheld", "what etcd does not count: "+b.Withheld)
+		format.Row(w, "", "give the provider's counts: quota-admin budget "+provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys")
+	}
+}
+
+// keyBudgetJSON is a window of a long limit of one key.
+type keyBudgetJSON struct {
+	Key       string    `json:"key"`
+	Limit     string    `json:"limit"`
+	Start     time.Time `json:"start"`
+	End       time.Time `json:"end"`
+	HandedOut int64     `json:"handed_out"` // taken by instances and not given back
+	Left      int64     `json:"left"`
+	Withheld  string    `json:"withheld,omitempty"`
+}
+
+func (b *keyBudgetJSON) table(w io.Writer) {
+	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of key "+format.Show(b.Key))
+	format.Row(w, "Handed out", fmt.Sprintf("%d, %d left", b.HandedOut, b.Left))
+	if b.Withheld != "" {
+		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
+	}
+}
+
+// keyCount is the provider's count of a key.
+type keyCount struct {
+	key  string
+	used int64
+}
+
+// keyWindow is a window of a key, as etcd has it.
+type keyWindow struct {
+	protocol.Budget
+	keyCount
+	path  string
+	found escrow.Reading
+}
+
+func (w *keyWindow) shown() *keyBudgetJSON {
+	return &keyBudgetJSON{
+		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
+		HandedOut: w.found.Total.Out, Left: escrow.Rule{Limit: w.Permits}.Left(&w.found), Withheld: w.found.Withheld(),
+	}
+}
+
+func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string, k *keyCounts, used int64) error {
+	layout, err := keys.New(a.etcd.Prefix)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
+	defer cancel()
+	o, err := feed.Inside(etcd.Admin).Overrides(ctx, provider)
+	if err != nil {
+		return err
+	}
+	if k.unused || k.withhold {
+		return a.remark(ctx, etcd.client, layout.BudgetMark(provider), provider, &o.Policy.Policy, k.unused)
+	}
+	counts := []keyCount{{k.key, used}}
+	if k.file != "" {
+		if counts, err = a.readCounts(k.file); err != nil {
+			return err
+		}
+	}
+	var windows []*keyWindow
+	for _, c := range counts {
+		of := o.Policy.Policy.WithDefaults()
+		of.Keys = o.Keys[c.key].In(of.Keys)
+		all := slices.DeleteFunc(protocol.KeyBudgetsAt(&of, time.Now().UnixNano()), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
+		switch {
+		case len(all) == 0:
+			return fmt.Errorf("key %s of %s has no such limit of more than a minute", format.Show(c.key), provider)
+		case len(all) > 1 && c.used >= 0:
+			return fmt.Errorf("key %s of %s has several limits of more than a minute: name the one that is counted by --limit", format.Show(c.key), provider)
+		}
+		for _, b := range all {
+			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.Start, c.key)})
+		}
+	}
+	shown := []*keyBudgetJSON{}
+	var failed []error
+	for chunk := range slices.Chunk(windows, keysTogether) {
+		if err := readKeys(ctx, etcd.client, layout.BudgetMark(provider), chunk); err != nil {
+			return err
+		}
+		if chunk[0].used >= 0 {
+			wrong, err := correctKeys(ctx, etcd.client, chunk)
+			if failed = append(failed, wrong...); err != nil {
+				return errors.Join(append(failed, err)...)
+			}
+			if err := readKeys(ctx, etcd.client, layout.BudgetMark(provider), chunk); err != nil {
+				return err
+			}
+		}
+		for _, w := range chunk {
+			shown = append(shown, w.shown())
+		}
+	}
+	if err := a.emit(map[string]any{"provider": provider, "keys": shown}, func(w io.Writer) {
+		for _, b := range shown {
+			b.table(w)
+		}
+	}); err != nil {
+		return err
+	}
+	return errors.Join(failed...)
+}
+
+// keysTogether is how many keys one transaction reads or writes: etcd takes 128 operations.
+const keysTogether = 60
+
+// maxCounts bounds the keys of a file.
+const maxCounts = 1_000_000
+
+// readCounts reads a file with a key and a number in each line. The number is what stands behind
+// the last space or tab.
+func (a *app) readCounts(name string) (all []keyCount, err error) {
+	in := a.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" {
+			continue
+		}
+		at := strings.LastIndexAny(text, " \t")
+		if at < 0 {
+			return nil, fmt.Errorf("%s, line %d: %q: must be a key, a space and the permits that it used", name, n, text)
+		}
+		c := keyCount{key: strings.TrimSpace(text[:at])}
+		if c.used, err = whole(0, quota.MaxPermits)(text[at+1:]); err == nil {
+			err = protocol.ValidateKey(c.key)
+		}
+		if err == nil && seen[c.key] {
+			err = errors.New("the key stands there twice")
+		}
+		if seen[c.key] = true; err != nil {
+			return nil, fmt.Errorf("%s, line %d: %q: %w", name, n, text, err)
+		}
+		if all = append(all, c); len(all) > maxCounts {
+			return nil, fmt.Errorf("%s has more than %d keys: make it several files", name, maxCounts)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no keys", name)
+	}
+	return all, nil
+}
+
+// markIn reads the mark from an answer of a cluster.
+func markIn(r *etcdserverpb.RangeResponse, cluster uint64) escrow.MarkAt {
+	for _, kv := range r.GetKvs() {
+		return escrow.ReadMark(kv.Value, kv.ModRevision, cluster)
+	}
+	return escrow.ReadMark(nil, 0, cluster)
+}
+
+func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.MarkAt, error) {
+	r, err := client.Get(ctx, key)
+	if err != nil {
+		return escrow.MarkAt{}, etcderr.Wrap(ctx, "read the mark of the store", err)
+	}
+	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
+}
+
+// readKeys reads windows of keys together.
+func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*keyWindow) error {
+	ops := []clientv3.Op{clientv3.OpGet(mark)}
+	for _, w := range all {
+		ops = append(ops, clientv3.OpGet(w.path))
+	}
+	r, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return etcderr.Wrap(ctx, "read the budgets of keys", err)
+	}
+	m := markIn(r.Responses[0].GetResponseRange(), r.Header.ClusterId)
+	for i, w := range all {
+		w.found = escrow.Reading{Store: *m.Seen(w.Start, true)}
+		for _, kv := range r.Responses[1+i].GetResponseRange().Kvs {
+			w.found.Total, w.found.TotalRevision = escrow.ReadTotal(kv.Value, r.Header.ClusterId), kv.ModRevision
+		}
+	}
+	return nil
+}
+
+// correctKeys writes what was used of keys' windows, each unless somebody else writes it at the same
+// moment.
+func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow) (failed []error, err error) {
+	var ops []clientv3.Op
+	var sent []*keyWindow
+	leases := map[time.Duration]clientv3.LeaseID{}
+	for _, w := range all {
+		if have := w.found.Total.Out; w.found.Withheld() == "" && w.used < have {
+			failed = append(failed, fmt.Errorf("key %s: nothing is withheld of it, and %d permits are used or in hand: give no less", format.Show(w.key), have))
+			continue
+		}
+		lease := clientv3.WithIgnoreLease()
+		if w.found.TotalRevision == 0 {
+			if _, ok := leases[w.Window]; !ok {
+				l, err := client.Grant(ctx, int64(2*w.Window/time.Second))
+				if err != nil {
+					return failed, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+				}
+				leases[w.Window] = l.ID
+			}
+			lease = clientv3.WithLease(leases[w.Window])
+		}
+		total := w.found.Total.Corrected(w.used, nil, w.found.Cluster)
+		total.Limit = w.Permits
+		total.Writes++
+		text, err := escrow.Encode(total)
+		if err != nil {
+			return failed, err
+		}
+		sent = append(sent, w)
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.path), "=", w.found.TotalRevision)}, []clientv3.Op{clientv3.OpPut(w.path, text, lease)}, nil))
+	}
+	if len(ops) == 0 {
+		return failed, nil
+	}
+	r, err := client.Txn(ctx).Then(ops...).Commit()
+	if err != nil {
+		return failed, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+	}
+	for i, w := range sent {
+		if !r.Responses[i].GetResponseTxn().Succeeded {
+			failed = append(failed, fmt.Errorf("key %s: an instance took permits at the same moment: try again", format.Show(w.key)))
+		}
+	}
+	return failed, nil
+}
+
+// remark says of all keys that they used nothing that etcd does not count, or withholds what runs.
+func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider string, p *quota.Policy, unused bool) error {
+	m, err := readMark(ctx, client, key)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	next, text := m.Told(now.UnixNano()), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
+	if !unused {
+		next, text = escrow.Put(m.Answers, now.UnixNano(), p.WithDefaults().ClockError), "Windows that run are withheld, but for what etcd counts, until counts are given.\n"
+	}
+	value, err := escrow.Encode(next)
+	if err != nil {
+		return err
+	}
+	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", m.Revision)).Then(clientv3.OpPut(key, value)).Commit()
+	if err == nil && !r.Succeeded {
+		err = errors.New("an instance wrote the mark at the same moment: try again")
+	}
+	if err != nil {
+		return etcderr.Wrap(ctx, "mark the store", err)
+	}
+	return a.emit(map[string]any{"provider": provider, "keys_unused": unused, "withheld_before": time.Unix(0, next.Before).UTC()}, func(w io.Writer) { fmt.Fprint(w, text) })
+}

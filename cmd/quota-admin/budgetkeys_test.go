@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+)
+
+// restored gives a provider the mark of another cluster, as a restored backup brings it.
+func (b *bench) restored(provider string) {
+	b.t.Helper()
+	k, err := keys.New(b.prefix)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	text, err := escrow.Encode(escrow.Mark{Cluster: 1})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.put(etcdtest.NewClient(b.t, server), strings.TrimPrefix(k.BudgetMark(provider), b.prefix), text)
+}
+
+// served returns how many permits of a key are issued until it is told that nothing is left, or that
+// the rest is withheld.
+func served(t *testing.T, l *consumer.Limiter, key string) (n int, why string) {
+	t.Helper()
+	await.Until(t, key+" is decided", func() bool {
+		for l.Key(key).TryAcquire() {
+			n++
+		}
+		err := l.Key(key).Acquire(t.Context(), 0)
+		if err == nil {
+			n++
+			return false
+		}
+		why = err.Error()
+		return strings.Contains(why, "none left") || strings.Contains(why, "nothing more of")
+	})
+	return n, why
+}
+
+// After a restore an operator gives the counts of keys: of one, of several by a file, and of all
+// others. What is withheld is said by budget, doctor, the refusal and the status.
+func TestCountsOfKeysAfterARestore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "1000/s", "--keys", "50/d", "--settle", "1s")
+	if stdout, _ := b.want(exitDone, "budget", "p"); strings.Contains(stdout, "Withheld") {
+		t.Errorf("a new provider: %s", stdout)
+	}
+	b.restored("p")
+	l := b.join(server, "p", 1)[0]
+	const way = "quota-admin budget p --key "
+	n, why := served(t, l, "tenant")
+	if n != 0 || !strings.Contains(why, way+`"tenant" --used N`) {
+		t.Errorf("%d permits, refused: %s", n, why)
+	}
+	await.Until(t, "the status says so", func() bool { return strings.Contains(l.Status().Problem, way+`"tenant" --used N`) })
+	for _, args := range [][]string{{"budget", "p"}, {"doctor"}} {
+		_, stdout, _ := b.call(args...)
+		if !strings.Contains(stdout, "quota-admin budget p --key KEY --used N, or --keys-file FILE; then --keys-unused") {
+			t.Errorf("%q: %s", args, stdout)
+		}
+	}
+	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one"); !strings.Contains(stdout, "0, 0 left") || !strings.Contains(stdout, "Withheld") {
+		t.Errorf("%s", stdout)
+	}
+	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one", "--used", "47"); !strings.Contains(stdout, "47, 3 left") {
+		t.Errorf("%s", stdout)
+	}
+	file := filepath.Join(t.TempDir(), "counts")
+	if err := os.WriteFile(file, []byte("two 50\n\nwith space 1\t48\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ := b.want(exitDone, "budget", "p", "--keys-file", file, "-o", "json")
+	var got struct{ Keys []keyBudgetJSON }
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Keys) != 2 || got.Keys[1].Key != "with space 1" || got.Keys[1].Left != 2 || got.Keys[1].Withheld != "" {
+		t.Errorf("%s, %v", stdout, err)
+	}
+	for key, want := range map[string]int{"one": 3, "two": 0, "with space 1": 2, "four": 0} {
+		if n, _ := served(t, l, key); n != want {
+			t.Errorf("%d permits of key %s, want %d", n, key, want)
+		}
+	}
+	b.want(exitDone, "budget", "p", "--keys-unused")
+	if n, _ := served(t, l, "five"); n != 50 {
+		t.Errorf("%d permits of a key that was not used, want 50", n)
+	}
+	if n, _ := served(t, l, "one"); n != 0 {
+		t.Errorf("%d permits more of a key whose count was given", n)
+	}
+	if stdout, stderr := b.want(exitFailed, "budget", "p", "--key", "five", "--used", "7"); !strings.Contains(stdout, "50, 0 left") || !strings.Contains(stderr, "give no less") {
+		t.Errorf("a count below what was issued: %s%s", stdout, stderr)
+	}
+	b.want(exitDone, "budget", "p", "--withhold")
+	if n, _ := served(t, l, "six"); n != 0 {
+		t.Errorf("%d permits of a key that is withheld", n)
+	}
+}
+
+// Flags and files that cannot be meant are refused before anything is written.
+func TestCountsOfKeysThatAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "20/s,100/h", "--keys", "50/h,500/d")
+	b.want(exitDone, "set", "short", "20/s", "--keys", "5/s")
+	file := func(text string) string {
+		name := filepath.Join(t.TempDir(), "counts")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"p --key a --keys-unused", "do not go together"},
+		{"p --keys-unused --used 3", "alone or with --key"},
+		{"p --key a --used 3", "name the one that is counted by --limit"},
+		{"p --key a --used -3", "must be a whole number"},
+		{"p --key a --used 3 --limit h", "must be one limit"},
+		{"p --key a --used 3 --limit 9/mo", "no such limit"},
+		{"short --key a", "no such limit"},
+		{"p --limit 50/h --keys-file " + file(""), "has no keys"},
+		{"p --limit 50/h --keys-file " + file("a\n"), "line 1"},
+		{"p --limit 50/h --keys-file " + file("a 1\nb x\n"), "line 2"},
+		{"p --limit 50/h --keys-file " + file("a 1\na 2\n"), "twice"},
+	} {
+		code, stdout, stderr := b.call(append([]string{"budget"}, strings.Fields(c.args)...)...)
+		if code == exitDone || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("budget %s: exit %d, %s%s, want %q", c.args, code, stdout, stderr, c.want)
+		}
+	}
+}
