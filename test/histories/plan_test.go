@@ -180,7 +180,7 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	} else {
 		r := rand.New(rand.NewPCG(p.seed, 6)) // so that all else happens as without
 		p.keyed = k != calm && r.IntN(3) == 0
-		if p.keyed && k != restore && k != hold && r.IntN(2) == 0 {
+		if p.keyed && k != hold && r.IntN(2) == 0 {
 			p.keyBudget = []int64{1, 7, 40, 200}[r.IntN(4)]
 		}
 	}
