@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -43,7 +44,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer session.Shutdown(context.Background()) //nolint:errcheck // hands the share over without loss
+	defer session.Close() //nolint:errcheck // nothing is left to close after Shutdown
 
 	limiter, err := consumer.Open(ctx, session, "demo/charge", consumer.Options{})
 	if err != nil {
@@ -64,8 +65,18 @@ func run(ctx context.Context) error {
 	})
 
 	server := &http.Server{Addr: *listen, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
-	return server.ListenAndServe()
+	served := make(chan error, 1)
+	go func() { served <- server.ListenAndServe() }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	// Requests are served until the share is handed over, for ten seconds at most. The rest of a
+	// minute's share is lost then, and the others use theirs when the lease ends.
+	ending, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return errors.Join(session.Shutdown(ending), server.Shutdown(context.Background()))
 }
 
 func charge(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "charged") }

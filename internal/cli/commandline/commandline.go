@@ -43,19 +43,29 @@ func near(set *pflag.FlagSet, err error) string {
 	if !ok || len(unknown.GetSpecifiedName()) < 2 || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
-	// As far as two typing errors, or one in a short name.
-	names := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(unknown.GetSpecifiedName())+1)/3)}
+	var names []string
 	set.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+			names = append(names, f.Name)
 		}
 	})
-	near := names.SuggestionsFor(unknown.GetSpecifiedName())
+	near := Near(unknown.GetSpecifiedName(), names)
 	if len(near) == 0 {
 		return ""
 	}
-	slices.Sort(near)
 	return "; did you mean --" + strings.Join(near, " or --") + "?"
+}
+
+// Near returns those of the names that somebody may have meant who wrote another one, sorted: as
+// far away as two typing errors, or one in a short name.
+func Near(wrote string, names []string) []string {
+	known := &cobra.Command{SuggestionsMinimumDistance: min(2, (len(wrote)+1)/3)}
+	for _, name := range names {
+		known.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	near := known.SuggestionsFor(wrote)
+	slices.Sort(near)
+	return near
 }
 
 // Values lets a shell complete the values of cmd's own flags by their usage: a placeholder

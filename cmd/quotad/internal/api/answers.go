@@ -72,7 +72,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		fail(w, http.StatusNotFound, err)
 		return
 	case errors.Is(err, consumer.ErrTooLarge):
-		fail(w, http.StatusUnprocessableEntity, fmt.Errorf("%w: split the call, or send \"partial\": true for a batch", err))
+		fail(w, http.StatusUnprocessableEntity, p.tooLarge(err))
 		return
 	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
 		status = http.StatusServiceUnavailable
@@ -97,6 +97,21 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	problem.Explain(limited.Reason, err)
 	problem.RetryAfter = max(0, retry).Seconds()
 	ratefields.Write(w, problem)
+}
+
+// tooLarge says how many permits a call could have, where it wants more than can ever come at once.
+func (p *part) tooLarge(err error) error {
+	e, ok := errors.AsType[consumer.TooLargeError](err)
+	if !ok {
+		return err
+	}
+	most := fmt.Sprintf("at most %d can be had at once, as nothing is lent", e.Largest)
+	for _, u := range ratefields.UsesOf(p.limiter, p.Taker) {
+		if u.Limit.Permits == e.Largest {
+			most = "the limit is " + u.Limit.String()
+		}
+	}
+	return fmt.Errorf("%s: %d permits asked for, %s: split the call, or send \"partial\": true for a batch", e.Provider, e.Asked, most)
 }
 
 // tooMany answers a client that has too many IDs, or whose batch has become too large.

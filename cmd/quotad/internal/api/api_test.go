@@ -212,7 +212,8 @@ func TestBadInput(t *testing.T) {
 		{"half of it", `{"provider":"p"`, 400, bad(`the body is not as expected (unexpected EOF)` + like), ""},
 		{"two objects", `{"provider":"p"}{}`, 400, bad(`the body is not as expected (something follows the object)` + like), ""},
 		{"a list", `[]`, 400, bad(`the body is not as expected (it is a JSON array)` + like), ""},
-		{"an unknown field", `{"provider":"p","permit":1}`, 400, bad(`the body is not as expected (unknown field \"permit\")` + like), ""},
+		{"an unknown field", `{"provider":"p","permit":1}`, 400, bad(`the body is not as expected (unknown field \"permit\"; did you mean permits?)` + like), ""},
+		{"a field that is near none", `{"provider":"p","weight":1}`, 400, bad(`the body is not as expected (unknown field \"weight\")` + like), ""},
 		{"text for a number", `{"provider":"p","permits":"1"}`, 400, bad(`the body is not as expected (permits is a JSON string)` + like), ""},
 		{"half a permit", `{"provider":"p","permits":0.5}`, 400, bad(`the body is not as expected (permits is a JSON number 0.5)` + like), ""},
 		{"a wait that no number holds", `{"provider":"p","max_wait":1e400}`, 400, bad(`the body is not as expected (max_wait is a JSON number 1e400)` + like), ""},
@@ -235,7 +236,7 @@ func TestBadInput(t *testing.T) {
 		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `no limit is set for \"x\": quota-admin set x 100/s; quota-admin list shows all`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
-		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: more permits than a share will hold: 11 asked for, at most 10 can be had at once: split the call, or send \"partial\": true for a batch`), ""},
+		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: 11 permits asked for, the limit is 10/s: split the call, or send \"partial\": true for a batch`), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,11 +2,13 @@ package api
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
@@ -16,6 +18,8 @@ import (
 type clients struct {
 	limits  limits
 	refused *prometheus.CounterVec // by bound
+	log     *slog.Logger
+	seldom  rate.Sometimes // for what a client can cause at will
 
 	connections *listen.Occupancy
 
@@ -46,12 +50,13 @@ const (
 	idBound         = "ids"
 )
 
-func newClients(l limits, r prometheus.Registerer) *clients {
+func newClients(l limits, r prometheus.Registerer, log *slog.Logger) *clients {
 	show := promauto.With(r)
 	t := &clients{
 		limits: l, connections: listen.NewOccupancy("connections", listen.Bounds{
 			All: l.connections, AllFlag: "max-connections", Client: l.perClient, ClientFlag: "client-connections",
 		}),
+		log: log, seldom: rate.Sometimes{Interval: time.Minute},
 		ids: map[string]int{}, grants: map[string]*grant{},
 		refused: show.NewCounterVec(prometheus.CounterOpts{
 			Name: "quotad_refused_total", Help: "Connections and calls refused because a client had as much as it may have, by bound.",
@@ -78,14 +83,21 @@ func newClients(l limits, r prometheus.Registerer) *clients {
 	return t
 }
 
+// refuse counts a refusal, and logs the client from time to time.
+func (t *clients) refuse(bound string, why error) {
+	t.refused.WithLabelValues(bound).Inc()
+	t.seldom.Do(func() { t.log.Warn("a client is refused", "bound", bound, "because", why) })
+}
+
 // room counts an ID that a client asks for, or returns an error if it has as many as it may
 // have. The caller ends the ID by end, or by noID if there are no permits for it.
 func (t *clients) room(client string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := t.ids[client]; n >= t.limits.perClient {
-		t.refused.WithLabelValues(idBound).Inc()
-		return fmt.Errorf("%s has %d IDs, which is the most (--client-connections): settle some", client, n)
+		err := fmt.Errorf("%s has %d IDs, which is the most (--client-connections): settle some", client, n)
+		t.refuse(idBound, err)
+		return err
 	}
 	t.ids[client]++
 	return nil

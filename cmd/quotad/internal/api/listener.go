@@ -22,7 +22,7 @@ func (s *Server) accept(l net.Listener, peer func(net.Conn) (string, error)) net
 // turnAway answers a connection, whatever it would have asked. Nobody waits for it to read
 // that.
 func (t *clients) turnAway(c net.Conn, why error) {
-	t.refused.WithLabelValues(connectionBound).Inc()
+	t.refuse(connectionBound, why)
 	body := fmt.Sprintf("{\"type\":\"about:blank\",\"title\":\"Too Many Requests\",\"status\":429,\"detail\":%s,\"retry_after\":1}\n", strconv.Quote(why.Error()))
 	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
@@ -46,7 +46,7 @@ func (s *Server) client(r *http.Request) (string, error) {
 	}
 	if r.TLS != nil {
 		if err := c.Identify(listen.Certificate(r.TLS.PeerCertificates[0].Subject.String())); err != nil {
-			s.clients.refused.WithLabelValues(connectionBound).Inc()
+			s.clients.refuse(connectionBound, err)
 			return "", err
 		}
 	}

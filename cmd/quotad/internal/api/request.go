@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/cli/commandline"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -67,7 +68,8 @@ func parseRequest(body []byte) (request, error) {
 		Partial      bool           `json:"partial"`
 		SettleWithin *float64       `json:"settle_within"`
 	}{Class: consumer.Default}
-	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`); err != nil {
+	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`,
+		"provider", "key", "permits", "wants", "max_wait", "class", "label", "partial", "settle_within"); err != nil {
 		return request{}, err
 	}
 	r := request{class: raw.Class, label: raw.Label, partial: raw.Partial, named: raw.Partial}
@@ -153,7 +155,7 @@ func parseUsed(body []byte, wants int) ([]int64, error) {
 	raw := struct {
 		Used costs `json:"used"`
 	}{}
-	if err := decode(body, &raw, `{"used": 3}`); err != nil {
+	if err := decode(body, &raw, `{"used": 3}`, "used"); err != nil {
 		return nil, err
 	}
 	switch {
@@ -170,8 +172,8 @@ func parseUsed(body []byte, wants int) ([]int64, error) {
 	return raw.Used, nil
 }
 
-// decode reads one JSON object without unknown fields.
-func decode(body []byte, to any, example string) error {
+// decode reads one JSON object that has no other fields than these.
+func decode(body []byte, to any, example string, fields ...string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(to)
@@ -188,6 +190,11 @@ func decode(body []byte, to any, example string) error {
 	}
 	if err != nil {
 		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
+		if name, unknown := strings.CutPrefix(err.Error(), "unknown field "); unknown {
+			if near := commandline.Near(strings.Trim(name, `"`), fields); len(near) > 0 {
+				err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(near, " or "))
+			}
+		}
 		return fmt.Errorf("the body is not as expected (%w): send JSON such as %s", err, example)
 	}
 	return nil

@@ -41,7 +41,7 @@ type Server struct {
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Server{host: h, clients: newClients(l, h.Registry())}
+	s := &Server{host: h, clients: newClients(l, h.Registry(), log)}
 	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,

@@ -31,15 +31,15 @@ type providerState struct {
 	Limits  []limitState `json:"limits"`
 	// KeysInUse is how many keys this host keeps count of, and BusiestKeys are those whose
 	// calls wanted most permits lately.
-	KeysInUse   int64  `json:"keys_in_use,omitempty"`
-	BusiestKeys []rate `json:"busiest_keys,omitempty"`
+	KeysInUse   int64     `json:"keys_in_use,omitempty"`
+	BusiestKeys []traffic `json:"busiest_keys,omitempty"`
 	// BusiestLabels are the labels whose calls wanted most, "" for calls without one, and
 	// "other" for all other labels.
-	BusiestLabels []rate `json:"busiest_labels,omitempty"`
+	BusiestLabels []traffic `json:"busiest_labels,omitempty"`
 }
 
-// rate is what calls for a key, or of a label, got and did not get, in permits per second.
-type rate struct {
+// traffic is what calls for a key, or of a label, got and did not get, in permits per second.
+type traffic struct {
 	Name    string  `json:"name"`
 	Issued  float64 `json:"issued"`
 	Refused float64 `json:"refused"`
@@ -82,10 +82,10 @@ func (s *Server) shown(of *consumer.Status) providerState {
 		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
 	}
 	for _, r := range of.BusiestKeys {
-		p.BusiestKeys = append(p.BusiestKeys, rate(r))
+		p.BusiestKeys = append(p.BusiestKeys, traffic(r))
 	}
 	for _, r := range of.BusiestLabels {
-		p.BusiestLabels = append(p.BusiestLabels, rate(r))
+		p.BusiestLabels = append(p.BusiestLabels, traffic(r))
 	}
 	return p
 }

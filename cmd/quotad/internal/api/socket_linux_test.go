@@ -12,14 +12,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // serve serves until the test ends.
@@ -36,9 +39,9 @@ func serve(t *testing.T, s *Server) *Server {
 }
 
 // listening serves by flags.
-func listening(t *testing.T, permits int64, f Flags) *Server {
+func listening(t *testing.T, source consumer.Source, f Flags) *Server {
 	t.Helper()
-	h := newHost(t, fixed(permits))
+	h := newHost(t, source)
 	s, err := f.Listen(h, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +71,15 @@ func TestPortBeforeSocket(t *testing.T) {
 func serveSocket(t *testing.T, permits int64, l limits) (*Server, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "quotad.sock")
-	return listening(t, permits, Flags{Group: new(string), socket: path, limits: l}), path
+	return listening(t, fixed(permits), Flags{Group: new(string), socket: path, limits: l}), path
+}
+
+// serveSlowly serves one permit a minute: who waits for the next one waits long.
+func serveSlowly(t *testing.T) (*Server, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "quotad.sock")
+	source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}})
+	return listening(t, source, Flags{Group: new(string), socket: path, limits: roomy}), path
 }
 
 // caller is a connection that sends requests as text.
@@ -128,7 +139,7 @@ func TestSocket(t *testing.T) {
 
 // A process that dies while its calls wait takes none of the next permits.
 func TestDeadClientLeavesTheQueue(t *testing.T) {
-	s, path := serveSocket(t, 1, roomy)
+	s, path := serveSlowly(t)
 	callers := make([]caller, 5)
 	for i := range callers {
 		callers[i] = dial(t, path)
@@ -147,7 +158,7 @@ func TestDeadClientLeavesTheQueue(t *testing.T) {
 
 // A client that says nothing does not hold up the end, and a call that waits is told.
 func TestShutdown(t *testing.T) {
-	s, path := serveSocket(t, 1, roomy)
+	s, path := serveSlowly(t)
 	dial(t, path)
 	c := dial(t, path)
 	for range 2 {
@@ -304,7 +315,7 @@ func TestTCPDemandsCertificates(t *testing.T) {
 	cert, key := authority.Issue("server", "localhost")
 	f := flags(t, "127.0.0.1:0", cert, key, authority.File)
 	f.limits = limits{connections: 100, perClient: 1}
-	s := listening(t, 1000, f)
+	s := listening(t, fixed(1000), f)
 	address := s.Listeners[0].Addr().String()
 	acquire := func(ca *etcdtest.Authority, name string) (*http.Response, error) {
 		var cert, key string
