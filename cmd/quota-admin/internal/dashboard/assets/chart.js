@@ -3,7 +3,7 @@
 // meanwhile. Points come one by one, each with its time; one that is there is never added
 // again.
 
-import { clockTime, natural, tickTime } from "/draw.js";
+import { clockTime, natural, number, tickTime } from "/draw.js";
 
 const keep = 900; // as many points as the server keeps
 const height = 280, stripHeight = 104;
@@ -94,7 +94,6 @@ export function openChart(node, shown) {
   }
 
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-  const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
   // mark draws the events: a line for each, and above it its words where they fit.
   function mark(u) {
@@ -128,7 +127,7 @@ export function openChart(node, shown) {
     const dim = colour("--dim"), line = colour("--line");
     const palette = (l, i) => l.key === null ? colour("--c7") : colour("--c" + (i % 7));
     const steps = uPlot.paths.stepped({ align: 1 }), points = { show: false };
-    const said = (values) => (_, v, __, at) => { const n = values ? values(at) : v; return n === null || n === undefined ? "–" : exact.format(n); };
+    const said = (values) => (_, v, __, at) => { const n = values ? values(at) : v; return n === null || n === undefined ? "–" : number(n); };
     const series = list.map((l, i) => ({
       label: l.label, stroke: palette(l, i), fill: palette(l, i), width: 1, paths: steps, points,
       value: said((at) => at === null ? null : raw[i][at]),
