@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,6 +104,11 @@ func (a *app) dashboardSays(at net.Addr, f *dashboardFlags) {
 	link := url.URL{Scheme: "http", Host: at.String(), Path: "/"}
 	if webconfig.Secure(f.config) {
 		link.Scheme = "https"
+	}
+	if tcp, ok := at.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() { // no address to open
+		if name, err := os.Hostname(); err == nil {
+			link.Host = net.JoinHostPort(name, strconv.Itoa(tcp.Port))
+		}
 	}
 	fmt.Fprintf(a.stdout, "dashboard is at %s\n", &link)
 }
