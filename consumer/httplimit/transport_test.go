@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -264,9 +265,14 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 // One answer without Retry-After is no reason to pause; many are, but not of a server
 // that is broken.
 func TestAnswersWithoutRetryAfter(t *testing.T) {
-	for status, want := range map[int]time.Duration{429: time.Second, 503: 0} {
+	spent := http.Header{"X-Ratelimit-Remaining": {"0"}}
+	for _, c := range []struct {
+		status int
+		header http.Header
+		want   time.Duration
+	}{{429, nil, time.Second}, {503, nil, 0}, {403, nil, 0}, {403, spent, time.Second}, {404, spent, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			limiter, p := open(t, "1000/100ms"), &provider{status: status}
+			limiter, p := open(t, "1000/100ms"), &provider{status: c.status, header: c.header}
 			client := &http.Client{Transport: &httplimit.Transport{Base: p, Limiter: limiter}}
 			for range 3 {
 				if err := get(t, client, "http://api.example/"); err != nil {
@@ -274,8 +280,8 @@ func TestAnswersWithoutRetryAfter(t *testing.T) {
 				}
 			}
 			st := limiter.Status()
-			if got := max(0, time.Until(st.PausedUntil)); got != want || want > 0 && st.PauseReason != "429 from api.example" {
-				t.Errorf("%d: paused for %v, want %v: %q", status, got, want, st.PauseReason)
+			if got := max(0, time.Until(st.PausedUntil)); got != c.want || c.want > 0 && st.PauseReason != fmt.Sprint(c.status, " from api.example") {
+				t.Errorf("%d %v: paused for %v, want %v: %q", c.status, c.header, got, c.want, st.PauseReason)
 			}
 		})
 	}
