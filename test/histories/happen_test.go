@@ -52,12 +52,13 @@ const (
 	doRest                     // one's callers want nothing
 	doRestore                  // a backup is put back
 	doFlash                    // likewise, from just before a change of which some have been told
+	doShutDown                 // etcd is shut down as on SIGTERM, and started again
 	actions
 )
 
 func (a action) String() string {
 	return [...]string{"policy", "weights", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
-		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "pace", "push back", "end of back-off", "drain", "rest", "restore", "flash"}[a]
+		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "pace", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
 }
 
 // often is what happens to histories of a kind, as often as it stands here.
@@ -133,6 +134,8 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		w.server.hold(&w.server.leaderless, w.now()+e.d/2)
 	case doFreeze:
 		w.server.hold(&w.server.frozen, w.now()+e.d/2)
+	case doShutDown:
+		w.shutDown(e.d, e.n)
 	case doCompact:
 		w.server.mu.Lock()
 		_ = w.server.store.compact(max(w.server.store.revision-e.n, 1))
@@ -353,7 +356,8 @@ func (s *server) hold(what *int64, until int64) {
 func (s *server) writable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now() >= max(s.leaderless, s.frozen) && s.outage == 0
+	now := s.now()
+	return now >= max(s.leaderless, s.frozen) && s.outage == 0 && s.shut.takes(now, now) == now
 }
 
 func putOf(key, value string) *pb.PutRequest {

@@ -64,6 +64,8 @@ type link struct {
 	calls   []*call
 	streams []*stream
 	told    map[string]int64 // by provider: up to which revision it has heard
+	renewed map[int64]int64  // by lease: when the newest stream was opened by which it was renewed
+	trouble int64            // until when something was wrong with it
 	life    int              // of the newest store that has answered, and when it first did
 	since   int64
 }
@@ -71,6 +73,7 @@ type link struct {
 // call is a request under way.
 type call struct {
 	done   chan struct{}
+	sent   int64
 	answer proto.Message
 	err    error
 }
@@ -222,7 +225,7 @@ func (l *link) repeats(n int) bool {
 
 // unary sends a request. It is a grpc.UnaryClientInterceptor.
 func (l *link) unary(ctx context.Context, _ string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
-	c := &call{done: make(chan struct{})}
+	c := &call{done: make(chan struct{}), sent: l.w.now()}
 	sent := proto.Clone(req.(proto.Message))
 	l.mu.Lock()
 	l.calls = append(l.calls, c)
@@ -254,7 +257,7 @@ func (l *link) arrive(c *call, req proto.Message) {
 	if linearizable(req) && at >= 0 {
 		at = max(at, l.caughtUp())
 	}
-	if at > l.w.now() {
+	if at = max(at, l.w.server.takes(c.sent)); at > l.w.now() {
 		l.w.at(at+1, func() { l.arrive(c, req) })
 		return
 	}
@@ -333,13 +336,24 @@ var errReset = status.Error(codes.Unavailable, "the connection was reset")
 // reset breaks the connection: calls under way fail, whether or not they were served.
 func (l *link) reset() {
 	l.mu.Lock()
-	calls, streams := slices.Clone(l.calls), slices.Clone(l.streams)
+	calls := slices.Clone(l.calls)
+	l.trouble = max(l.trouble, l.w.now())
 	l.mu.Unlock()
 	for _, c := range calls {
 		c.finish(nil, errReset)
 	}
+	l.breakStreams(math.MaxInt64)
+}
+
+// breakStreams breaks the streams that were opened before an instant.
+func (l *link) breakStreams(before int64) {
+	l.mu.Lock()
+	streams := slices.Clone(l.streams)
+	l.mu.Unlock()
 	for _, s := range streams {
-		s.fail(errReset)
+		if s.opened < before {
+			s.fail(errReset)
+		}
 	}
 }
 
@@ -349,6 +363,7 @@ func (l *link) block(spans *[]span, d int64) {
 	defer l.mu.Unlock()
 	now := l.w.now()
 	*spans = append(*spans, span{now, now + d})
+	l.trouble = max(l.trouble, now+d)
 }
 
 // slow delays answers by more for a while.
@@ -356,6 +371,7 @@ func (l *link) slow(d, by int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.late, l.by = span{l.w.now(), l.w.now() + d}, by
+	l.trouble = max(l.trouble, l.w.now()+d+by)
 }
 
 func (l *link) lateness() int64 {

@@ -77,6 +77,7 @@ var hunts = []hunt{
 	when("EndBySetClock", faults, quitsWithClockSet),
 	when("BoundWhenAnswered", faults, leavesSlowly),
 	when("SameID", faults, namesakes),
+	when("RenewedAnew", faults, shutDown),
 
 	// Of revisions that give.
 	when("GivesByOwnShare", faults, deafThrough(doQuit, 0)),

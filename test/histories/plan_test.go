@@ -26,6 +26,8 @@ type plan struct {
 	keyBudget int64 // permits of each key and budgetWindow; 0: keys have no such limit
 	policy    quota.Policy
 	events    []event
+	// drain is how long etcd answers streams when it goes away for good; 0: not at all.
+	drain int64
 	// healed is when all faults end, settled when their effects have, by true time. From
 	// outage on etcd is away for good.
 	healed, settled, end, outage int64
@@ -127,6 +129,7 @@ func newPlan(k kind, seed uint64, l *lead) *plan {
 	p.addMore(r)
 	p.addRests()
 	p.addSuccession(l)
+	p.addShutDown(l)
 	for _, d := range plots {
 		at := begin + 3*int64(p.policy.Settle) + r.Int64N(2000*ms)
 		if k == hold {

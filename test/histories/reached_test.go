@@ -30,6 +30,8 @@ const (
 	resumed
 	staleAndFresh
 	heldOn
+	renewedWhileShut
+	endedWhileShut
 	raisedAndCut
 	endAnnounced
 	asked
@@ -65,6 +67,8 @@ var rareText = [rares]string{
 	resumed:             "*a process continues another's incarnation",
 	staleAndFresh:       "*stale and fresh again within a window",
 	heldOn:              "*permits are issued without a proof, by hold",
+	renewedWhileShut:    "*a lease is renewed while etcd shuts down",
+	endedWhileShut:      "*a lease ends while etcd shuts down",
 	raisedAndCut:        "a limit rises and falls within one lookback",
 	endAnnounced:        "*an end is announced",
 	asked:               "*an instance asks another for permits",

@@ -22,15 +22,37 @@ type server struct {
 	streams []*stream
 	// onCommit is told of each revision, under the lock.
 	onCommit func()
+	// onExpiry is told of each lease that is about to end, under the lock.
+	onExpiry func(lease int64)
 	// leaderless and frozen are until when nothing linearizable is answered, and
 	// nothing is committed, by true time.
 	leaderless, frozen int64
 	outage             int64   // from when on etcd is away for good; 0: it is not
+	shut               shut    // the newest time that it was shut down
 	commits            []int64 // by revision: the true time at which it was committed
 }
 
 func newServer(cluster uint64, now func() int64) *server {
-	return &server{now: now, store: newStore(cluster), onCommit: func() {}}
+	return &server{now: now, store: newStore(cluster), onCommit: func() {}, onExpiry: func(int64) {}}
+}
+
+// shut is a time in which etcd shuts down as on SIGTERM, and is away: in [from, end) it serves
+// only what was opened before, and in [end, back) nothing.
+type shut struct{ from, end, back int64 }
+
+// takes returns when a message is taken, now or later, that comes by what was opened at an instant.
+func (x shut) takes(opened, now int64) int64 {
+	if now < x.from || now >= x.back || opened < x.from && now < x.end {
+		return now
+	}
+	return x.back
+}
+
+// takes is that of the newest time.
+func (s *server) takes(opened int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shut.takes(opened, s.now())
 }
 
 // lives returns how many restores there were.
@@ -161,7 +183,7 @@ func (s *server) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	if now < max(s.leaderless, s.frozen) {
+	if now < max(s.leaderless, s.frozen) || s.shut.end <= now && now < s.shut.back {
 		return
 	}
 	var over []int64
@@ -172,6 +194,7 @@ func (s *server) expire() {
 	}
 	slices.Sort(over)
 	for _, id := range over {
+		s.onExpiry(id)
 		before := s.store.revision
 		_ = s.store.revoke(id)
 		if s.store.revision != before {

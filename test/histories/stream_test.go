@@ -21,9 +21,10 @@ import (
 type stream struct {
 	grpc.ClientStream // nil: methods not defined here are not used
 
-	l    *link
-	ctx  context.Context
-	life int
+	l      *link
+	ctx    context.Context
+	life   int
+	opened int64
 
 	// At the server, guarded by its lock.
 	watches []*watch
@@ -50,7 +51,7 @@ type watch struct {
 }
 
 func newStream(ctx context.Context, l *link) *stream {
-	return &stream{l: l, ctx: ctx, news: make(chan struct{}, 1)}
+	return &stream{l: l, ctx: ctx, opened: l.w.now(), news: make(chan struct{}, 1)}
 }
 
 // Context implements grpc.ClientStream.
@@ -165,6 +166,10 @@ func (s *stream) heard(m proto.Message) {
 // receive takes a message at the server.
 func (s *stream) receive(m any) {
 	v := s.l.w.server
+	if at := v.takes(s.opened); at > v.now() {
+		s.l.w.at(at, func() { s.receive(m) })
+		return
+	}
 	switch r := m.(type) {
 	case *pb.LeaseKeepAliveRequest:
 		if at := v.ready(r); at > v.now() {
@@ -177,6 +182,7 @@ func (s *stream) receive(m any) {
 			s.life = v.life
 			s.send(a)
 			v.mu.Unlock()
+			s.l.renews(r.ID, s.opened)
 		}
 	case *pb.WatchRequest:
 		v.mu.Lock()

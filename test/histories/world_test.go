@@ -89,7 +89,7 @@ func (w *world) complain(format string, args ...any) {
 
 // newLink returns a link with delays of its own.
 func (w *world) newLink(name string) *link {
-	l := &link{w: w, name: name, told: map[string]int64{}}
+	l := &link{w: w, name: name, told: map[string]int64{}, renewed: map[int64]int64{}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.links = append(w.links, l)
@@ -109,6 +109,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 			f.commit()
 		}
 	}
+	w.server.onExpiry = w.leaseEnds
 	l := w.newLink("admin")
 	l.calm = true
 	client := l.client()
@@ -228,6 +229,7 @@ func (w *world) heal() {
 	w.server.mu.Lock()
 	w.server.leaderless, w.server.frozen = 0, 0
 	w.server.mu.Unlock()
+	w.startAgain(w.now())
 	w.mu.Lock()
 	links := slices.Clone(w.links)
 	w.mu.Unlock()
@@ -236,7 +238,8 @@ func (w *world) heal() {
 	}
 }
 
-// outages ends etcd for good: nothing comes through any more.
+// outages ends etcd for good: nothing new is taken from now on, and nothing comes through any more,
+// at once or when it has drained its streams.
 func (w *world) outages() {
 	w.server.mu.Lock()
 	w.server.outage = w.now()
@@ -244,6 +247,15 @@ func (w *world) outages() {
 	for _, f := range w.fleets {
 		f.outages()
 	}
+	if w.drain > 0 {
+		w.shutDown(w.drain, forGood)
+		return
+	}
+	w.cutAll()
+}
+
+// cutAll lets nothing come through any more.
+func (w *world) cutAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range w.links {

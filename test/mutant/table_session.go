@@ -106,6 +106,8 @@ var session = Table{
 			r.step(answered{q, answer.Header.Revision, answer.Header.ClusterId, q.mark.created})
 		}
 `, histories),
+	Replace("RenewedAnew", "renews a lease by new streams only, which etcd refuses while it shuts down", "coordinator/lease.go",
+		"{anew, func() error { return r.again(ctx) }}", "{anew}", histories),
 	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
 		"next.Settle < need {", "false && next.Settle < need {", histories),
 	Replace("OnlyStopped", "continues the incarnation of a process that was only stopped", "coordinator/state_linux.go",
