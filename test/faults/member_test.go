@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +27,8 @@ type memberConfig struct {
 	Existing           bool
 }
 
-// beMember is an etcd server with etcd's own timers, synced to disk.
+// beMember is an etcd server with etcd's own timers, synced to disk. SIGTERM and the end of orders
+// end it as etcd does: it takes no new requests, and waits for the streams that are open.
 func beMember(m memberConfig, gone over, tell func(told)) error {
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.InitialCluster = m.Name, m.Dir, m.Cluster
@@ -48,15 +52,19 @@ func beMember(m memberConfig, gone over, tell func(told)) error {
 	case err := <-server.Err():
 		return err
 	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
 	select {
 	case <-gone:
+		return nil
+	case <-asked:
 		return nil
 	case err := <-server.Err():
 		return err
 	}
 }
 
-// cluster is three members, each on a host and a disk of its own.
+// cluster is etcd's members, each on a host and a disk of its own.
 type cluster struct {
 	t       *testing.T
 	hosts   []*host
@@ -65,21 +73,48 @@ type cluster struct {
 	logs    io.Writer
 }
 
-const members = 3
-
-func newCluster(t *testing.T, f *fabric, logs io.Writer) *cluster {
+// newCluster starts a cluster on hosts from an address on.
+func newCluster(t *testing.T, f *fabric, logs io.Writer, first byte, members int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, logs: logs, members: make([]*process, members)}
 	for i := range members {
-		c.hosts = append(c.hosts, newHost(t, f, fmt.Sprintf("etcd%d", i+1), byte(11+i)))
+		c.hosts = append(c.hosts, newHost(t, f, fmt.Sprintf("etcd%d", int(first)+i), first+byte(i)))
 		c.hosts[i].owner = t // a member that a scenario restarts outlives it
 		c.dirs = append(c.dirs, newDisk(t))
 	}
 	for i := range members {
 		c.launch(i, false)
 	}
-	c.awaitReady(0, 1, 2)
+	c.awaitReady(c.all()...)
 	return c
+}
+
+// all are the numbers of the members.
+func (c *cluster) all() (which []int) {
+	for i := range c.members {
+		which = append(which, i)
+	}
+	return which
+}
+
+// terminate sends members a SIGTERM.
+func (c *cluster) terminate(which ...int) {
+	for _, i := range which {
+		if err := c.members[i].Terminate(); err != nil {
+			c.t.Fatalf("member %d: %v", i+1, err)
+		}
+	}
+}
+
+// ended waits until members have ended.
+func (c *cluster) ended(which ...int) {
+	for _, i := range which {
+		select {
+		case <-c.members[i].Gone:
+		case <-time.After(30 * time.Second):
+			c.t.Fatalf("member %d has not ended 30 s after SIGTERM", i+1)
+		}
+	}
 }
 
 // newDisk is a small file system of its own, which can be frozen.
@@ -114,7 +149,7 @@ func (c *cluster) awaitReady(which ...int) {
 	}
 }
 
-// restart starts members anew that were killed.
+// restart starts members anew that have ended.
 func (c *cluster) restart(which ...int) {
 	for _, i := range which {
 		c.launch(i, true)

@@ -77,6 +77,41 @@ var scenarios = []scenario{
 		}},
 	{name: "all of etcd lost for 8 s", outage: quota.OutageHold, most: 1, fault: loseEtcd},
 	{name: "all of etcd lost for 8 s", outage: quota.OutageStop, most: 1, fault: loseEtcd},
+	{name: "etcd's only member gets SIGTERM, back after 20 s; half of the fleet borrows", outage: quota.OutageHold, single: true, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(20 * time.Second)},
+	{name: "etcd's only member gets SIGTERM, back after 60 s; half of the fleet borrows", outage: quota.OutageHold, single: true, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(time.Minute)},
+	{name: "etcd's only member gets SIGTERM, back after 20 s", outage: quota.OutageStop, single: true, most: 1, fault: stopped(20 * time.Second)},
+	{name: "all three members get SIGTERM, back after 20 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(20 * time.Second)},
+	{name: "all three members get SIGTERM, back after 60 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(time.Minute)},
+	{name: "all three members get SIGTERM, back after 20 s", outage: quota.OutageStop, most: 1, fault: stopped(20 * time.Second)},
+	{name: "etcd restarted member by member, by SIGTERM; half of the fleet borrows", outage: quota.OutageStop, most: 1, least: lent, keeps: 0.9, configure: borrows,
+		fault: func(r *run) {
+			for _, i := range r.etcd.all() {
+				r.etcd.terminate(i)
+				r.etcd.ended(i)
+				r.etcd.restart(i)
+				wait(2 * window)
+			}
+		}},
+	{name: "etcd's only member gets SIGTERM, stands still 1 s later, and is killed; back after 20 s", outage: quota.OutageHold, single: true, most: 1, keeps: 0.99,
+		fault: func(r *run) {
+			r.etcd.terminate(0)
+			wait(window)
+			_ = r.etcd.members[0].Pause()
+			wait(19 * time.Second)
+			r.etcd.members[0].Kill()
+			r.etcd.restart(0)
+		}},
+	{name: "a third of the instances cut off from etcd's only member 1 s after its SIGTERM, for 11 s; back after 20 s", outage: quota.OutageHold, single: true, most: 1 + 1.0/workers + rounding, keeps: 0.99,
+		fault: func(r *run) {
+			r.etcd.terminate(0)
+			wait(window)
+			r.workers[0].cut(r.etcd.hosts...)
+			wait(11 * time.Second)
+			r.workers[0].heal()
+			wait(8 * time.Second)
+			r.etcd.ended(0)
+			r.etcd.restart(0)
+		}},
 	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageStop, most: 1, fault: cutOff},
 	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageHold, most: 1 + 1.0/workers + rounding, fault: cutOff},
 	{name: "a third of the instances without a link for 12 s", outage: quota.OutageStop, most: 1,
@@ -146,10 +181,24 @@ func killed(r *run) {
 }
 
 func (r *run) relaunchEtcd() {
-	r.etcd.launch(0, true)
-	r.etcd.launch(1, true)
-	r.etcd.launch(2, true)
-	r.etcd.awaitReady(0, 1, 2)
+	r.etcd.restart(r.etcd.all()...)
+}
+
+const (
+	// half is what a fleet keeps of which every other instance has no callers, without loans.
+	half = 0.49
+	// soon is within what time after a graceful end of etcd there are loans again.
+	soon = 3 * time.Second
+)
+
+// stopped ends all of etcd in good order, and starts it again.
+func stopped(away time.Duration) func(r *run) {
+	return func(r *run) {
+		r.etcd.terminate(r.etcd.all()...)
+		wait(away)
+		r.etcd.ended(r.etcd.all()...)
+		r.relaunchEtcd()
+	}
 }
 
 // calmLinks lets every packet pass at once, but for the slow NTP server's.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,14 +31,34 @@ const (
 
 // world is the hosts and servers that all scenarios share.
 type world struct {
+	store         // of three members
+	single  store // of one
 	t       *testing.T
 	log     io.Writer
 	fabric  *fabric
-	etcd    *cluster
 	workers []*host
 	times   *timeServers
-	client  *clientv3.Client
-	admin   *coordinator.Admin
+}
+
+// store is a cluster of etcd and what this process uses it by.
+type store struct {
+	etcd   *cluster
+	client *clientv3.Client
+	admin  *coordinator.Admin
+}
+
+func (w *world) newStore(t *testing.T, first byte, members int) (s store) {
+	t.Helper()
+	s.etcd = newCluster(t, w.fabric, w.log, first, members)
+	var err error
+	if s.client, err = clientv3.New(clientv3.Config{Endpoints: s.etcd.endpoints(), DialTimeout: 2 * time.Second, Logger: zap.NewNop()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.client.Close() })
+	if s.admin, err = coordinator.NewAdmin(s.client, coordinator.AdminOptions{Author: "e2e"}); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,19 +78,11 @@ func newWorld(t *testing.T) *world {
 	}
 	command(t, "ip", "addr", "add", "10.77.0.1/24", "dev", "wire")
 	command(t, "ip", "link", "set", "wire", "up")
-	w.etcd = newCluster(t, w.fabric, log)
+	w.store, w.single = w.newStore(t, 11, 3), w.newStore(t, 16, 1)
 	for i := range workers {
 		w.workers = append(w.workers, newHost(t, w.fabric, fmt.Sprintf("worker%d", i+1), byte(21+i)))
 	}
 	w.times = newTimeServers(t, w.fabric, log)
-	w.client, err = clientv3.New(clientv3.Config{Endpoints: w.etcd.endpoints(), DialTimeout: 2 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.client.Close() })
-	if w.admin, err = coordinator.NewAdmin(w.client, coordinator.AdminOptions{Author: "e2e"}); err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 
@@ -78,6 +91,7 @@ type scenario struct {
 	name   string
 	limit  int64 // per window; 0 means 5000
 	outage quota.Outage
+	single bool // etcd has one member
 	auto   bool // guard auto, with 20 ms for the way to the provider; arrivals are judged
 	// configure changes an instance's configuration.
 	configure func(w *world, c *instanceConfig)
@@ -90,8 +104,11 @@ type scenario struct {
 	// most is the largest ratio of permits to the limit that is promised: 1 is
 	// exact. 0: nothing is promised, it is measured.
 	most float64
-	// least is the least utilisation of settled windows; 0 means full.
-	least float64
+	// least is the least utilisation of settled windows; 0 means full. keeps is that of every
+	// window during the fault.
+	least, keeps float64
+	// within is how soon after the fault windows must be full; 0 means recoverWithin.
+	within time.Duration
 }
 
 // run is a scenario that runs.
@@ -141,6 +158,13 @@ func all(hosts ...int) (which []int) {
 func (w *world) run(t *testing.T, s scenario) result {
 	t.Helper()
 	fmt.Fprintf(w.log, "\n=== %s\n", s.name)
+	if s.within == 0 {
+		s.within = recoverWithin
+	}
+	if s.single {
+		one := *w
+		one.store, w = w.single, &one
+	}
 	if s.limit == 0 {
 		s.limit = 5000
 	}
@@ -208,8 +232,8 @@ func (w *world) run(t *testing.T, s scenario) result {
 
 // setTest gives what fails from now on to a scenario's own test.
 func (w *world) setTest(t *testing.T) {
-	w.t, w.etcd.t = t, t
-	for _, h := range append(append([]*host{}, w.etcd.hosts...), w.workers...) {
+	w.t, w.etcd.t, w.single.etcd.t = t, t, t
+	for _, h := range slices.Concat(w.etcd.hosts, w.single.etcd.hosts, w.workers) {
 		h.t = t
 	}
 }
@@ -266,7 +290,10 @@ func (m *result) check(s scenario, rec *record) {
 	if !(m.settled >= s.least) {
 		slow("settled utilisation %.3f, less than %.2f", m.settled, s.least)
 	}
-	if m.fault != "" && (m.recovered < 0 || m.recovered > recoverWithin) {
-		slow("recovered after %v, more than %v", m.recovered, recoverWithin)
+	if m.fault != "" && (m.recovered < 0 || m.recovered > s.within) {
+		slow("recovered after %v, more than %v", m.recovered, s.within)
+	}
+	if m.fault != "" && m.dip < s.keeps {
+		slow("a window with %.2f of the limit during the fault, less than %.2f", m.dip, s.keeps)
 	}
 }
