@@ -49,7 +49,7 @@ func (c *count) play(ctx context.Context, t *testing.T, client *clientv3.Client,
 		return
 	}
 	owed, part, moves := 0.0, 1.0, time.Now()
-	for last := time.Now(); ctx.Err() == nil; time.Sleep(rand.N(20 * time.Millisecond)) {
+	for last := time.Now(); ctx.Err() == nil; <-time.After(rand.N(20 * time.Millisecond)) {
 		now := time.Now()
 		if now.After(moves) {
 			part, moves = rand.Float64()*2, now.Add(rand.N(4*time.Second))
@@ -96,7 +96,7 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 	for i := range 3 {
 		defer begin(fmt.Sprint("demo-", i+1))()
 	}
-	time.Sleep(10 * time.Second)
+	<-time.After(10 * time.Second) // nobody looks
 	w := NewWatcher(admin, 32)
 	defer w.Close()
 	var others []func()
@@ -112,7 +112,7 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 		if err := w.Read(t.Context(), []string{"demo/api"}, 1); err != nil {
 			t.Log(err) // a busy machine's etcd
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 	for _, end := range others {
 		end()
