@@ -41,8 +41,8 @@ func TestANewcomerOvertakesLowerClassesOnly(t *testing.T) {
 	take(g, at(1), 4)
 	g.Enter(at(2), &Waiter{Payload: "large"}, 8, Forever, Default)
 	for _, c := range []Class{Default, Sheddable} {
-		if _, v := g.Enter(at(3), nil, 1, 0, c); v != Limited {
-			t.Errorf("class %d beside a waiter of class %d: verdict %d, want limited", c, Default, v)
+		if _, v := g.Enter(at(3), nil, 1, 0, c); v != Behind {
+			t.Errorf("class %d beside a waiter of class %d: verdict %d, want Behind", c, Default, v)
 		}
 		if _, _, n := g.TakeUpTo(at(3), 1, c); n != 0 {
 			t.Errorf("class %d took %d beside a waiter", c, n)
@@ -116,7 +116,8 @@ func TestAFullQueueHasRoomForHigherClasses(t *testing.T) {
 	enter("h", Critical, Full)
 	g.Tick(at(second))
 	g.Tick(at(2 * second))
-	want := []string{"b!5", "a!5", "d!5", "e@1s", "g@2s"}
+	full := func(name string) string { return fmt.Sprintf("%s!%d", name, Full) }
+	want := []string{full("b"), full("a"), full("d"), "e@1s", "g@2s"}
 	if diff := gocmp.Diff(want, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -292,7 +293,7 @@ func TestWhatIsKeptIsForCriticalCalls(t *testing.T) {
 	if when, known := g.Estimate(at(1), 1, Default); !known || when/int64(time.Millisecond) != 545 {
 		t.Errorf("a permit for a default call is foreseen at %v, want six elevenths of a second", time.Duration(when))
 	}
-	if _, v := g.Enter(at(2), &Waiter{Payload: "late"}, 1, int64(second/2), Default); v != Limited {
+	if _, v := g.Enter(at(2), &Waiter{Payload: "late"}, 1, int64(second/2), Default); v != Kept {
 		t.Errorf("a default call that cannot be served in time: verdict %d", v)
 	}
 	if _, v := g.Enter(at(2), &Waiter{Payload: "w"}, 1, int64(second), Default); v != Queued {

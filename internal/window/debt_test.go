@@ -52,7 +52,7 @@ func TestADebtIsPaidFirst(t *testing.T) {
 		{"one that cost more: the permits left pay", 5, func(at clock.Instant) { g.Correct(at, grant, 1<<40+2, 2, 5) }, 0, 1, 9},
 		{"much more", 6, func(at clock.Instant) { g.Correct(at, grant, 1<<40+3, 0, 16) }, 15, 0, 10},
 		{"one that waits too short is refused", 7, func(at clock.Instant) {
-			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond), Default); v != Limited {
+			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond), Default); v != Owes {
 				t.Errorf("verdict %d", v)
 			}
 		}, 15, 0, 10},
@@ -193,7 +193,7 @@ func TestADebtBeyondTheHorizon(t *testing.T) {
 	if when, known := g.Estimate(at(2), 1, Default); known || when < int64(10*second) {
 		t.Errorf("foreseen at %v, %v", time.Duration(when), known)
 	}
-	if _, v := g.Enter(at(2), &Waiter{}, 1, int64(10*second), Default); v != Limited {
+	if _, v := g.Enter(at(2), &Waiter{}, 1, int64(10*second), Default); v != Owes {
 		t.Errorf("verdict %d for one that would wait 10 s", v)
 	}
 	if _, v := g.Enter(at(2), &Waiter{}, 1, Forever, Default); v != Queued {

@@ -79,10 +79,16 @@ type Gate struct {
 // instant counts.
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{
-		planner: planner, decided: decided, alarm: alarm,
+		planner: planner, alarm: alarm,
 		Lent: func(_, _ string, _ protocol.Loan) {}, Arm: func(int64) {}, Wanting: func() {},
 		Refused: func() int64 { return 0 }, Called: func(Class) int64 { return 0 },
 		LendsTo: func(string, int64) (int64, bool) { return 0, true },
+	}
+	g.decided = func(w *Waiter, grant Grant, v Verdict) {
+		if v == Limited {
+			v = g.whyLocked(w.n, w.class, w)
+		}
+		decided(w, grant, v)
 	}
 	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
 	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
@@ -132,6 +138,14 @@ func (g *Gate) wakeLocked() int64 {
 func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
+	grant, v := g.enterLocked(at, w, n, deadline, c)
+	if v == Limited {
+		v = g.whyLocked(n, c, nil)
+	}
+	return grant, v
+}
+
+func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
 	if g.mu.closed {
 		return Grant{}, Closed
 	}

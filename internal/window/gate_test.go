@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -132,7 +133,7 @@ func TestCloseRefusesEverybody(t *testing.T) {
 	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever, Default)
 	g.Evict(at(2), 1)
 	g.Close()
-	if diff := cmp.Diff([]string{"a!6", "b!6"}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Closed), fmt.Sprintf("b!%d", Closed)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	g.Changed(at(3))

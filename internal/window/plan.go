@@ -255,8 +255,17 @@ const (
 	Passed
 	// Queued: the waiter has its place; it will be told.
 	Queued
-	// Limited: there are no permits now, or none will come in time.
+	// Limited: there are no permits now, or none will come in time. The verdicts after it say the
+	// same where something else decided it than a limit that is used up; see Refused.
 	Limited
+	// Owes: a debt is paid first.
+	Owes
+	// Behind: others wait before it, and the first has not got its permits.
+	Behind
+	// Kept: what is left is kept for critical calls.
+	Kept
+	// Paced: the window has more, which pacing releases later.
+	Paced
 	// TooLarge: no share within the horizon will hold so many permits.
 	TooLarge
 	// Full: the queue has no place.

@@ -22,6 +22,8 @@ type Waiter struct {
 	// large says that the call wants more than this instance's share, so that only loans
 	// serve it.
 	large bool
+	// first says that no other of its class was before it when it left the queue.
+	first bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
@@ -154,7 +156,7 @@ func (q *lane) push(w *Waiter) {
 }
 
 func (q *lane) remove(w *Waiter) {
-	if w.prev == nil {
+	if w.first = w.prev == nil; w.first {
 		q.head = w.next
 	} else {
 		w.prev.next = w.next
