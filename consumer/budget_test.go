@@ -115,8 +115,8 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 			if !errors.As(err, &limited) {
 				t.Fatal(err)
 			}
-			text, _, _ = strings.Cut(limited.Error(), "; try again")
-			return strings.TrimPrefix(text, "consumer: p: limited: "), time.Until(limited.RetryAt)
+			text, _, _ = strings.Cut(limited.Error(), "; next at")
+			return strings.TrimPrefix(text, "consumer: p: no permit: "), time.Until(limited.RetryAt)
 		}
 		is := func(n int64, want string, least, most time.Duration) {
 			t.Helper()
@@ -131,7 +131,7 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		}
 		const soon = 200 * time.Millisecond
 		fund(protocol.BudgetUse{Left: -1})
-		is(1, "this instance has taken 0 of 100 permits per 1h0m0s; taking more", 1, soon)
+		is(1, "none in hand of 100/h; more are being fetched", 1, soon)
 		fund(protocol.BudgetUse{Taken: 8, Left: 92})
 		if n := l.TryTake(8).N(); n != 8 {
 			t.Fatal(n)
@@ -139,14 +139,14 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		time.Sleep(time.Second)
 		fund(protocol.BudgetUse{Taken: 11, Left: 89})
 		l.TryTake(3)
-		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; 89 left, taking more", 1, soon)
+		is(1, "none in hand of 100/h; 89 are left and more are being fetched", 1, soon)
 		fund(protocol.BudgetUse{Taken: 11, Left: 5})
-		is(6, "this instance has taken 11 of 100 permits per 1h0m0s; 5 left, too few for 6", time.Minute, time.Hour)
+		is(6, "5 left of 100/h, too few for 6", time.Minute, time.Hour)
 		fund(protocol.BudgetUse{Taken: 11, Spent: true})
-		is(1, "this instance has taken 11 of 100 permits per 1h0m0s; none left", time.Minute, time.Hour)
+		is(1, "the limit of 100/h is used up", time.Minute, time.Hour)
 		fund(protocol.BudgetUse{Taken: 11, Away: true, Left: 89})
-		const spent = "the permits taken of the limit per 1h0m0s are spent, and no more can be taken: "
-		for _, why := range []string{"etcd cannot be reached", "the role does not allow it"} {
+		const spent = "none in hand of 100/h, and no more can be fetched: "
+		for _, why := range []string{"etcd has not answered", "the role does not allow it"} {
 			if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), spent+why) {
 				t.Errorf("%v, want the cause: %s", err, why)
 			}

@@ -394,7 +394,7 @@ func TestTheErrorNamesTheLimitThatIsSpent(t *testing.T) {
 func TestErrorsSayWhatHelps(t *testing.T) {
 	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
 		tryTake(l, 10)
-		want := "share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC"
+		want := "consumer: p: no permit: the limit of 10/s has fewer than 2 left; next at 00:00:01.000 UTC"
 		if err := takeNow(l, 2); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

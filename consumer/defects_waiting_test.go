@@ -213,7 +213,7 @@ func TestAFarDeadlineIsFarAway(t *testing.T) {
 		for _, end := range []time.Time{time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0)} {
 			pauseUntil(l, end)
 			e, ok := limitError(takeNow(l, 1))
-			if !ok || e.Reason != consumer.ReasonDraining || !e.RetryAt.IsZero() && e.RetryAt.Before(time.Now().Add(time.Hour)) {
+			if !ok || e.Reason != consumer.ReasonPause || !e.RetryAt.IsZero() && e.RetryAt.Before(time.Now().Add(time.Hour)) {
 				t.Errorf("paused until %v: %+v, retry at %v", end, e, e.RetryAt)
 			}
 			r := ask(ctx, l, 1, forever)

@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,7 +38,7 @@ var (
 	ErrClosed = errors.New("limiter is closed")
 	// ErrNoPolicy: no policy is set for the provider, or none that this version can
 	// apply, or, for a key, none with limits by key. The limiter recovers when one is set.
-	ErrNoPolicy = errors.New("no policy is set")
+	ErrNoPolicy = errors.New("no limit is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
 	// the cause of a LimitError if the permits taken of a long limit are spent and etcd
@@ -49,20 +51,27 @@ var errNilContext = fmt.Errorf("%w: ctx is nil: use context.Background()", ErrIn
 // Reason says in a word or two why nothing was issued.
 type Reason string
 
-// The reasons of a LimitError.
+// The reasons of a LimitError: what decided the refusal.
 const (
-	// ReasonSpent: the window's share is used up, or what is left is kept for critical calls,
-	// or others of the same or a higher class wait for it.
+	// ReasonSpent: this instance's share of a limit is used up, or holds fewer permits than the
+	// call wants.
 	ReasonSpent Reason = "share spent"
-	// ReasonDebt: earlier calls cost more than the permits that were taken for them. Their debt
-	// is paid first: see Permit.Settle and LimitError.Debt.
+	// ReasonDebt: an earlier call cost more than it reserved, which is paid first: see
+	// Permit.Settle and LimitError.Debt.
 	ReasonDebt Reason = "debt"
-	// ReasonJoining: this instance has no share yet, and its borrowed permits are spent. Or
-	// it has owned the key for less than the settle time.
+	// ReasonQueue: callers of the same or a higher class wait before this one, and the first wants
+	// more than there is: see LimitError.Ahead and First.
+	ReasonQueue Reason = "queue"
+	// ReasonKept: what is left of the window is kept for critical calls: see LimitError.Kept.
+	ReasonKept Reason = "kept"
+	// ReasonPacing: the window has more permits, and the policy releases them evenly.
+	ReasonPacing Reason = "pacing"
+	// ReasonJoining: this instance has no share, because it is new or is registered no more, and
+	// its borrowed permits are spent. Or it has owned the key for less than the settle time.
 	ReasonJoining Reason = "joining"
-	// ReasonDraining: the provider asked for a pause, or the application did: see
+	// ReasonPause: the provider asked for a pause, or the application did: see
 	// Limiter.Throttled and Limiter.PauseUntil.
-	ReasonDraining Reason = "draining"
+	ReasonPause Reason = "pause"
 	// ReasonPaused: the operator paused the provider.
 	ReasonPaused Reason = "paused"
 )
@@ -109,37 +118,31 @@ type LimitError struct {
 	// has paid them; zero if unknown. What others lend pays sooner.
 	Debt      int64
 	DebtUntil time.Time
-	// Cause is the reason why the instance has no share, such as missing rights in
-	// etcd; nil if nothing is wrong.
+	// Ahead, with ReasonQueue, is how many callers are before this one, and First how many permits
+	// the first of them wants. Kept, with ReasonKept, is what is kept for critical calls.
+	Ahead       int
+	First, Kept int64
+	// Cause says who asked for a pause, or why the instance has no share, such as missing rights
+	// in etcd; nil if there is nothing to say.
 	Cause error
 }
 
-// Error names both the total and the share: they are easily confused.
+// Error says what decided the refusal, the numbers, and when to try again.
 func (e LimitError) Error() string {
-	s := fmt.Sprintf("consumer: %s: %s: ", e.Provider, ErrLimited)
+	s := fmt.Sprintf("consumer: %s: no permit", e.Provider)
 	if e.Key != "" {
-		s += fmt.Sprintf("key %q: ", e.Key)
+		s += fmt.Sprintf(" for key %q", e.Key)
 	}
-	if e.Window.Length > quota.MaxWindow && e.Reason == ReasonSpent {
-		s += fmt.Sprintf("this instance has taken %d of %d permits per %v; %s", e.Share, e.Total, e.Window.Length, e.rest())
-	} else if e.Owner != "" {
-		s += "instance " + e.Owner + " owns it"
-	} else if e.Reason == ReasonDebt {
-		return s + inDebt(e.Debt, e.DebtUntil)
-	} else {
-		s += string(e.Reason)
-	}
-	if e.Window.Length > 0 && e.Window.Length <= quota.MaxWindow {
-		s += fmt.Sprintf(": this instance's share is %d of %d permits per %v, among %d instances", e.Share, e.Total, e.Window.Length, e.Instances)
-	}
-	if !e.RetryAt.IsZero() {
-		s += "; try again at " + e.RetryAt.UTC().Format("15:04:05.000 UTC")
+	s += ": " + e.what()
+	if !e.RetryAt.IsZero() && e.DebtUntil.IsZero() {
+		form := "15:04:05.000 UTC"
+		if e.Window.Length >= 24*time.Hour {
+			form = "2006-01-02 15:04 UTC"
+		}
+		s += "; next at " + e.RetryAt.UTC().Format(form)
 	}
 	if e.Reason == ReasonPaused {
 		s += "; resume with quota-admin resume " + e.Provider
-	}
-	if e.Cause != nil {
-		s += ": " + e.Cause.Error()
 	}
 	return s
 }
@@ -153,17 +156,67 @@ func inDebt(debt int64, until time.Time) string {
 	return s
 }
 
-// rest says what becomes of the permits of a long limit that are not taken.
-func (e *LimitError) rest() string {
+// what says what decided the refusal.
+func (e *LimitError) what() string {
+	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length}, e.Window.Length > quota.MaxWindow
+	switch {
+	case e.Reason == ReasonDebt:
+		return inDebt(e.Debt, e.DebtUntil)
+	case e.Reason == ReasonQueue:
+		return fmt.Sprintf("%s ahead, and the first wants %d", counted(e.Ahead, "caller is", "callers are"), e.First)
+	case e.Reason == ReasonKept:
+		return fmt.Sprintf("the last %d of this window are kept for critical calls", e.Kept)
+	case e.Reason == ReasonPacing:
+		return "the policy releases permits evenly, and callers that can wait should use Acquire"
+	case e.Reason == ReasonJoining && e.Cause != nil:
+		return "this instance has no share: " + e.Cause.Error()
+	case e.Reason == ReasonJoining:
+		return "this instance has no share yet, and nothing borrowed is left"
+	case e.Reason == ReasonPause && e.Cause == nil:
+		return "the provider asked for a pause"
+	case e.Reason == ReasonPaused && e.Cause == nil:
+		return "the provider is paused"
+	case e.Cause != nil:
+		return e.Cause.Error()
+	case long:
+		return e.ofLong(limit)
+	case e.Owner != "":
+		return fmt.Sprintf("its owner %s has lent none; send the call there, or wait", e.Owner)
+	case e.Window.Length == 0:
+		return "the limit is used up"
+	case e.Asked > e.Share && e.Instances > 1:
+		return fmt.Sprintf("%d asked for, and this instance's share is %d of %v (%s); others may lend the rest within a window (maxWait), or ask for fewer",
+			e.Asked, e.Share, limit, counted(e.Instances, "instance", "instances"))
+	}
+	what := "is used up"
+	if e.Asked > 1 {
+		what = fmt.Sprintf("has fewer than %d left", e.Asked)
+	}
+	if e.Instances == 1 {
+		return fmt.Sprintf("the limit of %v %s", limit, what)
+	}
+	return fmt.Sprintf("this instance's share %s (%d of %v, %s)", what, e.Share, limit, counted(e.Instances, "instance", "instances"))
+}
+
+// ofLong says what is left of a limit of more than a minute.
+func (e *LimitError) ofLong(limit quota.Limit) string {
 	switch {
 	case e.Taking && e.Remaining > 0:
-		return fmt.Sprintf("%d left, taking more", e.Remaining)
+		return fmt.Sprintf("none in hand of %v; %d are left and more are being fetched", limit, e.Remaining)
 	case e.Taking:
-		return "taking more"
+		return fmt.Sprintf("none in hand of %v; more are being fetched", limit)
 	case e.Remaining > 0:
-		return fmt.Sprintf("%d left, too few for %d", e.Remaining, e.Asked)
+		return fmt.Sprintf("%d left of %v, too few for %d", e.Remaining, limit, e.Asked)
 	}
-	return "none left"
+	return fmt.Sprintf("the limit of %v is used up", limit)
+}
+
+// counted returns a number with its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Unwrap returns ErrLimited, and the cause if there is one.
@@ -187,14 +240,20 @@ type TooLargeError struct {
 	// Settled is the smallest limit, the provider's or the key's, of which ten windows are the most
 	// that one call can cost. It is zero, but for an error of Settle.
 	Settled quota.Limit
+	// Limit is the smallest limit that has fewer permits than Asked; zero if all have more, and
+	// only a share is too small.
+	Limit quota.Limit
 }
 
-// Error names both numbers.
+// Error names the number that decided.
 func (e TooLargeError) Error() string {
 	if e.Settled.Permits > 0 {
 		return fmt.Sprintf("consumer: %s: settle: %d permits are booked of a cost of %d, which is above ten windows of %v: is the unit right?", e.Provider, e.Largest, e.Asked, e.Settled)
 	}
-	return fmt.Sprintf("consumer: %s: %v: %d asked for, at most %d can be had at once", e.Provider, ErrTooLarge, e.Asked, e.Largest)
+	if e.Limit.Permits > 0 {
+		return fmt.Sprintf("consumer: %s: %d permits asked for, the limit is %v", e.Provider, e.Asked, e.Limit)
+	}
+	return fmt.Sprintf("consumer: %s: %d permits asked for, and this instance can have %d at once: ask for fewer, or use TryTake", e.Provider, e.Asked, e.Largest)
 }
 
 // Unwrap returns ErrTooLarge.
@@ -225,17 +284,25 @@ func (k *core) forgetRefusals() {
 	}
 }
 
+// refuseOne returns a class's refusal of one permit now, of a call that has taken what there was.
+func (k *core) refuseOne(c window.Class) *refusal {
+	if r := k.refusedIn(k.gate.Segment(), 1, c); r != nil {
+		return r
+	}
+	return k.refuse(k.gate.Why(k.clock.Now(), 1, c), 1, c)
+}
+
 // refuse returns a class's refusal of n permits with a verdict.
 func (k *core) refuse(v window.Verdict, n int64, c window.Class) *refusal {
 	s := k.gate.Segment()
-	if v == window.Limited {
+	if v.Refused() {
 		if r := k.refusedIn(s, n, c); r != nil {
 			return r
 		}
 	}
 	reason, err := k.explain(v, n, c)
 	r := &refusal{s, n, err, k.refused.of(c, reason)}
-	if v == window.Limited && k.gate.Lasts(c) {
+	if v.Refused() && k.gate.Lasts(c) {
 		k.refusal[c].Store(r)
 		if !k.looker.isSet() && k.gate.Borrows() {
 			k.refusal[c].Store(nil) // look went quiet meanwhile: the next one arms it again
@@ -251,40 +318,42 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
 	}
 	now := k.clock.Now()
+	use := k.gate.Usage(now)
 	switch v {
 	case window.Closed:
-		return ReasonClosed, named(ErrClosed, "")
+		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
 	case window.Full:
-		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already", k.options.Load().MaxWaiters)
+		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
 	case window.TooLarge:
-		return ReasonTooLarge, TooLargeError{Provider: k.provider, Asked: n, Largest: k.gate.Largest(now)}
+		e := TooLargeError{Provider: k.provider, Asked: n, Largest: k.gate.Largest(now)}
+		for _, u := range use.Limits {
+			if n > u.Limit.Limit && (e.Limit.Permits == 0 || u.Limit.Limit < e.Limit.Permits) {
+				e.Limit = quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}
+			}
+		}
+		return ReasonTooLarge, e
 	}
 	e := LimitError{Provider: k.provider, Asked: n, Reason: ReasonSpent}
 	when, known := k.gate.Estimate(now, n, c)
-	use := k.gate.Usage(now)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := &k.mu.planner
 	policy, _ := p.Policy()
 	switch k.stateLocked(now) {
 	case quota.StateClosed:
-		return ReasonClosed, named(ErrClosed, "")
+		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
 	case quota.StateStale:
-		rules := p.Rules(now.Mono)
-		if _, wrong := p.ClockWrong(rules); wrong && rules.Outage == quota.OutageStop {
-			return ReasonStale, named(ErrStale, " (outage rule stop): the clock's error exceeds the policy's clock_error")
-		}
-		if rules.Outage == quota.OutageStop {
-			return ReasonStale, k.caused(named(ErrStale, " (outage rule stop): etcd cannot be reached"))
+		if err := k.staleLocked(now); err != nil {
+			return ReasonStale, err
 		}
 	case quota.StateDraining:
-		e.Reason = ReasonDraining
+		e.Reason, e.Cause = ReasonPause, k.mu.pauses.longest().cause(k.provider)
 		when, known = max(when, p.PausedUntil()), true // also beyond the forecast
 	case quota.StatePaused:
-		e.Reason = ReasonPaused
+		e.Reason, e.Cause = ReasonPaused, pausedBy(policy)
 	case quota.StateJoining:
 		if policy == nil && p.Started() {
-			return ReasonNoPolicy, k.caused(named(ErrNoPolicy, ": set one with quota-admin set"))
+			return ReasonNoPolicy, k.noPolicyLocked(now)
 		}
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
 	}
@@ -292,8 +361,8 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
 		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
-	case use.Debt > 0 && e.Reason == ReasonSpent:
-		e.owes(k, use.Debt, use.DebtUntil)
+	case e.Reason == ReasonSpent && v != window.Limited:
+		e.decided(k, v, &use)
 	case b != nil:
 		when, known = k.explainBudgetLocked(&e, b, when, known)
 	}
@@ -304,6 +373,68 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		e.RetryAt = k.wall(when)
 	}
 	return e.Reason, e
+}
+
+// decided names what decided a refusal beside a limit: see window.Verdict.
+func (e *LimitError) decided(k *core, v window.Verdict, use *window.Usage) {
+	switch v {
+	case window.Owes:
+		e.owes(k, use.Debt, use.DebtUntil)
+	case window.Behind:
+		e.Reason, e.Ahead, e.First = ReasonQueue, max(1, use.Waiting), use.Head
+	case window.Kept:
+		e.Reason = ReasonKept
+		for _, u := range use.Limits {
+			e.Kept = max(e.Kept, u.Kept)
+		}
+	case window.Paced:
+		e.Reason = ReasonPacing
+	}
+}
+
+// staleLocked says why this instance issues nothing under the outage rule stop; nil under another
+// rule.
+func (k *core) staleLocked(now clock.Instant) error {
+	p := &k.mu.planner
+	rules := p.Rules(now.Mono)
+	if rules.Outage != quota.OutageStop {
+		return nil
+	}
+	if bound, wrong := p.ClockWrong(rules); wrong {
+		return fmt.Errorf("consumer: %s: %w: this host's clock may be off by %v, and the policy allows %v (clock_error)",
+			k.provider, ErrStale, bound.Round(time.Millisecond), rules.ClockError)
+	}
+	since := ""
+	if proof, ok := p.Proved(); ok {
+		since = " for " + time.Duration(max(0, now.Mono-proof.Mono, now.Wall-proof.Wall)).Round(100*time.Millisecond).String()
+	}
+	return k.caused(fmt.Errorf("consumer: %s: %w: no answer from etcd%s; it goes on by itself when etcd answers: quota-admin doctor", k.provider, ErrStale, since))
+}
+
+// noPolicyLocked says why there is no limit.
+func (k *core) noPolicyLocked(now clock.Instant) error {
+	switch {
+	case k.mu.planner.Reason(now.Mono) == share.ReasonUnsupported:
+		return k.caused(fmt.Errorf("consumer: %s: %w that this version can apply: upgrade this program, or see quota-admin history %[1]s", k.provider, ErrNoPolicy))
+	case k.mu.trouble != nil:
+		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
+	}
+	return fmt.Errorf("consumer: %s: %w: quota-admin set %[1]s 100/s; quota-admin list shows all", k.provider, ErrNoPolicy)
+}
+
+// pausedBy says who paused the provider, when and why.
+func pausedBy(policy *quota.Policy) error {
+	if policy == nil || policy.Author == "" {
+		return nil
+	}
+	s := "paused by " + policy.Author
+	if !policy.Time.IsZero() {
+		s += " at " + policy.Time.UTC().Format("15:04 UTC")
+	}
+	if policy.Reason != "" {
+		s += fmt.Sprintf(" (%q)", policy.Reason)
+	}
+	return errors.New(s)
 }
 
 // explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It returns
@@ -319,9 +450,9 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, when in
 	case b.Away:
 		why := k.mu.trouble
 		if why == nil {
-			why = errors.New("etcd cannot be reached")
+			why = errors.New("etcd has not answered")
 		}
-		e.Reason, e.Cause = ReasonStale, fmt.Errorf("%w: the permits taken of the limit per %v are spent, and no more can be taken: %w", ErrStale, b.Window, why)
+		e.Reason, e.Cause = ReasonStale, &awayError{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), why}
 		return end, true
 	default: // it is being taken
 		e.Taking = true
@@ -342,6 +473,16 @@ func (k *core) wallOf(at int64) (t time.Time) {
 	}
 	return t
 }
+
+// awayError is ErrStale where no more of a long limit can be fetched. Its text names neither a rule
+// nor a share, which do not matter then.
+type awayError struct {
+	text string
+	why  error
+}
+
+func (e *awayError) Error() string   { return e.text }
+func (e *awayError) Unwrap() []error { return []error{ErrStale, e.why} }
 
 // taking is about how long it takes to take more permits of a long limit.
 const taking = 100 * time.Millisecond

@@ -93,7 +93,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 		l.refusedKey(t.state, lacking, upTo)
 	default:
 		k.gate.Want(k.clock.Now()) // others may lend
-		l.refused(k.refuse(window.Limited, 1, l.class), lacking)
+		l.refused(k.refuseOne(l.class), lacking)
 	}
 	return p
 }

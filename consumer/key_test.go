@@ -173,7 +173,7 @@ func TestWaitingForAKey(t *testing.T) {
 		err := key.Acquire(t.Context(), 10*time.Millisecond)
 		if limited, ok := errors.AsType[LimitError](err); !ok || time.Since(began) > 0 || limited.Key != "a" || limited.Share != 3 || limited.Total != 3 || limited.Instances != 1 {
 			t.Errorf("a caller in vain: after %v %#v", time.Since(began), err)
-		} else if text := "key \"a\": share spent: this instance's share is 3 of 3 permits per 1s, among 1 instances; try again at "; !strings.Contains(err.Error(), text) {
+		} else if text := "no permit for key \"a\": the limit of 3/s is used up; next at "; !strings.Contains(err.Error(), text) {
 			t.Errorf("%v: lacks %q", err, text)
 		}
 		wg.Wait()
@@ -248,7 +248,7 @@ func TestErrorsOfKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, err := range []error{<-waits, l.Key("a").Acquire(t.Context(), time.Second)} {
-			if !errors.Is(err, ErrNoPolicy) || !strings.Contains(err.Error(), "quota-admin set github LIMITS --keys") {
+			if !errors.Is(err, ErrNoPolicy) || !strings.Contains(err.Error(), "quota-admin set github 1000/s --keys") {
 				t.Errorf("without limits by key: %v", err)
 			}
 		}

@@ -179,7 +179,7 @@ func TestAWaiterOfALongKey(t *testing.T) {
 		if !errors.As(err, &limited) || limited.Key != "x" || limited.Total != 10 || limited.Share != 10 || limited.Remaining != 0 || limited.Taking || time.Since(began) != 0 {
 			t.Fatalf("%v after %v, want a refusal at once", err, time.Since(began))
 		}
-		if next := time.Now().Truncate(time.Hour).Add(time.Hour); !limited.RetryAt.Equal(next) || !strings.Contains(err.Error(), "has taken 10 of 10 permits per 1h0m0s; none left") {
+		if next := time.Now().Truncate(time.Hour).Add(time.Hour); !limited.RetryAt.Equal(next) || !strings.Contains(err.Error(), "the limit of 10/h is used up") {
 			t.Errorf("%v", err)
 		}
 		use := key.Limits()
@@ -209,10 +209,10 @@ func TestALongKeyWithoutEtcd(t *testing.T) {
 			t.Fatal("a permit of nothing")
 		}
 		bank.serve(sinks...)
-		for _, why := range []string{"etcd cannot be reached", "the role does not allow it"} {
+		for _, why := range []string{"etcd has not answered", "the role does not allow it"} {
 			var limited LimitError
 			err := key.Acquire(t.Context(), 0)
-			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "the permits taken of the limit per 1h0m0s are spent, and no more can be taken: "+why) {
+			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "none in hand of 100/h, and no more can be fetched: "+why) {
 				t.Errorf("%v, want the cause: %s", err, why)
 			}
 			if end := time.Now().Truncate(time.Hour).Add(time.Hour); !errors.As(err, &limited) || !limited.RetryAt.Equal(end) {

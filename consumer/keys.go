@@ -432,7 +432,7 @@ func (m *keys) forget(part *keyPart, keys *window.Keys) {
 func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	name := y.state.key.Name
 	if t.found == tooMany {
-		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait for others to rest, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
+		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait until windows of other keys end, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
 			k.provider, ErrTooManyKeys, name, t.segment.Keys.Most)
 	}
 	if err := protocol.ValidateKey(name); err != nil && t.segment.Keys != nil {
@@ -446,7 +446,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		_, err := k.explain(window.Limited, n, y.limiter.class)
 		return err
 	}
-	return fmt.Errorf("consumer: %s: %w by key: set some with quota-admin set %[1]s LIMITS --keys 80/s", k.provider, ErrNoPolicy)
+	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s 1000/s --keys 80/s", k.provider, ErrNoPolicy)
 }
 
 // refuseKey returns the error for a call for n permits of a key that has too few, and

@@ -173,7 +173,7 @@ func (l *Limiter) TryTake(n int64) Permit {
 		k.shadowed.Add(lacking)
 		return l.permit(grant, n, got)
 	default:
-		l.refused(k.refuse(window.Limited, 1, l.class), lacking)
+		l.refused(k.refuseOne(l.class), lacking)
 	}
 	return l.permit(grant, got, got)
 }

@@ -106,15 +106,15 @@ func TestBadArguments(t *testing.T) {
 		}{
 			{0, 0, ErrInvalid, "0 permits"},
 			{-3, Forever, ErrInvalid, "-3 permits"},
-			{11, Forever, ErrTooLarge, "11 asked for, at most 10"},
-			{11, 0, ErrTooLarge, "11 asked for, at most 10"},
-			{11, -2, ErrTooLarge, "11 asked for, at most 10"},
+			{11, Forever, ErrTooLarge, "11 permits asked for, the limit is 10/s"},
+			{11, 0, ErrTooLarge, "11 permits asked for, the limit is 10/s"},
+			{11, -2, ErrTooLarge, "11 permits asked for, the limit is 10/s"},
 		} {
 			err := take(ctx, l, c.n, c.maxWait)
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("Take(%d, %v): %v, want %v with %q", c.n, c.maxWait, err, c.want, c.text)
 			}
-			if large, ok := errors.AsType[TooLargeError](err); ok && (large != TooLargeError{Provider: "p", Asked: c.n, Largest: l.Status().Largest} || large.Largest != 10) {
+			if large, ok := errors.AsType[TooLargeError](err); ok && (large != TooLargeError{Provider: "p", Asked: c.n, Largest: l.Status().Largest, Limit: quota.Limit{Permits: 10, Window: time.Second}} || large.Largest != 10) {
 				t.Errorf("Take(%d, %v): %+v, and the status says at most %d", c.n, c.maxWait, large, l.Status().Largest)
 			} else if ok != (c.want == ErrTooLarge) { //nolint:errorlint // of the table
 				t.Errorf("Take(%d, %v): %T", c.n, c.maxWait, err)
@@ -276,7 +276,7 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		if st := l.Status(); st.State != quota.StateDraining {
 			t.Errorf("state %q, want draining", st.State)
 		}
-		if err := l.Acquire(ctx, 2*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonDraining {
+		if err := l.Acquire(ctx, 2*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPause {
 			t.Errorf("%v, want refused because draining", err)
 		}
 		if err := l.Acquire(ctx, Forever); err != nil || time.Since(start) != 2500*time.Millisecond {

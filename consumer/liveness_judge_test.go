@@ -35,7 +35,9 @@ func (h *play) refused(n int64, class int, d time.Duration, err error) {
 		// one segment, and others may have taken some since.
 		h.wrong("truth", "to be retried at %s, Delay was %v", clockOf(e.RetryAt.UnixNano()), d)
 	}
-	if e.Reason != consumer.ReasonSpent {
+	switch e.Reason {
+	case consumer.ReasonSpent, consumer.ReasonDebt, consumer.ReasonQueue, consumer.ReasonKept, consumer.ReasonPacing:
+	default:
 		return
 	}
 	if now() < h.pausedTo || h.newest().Mode == quota.ModePause || limitsAt(h.newest(), now()) == nil {

@@ -16,7 +16,7 @@ import (
 
 // reasons are all that refusals are counted by.
 var reasons = [...]Reason{
-	ReasonSpent, ReasonDebt, ReasonJoining, ReasonDraining, ReasonPaused,
+	ReasonSpent, ReasonDebt, ReasonQueue, ReasonKept, ReasonPacing, ReasonJoining, ReasonPause, ReasonPaused,
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 

@@ -82,7 +82,7 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 
 		l.PauseUntil(time.Now().Add(time.Minute))
 		l.TryAcquire()
-		want[ReasonDraining] = 1
+		want[ReasonPause] = 1
 		expect(want)
 		l.Resume()
 
@@ -256,7 +256,7 @@ func TestStateLogIsBounded(t *testing.T) {
 		l.PauseUntil(time.Now().Add(time.Hour))
 		l.core.Report(l.core.clock.Now())
 		want := `level=INFO msg="limiter is draining" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
-			`problem="issues nothing until 01:00:10 UTC: the application asked for it" ` +
+			`problem="issues nothing until 01:00:10 UTC: this program paused the limiter" ` +
 			`todo="none: the provider asked for a pause; if it does so often, lower the limit" changes_not_logged=96` + "\n"
 		if text.String() != want {
 			t.Errorf("got  %swant %s", text.String(), want)

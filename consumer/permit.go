@@ -106,7 +106,7 @@ func (p Permit) Settle(actual int64) error {
 	var mistake error
 	if limit, known := k.smallestLimit(p.key); known && p.issued == p.n {
 		if most := max(p.n, costWindows*limit.Permits); actual > most {
-			mistake = TooLargeError{k.provider, actual, most, limit}
+			mistake = TooLargeError{Provider: k.provider, Asked: actual, Largest: most, Settled: limit}
 			actual = most
 		}
 	}
@@ -123,7 +123,7 @@ func (p Permit) Settle(actual int64) error {
 	case !k.mu.closed:
 		return fmt.Errorf("consumer: %s: settle: %w: the permit was released or settled before: do it once", k.provider, ErrInvalid)
 	case excess > 0:
-		return fmt.Errorf("consumer: %s: settle: %w: a debt of %d permits is not paid: settle before Close", k.provider, ErrClosed, excess)
+		return fmt.Errorf("consumer: %s: settle: %w: the %d permits beyond the reservation are not counted: settle before Close", k.provider, ErrClosed, excess)
 	}
 	return nil
 }

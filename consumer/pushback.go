@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,7 +19,7 @@ func (l *Limiter) PauseUntil(until time.Time) {
 		return
 	}
 	k.mu.Lock()
-	k.mu.pauses.own.extend(after(k.clock.Mono(), d), "the application asked for it")
+	k.mu.pauses.own.extend(after(k.clock.Mono(), d), ownPause)
 	k.pauseLocked(false)
 }
 
@@ -115,6 +116,17 @@ func (p *pause) extend(until int64, why string) {
 	if until > p.until {
 		*p = pause{until, why}
 	}
+}
+
+// ownPause is the cause of a pause by PauseUntil.
+const ownPause = "this program paused the limiter"
+
+// cause says who asked for the pause.
+func (p pause) cause(provider string) error {
+	if p.why == ownPause {
+		return errors.New(ownPause)
+	}
+	return fmt.Errorf("the provider asked for a pause (%s); quota-admin resume %s ends it", p.why, provider)
 }
 
 // pauses are the reasons to issue nothing: the application asked for it, the provider

@@ -47,7 +47,7 @@ func TestThrottledBindsThisInstanceAtOnce(t *testing.T) {
 		l.Throttled(10*time.Second, "429 from a")
 		l.Throttled(2*time.Second, "429 from b") // answers come in any order
 		var limited LimitError
-		if err := l.Acquire(t.Context(), 9*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonDraining || limited.RetryAt.Sub(start) != 10*time.Second {
+		if err := l.Acquire(t.Context(), 9*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPause || limited.RetryAt.Sub(start) != 10*time.Second {
 			t.Errorf("refused until %v: %v", limited.RetryAt.Sub(start), err)
 		}
 		if st := l.Status(); st.PausedUntil.Sub(start) != 10*time.Second || st.PauseReason != "429 from a" || st.State != quota.StateDraining || st.Problem != "" {

@@ -171,7 +171,7 @@ func TestADebtIsSaid(t *testing.T) {
 			t.Errorf("%+v, want until %v", limited, ends)
 		}
 		text := "an earlier call cost more than it reserved; 41 of that are still to be paid, by about " + ends.UTC().Format("2006-01-02 15:04:05 UTC")
-		if err == nil || err.Error() != "consumer: p: limited: "+text {
+		if err == nil || err.Error() != "consumer: p: no permit: "+text {
 			t.Errorf("%v", err)
 		}
 		st := l.Status()

@@ -36,12 +36,12 @@ const mostFolders = 16
 
 var (
 	// errLease ends an incarnation whose lease is gone.
-	errLease = errors.New("this instance's lease is gone from etcd; unless it is leaving it registers again")
+	errLease = errors.New("this instance's lease has ended in etcd; it is registering again")
 	// errGone ends an incarnation whose key is gone.
-	errGone = errors.New("this instance's key is gone from etcd; unless it is leaving it registers again")
+	errGone = errors.New("this instance's key is gone from etcd; it is registering again")
 	// errFolders refuses a provider beyond mostFolders.
-	errFolders = fmt.Errorf("coordinator: this etcd user may read some providers only, and the session has %d of them, the most: "+
-		"allow the user to read all providers (quota-admin roles), or use another session", mostFolders)
+	errFolders = fmt.Errorf("coordinator: this etcd user may read single providers only, and a session can follow %d of them: "+
+		"let it read all (quota-admin roles), or use a second session", mostFolders)
 )
 
 // watched is a line's watch that opens.

@@ -251,7 +251,7 @@ func TestRetryAfterPausesTheLimiter(t *testing.T) {
 				begin := time.Now()
 				err := get(t, client, "http://a/")
 				limited, _ := errors.AsType[consumer.LimitError](err)
-				if c.want > 0 && (limited.Reason != consumer.ReasonDraining) || c.want == 0 && err != nil {
+				if c.want > 0 && (limited.Reason != consumer.ReasonPause) || c.want == 0 && err != nil {
 					t.Errorf("next request: %v", err)
 				}
 				if err := limiter.Acquire(t.Context(), consumer.Forever); err != nil || time.Since(begin) != c.want {

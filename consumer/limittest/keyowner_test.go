@@ -105,7 +105,7 @@ func TestAKeysOwner(t *testing.T) {
 				for _, wait := range []time.Duration{0, time.Second} {
 					err := l.Key(key).Acquire(t.Context(), wait)
 					var limited consumer.LimitError
-					if !errors.As(err, &limited) || limited.Reason != consumer.ReasonSpent || !strings.Contains(err.Error(), key+"\": instance "+o+" owns it") || limited.Owner != o || !limited.RetryAt.IsZero() || limited.Total != 10 || limited.Share != 0 {
+					if !errors.As(err, &limited) || limited.Reason != consumer.ReasonSpent || !strings.Contains(err.Error(), key+"\": its owner "+o+" has lent none") || limited.Owner != o || !limited.RetryAt.IsZero() || limited.Total != 10 || limited.Share != 0 {
 						t.Fatalf("%s on %s: %v (%+v), want its owner %s", key, id, err, limited, o)
 					}
 				}

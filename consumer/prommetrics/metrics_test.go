@@ -59,10 +59,14 @@ quotient_permits_issued_total{provider="payments/charge"} 5
 # HELP quotient_permits_refused_total Permits refused by this instance, by reason.
 # TYPE quotient_permits_refused_total counter
 quotient_permits_refused_total{provider="payments/charge",reason="closed"} 0
-quotient_permits_refused_total{provider="payments/charge",reason="draining"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="debt"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="joining"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="kept"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="no_policy"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="pacing"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="pause"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="paused"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="queue"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="queue_full"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="share_spent"} 2
 quotient_permits_refused_total{provider="payments/charge",reason="stale"} 0

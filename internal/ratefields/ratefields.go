@@ -141,11 +141,12 @@ func (p *Problem) Reduce() {
 
 // titles are those of refusals whose cause is not a spent share.
 var titles = map[consumer.Reason]string{
-	consumer.ReasonDebt:     "The quota is reserved for earlier requests",
-	consumer.ReasonJoining:  "This instance has no share of the limit yet",
-	consumer.ReasonDraining: "The provider asked for a pause",
-	consumer.ReasonPaused:   "The provider is paused",
-	consumer.ReasonStale:    "This instance cannot prove that its share is still right",
+	consumer.ReasonDebt:    "The quota is reserved for earlier requests",
+	consumer.ReasonQueue:   "Too many requests are waiting",
+	consumer.ReasonJoining: "Not ready yet",
+	consumer.ReasonPause:   "The provider asked for a pause",
+	consumer.ReasonPaused:  "The provider is paused",
+	consumer.ReasonStale:   "Temporarily unavailable",
 }
 
 // Explain gives the problem the title of a refusal's reason, and says what it was, in detail.

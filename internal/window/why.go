@@ -1,8 +1,18 @@
 package window
 
+import "github.com/quotient-limiter/quotient/internal/clock"
+
 // Refused reports whether the verdict is that there are no permits now, or that none will come in
 // time: Limited, or one that names what decided it.
 func (v Verdict) Refused() bool { return v >= Limited && v <= Paced }
+
+// Why returns the verdict on a call of class c for n permits that does not wait, and has none.
+func (g *Gate) Why(at clock.Instant, n int64, c Class) Verdict {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	return g.whyLocked(n, c, nil)
+}
 
 // whyLocked returns the verdict on a call of class c for n permits that is refused: what decided it. w
 // is its waiter, which has just left the queue; nil if it never was in it.

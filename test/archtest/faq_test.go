@@ -54,6 +54,63 @@ func TestTheFAQHasEveryError(t *testing.T) {
 	}
 }
 
+// message is a code span of docs/faq.md that is a text of the library: it has several words, and is
+// no command.
+var message = regexp.MustCompile(`^[a-z0-9].* .* `)
+
+// verb is what a format string fills in.
+var verb = regexp.MustCompile(`%(?:\[\d\])?[a-z]`)
+
+// What the page quotes is said by the library, in these words: each message is what a format string
+// of it makes, whole.
+func TestTheFAQQuotesTheSource(t *testing.T) {
+	t.Parallel()
+	var forms []*regexp.Regexp
+	eachFile(t, func(s source) {
+		if s.test() || !slices.Contains(faqPackages, filepath.ToSlash(filepath.Dir(s.path))) {
+			return
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			l, ok := n.(*ast.BasicLit)
+			if !ok || l.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(l.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = strings.TrimLeft(strings.TrimPrefix(strings.TrimPrefix(text, "consumer: %s"), ": %w"), ":; ")
+			parts := verb.Split(text, -1)
+			if !regexp.MustCompile(`[a-z]{3}.* .*[a-z]{2}`).MatchString(strings.Join(parts, "")) {
+				return true
+			}
+			for i := range parts {
+				parts[i] = regexp.QuoteMeta(parts[i])
+			}
+			forms = append(forms, regexp.MustCompile("^"+strings.Join(parts, ".+")+"$"))
+			return true
+		})
+	})
+	b, err := os.ReadFile(filepath.Join(root, "docs/faq.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(b), "\n## Errors of Join")
+	quoted := 0
+	for _, m := range codeSpan.FindAllStringSubmatch(table, -1) {
+		if !message.MatchString(m[1]) || strings.HasPrefix(m[1], "quota-admin ") {
+			continue
+		}
+		quoted++
+		if !slices.ContainsFunc(forms, func(f *regexp.Regexp) bool { return f.MatchString(m[1]) }) {
+			t.Errorf("docs/faq.md quotes %q: the library does not say so", m[1])
+		}
+	}
+	if quoted < 15 {
+		t.Errorf("the page quotes %d messages: this test sees too little", quoted)
+	}
+}
+
 // faqNames returns the values of the constants of type Reason and the names of the errors.
 func faqNames(t *testing.T) (names []string) {
 	t.Helper()

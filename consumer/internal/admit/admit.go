@@ -166,7 +166,11 @@ func Exhausted(err error) bool {
 // other causes, such as joining, are the limiter's.
 func Spent(err error) bool {
 	limited, _ := errors.AsType[consumer.LimitError](err)
-	return limited.Reason == consumer.ReasonSpent || limited.Reason == consumer.ReasonDebt || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+	switch limited.Reason {
+	case consumer.ReasonSpent, consumer.ReasonDebt, consumer.ReasonQueue, consumer.ReasonKept, consumer.ReasonPacing:
+		return true
+	}
+	return errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
 }
 
 // RetryAfter returns when the permits that were refused may be had, if that is known.

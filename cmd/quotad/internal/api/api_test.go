@@ -304,7 +304,7 @@ func TestGrantAndRefusal(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		w := p.post("/v1/acquire", `{"provider":"p"}`)
-		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"p: limited: share spent: this instance's share is 10 of 10 permits per 1s, among 1 instances; try again at 00:00:01.000 UTC","retry_after":0.7}`
+		const want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The quota for such requests is used up","status":429,"violated-policies":["p-1s"],"detail":"p: no permit: the limit of 10/s is used up; next at 00:00:01.000 UTC","retry_after":0.7}`
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 429 || got != want {
 			t.Errorf("%d %s", w.Code, got)
 		}
@@ -496,7 +496,7 @@ func TestTitlesTellTheReason(t *testing.T) {
 	})
 	var joining ratefields.Problem
 	joining.Explain(consumer.ReasonJoining, consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining})
-	if joining.Title != "This instance has no share of the limit yet" || joining.Detail != "p: limited: joining" {
+	if joining.Title != "Not ready yet" || joining.Detail != "p: no permit: this instance has no share yet, and nothing borrowed is left" {
 		t.Errorf("%+v", joining)
 	}
 }

@@ -39,7 +39,7 @@ func TestCallsHaveKeys(t *testing.T) {
 		}
 		w := p.post("/v1/acquire", body("a", 0))
 		text, limit := w.Body.String(), strings.Join(w.Result().Header.Values("RateLimit"), "")
-		if w.Code != 429 || !strings.Contains(text, `"violated-policies":["p-key-1s"]`) || !strings.Contains(text, `key \"a\": share spent`) || limit != `"p-1s";r=2;t=1, "p-key-1s";r=0;t=1` {
+		if w.Code != 429 || !strings.Contains(text, `"violated-policies":["p-key-1s"]`) || !strings.Contains(text, `for key \"a\": the limit of 1/s is used up`) || limit != `"p-1s";r=2;t=1, "p-key-1s";r=0;t=1` {
 			t.Errorf("%d %s, RateLimit %s", w.Code, text, limit)
 		}
 		for range 2 {

@@ -1,0 +1,91 @@
+package consumer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// A refusal says what decided it, by its Reason and in words.
+func TestARefusalSaysWhatDecidedIt(t *testing.T) {
+	type limiter = consumer.Limiter
+	for _, c := range []struct {
+		reason consumer.Reason
+		text   string
+		set    func(p *quota.Policy)
+		before func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *limiter)
+		n      int64
+	}{
+		{consumer.ReasonSpent, "the limit of 10/s is used up; next at 00:00:01.000 UTC", nil,
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 1},
+		{consumer.ReasonSpent, "the limit of 10/s has fewer than 2 left", nil,
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(9) }, 2},
+		{consumer.ReasonDebt, "an earlier call cost more than it reserved; 25 of that are still to be paid, by about ", nil,
+			func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) {
+				if err := l.TryTake(1).Settle(35); err != nil {
+					t.Error(err)
+				}
+			}, 1},
+		{consumer.ReasonQueue, "1 caller is ahead, and the first wants 8", nil,
+			func(_ *testing.T, ctx context.Context, _ *consumer.FixedSource, l *limiter) {
+				l.TryTake(4)
+				go func() { _, _ = l.Take(ctx, 8, consumer.Forever) }()
+				time.Sleep(time.Millisecond)
+			}, 1},
+		{consumer.ReasonKept, "the last 3 of this window are kept for critical calls", func(p *quota.Policy) { p.Critical = 30 },
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 1},
+		{consumer.ReasonPacing, "the policy releases permits evenly", func(p *quota.Policy) { p.Pacing = quota.PacingEven },
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 2},
+		{consumer.ReasonPause, "this program paused the limiter; next at 00:00:10.000 UTC", nil,
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) {
+				l.PauseUntil(time.Now().Add(10 * time.Second))
+			}, 1},
+		{consumer.ReasonPause, "the provider asked for a pause (429 from api); quota-admin resume p ends it; next at", nil,
+			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) {
+				l.Throttled(10*time.Second, "429 from api")
+			}, 1},
+		{consumer.ReasonPaused, `paused by ann at 14:02 UTC ("it is down"); resume with quota-admin resume p`, func(p *quota.Policy) {
+			p.Mode, p.Author, p.Reason, p.Time = quota.ModePause, "ann", "it is down", time.Date(2026, 1, 1, 14, 2, 3, 0, time.UTC)
+		}, func(*testing.T, context.Context, *consumer.FixedSource, *limiter) {}, 1},
+	} {
+		policy := policyOf(t, "10/s")
+		if c.set != nil {
+			c.set(&policy)
+		}
+		bubble(t, policy, func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
+			c.before(t, ctx, source, l)
+			for range 2 { // the second is answered from what is kept
+				_, err := l.Take(ctx, c.n, 0)
+				if e, ok := limitError(err); !ok || e.Reason != c.reason || !strings.Contains(err.Error(), "consumer: p: no permit: "+c.text) {
+					t.Errorf("%v (%s), want %q because of %s", err, e.Reason, c.text, c.reason)
+				}
+			}
+			if n := l.Status().RefusedBy[c.reason]; n < 2*c.n {
+				t.Errorf("%d permits are counted as refused because of %s", n, c.reason)
+			}
+		})
+	}
+}
+
+// Among several instances a refusal has the share and the limit, and no numbers while none are known.
+func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
+	of := func(e consumer.LimitError) consumer.LimitError {
+		e.Provider, e.Window = "p", quota.WindowAt(time.Second, 0)
+		return e
+	}
+	for want, e := range map[string]consumer.LimitError{
+		"this instance's share is used up (250 of 1000/s, 4 instances)":                of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":     of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
+		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
+		"3 callers are ahead, and the first wants 400":                                 of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400}),
+		"this instance has no share yet, and nothing borrowed is left":                 of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
+	} {
+		if text := e.Error(); !strings.HasPrefix(text, "consumer: p: no permit: "+want) {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+}
