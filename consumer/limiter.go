@@ -62,7 +62,9 @@ func (h *handles) waited(ctx context.Context, d time.Duration, err error) {
 // or are refused, as in any window whose share is spent. Ready waits for the first permits.
 //
 // Opening a provider twice on one source gives two limiters with one counter and one
-// queue. The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
+// queue. Open one limiter for the life of the process, not for each request: each first Open
+// joins the fleet, which costs etcd three writes, and closing the last one leaves it.
+// The first one's MaxWaiters and Logger count for both: a second Open leaves them zero or
 // gives the same, and is refused otherwise. OnWait is each limiter's own. The limiter lives
 // until Close, not until ctx ends.
 //

@@ -2,10 +2,15 @@ package coordinator
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
@@ -51,6 +56,42 @@ func TestAsksAndLoansOfKeys(t *testing.T) {
 	host.is(func(r *recorder) bool {
 		if len(r.asked) > 0 {
 			t.Errorf("asks for keys were taken for the provider's: %+v", r.asked)
+		}
+		return true
+	})()
+}
+
+// A message about many keys is passed on in parts, by each of which the session's lock is given up:
+// proofs of other providers are not kept waiting.
+func TestManyKeysArePassedOnInParts(t *testing.T) {
+	t.Parallel()
+	f, host, guest, _ := three(t)
+	from, to, s := host.told().self, guest.told().self, f.sessions[0]
+	var names []string
+	for i := range 5*mostKeysAtOnce + 1 {
+		names = append(names, fmt.Sprintf("key-%03d", i))
+	}
+	value, err := json.Marshal(keysOf(3, names...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(heard []ofKeys) (got []string) {
+		for _, n := range heard {
+			if len(n.Permits) > mostKeysAtOnce {
+				t.Errorf("%d keys were passed on at once", len(n.Permits))
+			}
+			got = append(got, slices.Sorted(maps.Keys(n.Permits))...)
+		}
+		return got
+	}
+	s.heardAsk(&mvccpb.KeyValue{Key: []byte(keys.OfKeysIn(s.keys.Asks("p", from), to)), Value: value})
+	folder := s.keys.Loans("p", from)
+	s.mu.memberships["p"].heardLoan(from, folder, &mvccpb.KeyValue{Key: []byte(keys.OfKeysIn(folder, to)), Value: value})
+	host.is(func(r *recorder) bool {
+		for what, got := range map[string][]string{"ask": all(r.keyAsked), "loan": all(r.keyBorrowed)} {
+			if !slices.Equal(got, names) {
+				t.Errorf("of the keys of one %s, %d of %d were passed on, or in another order", what, len(got), len(names))
+			}
 		}
 		return true
 	})()

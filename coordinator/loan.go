@@ -1,11 +1,13 @@
 package coordinator
 
 import (
+	"iter"
 	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -105,6 +107,25 @@ func (h *hearing) guest(p *membership, id string) *ear {
 	return p.loans
 }
 
+// mostKeysAtOnce bounds the keys of a message that are passed on while the session's lock is held:
+// each costs the time of a look at all instances, and whoever proves a view waits meanwhile.
+const mostKeysAtOnce = 64
+
+// partsOf goes over a message about keys in parts that are passed on at once, by names.
+func partsOf(n protocol.KeyPermits) iter.Seq[protocol.KeyPermits] {
+	return func(yield func(protocol.KeyPermits) bool) {
+		for names := range slices.Chunk(slices.Sorted(maps.Keys(n.Permits)), mostKeysAtOnce) {
+			part := protocol.KeyPermits{Windows: n.Windows, Permits: make(map[string]int64, len(names))}
+			for _, name := range names {
+				part.Permits[name] = n.Permits[name]
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
 // heardLoan passes on what a host lends to an incarnation. Only instances that the view
 // has lend, and ask.
 func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
@@ -122,14 +143,22 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
 		return
 	}
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	switch {
-	case p.id != id || p.silent || !p.tracker.Has(who):
-	case ofKeys:
-		p.sink.BorrowKeys(who, lent)
-	default:
-		p.sink.Borrow(who, loan)
+	pass := func(f func()) (passed bool) {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		if passed = p.id == id && !p.silent && p.tracker.Has(who); passed {
+			f()
+		}
+		return passed
+	}
+	if !ofKeys {
+		pass(func() { p.sink.Borrow(who, loan) })
+		return
+	}
+	for part := range partsOf(lent) {
+		if !pass(func() { p.sink.BorrowKeys(who, part) }) {
+			return
+		}
 	}
 }
 
@@ -137,22 +166,31 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
 	key, ofKeys := keys.OfKeys(string(kv.Key))
 	provider, host, guest, ok := s.keys.AskOf(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.mu.memberships[provider]
-	if !ok || p == nil || p.silent || host != "" && host != p.id || guest == p.id || !p.tracker.Has(guest) {
+	pass := func(f func(feed.Sink)) (passed bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p := s.mu.memberships[provider]
+		if passed = ok && p != nil && !p.silent && (host == "" || host == p.id) && guest != p.id && p.tracker.Has(guest); passed {
+			f(p.sink)
+		}
+		return passed
+	}
+	if !pass(func(feed.Sink) {}) { // it need not be read
 		return
 	}
 	var err error
 	if ofKeys {
 		var needs protocol.KeyPermits
-		if needs, err = protocol.ReadKeyPermits(kv.Value); err == nil {
-			p.sink.AskedKeys(guest, needs)
+		needs, err = protocol.ReadKeyPermits(kv.Value)
+		for part := range partsOf(needs) {
+			if !pass(func(sink feed.Sink) { sink.AskedKeys(guest, part) }) {
+				return
+			}
 		}
 	} else {
 		var need protocol.Need
 		if need, err = protocol.ReadNeed(kv.Value); err == nil {
-			p.sink.Asked(guest, need)
+			pass(func(sink feed.Sink) { sink.Asked(guest, need) })
 		}
 	}
 	if err != nil {

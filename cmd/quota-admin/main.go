@@ -104,7 +104,12 @@ type connection struct {
 // onEtcd makes f all that cmd does after its checks.
 func (a *app) onEtcd(cmd *cobra.Command, f func(context.Context, connection, []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.connected(cmd.Context(), func(c connection) error { return f(cmd.Context(), c, args) })
+		return a.connected(cmd.Context(), func(c connection) error {
+			if err := a.etcd.Reach(cmd.Context(), c.client); err != nil {
+				return err
+			}
+			return f(cmd.Context(), c, args)
+		})
 	}
 	return cmd
 }

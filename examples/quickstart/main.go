@@ -5,14 +5,17 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 )
 
 func main() {
@@ -25,8 +28,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	etcd := cmp.Or(os.Getenv("QUOTIENT_ENDPOINTS"), "http://127.0.0.1:2379")
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd}})
+	etcd := strings.Split(cmp.Or(os.Getenv("QUOTIENT_ENDPOINTS"), "http://127.0.0.1:2379"), ",")
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd, Logger: etcdlog.New(slog.Default())})
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func TestREADMEsProgramRuns(t *testing.T) {
 	endpoint, _, other := setUp(t)
 	folder, start := module(t)
 	run := shell(t, folder, start)
-	run.Env = append(run.Env, "QUOTIENT_ENDPOINTS="+endpoint)
+	run.Env = append(run.Env, "QUOTIENT_ENDPOINTS=http://127.0.0.1:1,"+endpoint)
 	out, err := run.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestSIGTERMHandsTheShareOver(t *testing.T) {
 	}
 	var errs bytes.Buffer
 	run := exec.CommandContext(t.Context(), filepath.Join(folder, "charge"))
-	run.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS="+endpoint)
+	run.Env = append(os.Environ(), "QUOTIENT_ENDPOINTS=http://127.0.0.1:1,"+endpoint)
 	run.Stderr = &errs
 	out, err := run.StdoutPipe()
 	if err != nil {

@@ -45,6 +45,9 @@ func within(ctx context.Context, client *clientv3.Client, cause error, timeout t
 // probe asks one member for its status. Unlike the client's own method it does
 // not retry, so it sees the transport's error. A member without a leader answers.
 func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause error) string {
+	if strings.Contains(endpoint, ",") {
+		return "is one address: split it at the commas"
+	}
 	conn, err := client.Dial(endpoint)
 	if err != nil {
 		return err.Error()

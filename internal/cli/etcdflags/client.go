@@ -17,9 +17,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/term"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
+	"github.com/quotient-limiter/quotient/internal/etcderr"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -44,6 +46,22 @@ func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 	}
 	c.Username = f.User
 	return clientv3.New(c)
+}
+
+// Reach waits until the client has a connection, at most as long as DialTimeout.
+func (f *Flags) Reach(ctx context.Context, client *clientv3.Client) error {
+	ctx, done := context.WithTimeout(ctx, f.DialTimeout)
+	defer done()
+	conn := client.ActiveConnection()
+	for conn.Connect(); ; {
+		state := conn.GetState()
+		if state == connectivity.Ready {
+			return nil
+		}
+		if !conn.WaitForStateChange(ctx, state) {
+			return fmt.Errorf("%w within %v (--dial-timeout)", etcderr.ErrUnreachable, f.DialTimeout)
+		}
+	}
 }
 
 // Diagnose says, for each endpoint, how far a connection gets. It is for the
