@@ -547,8 +547,8 @@ func TestWhoWaitsForLoans(t *testing.T) {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
 	enter(8*second, 80, 9*second, Queued)
-	enter(8*second, 10, 9*second, Queued)  // of these, 80 need not come first
-	enter(8*second, 85, 9*second, Limited) // 10 were issued, and 10 surely come before
+	enter(8*second, 10, 9*second, Queued) // of these, 80 need not come first
+	enter(8*second, 85, 9*second, Behind) // 10 were issued, and 10 surely come before
 	if when, _ := g.Estimate(at(8*second), 85, Default); when != int64(10*second) {
 		t.Errorf("85 are worth trying at %v", time.Duration(when))
 	}

@@ -29,7 +29,7 @@ func (g *Gate) whyLocked(n int64, c Class, w *Waiter) Verdict {
 	ahead := first != nil && first.class <= c && (w == nil || first.class < c || !w.first)
 	kept, _ := l.kept()
 	switch {
-	case ahead && (left >= n || g.beyondSharesLocked(first.n)):
+	case ahead && (left >= n || first.large):
 		return Behind
 	case c != Critical && left >= n && left-kept < n:
 		return Kept
