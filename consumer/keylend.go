@@ -158,6 +158,18 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (hopes 
 	return hopes
 }
 
+// owes has others asked for a debt: at once if callers want permits of the key, or else late in the
+// window, when its owner hardly needs a permit any more. The caller has the state's lock.
+func (y *keyState) owes(k *core, keys *window.Keys, now int64) {
+	if debt, _ := y.use.Debt(); debt == 0 {
+		return
+	}
+	if l := y.lackOf(keys); l != nil && !l.queued {
+		l.queued = true
+		k.keys.asks.at(k, y, max(now, l.until))
+	}
+}
+
 // issuedLast has others asked if few borrowed permits are left. The caller has the state's
 // lock.
 func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
@@ -169,9 +181,9 @@ func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
 	}
 }
 
-// need returns how many permits to ask for now: what callers lack, and what they will want
-// soon at the rate of this window, but at most twice what they have wanted in it.
-func (y *keyState) need(l *keyLack, now int64) int64 {
+// need returns how many permits to ask for now: what is owed, what callers lack, and what they will
+// want soon at the rate of this window, but at most twice what they have wanted in it.
+func (y *keyState) need(l *keyLack, debt, now int64) int64 {
 	used, gone, rest := y.use.Rate(now)
 	if rest <= 0 {
 		return 0
@@ -180,10 +192,10 @@ func (y *keyState) need(l *keyLack, now int64) int64 {
 	soon := min(rest, max(int64(l.in.Length)/keyAhead, int64(2*keyAnswerTime)))
 	will := int64(float64(called) * float64(soon) / float64(max(gone, int64(keyRound))))
 	will = min(max(l.lacking, will), called)
-	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && (l.got < l.asked || y.use.LeftToBorrowers() >= l.low) {
+	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && debt == 0 && (l.got < l.asked || y.use.LeftToBorrowers() >= l.low) {
 		return 0
 	}
-	return y.waiting + will - y.use.LeftToBorrowers()
+	return debt + y.waiting + will - y.use.LeftToBorrowers()
 }
 
 // look asks others for permits of keys.
@@ -252,22 +264,31 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		l.queued = true
 		return l.until
 	}
-	n := y.need(l, now)
+	again = window.Forever // but a debt is looked at in each window
+	debt, _ := y.use.Debt()
+	if debt > 0 {
+		l.queued, again = true, keys.Opens(now)
+		if late := keys.Late(); y.waiting == 0 && l.refused == 0 && now < late {
+			return late
+		}
+	}
+	n := y.need(l, debt, now)
 	if n <= 0 || !l.hopes(keys) {
 		if y.waiting != 0 { // they are looked at next, and have the key looked at again
 			l.until = now + int64(keyRound)
 		}
-		return window.Forever
+		return again
 	}
 	if l.got < l.asked { // others have more, perhaps
 		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
 	}
+	l.width = int(max(int64(l.width), min(debt, mostKeyHosts))) // each is asked for its part
 	k.mu.Lock()
 	hosts := k.mu.planner.KeyHosts(y.key, l.from, l.width, now)
 	k.mu.Unlock()
 	if len(hosts) == 0 {
 		l.rests = l.in.Index + 1 // instances begin and end at windows' edges
-		return window.Forever
+		return again
 	}
 	l.queued = true
 	if !r.room(hosts, y.key.Name) {

@@ -296,17 +296,18 @@ func (k *core) unreserve(y *keyState, n int64) {
 
 // correct books that n permits of a key, issued in an epoch, cost actual permits.
 func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
-	y.lock(k)
+	s, now := y.lock(k)
 	for y.gone { // nothing is left of its windows, but a debt counts in later ones
 		y.mu.Unlock()
 		if actual <= n {
 			return false
 		}
 		y = k.keys.add(y.key.Name, nil, false) // beyond the bound, if need be
-		y.lock(k)
+		s, now = y.lock(k)
 	}
 	if actual > n {
 		y.use.Owe(actual - n)
+		y.owes(k, s.Keys, now)
 	} else {
 		back = y.use.Refund(n-actual, epoch)
 	}

@@ -118,3 +118,26 @@ Qed.
 Theorem unsettled_it_breaks : exists calls, booked calls [] 0 = 1%nat /\ debts calls [] 0 = 0%nat /\
   cost calls 0 0 = 5%nat /\ unsettled calls 0 0 = 4%nat.
 Proof. exists [Call 0 1 5 None false]. repeat split. Qed.
+
+(* With loans: a payment is a permit used, the own or a borrowed one. *)
+Theorem debts_paid_by_loans y calls payments T lo n : assumed (among y) -> timing (among y) ->
+  charged y -> as_told y -> spends_as_heard y ->
+  (forall c s, In c calls -> settled c = Some s -> in_ c <= s) ->
+  (forall W, (paid payments W <= owed calls W)%nat) ->
+  (* Used are the permits issued to calls, less those given back, and those that pay. *)
+  (forall W, (booked calls payments W <= used y W)%nat) ->
+  (forall v W, (total (among y) v W <= T)%nat) ->
+  let hi := lo + Z.of_nat n - 1 in
+  (cost calls lo hi <= n * T + debts calls payments hi + unsettled calls lo hi)%nat.
+Proof.
+  intros a ti ch told sp later paid_ same small hi.
+  assert (n * T = over_windows (fun _ => T) lo n)%nat as -> by (generalize lo; induction n; intros; simpl; [|rewrite <- IHn]; lia).
+  apply debts_never_over; [exact later|exact paid_|]. intros W _.
+  eapply Nat.le_trans; [apply same|]. eapply lending_never_over; eauto.
+Qed.
+
+(* A payment that is not charged breaks it: of a limit of 1 a permit pays an old debt, and is issued
+   too. 2 are booked of the window. *)
+Theorem payment_not_charged_it_breaks : exists calls payments,
+  booked calls payments 1 = 2%nat /\ owed calls 1 = 1%nat /\ paid payments 1 = 1%nat.
+Proof. exists [Call 0 1 2 (Some 0) false; Call 1 1 1 (Some 1) false], [Payment 1 1]. repeat split. Qed.

@@ -2,6 +2,7 @@ package limittest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -137,5 +138,45 @@ func TestOthersLoseNoCallByADebt(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A key's debt is paid likewise.
+func TestAKeysDebtIsPaidByTheFleet(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			policy := lendingKeys(1000, 0)
+			f, err := limittest.New(policy, 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var keys []consumer.Key
+			for _, i := range f.Instances() {
+				l, err := consumer.Open(t.Context(), i, "p", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				keys = append(keys, l.Key("a"))
+			}
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(5*time.Second + 300*time.Millisecond)))
+			p := keys[0].TryTake(50)
+			if err := p.Settle(600); err != nil {
+				t.Fatal(err)
+			}
+			if waits {
+				err = keys[0].Acquire(t.Context(), 0)
+			}
+			if limited, _ := errors.AsType[consumer.LimitError](err); waits && (limited.Reason != consumer.ReasonDebt || limited.Key != "a" || limited.Debt != 550 || limited.DebtUntil.IsZero()) {
+				t.Errorf("%v: %+v", err, limited)
+			}
+			began := time.Now()
+			if !waits {
+				time.Sleep(time.Until(began.Truncate(time.Second).Add(time.Second)))
+			}
+			if err := keys[0].Acquire(t.Context(), 20*time.Second); err != nil || waits && time.Since(began) > 100*time.Millisecond || !waits && time.Since(began) > 701*time.Millisecond {
+				t.Errorf("waits %v: the next permit comes after %v: %v; 11 windows would pay by the own share", waits, time.Since(began), err)
+			}
+		})
 	}
 }

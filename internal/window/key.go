@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -58,6 +59,12 @@ func (k *Keys) Opens(now int64) int64 {
 	return at
 }
 
+// Late returns the monotonic instant from which a permit of the shortest window is hardly of use to
+// its owner any more.
+func (k *Keys) Late() int64 {
+	return k.Windows[0].End() - k.Guard - k.Offset - int64(lending.Late*milli)
+}
+
 // opens returns the monotonic instant at which permits are issued after an edge of a window.
 func (k *Keys) opens(edge int64) int64 { return edge + k.Guard - k.Offset }
 
@@ -81,6 +88,7 @@ type keyAccount struct {
 	window      quota.Window
 	bound, used int64 // the bound has what was lent to this instance
 	lent, out   int64 // by others, and to others; the latter is used too
+	paid        int64 // of used: what has paid debts
 	before      int64 // used by callers in the window before
 }
 
@@ -215,6 +223,9 @@ func (k *Key) repay() {
 	if n := min(k.debt, k.left()); n > 0 {
 		k.Charge(n)
 		k.debt -= n
+		for i := range k.accounts {
+			k.accounts[i].paid += n
+		}
 	}
 }
 

@@ -34,8 +34,11 @@ func (k *Key) wanted(now int64) int64 {
 	}
 	wall := now + k.keys.Offset
 	gone, rest := max(0, wall-a.window.Start()), max(0, a.window.End()-k.keys.Guard-wall)
-	return int64(math.Ceil(float64(a.before+a.used-a.out) * float64(rest) / float64(gone+int64(a.window.Length))))
+	return int64(math.Ceil(float64(a.before+a.called()) * float64(rest) / float64(gone+int64(a.window.Length))))
 }
+
+// called returns how many permits callers have used.
+func (a *keyAccount) called() int64 { return a.used - a.out - a.paid }
 
 // calledBefore returns how many permits callers have used in the account's window, if that is
 // the one before w.
@@ -43,7 +46,7 @@ func (a *keyAccount) calledBefore(w quota.Window) int64 {
 	if a.window.Index+1 != w.Index {
 		return 0
 	}
-	return max(0, a.used-a.out)
+	return max(0, a.called())
 }
 
 // Rate returns how many permits callers have used in the shortest window, and for how long it
@@ -54,7 +57,7 @@ func (k *Key) Rate(now int64) (used, gone, rest int64) {
 		return 0, 0, 0
 	}
 	wall := now + k.keys.Offset
-	return a.used - a.out, wall - a.window.Start(), a.window.End() - k.keys.Guard - wall
+	return a.called(), wall - a.window.Start(), a.window.End() - k.keys.Guard - wall
 }
 
 // shortest returns the account of the shortest window that runs; nil if there is none.
