@@ -37,3 +37,31 @@ func TestACallForMoreThanAShareIsServed(t *testing.T) {
 		t.Errorf("more than the limit: %v", err)
 	}
 }
+
+// A debt of ten of its windows is paid by what others lend: the own share alone would need 21 windows.
+func TestADebtIsPaidByLoans(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t, etcdtest.NewClient(t, server), exact(t, "100/s", time.Second))
+	all := g.join(5)
+	for _, m := range all {
+		m.stop() // idle ones lend
+	}
+	g.ready(all...)
+	l := all[0].limiter
+	p, err := l.Take(g.ctx, 20, 5*time.Second)
+	g.issued.add(p)
+	if err == nil {
+		err = p.Settle(450)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began, before := time.Now(), l.Status()
+	p, err = l.Take(g.ctx, 1, consumer.Forever)
+	g.issued.add(p)
+	st := l.Status()
+	t.Logf("a debt of %d is paid after %v, %d of it by loans", before.Debt, time.Since(began), st.Borrowed-before.Borrowed)
+	if err != nil || st.Debt > 0 || st.OverIssued > 0 || st.Borrowed-before.Borrowed < before.Debt/2 {
+		t.Errorf("%v; a debt of %d became %d, and %d were borrowed", err, before.Debt, st.Debt, st.Borrowed-before.Borrowed)
+	}
+}
