@@ -149,9 +149,7 @@ func (k *core) log() *slog.Logger {
 
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View) {
-	issued := k.gate.Issued(at)
 	k.mu.Lock()
-	k.mu.rate.paced(at.Mono, issued)
 	k.mu.planner.Reset(at, since, self, v)
 	k.mu.self = self
 	k.throttleLocked(v.Throttle)
@@ -163,15 +161,8 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
-	issued := k.gate.Issued(at)
 	k.mu.Lock()
-	throttled := k.mu.planner.Apply(at, c) && (c.Throttle != nil || c.ThrottleDeleted)
-	if throttled {
-		if c.Throttle.Decided() != k.mu.throttle.Decided() {
-			k.mu.rate.paced(at.Mono, issued)
-		}
-		throttled = k.throttleLocked(c.Throttle)
-	}
+	throttled := k.mu.planner.Apply(at, c) && (c.Throttle != nil || c.ThrottleDeleted) && k.throttleLocked(c.Throttle)
 	// Joins and leaves of others make no limiter ready.
 	k.news(c.Policy != nil || c.PolicyDeleted || throttled || slices.ContainsFunc(c.Put, func(i protocol.Instance) bool { return i.ID == k.mu.self }))
 }

@@ -525,7 +525,7 @@ func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *p
 			end = u.End // by the policy's zone
 		}
 		if i == 0 || short && end > ends {
-			e.Total, e.Share, e.Window, budget = u.Total, u.Share, u.Window, u.Budget
+			e.Total, e.Share, e.Window, budget = u.Limit.Limit, u.Share, u.Window, u.Budget
 			if e.Remaining = 0; budget == nil {
 				e.Instances = u.Instances
 			} else if !budget.Spent {

@@ -28,7 +28,6 @@ func (k *core) keyUses(y *keyState) []window.LimitUsage {
 	for i := range all {
 		if u := &all[i]; u.Budget == nil {
 			u.Limit.Limit = k.mu.planner.KeyTotal(y.key, u.Window)
-			u.Total = u.Limit.Limit
 		}
 	}
 	return all

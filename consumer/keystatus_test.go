@@ -21,7 +21,7 @@ func TestAKeyTellsItsLimits(t *testing.T) {
 		use := func(i int, used int64) LimitUse {
 			of, share := p.Keys.Limits[i], p.Keys.Limits[i].Permits
 			w := quota.WindowAt(of.Window, now.UnixNano())
-			return LimitUse{Limit: of, Share: share, Used: used, Left: share - used, Pace: share, Start: time.Unix(0, w.Start()), End: time.Unix(0, w.End())}
+			return LimitUse{Limit: of, Share: share, Used: used, Left: share - used, Start: time.Unix(0, w.Start()), End: time.Unix(0, w.End())}
 		}
 		key.TryTake(2)
 		want := []LimitUse{use(0, 2), use(1, 2)}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -86,10 +85,8 @@ type play struct {
 	source interface{ Set(quota.Policy) error }
 	l      [2]*consumer.Limiter // of one source: they share a counter
 	closed bool                 // the second
-	paces  *paces
-	asked  quota.Policy    // the newest, without what its pace takes
-	mixed  bool            // calls have classes
-	ctx    context.Context // of all that asks
+	mixed  bool                 // calls have classes
+	ctx    context.Context      // of all that asks
 	end    context.CancelFunc
 
 	owedSince int64   // or 0
@@ -140,7 +137,7 @@ type readiness struct {
 }
 
 func newPlay(t *testing.T, seed uint64) *play {
-	h := &play{T: t, paces: &paces{revision: 1 << 40}, rng: rand.New(rand.NewPCG(seed, 11))}
+	h := &play{T: t, rng: rand.New(rand.NewPCG(seed, 11))}
 	h.mixed = seed%3 == 1
 	h.share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[seed%2]
 	h.model = &model{instances: 1}
@@ -150,7 +147,6 @@ func newPlay(t *testing.T, seed uint64) *play {
 	time.Sleep(time.Duration(h.rng.Int64N(int64(3 * time.Second))))
 	h.began = now() - int64(time.Hour)
 	policy := h.randomPolicy(nil)
-	h.asked = policy.WithDefaults()
 	h.set(h.began, policy)
 	h.about = fmt.Sprintf("%d instances, %s", h.instances, describe(policy))
 	var source consumer.Source
@@ -164,8 +160,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 	h.ctx, h.end = context.WithCancel(t.Context())
 	t.Cleanup(h.end)
 	h.opened = now()
-	h.paces.Source = feed.Inside(source)
-	h.l[0], h.l[1] = open(t, feed.Over[feed.Source](h.paces), consumer.Options{}), open(t, feed.Over[feed.Source](h.paces), consumer.Options{})
+	h.l[0], h.l[1] = open(t, source, consumer.Options{}), open(t, source, consumer.Options{})
 	return h
 }
 
@@ -224,9 +219,6 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			if one(4) {
 				p.Guard = time.Duration(1+r.IntN(20)) * time.Millisecond
 			}
-			if one(3) {
-				p.Adaptive.Floor = 1
-			}
 			if one(6) {
 				p.WarmUp = time.Duration(200+r.IntN(5000)) * time.Millisecond
 			}
@@ -255,7 +247,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 		if one(5) {
 			p.Next = []quota.LimitChange{{From: from.Add(time.Duration(1 + r.Int64N(int64(4*time.Second)))), Limits: h.randomLimits()}}
 		}
-		if p.Validate() == nil && lasting(p).Validate() == nil && h.divides(p.WithDefaults(), h.paces.now) {
+		if p.Validate() == nil && lasting(p).Validate() == nil && h.divides(p.WithDefaults()) {
 			return p
 		}
 	}
@@ -341,9 +333,7 @@ func (h *play) step() {
 	case k < 90:
 		h.pause()
 	case k < 93:
-		h.replace(h.randomPolicy(&h.asked))
-	case k < 95:
-		h.pace()
+		h.replace(h.randomPolicy(h.newest()))
 	case k < 98:
 		h.startReady(false)
 	case !h.closed && r.IntN(3) == 0:
@@ -582,12 +572,18 @@ func (h *play) pause() {
 	pauseUntil(h.l[0], to)
 }
 
+// divides reports whether all instances have the same part of every limit.
+func (h *play) divides(p quota.Policy) bool {
+	return !slices.ContainsFunc(append(changed(&p), p.Limits), func(limits []quota.Limit) bool {
+		return slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Permits%h.instances != 0 })
+	})
+}
+
 func (h *play) replace(p quota.Policy) {
 	h.disturb()
 	h.note("set %s", describe(p))
 	if err := h.source.Set(p); err != nil {
 		h.Fatal(err)
 	}
-	h.asked = p.WithDefaults()
-	h.set(now(), underPace(h.asked, h.paces.now))
+	h.set(now(), p.WithDefaults())
 }

@@ -3,7 +3,6 @@ package consumer
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -39,7 +38,7 @@ func (l *Limiter) Resume() {
 // This instance issues nothing during the pause, at most for the policy's BackoffMax.
 // With quota.BackoffFleet all others pause too, when BackoffQuorum instances were asked,
 // or more than a tenth of this instance's calls are refused. Such refusals without
-// retryAfter cause a pause of one second, or lower the total if the policy is adaptive.
+// retryAfter cause a pause of one second.
 func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Issued(k.clock.Now())
@@ -48,7 +47,7 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	policy, _ := k.mu.planner.Policy()
 	alone := k.mu.rate.add(now, issued)
 	if retryAfter <= 0 {
-		if !alone || policy != nil && policy.Adaptive.Floor > 0 {
+		if !alone {
 			k.mu.Unlock()
 			return
 		}
@@ -159,12 +158,10 @@ const (
 )
 
 // refusalRate counts what the provider refused beside what was issued, for the last one
-// to two seconds; and for reports.
+// to two seconds.
 type refusalRate struct {
 	refused   int64
-	last, now counts    // the beginning of the span before, and of the running one
-	reports   [5]counts // at the last reports, about a second apart, newest first
-	pace      counts    // when the pace in force was learned of
+	last, now counts // the beginning of the span before, and of the running one
 }
 
 type counts struct{ mono, issued, refused int64 }
@@ -174,31 +171,6 @@ func (r *refusalRate) see(mono, issued int64) {
 	if mono-r.now.mono >= rateSpan {
 		r.last, r.now = r.now, counts{mono, issued, r.refused}
 	}
-}
-
-// paced notes that another pace is in force.
-func (r *refusalRate) paced(mono, issued int64) { r.pace = counts{mono, issued, r.refused} }
-
-// report returns the permits issued and the calls refused over the span with the largest
-// refused part. A span begins at one of the last four reports, but not before the pace in
-// force was learned of. It is at least 1 s, unless that pace is newer. So calls that were
-// taken before the provider took less do not hide refusals. It is called for each report.
-func (r *refusalRate) report(mono, issued int64) counts {
-	if mono-r.reports[0].mono >= rateSpan/2 {
-		copy(r.reports[1:], r.reports[:])
-		r.reports[0] = counts{mono, issued, r.refused}
-	}
-	var worst counts
-	for i, from := range slices.Backward(r.reports[:]) {
-		if r.pace.mono > from.mono {
-			from = r.pace
-		}
-		since := counts{mono - from.mono, issued - from.issued, r.refused - from.refused}
-		if i == len(r.reports)-1 || since.mono >= rateSpan && float64(since.refused)*float64(worst.issued) > float64(worst.refused)*float64(since.issued) {
-			worst = since
-		}
-	}
-	return worst
 }
 
 // add counts a refusal, and reports whether they are more than a tenth.

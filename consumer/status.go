@@ -135,9 +135,6 @@ type LimitUse struct {
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
 	// sliding and bucket the next permit comes back at End.
 	Start, End time.Time
-	// Pace is the total in force: the limit, or less while an adaptive policy follows a
-	// provider that answers 429.
-	Pace int64
 	// Learned is the limit that the provider states for such a window, if it is below
 	// Limit; else 0. See Limiter.Learn.
 	Learned int64
@@ -247,7 +244,7 @@ func (s *Status) owesLong(now time.Time) bool {
 func limitUse(u *window.LimitUsage) LimitUse {
 	l := LimitUse{
 		Limit: quota.Limit{Permits: u.Limit.Limit, Window: u.Window.Length}, Share: u.Share, Used: u.Used, Left: u.Left,
-		Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Pace: u.Total, Kept: u.Kept,
+		Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Kept: u.Kept,
 	}
 	if b := u.Budget; b != nil {
 		l.Withheld, l.Remaining = b.Withheld, b.Left
@@ -315,8 +312,6 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	shortest := st.Shortest()
 	k.mu.Lock()
 	k.mu.rate.see(now.Mono, use.Issued)
-	policy, _ := k.mu.planner.Policy()
-	decided, recent := k.mu.throttle.Decided(), k.mu.rate.report(now.Mono, use.Issued)
 	held, until := k.mu.planner.Held(now.Mono)
 	k.mu.Unlock()
 	r := protocol.Report{
@@ -333,9 +328,6 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	if len(use.Limits) > 0 {
 		u := &use.Limits[0] // of which Free is one
 		r.Window, r.WindowStart, r.UsedBefore = time.Duration(u.End-u.Start), time.Unix(0, u.Start).UTC(), use.Issued-u.Used
-	}
-	if policy != nil && policy.Adaptive.Floor > 0 {
-		r.PaceRevision, r.PaceSpan, r.PaceIssued, r.PaceRefused = decided, recent.mono/int64(time.Millisecond), recent.issued, recent.refused
 	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()

@@ -47,7 +47,6 @@ type member struct {
 	policy   *quota.Policy     // in the view
 	policyAt int64             // revision of policy
 	throttle protocol.Throttle // in the view
-	pacedAt  int64             // monotonic, when its totals were learned of; 0 before the first view
 	sweeping sweeping
 
 	// opens is the wall time from which windows may start that the process before has not
@@ -107,9 +106,6 @@ func (p *member) take(keys []view.Key) {
 
 // noteThrottle notes the view's throttle; nil if there is none.
 func (p *member) noteThrottle(t *protocol.Throttle) {
-	if p.pacedAt == 0 || t.Decided() != p.throttle.Decided() {
-		p.pacedAt = p.m.now.Mono
-	}
 	if p.throttle = (protocol.Throttle{}); t != nil {
 		p.throttle = *t
 	}

@@ -23,19 +23,14 @@ const (
 	rateMoved     = 0.2              // the least relative change
 	rateWindows   = 5                // at least: use comes in bursts, one a window, and one more or less of six is not a fifth
 	reportTimeout = 2 * time.Second
-
-	// Under an adaptive policy:
-	evidenceAtMost  = 2 * time.Second  // at most, where the provider refuses calls
-	evidenceAtLeast = 10 * time.Second // at least
 )
 
 // reporting is a membership's last report.
 type reporting struct {
-	id    string // incarnation
-	last  protocol.Report
-	at    int64   // monotonic; 0: there was none
-	rate  float64 // of use, that it shows
-	paced int64   // when all reports were last read, for the pace
+	id   string // incarnation
+	last protocol.Report
+	at   int64   // monotonic; 0: there was none
+	rate float64 // of use, that it shows
 }
 
 // observing is what the session knows of those that look at its providers.
@@ -94,9 +89,6 @@ func (s *Session) reportAll() {
 	for _, p := range all {
 		p.keep()
 		p.sweep()
-		if !p.pace() {
-			break
-		}
 	}
 }
 
@@ -108,7 +100,6 @@ func (p *membership) due() *written {
 	r := p.reportAt(now)
 	p.s.mu.Lock()
 	own, follows := p.incarnation, p.stage == following
-	adaptive := p.adaptiveLocked()
 	p.s.mu.Unlock()
 	if !follows {
 		return nil
@@ -116,7 +107,7 @@ func (p *membership) due() *written {
 	if last.id != own.id {
 		*last = reporting{id: own.id}
 	}
-	next, due := last.next(r, now.Mono, p.s.observing.at[p.provider], adaptive)
+	next, due := last.next(r, now.Mono, p.s.observing.at[p.provider])
 	if !due {
 		return nil
 	}
@@ -129,9 +120,6 @@ func (p *membership) reportAt(now clock.Instant) *protocol.Report {
 	r.Name = p.s.o.Name
 	return &r
 }
-
-// adaptiveLocked reports whether the policy is adaptive.
-func (p *membership) adaptiveLocked() bool { return p.policy != nil && p.policy.Adaptive.Floor > 0 }
 
 // write writes reports in one transaction, each on the condition that its incarnation
 // lives.
@@ -164,24 +152,17 @@ func readReport(value []byte) (r protocol.Report, err error) {
 	return r, err
 }
 
-// paceNews reports whether r is worth writing for what the provider refused alone, or as
-// evidence of another pace.
-func (l *reporting) paceNews(r *protocol.Report) bool {
-	enough := func(r *protocol.Report) bool { return r.PaceSpan >= paceSpan.Milliseconds() }
-	return enough(r) && (r.PaceRefused > 0 || l.last.PaceRefused > 0 || r.PaceRevision != l.last.PaceRevision || !enough(&l.last))
-}
-
-// next returns what the last report is once r is written, and whether that is due. Somebody may
-// look, and the policy may be adaptive.
-func (l *reporting) next(r *protocol.Report, now int64, watched, adaptive bool) (next reporting, due bool) {
-	next = reporting{l.id, *r, now, 0, l.paced}
+// next returns what the last report is once r is written, and whether that is due. watched
+// says that somebody looks.
+func (l *reporting) next(r *protocol.Report, now int64, watched bool) (next reporting, due bool) {
+	next = reporting{l.id, *r, now, 0}
 	if l.at == 0 {
 		return next, true
 	}
 	elapsed := time.Duration(now - l.at)
 	next.rate = float64(r.Used+r.Refused-l.last.Used-l.last.Refused) / elapsed.Seconds()
 	switch {
-	case watched, elapsed >= reportEvery, adaptive && (elapsed >= evidenceAtLeast || elapsed >= evidenceAtMost && l.paceNews(r)):
+	case watched, elapsed >= reportEvery:
 		return next, true
 	case r.State != l.last.State, r.PolicyRevision != l.last.PolicyRevision, r.Total != l.last.Total, r.Problem != l.last.Problem:
 		return next, true

@@ -63,7 +63,7 @@ func TestReportsAreFew(t *testing.T) {
 		{51 * s, long(52000), false}, // the rate, but too few windows
 		{65 * s, long(76000), true},
 	} {
-		next, due := l.next(step.report, step.at, false, false)
+		next, due := l.next(step.report, step.at, false)
 		if due != step.want {
 			t.Errorf("at %ds: due %v, want %v", step.at/s, due, step.want)
 		}
@@ -73,10 +73,10 @@ func TestReportsAreFew(t *testing.T) {
 	}
 	owing := long(86500)
 	owing.Debt = 7
-	if _, due := l.next(owing, 70*s, false, false); !due {
+	if _, due := l.next(owing, 70*s, false); !due {
 		t.Error("a debt is not reported")
 	}
-	if _, due := l.next(long(76000), 66*s, true, false); !due {
+	if _, due := l.next(long(76000), 66*s, true); !due {
 		t.Error("somebody looks, and nothing is reported")
 	}
 }

@@ -63,11 +63,6 @@ type wireKeys struct {
 	Owners int64       `json:"owners,omitempty"`
 }
 
-type wireAdaptive struct {
-	Adaptive
-	Every duration `json:"every"`
-}
-
 // wireClasses has what is kept for calls of each class.
 type wireClasses struct {
 	Critical int64 `json:"critical"`
@@ -75,6 +70,19 @@ type wireClasses struct {
 
 // plainPolicy has the fields that JSON writes as they are.
 type plainPolicy Policy
+
+// gone has the fields that policies once had. Only whether they are there is read.
+type gone struct {
+	Adaptive json.RawMessage `json:"adaptive"`
+}
+
+// names returns the fields that are there, with other values than null.
+func (g *gone) names() (names []string) {
+	if len(g.Adaptive) > 0 && string(g.Adaptive) != "null" {
+		names = append(names, "adaptive")
+	}
+	return names
+}
 
 type wirePolicy struct {
 	Schema int         `json:"schema"`
@@ -88,7 +96,6 @@ type wirePolicy struct {
 	WarmUp     duration     `json:"warm_up,omitzero"`
 	Classes    wireClasses  `json:"classes,omitzero"`
 	BackoffMax duration     `json:"backoff_max,omitzero"`
-	Adaptive   wireAdaptive `json:"adaptive,omitzero"`
 	Next       []wireChange `json:"next,omitempty"`
 }
 
@@ -114,7 +121,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical}, Adaptive: wireAdaptive{p.Adaptive, duration(p.Adaptive.Every)},
+		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical},
 	}
 	w.From, w.Time = p.From.UTC(), p.Time.UTC()
 	if !p.shaped() {
@@ -165,7 +172,9 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	p.Guard, p.GuardAuto = w.Guard.fixed, w.Guard.auto
 	p.Critical = w.Classes.Critical
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
-	p.Adaptive, p.Adaptive.Every = w.Adaptive.Adaptive, time.Duration(w.Adaptive.Every)
+	var old gone
+	_ = json.Unmarshal(b, &old) // which succeeded above
+	p.Ignored = old.names()
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}

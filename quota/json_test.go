@@ -168,9 +168,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 		p := Policy{
 			Limits: anyLimits(t),
 			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
-			Release: Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
-			Throttling: Throttling{Adaptive: Adaptive{Floor: rapid.Int64Range(0, 2).Draw(t, "floor"), Decrease: rapid.Int64().Draw(t, "decrease"),
-				Increase: rapid.Int64().Draw(t, "increase"), Every: time.Duration(rapid.Int64().Draw(t, "every"))}},
+			Release:  Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
 			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share")), Lend: rapid.SampledFrom([]string{"", lendOn, lendNewcomers, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()

@@ -137,6 +137,10 @@ type Policy struct {
 	// Requires names features of later versions that change shares. This version has none
 	// that must be named. An instance without one of them issues nothing and reports it.
 	Requires []string `json:"requires,omitempty"`
+	// Ignored names fields that the policy's JSON has and that went with an earlier version,
+	// such as "adaptive". Instances do not follow them, and say so in their status. MarshalJSON
+	// leaves them out.
+	Ignored []string `json:"-"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
 	Reason string    `json:"reason,omitempty"` // why, for the history
@@ -213,23 +217,6 @@ type Throttling struct {
 	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
 	// 1 minute.
 	BackoffMax time.Duration `json:"-"`
-	// Adaptive lets the total follow the provider's answers. The zero value is off.
-	Adaptive Adaptive `json:"-"`
-}
-
-// Adaptive lets the total in force, the pace, follow a provider that answers 429. The
-// pace falls while the provider refuses calls. It rises while the provider refuses none
-// and the total is used. It is never above the policy's limits. Percents are whole numbers.
-type Adaptive struct {
-	// Floor is the least pace, in percent of each limit; 1 to 100. 0: off.
-	Floor int64 `json:"floor_percent"`
-	// Decrease is the largest cut, in percent of the pace; 1 to 90, default 30. A smaller
-	// cut is the refused part of the calls, and 2% more.
-	Decrease int64 `json:"decrease_percent"`
-	// Increase is the size of a raise, in percent of each limit; 1 to 100, default 3.
-	Increase int64 `json:"increase_percent"`
-	// Every is the least time between a change and a raise; 2 s to 1 h, default 5 s.
-	Every time.Duration `json:"-"`
 }
 
 // LimitChange is an announced change: Limits rule the windows that start at or after From.
@@ -284,11 +271,6 @@ func (p Policy) WithDefaults() Policy {
 	def(&p.Backoff, BackoffFleet)
 	def(&p.BackoffMax, defaultBackoffMax)
 	def(&p.MaxStep, defaultMaxStep)
-	if p.Adaptive.Floor != 0 {
-		def(&p.Adaptive.Decrease, 30)
-		def(&p.Adaptive.Increase, 3)
-		def(&p.Adaptive.Every, 5*time.Second)
-	}
 	for _, c := range p.Next {
 		sortLimits(c.Limits)
 	}
@@ -311,6 +293,7 @@ func (p Policy) Clone() Policy {
 	p.Limits = slices.Clone(p.Limits)
 	p.Keys.Limits = slices.Clone(p.Keys.Limits)
 	p.Requires = slices.Clone(p.Requires)
+	p.Ignored = slices.Clone(p.Ignored)
 	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)
 	for i := range p.Next {

@@ -29,7 +29,6 @@ const (
 	maxQuorum        = 8    // Policy.BackoffQuorum: as many as the key has room for
 	minBackoffMax    = 100 * time.Millisecond
 	maxBackoffMax    = time.Hour
-	minAdaptiveEvery = 2 * time.Second // Policy.Adaptive.Every: what evidence takes to gather
 )
 
 // Every time must lie from earliest to before latest: far enough from the ends
@@ -79,12 +78,6 @@ func (p Policy) Validate() error {
 	within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", defaultMaxStep))
 	within(&errs, "backoff_quorum", p.BackoffQuorum, 0, maxQuorum, "0 stands for 1 in fleets of up to 3 instances, else 2")
 	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
-	if a := p.Adaptive; a != (Adaptive{}) {
-		within(&errs, "adaptive.floor_percent", a.Floor, 1, 100, "leave out adaptive to keep the limit")
-		within(&errs, "adaptive.decrease_percent", a.Decrease, 1, 90, "")
-		within(&errs, "adaptive.increase_percent", a.Increase, 1, 100, "")
-		within(&errs, "adaptive.every", a.Every, minAdaptiveEvery, time.Hour, "")
-	}
 	errs.add(len(p.Requires) > maxRequires, "requires", len(p.Requires), "", "at most %d features", maxRequires)
 	for i, r := range p.Requires {
 		field := fmt.Sprintf("requires[%d]", i)

@@ -107,9 +107,6 @@ func TestPolicyValidate(t *testing.T) {
 			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond, PacingOff
 		}, ""},
 		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard, p.Pacing = ShapeBucket, true, 0, PacingOff }, "guard"},
-		{"adaptive", func(p *Policy) { p.Adaptive.Floor = 20 }, ""},
-		{"adaptive without a floor", func(p *Policy) { p.Adaptive = Adaptive{0, 30, 3, time.Minute} }, "adaptive.floor_percent"},
-		{"adaptive out of bounds", func(p *Policy) { p.Adaptive = Adaptive{101, 91, 101, minAdaptiveEvery - 1} }, "adaptive.floor_percent adaptive.decrease_percent adaptive.increase_percent adaptive.every"},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = minSettle-1, minFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},

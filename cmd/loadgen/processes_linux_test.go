@@ -257,33 +257,6 @@ func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
 	}
 }
 
-// A provider that takes less than the limit answers 429 to the rest, to all processes
-// together. Its count is of all permits, and the fleet follows if it is to.
-func TestAProviderWithACapacity(t *testing.T) {
-	t.Parallel()
-	for _, adapt := range []string{"fleet", "none"} {
-		t.Run(adapt, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			code := loadgen(context.Background(), []string{"--settle", "500ms", "--limit", "100/200ms", "--json", "-", "--adapt", adapt,
-				"--processes", "2", "--instances", "4", "--duration", "4s", "--provider-capacity", "40/200ms,2s=60/200ms"}, noEnv, &stdout, &stderr)
-			var got load.Report
-			if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
-				t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
-			}
-			s, c := got.Summary, got.Summary.Capacity
-			if code != exitHeld || got.Verdict != load.Held || c == nil || s.Arrivals == nil || s.Arrivals.Total != s.IssuedTotal || len(got.Events) != 2 {
-				t.Fatalf("exit %d, %+v, %+v\n%s", code, s, got.Events, stderr.String())
-			}
-			if taken := c.Calls - c.Refused; c.Refused == 0 || taken > 10*40+10*60 || c.Calls > s.IssuedTotal || !strings.Contains(stderr.String(), "the provider answered 429 to") {
-				t.Errorf("%+v of %d permits\n%s", c, s.IssuedTotal, stderr.String())
-			}
-			if len(c.Steps) != 2 || c.Steps[1].Takes != "60/200ms" || c.Steps[1].AtSeconds != 2 {
-				t.Errorf("%+v", c.Steps)
-			}
-		})
-	}
-}
-
 // A worker's death that nobody asked for ends the run, which says so; what it had
 // counted is in the report, and nobody stays behind.
 func TestAWorkerDies(t *testing.T) {

@@ -101,8 +101,7 @@ type storedJSON struct {
 	Revision int64  `json:"revision"`
 	Policy   *shown `json:"policy,omitempty"`
 	Problem  string `json:"problem,omitempty"` // why instances do not apply it
-	// Throttle is what the provider takes, and the pauses that instances were asked for;
-	// get shows it.
+	// Throttle has the pauses that instances were asked for; get shows it.
 	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
@@ -252,6 +251,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 		return nil, err
 	}
 	p.Author, p.Time, p.Reason = e.author, time.Time{}, e.reason // of this change, not of the last
+	p.Ignored = nil                                              // JSON leaves it out
 	p = p.WithDefaults()
 	err = p.Validate()
 	if err == nil && e.steps && !e.force {

@@ -26,8 +26,7 @@ import (
 type historyJSON struct {
 	Provider string       `json:"provider,omitempty"` // left out: all
 	Changes  []recordJSON `json:"changes"`            // newest first
-	// Beside the policy: the newest pauses that instances were asked for, until resume, and
-	// the totals in force, also earlier ones.
+	// Beside the policy: the newest pauses that instances were asked for, until resume.
 	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
@@ -316,16 +315,6 @@ func (h *historyJSON) table(w io.Writer) {
 		format.Row(w, "PAUSE", "ASKED", "INSTANCE", "UNTIL", "WHY")
 		for _, a := range t.Asks {
 			format.Row(w, "", format.Exact(a.At), format.Show(a.By), format.Exact(a.Until), format.Show(a.Why))
-		}
-	}
-	paces := t.Past
-	if len(t.Limits) > 0 {
-		paces = append(paces, protocol.PastPace{Limits: t.Limits, Time: t.Time})
-	}
-	if len(paces) > 0 {
-		format.Row(w, "PACE", "SINCE", "LIMITS")
-		for _, p := range paces {
-			format.Row(w, "", format.Exact(p.Time), quota.FormatLimits(p.Limits))
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 	cluster, _ := etcdtest.New(t, embedded.Options{})
 	b := newBench(t, cluster)
 	const p = "payments/hourly"
-	b.want(exitDone, "set", p, "100/h", "--adaptive", "floor=20%")
+	b.want(exitDone, "set", p, "100/h")
 	for _, l := range b.join(cluster, p, 2) {
 		if err := l.Ready(t.Context()); err != nil {
 			t.Fatal(err)

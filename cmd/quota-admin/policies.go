@@ -63,9 +63,6 @@ func describe(w io.Writer, s coordinator.Stored, throttle *protocol.Throttle, no
 			line(strings.ToUpper(name[:1])+name[1:], format.Show(d.New))
 		}
 	}
-	if len(t.Limits) > 0 && p.Adaptive.Floor > 0 {
-		line("Pace", fmt.Sprintf("%s since %s, when %d of %d permits had been refused", quota.FormatLimits(t.Limits), format.Exact(t.Time), t.Refused, t.Issued))
-	}
 	line("Changed", format.When(p.Time))
 	line("Author", format.Show(p.Author))
 	line("Reason", format.Show(p.Reason))

@@ -181,19 +181,6 @@ resume payments/charge
 resume payments/charge
 get payments/charge
 `},
-	{name: "adaptive", prepare: paced, commands: `
-get payments/charge
-get payments/charge -o json
-instances payments/charge
-instances payments/charge -o json
-set payments/charge 1000/s,30000/1m --adaptive floor=50%,every=20s
-set payments/charge 1000/s,30000/1m --adaptive floor=0
-set payments/charge 1000/s,30000/1m --adaptive decrease=20
-set payments/charge 1000/s,30000/1m --adaptive floor=10%,every=1s
-set payments/charge 1000/s,30000/1m --adaptive floor=10%,ceiling=20
-set payments/charge 1000/s,30000/1m --adaptive off
-get payments/charge
-`},
 	{name: "classes", commands: `
 set payments/charge 300/s --classes critical=10 --dry-run
 set payments/charge 300/s --classes critical=10%
@@ -402,24 +389,6 @@ func heldBack(b *bench, client *clientv3.Client) {
 	b.want(exitDone, "set", "payments/charge", "300000/s", "--backoff", "instance")
 	a := protocol.Ask{By: "worker-1.\x1b[2J", At: fixed, Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), Why: "429 from api"}
 	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
-}
-
-// paced sets an adaptive policy, and what the provider takes.
-func paced(b *bench, client *clientv3.Client) {
-	b.want(exitDone, "set", "payments/charge", "1000/s,30000/1m", "--adaptive", "floor=20%")
-	limits := func(text string) []quota.Limit {
-		l, err := quota.ParseLimits(text)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return l
-	}
-	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{
-		Revision: 2,
-		Limits:   limits("588/s,17640/1m"), Issued: 2800, Refused: 400, Author: "worker-1.x", Time: fixed,
-		Past: []protocol.PastPace{{Limits: limits("700/s,21000/1m"), Time: fixed.Add(-time.Minute)}},
-	})
-	b.put(client, "providers/payments%2Fcharge/instances/worker-1-7f", protocol.Instance{Name: "worker-1", Weight: 1, Started: fixed})
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

@@ -198,7 +198,6 @@ var fields = []field{
 		value(whole(0, 8), func(p *quota.Policy, v int64) { p.BackoffQuorum = v })},
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
-	{"adaptive", "let the total follow a provider that answers 429: `RULE` is floor=20%[,decrease=30%][,increase=3%][,every=5s], or off; a part left out has its default", parseAdaptive},
 	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
 		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
 	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
@@ -326,31 +325,6 @@ func parseClasses(text string) (set func(*quota.Policy), err error) {
 		n, err = whole(0, 90)(strings.TrimSuffix(value, "%"))
 	}
 	return func(p *quota.Policy) { p.Critical = n }, err
-}
-
-// parseAdaptive reads parts like floor=20%, in any order, or off.
-func parseAdaptive(text string) (set func(*quota.Policy), err error) {
-	var a quota.Adaptive
-	percents := map[string]*int64{"floor": &a.Floor, "decrease": &a.Decrease, "increase": &a.Increase}
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(part, "=")
-		switch percent := percents[name]; {
-		case text == "off":
-		case percent != nil:
-			*percent, err = whole(1, 100)(strings.TrimSuffix(value, "%"))
-		case name == "every":
-			a.Every, err = positive(value)
-		default:
-			err = errors.New("write off, or parts of floor=20%,decrease=30%,increase=3%,every=5s")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part, err)
-		}
-	}
-	if text != "off" && a.Floor == 0 {
-		return nil, errors.New("floor is missing, as in floor=20%")
-	}
-	return func(p *quota.Policy) { p.Adaptive = a }, nil
 }
 
 func parseFactor(text string) (float64, error) {

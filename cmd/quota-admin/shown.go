@@ -13,7 +13,7 @@ import (
 type shown quota.Policy
 
 // durations are the fields of a policy's JSON that are texts such as "3s".
-var durations = []string{"settle", "freshness", "clock_error", "guard", "warm_up", "backoff_max", "every", "window"}
+var durations = []string{"settle", "freshness", "clock_error", "guard", "warm_up", "backoff_max", "window"}
 
 // MarshalJSON implements json.Marshaler.
 func (p *shown) MarshalJSON() ([]byte, error) {
@@ -26,6 +26,9 @@ func (p *shown) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	delete(fields, "schema") // of the form in etcd, which this is not
+	if len(p.Ignored) > 0 {
+		fields["ignored"] = p.Ignored
+	}
 	if p.GuardAuto {
 		fields["guard"], fields["guard_auto"] = p.Guard.String(), true
 	}

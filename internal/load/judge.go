@@ -43,8 +43,6 @@ type Run struct {
 	// Parts are those of the instances, where each has a part of the total that is its own;
 	// nil: what one does not ask for goes to others.
 	Parts []Part
-	// Capacity is that of the provider; nil: it takes all.
-	Capacity *Capacity
 	// LeastUse is the part of what is due that has to come for Held, 0 to 1.
 	LeastUse float64
 	// Active is the instant from which the whole fleet was active.

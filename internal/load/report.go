@@ -158,8 +158,6 @@ type Summary struct {
 	Arrivals *ArrivalSummary `json:"arrivals,omitempty"`
 	// Budgets are what limits of more than a minute cost; nil without one.
 	Budgets *Budgets `json:"budgets,omitempty"`
-	// Capacity is how much of it the provider refused and took; nil where it takes all.
-	Capacity *CapacitySummary `json:"capacity,omitempty"`
 }
 
 // Departures counts the instances that left and were replaced.

@@ -51,7 +51,7 @@ func (r *Run) use(windows []Window, lengths []time.Duration) (u Use) {
 			continue
 		}
 		start := w.Start.UnixNano()
-		possible := r.attainable(max(w.Offered, w.Issued), min(r.room(start, start, lengths[0]), r.takes(start, lengths[0]), r.keysTake(start, lengths[0])))
+		possible := r.attainable(max(w.Offered, w.Issued), min(r.room(start, start, lengths[0]), r.keysTake(start, lengths[0])))
 		due := possible
 		if serving := min(int64(r.Serving.Least(start, start+int64(lengths[0]))), r.Weight); serving < r.Weight {
 			due = int64(float64(possible) * float64(serving) / float64(r.Weight))
@@ -113,15 +113,6 @@ func (r *Run) room(start, at int64, length time.Duration) int64 {
 		return math.MaxInt64
 	}
 	return max(0, least-r.issued(start, at))
-}
-
-// takes is how many permits of a window the provider takes.
-func (r *Run) takes(start int64, length time.Duration) int64 {
-	c := r.Capacity
-	if c == nil {
-		return math.MaxInt64
-	}
-	return int64(float64(c.at(start)) * float64(length) / float64(c.steps[0].Limit.Window))
 }
 
 // issued counts the permits of a span of whole windows of the shortest limit.

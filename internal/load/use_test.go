@@ -62,10 +62,6 @@ func TestWhatWasDue(t *testing.T) {
 			r.Parts = []Part{{0.8, 0.25}, {0.1, 0.25}, {0.1, 0.25}, {0, 0.25}}
 		}, 0.9, 4 * (25 + 15 + 15), 200, 0, 11, Held},
 		{"and others have what it does not take", issue(50), 0.9, 400, 200, 0, 11, Underused},
-		{"the provider takes less", func(r *Run) {
-			issue(50)(r)
-			r.Capacity = NewCapacity([]Takes{{Limit: quota.Limit{Permits: 120, Window: 2 * time.Second}}})
-		}, 0.8, 240, 200, 0, 11, Held},
 		{"a longer limit is used up", func(r *Run) {
 			r.Timeline.Changes[0].Limits = both
 			r.Counts[0].Issued, r.Counts[3].Issued, r.Counts[4].Issued = 50, 50, 0

@@ -6,8 +6,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Report is an instance's state for operators. Under an adaptive policy the instance that
-// computes the pace reads it too.
+// Report is an instance's state for operators.
 type Report struct {
 	Schema         int           `json:"schema"`
 	Name           string        `json:"name"`
@@ -49,13 +48,6 @@ type Report struct {
 	// BusiestLabels are the labels whose calls wanted most permits lately, at most 20; calls
 	// without a label have the name "", and all other labels "other".
 	BusiestLabels []Rate `json:"busiest_labels,omitempty"`
-	// PaceRevision is that of the pace applied, 0 without one. In the last PaceSpan
-	// milliseconds since then, about 4 s at most, PaceIssued permits were issued and
-	// PaceRefused calls refused by the provider. Set if the policy is adaptive.
-	PaceRevision int64 `json:"pace_revision,omitempty"`
-	PaceSpan     int64 `json:"pace_span_ms,omitempty"`
-	PaceIssued   int64 `json:"pace_issued,omitempty"`
-	PaceRefused  int64 `json:"pace_refused,omitempty"`
 	// Learned are the limits that the provider states, like "600/s", if they are below
 	// the policy's.
 	Learned     string `json:"learned,omitempty"`

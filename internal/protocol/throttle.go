@@ -11,35 +11,13 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Throttle is what the provider's answers say that it takes at present: in one key, with
-// two readings. Limits count in the view: under an adaptive policy the total of a window is
-// the smaller of the policy's limit and that of Limits (Total). Asks only hold back: nothing
-// is issued until then (Pause). So a value that is old, wrong or forged exceeds nothing.
+// Throttle has the pauses that the provider asked instances for, in one key. They only hold
+// back: nothing is issued until their end (Pause). So a value that is old, wrong or forged
+// exceeds nothing.
 type Throttle struct {
 	Schema schema `json:"schema"`
-	// Revision is that of the store at which Limits were decided: reports name it.
-	Revision int64 `json:"revision,omitempty"`
-	// Limits are the totals, each for the limit of its window length.
-	Limits limits `json:"limits,omitempty"`
-	// Issued and Refused are the evidence: permits that instances issued, and calls that
-	// the provider refused, in their newest reports.
-	Issued  int64 `json:"issued,omitempty"`
-	Refused int64 `json:"refused,omitempty"`
-	// Raises is the number of raises since the last cut.
-	Raises int64 `json:"raises,omitempty"`
-	// Author is the incarnation that wrote Limits, Time when, by its clock.
-	Author string    `json:"author,omitempty"`
-	Time   time.Time `json:"time,omitzero"`
-	// Past are earlier limits, a minute or more apart, oldest first.
-	Past []PastPace `json:"past,omitempty"`
 	// Asks are the newest of each instance.
 	Asks []Ask `json:"asks,omitempty"`
-}
-
-// PastPace is limits that others have replaced.
-type PastPace struct {
-	Limits limits    `json:"limits"`
-	Time   time.Time `json:"time"`
 }
 
 // Ask is one instance's word that the provider asked for a pause.
@@ -53,23 +31,9 @@ type Ask struct {
 	Alone bool `json:"alone,omitempty"`
 }
 
-// limits are text in JSON, as operators write them.
-type limits []quota.Limit
-
-// MarshalText implements encoding.TextMarshaler.
-func (l limits) MarshalText() ([]byte, error) { return []byte(quota.FormatLimits(l)), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (l *limits) UnmarshalText(text []byte) (err error) {
-	*l, err = quota.ParseLimits(string(text))
-	return err
-}
-
 // Bounds of a throttle.
 const (
 	MaxThrottleBytes = 28 << 10 // with every character of all asks escaped
-	MaxRaises        = 100
-	MaxPastPaces     = 8
 	maxAsks          = 8
 	maxWhyBytes      = 128
 	maxByBytes       = 256
@@ -78,44 +42,6 @@ const (
 	// minAdded is by how much an ask must extend a pause to be worth writing.
 	minAdded = 250 * time.Millisecond
 )
-
-// Total returns the total of a window of that length under a policy with this limit.
-func (t *Throttle) Total(policy *quota.Policy, limit int64, window time.Duration) int64 {
-	if t == nil || policy.Adaptive.Floor <= 0 {
-		return limit
-	}
-	permits, ok := LimitOf(t.Limits, window)
-	if !ok {
-		return limit
-	}
-	return min(limit, max(permits, PaceFloor(policy, limit)))
-}
-
-// Decided returns the revision of the store at which Limits were decided, 0 without any.
-func (t *Throttle) Decided() int64 {
-	if t == nil {
-		return 0
-	}
-	return t.Revision
-}
-
-// SameTotals reports whether the totals are the same under any policy.
-func (t *Throttle) SameTotals(o *Throttle) bool {
-	var l, m limits
-	if t != nil {
-		l = t.Limits
-	}
-	if o != nil {
-		m = o.Limits
-	}
-	return slices.Equal(l, m)
-}
-
-// PaceFloor returns the least total under a limit: at least one permit, without which
-// nothing would tell that the provider takes more.
-func PaceFloor(policy *quota.Policy, limit int64) int64 {
-	return min(limit, max(1, (limit*min(policy.Adaptive.Floor, 100)+99)/100))
-}
 
 // MaxBackoff returns the longest pause that a provider can ask for; policy may be nil.
 func MaxBackoff(p *quota.Policy) time.Duration {
@@ -198,10 +124,7 @@ func ReadThrottle(value []byte) (*Throttle, error) {
 		return nil, err
 	}
 	var errs problems
-	odd := func(p PastPace) bool { return !dated(p.Time) || len(p.Limits) == 0 }
-	errs.add(min(t.Revision, t.Issued, t.Refused, t.Raises) < 0 || t.Raises > MaxRaises || len(t.Past) > MaxPastPaces || len(t.Asks) > maxAsks ||
-		len(t.Author) > maxByBytes || slices.ContainsFunc(t.Past, odd) || (len(t.Limits) > 0 || !t.Time.IsZero()) && !dated(t.Time),
-		"throttle: its evidence, author, time, past or asks are out of bounds")
+	errs.add(len(t.Asks) > maxAsks, "throttle: %d asks are more than the most, %d", len(t.Asks), maxAsks)
 	for i, a := range t.Asks[:min(len(t.Asks), maxAsks)] {
 		twice := slices.ContainsFunc(t.Asks[:i], func(o Ask) bool { return o.By == a.By })
 		errs.add(a.By == "" || len(a.By) > maxByBytes || twice, "throttle: asks[%d].by: must be an instance, each once", i)

@@ -34,7 +34,7 @@ func gives(change *delta, before, after *terms, w quota.Window) bool {
 // Gives reports whether a change of policy takes permits of window w from nobody. An
 // instance then uses its gain as soon as it learns of the change.
 func Gives(before, after *quota.Policy, w quota.Window) bool {
-	old, new := newTerms(before, 0, nil), newTerms(after, 0, nil)
+	old, new := newTerms(before, 0), newTerms(after, 0)
 	return !old.shaped() && !new.shaped() && old.timedAs(new) && old.noneHasLess(new, w)
 }
 

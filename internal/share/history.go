@@ -151,7 +151,7 @@ func (h *History) Reset(at, since int64, self string, v protocol.View) {
 	*h = History{
 		self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
 		revision: v.Revision, caches: map[quota.Window]*boundCache{},
-		terms: []span{{newTerms(v.Policy, v.PolicyRevision, v.Throttle), math.MaxInt64}},
+		terms: []span{{newTerms(v.Policy, v.PolicyRevision), math.MaxInt64}},
 	}
 	h.terms[0].overrides = h.terms[0].overrides.with(v.Overrides)
 	h.opening.Note(&h.newest().rules)
@@ -258,7 +258,7 @@ func (h *History) Has(id string) bool { return h.members[id] != nil }
 // newest returns the newest view's terms; those without a policy before the first Reset.
 func (h *History) newest() *terms {
 	if !h.Started() {
-		return newTerms(nil, 0, nil)
+		return newTerms(nil, 0)
 	}
 	return h.terms[len(h.terms)-1].terms
 }

@@ -60,9 +60,6 @@ func (s *script) policy() *quota.Policy {
 		at := s.now + s.offset + s.Int64N(5000)*ms
 		p.Next = []quota.LimitChange{{From: time.Unix(0, at), Limits: s.limits()}}
 	}
-	if s.IntN(2) == 0 {
-		p.Adaptive.Floor = 1 + s.Int64N(100)
-	}
 	switch s.IntN(14) {
 	case 0:
 		p.Mode = quota.ModePause
@@ -112,11 +109,6 @@ func (s *script) view() protocol.View {
 func (s *script) change() protocol.Change {
 	c := protocol.Change{Revision: s.revision + s.Int64N(4)} // sometimes old
 	s.revision = max(s.revision, c.Revision)
-	if s.IntN(5) == 0 {
-		if c.ThrottleDeleted = s.IntN(4) == 0; !c.ThrottleDeleted {
-			c.Throttle = &protocol.Throttle{Limits: s.limits()}
-		}
-	}
 	switch s.IntN(6) {
 	case 0:
 		c.Policy = s.policy()
@@ -315,10 +307,6 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 				}
 				c.Policy = &raised
 			}
-			if pace := m.held[len(m.held)-1].view.Throttle; pace != nil && s.IntN(2) == 0 {
-				c.Throttle, c.ThrottleDeleted = &protocol.Throttle{Limits: slices.Clone(pace.Limits)}, false
-				c.Throttle.Limits[0].Permits = c.Throttle.Limits[0].Permits*(1+s.Int64N(3))/2 + s.Int64N(4)
-			}
 			m.apply(s.now, c)
 			for i := range m.held[:len(m.held)-1] {
 				u, v := &m.held[i].view, &m.held[i+1].view
@@ -344,25 +332,5 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 	}
 	if more < 1000 {
 		t.Errorf("only %d shares have grown", more)
-	}
-}
-
-// TestAPaceTakesFromEverybody: an instance of a version that knows no pace has the share
-// of the limit, and at least as much as one that knows it. So the shares of both are
-// under the limit together.
-func TestAPaceTakesFromEverybody(t *testing.T) {
-	for seed := uint64(1); seed <= 3000; seed++ {
-		s := &script{Rand: rand.New(rand.NewPCG(seed, 4)), ids: []string{"a", "b", "c", "d", "e"}}
-		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[seed%2]
-		v := s.view()
-		v.Throttle = &protocol.Throttle{Limits: s.limits()}
-		w := quota.WindowAt(lengths[s.IntN(len(lengths))], 1000*ms)
-		old := v
-		old.Throttle = nil
-		for _, id := range s.ids {
-			if with, without := naiveShare(&v, id, w), naiveShare(&old, id, w); with > without {
-				t.Fatalf("seed %d: %s has %d with the pace, %d without:\n%+v", seed, id, with, without, v)
-			}
-		}
 	}
 }

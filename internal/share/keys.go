@@ -62,7 +62,7 @@ func (t *terms) owns(n int64) int64 {
 
 // OfKey is Of for a key.
 func OfKey(v *protocol.View, key string, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	of, k := newTerms(v.Policy, v.PolicyRevision, nil), KeyOf(key)
+	of, k := newTerms(v.Policy, v.PolicyRevision), KeyOf(key)
 	of.overrides = of.overrides.with(v.Overrides)
 	t := new(keyTerms).of(of, key)
 	return t.of(v, w, t.seedFor(&k.Hash, w))

@@ -59,7 +59,7 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 					begin()
 				}
 				c := s.change()
-				c.Throttle, c.ThrottleDeleted, c.Policy = nil, false, equal(c.Policy, s.IntN(4))
+				c.Policy = equal(c.Policy, s.IntN(4))
 				flat := c
 				c.Policy = keyed(c.Policy)
 				if got, want := p.Apply(at(), c), m.apply(s.now, flat); got != want {
@@ -104,7 +104,7 @@ func equal(p *quota.Policy, owners int) *quota.Policy {
 		return nil
 	}
 	e := *p
-	e.Next, e.Adaptive, e.Weights = nil, quota.Adaptive{}, nil
+	e.Next, e.Weights = nil, nil
 	if e.Share == quota.ShareWeighted {
 		e.Share = quota.ShareEqual
 	}

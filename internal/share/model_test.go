@@ -53,9 +53,6 @@ func (m *model) apply(at int64, c protocol.Change) bool {
 	if c.Policy != nil || c.PolicyDeleted {
 		v.Policy, v.PolicyRevision = c.Policy, c.Revision
 	}
-	if c.Throttle != nil || c.ThrottleDeleted {
-		v.Throttle = c.Throttle
-	}
 	last.to = at
 	m.held = append(m.held, heldView{at, math.MaxInt64, v})
 	return true
@@ -164,8 +161,8 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	if old == nil || p == nil || old.LimitsAt(start) == nil || p.LimitsAt(start) == nil || p.Mode == quota.ModePause && old.Mode != quota.ModePause {
 		return false
 	}
-	before, had := totalOf(u, w)
-	after, has := totalOf(v, w)
+	before, had := limitOf(u.Policy, w)
+	after, has := limitOf(v.Policy, w)
 	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share {
 		return false
 	}
@@ -254,24 +251,6 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 	return least, ok
 }
 
-// totalOf is a view's total of a window: the pace lowers it, and not under the floor.
-func totalOf(v *protocol.View, w quota.Window) (int64, bool) {
-	limit, ok := limitOf(v.Policy, w)
-	if !ok || v.Throttle == nil || v.Policy.Adaptive.Floor == 0 {
-		return limit, ok
-	}
-	for _, l := range v.Throttle.Limits {
-		if l.Window == w.Length && l.Permits < limit {
-			floor := limit * v.Policy.Adaptive.Floor / 100
-			if limit*v.Policy.Adaptive.Floor%100 > 0 {
-				floor++
-			}
-			return max(l.Permits, floor), true
-		}
-	}
-	return limit, true
-}
-
 // naiveShare is one view's share of self, by sorting everybody.
 func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	var ids []string
@@ -291,7 +270,7 @@ func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 		v.Policy.Share == "lottery" {
 		return 0
 	}
-	total, ok := totalOf(v, w)
+	total, ok := limitOf(v.Policy, w)
 	if !ok {
 		return share.Unbounded
 	}

@@ -89,7 +89,6 @@ func TestAnOverriddenKeyEqualsTheNaiveModel(t *testing.T) {
 			for range 120 {
 				s.now += s.Int64N(600) * ms
 				c := s.change()
-				c.Throttle, c.ThrottleDeleted = nil, false
 				fresh := c.Revision > m.held[len(m.held)-1].view.Revision
 				if fresh && c.Policy != nil || c.PolicyDeleted && fresh {
 					base = c.Policy

@@ -64,7 +64,7 @@ func (t *terms) split(total int64, members map[string]*member, seed uint64) map[
 // everybody while the policy pauses, or needs a feature that this version lacks. ok is
 // false where v has no limit of w's length in force.
 func Of(v *protocol.View, w quota.Window) (total int64, shares map[string]int64, ok bool) {
-	t := newTerms(v.Policy, v.PolicyRevision, v.Throttle)
+	t := newTerms(v.Policy, v.PolicyRevision)
 	return t.of(v, w, t.seed(w))
 }
 

@@ -14,21 +14,15 @@ import (
 // of them, the shares of all sum to the total, exactly. The history of each instance says
 // the same as the view.
 func FuzzSharesSumToTheTotal(f *testing.F) {
-	f.Add([]byte(`{"schema":1,"weight":3}`), []byte(`{"schema":1,"limits":[{"permits":7,"window":"1s"}]}`), int64(1000), true, uint8(3))
-	f.Add([]byte(`x`), []byte(`x`), int64(1000), false, uint8(8))
-	f.Add([]byte(`{"schema":1,"from":"2027-01-01T00:00:00Z"}`), []byte(`{"schema":1,"limits":"600/s"}`), int64(1000), true, uint8(19))
-	f.Fuzz(func(t *testing.T, instance, throttle []byte, total int64, weighted bool, n uint8) {
+	f.Add([]byte(`{"schema":1,"weight":3}`), int64(1000), true, uint8(3))
+	f.Add([]byte(`x`), int64(1000), false, uint8(8))
+	f.Add([]byte(`{"schema":1,"from":"2027-01-01T00:00:00Z"}`), int64(1000), true, uint8(19))
+	f.Fuzz(func(t *testing.T, instance []byte, total int64, weighted bool, n uint8) {
 		policy := &quota.Policy{Limits: []quota.Limit{{Permits: max(0, total) % quota.MaxPermits, Window: time.Second}}}
 		if weighted {
 			policy.Share = quota.ShareWeighted
 		}
-		if total%2 == 0 {
-			policy.Adaptive.Floor = 1 + max(0, total)%100
-		}
 		v, w := protocol.View{Policy: policy}, second(500)
-		if read, err := protocol.ReadThrottle(throttle); err == nil {
-			v.Throttle = read
-		}
 		parts := 0
 		for i := range n%20 + 1 {
 			x := protocol.Instance{ID: fmt.Sprintf("i%d", i)}

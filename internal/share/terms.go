@@ -37,11 +37,10 @@ const (
 	ReasonLeft
 )
 
-// terms are a view's policy and totals in force, read once. They never change.
+// terms are a view's policy, read once. They never change.
 type terms struct {
-	policy   *quota.Policy      // nil where the view has none
-	revision int64              // at which policy was written
-	throttle *protocol.Throttle // nil where the view has none
+	policy   *quota.Policy // nil where the view has none
+	revision int64         // at which policy was written
 
 	rules   quota.Policy // policy with its defaults; without one the defaults, and no shape
 	blocked Reason
@@ -53,17 +52,17 @@ type terms struct {
 	owners    int64 // of each key; 0: all participants have equal shares
 }
 
-func newTerms(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
-	t := termsOf(p, revision, throttle)
-	if t.keys = termsOf(protocol.OfKeys(p), revision, nil); t.keys.policy != nil {
+func newTerms(p *quota.Policy, revision int64) *terms {
+	t := termsOf(p, revision)
+	if t.keys = termsOf(protocol.OfKeys(p), revision); t.keys.policy != nil {
 		t.keys.blocked = t.blocked
 		t.keys.owners = max(0, t.rules.Keys.Owners) // etcd may hold anything
 	}
 	return t
 }
 
-func termsOf(p *quota.Policy, revision int64, throttle *protocol.Throttle) *terms {
-	t := &terms{policy: p, revision: revision, throttle: throttle}
+func termsOf(p *quota.Policy, revision int64) *terms {
+	t := &terms{policy: p, revision: revision}
 	if p == nil {
 		t.rules, t.blocked = quota.Policy{}.WithDefaults(), ReasonNoPolicy
 		t.rules.Shape = ""
@@ -99,9 +98,9 @@ func (t *terms) autoGuard() time.Duration {
 
 // allotment is the permits that the terms give to all participants of one window.
 type allotment struct {
-	limited      bool   // a limit of the window's length binds
-	limit, total int64  // the policy's, and what is in force
-	reason       Reason // ReasonShare, or why there are none
+	limited bool   // a limit of the window's length binds
+	total   int64  // the policy's limit
+	reason  Reason // ReasonShare, or why there are none
 }
 
 // at returns the terms of window w.
@@ -118,11 +117,7 @@ func (t *terms) at(w quota.Window) allotment {
 		_, limited = protocol.LimitOf(protocol.LimitsAt(t.policy, from.UnixNano()), w.Length)
 		return allotment{limited: limited && from.Before(time.Unix(0, w.End())), reason: ReasonNoPolicy}
 	}
-	d := allotment{limited: limited, limit: total, reason: t.blocked}
-	if limited {
-		d.total = max(0, t.throttle.Total(t.policy, total, w.Length))
-	}
-	return d
+	return allotment{limited: limited, total: max(0, total), reason: t.blocked}
 }
 
 // later returns the most that is in force for windows of a length as long as there is no news: the
@@ -136,13 +131,13 @@ func (t *terms) later(length time.Duration) (most int64) {
 		if !ok {
 			return Unbounded
 		}
-		most = max(most, t.throttle.Total(t.policy, total, length))
+		most = max(most, total)
 	}
 	return most
 }
 
-// change returns the terms after a change: t, if neither the policy, the totals in force nor the
-// limits of single keys are others.
+// change returns the terms after a change: t, if neither the policy nor the limits of single keys
+// are others.
 func (t *terms) change(c *protocol.Change) *terms {
 	n, o := t.changeOfAll(c), t.overrides.with(c.Overrides)
 	if n != t {
@@ -155,16 +150,8 @@ func (t *terms) change(c *protocol.Change) *terms {
 }
 
 func (t *terms) changeOfAll(c *protocol.Change) *terms {
-	policy, revision, throttle := t.policy, t.revision, t.throttle
-	changed := false
-	if c.Policy != nil || c.PolicyDeleted {
-		policy, revision, changed = c.Policy, c.Revision, true
-	}
-	if (c.Throttle != nil || c.ThrottleDeleted) && !throttle.SameTotals(c.Throttle) {
-		throttle, changed = c.Throttle, true
-	}
-	if !changed {
+	if c.Policy == nil && !c.PolicyDeleted {
 		return t
 	}
-	return newTerms(policy, revision, throttle)
+	return newTerms(c.Policy, c.Revision)
 }

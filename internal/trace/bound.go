@@ -141,7 +141,7 @@ func (v Views) Total(i int, w quota.Window) int64 {
 	case givesNothing(p):
 		return 0
 	}
-	return paced(&v[i].View, w, permits)
+	return permits
 }
 
 // takesNothing reports whether no instance has less of a window by view v than by view

@@ -58,7 +58,7 @@ type content struct {
 }
 
 func ofView(v *protocol.View) *content {
-	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Throttle: v.Throttle, Put: v.Instances})
+	c := ofChange(&protocol.Change{Revision: v.Revision, Policy: v.Policy, Put: v.Instances})
 	c.PolicyRevision = v.PolicyRevision
 	return c
 }
@@ -99,9 +99,6 @@ func (c *content) after(v *protocol.View) *protocol.View {
 	n.Revision = c.Revision
 	if c.Policy != nil || c.PolicyDeleted {
 		n.Policy, n.PolicyRevision = c.Policy, c.PolicyRevision
-	}
-	if c.Throttle != nil || c.ThrottleDeleted {
-		n.Throttle = c.Throttle
 	}
 	if len(c.Put)+len(c.Deleted) > 0 {
 		n.Instances = slices.DeleteFunc(slices.Clone(v.Instances), func(i protocol.Instance) bool {

@@ -10,8 +10,7 @@ import (
 )
 
 // The judge works out totals and shares by itself, by the text of docs/protocol.md, as
-// plainly as it can: it shares no code with protocol.PermitsFor, Pace.Total and package
-// share. A mistake of theirs is then no part of what they are judged by.
+// plainly as it can: it shares no code with protocol.PermitsFor and package share. A mistake of theirs is then no part of what they are judged by.
 
 // limitOf returns the limit of a window's length by a policy. inForce is false before the
 // policy begins. A limit that begins within the window counts for all of it if the length
@@ -80,17 +79,6 @@ func beginsWithin(p *quota.Policy, w quota.Window) bool {
 	return limited
 }
 
-// paced is the total of a window by a view whose policy has this limit for it.
-func paced(v *protocol.View, w quota.Window, limit int64) int64 {
-	if v.Policy.Adaptive.Floor == 0 || v.Throttle == nil {
-		return limit
-	}
-	if permits, ok := ofLength(v.Throttle.Limits, w.Length); ok && permits < limit {
-		return max(permits, (limit*v.Policy.Adaptive.Floor+99)/100, min(1, limit))
-	}
-	return limit
-}
-
 // givesNothing reports whether instances obey a policy by issuing nothing.
 func givesNothing(p *quota.Policy) bool { return p.Mode == quota.ModePause || len(p.Requires) > 0 }
 
@@ -118,7 +106,7 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 	if !inForce || givesNothing(p) || len(part) == 0 {
 		return shares, true
 	}
-	total := max(0, paced(v, w, limit))
+	total := max(0, limit)
 	if p.Share == quota.ShareWeighted {
 		splitByWeight(p, total, part, w, shares)
 	} else {

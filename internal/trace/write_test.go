@@ -69,8 +69,7 @@ func TestTheWriter(t *testing.T) {
 	p := *policy(70)
 	p.Next = []quota.LimitChange{{From: time.Unix(2e9, 0).UTC(), Limits: p.Limits}}
 	view := protocol.View{Revision: 4, Policy: &p, PolicyRevision: 3, Instances: instances("b", "a")}
-	change := protocol.Change{Revision: 6, ThrottleDeleted: true, Deleted: []string{"b"}, Put: instances("c"),
-		Throttle: &protocol.Throttle{Revision: 2, Limits: []quota.Limit{{Permits: 5, Window: time.Second}}, Time: time.Unix(1e9, 5).UTC()}}
+	change := protocol.Change{Revision: 6, ThrottleDeleted: true, Deleted: []string{"b"}, Put: instances("c")}
 	sent := source.clock.Now()
 	s := source.sink
 	s.Reset(sent, sent.Mono, "a", view)
@@ -97,7 +96,7 @@ func TestTheWriter(t *testing.T) {
 	if err != nil || len(line.Views) != 2 {
 		t.Fatal(err, line)
 	}
-	want := protocol.View{Revision: 6, Policy: &p, PolicyRevision: 3, Throttle: change.Throttle, Instances: instances("a", "c")}
+	want := protocol.View{Revision: 6, Policy: &p, PolicyRevision: 3, Instances: instances("a", "c")}
 	if got := line.Views[1].View; !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

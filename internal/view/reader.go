@@ -41,9 +41,6 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 // Revision returns the revision of the key of a policy or a throttle, 0 without one.
 func (t *Tracker) Revision(k Kind) int64 { return t.documents[k].revision }
 
-// Broken reports whether that key cannot be read.
-func (t *Tracker) Broken(k Kind) bool { return t.documents[k].bad != nil }
-
 // Rank returns how many instances wrote their key before this incarnation did: 0 for
 // the oldest. One that announces its end writes its key anew, and so comes last.
 func (t *Tracker) Rank(id string) (rank int) {

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -60,7 +61,7 @@ type Tracker struct {
 // document is what is known of the key of a policy, a throttle or overrides.
 type document struct {
 	revision int64 // 0 without one
-	bad      error // why it cannot be read
+	bad      error // why it cannot be read, or not all of it obeyed
 }
 
 // List starts again from a listing of all keys under the provider, read at a
@@ -110,11 +111,16 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 	case Instance:
 		t.addInstance(c, k)
 	case Policy: // a typo must not stop the fleet
-		if p := read(&t.documents[Policy], k, protocol.ReadPolicy, "policy", "the last one that can be stays in force"); p != nil || k.Deleted {
+		p := read(&t.documents[Policy], k, protocol.ReadPolicy, "policy", "the last one that can be stays in force")
+		if p != nil || k.Deleted {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
+		if p != nil && len(p.Ignored) > 0 {
+			t.documents[Policy].bad = fmt.Errorf("the policy (revision %d) has %s, which went with an earlier version: its limits count without that; set it again to drop the field",
+				k.Revision, strings.Join(p.Ignored, " and "))
+		}
 	case Throttle:
-		c.Throttle = read(&t.documents[Throttle], k, protocol.ReadThrottle, "throttle", "the policy's limits count")
+		c.Throttle = read(&t.documents[Throttle], k, protocol.ReadThrottle, "throttle", "it pauses nobody")
 		if c.ThrottleDeleted = k.Deleted; c.Throttle == nil && !k.Deleted {
 			c.Throttle = new(protocol.Throttle)
 		}
@@ -145,7 +151,7 @@ func (t *Tracker) IDs() []string { return slices.Collect(maps.Keys(t.instances))
 // Instances returns how many incarnations the view has.
 func (t *Tracker) Instances() int { return len(t.instances) }
 
-// Problem returns what in the keys cannot be read, or nil.
+// Problem returns what in the keys cannot be read or obeyed, or nil.
 func (t *Tracker) Problem() error {
 	var errs []error
 	for _, d := range slices.Concat(t.documents[:], t.overrides[:]) {

@@ -49,7 +49,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	p.Shut = now < f.shutUntil
 	wall := now + p.Offset
 	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
-		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Total: cmp.Or(f.total, Unbounded), Later: cmp.Or(f.total, Unbounded), Instances: f.instances}
+		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Limit: cmp.Or(f.total, Unbounded), Later: cmp.Or(f.total, Unbounded), Instances: f.instances}
 		if f.bound != nil {
 			l.Permits = f.bound(l.Window)
 		}

@@ -74,7 +74,7 @@ type scene struct {
 }
 
 // fair is the total divided equally.
-func (s *scene) fair() float64 { return float64(s.limit.Total) / float64(max(1, s.instances)) }
+func (s *scene) fair() float64 { return float64(s.limit.Limit) / float64(max(1, s.instances)) }
 
 // hosts is how many others have shares.
 func (s *scene) hosts() int {
@@ -254,7 +254,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
 		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
-		Fair: s.fair(), Total: s.limit.Total,
+		Fair: s.fair(), Total: s.limit.Limit,
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
 	if b.first(s.account) {
@@ -332,6 +332,6 @@ func (g *Gate) roomLocked() int64 {
 		if l.Permits == Unbounded {
 			return math.MaxInt64
 		}
-		return l.Total
+		return l.Limit
 	})
 }

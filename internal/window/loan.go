@@ -153,7 +153,7 @@ func (l *ledger) borrow(host string, told protocol.Loan) int64 {
 	}
 	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits
 	for a := range l.bounded {
-		n = min(n, a.limit.Total-(a.bound-a.out))
+		n = min(n, a.limit.Limit-(a.bound-a.out))
 	}
 	if n <= 0 {
 		return 0

@@ -86,14 +86,12 @@ type Limit struct {
 	// unknown.
 	Most int64
 
-	// Total is the total in force. It bounds what an instance has, borrowed permits included.
-	Total int64
-	// Later is the most that Total is in later windows, if there is no news; Unbounded if
+	// Later is the most that Limit is in later windows, if there is no news; Unbounded if
 	// there may be no limit.
 	Later int64
-	// For operators: the policy's limit, and how many instances share the total.
+	// Limit is the policy's limit. It bounds what an instance has, borrowed permits included.
 	Limit     int64
-	Instances int
+	Instances int // that share it, for operators
 }
 
 // Proof is the evidence that the views behind a plan are recent. It binds only

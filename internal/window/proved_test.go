@@ -193,7 +193,7 @@ func loanQuestion(seed uint64) (ask, code string) {
 		case 0:
 			w.Index += int64(r.IntN(4) / 3)
 			own := r.Int64N(total + 1)
-			plan.Limits = []Limit{{Window: w, Permits: own, Total: total}}
+			plan.Limits = []Limit{{Window: w, Permits: own, Limit: total}}
 			l.adopt(plan, w.Start())
 			question = append(question, fmt.Sprintf("0 %d %d", w.Index, own))
 		case 1:

@@ -100,7 +100,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 
 func usageOf(b protocol.BudgetUse) LimitUsage {
 	return LimitUsage{
-		Limit: Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits, Total: b.Permits},
+		Limit: Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits},
 		Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
 	}
 }

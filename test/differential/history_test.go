@@ -79,9 +79,6 @@ func (s *story) begin() {
 			v.Instances = append(v.Instances, s.instance(id))
 		}
 	}
-	if s.one(3) {
-		v.Throttle = s.throttle()
-	}
 	if s.key != "" && s.one(2) {
 		v.Overrides = s.overrides()
 	}
@@ -130,7 +127,7 @@ func (s *story) policy() *quota.Policy {
 		p.Keys.Limits, p.Limits = p.Limits, []quota.Limit{{Permits: 1000, Window: time.Second}}
 		p.Keys.Owners = s.owners()
 	}
-	switch s.IntN(12) {
+	switch s.IntN(11) {
 	case 0:
 		p.Mode = quota.ModePause
 	case 1:
@@ -145,11 +142,6 @@ func (s *story) policy() *quota.Policy {
 		p.Settle = most
 	case 6:
 		p.Guard = time.Millisecond
-	case 7:
-		p.Adaptive.Floor = 1 + s.Int64N(100)
-		if !weighted && s.key == "" && s.one(2) { // a floor that is rounded up by nearly one
-			p.Adaptive.Floor, p.Limits[0].Permits = 1, 100*s.Int64N(20)+1
-		}
 	}
 	p = p.WithDefaults()
 	return &p
@@ -197,17 +189,13 @@ func (s *story) document(v *held) *protocol.Overrides {
 
 func (s *story) override(v *held) *protocol.Override { return s.document(v).Keys[s.key] }
 
-func (s *story) throttle() *protocol.Throttle {
-	return &protocol.Throttle{Limits: []quota.Limit{{Permits: s.permits(true), Window: s.w.Length}}}
-}
-
 // next adds the view of one more revision.
 func (s *story) next() {
 	was := &s.views[len(s.views)-1]
 	v := held{View: was.View}
 	v.Revision++
 	v.change.Revision, v.Instances = v.Revision, slices.Clone(was.Instances)
-	switch s.IntN(6) {
+	switch s.IntN(5) {
 	case 0:
 		v.Policy, v.written = s.policy(), true
 		v.change.Policy, v.change.PolicyDeleted = v.Policy, v.Policy == nil
@@ -242,12 +230,6 @@ func (s *story) next() {
 		*limits = l
 		v.Policy, v.change.Policy, v.written = &p, &p, true
 	case 4:
-		if s.one(2) {
-			v.Throttle = s.throttle()
-			v.change.Throttle = v.Throttle
-			v.written = !was.Throttle.SameTotals(v.Throttle)
-		}
-	case 5:
 		if s.key == "" {
 			break
 		}
@@ -371,9 +353,6 @@ func (s *story) write(l *line, v *held) {
 	}
 	if len(limits) > 0 && limits[0].Window == s.w.Length && p.From.Before(time.Unix(0, s.w.End())) {
 		limit = limits[0].Permits
-		if v.Throttle != nil && p.Adaptive.Floor > 0 && s.key == "" {
-			limit = min(limit, max(v.Throttle.Limits[0].Permits, (limit*p.Adaptive.Floor+99)/100, 1))
-		}
 	}
 	weighted := p.Share == quota.ShareWeighted && s.key == ""
 	l.ints(limit)

@@ -322,12 +322,6 @@ func hasty(p *plan, r *rand.Rand, t int64, who int) []event {
 	return append(deafThrough(doJoin, 0)(p, r, t, who), event{at: begin, do: doHasty, n: high})
 }
 
-// dipped: a pace falls, and at once rises above what it was.
-func dipped(p *plan, r *rand.Rand, t int64, _ int) (all []event) {
-	all = append(all, raised(p, t-300*ms), event{at: t - 3*int64(p.policy.Settle), do: doPace, n: high / 8})
-	return append(all, event{at: t, do: doPace, n: low}, event{at: t + 1 + r.Int64N(60*ms), do: doPace, n: high})
-}
-
 // removedAndFollowed: the keys of a whole fleet that hears nothing are deleted, and another
 // instance starts.
 func removedAndFollowed(p *plan, r *rand.Rand, t int64, _ int) (all []event) {

@@ -45,7 +45,6 @@ const (
 	doRemove                   // somebody deletes an instance's key
 	doForge                    // somebody writes what no instance would
 	doForgeKey                 // likewise, an instance's key
-	doPace                     // likewise, a pace
 	doPushBack                 // the provider asks some for a pause
 	doEndBackoff               // an operator ends that
 	doDrain                    // the application asks one for a pause
@@ -58,7 +57,7 @@ const (
 
 func (a action) String() string {
 	return [...]string{"policy", "weights", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
-		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "pace", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
+		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
 }
 
 // often is what happens to histories of a kind, as often as it stands here.
@@ -165,16 +164,6 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 	case doForgeKey:
 		w.forging()
 		f.forgeKey(e.who, e.n)
-	case doPace:
-		switch {
-		case !w.server.writable():
-		case e.d == 0:
-			t := f.throttle()
-			t.Limits, t.Time = []quota.Limit{{Permits: e.n, Window: w.policy.Limits[0].Window}}, wallTime(w.now())
-			f.write(layout.Throttle(f.provider), encoded(t))
-		default:
-			f.forgePace(r)
-		}
 	case doPushBack:
 		f.pushBack(r)
 	case doEndBackoff:

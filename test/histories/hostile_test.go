@@ -16,7 +16,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // This file is accidents with what a consumer's role may write: any key of the provider
@@ -206,7 +205,7 @@ func (f *fleet) forgeReport(r *rand.Rand) {
 	case 3:
 		f.write(key, f.value(layout.Report(f.provider, f.anybody(r))))
 	default:
-		f.write(key, encoded(protocol.Report{PaceSpan: 4000, PaceRefused: []int64{0, 1, 80_000, math.MaxInt64}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
+		f.write(key, encoded(protocol.Report{Refused: []int64{0, 1, 80_000, math.MaxInt64}[r.IntN(4)], Time: wallTime(r.Int64N(1 << 40))}))
 	}
 }
 
@@ -232,28 +231,4 @@ func (f *fleet) forgeBackoff(r *rand.Rand) {
 		t.Asks = append(t.Asks, protocol.Ask{By: f.anybody(r), At: wallTime(f.world.now()), Until: until, Alone: r.IntN(2) == 0})
 	}
 	f.write(layout.Throttle(f.provider), encoded(t))
-}
-
-// forgePace writes a pace, or garbage, or deletes it: what writes it does not matter to
-// the sum.
-func (f *fleet) forgePace(r *rand.Rand) {
-	key := layout.Throttle(f.provider)
-	switch r.IntN(10) {
-	case 0:
-		f.write(key, nil)
-		return
-	case 1:
-		f.write(key, rubbish(r))
-		return
-	}
-	p := protocol.Throttle{Issued: r.Int64N(9), Refused: r.Int64N(9), Time: wallTime(f.world.now()), Asks: f.throttle().Asks}
-	for _, length := range lengths { // one that is not listed has no pace
-		if r.IntN(8) > 0 {
-			p.Limits = append(p.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))] + r.Int64N(2)*r.Int64N(60), Window: length})
-		}
-	}
-	if p.Limits == nil {
-		p.Limits = []quota.Limit{{Permits: 1, Window: time.Second}}
-	}
-	f.write(key, encoded(p))
 }

@@ -394,7 +394,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	n := f.newestAt(start)
-	if f.moved(n, win) || f.debts || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
+	if f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e) || f.debts || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
 		return 0
 	}
 	total := f.total(n, win)
@@ -402,17 +402,6 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	return total
-}
-
-// moved reports whether the pace changes around a window, or somebody is held back.
-func (f *fleet) moved(n int, win quota.Window) bool {
-	from, to := f.newestAt(win.Start()-epoch-int64(f.policy.Settle)-500*ms), f.newestAt(win.End()-epoch+f.e)
-	for s := max(from, 0); s <= to; s++ {
-		if !f.line[s].Throttle.SameTotals(f.line[max(from, 0)].Throttle) {
-			return true
-		}
-	}
-	return f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e)
 }
 
 // heldBack reports whether somebody is held back in some of a part of true time, or warms

@@ -28,7 +28,7 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 		return nil
 	}
 	for _, v := range f.line {
-		v.Policy, v.Throttle = protocol.OfKeys(v.Policy), nil
+		v.Policy = protocol.OfKeys(v.Policy)
 		if own, _ := v.Override(name); v.Policy != nil && own != nil {
 			v.Policy.Limits = own.Limits
 			f.stats.overridden++

@@ -98,13 +98,10 @@ var hunts = []hunt{
 	when("IssuerGoneEarly", faults, leavesAndIsFollowed),
 	{"FirstTooSoon", faults, lead{dramas: []drama{closedAndFollowed}, wide: true}},
 
-	// Of paces, pauses and loans.
-	{"PaceForgotten", faults, lead{dramas: []drama{dipped}, rich: true, often: []action{doPace}}},
-	{"PaceAboveLimit", faults, lead{rich: true, often: []action{doPace, doPace}}},
-	{"PaceUnheard", faults, lead{rich: true, often: []action{doPace, doPace}}},
+	// Of pauses and loans.
 	{"PauseUnbounded", faults, lead{rich: true, often: []action{doForge, doForge, doForge}}},
 	{"StrayAskCounts", faults, lead{rich: true, often: []action{doPushBack}}},
-	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doPace, doPace}}},
+	{"BackoffCountsAgain", faults, lead{rich: true, often: []action{doPushBack, doForge, doForge, doForge}}},
 	when("LoanNotCharged", faults, lentLate),
 	when("LoanTwice", faults, lentLate),
 	when("LoanPassedNotCharged", faults, lentOn),

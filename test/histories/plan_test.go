@@ -19,7 +19,6 @@ type plan struct {
 	plain     bool  // operators change totals only
 	shape     quota.Shape
 	share     quota.ShareRule
-	adaptive  bool  // so are most policies, and somebody writes paces
 	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
 	keyed     bool  // most policies have limits by key, and callers use keys
@@ -155,7 +154,6 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	if r.IntN(8) < 3 && k != calm {
 		p.share = quota.ShareWeighted
 	}
-	p.adaptive = !p.plain && k != calm && r.IntN(3) == 0
 	p.inPlace = (k == faults || k == timing || k == measured) && r.IntN(4) == 0
 	if r.IntN(6) == 0 && k != calm {
 		p.providers = append(p.providers, "mail")
@@ -167,14 +165,13 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.e = 120 * ms
 	}
 	if l != nil { // the features that it names, and no others
-		p.plain, p.share, p.shape, p.adaptive, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, false, l.budget, false, p.providers[:1]
+		p.plain, p.share, p.shape, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, l.budget, false, p.providers[:1]
 		if l.share != "" {
 			p.share = l.share
 		}
 		if l.shape != "" {
 			p.shape = l.shape
 		}
-		p.adaptive = slices.Contains(l.often, doPace)
 		p.inPlace = slices.Contains(l.often, doReplace) || len(l.dramas) > 0 && canReplace
 	}
 	p.inPlace = p.inPlace && canReplace
@@ -198,9 +195,6 @@ func (p *plan) addMore(r *rand.Rand) {
 	}
 	if p.kind == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
 		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
-	}
-	if p.adaptive {
-		some(6, doPace)
 	}
 	if p.inPlace {
 		some(3, doReplace)

@@ -167,9 +167,6 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	} else if p.kind != calm && r.IntN(6) == 0 {
 		n.Pacing = quota.PacingEven
 	}
-	if p.adaptive && r.IntN(5) > 0 {
-		n.Adaptive = quota.Adaptive{Floor: []int64{1, 10, 60, 100}[r.IntN(4)], Every: time.Duration(2+r.IntN(3)) * time.Second}
-	}
 	if p.budget > 0 {
 		protocol.Long(n)[0].Permits = p.budget * (1 + r.Int64N(2))
 	}

@@ -29,8 +29,6 @@ var proved = Table{
 		"at := min(sub(start, int64(t.rules.Settle)), now)", "at := min(sub(start, int64(h.newest().rules.Settle)), now)", differential),
 	Replace("MostOfViews", "takes the largest share of the views for the bound", "internal/share/bound.go",
 		"if o.Permits < b.Permits {", "if o.Permits > b.Permits {", differential),
-	Replace("FloorRoundedDown", "rounds the least pace down", "internal/protocol/throttle.go",
-		"min(policy.Adaptive.Floor, 100)+99)/100", "min(policy.Adaptive.Floor, 100)+98)/100", differential),
 	Replace("SettleWithoutDrift", "leaves the drift of clocks out of the settle time", "quota/validate.go",
 		"int64(freshness)*(driftBound+1), driftBound-1)", "int64(freshness)*(driftBound+1), driftBound+1)", differential),
 	Replace("SettleRoundedDown", "rounds the settle time down", "quota/validate.go",

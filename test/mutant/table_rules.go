@@ -71,12 +71,6 @@ var rules = Table{
 		"h.opening.After(length)", "h.opening.After(length) - h.opening.After(0)", histories),
 	Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
 		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, small),
-	Replace("PaceAboveLimit", "lets a pace raise the total above the policy's limit", "internal/protocol/throttle.go",
-		"return min(limit, max(permits,", "return max(0, max(permits,", histories),
-	Replace("PaceForgotten", "leaves a view out though the pace falls", "internal/share/gives.go",
-		"\td, e := t.at(w), after.at(w)\n", "\tu, v := *t, *after\n\tu.throttle, v.throttle = nil, nil\n\td, e := u.at(w), v.at(w)\n", histories),
-	Replace("PaceUnheard", "goes by the pace that it listed", "internal/share/terms.go",
-		"\t\tthrottle, changed = c.Throttle, true\n", "\t\tchanged = false\n", histories),
 	Replace("ReturnedLate", "takes a permit back after its window", "internal/window/ledger.go",
 		"same := grant.Epoch == l.epoch", "same := true", histories),
 	{Name: "RotatedRemainders", Wrong: "passes remainders on in every window", By: []string{histories}, Edits: []Edit{

@@ -46,7 +46,6 @@ type heard struct {
 	Instance    int
 	PausedUntil time.Time
 	Policy      int64
-	Pace        int64 // the total in force
 }
 
 func (c caller) work(orders <-chan struct{}, tell func(heard)) error {
@@ -95,7 +94,7 @@ func (c caller) call(ctx context.Context, number int, l *consumer.Limiter, clien
 			_ = answer.Body.Close()
 		}
 		s := l.Status()
-		now := heard{number, s.PausedUntil.Round(10 * time.Millisecond), s.PolicyRevision, s.Shortest().Pace}
+		now := heard{number, s.PausedUntil.Round(10 * time.Millisecond), s.PolicyRevision}
 		if now != told {
 			told = now
 			tell(now)
@@ -116,7 +115,6 @@ type api struct {
 	refused time.Time      // when that was given last
 	told    [callers]heard
 	paused  [callers]int // how many calls there were when an instance told of a pause
-	half    bool         // it refuses every second call
 }
 
 type call struct {
@@ -134,8 +132,6 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		w.WriteHeader(http.StatusBadRequest)
-	case a.half && len(a.calls)%2 == 0:
-		w.WriteHeader(http.StatusTooManyRequests)
 	case refuse:
 		delete(a.refuse, instance)
 		if a.refused = time.Now(); after != "" {

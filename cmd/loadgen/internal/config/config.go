@@ -44,8 +44,6 @@ type Config struct {
 	WindowOffset time.Duration // after the beginning the longest limit's window ends; 0: by the clock
 	Ahead        time.Duration // of the system's clock are all clocks of the run, so that it does
 	Http         bool          // permits make requests
-	Capacity     []load.Takes  // of the provider; empty: it takes all
-	Adapt        string        // who follows its refusals
 	Members      int           // of the embedded etcd
 	Faults       []moment
 	Settle       time.Duration

@@ -37,7 +37,6 @@ func Usagef(format string, args ...any) error {
 type raw struct {
 	limit, guard, transport  string
 	keyLimit                 string
-	capacity                 string
 	changes, faults, crashes []string
 	config                   Config
 }
@@ -79,9 +78,6 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	}
 	if r.config.Keys == 0 && (set.Changed("key-limit") || set.Changed("key-owners")) {
 		return nil, Usagef("--key-limit and --key-owners are of keys, and calls have none: give --keys 100 too")
-	}
-	if set.Changed("adapt") && r.capacity == "" {
-		return nil, Usagef("--adapt %s: nothing answers 429: give --provider-capacity too, such as 1000/s,5s=600/s", r.config.Adapt)
 	}
 	if set.NArg() > 0 {
 		return nil, Usagef("argument %q is not a flag; see loadgen --help", set.Arg(0))
@@ -154,8 +150,6 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances AT after measuring began, and start it again; repeatable")
 	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk for the instances' state, so those killed by --churn or --crash continue (coordinator.Options.StateDir); default: they join as new; Linux only")
 	set.StringVar(&r.transport, "transport", "none", "use of permits: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock; the count is judged if the guard covers the clocks' error (auto does)")
-	set.StringVar(&r.capacity, "provider-capacity", "", "`CAPACITY`, or CAPACITY,AT=CAPACITY,... such as 1000/s,5s=600/s,20s=900/s: the provider answers 429 to calls beyond it, by its own clock, from AT after measuring began; implies --transport http")
-	set.StringVar(&c.Adapt, "adapt", AdaptFleet, "reaction to the 429s of --provider-capacity: `fleet|pause|none`; fleet: the policy is adaptive, with a floor of a fifth; pause: the policy's back-off pauses instances; none: no reaction")
 	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
 	set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, such as 5s=kill-leader: a fault of the embedded etcd AT after measuring began; repeatable; "+strings.Join(faultNames, ", "))
 	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
@@ -228,7 +222,6 @@ func (r *raw) check() (*Config, error) {
 	if err := cmp.Or(
 		oneOf("--arrival", c.Arrival, load.Steady, load.Poisson, load.Burst, load.Sine),
 		oneOf("--transport", r.transport, "none", "http"),
-		oneOf("--adapt", c.Adapt, AdaptFleet, AdaptPause, AdaptNone),
 		within("--instances", c.Instances, 1, 10_000),
 		within("--processes", c.Processes, 1, maxProcesses),
 		within("--duration", c.Duration, time.Millisecond, maxDuration),
@@ -246,7 +239,7 @@ func (r *raw) check() (*Config, error) {
 	); err != nil {
 		return nil, err
 	}
-	c.Http = r.transport == "http" || r.capacity != ""
+	c.Http = r.transport == "http"
 	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
 	}
@@ -254,9 +247,6 @@ func (r *raw) check() (*Config, error) {
 		return nil, Usagef("--ntp: %v", err)
 	}
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
-		return nil, err
-	}
-	if err := c.parseCapacity(r.capacity); err != nil {
 		return nil, err
 	}
 	if err := c.parseKeys(r.keyLimit); err != nil {
@@ -300,7 +290,7 @@ func (c *Config) checkFleet() error {
 	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Window > quota.MaxWindow }):
 		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
 	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):
-		return Usagef("--window-offset sets the clocks of the fleet ahead, and --ntp, --transport http and --provider-capacity go by others: leave them out")
+		return Usagef("--window-offset sets the clocks of the fleet ahead, and --ntp and --transport http go by others: leave them out")
 	case c.Trace != "" && len(c.NTP) > 0:
 		return Usagef("--trace goes by this machine's clock, and --ntp by others: leave one out")
 	case c.HTML == "-":

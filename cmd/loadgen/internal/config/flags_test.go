@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -54,23 +52,6 @@ func TestChangesAreInOrder(t *testing.T) {
 	}
 	if len(c.Changes) != 2 || c.Changes[0].At != time.Second || c.Changes[1].Limits[0].Permits != 2 || c.Longest() != time.Minute {
 		t.Errorf("%+v", c.Changes)
-	}
-}
-
-func TestProviderCapacity(t *testing.T) {
-	for adapt, floor := range map[string]int64{AdaptFleet: 20, AdaptPause: 0, AdaptNone: 0} {
-		c, err := ParseFlags([]string{"--provider-capacity", "1000/s,8s=900/s, 5s = 600/s", "--adapt", adapt}, noEnv, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		perSecond := func(permits int64) quota.Limit { return quota.Limit{Permits: permits, Window: time.Second} }
-		want := []load.Takes{{At: 0, Limit: perSecond(1000)}, {At: 5 * time.Second, Limit: perSecond(600)}, {At: 8 * time.Second, Limit: perSecond(900)}}
-		if !slices.Equal(c.Capacity, want) || !c.Http {
-			t.Errorf("%+v, requests %v", c.Capacity, c.Http)
-		}
-		if p := c.Policy(c.Limits, ""); p.Adaptive.Floor != floor {
-			t.Errorf("--adapt %s: %+v", adapt, p.Adaptive)
-		}
 	}
 }
 

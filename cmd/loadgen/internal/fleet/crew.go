@@ -84,7 +84,7 @@ func (c *crew) join(ctx context.Context) (err error) {
 		return err
 	}
 	if c.c.Http {
-		if c.provider, err = worker.StartProvider(load.Sheet{Since: c.sheet.Since, Until: c.sheet.Until, Lengths: c.c.Lengths()}, c.setup.Secret, c.c.Capacity, c.fail); err != nil {
+		if c.provider, err = worker.StartProvider(load.Sheet{Since: c.sheet.Since, Until: c.sheet.Until, Lengths: c.c.Lengths()}, c.setup.Secret, c.fail); err != nil {
 			return err
 		}
 		c.setup.Target = c.provider.Address

@@ -32,15 +32,7 @@ func (r *run) report() *load.Report {
 	if o.Start != load.Never {
 		rep.Began = time.Unix(0, o.Start).UTC()
 		rep.Within, rep.Rolling = o.Within(), o.Rolling()
-		for _, step := range r.c.Capacity {
-			if at := o.Start + int64(step.At); at < o.End {
-				rep.Events = append(rep.Events, load.Event{At: time.Unix(0, at).UTC(), Text: "the provider takes " + step.Limit.String()})
-			}
-		}
 		slices.SortStableFunc(rep.Events, func(a, b load.Event) int { return a.At.Compare(b.At) })
-	}
-	if p := r.crew.provider; p != nil && p.Capacity != nil && o.End != load.Never {
-		s.Capacity = p.Capacity.Summary(o.End)
 	}
 	s.CPUSeconds = r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS

@@ -116,9 +116,6 @@ func (r *run) drive(ctx context.Context) error {
 	arrived, failed := r.crew.end()
 	err = errors.Join(err, failed, r.countBudgets(ctx), r.cleanUp(ctx))
 	r.observed.Arrivals = arrived
-	if p := r.crew.provider; p != nil {
-		r.observed.Capacity = p.Capacity
-	}
 	counts, last := r.crew.counts, r.crew.status()
 	r.departed = load.Departures{Announced: last.Announced, Unannounced: last.Unannounced, Killed: r.crew.killed}
 	r.observed.Counts = counts[load.Labelled]
@@ -243,9 +240,6 @@ func (r *run) measure(ctx context.Context) error {
 	start := quota.WindowAt(r.c.Window(), o.Active+int64(r.c.MeasureAfter)).End()
 	end := start + int64(r.c.Duration)
 	r.crew.tell(func(s *worker.State) { s.Start, s.Stop = start, end })
-	if len(r.c.Capacity) > 0 {
-		r.crew.provider.Capacity.Begin(start)
-	}
 	if !r.watch(ctx, start, func(int64, worker.Report) {}) {
 		return ctx.Err()
 	}

@@ -103,9 +103,6 @@ func Summary(w io.Writer, s *load.Summary) {
 			fmt.Fprintf(w, "not judged: %s\n", a.Unjudged)
 		}
 	}
-	if c := s.Capacity; c != nil {
-		capacity(w, c)
-	}
 	if b := s.Budgets; b != nil {
 		fmt.Fprintf(w, "long limits: %s transactions, %.2f a second and instance; %s permits were taken and not issued\n",
 			humanize.Comma(b.Transactions), b.EachPerSecond, humanize.Comma(b.NotIssued))
@@ -116,27 +113,6 @@ func Summary(w io.Writer, s *load.Summary) {
 			fmt.Fprintf(w, ", %d that could not announce it", d.Unannounced)
 		}
 		fmt.Fprintln(w)
-	}
-}
-
-// capacity writes a line for the run, and one for each step of the provider's capacity.
-func capacity(w io.Writer, c *load.CapacitySummary) {
-	fmt.Fprintf(w, "the provider answered 429 to %s of %s calls (%s); %s of its capacity was used\n",
-		humanize.Comma(c.Refused), humanize.Comma(c.Calls), percent(c.RefusedRatio), percent(c.Used))
-	for _, step := range c.Steps {
-		fmt.Fprintf(w, "  %s from %vs on: ", step.Takes, step.AtSeconds)
-		of := func(what string, u *load.CapacityUse) {
-			if u != nil {
-				fmt.Fprintf(w, "%s %s refused, %s used; ", what, percent(u.RefusedRatio), percent(u.Used))
-			}
-		}
-		of("first", step.First)
-		of("after 10 s", step.Later)
-		if after := step.UsedAfterSeconds; after != nil {
-			fmt.Fprintf(w, "90%% used after %.1f s\n", *after)
-		} else {
-			fmt.Fprintln(w, "90% never used")
-		}
 	}
 }
 

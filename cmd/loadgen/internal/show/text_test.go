@@ -157,24 +157,6 @@ func TestOneLimiter(t *testing.T) {
 	}
 }
 
-func TestProviderCapacity(t *testing.T) {
-	after := 6.0
-	var b bytes.Buffer
-	Summary(&b, &load.Summary{Capacity: &load.CapacitySummary{
-		CapacityUse: load.CapacityUse{Calls: 2000, Refused: 100, RefusedRatio: 0.05, Used: 0.92},
-		Steps: []load.CapacityStep{
-			{Takes: "1000/s", First: &load.CapacityUse{RefusedRatio: 0.1, Used: 0.7}, Later: &load.CapacityUse{Used: 0.95}, UsedAfterSeconds: &after},
-			{AtSeconds: 12.5, Takes: "600/s"},
-		},
-	}})
-	if want := `the provider answered 429 to 100 of 2,000 calls (5.00%); 92.00% of its capacity was used
-  1000/s from 0s on: first 10.00% refused, 70.00% used; after 10 s 0.00% refused, 95.00% used; 90% used after 6.0 s
-  600/s from 12.5s on: 90% never used
-`; !strings.HasSuffix(b.String(), want) {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
-}
-
 func TestVerdictOnSpans(t *testing.T) {
 	worst := &load.Span{Start: time.Date(2027, 1, 1, 12, 0, 0, 2e6, time.UTC), LengthNs: 1e9, Issued: 1001, Allowed: 1000}
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ func TestAFleetThatDoesNotShareAShapeIsCaught(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = l.Close() })
-			g.add(&member{limiter: fleetLimiter{l, true, nil}, calls: load.NewProcess(load.Steady, 1, i, 3), slot: i})
+			g.add(&member{limiter: fleetLimiter{l, nil}, calls: load.NewProcess(load.Steady, 1, i, 3), slot: i})
 		}
 		start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
 		end := start + 8*int64(quota.MinWindow)
@@ -55,7 +55,7 @@ func TestAFleetThatDoesNotShareIsCaught(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = l.Close() })
-		g.add(&member{limiter: fleetLimiter{l, true, nil}, calls: load.NewProcess(load.Steady, 1, i, 3), slot: i})
+		g.add(&member{limiter: fleetLimiter{l, nil}, calls: load.NewProcess(load.Steady, 1, i, 3), slot: i})
 	}
 	start := quota.WindowAt(quota.MinWindow, time.Now().UnixNano()).End()
 	end := start + 5*int64(quota.MinWindow)
@@ -81,7 +81,7 @@ func TestCountsAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.add(&member{limiter: fleetLimiter{l, true, nil}, calls: load.NewProcess(load.Poisson, 1, 0, 1)})
+	g.add(&member{limiter: fleetLimiter{l, nil}, calls: load.NewProcess(load.Poisson, 1, 0, 1)})
 	g.run()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

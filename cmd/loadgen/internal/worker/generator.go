@@ -41,13 +41,9 @@ type limiter interface {
 	wait(maxWait time.Duration, f func(permit, error))
 }
 
-// listener is a limiter that hears what the provider answers to its calls.
-type listener interface{ answered(refused bool) }
-
 type fleetLimiter struct {
 	*consumer.Limiter
-	obeys bool           // a provider that refuses calls
-	keys  []consumer.Key // that its calls are for
+	keys []consumer.Key // that its calls are for
 }
 
 func (l fleetLimiter) take() (permit, error) {
@@ -62,12 +58,6 @@ func (l fleetLimiter) wait(maxWait time.Duration, f func(permit, error)) {
 	l.TakeFunc(1, maxWait, func(p consumer.Permit, err error) { f(told(p), err) })
 }
 
-func (l fleetLimiter) answered(refused bool) {
-	if refused && l.obeys {
-		l.Throttled(0, "429 from loadgen's provider")
-	}
-}
-
 func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Until().UnixNano()} }
 
 // shared is what all generators of a fleet go by.
@@ -78,8 +68,8 @@ type shared struct {
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	start   atomic.Int64                  // the instant from which delays count
 	stop    atomic.Int64                  // the instant at which calls end
-	// use is what permits of a limiter are used for; it must not block.
-	use func(l limiter, n int64, as load.Request)
+	// use is what permits are used for; it must not block.
+	use func(n int64, as load.Request)
 
 	issued  atomic.Int64 // permits
 	worst   atomic.Int64 // how far one was outside its window, at most
@@ -241,14 +231,14 @@ func (g *generator) mayWait(now int64) bool {
 func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	var permits, start, until int64 // of the latest permits, all of one window
 	taken := int64(0)
-	granted := func(p permit, err error) { g.granted(m.limiter, p, err, now) }
+	granted := func(p permit, err error) { g.granted(p, err, now) }
 	for range n {
 		g.tally.Try(now)
 		p, err := g.take(m.limiter, now)
 		if err == nil {
 			g.tally.Taken(now, p.start)
 			if p.start != start || p.until != until {
-				g.spend(m.limiter, permits, until, load.Request{Start: start, Asked: now})
+				g.spend(permits, until, load.Request{Start: start, Asked: now})
 				permits, start, until = 0, p.start, p.until
 			}
 			permits++
@@ -264,7 +254,7 @@ func (g *generator) call(m *member, n int64, wait bool, now int64) {
 	if now >= g.start.Load() {
 		g.atOnce += taken
 	}
-	g.spend(m.limiter, permits, until, load.Request{Start: start, Asked: now})
+	g.spend(permits, until, load.Request{Start: start, Asked: now})
 }
 
 // take makes one call that does not wait, and times one in so many.
@@ -288,10 +278,10 @@ func (g *generator) take(l limiter, now int64) (permit, error) {
 
 // granted is called for each call that waited since the instant since. Its permit
 // is handed over with this call, so counting it first is early enough.
-func (g *generator) granted(l limiter, p permit, err error, since int64) {
+func (g *generator) granted(p permit, err error, since int64) {
 	if err == nil {
 		g.tally.Issue(p.start, 1)
-		now := g.spend(l, 1, p.until, load.Request{Start: p.start, Asked: since})
+		now := g.spend(1, p.until, load.Request{Start: p.start, Asked: since})
 		if since >= g.start.Load() {
 			g.waited.Lock()
 			// Cannot fail: the value is within the histogram's range.
@@ -304,7 +294,7 @@ func (g *generator) granted(l limiter, p permit, err error, since int64) {
 
 // spend places permits that were just issued, and are counted, and uses them. It
 // returns the instant at which they came.
-func (g *generator) spend(l limiter, permits, until int64, as load.Request) (now int64) {
+func (g *generator) spend(permits, until int64, as load.Request) (now int64) {
 	if permits == 0 {
 		return 0
 	}
@@ -320,6 +310,6 @@ func (g *generator) spend(l limiter, permits, until int64, as load.Request) (now
 		}
 	}
 	g.issued.Add(permits)
-	g.use(l, permits, as)
+	g.use(permits, as)
 	return now
 }

@@ -49,7 +49,7 @@ func TestPermitsAreCountedBeforeTheyAreTaken(whole *testing.T) {
 	rapid.Check(whole, func(t *rapid.T) {
 		used, of := int64(0), map[int64]int64{}
 		s := sharedOf(whole, "")
-		s.use = func(_ limiter, n int64, as load.Request) { used += n; of[as.Start/window] += n }
+		s.use = func(n int64, as load.Request) { used += n; of[as.Start/window] += n }
 		sheet := s.c.Sheet(100 * window)
 		g := newGenerator(s, sheet.New())
 		now := 100*window + rapid.Int64Range(0, window-1).Draw(t, "now")

@@ -33,25 +33,20 @@ const (
 )
 
 // Provider is the API that the fleet calls. It counts requests of the fleet as they
-// arrive, by its own clock, and refuses those beyond its capacity, if it has one. Those
-// of strangers are refused and not counted.
+// arrive, by its own clock. Those of strangers are refused and not counted.
 type Provider struct {
 	Address  string
-	Capacity *load.Capacity // nil: it takes all
 	server   *http.Server
 	arrivals load.Provider
 }
 
 // StartProvider serves on a loopback port that the system chooses.
-func StartProvider(s load.Sheet, secret string, steps []load.Takes, fail func(error)) (*Provider, error) {
+func StartProvider(s load.Sheet, secret string, fail func(error)) (*Provider, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	p := &Provider{Address: listener.Addr().String(), arrivals: s.New()}
-	if len(steps) > 0 {
-		p.Capacity = load.NewCapacity(steps)
-	}
 	p.server = &http.Server{
 		ReadHeaderTimeout: requestTimeout,
 		MaxHeaderBytes:    16 << 10,
@@ -67,11 +62,7 @@ func StartProvider(s load.Sheet, secret string, steps []load.Takes, fail func(er
 				return
 			}
 			p.arrivals.Arrive(now, use)
-			status := http.StatusNoContent
-			if p.Capacity != nil && !p.Capacity.Call(now) {
-				status = http.StatusTooManyRequests
-			}
-			w.WriteHeader(status)
+			w.WriteHeader(http.StatusNoContent)
 		}),
 	}
 	go func() {
@@ -108,47 +99,42 @@ func newSender(address, secret string) *sender {
 	return s
 }
 
-// send makes n requests with permits of a limiter, as soon as there are connections. It
+// send makes n requests with permits, as soon as there are connections. It
 // does not block.
-func (s *sender) send(l limiter, n int64, as load.Request) {
+func (s *sender) send(n int64, as load.Request) {
 	s.waiting.Go(func() {
 		for range n {
 			s.requests.Go(func() error {
-				refused, err := s.request(as)
-				if err != nil {
+				if err := s.request(as); err != nil {
 					s.lost.Add(1)
 					return err
 				}
 				s.sent.Add(1)
-				if l, ok := l.(listener); ok {
-					l.answered(refused)
-				}
 				return nil
 			})
 		}
 	})
 }
 
-func (s *sender) request(as load.Request) (refused bool, err error) {
+func (s *sender) request(as load.Request) error {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.url, nil)
 	if err != nil {
-		return false, err
+		return err
 	}
 	request.Header.Set(permitHeader, as.String())
 	request.Header.Set(secretHeader, s.secret)
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil { // or the connection is not kept
-		return false, err
+		return err
 	}
-	refused = answer.StatusCode == http.StatusTooManyRequests
-	if !refused && answer.StatusCode != http.StatusNoContent {
-		return false, fmt.Errorf("the provider answered %s", answer.Status)
+	if answer.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("the provider answered %s", answer.Status)
 	}
-	return refused, nil
+	return nil
 }
 
 // end waits until all requests are answered and fills in what came of them.

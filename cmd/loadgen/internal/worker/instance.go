@@ -67,7 +67,7 @@ func (w *Worker) enter(slot int, retry bool) {
 	w.mu.Lock()
 	w.slots[slot], w.all[in] = in, true
 	w.mu.Unlock()
-	in.member.limiter, in.member.slot = fleetLimiter{in.limiter, w.c.Adapt != config.AdaptNone, keysOf(in.limiter, w.c.Keys)}, slot
+	in.member.limiter, in.member.slot = fleetLimiter{in.limiter, keysOf(in.limiter, w.c.Keys)}, slot
 	in.calls = load.NewProcess(w.c.Arrival, w.c.Seed, slot, w.c.Instances)
 	w.generators[slot%len(w.generators)].add(&in.member)
 	w.busy.Go(func() {

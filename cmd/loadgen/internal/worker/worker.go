@@ -63,7 +63,7 @@ func newWorker(c *config.Config, s *Setup, client *clientv3.Client, sheet *load.
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{},
 	}
-	w.shared = &shared{c: c, weights: w.weights, placing: c.Placing(s.Tolerance), use: func(limiter, int64, load.Request) {}}
+	w.shared = &shared{c: c, weights: w.weights, placing: c.Placing(s.Tolerance), use: func(int64, load.Request) {}}
 	if err := w.obey(Order{State: &s.State}); err != nil {
 		return nil, err
 	}

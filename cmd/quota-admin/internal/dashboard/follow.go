@@ -212,9 +212,8 @@ type etcdState struct {
 type detail struct {
 	Provider    string           `json:"provider"`
 	Revision    int64            `json:"revision"`
-	Policy      map[string]any   `json:"policy"`         // null: none is set, or it cannot be read
-	Bucket      float64          `json:"bucket"`         // length of a point, seconds
-	Pace        string           `json:"pace,omitempty"` // in force instead of the limit
+	Policy      map[string]any   `json:"policy"` // null: none is set, or it cannot be read
+	Bucket      float64          `json:"bucket"` // length of a point, seconds
 	Budgets     []live.Foreseen  `json:"budgets"`
 	Keys        []live.Rate      `json:"keys"`   // the busiest
 	Labels      []live.Rate      `json:"labels"` // the busiest
@@ -248,7 +247,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
-	d.Pace, d.Budgets = p.Status.Pace, p.Budgets()
+	d.Budgets = p.Budgets()
 	d.Keys, d.Labels, d.Classes, d.Late = live.BusiestKeys(f), live.BusiestLabels(f), p.Classes(), p.Late().Seconds()
 	if !p.At.IsZero() {
 		d.At = p.At.UnixMilli()

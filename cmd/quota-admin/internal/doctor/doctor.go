@@ -243,6 +243,9 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no policy is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
 	case p.Problem != nil:
 		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
+	case len(p.Policy.Ignored) > 0:
+		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS writes it without that",
+			"its policy has %s, which went with an earlier version: instances of this version do not follow that", strings.Join(p.Policy.Ignored, " and "))
 	}
 	var versions, learned []string
 	for i := range f.Instances {
@@ -273,10 +276,6 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",
 			"shares sum to %d, more than the total of %d", s.SumOfShares, s.Limit.Permits)
-	}
-	if s.Pace != "" {
-		c.add(note, "fleet", f.Provider, "if it stays so, ask for more, or lower the limit: quota-admin set "+f.Provider+" "+s.Pace,
-			"the pace is %s, below the limit; when it last changed, %d of %d permits had been refused", s.Pace, f.Throttle.Refused, f.Throttle.Issued)
 	}
 	if len(versions) > 1 { // fine while it is rolled out
 		slices.Sort(versions)

@@ -42,7 +42,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "adaptive", "from", "next", "max_step", "requires"}
+var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "from", "next", "max_step", "requires"}
 
 // Entry is what a document says of a provider.
 type Entry struct {
@@ -112,6 +112,8 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		var err error
 		switch value := fields[name]; {
+		case gone(name, value):
+			err = errors.New("went with an earlier version: leave it out")
 		case !slices.Contains(known, name):
 			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))
 		case string(value) == "null":
@@ -154,6 +156,13 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 		return p, nil, joined.Unwrap()
 	}
 	return p, overrides, nil
+}
+
+// gone reports whether policies once had a field.
+func gone(name string, value json.RawMessage) bool {
+	var p quota.Policy
+	text, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: value})
+	return json.Unmarshal(text, &p) == nil && len(p.Ignored) > 0
 }
 
 type limitsText []quota.Limit

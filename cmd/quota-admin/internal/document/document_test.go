@@ -27,9 +27,8 @@ import (
 func TestDocumentsKnowEveryField(t *testing.T) {
 	p := quota.Policy{
 		Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, From: time.Unix(1, 0), Time: time.Unix(1, 0),
-		Keys:       quota.Keys{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}},
-		Next:       []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
-		Throttling: quota.Throttling{Adaptive: quota.Adaptive{Floor: 1}},
+		Keys: quota.Keys{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}},
+		Next: []quota.LimitChange{{From: time.Unix(2, 0), Limits: []quota.Limit{{Permits: 1, Window: time.Second}}}},
 	}
 	count := 0
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[quota.Policy]()) {
@@ -68,7 +67,7 @@ func TestDocumentsKnowEveryField(t *testing.T) {
 		}
 	}
 	for _, name := range optional {
-		if fields[name] == nil && name != "adaptive" && name != "from" && name != "next" {
+		if fields[name] == nil && name != "from" && name != "next" {
 			t.Errorf("apply knows %s, which no policy has", name)
 		}
 	}

@@ -404,7 +404,6 @@ type Status struct {
 	// Limit is the shortest in force, which shares are of; nil if none is.
 	Limit       *quota.Limit `json:"-"`
 	Budgets     []Budget     `json:"-"`
-	Pace        string       `json:"pace,omitempty"` // the totals in force, like "600/s", if an adaptive policy has lowered one
 	Mode        quota.Mode   `json:"-"`
 	Instances   int          `json:"count"`
 	Applied     int          `json:"applied"` // that reported the policy that is set
@@ -424,13 +423,6 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 		s.Mode = f.Policy.Policy.Mode
 		if limits := protocol.LimitsAt(&f.Policy.Policy, now.UnixNano()); len(limits) > 0 {
 			s.Limit = &limits[0]
-			paced := slices.Clone(limits)
-			for i, l := range limits {
-				paced[i].Permits = f.Throttle.Total(&f.Policy.Policy, l.Permits, l.Window)
-			}
-			if !slices.Equal(paced, limits) {
-				s.Pace = quota.FormatLimits(paced)
-			}
 		}
 	}
 	for _, b := range f.Budgets {
@@ -481,9 +473,6 @@ func (s *Status) Line() string {
 		}
 		if s.Mode != quota.ModeEnforce {
 			total += " (mode " + format.Clean(string(s.Mode)) + ")"
-		}
-		if s.Pace != "" {
-			total += fmt.Sprintf(" (pace %s)", s.Pace)
 		}
 	}
 	for i, b := range s.Budgets {

@@ -231,7 +231,7 @@ function drawDetail() {
   $("detail").className = "";
   text($("mode"), modeWord[mode] || mode);
   $("mode").className = "badge " + (modeClass[mode] || "bad");
-  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(p?.keys ? [["Each key", p.keys.limits.replaceAll(",", ", ")]] : []), ...(d.pace ? [["Pace", d.pace]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
+  facts($("facts"), [["Limits", p ? p.limits.replaceAll(",", ", ") : "–"], ...(p?.keys ? [["Each key", p.keys.limits.replaceAll(",", ", ")]] : []), ["Issued/s", number(row?.issued)], [row?.shadowed ? "Refused but let pass/s" : "Refused/s", number(row?.shadowed || row?.refused)],
     ["Waiting", number(row?.waiting)], ["Applied by", row ? row.applied + " of " + row.instances : "–"], ["Sum of shares", number(d.sum_of_shares)], ["On loan", number(sumOf(d, "borrowed"))]]);
   fill($("budgets"), d.budgets, () => {
     const li = el("li"), bar = el("meter");
