@@ -33,7 +33,7 @@ Definition equally (T : nat) (all : list claim) (m : claim) : nat :=
 (* An instance's key in a view. It takes part from [from] on and before [until]. *)
 Record member := Member { ident : nat; name : nat; own_weight : positive; from : Z; until : Z }.
 
-(* What a view shows of one window. [limit] is the total by policy and pace, if there is a limit. *)
+(* What a view shows of one window. [limit] is the policy's, if there is a limit. *)
 Record policy := Policy {
   limit : option nat;
   in_force : bool;
@@ -92,7 +92,7 @@ Definition same_policy (p q : policy) : bool :=
   same_limit (limit p) (limit q) && Bool.eqb (in_force p) (in_force q) && Bool.eqb (supported p) (supported q) &&
   Bool.eqb (paused p) (paused q) && divides_as p q.
 
-(* Rule 3 of section 2, of the policies; [written] if the revision writes policy or pace. *)
+(* Rule 3 of section 2, of the policies; [written] if the revision writes the policy. *)
 Definition policy_gives (written : bool) (p q : policy) : bool :=
   (negb written && same_policy p q) ||
   (same_times (times p) (times q) && supported p && supported q && in_force p && in_force q &&

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -159,6 +160,27 @@ func TestLargestValidPolicyFits(t *testing.T) {
 	}
 	if err != nil {
 		t.Errorf("the largest valid policy, %d bytes: %v", len(b), err)
+	}
+}
+
+// A field that went with an earlier version is named, and is not written again.
+func TestFieldsThatWent(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string][]string{
+		`{"floor_percent":20,"decrease_percent":30,"increase_percent":3,"every":"5s"}`: {"adaptive"},
+		`"on"`: {"adaptive"},
+		`null`: nil,
+	} {
+		var p Policy
+		if err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"adaptive":`+value+`}`), &p); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(p.Ignored, want) || len(p.Limits) != 1 {
+			t.Errorf("%s: %+v", value, p)
+		}
+		if b, err := json.Marshal(p); err != nil || strings.Contains(string(b), "adaptive") {
+			t.Errorf("%s is written as %s, %v", value, b, err)
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -179,6 +181,14 @@ set payments/charge 300000/s --backoff everybody
 resume payments/charge --dry-run
 resume payments/charge
 resume payments/charge
+get payments/charge
+`},
+	{name: "ignored", prepare: adaptive, commands: `
+get payments/charge
+get payments/charge -o json
+set payments/charge 1000/s --dry-run
+set payments/charge 1000/s
+set payments/charge 1000/s
 get payments/charge
 `},
 	{name: "classes", commands: `
@@ -389,6 +399,15 @@ func heldBack(b *bench, client *clientv3.Client) {
 	b.want(exitDone, "set", "payments/charge", "300000/s", "--backoff", "instance")
 	a := protocol.Ask{By: "worker-1.\x1b[2J", At: fixed, Until: time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC), Why: "429 from api"}
 	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
+}
+
+// adaptive writes a policy of a version that had adaptive totals.
+func adaptive(b *bench, client *clientv3.Client) {
+	p, err := json.Marshal(quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Author: "ann", Time: fixed})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},`, 1))
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

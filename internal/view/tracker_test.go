@@ -78,6 +78,23 @@ func TestALateOrRepeatedEventChangesNothing(t *testing.T) {
 	}
 }
 
+// A field of an earlier version is not followed in silence. The policy that drops it ends that.
+func TestAFieldThatWentIsAProblem(t *testing.T) {
+	tr := started(t)
+	old := policy(11, "100")
+	old.Value = []byte(`{"schema":1,"limits":[{"permits":7,"window":"1s"}],"adaptive":{"floor_percent":20}}`)
+	if got := tr.Events([]Key{old}); len(got) != 1 || got[0].Policy == nil || got[0].Policy.Limits[0].Permits != 7 {
+		t.Errorf("%+v, want the rest of the policy in force", got)
+	}
+	if err := tr.Problem(); err == nil || !strings.Contains(err.Error(), "revision 11") || !strings.Contains(err.Error(), "adaptive") {
+		t.Errorf("problem %v, want it to name the revision and the field", err)
+	}
+	tr.Events([]Key{policy(13, "7")})
+	if err := tr.Problem(); err != nil {
+		t.Errorf("problem %v after the field was dropped", err)
+	}
+}
+
 func TestWhatCannotBeReadNeverEnlargesAShare(t *testing.T) {
 	tr := started(t)
 	broken := policy(11, "100")

@@ -33,7 +33,7 @@ type held struct {
 	protocol.View
 	change  protocol.Change
 	at      int64 // when it was applied, in wall time
-	written bool  // the revision writes the policy, the pace or the key's override
+	written bool  // the revision writes the policy or the key's override
 }
 
 // most is the largest settle time of a story.

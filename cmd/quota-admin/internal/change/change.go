@@ -327,6 +327,9 @@ func words(p *quota.Policy) map[string]string {
 			all["keys_owners"] = strconv.FormatInt(k.Owners, 10)
 		}
 	}
+	for _, name := range p.Ignored {
+		all[name] = "ignored: went with an earlier version"
+	}
 	delete(all, "next")
 	for _, c := range p.Next {
 		all["next "+c.From.UTC().Format(time.RFC3339Nano)] = quota.FormatLimits(c.Limits)
