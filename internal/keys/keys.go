@@ -36,6 +36,19 @@ func New(prefix string) (Layout, error) {
 	return Layout{prefix}, nil
 }
 
+// Of returns the folder that a key lies in, such as "loans", and the provider; both are empty
+// where it is no provider's.
+func (k Layout) Of(key string) (kind, provider string) {
+	rest, ok := strings.CutPrefix(key, k.prefix)
+	kind, rest, within := strings.Cut(rest, "/")
+	escaped, _, _ := strings.Cut(rest, "/")
+	provider, named := unescape(escaped)
+	if !ok || !within || !named {
+		return "", ""
+	}
+	return kind, provider
+}
+
 // MaxIncarnationBytes bounds the name of an instance's key. Instances give
 // themselves about 100 bytes; a longer one is no instance's.
 const MaxIncarnationBytes = 256

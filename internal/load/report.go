@@ -156,8 +156,28 @@ type Summary struct {
 	Departures *Departures `json:"departures,omitempty"`
 	// Arrivals are what the provider saw; nil without one.
 	Arrivals *ArrivalSummary `json:"arrivals,omitempty"`
+	// Etcd is what instances wrote into etcd in the measured time; nil if etcd did not let the
+	// run see it.
+	Etcd *Writes `json:"etcd,omitempty"`
+	// FirstLoan is how soon instances that lacked permits had a loan; nil if none came.
+	FirstLoan *FirstLoan `json:"first_loan,omitempty"`
 	// Budgets are what limits of more than a minute cost; nil without one.
 	Budgets *Budgets `json:"budgets,omitempty"`
+}
+
+// Writes is what instances wrote into etcd, per second of the measured time.
+type Writes struct {
+	PerSecond float64 `json:"per_second"` // transactions
+	// Keys are those written and deleted, by the folder that they lie in, such as asks, loans,
+	// reports or instances. A transaction may have several.
+	Keys map[string]float64 `json:"keys_per_second"`
+}
+
+// FirstLoan is the time from an instance's first call that had to wait, or was refused, to the
+// window's first loan, in nanoseconds: of windows in which a loan came.
+type FirstLoan struct {
+	Quantiles
+	Windows int64 `json:"windows"` // of each instance
 }
 
 // Departures counts the instances that left and were replaced.

@@ -157,6 +157,7 @@ func (r *raw) register(set *pflag.FlagSet) {
 	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time, before a share grows after a join, a crash or another division")
 	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for an outage of etcd: `hold|stop`")
 	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted`; weighted: every tenth instance weighs 10, and makes ten times as many calls")
+	set.StringVar(&c.policy.Lend, "lend", "on", "the policy's rule of lending: `on|newcomers|off`")
 	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
 	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
 	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")

@@ -56,6 +56,7 @@ type crew struct {
 	maxRSS  int64          // the most that all processes had at a time
 	took    *hdrhistogram.Histogram
 	delay   *hdrhistogram.Histogram
+	first   *hdrhistogram.Histogram // loans
 }
 
 // newCrew starts nobody yet. fail is told what must end the run.
@@ -65,6 +66,7 @@ func newCrew(c *config.Config, e *etcd, provider string, own *ownClock, fail fun
 	w := &crew{
 		c: c, fail: fail, sheet: sheet, counts: make([][]load.Count, len(sheet.Lengths)),
 		took: hdrhistogram.New(1, int64(worker.Slowest), 3), delay: hdrhistogram.New(1, int64(worker.Slowest), 3),
+		first: hdrhistogram.New(1, int64(worker.Slowest), 3),
 		setup: worker.Setup{
 			Args: c.Args, Ahead: c.Ahead, Provider: provider, Since: since, Tolerance: own.allowed, Secret: rand.Text(),
 			State: worker.State{Limits: c.Limit, Start: load.Never, Stop: load.Never},
@@ -263,5 +265,6 @@ func (c *crew) retire(l *link) error {
 	}
 	c.took.Merge(hdrhistogram.Import(e.Took))
 	c.delay.Merge(hdrhistogram.Import(e.Delay))
+	c.first.Merge(hdrhistogram.Import(e.FirstLoan))
 	return err
 }

@@ -34,7 +34,10 @@ func (r *run) report() *load.Report {
 		rep.Within, rep.Rolling = o.Within(), o.Rolling()
 		slices.SortStableFunc(rep.Events, func(a, b load.Event) int { return a.At.Compare(b.At) })
 	}
-	s.CPUSeconds = r.cpu.Seconds()
+	if n := r.crew.first.TotalCount(); n > 0 {
+		s.FirstLoan = &load.FirstLoan{Quantiles: quantiles(r.crew.first), Windows: n}
+	}
+	s.Etcd, s.CPUSeconds = r.writes, r.cpu.Seconds()
 	s.MaxRSSBytes = r.crew.maxRSS
 	if r.c.Churn > 0 || r.c.Rolling || len(r.c.Crashes) > 0 {
 		s.Departures = &r.departed

@@ -38,6 +38,7 @@ type run struct {
 	shares   *load.Shares  // nil if nobody wants to see them
 	budgets  *load.Budgets // nil without a long limit
 	cpu      time.Duration // used in the measured time
+	writes   *load.Writes  // into etcd in that time; nil if they are not known
 	departed load.Departures
 
 	happened struct {
@@ -250,11 +251,13 @@ func (r *run) measure(ctx context.Context) error {
 		happens.Go(func() error { return f(happening, start) })
 	}
 	o.Start = start
+	stopCounting := r.countWrites(ctx)
 	r.watch(ctx, end, func(now int64, s worker.Report) {
 		elapsed := max(0, time.Duration(now-start)).Round(100 * time.Millisecond)
 		r.show.Tell("measuring", "measuring: %.1f of %v, %s permits issued", elapsed.Seconds(), r.c.Duration, humanize.Comma(s.Issued))
 	})
 	o.End = min(end, r.c.Now())
+	r.writes = stopCounting(time.Duration(o.End - start).Seconds())
 	r.cpu = r.crew.status().CPU - before
 	stop()
 	return happens.Wait()

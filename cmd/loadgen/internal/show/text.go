@@ -103,6 +103,13 @@ func Summary(w io.Writer, s *load.Summary) {
 			fmt.Fprintf(w, "not judged: %s\n", a.Unjudged)
 		}
 	}
+	if e := s.Etcd; e != nil {
+		fmt.Fprintf(w, "etcd had %.0f writes a second; of keys a second: %.0f asks, %.0f loans, %.0f reports\n", e.PerSecond, e.Keys["asks"], e.Keys["loans"], e.Keys["reports"])
+	}
+	if f := s.FirstLoan; f != nil {
+		fmt.Fprintf(w, "a window's first loan came after %v (p50), %v (p99), in %s windows of instances\n",
+			time.Duration(f.P50).Round(time.Microsecond), time.Duration(f.P99).Round(time.Microsecond), humanize.Comma(f.Windows))
+	}
 	if b := s.Budgets; b != nil {
 		fmt.Fprintf(w, "long limits: %s transactions, %.2f a second and instance; %s permits were taken and not issued\n",
 			humanize.Comma(b.Transactions), b.EachPerSecond, humanize.Comma(b.NotIssued))

@@ -140,8 +140,8 @@ func (r *Report) Add(o *Report) {
 // Ended is what a worker has to say at last.
 type Ended struct {
 	// Took is the histogram of immediate grants, Delay that of how long calls waited
-	// for their permits.
-	Took, Delay *hdrhistogram.Snapshot
+	// for their permits, FirstLoan that of the times to a window's first loan.
+	Took, Delay, FirstLoan *hdrhistogram.Snapshot
 	// Sent and Lost count requests to the provider: those that were answered,
 	// and those that were not, of which Problem is one's.
 	Sent, Lost int64

@@ -34,6 +34,10 @@ type instance struct {
 	limiter *consumer.Limiter
 	slot    int
 	served  atomic.Bool // it has been active
+
+	// As last seen, guarded by the worker's mutex.
+	firstLoans    int64
+	firstLoanTime time.Duration
 }
 
 // join opens instances in the slots, some at a time.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
+	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -55,13 +56,14 @@ type Worker struct {
 	// what its guard covers, at most.
 	beyond                 time.Duration
 	announced, unannounced int // instances that have left to be replaced
+	firstLoan              *hdrhistogram.Histogram
 }
 
 // newWorker starts a worker, whose instances join. Each generator has a sheet of counts.
 func newWorker(c *config.Config, s *Setup, client *clientv3.Client, sheet *load.Sheet, counts []byte, tell func(Report)) (*Worker, error) {
 	w := &Worker{
 		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
-		slots: map[int]*instance{}, all: map[*instance]bool{},
+		slots: map[int]*instance{}, all: map[*instance]bool{}, firstLoan: hdrhistogram.New(1, int64(Slowest), 3),
 	}
 	w.shared = &shared{c: c, weights: w.weights, placing: c.Placing(s.Tolerance), use: func(int64, load.Request) {}}
 	if err := w.obey(Order{State: &s.State}); err != nil {
@@ -131,6 +133,7 @@ func (w *Worker) status() Report {
 			s.Problem = st.Problem
 		}
 		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return feed.Inside(in.session).Clock().Wall() - int64(w.c.Ahead) }))
+		w.noteLoans(in, &st)
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 		if in.served.Load() {
 			s.Serving += w.weights[in.slot]
@@ -138,6 +141,17 @@ func (w *Worker) status() Report {
 	}
 	s.Beyond, s.Announced, s.Unannounced = w.beyond, w.announced, w.unannounced
 	return s
+}
+
+// noteLoans notes how long the first loans took that came since the last look, once measuring has
+// begun. Looks are more frequent than windows, so there is mostly one.
+func (w *Worker) noteLoans(in *instance, st *consumer.Status) {
+	n, took := st.FirstLoans-in.firstLoans, st.FirstLoanTime-in.firstLoanTime
+	in.firstLoans, in.firstLoanTime = st.FirstLoans, st.FirstLoanTime
+	if n > 0 && w.c.Now() >= w.shared.start.Load() {
+		// Cannot fail: the value is within the histogram's range.
+		_ = w.firstLoan.RecordValues(int64(min(took/time.Duration(n), Slowest)), n)
+	}
 }
 
 // end stops the load, closes all instances and says so. From then on no permit
@@ -164,6 +178,7 @@ func (w *Worker) end() {
 		w.tell(Report{Failed: err.Error()})
 	}
 	last := w.status()
+	e.FirstLoan = w.firstLoan.Export()
 	last.Ended = e
 	w.tell(last)
 }
