@@ -2,7 +2,7 @@
 # are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test steady race lint fuzz bench cross loadgen pictures deploy-golden screenshots dashboard-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
+.PHONY: all build test steady race lint fuzz bench cross loadgen deploy-golden screenshots dashboard-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
 
 all: build test lint ## build, test and lint
 
@@ -33,9 +33,6 @@ cross: ## compile for other systems
 
 loadgen: ## a short run with an embedded etcd; its verdict is the status
 	go run ./cmd/loadgen --duration 5s
-
-pictures: ## docs/img and the tables of docs/pacing.md and docs/shapes.md, from real runs; some minutes of a quiet machine; PICTURES chooses, as schemes (the drawings)
-	go run -C bench ./pictures $(PICTURES)
 
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat

@@ -5,13 +5,16 @@
 //	go run ./results -short -check    whether all parts run and fill their tables; writes nothing
 //	go run ./results -part keys       one part alone: prints its tables
 //
-// Each part is a command that prints lines of Go's benchmarks. All output of a run is in RESULTS.txt.
+// Each part is a command that prints lines of Go's benchmarks, or a run of loadgen, of whose report
+// such a line is made. All output of a run is in RESULTS.txt.
 // A part that fails, skips something or leaves a table empty fails the run.
 package main
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -22,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/load"
 )
 
 var (
@@ -35,6 +40,7 @@ type part struct {
 	name        string
 	line, short string
 	env         string
+	fleet       string // the name of the benchmark that a run of loadgen is; empty: it is no such run
 }
 
 // The benchmarks are a program that is built once; go test runs the same.
@@ -45,10 +51,38 @@ var parts = []part{
 	{name: "parked", line: "go test -run ^$ -bench Parked -benchtime 1x -count 3", short: "go test -short -run ^$ -bench Parked -benchtime 1x", env: "GODEBUG=adaptivestackstart=0"},
 	{name: "central", line: "go test -run ^$ -bench Central -benchtime 1x", short: "go test -short -run ^$ -bench Central -benchtime 1x"},
 	{name: "socket", line: "go test -run ^$ -bench Socket -benchtime 1x", short: "go test -short -run ^$ -bench Socket -benchtime 1x"},
-	{name: "lending", line: "go run ./lending -load busy,zipf,hot1,move1 -for 12s", short: "go run ./lending -n 5 -T 500 -load busy,move1 -for 4s"},
-	{name: "alone", line: "go run ./lending -lend off -load busy,zipf,hot1,move1 -for 8s", short: "go run ./lending -n 5 -T 500 -lend off -load busy,move1 -for 4s"},
-	{name: "keys", line: "go run ./keys -for 5s", short: "go run ./keys -n 5 -for 2s -keys 5000 -names 20000 -counted 50"},
+	{name: "keys", line: "go test -run ^$ -bench Keys -benchtime 0.3s", short: "go test -short -run ^$ -bench Keys -benchtime 1x"},
+	fleetPart("fleet-keys", "FleetKeys", "--instances 10 --limit 10000/s --keys 200 --key-limit 50/s"),
 	{name: "overshoot", line: "go run ./overshoot", short: "go run ./overshoot -n 4 -for 6s -together 8"},
+}
+
+// uneven are the loads of the table of uneven load, as flags of loadgen. Where nobody lends, it does
+// not play a load that moves.
+var uneven = []struct {
+	load, flags string
+	alone       bool // also played where instances do not lend
+}{
+	{"all instances alike", "", true},
+	{"by Zipf's law", " --zipf 1", true},
+	{"one instance has it all", " --hot 1", true},
+	{"one has it all, another one each second", " --hot 1 --move 1s", false},
+}
+
+func init() {
+	for _, u := range uneven {
+		parts = append(parts, fleetPart("uneven", "Uneven/load="+u.load+"/lend=on", unevenFlags+u.flags))
+		if u.alone {
+			parts = append(parts, fleetPart("uneven", "Uneven/load="+u.load+"/lend=off", unevenFlags+" --lend off"+u.flags))
+		}
+	}
+}
+
+const unevenFlags = "--limit 2000/s --max-wait 0"
+
+// fleetPart is a run of loadgen.
+func fleetPart(name, benchmark, flags string) part {
+	line := "go run ./cmd/loadgen --demand 1.3 --least-use 0 " + flags
+	return part{name: name, fleet: benchmark, line: line + " --duration 12s", short: line + " --duration 2s"}
 }
 
 func main() {
@@ -68,9 +102,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	machine, err := describe(ctx)
-	if err != nil {
-		return err
+	machine := ""
+	if *only == "" { // one part needs no peers that it does not have
+		if machine, err = describe(ctx); err != nil {
+			return err
+		}
 	}
 	program := filepath.Join(folder, "bench.test")
 	if _, err := output(ctx, "go", "test", "-c", "-o", program, "."); err != nil {
@@ -112,9 +148,7 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
-	charts := exec.CommandContext(ctx, "go", "run", "./pictures", "-charts", "RESULTS.txt")
-	charts.Stdout, charts.Stderr = os.Stderr, os.Stderr
-	return charts.Run()
+	return drawCharts("RESULTS.txt")
 }
 
 // play runs the command of a part, and adds what it prints.
@@ -134,8 +168,14 @@ func (p *part) play(ctx context.Context, program string, to *bytes.Buffer) error
 			}
 		}
 	}
+	if p.fleet != "" {
+		words = append(words, "--quiet", "--json", "-")
+	}
 	fmt.Fprintln(to, "#", line)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // of the table
+	if p.fleet != "" {
+		cmd.Dir = ".." // the repository
+	}
 	cmd.Env = append(os.Environ(), p.env)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&said, os.Stderr), os.Stderr
@@ -148,7 +188,32 @@ func (p *part) play(ctx context.Context, program string, to *bytes.Buffer) error
 	if strings.Contains(said.String(), "--- SKIP") {
 		return fmt.Errorf("something was skipped: %s", line)
 	}
+	if p.fleet != "" {
+		return p.ofFleet(said.Bytes(), to)
+	}
 	_, err := to.Write(said.Bytes())
+	return err
+}
+
+// ofFleet writes the line of a benchmark that a report of loadgen comes to.
+func (p *part) ofFleet(text []byte, to io.Writer) error {
+	var r load.Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return err
+	}
+	s := &r.Summary
+	if s.Etcd == nil {
+		return errors.New("loadgen did not count the writes into etcd")
+	}
+	fmt.Fprintf(to, "Benchmark%s 1 %.1f used-%% %.1f most-%% %.1f etcd-writes/s", strings.ReplaceAll(p.fleet, " ", "_"),
+		100*s.OneLimiter.Ratio, 100*s.MaxOverRatio, s.Etcd.PerSecond)
+	if f := s.FirstLoan; f != nil {
+		fmt.Fprintf(to, " %.1f first-loan-p50-ms", float64(f.P50)/1e6)
+	}
+	if k := s.Keys; k != nil {
+		fmt.Fprintf(to, " %d windows %d over", k.Windows, k.OverLimitWindows)
+	}
+	_, err := fmt.Fprintln(to)
 	return err
 }
 

@@ -89,8 +89,13 @@ func (t *table) render(r *results) (string, error) {
 		}
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 	}
+	var also []string // what further runs of loadgen have beside the first one's flags
 	for i := range parts {
 		if p := &parts[i]; strings.Contains(" "+t.part+" ", " "+p.name+" ") {
+			if first := slices.IndexFunc(parts, func(o part) bool { return o.name == p.name }); first < i {
+				also = append(also, "`"+beside(parts[first].line, p.line)+"`")
+				continue
+			}
 			env := p.env
 			if env != "" {
 				env += " "
@@ -99,7 +104,16 @@ func (t *table) render(r *results) (string, error) {
 			fmt.Fprintf(&b, "\n<sub>`%s%s`</sub>\n", env, line)
 		}
 	}
+	if len(also) > 0 {
+		fmt.Fprintf(&b, "\n<sub>and with %s</sub>\n", strings.Join(also, ", "))
+	}
 	return b.String(), nil
+}
+
+// beside returns the words of a line that another one lacks.
+func beside(first, line string) string {
+	had := strings.Fields(first)
+	return strings.Join(slices.DeleteFunc(strings.Fields(line), func(w string) bool { return slices.Contains(had, w) }), " ")
 }
 
 // number prints a value, scaled, with so many decimals; a value that is not there is empty.
@@ -185,20 +199,18 @@ var tables = []table{
 		}
 		return rows
 	}},
-	{name: "lending", part: "lending alone", head: "load | used, % | used without lending, % | largest window, % of the limit", rows: func(r *results) (rows [][]string) {
-		for _, l := range []string{"busy", "zipf", "hot1", "move1"} {
-			on, off, most := math.NaN(), math.NaN(), math.NaN()
-			for _, n := range r.names {
-				if strings.HasPrefix(n, "Lending/load="+l+"/lend=on") {
-					on, most = r.of(n, "used-%"), r.of(n, "most-%")
-				} else if strings.HasPrefix(n, "Lending/load="+l+"/lend=off") {
-					off = r.of(n, "used-%")
-				}
-			}
-			if math.IsNaN(on) && math.IsNaN(off) { // the short form has two loads
+	{name: "uneven load", part: "uneven", optional: true, head: "load | used, % | used without lending, % | largest window, % of the limit | writes into etcd a second | a window's first loan after, ms, p50", rows: func(r *results) (rows [][]string) {
+		for _, u := range uneven {
+			on, off := "Uneven/load="+u.load+"/lend=on", "Uneven/load="+u.load+"/lend=off"
+			if math.IsNaN(r.of(on, "used-%")) {
 				continue
 			}
-			rows = append(rows, []string{loads[l], number(on, 1, 1), number(off, 1, 1), number(most, 1, 1)})
+			first := "" // where nothing moves, loans come before calls lack them, but after a stall
+			if !u.alone {
+				first = number(r.of(on, "first-loan-p50-ms"), 1, 1)
+			}
+			rows = append(rows, []string{u.load, number(r.of(on, "used-%"), 1, 1), number(r.of(off, "used-%"), 1, 1), number(r.of(on, "most-%"), 1, 1),
+				number(r.of(on, "etcd-writes/s"), 1, 0), first})
 		}
 		return rows
 	}},
@@ -213,13 +225,12 @@ var tables = []table{
 		}
 		return rows
 	}},
-	{name: "key counts", part: "keys", head: "of 10 instances | ", rows: func(r *results) [][]string {
+	{name: "key counts", part: "fleet-keys", head: "of 10 instances, 200 keys of 50/s | ", rows: func(r *results) [][]string {
 		return [][]string{
-			{"writes a second of etcd, at rest", number(r.of("KeysInUse", "etcd-writes-at-rest/s"), 1, 1)},
-			{"writes a second of etcd, all keys in use", number(r.of("KeysInUse", "etcd-writes/s"), 1, 1)},
-			{"windows of keys that callers counted", number(r.of("KeysCounted", "windows"), 1, 0)},
-			{"of these, over the limit", number(r.of("KeysCounted", "over"), 1, 0)},
-			{"used of the limit, %", number(r.of("KeysCounted", "used-%"), 1, 1)},
+			{"windows of keys that callers counted", number(r.of("FleetKeys", "windows"), 1, 0)},
+			{"of these, over the limit", number(r.of("FleetKeys", "over"), 1, 0)},
+			{"used of the limit, %", number(r.of("FleetKeys", "used-%"), 1, 1)},
+			{"writes into etcd a second", number(r.of("FleetKeys", "etcd-writes/s"), 1, 1)},
 		}
 	}},
 	{name: "overshoot", part: "overshoot", head: "4 processes / 8 | used, % | used after the kill, % | most in a second of the clock, % | most in any second, % | seconds over", rows: func(r *results) (rows [][]string) {
@@ -259,12 +270,4 @@ func place(label string) int {
 	default:
 		return 2
 	}
-}
-
-// loads are the loads of the command lending, in words.
-var loads = map[string]string{
-	"busy":  "all instances alike",
-	"zipf":  "by Zipf's law",
-	"hot1":  "one instance has it all",
-	"move1": "one has it all, another one each second",
 }

@@ -71,7 +71,7 @@ func TestATableThatIsNotWholeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"lending", "central", "calls", "key counts"} {
+	for _, name := range []string{"uneven load", "central", "calls", "key counts"} {
 		if text, err := tableNamed(t, name).render(r); err == nil {
 			t.Errorf("the table %s has no values, and is\n%s", name, text)
 		}

@@ -64,8 +64,6 @@ var steps = map[string]string{
 	`go test ./test/differential -run ARun -v -model /tmp/answers -traces DIR`: "compare",
 	`go run ./test/hour -seed 2811`:                                            "by hand: it takes an hour",
 	`make -C .. bench`:                                                         "bench",
-	`go run ./lending`:                                                         "bench",
-	`go run ./keys`:                                                            "bench",
 	`go run ./overshoot`:                                                       "bench",
 	`go run ./results -short -check`:                                           "bench",
 	`go run ./results -part keys`:                                              "bench",
