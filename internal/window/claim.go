@@ -230,7 +230,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 	}
 	shares := sharesIn(c.of.n, max(1, s.bound-s.lent))
 	since := s.window.Index + 1 - g.mu.borrower.stood // the window of which others left a part the last time
-	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Total/standing))) {
+	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Limit/standing))) {
 		return 0
 	}
 	return c.of.n

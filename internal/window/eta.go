@@ -25,7 +25,7 @@ func (g *Gate) etaLocked(n int64, before int64) (at int64) {
 	}
 	need := addCapped(addCapped(n, before), l.debt)
 	for a := range l.bounded {
-		switch lacks := need - (a.limit.Total - (a.used - a.out) - taken); {
+		switch lacks := need - (a.limit.Limit - (a.used - a.out) - taken); {
 		case a.limit.Later <= 0:
 			return Forever
 		case lacks > 0:
