@@ -64,7 +64,7 @@ var rules = Table{
 	Replace("LoanTwice", "counts a loan as often as it is told", "internal/window/loan.go",
 		"n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits", "n := told.Permits", histories, loans),
 	Replace("LoanAboveTotal", "uses whatever it is told", "internal/window/loan.go",
-		"n = min(n, a.limit.Total-(a.bound-a.out))", "n = min(n, n+a.out)", loans),
+		"n = min(n, a.limit.Limit-(a.bound-a.out))", "n = min(n, n+a.out)", loans),
 	Replace("MonotonicOnly", "takes a proof's age by the monotonic clock alone", "internal/share/planner.go",
 		"p.proof.Wall + int64(r.Freshness)", "window.Forever", histories),
 	Replace("NextWindow", "continues in the next window, by its own clock, of one that has ended", "internal/share/bound.go",
