@@ -1,0 +1,189 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// TestLivenessOfPatience plays random histories of fleets that lend: small and large requests of all
+// classes, of the provider and of a key, first calls of new instances, limits below the fleet. What must
+// hold: nobody is refused before its deadline who would be served by then if it had asked with
+// Forever. Each such refusal is held against a second play of the same history, in which that one
+// call has Forever and nothing else is different.
+func TestLivenessOfPatience(t *testing.T) {
+	var sum patience
+	seeds := []uint64{*livenessSeed}
+	if *livenessSeed == 0 {
+		seeds = seeds[:0]
+		for seed := uint64(1); seed <= *livenessCount; seed++ {
+			seeds = append(seeds, seed)
+		}
+	}
+	for _, seed := range seeds {
+		h := newPatient(seed)
+		outcomes := h.play(t, -1)
+		var refused []int
+		for i, o := range outcomes {
+			sum.calls++
+			switch c := h.calls[i]; {
+			case o.err == nil:
+				sum.served++
+			case !errors.Is(o.err, consumer.ErrLimited):
+				sum.other++
+			case o.after >= c.wait:
+				sum.late++
+			default:
+				sum.early++
+				refused = append(refused, i)
+			}
+		}
+		rand.New(rand.NewPCG(seed, 14)).Shuffle(len(refused), func(i, j int) { refused[i], refused[j] = refused[j], refused[i] })
+		for _, i := range refused[:min(3, len(refused))] {
+			sum.replayed++
+			if o := h.play(t, i)[i]; o.err == nil && o.after < h.calls[i].wait {
+				sum.though++
+				t.Errorf("-liveness.seed %d: %s: call %d, %+v, was refused after %v (%v), and with Forever it was served after %v",
+					seed, h.about, i, h.calls[i], outcomes[i].after, outcomes[i].err, o.after)
+			}
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	t.Logf("%d histories, %d calls: %d served, %d refused at their deadline, %d before it, %d other errors; of %d played again, refused though Forever was served: %d",
+		len(seeds), sum.calls, sum.served, sum.late, sum.early, sum.other, sum.replayed, sum.though)
+}
+
+// patience is what TestLivenessOfPatience reports.
+type patience struct{ calls, served, late, early, other, replayed, though int }
+
+// patienceHistory is one history: a fleet, and when which calls come. Nothing of it depends on outcomes.
+type patienceHistory struct {
+	policy    quota.Policy
+	instances int
+	joins     time.Duration // when another instance joins; 0: never
+	calls     []patientCall
+	about     string
+}
+
+// patientCall is one call.
+type patientCall struct {
+	at       time.Duration
+	instance int // the last one is the one that joins
+	n        int64
+	class    int
+	key      bool
+	wait     time.Duration
+}
+
+// patientOutcome is what became of a call.
+type patientOutcome struct {
+	after time.Duration
+	err   error
+}
+
+func newPatient(seed uint64) *patienceHistory {
+	r := rand.New(rand.NewPCG(seed, 13))
+	h := &patienceHistory{instances: 1 + r.IntN(5)}
+	window := []time.Duration{250 * time.Millisecond, time.Second, time.Second, 10 * time.Second}[r.IntN(4)]
+	total := []int64{1, 3, 7, 20, 100, 1000}[r.IntN(6)]
+	h.policy.Limits = []quota.Limit{{Permits: total, Window: window}}
+	if r.IntN(4) == 0 {
+		h.policy.Limits = append(h.policy.Limits, quota.Limit{Permits: 2 * total, Window: 4 * window})
+	}
+	if r.IntN(5) == 0 {
+		h.policy.Lend = "off"
+	}
+	if r.IntN(4) == 0 {
+		h.policy.Critical = 1 + r.Int64N(50)
+	}
+	keys := r.IntN(3) == 0
+	if keys {
+		h.policy.Keys.Limits = []quota.Limit{{Permits: max(1, total/2), Window: window}}
+	}
+	if r.IntN(2) == 0 {
+		h.joins = window + time.Duration(r.Int64N(int64(window)))
+	}
+	const windows = 5
+	load, busy := 0.2+2*r.Float64(), 1+r.IntN(h.instances)
+	for used := int64(0); float64(used) < load*float64(total)*windows && len(h.calls) < 120; {
+		c := patientCall{at: time.Duration(r.Int64N(int64(windows * window))), instance: r.IntN(busy), n: 1, class: 1}
+		if h.joins > 0 && c.at > h.joins && r.IntN(3) == 0 {
+			c.instance = h.instances
+		}
+		most := total
+		if c.key = keys && r.IntN(2) == 0; c.key {
+			most = h.policy.Keys.Limits[0].Permits
+		}
+		switch r.IntN(4) {
+		case 0:
+			c.n = 1 + r.Int64N(most)
+		case 1:
+			c.n = 1 + r.Int64N(max(1, most/int64(h.instances)))
+		}
+		if r.IntN(3) == 0 {
+			c.class = r.IntN(len(classes))
+		}
+		c.wait = time.Duration(1 + r.Int64N(int64([]time.Duration{window / 10, window, 3 * window}[r.IntN(3)])))
+		used += c.n
+		h.calls = append(h.calls, c)
+	}
+	if h.joins > 0 { // its first call comes at once
+		h.calls = append(h.calls, patientCall{at: h.joins, instance: h.instances, n: 1, class: 1, wait: time.Duration(1 + r.Int64N(int64(2*window)))})
+	}
+	h.about = fmt.Sprintf("%d instances, another at %v, %d of them busy, %v, lend %q, critical %d, keys %v", h.instances, h.joins, busy, h.policy.Limits, h.policy.Lend, h.policy.Critical, h.policy.Keys.Limits)
+	return h
+}
+
+// play plays the history, in which one call has Forever.
+func (h *patienceHistory) play(t *testing.T, forever int) []patientOutcome {
+	outcomes := make([]patientOutcome, len(h.calls))
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		f := fleet(t, h.policy, h.instances)
+		var all []*consumer.Limiter
+		for _, i := range f.Instances() {
+			all = append(all, open(t, i, consumer.Options{}))
+		}
+		joined := make(chan struct{})
+		if h.joins > 0 {
+			running.Go(func() {
+				time.Sleep(h.joins)
+				all = append(all, open(t, f.Join(), consumer.Options{}))
+				close(joined)
+			})
+		}
+		for i, c := range h.calls {
+			running.Go(func() {
+				time.Sleep(c.at + time.Duration(i)) // no two at one instant
+				if c.instance == h.instances {
+					<-joined
+				}
+				var l taker = all[c.instance].Class(classes[c.class])
+				if c.key {
+					l = all[c.instance].Class(classes[c.class]).Key("k")
+				}
+				wait, began := c.wait, time.Now()
+				if i == forever {
+					wait = consumer.Forever
+				}
+				_, err := l.Take(ctx, c.n, wait)
+				outcomes[i] = patientOutcome{time.Since(began), err}
+			})
+		}
+		time.Sleep(10 * h.policy.Limits[0].Window)
+		cancel()
+		running.Wait()
+	})
+	return outcomes
+}
