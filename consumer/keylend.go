@@ -133,29 +133,33 @@ func (y *keyState) lackOf(keys *window.Keys) *keyLack {
 
 // lacks notes that n permits of a key were refused, and has others asked, or etcd where its
 // long limits lack. want are the permits that a caller wants now, 0 if none does. It returns
-// whether it may have them. The caller has the state's lock.
-func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (hopes bool) {
+// the instant before which it surely does not have them, whatever others lend or etcd has left;
+// Forever if neither helps. The caller has the state's lock.
+func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (earliest int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
 	}
 	switch end, lacks := y.use.SpentUntil(max(1, want)); {
 	case end != 0:
-		return false
+		return window.Forever
 	case lacks && y.use.LeftToBorrowers() >= max(1, want):
-		return true
+		return now
 	}
 	l := y.lackOf(keys)
 	if l == nil {
-		return false
+		return window.Forever
 	}
 	n = min(n, quota.MaxPermits)
 	l.lacking, l.refused = min(l.lacking+n, quota.MaxPermits), min(l.refused+n, quota.MaxPermits)
-	hopes = l.hopes(keys)
-	if hopes && (!l.queued || l.until <= now) { // it may be queued for the window before
+	if l.hopes(keys) && (!l.queued || l.until <= now) { // it may be queued for the window before
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
 	}
-	return hopes
+	return y.use.Earliest(max(1, want), now, func(w quota.Window) int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyTotal(y.key, w)
+	})
 }
 
 // owes has others asked for a debt: at once if callers want permits of the key, or else late in the
@@ -346,9 +350,10 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
-				if y.waiting == 0 {
+				// Large calls of several instances would block each other: see Gate.yieldsLocked.
+				if yields := y.large > 0 && window.Before(guest, s.Keys.Lending.Self, windows[0]); y.waiting == 0 || yields && y.waiting == y.large {
 					left := y.use.LeftToBorrowers()
-					told = y.use.Lend(guest, n, now)
+					told = y.use.Lend(guest, n, now, yields)
 					k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				}
 				y.mu.Unlock()

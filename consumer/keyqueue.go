@@ -32,6 +32,7 @@ type keyWaiter struct {
 	n       int64
 	until   int64  // monotonic
 	owner   uint32 // its limiter
+	large   bool   // it wants more than the own share of the key
 	outcome chan waited
 	place   *list.Element
 }
@@ -109,7 +110,7 @@ func (q *keyQueue) enter(k *core, w *keyWaiter) waited {
 		q.lines[w.state] = line
 	}
 	w.place = line.PushBack(w)
-	w.state.waits(w.n)
+	w.state.waits(w.n, w.large)
 	q.alarm.set(k.clock, min(w.until, s.Keys.Opens(now)))
 	return v
 }
@@ -124,11 +125,14 @@ func (w *keyWaiter) look(k *core, s *window.Segment, now int64, first bool) wait
 	y.mu.Lock()
 	y.adopt(k, s.Keys, now)
 	gone, served, hopeless := y.gone, first && y.use.Left() >= w.n, false
+	if w.place == nil { // it may enter
+		w.large = w.n > 1 && w.n > y.use.Own()
+	}
 	switch {
 	case gone:
 	case served:
 		y.use.Reserve(w.n)
-	case !y.lacks(k, s.Keys, 0, w.n, now): // nobody lends in time
+	case y.lacks(k, s.Keys, 0, w.n, now) > w.until: // nobody lends in time
 		_, elsewhere := y.ownerIn(k, s.Keys, now)
 		hopeless = elsewhere || y.use.Opens(w.n, now) > w.until
 	}
@@ -192,7 +196,7 @@ func (q *keyQueue) remove(w *keyWaiter) {
 		delete(q.lines, w.state)
 	}
 	w.place = nil
-	w.state.waits(-w.n)
+	w.state.waits(-w.n, w.large)
 	q.length.Add(-1)
 }
 
@@ -224,9 +228,12 @@ func (q *keyQueue) evict(k *core, owner uint32) {
 
 // waits counts permits for which a caller waits. It counts for the largest limit at most, so
 // that the sum does not overflow.
-func (y *keyState) waits(permits int64) {
+func (y *keyState) waits(permits int64, large bool) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if permits = max(-quota.MaxPermits, min(permits, quota.MaxPermits)); large {
+		y.large += permits
+	}
 	y.waiting += max(-quota.MaxPermits, min(permits, quota.MaxPermits))
 }
 

@@ -90,6 +90,7 @@ type keyState struct {
 	gone    bool     // forgotten, or never in use: another state may have its name
 	guest   bool     // only others want it, until a call of this instance does
 	waiting int64    // permits for which callers wait in the queue; 0 if none does
+	large   int64    // those of waiting for which large calls wait
 	lack    *keyLack // nil until something is borrowed
 	// issued and refused are permits that the busiest keys do not count yet.
 	issued, refused uint8

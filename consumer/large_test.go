@@ -32,15 +32,15 @@ func loop(ctx context.Context, l taker, n int64, maxWait time.Duration, served, 
 }
 
 // Large requests of several instances do not block each other: together they have 0.9 of what one
-// limiter with all of the limit serves.
+// limiter with all of the limit serves (one row of the provider's: 0.8).
 func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
 	for _, c := range []struct {
 		instances, asking int
 		limit, n          int64
 	}{
-		{3, 3, 1000, 350}, {10, 10, 1000, 150}, {12, 6, 600, 480},
+		{3, 3, 1000, 350}, {10, 10, 1000, 150}, {10, 10, 1000, 250}, {12, 6, 600, 480},
 	} {
-		for _, byKey := range []bool{false} {
+		for _, byKey := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d of %d ask for %d of %d, by key %v", c.asking, c.instances, c.n, c.limit, byKey), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					policy := policyOf(t, fmt.Sprintf("%d/s", c.limit))
@@ -72,7 +72,11 @@ func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
 					time.Sleep(windows * time.Second)
 					one := windows * (c.limit / c.n)
 					t.Logf("%d served, %d refused; one limiter serves %d", served.Load(), refused.Load(), one)
-					if served.Load()*10 < one*9 {
+					least := int64(9) // tenths
+					if !byKey && c.n == 250 {
+						least = 8 // what is left after three calls in a window is spread over seven instances
+					}
+					if served.Load()*10 < one*least {
 						t.Errorf("%d served, one limiter serves %d", served.Load(), one)
 					}
 				})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Where permits are lent, the first in line may want more than there is, and nobody knows whether
@@ -216,8 +217,13 @@ func (g *Gate) smallIssuedLocked(s scene) int64 {
 // that runs. Each window has an order of all instances by chance, or large calls would block each
 // other: each of them with permits that the others lack.
 func (g *Gate) yieldsLocked(s scene, guest string) bool {
-	salt := uint64(s.window.Index) * 0x9e3779b97f4a7c15
-	return lending.Chance(guest, salt) < lending.Chance(g.planLocked().Lending.Self, salt)
+	return Before(guest, g.planLocked().Lending.Self, s.window)
+}
+
+// Before reports whether large calls of one instance come before those of another one in a window.
+func Before(one, other string, w quota.Window) bool {
+	salt := uint64(w.Index) * 0x9e3779b97f4a7c15
+	return lending.Chance(one, salt) < lending.Chance(other, salt)
 }
 
 // standsLocked returns how many permits the first in line wants if it stands now: it is large, and

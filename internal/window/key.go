@@ -267,6 +267,27 @@ func (k *Key) Opens(n, now int64) int64 {
 	return k.keys.Opens(now)
 }
 
+// Own returns the own share of the windows that run, the smallest of them.
+func (k *Key) Own() int64 {
+	own := Unbounded
+	for a := range k.bounded {
+		own = min(own, a.bound-a.lent)
+	}
+	return own
+}
+
+// Earliest returns an instant before which n permits are surely not here, if others lend: until then
+// all of the key's total could come to this instance.
+func (k *Key) Earliest(n, now int64, total func(quota.Window) int64) (at int64) {
+	at = now
+	for a := range k.bounded {
+		if most := total(a.window); most > 0 && addCapped(n, k.debt) > most-(a.used-a.out) { // 0: nobody knows until when
+			at = max(at, k.keys.opens(a.window.End())-k.keys.Guard)
+		}
+	}
+	return at
+}
+
 // Over reports whether nothing of the key counts any more: then it may be forgotten, and
 // the zero Key stands for it. A budget of which nothing is in hand counts in etcd's total alone;
 // it is kept while etcd is not to be asked again.

@@ -9,14 +9,19 @@ import (
 
 // Lend issues up to n permits for a guest: they count here as if callers had them, but for
 // the long limits, of which the guest takes permits itself. It keeps
-// those that callers will want at the rate of this shortest window and the one before. It returns the sum
+// those that callers will want at the rate of this shortest window and the one before, unless all
+// may be lent. It returns the sum
 // of what was lent to the guest in these windows, 0 if nothing is lent now. docs/protocol.md,
 // section 16.
-func (k *Key) Lend(guest string, n, now int64) (told int64) {
+func (k *Key) Lend(guest string, n, now int64, all bool) (told int64) {
 	if k.keys == nil {
 		return 0
 	}
-	if n = min(n, k.LeftToBorrowers()-k.wanted(now)); n <= 0 {
+	keep := int64(0)
+	if !all {
+		keep = k.wanted(now)
+	}
+	if n = min(n, k.LeftToBorrowers()-keep); n <= 0 {
 		return 0
 	}
 	for i := range k.accounts {

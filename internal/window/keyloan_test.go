@@ -37,7 +37,7 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 		{"me again", second, "b", 1, 0, 0},
 	} {
 		k.Adopt(lendingAt(step.self, step.wall, second, 60*second), bounds(20), nil)
-		if told := k.Lend(step.guest, step.n, int64(step.wall)); told != step.told || k.Left() != step.remain {
+		if told := k.Lend(step.guest, step.n, int64(step.wall), false); told != step.told || k.Left() != step.remain {
 			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
 		}
 		for _, u := range k.Uses() {
@@ -54,15 +54,15 @@ func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 	var k Key
 	k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
 	k.Charge(40)
-	if told := k.Lend("a", 100, int64(500*ms)); told != 46 {
+	if told := k.Lend("a", 100, int64(500*ms), false); told != 46 {
 		t.Errorf("%d are lent, want 46 of 60: callers have used 40 in a second and a half, and want 14 more", told)
 	}
 	k.Adopt(lendingAt("me", second, second), bounds(100), nil)
-	if told := k.Lend("a", 100, int64(second)); told != 60 {
+	if told := k.Lend("a", 100, int64(second), false); told != 60 {
 		t.Errorf("%d are lent, want 60: callers have used 40 in the second before", told)
 	}
 	k.Adopt(lendingAt("me", 3*second, second), bounds(100), nil)
-	if told := k.Lend("a", 100, int64(3*second)); told != 100 {
+	if told := k.Lend("a", 100, int64(3*second), false); told != 100 {
 		t.Errorf("%d are lent, want 100: callers have used none in the second before", told)
 	}
 }
@@ -114,7 +114,7 @@ func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 	if got := k.Borrow("a", keys.Windows, 99, bounds(10)); got != 8 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 8 and 10", got, k.Left())
 	}
-	if told := k.Lend("b", 4, 0); told != 4 {
+	if told := k.Lend("b", 4, 0, false); told != 4 {
 		t.Errorf("lends %d on, want 4", told)
 	}
 	if got := k.Borrow("c", keys.Windows, 99, bounds(10)); got != 4 || k.Left() != 10 {
@@ -193,7 +193,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 			"lend": func(t *rapid.T) {
 				host, guest := instance.Draw(t, "host"), instance.Draw(t, "guest")
 				keys := at(host)
-				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall)); told > 0 {
+				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall), rapid.Bool().Draw(t, "all")); told > 0 {
 					sent[guest] = append(sent[guest], message{host, keys.Windows, told})
 				}
 			},
