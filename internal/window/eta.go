@@ -12,7 +12,7 @@ func (g *Gate) mayBorrowLocked() bool {
 		return false
 	}
 	s := scene{account: l.shortest()}
-	return !s.alone()
+	return !s.alone() || l.plan.Lending.Instances > 1 // one that joins may have some to lend, later
 }
 
 // etaLocked returns an instant before which a call of class c for n permits, behind others, is not
