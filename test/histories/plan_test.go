@@ -174,6 +174,7 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		}
 		p.inPlace = slices.Contains(l.often, doReplace) || len(l.dramas) > 0 && canReplace
 	}
+	p.shape = p.allowed(p.shape)
 	p.inPlace = p.inPlace && canReplace
 	if l != nil {
 		p.keyed, p.keyBudget = l.keyed, l.keyBudget

@@ -31,6 +31,14 @@ func (p *plan) drift() time.Duration {
 	return time.Second
 }
 
+// allowed returns the shape, or a bucket in place of one that no budget may have.
+func (p *plan) allowed(s quota.Shape) quota.Shape {
+	if s == quota.ShapeSliding && p.budget > 0 {
+		return quota.ShapeBucket
+	}
+	return s
+}
+
 // newPolicy returns a policy that follows old, or the first one.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
 	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Division: quota.Division{Share: p.share}, Release: quota.Release{Shape: p.shape}}
@@ -155,6 +163,7 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	}
 	if p.shape != quota.ShapeFixed {
 		n.Shape = []quota.Shape{p.shape, p.shape, p.shape, p.shape, p.shape, p.shape, quota.ShapeFixed, []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]}[r.IntN(8)]
+		n.Shape = p.allowed(n.Shape)
 	}
 	if protocol.Shaped(n) {
 		n.Guard, n.GuardAuto = []time.Duration{0, mostTransit / 2, mostTransit}[r.IntN(3)], false
