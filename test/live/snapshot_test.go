@@ -10,7 +10,51 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
+
+// save writes a snapshot of etcd into a file.
+func save(t *testing.T, client *clientv3.Client, file string) {
+	t.Helper()
+	snapshot, err := client.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(snapshot)
+	if err == nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a program and returns what it says.
+func run(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// fromSnapshot restores etcd from a snapshot, as docs/outages.md says.
+func (b *backups) fromSnapshot(file string) {
+	b.t.Helper()
+	const peer = "http://127.0.0.1:1"
+	b.swapped(func() error {
+		data := filepath.Join(b.dir, "m0")
+		if err := os.RemoveAll(data); err != nil {
+			return err
+		}
+		run(b.t, os.Getenv("QUOTIENT_TEST_ETCDUTL"), "snapshot", "restore", file, "--bump-revision", "1000000000", "--mark-compacted",
+			"--initial-cluster-token", "restored", "--name", "m0", "--initial-cluster", "m0="+peer, "--initial-advertise-peer-urls", peer,
+			"--data-dir", data)
+		return nil
+	})
+}
 
 // A snapshot is restored by etcdutl, as docs/outages.md says, within a day of which
 // permits were taken before it and after it. Nothing more is handed out until an operator
@@ -21,37 +65,9 @@ func TestABudgetInARestoredSnapshot(t *testing.T) {
 	g := newGroup(t, client, inDays(t, "1/200ms,200/d"))
 	m := g.join(1)[0]
 	g.awaitIssued(5)
-	snapshot, err := client.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	save(t, client, file)
 	g.awaitIssued(g.issued.total() + 20)
-	run := func(program string, args ...string) string {
-		t.Helper()
-		out, err := exec.Command(program, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return string(out)
-	}
-	const peer = "http://127.0.0.1:1"
-	store.swapped(func() error {
-		data := filepath.Join(store.dir, "m0")
-		if err := os.RemoveAll(data); err != nil {
-			return err
-		}
-		run(os.Getenv("QUOTIENT_TEST_ETCDUTL"), "snapshot", "restore", file, "--bump-revision", "1000000000", "--mark-compacted",
-			"--initial-cluster-token", "restored", "--name", "m0", "--initial-cluster", "m0="+peer, "--initial-advertise-peer-urls", peer,
-			"--data-dir", data)
-		return nil
-	})
+	store.fromSnapshot(file)
 	if why := g.awaitWithheld(); !strings.Contains(why, "another cluster ID") {
 		t.Errorf("withheld: %s", why)
 	}
@@ -59,8 +75,8 @@ func TestABudgetInARestoredSnapshot(t *testing.T) {
 	used := g.issued.total()
 	g.spent(used)
 	admin := filepath.Join(t.TempDir(), "quota-admin")
-	run("go", "build", "-o", admin, "github.com/quotient-limiter/quotient/cmd/quota-admin")
-	out := run(admin, "--endpoints", store.Endpoints()[0], "--prefix", g.prefix, "budget", provider, "--used", fmt.Sprint(used))
+	run(t, "go", "build", "-o", admin, "github.com/quotient-limiter/quotient/cmd/quota-admin")
+	out := run(t, admin, "--endpoints", store.Endpoints()[0], "--prefix", g.prefix, "budget", provider, "--used", fmt.Sprint(used))
 	if strings.Contains(out, "Withheld") {
 		t.Error(out)
 	}
