@@ -56,7 +56,7 @@ func (g *Gate) noteHeadLocked() {
 // claimEndsLocked returns when the claim of the first in line ends; Forever if it does not.
 func (g *Gate) claimEndsLocked() int64 {
 	switch p, l := g.planLocked(), &g.mu.ledger; {
-	case g.mu.claim.of == nil || !p.Lending.Borrows || p.gradual() || !l.borrowable():
+	case g.mu.claim.of == nil || p.gradual() || !g.mayBorrowLocked(): // forecasts tell who is served when
 		return Forever
 	case !g.borrowsLocked(): // no loans come
 		return g.mu.claim.since
