@@ -105,17 +105,6 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 	}
 }
 
-// Largest returns the permits of the largest request that is not TooLarge; 0: not known. Unlike
-// Usage it looks at later windows also where others lend, which takes a plan for each.
-func (g *Gate) Largest(at clock.Instant) int64 {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.currentLocked(at); !g.planLocked().Known {
-		return 0
-	}
-	return g.largestLocked(Unbounded)
-}
-
 // Uses returns the use of each limit that binds the key, shortest window first. Of the limits that
 // instances share, it has neither the Limit nor the Total.
 func (k *Key) Uses() (all []LimitUsage) {
