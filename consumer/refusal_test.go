@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -34,7 +35,7 @@ func TestARefusalSaysWhatDecidedIt(t *testing.T) {
 			func(_ *testing.T, ctx context.Context, _ *consumer.FixedSource, l *limiter) {
 				l.TryTake(4)
 				go func() { _, _ = l.Take(ctx, 8, consumer.Forever) }()
-				time.Sleep(time.Millisecond)
+				synctest.Wait()
 			}, 1},
 		{consumer.ReasonKept, "the last 3 of this window are kept for critical calls", func(p *quota.Policy) { p.Critical = 30 },
 			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 1},
