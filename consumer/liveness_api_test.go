@@ -142,6 +142,9 @@ func fleet(t testing.TB, policy quota.Policy, n int) *limittest.Fleet {
 	return f
 }
 
+// pass lets time pass in a bubble.
+func pass(d time.Duration) { time.Sleep(d) }
+
 // bubble runs f in fake time, which begins at the start of a window of every
 // length, with a limiter that has the whole limit.
 func bubble(t *testing.T, policy quota.Policy, f func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter)) {

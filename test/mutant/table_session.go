@@ -30,7 +30,7 @@ var session = Table{
 	Replace("EndTooSoon", "lets a process that continues another promise an end of windows that the other used", "coordinator/member.go",
 		"{at, time.Unix(0, p.opens), p.value.From}", "{at, p.value.From}", histories),
 	{Name: "ListedWhenSent", Wrong: "a history is said to begin when its listing was asked for", By: []string{histories}, Edits: []Edit{
-		{"coordinator/member.go", "\tat := p.m.now.Instant\n\tv := ", "\tat := p.asked\n\tv := "},
+		{"coordinator/member.go", "\tat := p.m.now.Instant\n\tif p.store != 0", "\tat := p.asked\n\tif p.store != 0"},
 		{"coordinator/member.go", "\tfailed bool ", "\tasked  clock.Instant\n\tfailed bool "},
 		{"coordinator/join.go", "\t\tj.p.parts.Add(1)\n", "\t\tj.p.parts.Add(1)\n\t\tj.p.asked = s.o.Clock.Now()\n"},
 	}},

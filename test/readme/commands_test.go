@@ -77,7 +77,10 @@ var steps = map[string]string{
 	`go run .`:                                                                                                      "unit: examples/quickstart",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`:                                               "bench",
 
-	// The restore of a member.
+	// The restore of a member, and of the counts of keys.
+	`quota-admin budget github --key installation-4711 --used 31 --limit 5000/h`: "compat: test/live plays the page from a snapshot",
+	`quota-admin budget github --keys-file counts.txt --limit 5000/h`:            "compat: as above",
+	`quota-admin budget github --keys-unused`:                                    "compat: as above",
 	`name=etcd-1`:                        "compat",
 	`mv /var/lib/etcd /var/lib/etcd.old`: "compat",
 	`etcdutl snapshot restore quotient.db --bump-revision 1000000000 --mark-compacted --name $name --data-dir /var/lib/etcd --initial-cluster-token restored-1 --initial-advertise-peer-urls https://$name:2380 --initial-cluster etcd-1=https://etcd-1:2380,etcd-2=https://etcd-2:2380,etcd-3=https://etcd-3:2380`: "compat",

@@ -2,43 +2,11 @@ package consumer
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
-
-// Names that never got a permit take no room from other keys: a Key alone has none, and after
-// a sixteenth of the bound in new names those of before are forgotten.
-func TestNamesAloneTakeNoRoom(t *testing.T) {
-	p := keyedPolicy() // at most 100 keys
-	p.Keys.Limits[0].Window = time.Minute
-	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
-		for i := range 300 {
-			l.Key(fmt.Sprint("named ", i))
-		}
-		if n := l.Status().KeysInUse; n != 0 {
-			t.Errorf("%d keys are in use, and nobody called", n)
-		}
-		for i := range 90 {
-			if !l.Key(fmt.Sprint("customer ", i)).TryAcquire() {
-				t.Errorf("customer %d was refused", i)
-			}
-		}
-		l.TryTake(1000)
-		for i := range 300 {
-			l.Key(fmt.Sprint("invented ", i)).TryAcquire() // the provider has none
-		}
-		time.Sleep(time.Second)
-		if err := l.Key("one more").Acquire(t.Context(), 0); err != nil {
-			t.Error(err)
-		}
-		if n := taken(l.Key("customer 1").TryAcquire); n != 2 {
-			t.Errorf("a customer has %d permits more, want 2", n)
-		}
-	})
-}
 
 // What a call reserved of its key comes back if OnWait panics: when the call has waited for its
 // key, and when it has waited for the provider.

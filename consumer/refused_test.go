@@ -1,0 +1,64 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// What cannot be had is refused at once, and stops nobody behind it.
+func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
+	divided, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
+	divided.Lend = "off"
+	warm.WarmUp = time.Hour
+	for _, c := range []struct {
+		name      string
+		policy    quota.Policy
+		instances int
+		n         int64
+	}{{"more than a tenth of the total", divided, 10, 500}, {"more than an instance that warms up has", warm, 1, 30}} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			l := open(t, fleet(t, c.policy, c.instances).Instances()[0], consumer.Options{})
+			time.Sleep(1300 * time.Millisecond)
+			if d := delay(l, c.n); d != math.MaxInt64 {
+				t.Errorf("%s: Delay is %v", c.name, d)
+			}
+			a := ask(ctx, l, c.n, forever).now()
+			if a.never || !errors.Is(a.err, consumer.ErrTooLarge) {
+				t.Errorf("%s: %v, want ErrTooLarge at once", c.name, a)
+			}
+			if a := ask(ctx, l, 1, 2*time.Second).within(3 * time.Second); a.never || a.err != nil {
+				t.Errorf("%s: the next: %v", c.name, a)
+			}
+			if err := takeNow(l, c.n); !errors.Is(err, consumer.ErrTooLarge) {
+				t.Errorf("%s: without waiting: %v, want ErrTooLarge", c.name, err)
+			}
+			cancel()
+		})
+	}
+}
+
+// A request that fitted when it came, and fits no more by a limit that was
+// announced, stops nobody behind it.
+func TestAnAnnouncedLimitRefusesWhatItCannotHold(t *testing.T) {
+	p := policyOf(t, "10/s")
+	p.Next = []quota.LimitChange{{From: time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC), Limits: policyOf(t, "5/s").Limits}}
+	bubble(t, p, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		tryTake(l, 10)
+		time.Sleep(600 * time.Millisecond)
+		head, next := ask(ctx, l, 8, forever), ask(ctx, l, 1, forever)
+		if a := next.within(5 * time.Second); a.never || a.err != nil || a.after > 400*time.Millisecond {
+			t.Errorf("the next: %v", a)
+		}
+		if a := head.now(); a.never || !errors.Is(a.err, consumer.ErrTooLarge) {
+			t.Errorf("the head: %v, want ErrTooLarge", a)
+		}
+	})
+}
