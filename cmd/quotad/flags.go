@@ -51,45 +51,33 @@ const (
 func parse(args []string, env func(string) string, help io.Writer) (*flags, error) {
 	f := &flags{}
 	f.services = services(&f.tls, &f.group)
-	var groups []group
-	add := func(title string, register func(set *pflag.FlagSet)) {
-		g := group{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
-		g.flags.SortFlags = false
-		register(g.flags)
-		groups = append(groups, g)
-	}
-	add("Programs of this host", func(set *pflag.FlagSet) {
+	var groups commandline.Groups
+	groups.Add("Programs of this host", func(set *pflag.FlagSet) {
 		f.services[0].Register(set)
 		set.StringVar(&f.group, "group", "", "`group` that may use the sockets, a name or a number; default: that of quotad")
 	})
-	add("Envoy", f.services[1].Register)
-	add("Metrics", f.services[2].Register)
-	add("Certificates, for all addresses host:port", f.tls.Register)
-	add("Providers", func(set *pflag.FlagSet) {
+	groups.Add("Envoy", f.services[1].Register)
+	groups.Add("Metrics", f.services[2].Register)
+	groups.Add("Certificates, for all addresses host:port", f.tls.Register)
+	groups.Add("Providers", func(set *pflag.FlagSet) {
 		set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others open at their first call")
 		set.IntVar(&f.maxProviders, "max-providers", 100, "providers that may be open at a time")
 		set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
 	})
-	add("This instance", func(set *pflag.FlagSet) {
+	groups.Add("This instance", func(set *pflag.FlagSet) {
 		set.StringVar(&f.name, "name", "", "`name` that operators see; default: the host's")
 		set.StringVar(&f.stateDir, "state-dir", "", "local `directory` of this process alone: restarted in place it continues with its share")
 		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; more than the longest window loses nothing")
 	})
-	add("etcd", func(set *pflag.FlagSet) { f.etcd = etcdflags.Register(set) })
+	groups.Add("etcd", func(set *pflag.FlagSet) { f.etcd = etcdflags.Register(set) })
 	f.etcd.Env = env
 	var version *bool
-	add("In place of serving", func(set *pflag.FlagSet) {
+	groups.Add("In place of serving", func(set *pflag.FlagSet) {
 		set.StringVar(&f.probe, "probe", "", "`healthz|readyz` to ask the quotad at --socket for: the exit status is 0 if it is well")
 		version = set.Bool("version", false, "print the version")
 	})
-	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	set.SortFlags = false
-	set.Usage = func() {}
-	for _, g := range groups {
-		set.AddFlagSet(g.flags)
-	}
+	set := groups.Set("quotad")
 	if asked, err := commandline.Complete("quotad", set, args, help); asked {
 		if err != nil {
 			return nil, usagef("%v; see quotad --help", err)
@@ -98,7 +86,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	}
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
-			printHelp(help, groups)
+			printHelp(help, groups.Usages())
 			return nil, err
 		}
 		return nil, usagef("%s; see quotad --help", commandline.Wrong(set, err))
@@ -150,22 +138,12 @@ func (f *flags) check() error {
 	return nil
 }
 
-// group are flags that stand together in the help.
-type group struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-func printHelp(w io.Writer, groups []group) {
+func printHelp(w io.Writer, flags string) {
 	fmt.Fprint(w, `Quotad shares limits among all processes of a host. It is one instance of each
 provider, and gives permits to local processes over HTTP on a Unix socket.
 
 Usage: quotad [flags]
-`)
-	for _, g := range groups {
-		fmt.Fprintf(w, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(100))
-	}
-	fmt.Fprint(w, `
+`, flags, `
 SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
 and leaves the share to the next process with the same --state-dir.
 

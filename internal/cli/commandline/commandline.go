@@ -1,5 +1,5 @@
-// Package commandline completes the flags of a command in a shell, and says what is wrong with
-// a flag and how to write it. The shells' scripts are cobra's.
+// Package commandline shows the flags of a command in groups, completes them in a shell, and says
+// what is wrong with a flag and how to write it. The shells' scripts are cobra's.
 package commandline
 
 import (
@@ -12,6 +12,43 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+// Groups are the flags of a command, as its help shows them: under titles, in the order in which
+// they were added.
+type Groups struct {
+	titles []string
+	sets   []*pflag.FlagSet
+}
+
+// Add adds the flags that register defines, and returns them.
+func (g *Groups) Add(title string, register func(set *pflag.FlagSet)) *pflag.FlagSet {
+	set := pflag.NewFlagSet(title, pflag.ContinueOnError)
+	set.SortFlags = false
+	register(set)
+	g.titles, g.sets = append(g.titles, title), append(g.sets, set)
+	return set
+}
+
+// Set returns the flags of all groups, to parse a command line with. It prints nothing by itself.
+func (g *Groups) Set(name string) *pflag.FlagSet {
+	all := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	all.SetOutput(io.Discard)
+	all.SortFlags = false
+	all.Usage = func() {}
+	for _, set := range g.sets {
+		all.AddFlagSet(set)
+	}
+	return all
+}
+
+// Usages returns the groups for the help, each after an empty line.
+func (g *Groups) Usages() string {
+	var b strings.Builder
+	for i, set := range g.sets {
+		fmt.Fprintf(&b, "\n%s:\n%s", g.titles[i], set.FlagUsagesWrapped(100))
+	}
+	return b.String()
+}
 
 // Wrong returns the text of an error of parsing flags of set. It has the flag, its value and
 // how to write it, or the flag that an unknown one was meant to be.

@@ -68,3 +68,20 @@ func TestComplete(t *testing.T) {
 		t.Error("nobody asked")
 	}
 }
+
+// Each group keeps the order of its flags, and all are parsed together.
+func TestGroups(t *testing.T) {
+	var g Groups
+	load := g.Add("Load", func(set *pflag.FlagSet) {
+		set.Int("hot", 0, "`N` that call")
+		set.Bool("even", false, "all call")
+	})
+	g.Add("Report", func(set *pflag.FlagSet) { set.Bool("a", false, "all of it") })
+	if want := "\nLoad:\n      --hot N   N that call\n      --even    all call\n\nReport:\n      --a   all of it\n"; g.Usages() != want {
+		t.Errorf("%q, want %q", g.Usages(), want)
+	}
+	set := g.Set("tool")
+	if err := set.Parse([]string{"--a", "--hot", "3"}); err != nil || !load.Changed("hot") || load.Changed("even") || !set.Changed("a") {
+		t.Error(err, load.Changed("hot"), load.Changed("even"), set.Changed("a"))
+	}
+}

@@ -45,17 +45,16 @@ type raw struct {
 // version was asked for and given; every other error is a *etcdflags.UsageError.
 func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config, error) {
 	var r raw
-	set := pflag.NewFlagSet("loadgen", pflag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	set.SortFlags = false
-	set.Usage = func() {}
-	r.register(set)
-	connection := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
-	connection.SortFlags = false
-	etcd := etcdflags.Register(connection)
+	groups := r.register()
+	var etcd *etcdflags.Flags
+	connection := groups.Add("A running etcd, in place of its own", func(set *pflag.FlagSet) { etcd = etcdflags.Register(set) })
 	etcd.Env = env
-	set.AddFlagSet(connection)
-	version := set.Bool("version", false, "print the version and end")
+	var version *bool
+	groups.Add("In place of a run", func(set *pflag.FlagSet) {
+		set.StringVar(&r.config.Judge, "judge", "", "judge the traces in `DIR` again")
+		version = set.Bool("version", false, "print the version")
+	})
+	set := groups.Set("loadgen")
 	if asked, err := commandline.Complete("loadgen", set, args, help); asked {
 		if err != nil {
 			return nil, Usagef("%v; see loadgen --help", err)
@@ -64,7 +63,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 	}
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
-			printHelp(help, set)
+			printHelp(help, groups.Usages())
 			return nil, err
 		}
 		return nil, Usagef("%s; see loadgen --help", commandline.Wrong(set, err))
@@ -127,52 +126,70 @@ func asked(set, connection *pflag.FlagSet) map[string]any {
 	return values
 }
 
-func (r *raw) register(set *pflag.FlagSet) {
-	c := &r.config
-	set.StringVar(&r.limit, "limit", "300000/s", "the limit, as `PERMITS/WINDOW`; several with commas, such as 500/2s,2000/10s")
-	set.IntVar(&c.Instances, "instances", 20, "how many instances share it")
-	set.IntVar(&c.Processes, "processes", 1, "number of their operating-system processes, beside this one")
-	set.DurationVar(&c.Duration, "duration", 10*time.Second, "how long to measure, once the whole fleet is active")
-	set.Float64Var(&c.Demand, "demand", 1.5, "offered calls over the limit of the shortest window; from 1 on each instance makes at least one call more than its share in every window, unless --hot or --zipf is given")
-	set.StringVar((*string)(&c.Arrival), "arrival", "steady", "distribution of calls in time: `steady|poisson|burst|sine`")
-	set.IntVar(&c.Spread.Hot, "hot", 0, "how many `INSTANCES` make all calls; 0: all of them do")
-	set.Float64Var(&c.Spread.Zipf, "zipf", 0, "the exponent `S` of a Zipf distribution of calls over instances, such as 1; 0: even")
-	set.IntVar(&c.Keys, "keys", 0, "calls are for `N` keys, each with a limit of its own, and do not wait; --zipf then spreads them over keys, not over instances; 0: calls have no keys")
-	set.StringVar(&r.keyLimit, "key-limit", "", "the limit of each of --keys, in windows of the shortest limit; default: the Nth part of that")
-	set.Int64Var(&c.policy.Keys.Owners, "key-owners", 0, "how many instances share the limit of a key; 0: all do")
-	set.DurationVar(&c.Spread.Move, "move", 0, "how often other instances become hot, or the ranks of --zipf change; the first time after 0.63 of it; 0: never")
-	set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf; the same seed gives the same calls in each window")
-	set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "how long a refused call may wait for a permit of the next window; 0: not at all")
-	set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, such as 5s=150000/s: change the limit AT after measuring began; repeatable")
-	set.Float64Var(&c.Churn, "churn", 0, "how many `instances` leave each second, and as many join")
-	set.Float64Var(&c.churnKill, "churn-kill", 0.5, "the part of them that is killed, each in its own process; the others announce that they leave; 0: all announce it")
-	set.BoolVar(&c.Rolling, "rolling-restart", false, "restart every instance once, one after the other, evenly over the measured time; each announces that it leaves, and its successor joins at that moment")
-	set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, such as 5s: kill one of the --processes with all its instances AT after measuring began, and start it again; repeatable")
-	set.StringVar(&c.StateDir, "state-dir", "", "a directory on a local disk for the instances' state, so those killed by --churn or --crash continue (coordinator.Options.StateDir); default: they join as new; Linux only")
-	set.StringVar(&r.transport, "transport", "none", "use of permits: `none|http`; http: each makes a request to a provider in this process, which counts by its own clock; the count is judged if the guard covers the clocks' error (auto does)")
-	set.IntVar(&c.Members, "etcd-members", 1, "how many members the embedded etcd has; several are a process each")
-	set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, such as 5s=kill-leader: a fault of the embedded etcd AT after measuring began; repeatable; "+strings.Join(faultNames, ", "))
-	set.DurationVar(&c.MeasureAfter, "measure-after", 0, "how long the whole fleet runs before measuring begins")
-	set.DurationVar(&c.WindowOffset, "window-offset", 0, "time from the start of joining to the end of the window of a limit of more than a minute (of several, the longest): all clocks of the run, this command's too, are ahead of the system's; 0: they are not")
-	set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "the policy's settle time, before a share grows after a join, a crash or another division")
-	set.StringVar((*string)(&c.policy.Outage), "outage", string(quota.OutageHold), "the policy's rule for an outage of etcd: `hold|stop`")
-	set.StringVar((*string)(&c.policy.Share), "share", string(quota.ShareEqual), "how the policy divides the limit: `equal|weighted`; weighted: every tenth instance weighs 10, and makes ten times as many calls")
-	set.StringVar(&c.policy.Lend, "lend", "on", "the policy's rule of lending: `on|newcomers|off`")
-	set.StringVar((*string)(&c.policy.Pacing), "pacing", string(quota.PacingOff), "how the policy releases a window's permits: `off|even`; a refused call then waits within its window too")
-	set.StringVar((*string)(&c.policy.Shape), "shape", string(quota.ShapeFixed), "how the policy counts: `fixed|sliding|bucket`; under the others the verdict is on all spans of time, wherever they begin")
-	set.Int64Var(&c.policy.Burst, "burst", 0, "how many `PERMITS` --shape bucket lets the fleet issue at once; 0: all of a limit's")
-	set.DurationVar(&c.policy.WarmUp, "warm-up", 0, "the policy's warm-up: over this time the share of an instance that has just started grows to the whole; 0: off")
-	set.StringVar(&r.guard, "guard", "0s", "the policy's guard: `G` at either edge of a window in which nothing is issued, such as 20ms; auto or auto+20ms follows the clock's error; under other shapes than fixed, the time that a call may take to the provider")
-	set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which every instance measures its clock, host or host:port with commas; every instance asks every server")
-	set.Float64Var(&c.LeastUse, "least-use", 50, "the least use, in `PERCENT` of the permits that were due; with less the verdict is UNDERUSED; 0: only a fleet that issues nothing fails (UNUSED)")
-	set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`, or to standard output with -")
-	set.StringVar(&c.Trace, "trace", "", "a `DIR` without traces: every instance writes there all that it learns and issues, and each window is judged by the views in force (TRACE HELD)")
-	set.StringVar(&c.Judge, "judge", "", "judge the traces in `DIR` again, and run nothing")
-	set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; it needs no network")
-	set.BoolVar(&c.Quiet, "quiet", false, "no progress and no table, only the verdict")
+// register returns the flags of a run, without those of how etcd is reached.
+func (r *raw) register() *commandline.Groups {
+	c, p := &r.config, &r.config.policy
+	groups := new(commandline.Groups)
+	groups.Add("Fleet", func(set *pflag.FlagSet) {
+		set.StringVar(&r.limit, "limit", "300000/s", "`PERMITS/WINDOW` of all together; several with commas: 500/2s,2000/10s")
+		set.IntVar(&c.Instances, "instances", 20, "instances that share the limit")
+		set.IntVar(&c.Processes, "processes", 1, "processes of the instances, beside loadgen's own")
+		set.StringVar(&c.StateDir, "state-dir", "", "local `directory` by which killed instances continue, on Linux; default: they join as new")
+		set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which each instance measures its clock, host or host:port")
+	})
+	groups.Add("Time", func(set *pflag.FlagSet) {
+		set.DurationVar(&c.Duration, "duration", 10*time.Second, "time to measure, once the whole fleet is active")
+		set.DurationVar(&c.MeasureAfter, "measure-after", 0, "time that the whole fleet runs before that")
+		set.DurationVar(&c.WindowOffset, "window-offset", 0, "time until a window of over a minute ends, by clocks set ahead; 0: by true time")
+	})
+	groups.Add("Calls", func(set *pflag.FlagSet) {
+		set.Float64Var(&c.Demand, "demand", 1.5, "calls in proportion to the shortest limit; 2: twice as many")
+		set.StringVar((*string)(&c.Arrival), "arrival", "steady", "`steady|poisson|burst|sine`: when they come")
+		set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "longest wait of a call for a permit; 0: none")
+		set.IntVar(&c.Spread.Hot, "hot", 0, "`INSTANCES` that make all calls; 0: all of them")
+		set.Float64Var(&c.Spread.Zipf, "zipf", 0, "exponent `S` of a Zipf distribution over instances, or over --keys; 0: even")
+		set.DurationVar(&c.Spread.Move, "move", 0, "time after which --hot or --zipf chooses others; 0: never")
+		set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf: calls come the same again")
+		set.StringVar(&r.transport, "transport", "none", "`none|http`; http: a request for each permit, to a provider that counts too")
+	})
+	groups.Add("Keys", func(set *pflag.FlagSet) {
+		set.IntVar(&c.Keys, "keys", 0, "`N` keys that calls are for, each with a limit of its own; 0: none")
+		set.StringVar(&r.keyLimit, "key-limit", "", "`LIMIT` of each key; default: the Nth part of the shortest limit")
+		set.Int64Var(&p.Keys.Owners, "key-owners", 0, "instances that share the limit of a key; 0: all")
+	})
+	groups.Add("Policy", func(set *pflag.FlagSet) {
+		set.StringVar((*string)(&p.Share), "share", string(quota.ShareEqual), "`equal|weighted`; weighted: each tenth instance weighs 10, and calls ten times as often")
+		set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "time before a share grows after a join, a crash or a change")
+		set.StringVar((*string)(&p.Outage), "outage", string(quota.OutageHold), "`hold|stop`: what instances do with their share while etcd is away")
+		set.StringVar(&p.Lend, "lend", "on", "`on|newcomers|off`: whom instances lend what they do not need")
+		set.StringVar((*string)(&p.Pacing), "pacing", string(quota.PacingOff), "`off|even`; even: permits come spread over the window")
+		set.StringVar((*string)(&p.Shape), "shape", string(quota.ShapeFixed), "`fixed|sliding|bucket`: spans of time that the limit counts in")
+		set.Int64Var(&p.Burst, "burst", 0, "`PERMITS` at once, with shape bucket; 0: the whole limit")
+		set.DurationVar(&p.WarmUp, "warm-up", 0, "time in which the share of a started instance grows to the whole; 0: none")
+		set.StringVar(&r.guard, "guard", "0s", "`G` without permits at the edges of a window; auto, auto+20ms: by the error of the clock")
+	})
+	groups.Add("Events while loadgen measures", func(set *pflag.FlagSet) {
+		set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, as in 5s=150000/s: set the limit; repeatable")
+		set.Float64Var(&c.Churn, "churn", 0, "`instances` that leave each second, and as many join")
+		set.Float64Var(&c.churnKill, "churn-kill", 0.5, "part of those that is killed; the others announce that they leave")
+		set.BoolVar(&c.Rolling, "rolling-restart", false, "restart each instance once, one after the other")
+		set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, as in 5s: kill one of --processes, and start it again; repeatable")
+	})
+	groups.Add("Report", func(set *pflag.FlagSet) {
+		set.Float64Var(&c.LeastUse, "least-use", 50, "`PERCENT` of the permits that were due; less is UNDERUSED, 0 only UNUSED")
+		set.StringVar(&c.JSON, "json", "", "write it as JSON to `FILE`; -: to standard output")
+		set.StringVar(&c.HTML, "html", "", "write it as a page with charts to `FILE`; it needs no network")
+		set.StringVar(&c.Trace, "trace", "", "write all that instances learn and issue to an empty `DIR`, and judge that too")
+		set.BoolVar(&c.Quiet, "quiet", false, "only the verdict, without progress and table")
+	})
+	groups.Add("etcd of its own, which loadgen starts for the run", func(set *pflag.FlagSet) {
+		set.IntVar(&c.Members, "etcd-members", 1, "members; several are a process each")
+		set.StringArrayVar(&r.faults, "fault", nil, "`AT=FAULT`, as in 5s=kill-leader; repeatable")
+	})
+	return groups
 }
 
-func printHelp(w io.Writer, set *pflag.FlagSet) {
+func printHelp(w io.Writer, flags string) {
 	fmt.Fprint(w, `Loadgen drives a fleet of instances through Quotient and verifies that together
 they never issue more permits than the limit. It counts the permits itself, by the
 window that each one names, and checks with its own clock that each came in it.
@@ -180,12 +197,16 @@ window that each one names, and checks with its own clock that each came in it.
 With no flags: an embedded etcd, 20 instances, 300000/s, 10 s, demand 1.5, least use 50%.
 
 Usage: loadgen [flags]
-
-`, set.FlagUsagesWrapped(100), `
+`, flags, `
 loadgen completion bash|zsh|fish|powershell prints a script that completes flags.
 
 With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up
-afterwards.
+afterwards. The faults of its own etcd are:
+  `+strings.Join(faultNames, ", ")+`
+
+From --demand 1 on, each instance makes at least one call more than its share in every window,
+unless --hot or --zipf is given. --move chooses others for the first time after 0.63 of it. AT
+counts from when measuring begins.
 
 The verdict has two halves. HELD: no limit was exceeded. USED: how much of what was due came,
 in the whole windows of the shortest limit. Due are the calls, up to the limit in force and to
@@ -193,6 +214,10 @@ each instance's part of it; not due is the part of instances that loadgen has ki
 are not ready yet. A fleet that issues less than half of what is due does not work, so that is
 the least use by default. Less is right where calls come all at once (--arrival burst) and
 pacing, a guard or another shape than fixed turns them away: then give a lower --least-use.
+
+With --transport http, the count of the provider is judged if the guard covers the error of its
+clock, as auto does. Under other shapes than fixed the verdict is on all spans of time, wherever
+they begin, and the guard is the time that a call may take to the provider.
 
 With --keys each call is for a key that has a limit of its own. HELD then also says that no key
 was over its limit in any window, and calls for a key are due up to its limit. Calls for keys do

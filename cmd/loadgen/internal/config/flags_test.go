@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/testkit/golden"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -34,11 +34,7 @@ func TestHelp(t *testing.T) {
 	if _, err := ParseFlags([]string{"--help"}, noEnv, &out); !errors.Is(err, pflag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--limit", "--endpoints", "Exit status"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in the help", want)
-		}
-	}
+	golden.Check(t, "help.golden", out.String())
 	out.Reset()
 	if _, err := ParseFlags([]string{"--version"}, noEnv, &out); !errors.Is(err, pflag.ErrHelp) || out.String() != "loadgen "+buildinfo.Version()+"\n" {
 		t.Errorf("--version: %v, %q", err, out.String())
