@@ -107,17 +107,12 @@ func keyIn(r *pb.ResponseOp) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{}
 }
 
-// eachIn calls f with the keys of a folder, read with more options, and returns the revision
-// of the newest page.
-func eachIn(ctx context.Context, kv clientv3.KV, folder string, f func(*mvccpb.KeyValue), more ...clientv3.OpOption) (revision int64, err error) {
-	err = eachKey(folder, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+// eachIn calls f with the keys of a folder, read with more options.
+func eachIn(ctx context.Context, kv clientv3.KV, folder string, f func(*mvccpb.KeyValue), more ...clientv3.OpOption) error {
+	return eachKey(folder, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		r, err := kv.Get(ctx, from, append(o, more...)...)
-		if err == nil {
-			revision = r.Header.Revision
-		}
 		return (*pb.RangeResponse)(r), err
 	}, nil, f)
-	return revision, err
 }
 
 // errTooMany is a folder with more keys than an instance or an operator keeps.

@@ -74,7 +74,7 @@ func (p *membership) sweep() {
 	defer done()
 	folder := p.s.keys.Issuers(p.provider)
 	var found []*mvccpb.KeyValue
-	_, err := eachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
+	err := eachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
 		if len(found) < sweepKeys && !p.mayIssue(kv) {
 			found = append(found, kv)
 		}

@@ -197,7 +197,7 @@ func (s *Session) observe() {
 	}
 	s.mu.Unlock()
 	for _, folder := range folders {
-		_, _ = eachIn(ctx, s.kv, folder, func(kv *mvccpb.KeyValue) {
+		_ = eachIn(ctx, s.kv, folder, func(kv *mvccpb.KeyValue) {
 			if provider, ok := s.keys.ObservedBy(string(kv.Key)); ok {
 				o.at[provider] = true
 			}

@@ -105,11 +105,11 @@ provider that came after the backup, before instances take permits of it.`,
 			return err
 		}
 		if used >= 0 {
-			chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return of != "" && b.Limit != of })
-			if len(chosen) != 1 {
+			chosen := chosenBudget(all, of)
+			if chosen == nil {
 				return usageError(cmd, "--used is of one limit: name it by --limit")
 			}
-			if err := chosen[0].correct(ctx, etcd.client, used); err != nil {
+			if err := chosen.correct(ctx, etcd.client, used); err != nil {
 				return err
 			}
 			if all, keys, err = a.budgets(ctx, etcd, args[0]); err != nil {
@@ -134,6 +134,16 @@ provider that came after the backup, before instances take permits of it.`,
 			}
 		})
 	})
+}
+
+// chosenBudget returns the only one of the budgets, or the one of a limit; nil if that is none or
+// several.
+func chosenBudget(all []*budgetJSON, limit string) *budgetJSON {
+	chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return limit != "" && b.Limit != limit })
+	if len(chosen) != 1 {
+		return nil
+	}
+	return chosen[0]
 }
 
 // budgets reads a provider's limits of more than a minute, and what a restore withholds of those

@@ -44,7 +44,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer session.Close() //nolint:errcheck // nothing is left to close after Shutdown
+	defer session.Close()
 
 	limiter, err := consumer.Open(ctx, session, "demo/charge", consumer.Options{})
 	if err != nil {

@@ -2,6 +2,7 @@ package escrow
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -19,10 +20,7 @@ type marked struct {
 
 func (s *marked) copied() marked {
 	c := *s
-	c.totals = map[string]account{}
-	for k, v := range s.totals {
-		c.totals[k] = v
-	}
+	c.totals = maps.Clone(s.totals)
 	return c
 }
 
@@ -100,7 +98,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 		if rapid.Bool().Draw(t, "set by a version with marks") {
 			s.write(Mark{Cluster: 1})
 		}
-		now := int64(1000 * markedWindow)
+		now := 1000 * markedWindow
 		all := []*holders{{of: map[string]*holder{}}, {of: map[string]*holder{}}}
 		issued := map[string]int64{} // as the provider has counted
 		var backups []marked

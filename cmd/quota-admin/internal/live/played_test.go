@@ -94,7 +94,8 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 		return end
 	}
 	for i := range 3 {
-		defer begin(fmt.Sprint("demo-", i+1))()
+		end := begin(fmt.Sprint("demo-", i+1))
+		defer end()
 	}
 	<-time.After(10 * time.Second) // nobody looks
 	w := NewWatcher(admin, 32)

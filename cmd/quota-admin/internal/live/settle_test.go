@@ -23,11 +23,11 @@ func TestNoPointIsAboveTheLimit(t *testing.T) {
 		perSecond := max(1, int(time.Second/window))
 		instances := rapid.IntRange(2, 5).Draw(t, "instances")
 		type player struct {
-			issued       []int64 // until each window
-			joins, ends  int     // seconds
-			quick, drift time.Duration
-			next         time.Time
-			report       *protocol.Report
+			issued      []int64 // until each window
+			joins, ends int     // seconds
+			drift       time.Duration
+			next        time.Time
+			report      *protocol.Report
 		}
 		var all []*player
 		const seconds, opened = 60, 25 // somebody looks from then on

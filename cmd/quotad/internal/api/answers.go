@@ -90,10 +90,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	if limited.RetryAt.IsZero() && len(uses) == 0 {
 		retry = again
 	}
-	if name, bad := ratefields.NewName(p.want.provider); bad == nil { // it can stand in a field
+	if name, bad := ratefields.NewName(p.provider); bad == nil { // it can stand in a field
 		name.Add(w.Header(), uses, now)
 	}
-	problem := ratefields.Refuse(w.Header(), status, p.want.provider, uses, p.permits, retry, now)
+	problem := ratefields.Refuse(w.Header(), status, p.provider, uses, p.permits, retry, now)
 	problem.Explain(limited.Reason, err)
 	problem.RetryAfter = max(0, retry).Seconds()
 	ratefields.Write(w, problem)
@@ -116,7 +116,7 @@ func (p *part) tooLarge(err error) error {
 
 // tooMany answers a client that has too many IDs, or whose batch has become too large.
 func (s *Server) tooMany(w http.ResponseWriter, p *part, err error, retry time.Duration) {
-	if name, bad := ratefields.NewName(p.want.provider); bad == nil {
+	if name, bad := ratefields.NewName(p.provider); bad == nil {
 		name.Add(w.Header(), ratefields.UsesOf(p.limiter, p.Taker), s.now())
 	}
 	later(w, http.StatusTooManyRequests, err, max(0, retry))

@@ -127,7 +127,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 	if c.named {
 		g.id = rand.Text()
 		for _, p := range c.parts {
-			s.host.Opened(p.want.provider) // it stays open until the grant has ended
+			s.host.Opened(p.provider) // it stays open until the grant has ended
 		}
 		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
 	}
@@ -151,7 +151,7 @@ func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
 	if err != nil {
 		limited, _ := errors.AsType[consumer.LimitError](err)
 		i := slices.IndexFunc(c.parts, func(p part) bool {
-			return p.want.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)
+			return p.provider == limited.Provider && (limited.Key == "" || p.key == limited.Key)
 		})
 		return &c.parts[max(0, i)], err
 	}
