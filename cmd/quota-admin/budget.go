@@ -125,15 +125,17 @@ provider that came after the backup, before instances take permits of it.`,
 		if len(keys) > 0 {
 			shown["keys"] = keys
 		}
-		return a.emit(shown, func(w io.Writer) {
-			for _, b := range all {
-				b.table(w)
-			}
-			for _, b := range keys {
-				b.table(w, args[0])
-			}
-		})
+		return a.emit(shown, func(w io.Writer) { budgetTables(w, args[0], all, keys) })
 	})
+}
+
+func budgetTables(w io.Writer, provider string, all []*budgetJSON, keys []keysBudgetJSON) {
+	for _, b := range all {
+		b.table(w)
+	}
+	for _, b := range keys {
+		b.table(w, provider)
+	}
 }
 
 // chosenBudget returns the only one of the budgets, or the one of a limit; nil if that is none or
