@@ -291,7 +291,7 @@ func TestTheBoundOfFolders(t *testing.T) {
 	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {
 		t.Fatal(err)
 	}
-	if r.trouble == nil || !strings.Contains(r.trouble.Error(), "the session has 16 of them, the most: allow the user to read all providers") {
+	if r.trouble == nil || !strings.Contains(r.trouble.Error(), "a session can follow 16 of them: let it read all (quota-admin roles), or use a second session") {
 		t.Errorf("it is told %v", r.trouble)
 	}
 	if _, batch, _ := s.nextBatch(false); len(batch) > 0 {

@@ -206,7 +206,7 @@ func TestStep(t *testing.T) {
 			s.tell("q", 31, []view.Key{{Kind: view.Instance, ID: q.id, Revision: 31, Deleted: true}})
 			s.do(answered{asked, 31, 1, 0})
 			s.register(32, 1)
-		}, "q apply 31, q trouble this instance's key is gone from etcd; u, wake, q reset 32 at 14 since 14 as q32 of 1, q no trouble"},
+		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, q reset 32 at 14 since 14 as q32 of 1, q no trouble"},
 		"another cluster's watch tells": {func(s *steps, p, q *membership) {
 			s.do(watchAnswer{line: s.whole(), cluster: 2, about: []*membership{p}, events: map[*membership][]view.Key{p: {policyKey(31)}}})
 		}, "warn histories begin again, unwatch"},
@@ -274,7 +274,7 @@ func TestStep(t *testing.T) {
 			s.do(unsubscribed{p})
 		}, "forget /, follow /p/, follow /q/, forget /p/"},
 		"the lease is lost": {func(s *steps, p, q *membership) { s.do(leased{}) },
-			"wake, p trouble this instance's lease is gone from etcd;, wake, q trouble this instance's lease is gone from etcd;, wake"},
+			"wake, p trouble this instance's lease has ended in etcd;, wake, q trouble this instance's lease has ended in etcd;, wake"},
 		"the lease is lost after an end was announced": {func(s *steps, p, q *membership) {
 			s.tell("p", 31, []view.Key{policyKey(31)})
 			s.do(ending{p})
@@ -325,7 +325,7 @@ func TestStep(t *testing.T) {
 			s.log = nil
 			s.tell("r", 41, []view.Key{{Kind: view.Instance, ID: r.id, Revision: 41, Deleted: true}})
 			s.probe(41, 1, 30)
-		}, "r apply 41, r trouble this instance's key is gone from etcd; u, wake, p prove 14, q prove 14"},
+		}, "r apply 41, r trouble this instance's key is gone from etcd; i, wake, p prove 14, q prove 14"},
 		"a provider has too many keys": {func(s *steps, p, q *membership) {
 			var many []view.Key
 			for i := range maxInstances {
@@ -358,7 +358,7 @@ func TestStep(t *testing.T) {
 			batch[0].m = listing{incarnation: incarnation{id: "r40", key: "key", lease: 7, created: 40}, revision: 40, cluster: 1}
 			s.do(leased{&lease{id: 8}})
 			s.do(joined{batch[0]})
-		}, "p close, q close, wake, wake, r trouble this instance's lease is gone from etcd;, wake"},
+		}, "p close, q close, wake, wake, r trouble this instance's lease has ended in etcd;, wake"},
 		"a listing fails": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			batch, _ := s.nextBatch(false)

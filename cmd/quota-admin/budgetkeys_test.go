@@ -42,7 +42,7 @@ func served(t *testing.T, l *consumer.Limiter, key string) (n int, why string) {
 			return false
 		}
 		why = err.Error()
-		return strings.Contains(why, "none left") || strings.Contains(why, "nothing more of")
+		return strings.Contains(why, "the limit of 50/d is used up") || strings.Contains(why, "nothing more of")
 	})
 	return n, why
 }

@@ -24,7 +24,7 @@ func TestNoTenantHasMoreThanItsOwn(t *testing.T) {
 		if n := got["modest"]; n < 30*answer-usual || n > hourly {
 			t.Errorf("the modest tenant has %d tokens", n)
 		}
-		if !strings.Contains(said.String(), "permits per 1h0m0s; none left") {
+		if !strings.Contains(said.String(), "the limit of 6000/h is used up; next at 01:00:00") {
 			t.Errorf("nobody learns of the hour: %s", said.String())
 		}
 	})
