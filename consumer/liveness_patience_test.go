@@ -181,15 +181,15 @@ func (h *patienceHistory) play(t *testing.T, forever int) []patientOutcome {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		f := fleet(t, h.policy, h.instances)
-		var all []*consumer.Limiter
-		for _, i := range f.Instances() {
-			all = append(all, open(t, i, consumer.Options{}))
+		all := make([]*consumer.Limiter, h.instances+1) // the last is that of the newcomer
+		for i, instance := range f.Instances() {
+			all[i] = open(t, instance, consumer.Options{})
 		}
 		joined := make(chan struct{})
 		if h.joins > 0 {
 			running.Go(func() {
 				time.Sleep(h.joins)
-				all = append(all, open(t, f.Join(), consumer.Options{}))
+				all[h.instances] = open(t, f.Join(), consumer.Options{})
 				close(joined)
 			})
 		}

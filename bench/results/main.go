@@ -44,7 +44,7 @@ type part struct {
 }
 
 // The benchmarks are a program that is built once; go test runs the same.
-var parts = []part{
+var parts = append([]part{
 	{name: "calls", line: "go test -run ^$ -bench Granted|Refused -benchtime 0.2s -count 3", short: "go test -short -run ^$ -bench Granted|Refused -benchtime 1x"},
 	{name: "java", line: "go test -run ^$ -bench Java -benchtime 1x", short: "go test -short -run ^$ -bench Java -benchtime 1x"},
 	{name: "waiting", line: "go test -run ^$ -bench Waiting|Boundary -benchtime 1x -count 3", short: "go test -short -run ^$ -bench Waiting|Boundary -benchtime 1x"},
@@ -54,7 +54,7 @@ var parts = []part{
 	{name: "keys", line: "go test -run ^$ -bench Keys -benchtime 0.3s", short: "go test -short -run ^$ -bench Keys -benchtime 1x"},
 	fleetPart("fleet-keys", "FleetKeys", "--instances 10 --limit 10000/s --keys 200 --key-limit 50/s"),
 	{name: "overshoot", line: "go run ./overshoot", short: "go run ./overshoot -n 4 -for 6s -together 8"},
-}
+}, unevenParts()...)
 
 // uneven are the loads of the table of uneven load, as flags of loadgen. Where nobody lends, it does
 // not play a load that moves.
@@ -68,13 +68,14 @@ var uneven = []struct {
 	{"one has it all, another one each second", " --hot 1 --move 1s", false},
 }
 
-func init() {
+func unevenParts() (parts []part) {
 	for _, u := range uneven {
 		parts = append(parts, fleetPart("uneven", "Uneven/load="+u.load+"/lend=on", unevenFlags+u.flags))
 		if u.alone {
 			parts = append(parts, fleetPart("uneven", "Uneven/load="+u.load+"/lend=off", unevenFlags+" --lend off"+u.flags))
 		}
 	}
+	return parts
 }
 
 const unevenFlags = "--limit 2000/s --max-wait 0"
