@@ -56,8 +56,8 @@ func checkLowering(next *quota.Policy, before []superseded) error {
 		if need := s.need(next); next.Settle < need {
 			return &quota.FieldError{
 				Field: "settle", Value: next.Settle.String(),
-				Problem: fmt.Sprintf("too short so soon after a freshness of %v: an instance that joins now could exceed the total with those that still rely on that", s.policy.WithDefaults().Freshness),
-				Hint:    fmt.Sprintf("first lower freshness alone, and lower settle %d s later", s.ttl()),
+				Problem: fmt.Sprintf("not allowed yet: instances still rely on the freshness of %v", s.policy.WithDefaults().Freshness),
+				Hint:    fmt.Sprintf("set freshness to %v first, wait %d s, then set settle to %v", next.Freshness, s.ttl(), next.Settle),
 			}
 		}
 	}

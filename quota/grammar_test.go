@@ -251,7 +251,18 @@ func ExampleParseLimits() {
 func TestParseLimitsHints(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"1,000/s": "write a number without them", "5/s,1,000/m": "write a number without them", "12,345,678/s": "write a number without them",
+		"1,000/s":      "write 1000/s; a comma separates two limits",
+		"5/s,1,000/m":  "write 1000/1m; a comma separates two limits",
+		"12,345,678/s": "write 12345678/s; a comma separates two limits",
+		"1,000/y":      "write the number without commas; a comma separates two limits",
+		"1e6/s":        "write the number out: 1000000/s", "5E+3 / 2s": "write the number out: 5000/2s",
+		"1k/s": "write the number out: 1000/s", "3K/m": "write the number out: 3000/1m",
+		"1M/s": "write the number out: 1000000/s", "2G/h": "write the number out: 2000000000/h",
+		"7/2s,1k/s": "write the number out: 1000/s", "1e13/s": hintForm, "1e99/s": hintForm, "1k/y": hintForm, "1m/s": hintForm,
+		"100ps": `put "/" between permits and window: 100/s`, "100 per second": `put "/" between permits and window: 100/s`,
+		"100 s": `put "/" between permits and window: 100/s`, "100rps": `put "/" between permits and window: 100/s`,
+		"100rpm": `put "/" between permits and window: 100/1m`, "100 per 2 seconds": `put "/" between permits and window: 100/2s`,
+		"5 per month": `put "/" between permits and window: 5/mo`, "100 ms": hintForm, "3x/s": hintForm, "100 per cent": hintForm,
 		"0.5/s": "as in 30/m for 0.5/s", "1,00/s": "",
 	} {
 		_, err := ParseLimits(text)

@@ -135,8 +135,8 @@ func ParseLimits(text string) ([]Limit, error) {
 		}
 		l, wrong := parseLimit(part, limits)
 		if wrong != nil {
-			if thousands.MatchString(text[offset:]) {
-				wrong.Hint = "commas stand between limits: write a number without them, as in 1000/s"
+			if hint := hintCommas(text[offset:]); hint != "" {
+				wrong.Hint = hint
 			}
 			wrong.Text, wrong.Offset = text, wrong.Offset+offset
 			return nil, wrong
@@ -148,8 +148,65 @@ func ParseLimits(text string) ([]Limit, error) {
 	return limits, nil
 }
 
-// thousands matches a number whose digits are parted by commas.
-var thousands = regexp.MustCompile(`^\s*\d{1,3}(,\d{3})+/`)
+// thousands matches a limit with commas between the digits of its number.
+var thousands = regexp.MustCompile(`^\s*(\d{1,3}(?:,\d{3})+)\s*/([^,]*)`)
+
+// hintCommas returns how to write a number with commas between its digits, or "".
+func hintCommas(text string) string {
+	found := thousands.FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	if meant := meantLimit(strings.ReplaceAll(found[1], ",", ""), found[2]); meant != "" {
+		return "write " + meant + "; a comma separates two limits"
+	}
+	return "write the number without commas; a comma separates two limits"
+}
+
+// What may follow a number in place of the slash: a power of ten, or the window with other
+// words around it.
+var (
+	powerForm = regexp.MustCompile(`^(?:[eE]\+?(\d{1,2})|([kKMG]))\s*/(.*)$`)
+	perForm   = regexp.MustCompile(`^(?:[rqt]?p|per\s)?\s*(\d*)\s*([a-z]+)$`)
+)
+
+// powers are the letters of powerForm as numbers of zeros.
+var powers = map[string]int{"k": 3, "K": 3, "M": 6, "G": 9}
+
+// unitWords are the units of perForm that have other names in limits.
+var unitWords = map[string]string{
+	"sec": "s", "second": "s", "seconds": "s", "min": "m", "minute": "m", "minutes": "m",
+	"hour": "h", "hours": "h", "day": "d", "month": "mo",
+}
+
+// hintAfter returns how to write a limit that has rest where the slash is expected.
+func hintAfter(permits, rest string) string {
+	rest = strings.TrimSpace(rest)
+	if found := powerForm.FindStringSubmatch(rest); found != nil {
+		zeros := powers[found[2]]
+		if found[1] != "" {
+			zeros = int(number(found[1]))
+		}
+		if meant := meantLimit(permits+strings.Repeat("0", zeros), found[3]); meant != "" {
+			return "write the number out: " + meant
+		}
+	} else if found := perForm.FindStringSubmatch(rest); found != nil {
+		if meant := meantLimit(permits, found[1]+cmp.Or(unitWords[found[2]], found[2])); meant != "" {
+			return `put "/" between permits and window: ` + meant
+		}
+	}
+	return hintForm
+}
+
+// meantLimit returns the limit of permits in a window as it is to be written, "" if
+// there is no such limit.
+func meantLimit(permits, window string) string {
+	l, wrong := parseLimit(permits+"/"+window, nil)
+	if wrong != nil {
+		return ""
+	}
+	return l.String()
+}
 
 // limitForm matches every text, so that each of its groups has a place: permits,
 // slash, count, unit, and the rest.
@@ -186,7 +243,7 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 	case slash == "" && next(2) == ".":
 		return fail(2, "use a longer window, as in 30/m for 0.5/s", "permits are a whole number")
 	case slash == "":
-		return fail(2, "write permits as a whole number, as in 10000000/s", `%q is neither a digit nor the "/" before the window`, next(2))
+		return fail(2, hintAfter(permits, text[at[4]:]), `%q is neither a digit nor the "/" before the window`, next(2))
 	case name == "":
 		return fail(4, hintUnit, "the window has no unit")
 	case strings.Contains("-+", name[:1]):

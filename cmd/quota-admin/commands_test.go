@@ -62,7 +62,7 @@ func TestWait(t *testing.T) {
 	b.want(exitNotFound, "wait", "p")
 	b.want(exitDone, "set", "p", "100/s", "--settle", "1s")
 	b.want(exitDone, "wait", "p")
-	if _, stderr := b.want(exitLate, "wait", "p", "--healthy", "--timeout", "1ms"); !strings.Contains(stderr, "no instance was there") {
+	if _, stderr := b.want(exitLate, "wait", "p", "--healthy", "--timeout", "1ms"); !strings.Contains(stderr, "no instance of p was running") {
 		t.Error(stderr)
 	}
 	for _, l := range b.join(server, "p", 2) {

@@ -28,7 +28,9 @@ func TestAMisspeltProviderIsNotCreated(t *testing.T) {
 		if !strings.Contains(stderr, "did you mean payments/charge?") || !strings.Contains(stderr, "--create") {
 			t.Errorf("%s: %s", typo, stderr)
 		}
-		b.want(exitNotFound, "get", typo)
+		if _, stderr := b.want(exitNotFound, "get", typo); !strings.Contains(stderr, "did you mean payments/charge?") {
+			t.Errorf("get %s: %s", typo, stderr)
+		}
 	}
 	b.want(exitDone, "set", "payments/refund", "50/s")
 	b.want(exitDone, "set", "payment/charge", "50/s", "--create")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type edit struct {
 	replace  bool      // a policy that cannot be read
 	exists   bool      // refuse where none is set
 	resume   bool      // end a back-off too
+	already  string    // says that nothing would change, where the command knows it better
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
@@ -214,7 +216,7 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 func (e *edit) tell(r *editResult, several bool, now time.Time) error {
 	if !r.changed {
 		if !several {
-			fmt.Fprintf(e.a.stdout, "%s: nothing to change (revision %d)\n", format.Show(r.Provider), r.old.Revision)
+			fmt.Fprintf(e.a.stdout, "%s: %s (revision %d)\n", format.Show(r.Provider), cmp.Or(e.already, "nothing to change"), r.old.Revision)
 		}
 		return nil
 	}

@@ -108,10 +108,23 @@ func (a *app) onEtcd(cmd *cobra.Command, f func(context.Context, connection, []s
 			if err := a.etcd.Reach(cmd.Context(), c.client); err != nil {
 				return err
 			}
-			return f(cmd.Context(), c, args)
+			return withNear(cmd.Context(), c, args, f(cmd.Context(), c, args))
 		})
 	}
 	return cmd
+}
+
+// withNear adds to the error of an absent provider the one that may have been meant. A user
+// that may not list providers is told none.
+func withNear(ctx context.Context, etcd connection, args []string, err error) error {
+	if _, own := errors.AsType[*fault](err); own || len(args) == 0 || !errors.Is(err, coordinator.ErrNotFound) {
+		return err
+	}
+	all, _ := etcd.List(ctx)
+	if near := nearest(args[0], all); near != "" {
+		return &fault{err, nil, []string{"did you mean " + near + "? quota-admin list shows the providers"}}
+	}
+	return err
 }
 
 func (a *app) connected(ctx context.Context, f func(connection) error) error {
@@ -276,7 +289,9 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 		}
 		missing = append(missing, name)
 	}
-	if len(missing) == 1 {
+	if len(missing) == 1 && missing[0] == "LIMITS" {
+		return usageError(cmd, "LIMITS is missing, as in: %s %s 100/s", cmd.CommandPath(), strings.Join(args, " "))
+	} else if len(missing) == 1 {
 		return usageError(cmd, "%s is missing", missing[0])
 	} else if len(missing) > 1 {
 		return usageError(cmd, "%s are missing", strings.Join(missing, " and "))

@@ -23,26 +23,26 @@ import (
 
 func (a *app) modeCommands() (all []*cobra.Command) {
 	for _, m := range []struct {
-		name                string
-		mode                quota.Mode // "" ends a pause
-		short, reason, long string
+		name                         string
+		mode                         quota.Mode // "" ends a pause
+		already, short, reason, long string
 	}{
-		{"pause", quota.ModePause, "Stop a provider: its instances issue nothing", "provider is down",
+		{"pause", quota.ModePause, "is paused already", "Stop a provider: its instances issue nothing", "provider is down",
 			`Stop a provider: its instances issue nothing until resume. Waiting callers keep
 waiting. Instances that see the change stop immediately. The others stop when their
 proof of freshness expires (outage rule stop) or when etcd is back (hold).`},
-		{"resume", "", "End a pause, and a back-off", "provider is back",
+		{"resume", "", "is not paused", "End a pause, and a back-off", "provider is back",
 			`End a pause: the mode returns to the one before, enforce or shadow. Instances that
 see the change issue permits immediately, under a shape other than fixed a settle
 time later. A provider that is not paused does not change.
 
 A back-off ends too: a pause that the provider has asked for, or a total that its
 429s have lowered. get shows it.`},
-		{"shadow", quota.ModeShadow, "Count refusals, but let every call pass", "trial of 300/s",
+		{"shadow", quota.ModeShadow, "is in shadow mode already", "Count refusals, but let every call pass", "trial of 300/s",
 			`Let a provider's instances count shares and refusals as usual, but let every call
 pass. instances and top show such refusals separately, as SHADOWED. The limit is NOT
 held meanwhile. Use it to try a limit before it is enforced.`},
-		{"enforce", quota.ModeEnforce, "Refuse calls beyond the limit: the default mode", "trial is over",
+		{"enforce", quota.ModeEnforce, "already in force", "Refuse calls beyond the limit: the default mode", "trial is over",
 			`Enforce a provider's limits: the default mode. It ends shadow and pause.`},
 	} {
 		cmd := &cobra.Command{
@@ -52,7 +52,7 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 			Example: "  quota-admin " + m.name + " payments/charge --reason \"" + m.reason + "\" --wait",
 		}
 		e := a.edits(cmd, 1)
-		e.lazy, e.exists, e.resume = true, true, m.mode == ""
+		e.lazy, e.exists, e.resume, e.already = true, true, m.mode == "", m.already
 		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
 			return toMode(ctx, admin, old, m.mode, now)
 		}

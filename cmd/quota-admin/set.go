@@ -115,16 +115,22 @@ func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider 
 	if err != nil {
 		return err
 	}
-	near, least := "", 3
+	near := nearest(provider, all)
+	if near == "" || isTerminal(a.stdin) && a.confirm(fmt.Sprintf("There is no provider %s, but %s. Create it?", provider, near)) {
+		return nil
+	}
+	return refused(fmt.Errorf("there is no provider %s; did you mean %s? To set a new one give --create", provider, near))
+}
+
+// nearest returns the provider whose name a typing error may have made provider; "" if none.
+func nearest(provider string, all []coordinator.Stored) (near string) {
+	least := 3
 	for _, s := range all {
 		if d := distance(provider, s.Provider); d < least && len(provider) > 2*d && digits.ReplaceAllString(provider, "") != digits.ReplaceAllString(s.Provider, "") {
 			near, least = s.Provider, d
 		}
 	}
-	if near == "" || isTerminal(a.stdin) && a.confirm(fmt.Sprintf("There is no provider %s, but %s. Create it?", provider, near)) {
-		return nil
-	}
-	return refused(fmt.Errorf("there is no provider %s; did you mean %s? To set a new one give --create", provider, near))
+	return near
 }
 
 // digits are left out of names: none of those that are numbered is a typing error.
@@ -168,8 +174,8 @@ var fields = []field{
 	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`hold|stop`: instances cut off from etcd hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
-	{"settle", "`duration` before a share grows after a join, a crash or another division; new policies: 3s", value(positive, setSettle)},
-	{"freshness", "greatest age, a `duration`, of the proof of a view; new policies: five sixths of settle",
+	{"settle", "settle time: how long (`duration`) a share waits before it grows, after a join or a crash; new policies: 3s", value(positive, setSettle)},
+	{"freshness", "how long (`duration`) an instance may go without an answer from etcd; new policies: five sixths of settle",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
 	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
@@ -178,7 +184,7 @@ var fields = []field{
 		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
 	{"shape", "`fixed|sliding|bucket`: permits are counted in fixed windows, in a sliding window or by a bucket; new policies: fixed",
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
-	{"burst", "`PERMITS` that the fleet may issue at once under shape bucket; new policies: 0, all of a limit's",
+	{"burst", "`PERMITS` at once, with shape bucket; new policies: 0, the whole limit",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
 	{"lend", "`on|newcomers|off`: instances lend permits that they will not need to all, only to instances that have no share yet, or to none; new policies: on",
 		value(oneOf("on", "newcomers", "off"), func(p *quota.Policy, v string) { p.Lend = v })},
@@ -188,7 +194,7 @@ var fields = []field{
 	{"warm-up", "`duration` in which the share of an instance that is new, or was held back, grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
 	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
-	{"keys-most", "greatest number of keys (`N`) that one instance may have in use; new policies: 100000",
+	{"keys-most", "most keys (`N`) that one instance may have in use; new policies: 100000",
 		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
 	{"keys-owners", "how many instances (`N`) share the limits of each key: 1 to 16 owners, which a hash chooses, or 0 for all; new policies: 0",
 		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
@@ -200,7 +206,7 @@ var fields = []field{
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
 	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
 		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
-	{"max-step", "greatest `FACTOR` of one change, up or down: kept in the policy, and used now; new policies: 10x",
+	{"max-step", "refuse a change by more than this `FACTOR`, up or down: kept in the policy, and used now; new policies: 10x",
 		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
 }
 

@@ -188,7 +188,7 @@ const laggardsShown = 10
 func (w *waitJSON) late(most time.Duration) error {
 	switch {
 	case w.Instances == 0 && w.only:
-		return &fault{fmt.Errorf("%s: no instance was there within %v", w.Provider, most), errLate, nil}
+		return &fault{fmt.Errorf("no instance of %s was running within %v; the first that starts will use the policy", w.Provider, most), errLate, nil}
 	case w.Instances == 0:
 		return &fault{fmt.Errorf("the fleet of %s could not be read within %v; the change is made", w.Provider, most), errLate, nil}
 	}
