@@ -155,7 +155,7 @@ func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View
 	k.throttleLocked(v.Throttle)
 	k.news(true)
 	if v.Policy == nil { // maybe the name is misspelt
-		k.log().Warn("no policy is set", "todo", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
+		k.log().Warn("no policy is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
 	}
 }
 
@@ -230,7 +230,7 @@ func (k *core) Close() {
 	k.keys.close(k)
 	if debt := k.gate.Usage(k.clock.Now()).Debt; debt > 0 {
 		k.log().Warn("limiter is closed with a debt: calls have cost more than their permits", "debt", debt,
-			"todo", "expect that the provider counts so many more; reserve more per call")
+			"do", "expect that the provider counts so many more; reserve more per call")
 	}
 }
 

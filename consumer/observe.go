@@ -127,7 +127,7 @@ func (k *core) noteState(now clock.Instant) {
 		attrs = append(attrs, "problem", problem)
 	}
 	if todo := remedy(st); todo != "" {
-		attrs = append(attrs, "todo", todo)
+		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
 		attrs = append(attrs, "changes_not_logged", quiet)
@@ -179,7 +179,7 @@ func (k *core) noteLearned(st *Status, learned string) {
 	case !changed:
 	case learned != "":
 		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limits", quota.FormatLimits(limits),
-			"todo", "set the provider's limits: quota-admin set "+st.Provider+" LIMITS")
+			"do", "set the provider's limits: quota-admin set "+st.Provider+" LIMITS")
 	default:
 		k.log().Info("provider states no lower limit than the policy's any more")
 	}

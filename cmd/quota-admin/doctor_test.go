@@ -38,12 +38,12 @@ func TestDoctor(t *testing.T) {
 	}
 	b.want(exitDone, "doctor", "-o", "yaml")
 	stdout, stderr := b.want(exitFailed, "doctor", "nobody")
-	if !strings.Contains(stdout, "mend: check the name") || !strings.Contains(stderr, "1 problem found") {
+	if !strings.Contains(stdout, "do: check the name") || !strings.Contains(stderr, "1 problem found") {
 		t.Errorf("stdout:\n%s\nstderr:\n%s", stdout, stderr)
 	}
 	b.want(exitUsage, "doctor", "--ntp", "a,a")
 	stdout, _ = b.want(exitFailed, "doctor", "--quotad", "/nowhere/quotad.sock")
-	if !strings.Contains(stdout, "/nowhere/quotad.sock") || !strings.Contains(stdout, "mend: see whether it runs") {
+	if !strings.Contains(stdout, "/nowhere/quotad.sock") || !strings.Contains(stdout, "do: see whether it runs") {
 		t.Errorf("stdout:\n%s", stdout)
 	}
 

@@ -203,13 +203,13 @@ func (c *Chart) Problems() (n int) {
 	return n
 }
 
-// Table writes a line for each finding, and one for its mend.
+// Table writes a line for each finding, and one for what to do.
 func (c *Chart) Table(w io.Writer) {
 	format.Row(w, "LEVEL", "CHECK", "SUBJECT", "FINDING")
 	for _, f := range *c {
 		format.Row(w, f.Level, f.Check, format.Name(f.Subject), format.Show(f.Finding))
 		if f.Mend != "" {
-			format.Row(w, "", "", "", "mend: "+format.Show(f.Mend))
+			format.Row(w, "", "", "", "do: "+format.Show(f.Mend))
 		}
 	}
 }
@@ -324,7 +324,7 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	}
 	if bound, err := time.ParseDuration(r.ClockError); err == nil && bound > allowed {
 		said = true
-		bad("mend its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
+		bad("correct its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
 	} else if err != nil && p.Policy.GuardAuto {
 		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
@@ -409,7 +409,7 @@ func judgeClock(c *Chart, f *clockFacts) {
 	const host = "this host"
 	switch {
 	case !f.kernelKnown && !f.measured:
-		c.add(note, "clock", host, "run chrony, or name servers by --ntp", "no daemon disciplines its clock, as far as the kernel knows: its error is unknown")
+		c.add(note, "clock", host, "run chrony, or name servers by --ntp", "no NTP daemon is running here, so the clock's error is unknown")
 	case f.kernelKnown && f.kernel > quota.DefaultClockError:
 		c.add(note, "clock", host, "give its daemon nearer servers, or shorter polls", "the kernel bounds its clock's error by %v only, more than %v", rounded(f.kernel), quota.DefaultClockError)
 	case f.kernelKnown:
@@ -420,7 +420,7 @@ func judgeClock(c *Chart, f *clockFacts) {
 		case !s.Answers:
 			c.add(problem, "clock", s.Address, "name another server; NTP is UDP port 123, which firewalls may drop", "gives no time: %s", cmp.Or(s.Problem, "no answer yet"))
 		case f.measured && !s.Agrees:
-			c.add(problem, "clock", s.Address, "name another server", "lies, by the others: it is off by %v", rounded(s.Offset))
+			c.add(problem, "clock", s.Address, "name another server", "disagrees with the other servers by %v", rounded(s.Offset))
 		default:
 			c.add(ok, "clock", s.Address, "", "bounds the error by %v", rounded(s.Distance))
 		}
@@ -430,7 +430,7 @@ func judgeClock(c *Chart, f *clockFacts) {
 		c.add(problem, "clock", host, "name three servers or more that agree", "cannot be measured: %s", f.health.Problem)
 	case !f.measured:
 	case max(f.offset, -f.offset)+f.bound > quota.DefaultClockError:
-		c.add(problem, "clock", host, "run chrony on it (chronyc makestep sets it at once); sessions with NTP servers of their own need no such mend",
+		c.add(problem, "clock", host, "run chrony on it (chronyc makestep sets it at once); sessions with NTP servers of their own need not that",
 			"its clock is off by %v, give or take %v", rounded(f.offset), rounded(f.bound))
 	default:
 		c.add(ok, "clock", host, "", "its clock is off by %v, give or take %v", rounded(f.offset), rounded(f.bound))

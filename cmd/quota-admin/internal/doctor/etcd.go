@@ -181,7 +181,7 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 	judgeMembers(c, answering)
 	switch {
 	case f.members == 1:
-		c.add(note, "etcd", "cluster", "run three members", "has one member: instances hold, or stop, whenever it is away")
+		c.add(note, "etcd", "cluster", "run three members", "has one member: when it restarts, instances live by their outage rule")
 	case f.members > 0 && f.members%2 == 0:
 		c.add(note, "etcd", "cluster", fmt.Sprintf("add a member or remove one: %d survive no more failures than %d", f.members, f.members-1), "has %d members", f.members)
 	}
@@ -245,7 +245,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		bad("see whether it reaches its peers: its log names them", "knows no leader")
 	}
 	if s.IsLearner {
-		bad("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it does not answer reads that prove anything")
+		bad("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it cannot serve linearizable reads")
 	}
 	for _, text := range s.Errors {
 		switch {

@@ -122,7 +122,7 @@ func (s *socket) open(gid int) error {
 		return errors.Join(err, remove(s.own), l.Close())
 	}
 	if taken {
-		s.log.Warn("the socket of a running process is taken", "path", s.path, "todo", "end that process, unless it is to have the socket when this one ends")
+		s.log.Warn("the socket of a running process is taken", "path", s.path, "do", "end that process, unless it is to have the socket when this one ends")
 	}
 	return nil
 }
