@@ -115,6 +115,7 @@ func TestCompletionOfValues(t *testing.T) {
 		"list --cacert ":           ":0\n",
 		"list --user ":             ":4\n",
 		"rollback p ":              revision + "\t20/s,500/h by ann@host\n:4\n",
+		"history p --diff ":        revision + "\t20/s,500/h by ann@host\n:4\n",
 		"explain p ":               ":4\n",
 		"keys delete keyed ":       "installation-4711\n:4\n",
 		"keys list keyed x":        ":4\n",

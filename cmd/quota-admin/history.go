@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/etcderr"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -69,19 +70,25 @@ const shownAtMost = 1000
 func (a *app) historyCommand() *cobra.Command {
 	all, follow, diff := false, false, false
 	cmd := &cobra.Command{
-		Use:   "history [PROVIDER]",
+		Use:   "history [PROVIDER [REVISION [REVISION]]]",
 		Short: "Show the changes of a policy, newest first: author, time and reason",
 		Long: `Show the changes of a policy, newest first. The last 100 of each provider are kept,
 also after its deletion. With --all, show the newest ` + fmt.Sprint(shownAtMost) + ` changes of all providers.
+
+With --diff and a revision, show what differs between the policy of that revision and the one
+set now; with two revisions, between theirs.
 
 With --follow, write a line for each change of all providers as it is made, until it is
 interrupted: for a log. With -o json each line is a document.`,
 		Example: `  quota-admin history payments/charge
   quota-admin history payments/charge --diff
+  quota-admin history payments/charge --diff 17
+  quota-admin history payments/charge --diff 17 23
   quota-admin history --all
   quota-admin history --follow -o json >> /var/log/quotient-changes.log`,
+		SuggestFor: []string{"diff"},
 	}
-	cmd.Flags().BoolVar(&diff, "diff", false, "show each field that a change changed, on a line of its own")
+	cmd.Flags().BoolVar(&diff, "diff", false, "show each field that a change changed, or that differs between two revisions")
 	cmd.Flags().BoolVar(&all, "all", false, "show the changes of all providers")
 	cmd.Flags().BoolVar(&follow, "follow", false, "write changes of all providers from now on, as they are made")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -92,12 +99,17 @@ interrupted: for a log. With -o json each line is a document.`,
 			return usageError(cmd, "PROVIDER, --all and --follow: give one of them")
 		case all && follow, follow && diff:
 			return usageError(cmd, "--follow stands alone")
+		case len(args) > 1 && !diff:
+			return usageError(cmd, "revisions are for --diff, which shows what differs between them")
 		}
 		return nil
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) (err error) {
 		if follow {
 			return a.follow(ctx, etcd)
+		}
+		if len(args) > 1 {
+			return a.between(ctx, etcd, args[0], args[1:])
 		}
 		data := historyJSON{Provider: strings.Join(args, ""), Changes: []recordJSON{}}
 		if all {
@@ -127,6 +139,45 @@ interrupted: for a log. With -o json each line is a document.`,
 			return a.emit(data, data.differences)
 		}
 		return a.emit(data, data.table)
+	})
+}
+
+type diffJSON struct {
+	Provider    string              `json:"provider"`
+	From        int64               `json:"from_revision"`
+	To          int64               `json:"to_revision"`
+	Differences []change.Difference `json:"differences"`
+}
+
+// between shows what differs between the policies of two revisions. Without the second one it
+// takes the policy that is set now.
+func (a *app) between(ctx context.Context, etcd connection, provider string, revisions []string) error {
+	fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	if err != nil {
+		return err
+	}
+	now := coordinator.Stored(fleet.Policy)
+	d := diffJSON{Provider: provider, From: revisionOf(revisions[0]), To: now.Revision, Differences: []change.Difference{}}
+	from, err := policyAt(ctx, etcd.Admin, now, d.From)
+	if err != nil {
+		return err
+	}
+	to := policyIn(now)
+	if len(revisions) == 2 {
+		d.To = revisionOf(revisions[1])
+		if to, err = policyAt(ctx, etcd.Admin, now, d.To); err != nil {
+			return err
+		}
+	}
+	d.Differences = append(d.Differences, change.Diff(from, to)...)
+	return a.emit(d, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: revision %d -> %d\n", format.Show(d.Provider), d.From, d.To)
+		if len(d.Differences) == 0 {
+			fmt.Fprintln(w, "no difference")
+		}
+		for _, one := range d.Differences {
+			fmt.Fprintf(w, "  %v\n", one)
+		}
 	})
 }
 

@@ -219,7 +219,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		root.AddCommand(commands...)
 	}
 	group("change", "Change limits:", append(a.modeCommands(), a.setCommand(), a.keysCommand(), a.cancelCommand(), a.deleteCommand(), a.rollbackCommand(), a.applyCommand())...)
-	group("policy", "Show limits and changes:", a.getCommand(), a.listCommand(), a.historyCommand(), a.diffCommand(), a.exportCommand())
+	group("policy", "Show limits and changes:", a.getCommand(), a.listCommand(), a.historyCommand(), a.exportCommand())
 	group("fleet", "Show and wait for instances:", a.instancesCommand(), a.explainCommand(), a.topCommand(), a.budgetCommand(), a.waitCommand(), a.doctorCommand(), a.dashboardCommand())
 	group("other", "Set up:", a.rolesCommand(), a.devCommand(), a.versionCommand())
 	root.SetHelpCommandGroupID("other")
@@ -256,7 +256,7 @@ func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 }
 
 // argument returns the name of the n-th argument by the line of usage, as in
-// "diff PROVIDER REVISION [REVISION]"; "" if there is none.
+// "history [PROVIDER [REVISION [REVISION]]]"; "" if there is none.
 func argument(cmd *cobra.Command, n int) (name string, needed bool) {
 	words := strings.Fields(cmd.Use)[1:]
 	if last := len(words) - 1; n > last && last >= 0 && strings.HasSuffix(words[last], "...]") {

@@ -73,7 +73,7 @@ func TestAnOperatorsNight(t *testing.T) {
 	say("08:00. Who changed what?")
 	contains(do(exitDone, "history", p), "ann@host", "bob@host", "false alarm", "provider asks for half")
 	revisions = changesOf(t, b, p)
-	contains(do(exitDone, "diff", p, fmt.Sprint(revisions[2]), fmt.Sprint(revisions[3])), "150000/s -> 300000/s")
+	contains(do(exitDone, "history", p, "--diff", fmt.Sprint(revisions[2]), fmt.Sprint(revisions[3])), "150000/s -> 300000/s")
 	if *transcript != "" {
 		if err := os.WriteFile(*transcript, []byte(told.String()), 0o600); err != nil {
 			t.Fatal(err)

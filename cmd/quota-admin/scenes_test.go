@@ -40,7 +40,6 @@ pause --help
 resume --help
 shadow --help
 enforce --help
-diff --help
 rollback --help
 apply --help
 export --help
@@ -52,6 +51,7 @@ dev --help
 	{name: "usage", commands: `
 nonsense -o *
 lst
+diff a 1
 get -o *
 get a b
 set a
@@ -84,7 +84,10 @@ set a 5/s --at tomorrow
 set a 5/s --for -1s
 rollback a
 rollback a zero
-diff a 1 2 3
+history a 1 2 --diff 3
+history a 1
+history a --diff now
+history --follow --diff a 1
 apply
 apply -f missing.yaml
 apply -f testdata/policies.yaml -f other.yaml
@@ -201,17 +204,17 @@ set payments/charge 300/s --pacing even --classes off
 `},
 	{name: "rollback", commands: `
 rollback payments/charge 1
-diff payments/charge 1
+history payments/charge --diff 1
 set payments/charge 300000/s
 set payments/charge 150000/s --guard 20ms --reason 'half of it' --if-revision @1
 delete payments/charge --yes
 rollback payments/charge @1 --dry-run
 rollback payments/charge @1
-diff payments/charge @1 @2
-diff payments/charge @1 @2 -o *
-diff payments/charge @2
-diff payments/charge @1
-diff payments/charge @3 @1
+history payments/charge --diff @1 @2
+history payments/charge --diff @1 @2 -o *
+history payments/charge --diff @2
+history payments/charge --diff @1
+history payments/charge --diff @3 @1
 rollback payments/charge @3
 rollback payments/charge @1
 rollback payments/charge 999
