@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"time"
@@ -21,71 +21,110 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The demonstration: so many records, of which each badEvery-th is rejected. The provider
-// asks for a pause at pauseAt calls answered, and consumer A ends at leaveAt.
-const (
-	demoRecords, badEvery, pauseAt, leaveAt = 800, 100, 300, 500
-	demoGood                                = demoRecords - demoRecords/badEvery
-	demoPartitions                          = 6
-	demoPause                               = time.Second
-	demoMargin                              = 500 * time.Millisecond
-)
+// The demonstration's records, of which each badEvery-th is rejected. The provider asks for
+// a pause when pauseAt are processed, and consumer A ends at leaveAt.
+const demoRecords, badEvery, pauseAt, leaveAt = 800, 100, 300, 500
+
+// demoPolicy keeps the window's edges free, since the provider counts arrivals.
+var demoPolicy = quota.Policy{Limits: []quota.Limit{{Permits: 200, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: time.Second / 2}}
 
 // demo plays two consumers on a fake Kafka, an etcd and a provider of its own, says what
 // happens, and returns when every record is processed or a dead letter. It fails if one is
-// lost, or if the provider counts more calls in a window than the limit.
-func demo(ctx context.Context, out io.Writer) (err error) {
+// lost, if a consumer goes on in the pause, or if the provider counts more calls in a window
+// than the limit.
+func demo(ctx context.Context, out io.Writer) error {
 	slog.SetLogLoggerLevel(slog.LevelError) // its own lines tell the story
-	w := &demoWorld{out: out, config: config{topic: "jobs", provider: "demo/api", margin: demoMargin}}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := errors.Join(w.startEtcd(ctx), w.startKafka(ctx), w.startProvider(ctx)); err != nil {
+	say := func(format string, arguments ...any) {
+		fmt.Fprintln(out, time.Now().Format("15:04:05.000 "), fmt.Sprintf(format, arguments...))
+	}
+	etcd, err := embedded.Start(embedded.Options{Slow: true})
+	if err != nil {
 		return err
 	}
+	defer etcd.Close()
+	kafka, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(6, "jobs"), kfake.SeedTopics(1, "jobs.dead"))
+	if err != nil {
+		return err
+	}
+	defer kafka.Close()
+	provider := &demoProvider{meter: limittest.NewMeter(demoPolicy.Limits), processed: map[string]bool{}}
+	server := httptest.NewServer(provider)
+	defer server.Close()
+	c := config{
+		brokers: strings.Join(kafka.ListenAddrs(), ","), topic: "jobs", endpoints: strings.Join(etcd.Endpoints(), ","),
+		provider: "demo/api", url: server.URL, margin: demoPolicy.Timing.Guard,
+	}
+	if err := errors.Join(setLimit(ctx, etcd, c.provider), produce(ctx, c)); err != nil {
+		return err
+	}
+	say("etcd has the limit of %s: %s", c.provider, quota.FormatLimits(demoPolicy.Limits))
+	say("topic jobs has %d records in 6 partitions; the provider will reject %d of them", demoRecords, demoRecords/badEvery)
+
 	began := time.Now()
-	if err := w.play(ctx); err != nil {
+	if err := play(ctx, c, kafka, provider, say); err != nil {
 		return err
 	}
-	committed := int64(0)
-	for _, info := range w.kafka.PartitionInfos(w.config.topic) {
-		committed += w.kafka.GroupInfo(w.config.topic).Commits[w.config.topic][info.Partition].Offset
+	server.Close() // no call is under way
+	dead, rejected := kafka.PartitionInfos("jobs.dead")[0].HighWatermark, demoRecords/badEvery
+	say("done after %.1f s: %d records processed, %d dead letters, %d committed; the pause refused %d calls",
+		time.Since(began).Seconds(), len(provider.processed), dead, committed(kafka), provider.refused)
+	if len(provider.processed) != demoRecords-rejected || dead < int64(rejected) {
+		return errors.New("a record is lost")
 	}
-	processed, calls := w.provider.count()
-	w.say("done after %.1f s: %d records processed, %d dead letters, %d committed; %d calls in all",
-		time.Since(began).Seconds(), processed, w.dead(), committed, calls)
-	if committed != demoRecords {
-		return fmt.Errorf("%d of %d records are committed", committed, demoRecords)
+	if provider.refused == 0 || provider.refused > 2*maxCalls { // those under way as it began
+		return fmt.Errorf("%d calls met the pause, and not 1 to %d", provider.refused, 2*maxCalls)
 	}
-	if err := w.provider.meter.Check(); err != nil {
+	if err := provider.meter.Check(); err != nil {
 		return fmt.Errorf("the provider counted more than its limit: %w", err)
 	}
-	w.say("the provider counted at most %d calls in each 2 s", demoPolicy.Limits[0].Permits)
+	say("the provider counted at most %d calls in each 2 s", demoPolicy.Limits[0].Permits)
 	return nil
 }
 
-// demoPolicy keeps the window's edges free, since the provider counts arrivals.
-var demoPolicy = quota.Policy{Limits: []quota.Limit{{Permits: 200, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: demoMargin}}
-
-// demoWorld is what the consumers need.
-type demoWorld struct {
-	out      io.Writer
-	config   config
-	etcd     *embedded.Cluster
-	kafka    *kfake.Cluster
-	provider *demoProvider
-	server   *http.Server
-}
-
-func (w *demoWorld) say(format string, arguments ...any) {
-	fmt.Fprintf(w.out, "%s  "+format+"\n", append([]any{time.Now().Format("15:04:05.000")}, arguments...)...)
-}
-
-// startEtcd starts an etcd with the provider's policy.
-func (w *demoWorld) startEtcd(ctx context.Context) (err error) {
-	if w.etcd, err = embedded.Start(embedded.Options{Slow: true}); err != nil {
-		return err
+// play runs the consumers until every record is committed. A consumer that fails ends it.
+func play(ctx context.Context, c config, kafka *kfake.Cluster, provider *demoProvider, say func(string, ...any)) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	start := func() (end func()) {
+		consuming, stop := context.WithCancel(ctx) // as SIGTERM does
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if err := consume(consuming, c); err != nil {
+				fail(err)
+			}
+		}()
+		return func() { stop(); <-ended }
 	}
-	w.config.endpoints = strings.Join(w.etcd.Endpoints(), ",")
-	client, err := w.etcd.Client()
+	until := func(done func() bool) {
+		for !done() && sleep(ctx, 10*time.Millisecond) {
+		}
+	}
+	say("consumers A and B start; each calls the provider for every record that it gets")
+	endA, endB := start(), start()
+	until(func() bool { return provider.count() >= pauseAt })
+	say("%d calls are answered: now 429, Retry-After 1s, and both pause", pauseAt)
+	until(func() bool { return provider.count() >= leaveAt })
+	say("%d calls are answered: A ends, and hands its share and its partitions to B", leaveAt)
+	endA()
+	say("A has ended")
+	until(func() bool { return committed(kafka) == demoRecords })
+	endB()
+	return context.Cause(ctx)
+}
+
+// committed returns the number of records that are committed.
+func committed(kafka *kfake.Cluster) (n int64) {
+	if group := kafka.GroupInfo("jobs"); group != nil { // nil until a consumer joins
+		for _, partition := range group.Commits["jobs"] {
+			n += partition.Offset
+		}
+	}
+	return n
+}
+
+func setLimit(ctx context.Context, etcd *embedded.Cluster, provider string) error {
+	client, err := etcd.Client()
 	if err != nil {
 		return err
 	}
@@ -94,87 +133,10 @@ func (w *demoWorld) startEtcd(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.say("etcd has the limit of %s: %s", w.config.provider, quota.FormatLimits(demoPolicy.Limits))
-	_, err = admin.Put(ctx, w.config.provider, demoPolicy)
+	_, err = admin.Put(ctx, provider, demoPolicy)
 	return err
 }
 
-// startKafka starts a fake broker with the records.
-func (w *demoWorld) startKafka(ctx context.Context) (err error) {
-	topic := w.config.topic
-	w.kafka, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(demoPartitions, topic), kfake.SeedTopics(1, topic+".dead"))
-	if err != nil {
-		return err
-	}
-	w.config.brokers = strings.Join(w.kafka.ListenAddrs(), ",")
-	w.say("topic %s has %d records in %d partitions; the provider will reject %d of them", topic, demoRecords, demoPartitions, demoRecords/badEvery)
-	return produce(ctx, w.config)
-}
-
-// startProvider starts the server that counts calls.
-func (w *demoWorld) startProvider(ctx context.Context) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	w.provider = &demoProvider{meter: limittest.NewMeter(demoPolicy.Limits), processed: map[string]int{}, reached: make(chan int, 3)}
-	w.server = &http.Server{Handler: w.provider, ReadHeaderTimeout: callTimeout}
-	w.config.url = "http://" + listener.Addr().String()
-	go func() { _ = w.server.Serve(listener) }()
-	return nil
-}
-
-func (w *demoWorld) close() (err error) {
-	if w.server != nil {
-		err = w.server.Close()
-	}
-	if w.kafka != nil {
-		w.kafka.Close()
-	}
-	if w.etcd != nil {
-		err = errors.Join(err, w.etcd.Close())
-	}
-	return err
-}
-
-// play runs the consumers until every record is processed or a dead letter.
-func (w *demoWorld) play(ctx context.Context) (err error) {
-	w.say("consumers A and B start; each calls the provider for every record that it gets")
-	a, b := startConsumer(ctx, w.config), startConsumer(ctx, w.config)
-	defer func() { err = errors.Join(err, a.end(), b.end()) }()
-	for n := 0; n < demoGood; {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case n = <-w.provider.reached:
-		}
-		switch n {
-		case pauseAt:
-			w.say("%d calls are answered: now 429, Retry-After %v, and both pause", n, demoPause)
-		case leaveAt:
-			w.say("%d calls are answered: A ends, and hands its share and its partitions to B", n)
-			if err := a.end(); err != nil {
-				return err
-			}
-			w.say("A has ended")
-		}
-	}
-	for tick := time.NewTicker(100 * time.Millisecond); w.dead() < demoRecords/badEvery; {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-	return nil
-}
-
-// dead returns the number of dead letters.
-func (w *demoWorld) dead() int64 {
-	return w.kafka.PartitionInfos(w.config.topic + ".dead")[0].HighWatermark
-}
-
-// produce writes the demonstration's records.
 func produce(ctx context.Context, c config) error {
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(c.brokers), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
 	if err != nil {
@@ -192,66 +154,40 @@ func produce(ctx context.Context, c config) error {
 	return kafka.ProduceSync(ctx, records...).FirstErr()
 }
 
-// demoConsumer is a consumer that runs.
-type demoConsumer struct {
-	stop context.CancelFunc
-	done func() error
-}
-
-func startConsumer(ctx context.Context, c config) demoConsumer {
-	ctx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- consume(ctx, c) }()
-	return demoConsumer{stop, sync.OnceValue(func() error { return <-ended })}
-}
-
-// end ends it as SIGTERM would. A second end does nothing.
-func (d demoConsumer) end() error {
-	d.stop()
-	return d.done()
-}
-
-// demoProvider answers calls, and counts them by its own clock.
+// demoProvider answers 422 to a bad record, 429 in a pause, and else 200. It counts calls
+// by its own clock.
 type demoProvider struct {
-	meter   *limittest.Meter
-	reached chan int // pauseAt, leaveAt, demoGood
+	meter *limittest.Meter
 
 	mu        sync.Mutex
-	processed map[string]int
-	calls     int
+	processed map[string]bool
+	refused   int       // calls in the pause
 	busy      time.Time // it answers 429 until then
 }
 
-// ServeHTTP answers 422 to a bad record, 429 in a pause, and else 200.
 func (p *demoProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.meter.Call(1)
 	record, _ := io.ReadAll(r.Body)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.calls++
 	switch {
 	case time.Now().Before(p.busy):
-		w.Header().Set("Retry-After", fmt.Sprintf("%.0f", demoPause.Seconds()))
+		p.refused++
+		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusTooManyRequests)
-		return
 	case strings.HasPrefix(string(record), "bad"):
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		return
-	}
-	if p.processed[string(record)]++; p.processed[string(record)] > 1 {
-		return // it was answered before
-	}
-	switch n := len(p.processed); n {
-	case pauseAt:
-		p.busy = time.Now().Add(demoPause)
-		p.reached <- n
-	case leaveAt, demoGood:
-		p.reached <- n
+	default:
+		p.processed[string(record)] = true
+		if p.busy.IsZero() && len(p.processed) == pauseAt {
+			p.busy = time.Now().Add(time.Second)
+		}
 	}
 }
 
-func (p *demoProvider) count() (processed, calls int) {
+// count returns the number of records processed.
+func (p *demoProvider) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.processed), p.calls
+	return len(p.processed)
 }

@@ -28,37 +28,35 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 )
 
+// main consumes until SIGTERM. Without brokers it plays a demonstration instead.
 func main() {
+	var c config
+	flag.StringVar(&c.brokers, "brokers", "", "Kafka `addresses`, separated by commas; without any, a demonstration with a fake Kafka and an etcd of its own")
+	flag.StringVar(&c.topic, "topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
+	flag.StringVar(&c.endpoints, "endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
+	flag.StringVar(&c.user, "user", "", "etcd user `name`; the password comes from QUOTIENT_PASSWORD")
+	flag.StringVar(&c.ca, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against; endpoints then begin with https://")
+	flag.StringVar(&c.cert, "cert", "", "`file` of the client certificate for etcd")
+	flag.StringVar(&c.key, "key", "", "`file` of the client certificate's key")
+	flag.StringVar(&c.provider, "provider", "payments/charge", "`name` of the limit, as in quota-admin set")
+	flag.StringVar(&c.url, "url", "", "`URL` that every record is posted to")
+	flag.DurationVar(&c.margin, "margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	var err error
+	switch {
+	case c.brokers == "":
+		err = demo(ctx, os.Stdout)
+	case c.url == "":
+		err = errors.New("--url is missing: it is where the calls go")
+	default:
+		err = consume(ctx, c)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "kafka-consumer:", err)
 		os.Exit(1)
 	}
-}
-
-// run consumes until ctx ends. Without brokers it plays a demonstration instead.
-func run(ctx context.Context, args []string) error {
-	var c config
-	flags := flag.NewFlagSet("kafka-consumer", flag.ExitOnError)
-	flags.StringVar(&c.brokers, "brokers", "", "Kafka `addresses`, separated by commas; without any, a demonstration with a fake Kafka and an etcd of its own")
-	flags.StringVar(&c.topic, "topic", "jobs", "`topic` to consume, and the consumer group; rejected records go to TOPIC.dead, which must exist")
-	flags.StringVar(&c.endpoints, "endpoints", "127.0.0.1:2379", "etcd `addresses`, separated by commas")
-	flags.StringVar(&c.user, "user", "", "etcd user `name`; the password comes from QUOTIENT_PASSWORD")
-	flags.StringVar(&c.ca, "cacert", "", "`file` of CA certificates that etcd's certificate is checked against; endpoints then begin with https://")
-	flags.StringVar(&c.cert, "cert", "", "`file` of the client certificate for etcd")
-	flags.StringVar(&c.key, "key", "", "`file` of the client certificate's key")
-	flags.StringVar(&c.provider, "provider", "payments/charge", "`name` of the limit, as in quota-admin set")
-	flags.StringVar(&c.url, "url", "", "`URL` that every record is posted to")
-	flags.DurationVar(&c.margin, "margin", 50*time.Millisecond, "`time` that a call needs to reach the provider")
-	_ = flags.Parse(args) // exits on an error
-	switch {
-	case c.brokers == "":
-		return demo(ctx, os.Stdout)
-	case c.url == "":
-		return errors.New("--url is missing: it is where the calls go")
-	}
-	return consume(ctx, c)
 }
 
 // config is where a consumer finds Kafka, etcd and the provider.
@@ -126,9 +124,8 @@ func consume(ctx context.Context, c config) error {
 	connections := http.DefaultTransport.(*http.Transport).Clone()
 	connections.MaxIdleConnsPerHost = maxCalls // keeps a connection for each call
 	worker := &Worker{
-		Kafka: []kgo.Opt{brokers},
-		Group: c.topic, Topic: c.topic, DeadLetters: c.topic + ".dead",
-		Limiter: limiter, Margin: c.margin, Call: Post(&http.Client{Transport: connections}, c.url),
+		Kafka: []kgo.Opt{brokers}, Topic: c.topic,
+		Limiter: limiter, Margin: c.margin, Call: post(&http.Client{Transport: connections}, c.url, limiter),
 	}
 	// The worker goes on while Shutdown hands its share over, and then stops.
 	consuming, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -143,8 +140,9 @@ func consume(ctx context.Context, c config) error {
 	return worker.Run(consuming)
 }
 
-// Post returns a Call that posts the record's value, with an idempotency key.
-func Post(client *http.Client, url string) Call {
+// post returns a Worker's Call that posts the record's value, with an idempotency key. An
+// answer 429 or 503 pauses the whole fleet.
+func post(client *http.Client, url string, limiter *consumer.Limiter) func(context.Context, *kgo.Record) error {
 	return func(ctx context.Context, r *kgo.Record) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.Value))
 		if err != nil {
@@ -161,9 +159,9 @@ func Post(client *http.Client, url string) Call {
 		case code/100 == 2:
 			return nil
 		case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
-			return Busy(retryAfter(response.Header.Get("Retry-After")))
+			limiter.Throttled(retryAfter(response.Header.Get("Retry-After")), response.Status)
 		case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity:
-			return Rejected(response.Status)
+			return fmt.Errorf("%w: %s", ErrRejected, response.Status)
 		}
 		return errors.New(response.Status) // an expired password (401) must not bury a topic
 	}

@@ -17,7 +17,6 @@ import (
 const (
 	maxCalls               = 32               // calls under way, or waiting for a permit
 	callTimeout            = 10 * time.Second // of one call; a rebalance waits for it
-	attempts               = 5                // rejections that make a record a dead letter
 	maxPoll                = 500              // records of one poll
 	maxBacklog             = 1000             // unfinished records at which a partition's fetching pauses
 	longDelay              = time.Second      // wait for a permit at which it pauses too
@@ -31,48 +30,34 @@ const (
 // however long its records wait. An offset is committed when all records before it
 // are finished. The calls of a partition begin in order, and run concurrently.
 type Worker struct {
-	Kafka        []kgo.Opt // brokers, TLS, SASL; these override the options of Run
-	Group, Topic string
-	DeadLetters  string // topic for records that the provider rejects
-	Limiter      *consumer.Limiter
-	Margin       time.Duration // that a call needs to reach the provider
-	Call         Call
+	Kafka   []kgo.Opt // brokers, TLS, SASL; these override the options of Run
+	Topic   string    // also the group; rejected records go to the topic Topic.dead
+	Limiter *consumer.Limiter
+	Margin  time.Duration // that a call needs to reach the provider
+	// Call processes a record, and returns soon after ctx ends. It can be called again for
+	// the same record: after a crash, and when an answer was lost. If its error is
+	// ErrRejected, the record becomes a dead letter; after any other, it is called again.
+	Call func(ctx context.Context, r *kgo.Record) error
 
-	client *kgo.Client
-	calls  chan struct{} // one element for each of maxCalls
-
+	client     *kgo.Client
+	calls      chan struct{} // one element for each of maxCalls
 	mu         sync.Mutex
-	partitions map[int32]*partition
+	partitions map[int32]*partition // assigned to this worker
 }
 
-// Call processes a record. It must return soon after ctx ends. A record's call can
-// be repeated: after a crash, and when an answer was lost. An error is Rejected,
-// Busy, or temporary.
-type Call func(ctx context.Context, r *kgo.Record) error
+// ErrRejected is the error of a call for a record that no other call would help.
+var ErrRejected = errors.New("rejected by the provider")
 
-// Rejected is an error that the record causes.
-type Rejected string
-
-// Error implements error.
-func (e Rejected) Error() string { return "rejected: " + string(e) }
-
-// Busy is the error of a provider that accepts no calls for so long.
-type Busy time.Duration
-
-// Error implements error.
-func (e Busy) Error() string { return "busy for " + time.Duration(e).String() }
-
-// partition is one that is assigned to this worker, until it is revoked.
+// partition is one that is assigned to this worker.
 type partition struct {
-	number  int32
-	ctx     context.Context // ends when it is revoked
+	ctx     context.Context // ends when it is revoked or lost
 	revoke  context.CancelFunc
 	records chan *item     // no call has begun
 	running sync.WaitGroup // work, and the calls under way
+
 	// Guarded by Worker.mu.
 	backlog backlog
 	paused  bool // it is not fetched from
-	lost    bool // its next owner may have committed more: commit nothing
 }
 
 // backlog holds the records of a partition that cannot be committed, in order.
@@ -83,7 +68,7 @@ type item struct {
 	finished bool
 }
 
-// finish returns the record up to which all are finished now; nil if that is old.
+// finish returns the last record before which all are finished, if it is a new one.
 func (b *backlog) finish(i *item) (last *kgo.Record) {
 	i.finished = true
 	for len(*b) > 0 && (*b)[0].finished {
@@ -97,7 +82,7 @@ func (b *backlog) finish(i *item) (last *kgo.Record) {
 func (w *Worker) Run(ctx context.Context) (err error) {
 	w.calls, w.partitions = make(chan struct{}, maxCalls), map[int32]*partition{}
 	w.client, err = kgo.NewClient(append([]kgo.Opt{
-		kgo.ConsumerGroup(w.Group), kgo.ConsumeTopics(w.Topic),
+		kgo.ConsumerGroup(w.Topic), kgo.ConsumeTopics(w.Topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), // a new group skips nothing
 		// Range is for groups of other clients, which often know no cooperative one.
 		kgo.Balancers(kgo.CooperativeStickyBalancer(), kgo.RangeBalancer()),
@@ -105,8 +90,8 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		kgo.BlockRebalanceOnPoll(),           // what is polled is enqueued before it is revoked
 		kgo.FetchMaxWait(time.Second / 4),    // a resumed partition waits for the fetch of the others
 		kgo.SessionTimeout(10 * time.Second), // the records of a crashed member wait so long
-		kgo.RebalanceTimeout(6 * callTimeout), kgo.OnPartitionsAssigned(w.assigned), kgo.OnPartitionsRevoked(w.revoked),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { w.remove(lost, true) }),
+		kgo.RebalanceTimeout(6 * callTimeout),
+		kgo.OnPartitionsAssigned(w.assigned), kgo.OnPartitionsRevoked(w.revoked), kgo.OnPartitionsLost(w.lost),
 	}, w.Kafka...)...)
 	if err != nil {
 		return err
@@ -127,6 +112,47 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return w.client.LeaveGroupContext(leave) // revokes all partitions
 }
 
+func (w *Worker) assigned(ctx context.Context, client *kgo.Client, assigned map[string][]int32) {
+	client.ResumeFetchPartitions(assigned) // a pause outlives a revocation
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, number := range assigned[w.Topic] {
+		ctx, revoke := context.WithCancel(context.WithoutCancel(ctx))
+		p := &partition{ctx: ctx, revoke: revoke, records: make(chan *item, maxBacklog+maxPoll)}
+		p.running.Go(func() { w.work(p) })
+		w.partitions[number] = p
+	}
+}
+
+// revoked is called before partitions move to other members, which wait for it.
+func (w *Worker) revoked(ctx context.Context, client *kgo.Client, revoked map[string][]int32) {
+	w.lost(ctx, client, revoked)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if err := client.CommitMarkedOffsets(ctx); err != nil {
+		slog.Warn("not committed: the calls since the last commit will be repeated", "error", err)
+	}
+}
+
+// lost stops the work on partitions, and returns after their calls under way. It commits
+// nothing: if other members own them already, they may have committed more. The client
+// drops the marks when lost returns, and until then Kafka refuses an old member's commits.
+func (w *Worker) lost(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
+	var stopped []*partition
+	w.mu.Lock()
+	for _, number := range lost[w.Topic] {
+		if p := w.partitions[number]; p != nil {
+			delete(w.partitions, number)
+			p.revoke()
+			stopped = append(stopped, p)
+		}
+	}
+	w.mu.Unlock()
+	for _, p := range stopped {
+		p.running.Wait()
+	}
+}
+
 func (w *Worker) enqueue(f kgo.FetchTopicPartition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,23 +165,23 @@ func (w *Worker) enqueue(f kgo.FetchTopicPartition) {
 		p.backlog = append(p.backlog, i)
 		p.records <- i // does not block: the backlog is smaller than maxBacklog+maxPoll
 	}
-	w.pauseOrResumeLocked(p)
+	w.pauseOrResumeLocked(p, f.Partition)
 }
 
 // pauseOrResumeLocked stops fetching while records would only wait here: there are
-// many, or permits are scarce. A paused partition has a backlog, so finish calls this
-// again.
-func (w *Worker) pauseOrResumeLocked(p *partition) {
+// many, or permits are scarce. Half of maxBacklog ends a pause, so that it is not brief.
+// A paused partition has a backlog, so finish calls this again. After a revocation it does
+// nothing that lasts: assigned resumes.
+func (w *Worker) pauseOrResumeLocked(p *partition, number int32) {
 	n := len(p.backlog)
-	scarce := n > 0 && w.Limiter.Delay(1) > longDelay
-	switch which := map[string][]int32{w.Topic: {p.number}}; {
-	case !p.paused && (n >= maxBacklog || scarce):
+	pause := n >= maxBacklog || p.paused && n > maxBacklog/2 || n > 0 && w.Limiter.Delay(1) > longDelay
+	switch which := map[string][]int32{w.Topic: {number}}; {
+	case pause && !p.paused:
 		w.client.PauseFetchPartitions(which)
-		p.paused = true
-	case p.paused && n <= maxBacklog/2 && !scarce:
+	case p.paused && !pause:
 		w.client.ResumeFetchPartitions(which)
-		p.paused = false
 	}
+	p.paused = pause
 }
 
 // work begins the calls of a partition, in order, until it is revoked.
@@ -207,16 +233,11 @@ func (w *Worker) permit(ctx context.Context) bool {
 // one has its permit. It returns false if ctx ends before. A call under way is
 // finished even then, since the partition's next owner would repeat it.
 func (w *Worker) process(ctx context.Context, r *kgo.Record) bool {
-	rejections := 0
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		err := w.Call(call, r)
-		if rejected, ok := errors.AsType[Rejected](err); ok {
-			if rejections++; rejections >= attempts {
-				err = w.bury(call, r, rejected)
-			}
-		} else if busy, ok := errors.AsType[Busy](err); ok {
-			w.Limiter.Throttled(time.Duration(busy), busy.Error())
+		if errors.Is(err, ErrRejected) {
+			err = w.bury(call, r, err)
 		}
 		cancel()
 		if err == nil {
@@ -230,68 +251,26 @@ func (w *Worker) process(ctx context.Context, r *kgo.Record) bool {
 }
 
 // bury writes a record to the dead letters. It returns when Kafka has it.
-func (w *Worker) bury(ctx context.Context, r *kgo.Record, reason Rejected) error {
-	err := w.client.ProduceSync(ctx, &kgo.Record{
-		Topic: w.DeadLetters, Key: r.Key, Value: r.Value,
-		Headers: append(slices.Clip(r.Headers),
-			kgo.RecordHeader{Key: "origin", Value: []byte(position(r))},
-			kgo.RecordHeader{Key: "reason", Value: []byte(reason)}),
-	}).FirstErr()
+func (w *Worker) bury(ctx context.Context, r *kgo.Record, reason error) error {
+	headers := append(slices.Clip(r.Headers),
+		kgo.RecordHeader{Key: "origin", Value: []byte(position(r))},
+		kgo.RecordHeader{Key: "reason", Value: []byte(reason.Error())})
+	letter := &kgo.Record{Topic: w.Topic + ".dead", Key: r.Key, Value: r.Value, Headers: headers}
+	err := w.client.ProduceSync(ctx, letter).FirstErr()
 	if err == nil {
-		slog.Warn("a record is a dead letter", "record", position(r), "topic", w.DeadLetters, "reason", string(reason))
+		slog.Warn("a record is a dead letter", "record", position(r), "topic", letter.Topic, "reason", reason)
 	}
 	return err
 }
 
+// finish marks what can be committed now.
 func (w *Worker) finish(p *partition, i *item) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last := p.backlog.finish(i); last != nil && !p.lost {
+	if last := p.backlog.finish(i); last != nil {
 		w.client.MarkCommitRecords(last)
 	}
-	if w.partitions[p.number] == p {
-		w.pauseOrResumeLocked(p)
-	}
-}
-
-func (w *Worker) assigned(ctx context.Context, client *kgo.Client, assigned map[string][]int32) {
-	client.ResumeFetchPartitions(assigned) // a pause outlives a revocation
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, number := range assigned[w.Topic] {
-		ctx, revoke := context.WithCancel(context.WithoutCancel(ctx))
-		p := &partition{number: number, ctx: ctx, revoke: revoke, records: make(chan *item, maxBacklog+maxPoll)}
-		p.running.Go(func() { w.work(p) })
-		w.partitions[number] = p
-	}
-}
-
-// revoked is called before partitions move to other members, which wait for it.
-func (w *Worker) revoked(ctx context.Context, client *kgo.Client, revoked map[string][]int32) {
-	w.remove(revoked, false)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	if err := client.CommitMarkedOffsets(ctx); err != nil {
-		slog.Warn("not committed: the calls since the last commit will be repeated", "error", err)
-	}
-}
-
-// remove forgets partitions, after their calls under way.
-func (w *Worker) remove(removed map[string][]int32, lost bool) {
-	var running []*sync.WaitGroup
-	w.mu.Lock()
-	for _, number := range removed[w.Topic] {
-		if p := w.partitions[number]; p != nil {
-			delete(w.partitions, number)
-			p.lost = lost
-			p.revoke()
-			running = append(running, &p.running)
-		}
-	}
-	w.mu.Unlock()
-	for _, r := range running {
-		r.Wait()
-	}
+	w.pauseOrResumeLocked(p, i.Partition)
 }
 
 // position identifies a record.

@@ -123,7 +123,7 @@ func (w *world) start(source consumer.Source, opts ...kgo.Opt) *member {
 		// The client commits with a lock held for which a rebalance waits, and a
 		// bubble's time stands still while a goroutine waits for a lock.
 		Kafka: append([]kgo.Opt{kgo.SeedBrokers(w.cluster.ListenAddrs()...), kgo.Dialer(m.dial), kgo.AutoCommitInterval(time.Hour)}, opts...),
-		Group: "jobs", Topic: "jobs", DeadLetters: "jobs.dead", Call: m.provide,
+		Topic: "jobs", Call: m.provide,
 		Limiter: must(consumer.Open(w.Context(), source, "provider", consumer.Options{})),
 	}
 	ctx, stop := context.WithCancel(w.Context())
@@ -142,9 +142,10 @@ func (m *member) provide(ctx context.Context, r *kgo.Record) error {
 		return errors.New("killed")
 	case d > 0:
 		m.world.refused++
-		return Busy(d)
+		m.Limiter.Throttled(d, "busy")
+		return errors.New("busy")
 	case r.Value[0] == 'b':
-		return Rejected("unreadable")
+		return fmt.Errorf("%w: unreadable", ErrRejected)
 	}
 	m.world.processed[string(r.Value)] = append(m.world.processed[string(r.Value)], m)
 	return ctx.Err()
