@@ -346,7 +346,7 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		if err := k.staleLocked(now); err != nil {
 			return ReasonStale, err
 		}
-	case quota.StateDraining:
+	case quota.StatePausing:
 		e.Reason, e.Cause = ReasonPause, k.mu.pauses.longest().cause(k.provider)
 		when, known = max(when, p.PausedUntil()), true // also beyond the forecast
 	case quota.StatePaused:

@@ -273,11 +273,11 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		time.Sleep(time.Second)
 		start := time.Now()
 		l.PauseUntil(start.Add(2500 * time.Millisecond))
-		if st := l.Status(); st.State != quota.StateDraining {
-			t.Errorf("state %q, want draining", st.State)
+		if st := l.Status(); st.State != quota.StatePausing {
+			t.Errorf("state %q, want pausing", st.State)
 		}
 		if err := l.Acquire(ctx, 2*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPause {
-			t.Errorf("%v, want refused because draining", err)
+			t.Errorf("%v, want refused because it pauses", err)
 		}
 		if err := l.Acquire(ctx, Forever); err != nil || time.Since(start) != 2500*time.Millisecond {
 			t.Errorf("after %v: %v, want a permit after 2.5s", time.Since(start), err)

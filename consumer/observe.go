@@ -192,7 +192,7 @@ func remedy(st Status) string {
 		return "see whether this host reaches etcd, and how long etcd takes to answer: quota-admin instances " + st.Provider
 	case quota.StatePaused:
 		return "none, if the operator meant it; quota-admin get " + st.Provider + " tells who and why"
-	case quota.StateDraining:
+	case quota.StatePausing:
 		return "none: the provider asked for a pause; if it does so often, lower the limit"
 	case quota.StateJoining:
 		if st.PolicyRevision == 0 && st.Revision != 0 {

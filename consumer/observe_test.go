@@ -255,7 +255,7 @@ func TestStateLogIsBounded(t *testing.T) {
 		time.Sleep(stateSpan)
 		l.PauseUntil(time.Now().Add(time.Hour))
 		l.core.Report(l.core.clock.Now())
-		want := `level=INFO msg="limiter is draining" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
+		want := `level=INFO msg="limiter is pausing" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
 			`problem="issues nothing until 01:00:10 UTC: this program paused the limiter" ` +
 			`do="none: the provider asked for a pause; if it does so often, lower the limit" changes_not_logged=96` + "\n"
 		if text.String() != want {

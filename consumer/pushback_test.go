@@ -50,7 +50,7 @@ func TestThrottledBindsThisInstanceAtOnce(t *testing.T) {
 		if err := l.Acquire(t.Context(), 9*time.Second); !errors.As(err, &limited) || limited.Reason != ReasonPause || limited.RetryAt.Sub(start) != 10*time.Second {
 			t.Errorf("refused until %v: %v", limited.RetryAt.Sub(start), err)
 		}
-		if st := l.Status(); st.PausedUntil.Sub(start) != 10*time.Second || st.PauseReason != "429 from a" || st.State != quota.StateDraining || st.Problem != "" {
+		if st := l.Status(); st.PausedUntil.Sub(start) != 10*time.Second || st.PauseReason != "429 from a" || st.State != quota.StatePausing || st.Problem != "" {
 			t.Errorf("%v until %v: %q, %q", st.State, st.PausedUntil.Sub(start), st.PauseReason, st.Problem)
 		}
 		if a := asked(s); a == nil || a.Until.Sub(start) != 10*time.Second || !a.At.Equal(start) || a.Alone {

@@ -345,8 +345,9 @@ const (
 	// StateStale cannot prove its view recent; the policy's outage rule is in
 	// force.
 	StateStale State = "stale"
-	// StateDraining issues nothing because the provider asked for a pause.
-	StateDraining State = "draining"
+	// StatePausing issues nothing until a time, because the provider or the application asked for
+	// a pause.
+	StatePausing State = "pausing"
 	// StatePaused issues nothing because an operator paused the provider.
 	StatePaused State = "paused"
 	// StateClosed issues nothing, for good.

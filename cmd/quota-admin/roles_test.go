@@ -85,10 +85,10 @@ func TestABackoffOfTheFleet(t *testing.T) {
 	await.Until(t, "both have shares", all(quota.StateActive))
 	for _, user := range []string{"ann", "bob"} {
 		limiters[0].Throttled(time.Minute, "429 from api")
-		if st := limiters[0].Status(); st.State != quota.StateDraining || st.PauseReason != "429 from api" {
+		if st := limiters[0].Status(); st.State != quota.StatePausing || st.PauseReason != "429 from api" {
 			t.Errorf("the one that was asked is %s: %q", st.State, st.PauseReason)
 		}
-		await.Until(t, "both are held back", all(quota.StateDraining))
+		await.Until(t, "both are held back", all(quota.StatePausing))
 		if st := limiters[1].Status(); st.PauseReason != limiters[0].Status().Incarnation+": 429 from api (said by 1 of 2 instances)" || time.Until(st.PausedUntil) > time.Minute {
 			t.Errorf("the other one until %v: %q", st.PausedUntil, st.PauseReason)
 		}

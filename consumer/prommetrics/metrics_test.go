@@ -86,7 +86,7 @@ quotient_share_permits{provider="payments/charge",window="1s"} 3
 # HELP quotient_state 1 for the state that the limiter is in, 0 for the others.
 # TYPE quotient_state gauge
 quotient_state{provider="payments/charge",state="active"} 1
-quotient_state{provider="payments/charge",state="draining"} 0
+quotient_state{provider="payments/charge",state="pausing"} 0
 quotient_state{provider="payments/charge",state="joining"} 0
 quotient_state{provider="payments/charge",state="paused"} 0
 quotient_state{provider="payments/charge",state="stale"} 0

@@ -325,7 +325,7 @@ func (p *Planner) State(at clock.Instant) quota.State {
 		return quota.StateStale
 	}
 	if at.Mono < p.paused {
-		return quota.StateDraining
+		return quota.StatePausing
 	}
 	if !p.proved || p.Reason(at.Mono) != ReasonShare {
 		return quota.StateJoining

@@ -183,7 +183,7 @@ func TestSignificantChangesAreReportedAtOnce(t *testing.T) {
 			is   func(r *protocol.Report) bool
 		}{
 			{"another limit", func() { s.set("500/s") }, func(r *protocol.Report) bool { return r.Total == 500 }},
-			{"draining", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *protocol.Report) bool { return r.State == quota.StateDraining }},
+			{"pausing", func() { s.limiter.PauseUntil(time.Now().Add(time.Hour)) }, func(r *protocol.Report) bool { return r.State == quota.StatePausing }},
 			{"no longer", func() { s.limiter.Resume() }, func(r *protocol.Report) bool { return r.State == quota.StateActive }},
 		} {
 			s.written()

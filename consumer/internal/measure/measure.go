@@ -58,7 +58,7 @@ func by[K ~string, N int | int64](label, name, unit, help string, value func(s *
 }
 
 var states = []quota.State{
-	quota.StateJoining, quota.StateActive, quota.StateStale, quota.StateDraining, quota.StatePaused,
+	quota.StateJoining, quota.StateActive, quota.StateStale, quota.StatePausing, quota.StatePaused,
 }
 
 // All are the metrics.

@@ -99,7 +99,7 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 	joining := false
 	for _, p := range f.Providers {
 		switch quota.State(p.State) {
-		case quota.StateActive, quota.StateDraining, quota.StatePaused:
+		case quota.StateActive, quota.StatePausing, quota.StatePaused:
 			if p.Problem == "" {
 				continue
 			}

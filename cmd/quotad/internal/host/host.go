@@ -250,7 +250,7 @@ func (h *Host) Ready() error {
 	for _, name := range h.o.Keep {
 		l, _ := h.existing(name)
 		switch s, _ := h.Status(name); {
-		case s.State == quota.StateActive, s.State == quota.StateDraining, s.State == quota.StatePaused:
+		case s.State == quota.StateActive, s.State == quota.StatePausing, s.State == quota.StatePaused:
 		case s.State == quota.StateStale && l != nil && l.Delay(1) < consumer.Forever: // outage rule hold
 		case s.Problem != "":
 			return fmt.Errorf("%s is %s: %s", name, s.State, s.Problem)
