@@ -102,9 +102,13 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	return k
 }
 
-// Trace has booked told what is booked of each window, as window.Gate.Booked; before the
+// Trace has booked told what is booked of each window, as window.Gate.Booked; and with the name of a
+// key what is booked of that, whenever a debt of it may have been paid. It is called before the
 // first news. Package internal/trace calls it.
-func (k *core) Trace(booked func([]window.Use)) { k.gate.Booked = booked }
+func (k *core) Trace(booked func(key string, uses []window.Use)) {
+	k.keys.booked = booked
+	k.gate.Booked = func(uses []window.Use) { booked("", uses) }
+}
 
 // enter counts one more limiter with these options. The first one's are in
 // force; the others must leave them out or give the same. OnWait is no concern of the core.

@@ -183,6 +183,7 @@ func (k *core) FundKeys(all []escrow.KeyUse) {
 		now := k.clock.Mono()
 		y.mu.Lock()
 		y.use.Fund(*u, now)
+		y.tellBooked(&k.keys)
 		again := y.use.WantsMore() // etcd did not answer
 		y.mu.Unlock()
 		k.keys.noteWithheld(u)

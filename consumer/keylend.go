@@ -392,6 +392,7 @@ func (k *core) borrowKey(y *keyState, host string, windows []quota.Window, told 
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyTotal(y.key, w)
 	})
+	y.tellBooked(&k.keys)
 	k.keys.got.Add(max(0, n))
 	if n <= 0 || y.gone {
 		return n > 0

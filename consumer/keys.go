@@ -38,6 +38,7 @@ type keys struct {
 	asks    keyAsks
 	funds   keyFunds
 	busiest busiest
+	booked  func(key string, uses []window.Use) // see core.Trace; nil if nobody traces
 
 	sweeping sync.Mutex
 	swept    *window.Keys // when all parts were looked at; guarded by sweeping
@@ -238,6 +239,15 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyBudgets(y.key, now)
 	})
+	y.tellBooked(&k.keys)
+}
+
+// tellBooked tells whoever traces what is booked of the key, under the state's lock: after whatever
+// may have paid a debt of it.
+func (y *keyState) tellBooked(m *keys) {
+	if m.booked != nil {
+		m.booked(y.key.Name, y.use.Booked())
+	}
 }
 
 // lock locks a key's state, and brings its counts to the windows that run. It returns the segment
@@ -312,6 +322,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 	} else {
 		back = y.use.Refund(n-actual, epoch)
 	}
+	y.tellBooked(&k.keys)
 	y.mu.Unlock()
 	k.keys.waiting.serve(k, y)
 	return back

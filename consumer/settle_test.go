@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -154,6 +155,45 @@ func TestACostIsBounded(t *testing.T) {
 			t.Errorf("settled again: %v", err)
 		}
 	})
+}
+
+// Of a call for a key the smallest limit is the key's or the provider's, whichever has fewer permits.
+func TestACostOfAKeyIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		limits, keys string
+		cost, booked int64
+		above        string // "": it is all booked
+	}{
+		{"1000/s", "3/s", 30, 30, ""},
+		{"1000/s", "3/s", 31, 30, "3/s"},
+		{"1000/s", "3/s,50/m", 31, 30, "3/s"},
+		{"20/s", "30/s", 200, 200, ""},
+		{"20/s", "30/s", 201, 200, "20/s"},
+	} {
+		t.Run(fmt.Sprint(c.limits, " ", c.keys, " ", c.cost), func(t *testing.T) {
+			policy := policyOf(t, c.limits)
+			limits, err := quota.ParseLimits(c.keys)
+			if err != nil {
+				t.Fatal(err)
+			}
+			policy.Keys = quota.Keys{Limits: limits, Most: 100}
+			keyed(t, policy, func(t *testing.T, l *Limiter, _ *FixedSource) {
+				err := l.Key("a").TryTake(1).Settle(c.cost)
+				e, _ := errors.AsType[TooLargeError](err)
+				if c.above == "" && err != nil || c.above != "" && (e.Asked != c.cost || e.Largest != c.booked || e.Settled.String() != c.above) {
+					t.Errorf("%v", err)
+				}
+				if issued := l.Status().Issued + l.Status().Debt; issued != c.booked {
+					t.Errorf("%d permits are booked or owed of the provider, want %d", issued, c.booked)
+				}
+				used := l.Key("a").Limits()[0].Used
+				refused, _ := errors.AsType[LimitError](l.Key("a").Acquire(t.Context(), 0))
+				if used+refused.Debt != c.booked {
+					t.Errorf("%d permits are booked of the key and %d owed, want %d", used, refused.Debt, c.booked)
+				}
+			})
+		})
+	}
 }
 
 // While a debt is paid, whoever is refused or looks is told how much is owed, and until about when.

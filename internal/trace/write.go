@@ -152,7 +152,7 @@ func (s *source) Subscribe(provider string, create func() feed.Sink) (feed.Sink,
 		t := &sink{Sink: create(), w: s.w, stream: s.w.streams, clock: s.Clock()}
 		s.w.writeLocked(&line{Kind: kindOpen, Stream: t.stream, Provider: provider})
 		s.w.mu.Unlock()
-		if limiter, ok := t.Sink.(interface{ Trace(func([]window.Use)) }); ok {
+		if limiter, ok := t.Sink.(interface{ Trace(func(string, []window.Use)) }); ok {
 			limiter.Trace(t.booked)
 		}
 		return t
@@ -198,9 +198,9 @@ func (s *sink) Close() {
 	s.w.write(&line{Kind: kindClose, Stream: s.stream})
 }
 
-// booked writes a plan if it differs from the last.
-func (s *sink) booked(uses []window.Use) {
-	if slices.Equal(uses, s.last) {
+// booked writes a plan if it differs from the last. Keys are not traced.
+func (s *sink) booked(key string, uses []window.Use) {
+	if key != "" || slices.Equal(uses, s.last) {
 		return
 	}
 	s.last = uses

@@ -42,6 +42,9 @@ func (l *ledger) instalment() int64 {
 func (l *ledger) repay(n int64) {
 	l.charge(n, l.now)
 	l.paid += n
+	for _, a := range l.accounts {
+		a.paid += n
+	}
 	if l.debt -= n; l.debt == 0 {
 		l.advance(l.now) // buckets spill again
 	}

@@ -229,6 +229,14 @@ func (k *Key) repay() {
 	}
 }
 
+// Booked returns what is booked of each window.
+func (k *Key) Booked() (all []Use) {
+	for _, a := range k.accounts {
+		all = append(all, Use{a.window, a.bound, a.used, a.lent, a.out, a.paid})
+	}
+	return all
+}
+
 // Epoch returns the number for Refund of permits that are issued now.
 func (k *Key) Epoch() uint64 { return k.epoch }
 

@@ -20,6 +20,7 @@ type account struct {
 	lent  int64            // permits of them that others have lent to this instance
 	out   int64            // permits of used that this instance has lent
 	used  int64            // permits issued in window
+	paid  int64            // permits of used that have paid debts
 	by    [shapes]schedule // nil where a shape does not bind
 }
 

@@ -179,6 +179,7 @@ type Use struct {
 	Used   int64 // permits issued in it, and lent to others
 	Lent   int64 // permits of Bound that others have lent to this instance
 	Out    int64 // permits of Used that this instance has lent
+	Paid   int64 // permits that have paid debts: they are of Used
 }
 
 // tellBookedLocked tells Booked.
@@ -188,7 +189,7 @@ func (g *Gate) tellBookedLocked() {
 	}
 	uses := make([]Use, 0, len(g.mu.ledger.accounts))
 	for _, a := range g.mu.ledger.accounts {
-		uses = append(uses, Use{a.window, a.bound, a.used, a.lent, a.out})
+		uses = append(uses, Use{a.window, a.bound, a.used, a.lent, a.out, a.paid})
 	}
 	g.Booked(uses)
 }

@@ -183,7 +183,7 @@ func TestNoHistoryIsBlamed(t *testing.T) {
 func (s *stats) add(o *stats) {
 	s.windows, s.judged, s.permits, s.whole, s.callers = s.windows+o.windows, s.judged+o.judged, s.permits+o.permits, s.whole+o.whole, s.callers+o.callers
 	s.spans, s.lent, s.continued, s.held = s.spans+o.spans, s.lent+o.lent, s.continued+o.continued, s.held+o.held
-	s.keyed += o.keyed
+	s.keyed, s.paid = s.keyed+o.keyed, s.paid+o.paid
 	s.overridden += o.overridden
 	for i := range s.events {
 		s.events[i] += o.events[i]

@@ -104,7 +104,7 @@ func (i *instance) run() {
 	}
 	var opened []*consumer.Limiter
 	for _, provider := range w.providers {
-		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), i.noteBegan, i.noteLent()}), provider, consumer.Options{Logger: quiet})
+		l, err := consumer.Open(context.Background(), feed.Over[feed.Source](&watched{feed.Inside(s), i.noteBegan, i.noteLent(), i.notePaid}), provider, consumer.Options{Logger: quiet})
 		if err != nil {
 			panic(err)
 		}
@@ -156,6 +156,31 @@ func (i *instance) noteLent() func(provider string, uses []window.Use) {
 			}
 		}
 	}
+}
+
+// notePaid notes permits that have paid a debt: nobody was granted them, and they count the same.
+func (i *instance) notePaid(provider string, p *grant) {
+	w := i.w
+	w.trace(fmt.Sprint("pays ", p.permits, " of ", p.windows), i.name, nil)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i.crashed {
+		return
+	}
+	p.at = i.reader.now()
+	p.wall = i.clock.WallAt(i.reader.at(p.at).Mono)
+	for _, win := range p.windows {
+		p.wall = min(max(p.wall, win.Start()), win.End()-1)
+	}
+	if p.span = (span{p.wall, p.wall + 1}); p.key == "" && w.budget > 0 || p.key != "" && w.keyBudget > 0 {
+		p.long = time.Unix(0, quota.WindowAt(budgetWindow, p.wall).Start())
+	}
+	f := w.fleets[slices.Index(w.providers, provider)]
+	if f.paid == nil {
+		f.paid = map[string][]*grant{}
+	}
+	f.paid[p.key] = append(f.paid[p.key], p)
+	w.stats.paid += int(p.permits)
 }
 
 // limiters are the instance's, none until it runs.
@@ -287,11 +312,8 @@ func (c *caller) giveBack(p consumer.Permit) {
 		})
 	case 2:
 		c.granted(p, true)
-		if p.N() > 0 && !c.w.plain && c.w.kind != calm && c.r.IntN(4) == 0 {
+		if p.N() > 0 && !c.w.plain && c.w.kind != calm && (c.w.indebted || c.r.IntN(4) == 0) {
 			_ = p.Settle(p.N() + 1 + c.r.Int64N(5))
-			c.w.mu.Lock()
-			c.f.debts = true
-			c.w.mu.Unlock()
 		}
 	default:
 		if g := c.granted(p, true); p.Release() {

@@ -56,6 +56,7 @@ func (f *fleet) judgeAll() (wrong []*violation) {
 			wrong = append(wrong, v)
 		}
 	}
+	f.grants = append(f.grants, f.paid[""]...)
 	f.stats.lent += len(f.loans)
 	f.noteLengths()
 	if f.exact = f.kind != hold || f.knewAll(); f.exact {
@@ -394,7 +395,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	n := f.newestAt(start)
-	if f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e) || f.debts || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
+	if f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e) || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
 		return 0
 	}
 	total := f.total(n, win)

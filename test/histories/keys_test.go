@@ -10,7 +10,7 @@ import (
 // judgeKey judges the permits of one key as those of a provider that has the key's limits.
 func (f *fleet) judgeKey(name string) (wrong []*violation) {
 	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name, loans: f.ofKeys[name]}, exact: f.exact, unset: f.unset, held: f.held, key: name, unkeyed: f.line}
-	for _, g := range f.grants {
+	for _, g := range f.grants { // those that paid the provider's debts are of no key
 		if g.key != name {
 			continue
 		}
@@ -24,6 +24,7 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 		}
 		k.grants = append(k.grants, &of)
 	}
+	k.grants = append(k.grants, f.paid[name]...)
 	if len(k.grants) == 0 || f.kind == hold && !f.exact {
 		return nil
 	}

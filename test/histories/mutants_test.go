@@ -106,6 +106,10 @@ var hunts = []hunt{
 	when("LoanTwice", faults, lentLate),
 	when("LoanPassedNotCharged", faults, lentOn),
 
+	{"DebtPaidUncounted", faults, lead{rich: true, indebted: true}},
+	{"DebtPaidByLoanUncounted", faults, lead{rich: true, indebted: true}},
+	{"KeyDebtPaidUncounted", faults, lead{rich: true, indebted: true, keyed: true}},
+
 	// Of keys.
 	{"KeyForgottenEarly", faults, lead{keyed: true}},
 	{"KeyRemaindersApart", faults, lead{keyed: true}},

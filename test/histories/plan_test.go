@@ -21,6 +21,7 @@ type plan struct {
 	share     quota.ShareRule
 	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
+	indebted  bool  // calls often cost more than their permits
 	keyed     bool  // most policies have limits by key, and callers use keys
 	keyBudget int64 // permits of each key and budgetWindow; 0: keys have no such limit
 	policy    quota.Policy
@@ -84,6 +85,7 @@ type lead struct {
 	keyed  bool
 
 	keyBudget int64
+	indebted  bool
 }
 
 const begin, last = 2500 * ms, 9000 * ms
@@ -177,7 +179,7 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	p.shape = p.allowed(p.shape)
 	p.inPlace = p.inPlace && canReplace
 	if l != nil {
-		p.keyed, p.keyBudget = l.keyed, l.keyBudget
+		p.keyed, p.keyBudget, p.indebted = l.keyed, l.keyBudget, l.indebted
 	} else {
 		r := rand.New(rand.NewPCG(p.seed, 6)) // so that all else happens as without
 		p.keyed = k != calm && r.IntN(3) == 0

@@ -40,6 +40,7 @@ const (
 	loanBorrowed
 	loanStranded
 	backedOff
+	paidByLoan
 	budgetSpent
 	budgetGivenBack
 	budgetGivenBackLate
@@ -77,6 +78,7 @@ var rareText = [rares]string{
 	loanBorrowed:        "*a loan is used",
 	loanStranded:        "*a window ends with a loan not used up",
 	backedOff:           "*instances are held back",
+	paidByLoan:          "*a debt is paid in a window in which something was borrowed",
 	budgetSpent:         "*a budget has nothing left",
 	budgetGivenBack:     "permits of a budget are given back",
 	budgetGivenBackLate: "permits that were to be given back had been issued",
@@ -157,13 +159,16 @@ type watched struct {
 	feed.Source
 	began func(provider string, revision int64)    // a history has
 	lent  func(provider string, uses []window.Use) // is told what is booked
+	paid  func(provider string, p *grant)          // is told what pays a debt, by the limiter's knowledge
 }
 
 // Subscribe implements feed.Source.
 func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink, func() error, error) {
 	got, leave, err := s.Source.Subscribe(provider, func() feed.Sink {
-		n := &noting{Sink: create(), provider: provider, clock: s.Clock(), began: s.began, lent: s.lent}
-		n.Sink.(interface{ Trace(func([]window.Use)) }).Trace(n.booked)
+		n := &noting{Sink: create(), watched: s, provider: provider, clock: s.Clock(), lastOf: map[string][]window.Use{}}
+		n.Sink.(interface {
+			Trace(func(string, []window.Use))
+		}).Trace(n.booked)
 		return n
 	})
 	return got.(*noting).Sink, leave, err
@@ -172,19 +177,21 @@ func (s *watched) Subscribe(provider string, create func() feed.Sink) (feed.Sink
 // noting notes what a limiter comes to.
 type noting struct {
 	feed.Sink
+	*watched
 	provider string
 	clock    *clock.Clock
-	began    func(provider string, revision int64)
-	lent     func(provider string, uses []window.Use)
 
 	// Called by one goroutine at a time, but for booked: under the gate's lock.
 	mu       sync.Mutex
+	self     string // the incarnation
+	since    int64  // the revision with which the history begins
 	revision int64
 	policy   *quota.Policy
-	raised   int64 // monotonic instant of the latest rise of the limit
-	first    int64 // wall time of the beginning of the history, if it is that of the first of a fleet; else 0
-	proof    int64 // monotonic instant at which it was asked for; 0 without one
-	last     []window.Use
+	policyAt int64                   // its revision
+	raised   int64                   // monotonic instant of the latest rise of the limit
+	first    int64                   // wall time of the beginning of the history, if it is that of the first of a fleet; else 0
+	proof    int64                   // monotonic instant at which it was asked for; 0 without one
+	lastOf   map[string][]window.Use // by key; "": the provider's
 	taken    map[quota.Limit]int64
 }
 
@@ -201,6 +208,7 @@ func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.Vi
 		resumed.note()
 	}
 	s.revision, s.policy, s.proof, s.first = v.Revision, v.Policy, 0, 0
+	s.self, s.since, s.policyAt = self, v.Revision, v.PolicyRevision
 	if v.First {
 		s.first = s.clock.WallAt(at.Mono)
 	}
@@ -223,7 +231,7 @@ func (s *noting) Apply(at clock.Instant, c protocol.Change) {
 		}
 	}
 	if c.Policy != nil || c.PolicyDeleted {
-		s.policy = c.Policy
+		s.policy, s.policyAt = c.Policy, c.Revision
 	}
 	s.mu.Unlock()
 	s.Sink.Apply(at, c)
@@ -332,18 +340,24 @@ func (s *noting) FundKeys(all []escrow.KeyUse) {
 	s.Sink.FundKeys(all)
 }
 
-// booked notes what is booked, under the gate's lock.
-func (s *noting) booked(uses []window.Use) {
+// booked notes what is booked, of the provider under the gate's lock, or of a key under the key's.
+func (s *noting) booked(key string, uses []window.Use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	last := s.lastOf[key]
+	s.lastOf[key] = uses
+	s.notePaid(key, last, uses)
+	if key != "" {
+		return
+	}
 	now := s.clock.Mono()
 	s.lent(s.provider, uses)
 	for _, u := range uses {
-		i := slices.IndexFunc(s.last, func(o window.Use) bool { return o.Window.Length == u.Window.Length })
+		i := slices.IndexFunc(last, func(o window.Use) bool { return o.Window.Length == u.Window.Length })
 		if i < 0 {
 			continue
 		}
-		was := s.last[i]
+		was := last[i]
 		switch {
 		case was.Window != u.Window:
 			if was.Lent > was.Used {
@@ -364,5 +378,27 @@ func (s *noting) booked(uses []window.Use) {
 			}
 		}
 	}
-	s.last = uses
+}
+
+// notePaid notes the permits that have paid debts since the last time, in the windows that bind: a
+// payment is a use like any other.
+func (s *noting) notePaid(key string, last, uses []window.Use) {
+	p := &grant{pays: true, key: key, id: s.self, first: s.since, policy: s.policyAt}
+	p.stale = s.policy != nil && s.clock.Mono()-s.proof >= int64(s.policy.Freshness)
+	for _, u := range uses {
+		if u.Bound == window.Unbounded {
+			continue
+		}
+		n := u.Paid
+		if i := slices.IndexFunc(last, func(o window.Use) bool { return o.Window == u.Window }); i >= 0 && last[i].Paid <= n {
+			n -= last[i].Paid
+		}
+		if n > 0 && u.Lent > 0 {
+			paidByLoan.note()
+		}
+		p.permits, p.windows = max(p.permits, n), append(p.windows, u.Window)
+	}
+	if p.permits > 0 {
+		s.paid(s.provider, p)
+	}
 }

@@ -148,7 +148,8 @@ func (f *fleet) slidingAgainst(s int, win quota.Window, a, sum int64, part map[s
 
 // judgeBucket judges the spans of up to two windows' length that begin with the first
 // grant: they hold at most what the instances of a state around its beginning may issue
-// at once, and what accrues by the largest total that is in force on the way.
+// at once, and what accrues by the largest total that is in force on the way. A permit that pays a
+// debt is one that accrued before it paid, so what pays does not count.
 func (f *fleet) judgeBucket(l time.Duration, grants []*grant) *violation {
 	a := grants[0].at
 	from, to, win, ok := f.around(l, a)
@@ -179,6 +180,9 @@ func (f *fleet) judgeBucket(l time.Duration, grants []*grant) *violation {
 			for v := win; v.Start()-epoch <= g.at+f.e; v.Index++ {
 				most = max(most, f.total(s, v))
 			}
+		}
+		if g.pays {
+			continue
 		}
 		sum += g.permits
 		if bound := burst + int64(float64(most)*float64(g.at-a)/float64(l)+1e-6); sum > bound {

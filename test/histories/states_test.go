@@ -33,8 +33,8 @@ type fleet struct {
 
 	// Guarded by world.mu.
 	grants  []*grant
+	paid    map[string][]*grant               // permits that have paid debts, by key; "": the provider's
 	unset   bool                              // there was no policy for a while
-	debts   bool                              // some calls have cost more than their permits
 	held    []span                            // true times in which somebody is held back
 	exact   bool                              // the rule hold promises an exact sum after the outage too
 	lengths []time.Duration                   // every window length that a policy had
@@ -59,6 +59,7 @@ type grant struct {
 	policy  int64          // the revision of the policy that the limiter knew
 	key     string         // empty if it is of none
 	span    span           // of its permit, in corrected wall time
+	pays    bool           // it pays a debt
 }
 
 // states are what a provider's keys have been, by the true time at which they became so:

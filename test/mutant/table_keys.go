@@ -12,6 +12,8 @@ var keys = Table{
 		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories),
 	Replace("OverrideWithoutOwners", "goes by the policy's number of owners in place of the override's", "internal/share/overrides.go",
 		"\tn.owners = o.In(quota.Keys{Owners: t.owners}).Owners\n", "", differential),
+	Replace("KeyDebtPaidUncounted", "a debt of a key is paid and counts in no window", "internal/window/key.go",
+		"\t\tk.Charge(n)\n\t\tk.debt -= n\n", "\t\tk.debt -= n\n", histories),
 	Replace("KeyBudgetUncharged", "counts no permit of a key under its long limits", "internal/window/key.go",
 		"b.used += n", "b.used += 0 * n", histories),
 	Replace("KeyBudgetStays", "goes on with what it took of an hour in the next one", "internal/window/keybudget.go",
