@@ -21,11 +21,11 @@ import (
 // limiter is a sink that can be traced.
 type limiter struct {
 	feed.Sink
-	booked func([]window.Use)
+	booked func(string, []window.Use)
 	heard  []string
 }
 
-func (l *limiter) Trace(booked func([]window.Use)) { l.booked = booked }
+func (l *limiter) Trace(booked func(string, []window.Use)) { l.booked = booked }
 func (l *limiter) Reset(clock.Instant, int64, string, protocol.View) {
 	l.heard = append(l.heard, "reset")
 }
@@ -76,8 +76,9 @@ func TestTheWriter(t *testing.T) {
 	s.Apply(sent, change)
 	s.Prove(sent)
 	uses := []window.Use{{Window: quota.Window{Length: time.Second, Index: 7}, Bound: 30, Used: 20, Lent: 5}}
-	inner.booked(uses)
-	inner.booked(uses) // nothing new
+	inner.booked("", uses)
+	inner.booked("", uses) // nothing new
+	inner.booked("a key", []window.Use{{Window: uses[0].Window, Bound: 1, Used: 1}})
 	s.Close()
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
