@@ -152,7 +152,9 @@ func (s *source) Subscribe(provider string, create func() feed.Sink) (feed.Sink,
 		t := &sink{Sink: create(), w: s.w, stream: s.w.streams, clock: s.Clock()}
 		s.w.writeLocked(&line{Kind: kindOpen, Stream: t.stream, Provider: provider})
 		s.w.mu.Unlock()
-		if limiter, ok := t.Sink.(interface{ Trace(func(string, []window.Use)) }); ok {
+		if limiter, ok := t.Sink.(interface {
+			Trace(func(string, []window.Use))
+		}); ok {
 			limiter.Trace(t.booked)
 		}
 		return t
