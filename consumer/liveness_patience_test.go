@@ -24,7 +24,7 @@ func TestLivenessOfPatience(t *testing.T) {
 	seeds := []uint64{*livenessSeed}
 	if *livenessSeed == 0 {
 		seeds = seeds[:0]
-		for seed := uint64(1); seed <= *livenessCount; seed++ {
+		for seed := uint64(1); seed <= livenessSeeds(); seed++ {
 			seeds = append(seeds, seed)
 		}
 	}

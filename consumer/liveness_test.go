@@ -20,8 +20,16 @@ import (
 var (
 	livenessSeed  = flag.Uint64("liveness.seed", 0, "play this history of TestLiveness only, and print it")
 	livenessSkip  = flag.String("liveness.skip", "", "properties that TestLiveness does not demand, with commas")
-	livenessCount = flag.Uint64("liveness.count", 160, "how many histories TestLiveness plays")
+	livenessCount = flag.Uint64("liveness.count", 160, "how many histories TestLiveness plays; -short plays an eighth")
 )
+
+// livenessSeeds is the last seed that is played of 1, 2, 3...
+func livenessSeeds() uint64 {
+	if testing.Short() {
+		return *livenessCount / 8
+	}
+	return *livenessCount
+}
 
 // TestLiveness plays random histories of one instance under random policies, and
 // compares the limiter with the model after every step. What must hold:
@@ -51,7 +59,7 @@ func TestLiveness(t *testing.T) {
 	for _, seed := range []uint64{178, 182, 209, 340, 613, 798, 1399, 1698, 2345, 3248, 3349, 5602} { // have failed, or show a mutant
 		history(t, seed, false)
 	}
-	for seed := uint64(1); seed <= *livenessCount && !t.Failed(); seed++ {
+	for seed := uint64(1); seed <= livenessSeeds() && !t.Failed(); seed++ {
 		history(t, seed, false)
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 var (
 	wasteSeed  = flag.Uint64("waste.seed", 0, "play this fleet of TestPermitsReachCallers only, and print it")
-	wasteCount = flag.Uint64("waste.count", 40, "how many fleets TestPermitsReachCallers plays")
+	wasteCount = flag.Uint64("waste.count", 40, "how many fleets TestPermitsReachCallers plays; -short plays a quarter")
 	wasteFrom  = flag.Uint64("waste.from", 1, "the first of them")
 	wasteAll   = flag.Bool("waste.all", false, "print a line of each")
 )
@@ -556,7 +556,11 @@ func TestPermitsReachCallers(t *testing.T) {
 		return
 	}
 	var due, came int64
-	for seed := *wasteFrom; seed < *wasteFrom+*wasteCount; seed++ {
+	count := *wasteCount
+	if testing.Short() {
+		count /= 4
+	}
+	for seed := *wasteFrom; seed < *wasteFrom+count; seed++ {
 		v := playFleet(t, seed)
 		due, came = due+v.waited.due+v.other.due, came+v.waited.came+v.other.came
 		if *wasteAll {
@@ -571,7 +575,7 @@ func TestPermitsReachCallers(t *testing.T) {
 			t.Errorf("-waste.seed %d: a newcomer's first permit takes a window and %v", seed, v.first)
 		}
 	}
-	if used := float64(came) / float64(max(1, due)); used < 0.99 && *wasteCount >= 40 {
+	if used := float64(came) / float64(max(1, due)); used < 0.99 && count >= 40 {
 		t.Errorf("%.4f of all permits that were due came", used)
 	} else {
 		t.Logf("%.4f of the %d permits that were due came", used, due)

@@ -101,6 +101,9 @@ const (
 // arrives at the provider, and what it costs in delay, for 96 instances with a
 // share of 500 a second each.
 func TestPacingFlattens(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives 96 instances through 48 seconds, eight times")
+	}
 	t.Parallel()
 	even := Pacing{Even: true}
 	for _, c := range []struct {
