@@ -13,6 +13,11 @@ import (
 // acquire is the one way to permits: for Acquire, Take and the Try functions
 // where the fast path does not do, and, by ask, for TakeFunc.
 func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
+	return l.acquireFor(ctx, n, maxWait, false)
+}
+
+// acquireFor is acquire for a caller that, if unsure, may give the permits back at once.
+func (l *Limiter) acquireFor(ctx context.Context, n int64, maxWait time.Duration, unsure bool) (window.Grant, error) {
 	if n <= 0 || l.bad || ctx == nil {
 		return window.Grant{}, l.invalid(ctx, n)
 	}
@@ -34,7 +39,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 		g, v := l.ask(nil, n, 0)
 		return g, l.answer(v, n)
 	}
-	return l.wait(ctx, n, maxWait)
+	return l.wait(ctx, n, maxWait, unsure)
 }
 
 // take is the hot path: one clock reading, compared with the segment's end, and
@@ -112,9 +117,9 @@ func (k *core) beyondLimit(n int64) bool {
 }
 
 // wait parks the goroutine until a permit comes, or can no longer come.
-func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
+func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration, unsure bool) (window.Grant, error) {
 	var g window.Grant
-	w, began, v := l.enter(ctx, n, maxWait, &g)
+	w, began, v := l.enter(ctx, n, maxWait, unsure, &g)
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
@@ -124,10 +129,10 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 // enter asks the gate for a place, and returns the waiter and when waiting began,
 // or the outcome. It is apart from wait, as decided is, because their frames would
 // grow the stack of every goroutine that parks.
-func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
+func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, unsure bool, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
-	w.Owner = l.all.id
+	w.Owner, w.Unsure = l.all.id, unsure
 	began = k.clock.Mono()
 	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
 	if v != window.Queued {

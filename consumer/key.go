@@ -156,7 +156,7 @@ func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int
 		}
 	}()
 	l.all.waited(ctx, waited, nil)
-	g, err := l.acquire(ctx, n, time.Duration(until-l.core.clock.Mono()))
+	g, err := l.acquireFor(ctx, n, time.Duration(until-l.core.clock.Mono()), l.core.lapses(y))
 	switch {
 	case err != nil:
 		return p, false, err

@@ -237,9 +237,8 @@ func (r *keyRequests) room(hosts []string, name string) bool {
 	})
 }
 
-// add asks hosts for n permits together.
-func (r *keyRequests) add(hosts []string, windows []quota.Window, name string, n int64) {
-	each := (n + int64(len(hosts)) - 1) / int64(len(hosts))
+// add asks hosts for so many permits each.
+func (r *keyRequests) add(hosts []string, windows []quota.Window, name string, each int64) {
 	for _, h := range hosts {
 		if r.by[h].Permits == nil {
 			r.by[h] = protocol.KeyPermits{Windows: windows, Permits: map[string]int64{}}
@@ -286,6 +285,9 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	if l.got < l.asked { // others have more, perhaps
 		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
 	}
+	if y.large > 0 { // what is left of a window lies here and there
+		l.width = mostKeyHosts
+	}
 	l.width = int(max(int64(l.width), min(debt, mostKeyHosts))) // each is asked for its part
 	k.mu.Lock()
 	hosts := k.mu.planner.KeyHosts(y.key, l.from, l.width, now)
@@ -299,7 +301,11 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		return now + int64(keyRound)
 	}
 	n = min(n, quota.MaxPermits)
-	r.add(hosts, keys.Windows, y.key.Name, n)
+	each := (n + int64(len(hosts)) - 1) / int64(len(hosts))
+	if y.large > 0 && l.short > 0 { // each has it for the first guest in the window's order
+		each = n
+	}
+	r.add(hosts, keys.Windows, y.key.Name, each)
 	k.keys.asked.Add(1)
 	l.at, l.asked, l.got, l.lacking = now, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
@@ -353,7 +359,9 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 				// Large calls of several instances would block each other: see Gate.yieldsLocked.
 				if yields := y.large > 0 && window.Before(guest, s.Keys.Lending.Self, windows[0]); y.waiting == 0 || yields && y.waiting == y.large {
 					left := y.use.LeftToBorrowers()
-					told = y.use.Lend(guest, n, now, yields)
+					if told = y.use.Lend(guest, n, now, yields); yields && told > 0 && y.lack != nil {
+						y.lack.vain = 0 // others' large calls came first: not that nobody had any
+					}
 					k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				}
 				y.mu.Unlock()

@@ -297,6 +297,17 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 	return p, ok
 }
 
+// lapses reports whether a key's permits that are reserved may be gone in its next windows.
+func (k *core) lapses(y *keyState) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return y.use.Lapses(func(w quota.Window) int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyTotal(y.key, w)
+	})
+}
+
 // unreserve ends a reservation. Others may have the permits.
 func (k *core) unreserve(y *keyState, n int64) {
 	y.mu.Lock()

@@ -23,12 +23,13 @@ func TestLivenessOfPatience(t *testing.T) {
 	var sum patience
 	seeds := []uint64{*livenessSeed}
 	if *livenessSeed == 0 {
-		seeds = seeds[:0]
+		seeds = []uint64{1387, 1481, 1502, 2666, 4166, 5673, 7546} // have failed
 		for seed := uint64(1); seed <= livenessSeeds(); seed++ {
 			seeds = append(seeds, seed)
 		}
 	}
 	for _, seed := range seeds {
+		sum.histories++
 		h := newPatient(seed)
 		outcomes := h.play(t, -1)
 		var refused []int
@@ -65,11 +66,11 @@ func TestLivenessOfPatience(t *testing.T) {
 		}
 	}
 	t.Logf("%d histories, %d calls: %d served, %d refused at their deadline, %d before it, %d other errors; of %d played again %d are served since another gave up, refused though Forever was served: %d",
-		len(seeds), sum.calls, sum.served, sum.late, sum.early, sum.other, sum.replayed, sum.gaveUp, sum.though)
+		sum.histories, sum.calls, sum.served, sum.late, sum.early, sum.other, sum.replayed, sum.gaveUp, sum.though)
 }
 
 // patience is what TestLivenessOfPatience reports.
-type patience struct{ calls, served, late, early, other, replayed, gaveUp, though int }
+type patience struct{ histories, calls, served, late, early, other, replayed, gaveUp, though int }
 
 // patienceHistory is one history: a fleet, and when which calls come. Nothing of it depends on outcomes.
 type patienceHistory struct {
@@ -161,11 +162,12 @@ func (h *patienceHistory) gaveUp(all []patientOutcome, i int) bool {
 	return false
 }
 
-// again reports whether a call is refused in three plays more and served in each with Forever. What
-// comes at one instant, as at a window's edge, does not come in the same order in each play: so the
-// permits that are left may be others.
+// again reports whether a call is refused in each of twelve plays more and served in each with Forever.
+// What comes at one instant has an order of its own in each play: the runtime draws that of timers, and
+// several goroutines run. Nearly all histories repeat in spite of it; where one does not, a call is served
+// in some plays and refused in others, with Forever or without.
 func (h *patienceHistory) again(t *testing.T, i int) bool {
-	for range 3 {
+	for range 12 {
 		finite, endless := h.play(t, -1)[i], h.play(t, i)[i]
 		if finite.err == nil || finite.after >= h.calls[i].wait || endless.err != nil || endless.after >= h.calls[i].wait {
 			return false

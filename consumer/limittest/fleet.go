@@ -196,7 +196,7 @@ func (i *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 		sink = create()
 		i.sinks[provider] = sink
 		f.catchUpLocked(sink, (*Instance)(i))
-		sink.Carry(&carrier{f, provider})
+		sink.Carry(&carrier{fleet: f, provider: provider, number: slices.Index(f.instances, (*Instance)(i))})
 	}
 	return sink, func() error { return nil }, nil // later limiters of the provider get the same sink
 }
@@ -218,10 +218,29 @@ func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 // carryTime is how long an ask takes, or a loan.
 const carryTime = time.Millisecond
 
-// carrier brings asks and loans of one provider to the instances that have opened it.
+// carrier brings what one instance asks and lends of one provider to the instances that have opened
+// it. No two messages arrive at one instant, or the runtime would draw their order by lot: each
+// instance's arrive at nanoseconds of its own, a microsecond apart.
 type carrier struct {
 	fleet    *Fleet
 	provider string
+	number   int // of the instance
+
+	mu   sync.Mutex
+	last time.Time // when its latest message arrives
+}
+
+// arrives returns how long the next message takes.
+func (c *carrier) arrives() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	at := now.Add(carryTime).Truncate(time.Microsecond).Add(time.Duration(c.number+1) % time.Microsecond)
+	if !at.After(c.last) {
+		at = c.last.Add(time.Microsecond)
+	}
+	c.last = at
+	return at.Sub(now)
 }
 
 // Tell implements feed.Carrier.
@@ -250,7 +269,7 @@ func (c *carrier) AskKeys(self string, by map[string]protocol.KeyPermits) {
 
 // send has some instances hear of an ask or a loan, later: who sends holds locks.
 func (c *carrier) send(to func(id string) bool, hear func(feed.Sink)) {
-	time.AfterFunc(carryTime, func() {
+	time.AfterFunc(c.arrives(), func() {
 		sinks := map[string]feed.Sink{}
 		c.fleet.mu.Lock()
 		for _, i := range c.fleet.instances {

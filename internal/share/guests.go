@@ -13,12 +13,12 @@ import (
 // lending returns what this instance may lend and borrow at the instant now, by the offset of
 // the latest Plan. Nothing depends on the instances' agreement.
 func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
-	l = window.Lending{Self: p.self, Hash: p.phase, NotBefore: p.borrowsFrom()}
+	l = window.Lending{Self: p.self, Hash: p.phase, NotBefore: p.borrowsFrom(), Instances: len(p.members)}
 	me := p.members[p.self]
 	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy, true) {
 		return l
 	}
-	l.Reserve, l.Lends, l.Instances = policy.Reserve, true, len(p.members)
+	l.Reserve, l.Lends = policy.Reserve, true
 	l.Borrows = protocol.Lends(policy, me.from > now+p.offset) && now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }

@@ -4,15 +4,11 @@ package window
 // may have some for it. So a call is refused only where it surely is not served by its deadline:
 // until then all that the fleet may issue could come here.
 
-// mayBorrowLocked reports whether others may lend to this instance, now or once permits are issued
-// again.
+// mayBorrowLocked reports whether others may lend to this instance, now or later: to one that is alone
+// too, for another may join.
 func (g *Gate) mayBorrowLocked() bool {
 	l := &g.mu.ledger
-	if !l.plan.Known || !l.plan.Lending.Borrows || !l.borrowable() {
-		return false
-	}
-	s := scene{account: l.shortest()}
-	return !s.alone() || l.plan.Lending.Instances > 1 // one that joins may have some to lend, later
+	return l.plan.Known && l.plan.Lending.Borrows && l.borrowable()
 }
 
 // etaLocked returns an instant before which a call of class c for n permits, behind others, is not
@@ -49,9 +45,9 @@ func (g *Gate) beforeLocked(n int64, c Class) (permits int64) {
 }
 
 // inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued.
-func (g *Gate) inTimeLocked(n, deadline int64, c Class) bool {
+func (g *Gate) inTimeLocked(n, deadline int64, c Class, unsure bool) bool {
 	if !g.mayBorrowLocked() {
-		return g.mu.forecast.join(g, n, deadline, c)
+		return g.mu.forecast.join(g, n, deadline, c, unsure)
 	}
 	g.mu.forecast.skip(c, n)
 	return g.etaLocked(n, g.beforeLocked(n, c)) <= deadline
@@ -63,7 +59,7 @@ func (g *Gate) judgeByLoansLocked() {
 	g.refuseLocked(Limited, func(w *Waiter) bool {
 		late := g.etaLocked(w.n, ahead.before(w.n)) > w.deadline
 		if !late {
-			ahead.join(w.n)
+			ahead.join(w)
 		}
 		return late
 	})

@@ -159,12 +159,14 @@ func (e *end) restart(g *Gate) {
 	e.errs, e.calls, e.beyond = 0, 0, false
 }
 
-// serve adds a waiter, unless that would be after its deadline.
-func (e *end) serve(g *Gate, n, deadline int64, c Class) bool {
+// serve adds a waiter, unless that would be after its deadline. One that may give its permits back
+// (unsure) delays nobody behind it.
+func (e *end) serve(g *Gate, n, deadline int64, c Class, unsure bool) bool {
 	at, known := e.try(g, n, c)
 	switch {
 	case at > deadline:
 		return false
+	case unsure:
 	case known:
 		e.last = 1 - e.last
 	default:
@@ -197,7 +199,7 @@ func (f *forecast) prepare(g *Gate, c Class) *end {
 	e.restart(g)
 	for i := range q.lanes[:c+1] {
 		for w := q.lanes[i].head; w != nil && !e.beyond; w = w.next {
-			e.serve(g, w.n, Forever, w.class)
+			e.serve(g, w.n, Forever, w.class, w.Unsure)
 		}
 	}
 	return e
@@ -216,12 +218,12 @@ func (f *forecast) delay(g *Gate, n int64) {
 
 // join reports whether a newcomer that wants n permits can be served by the deadline,
 // as far as is known. If so, it counts among those that wait.
-func (f *forecast) join(g *Gate, n, deadline int64, c Class) bool {
+func (f *forecast) join(g *Gate, n, deadline int64, c Class, unsure bool) bool {
 	if !g.planLocked().Known {
 		f.forget()
 		return true
 	}
-	return f.prepare(g, c).serve(g, n, deadline, c)
+	return f.prepare(g, c).serve(g, n, deadline, c, unsure)
 }
 
 // estimate returns when a newcomer that wants n permits can have them. known is

@@ -177,7 +177,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 		return Grant{}, Limited
 	case full && last.class <= c:
 		return Grant{}, Full
-	case !g.inTimeLocked(n, deadline, c):
+	case !g.inTimeLocked(n, deadline, c, w.Unsure):
 		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
 		return Grant{}, Limited
@@ -218,7 +218,7 @@ func (g *Gate) Want(at clock.Instant) {
 func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if !w.queued {
+	if w.place != queued {
 		return false
 	}
 	first := g.mu.queue.head() == w
@@ -393,8 +393,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 			g.lackForDebtLocked()
 		}
 	}
-	g.serveLocked(s, p)
-	if news || g.mu.pushed {
+	if unsure := g.serveLocked(s, p); (news || g.mu.pushed) && !unsure {
 		g.judgeLocked(p)
 	}
 	g.mu.pushed = false
@@ -479,8 +478,9 @@ func (g *Gate) headLocked() int64 {
 }
 
 // serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
-// place; others pass it with what it cannot use. One that can never have so many is refused.
-func (g *Gate) serveLocked(s *Segment, p *Plan) {
+// place; others pass it with what it cannot use. One that can never have so many is refused. unsure
+// says that somebody was served who may give the permits back.
+func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 	g.noteHeadLocked()
 	g.mu.beside.reset(&g.mu.ledger)
 	room, served := g.mu.held, int64(0)
@@ -497,6 +497,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) {
 				if w.large {
 					g.mu.borrower.largeIssued += w.n
 				}
+				unsure = unsure || w.Unsure
 				g.mu.held -= w.n
 				room -= w.n
 				served += w.n
@@ -507,7 +508,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) {
 				g.mu.forecast.forget()
 			default:
 				if book(); !g.passLocked(w) {
-					return
+					return unsure
 				}
 				room, w = g.besideLocked(), next
 				continue
@@ -518,6 +519,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) {
 			w = next
 		}
 	}
+	return unsure
 }
 
 // judgeLocked refuses those that wait and cannot be served, or not in time, any
@@ -541,7 +543,7 @@ func (g *Gate) judgeLocked(p *Plan) {
 		}
 		e := &g.mu.forecast.ends[last.class]
 		e.restart(g)
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !e.serve(g, w.n, w.deadline, w.class) })
+		g.refuseLocked(Limited, func(w *Waiter) bool { return !e.serve(g, w.n, w.deadline, w.class, w.Unsure) })
 	}
 }
 

@@ -179,6 +179,17 @@ func (k *Key) Confirm(n int64) bool {
 	return true
 }
 
+// Lapses reports whether the permits that are reserved may be gone in the next windows: a share may
+// hold fewer there. Total returns how many the shares of all instances hold.
+func (k *Key) Lapses(total func(quota.Window) int64) bool {
+	for a := range k.bounded {
+		if each := total(a.window) / int64(max(1, k.keys.Lending.Instances)); k.reserved > min(a.bound-a.lent, each) {
+			return true
+		}
+	}
+	return false
+}
+
 // Charge books n issued permits. They count in the running window of every length.
 func (k *Key) Charge(n int64) {
 	for i := range k.accounts {

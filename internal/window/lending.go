@@ -280,6 +280,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, addCapped(lanes[Sheddable].permits, l.debt))
 		if large := g.mu.queue.large(Sheddable); large > 0 {
 			a.PoorFor(h, g.smallLocked(), g.mu.queue.permits()-large)
+			b.guest.Gather(&a)
 		}
 		ask = &Asking{
 			Ask: a, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),

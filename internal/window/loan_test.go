@@ -574,9 +574,9 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second), Default); v != Limited {
 		t.Errorf("verdict %d where a budget is spent", v)
 	}
-	f.long, f.instances = quota.Limit{}, 1
+	f.long, f.instances, f.shares[10*second] = quota.Limit{}, 1, 100
 	g.Changed(at(10*second + 2))
-	upTo(g, at(10*second+3), 10)
+	upTo(g, at(10*second+3), 100)
 	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second), Default); v != Limited {
 		t.Errorf("verdict %d where there is nobody to ask", v)
 	}

@@ -115,7 +115,7 @@ func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 			} else if v != Queued || !known {
 				t.Fatalf("%+v: verdict %d at %v, known %v", c, v, time.Duration(now), known)
 			}
-			for w.queued {
+			for w.place == queued {
 				now = g.Wake()
 				g.Tick(at(time.Duration(now)))
 			}

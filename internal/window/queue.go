@@ -14,16 +14,16 @@ type Waiter struct {
 	// Owner is the number by which the caller knows its waiters; Gate.Evict removes
 	// those of one owner.
 	Owner uint32
-	// queued is true from Wait until the waiter is served, refused or
-	// cancelled. Guarded by the gate's lock.
-	queued bool
+	// place says whether the waiter is in the queue. Guarded by the gate's lock.
+	place place
 	// class is that of the call.
 	class Class
 	// large says that the call wants more than this instance's share, so that only loans
 	// serve it.
 	large bool
-	// first says that no other of its class was before it when it left the queue.
-	first bool
+	// Unsure says that the caller may give the permits back at once, so that they may be issued to
+	// those behind it.
+	Unsure bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
 	Payload any
@@ -31,6 +31,15 @@ type Waiter struct {
 	// not touch it. Many waiters can share one.
 	Outcome *Outcome
 }
+
+// place is where a waiter is.
+type place uint8
+
+const (
+	outside   place = iota // in no queue
+	queued                 // until it is served, refused or cancelled
+	wentFirst              // it has left the queue, and no other of its class was before it
+)
 
 // Outcome is a waiter's verdict and window.
 type Outcome struct {
@@ -140,7 +149,7 @@ type lane struct {
 }
 
 func (q *lane) push(w *Waiter) {
-	w.next, w.prev, w.queued = nil, q.tail, true
+	w.next, w.prev, w.place = nil, q.tail, queued
 	if q.tail == nil {
 		q.head, q.nearest = w, w.deadline
 	} else {
@@ -150,14 +159,14 @@ func (q *lane) push(w *Waiter) {
 	}
 	q.tail = w
 	q.length++
-	if q.join(w.n); w.large {
+	if q.join(w); w.large {
 		q.large = addCapped(q.large, w.n)
 	}
 }
 
 func (q *lane) remove(w *Waiter) {
-	if w.first = w.prev == nil; w.first {
-		q.head = w.next
+	if w.place = outside; w.prev == nil {
+		w.place, q.head = wentFirst, w.next
 	} else {
 		w.prev.next = w.next
 	}
@@ -166,9 +175,9 @@ func (q *lane) remove(w *Waiter) {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.next, w.prev, w.queued = nil, nil, false
+	w.next, w.prev = nil, nil
 	q.length--
-	if q.leave(w.n); w.large {
+	if q.leave(w); w.large {
 		q.large -= w.n
 	}
 	if q.length == 0 {
@@ -181,20 +190,27 @@ func (q *lane) remove(w *Waiter) {
 // crowd is how many permits callers want.
 type crowd struct {
 	permits int64 // all of them
-	ones    int64 // those that want one each
+	unsure  int64 // those of Unsure ones
+	ones    int64 // those that want one each, but for Unsure ones
 	most    int64 // one of them wants so many, or did since nobody waited
 }
 
-func (c *crowd) join(n int64) {
-	c.permits, c.most = addCapped(c.permits, n), max(c.most, n)
-	if n == 1 {
+func (c *crowd) join(w *Waiter) {
+	c.permits, c.most = addCapped(c.permits, w.n), max(c.most, w.n)
+	switch {
+	case w.Unsure:
+		c.unsure = addCapped(c.unsure, w.n)
+	case w.n == 1:
 		c.ones++
 	}
 }
 
-func (c *crowd) leave(n int64) {
-	c.permits -= n
-	if n == 1 {
+func (c *crowd) leave(w *Waiter) {
+	c.permits -= w.n
+	switch {
+	case w.Unsure:
+		c.unsure -= w.n
+	case w.n == 1:
 		c.ones--
 	}
 }
@@ -203,7 +219,7 @@ func (c *crowd) leave(n int64) {
 // Callers that want more may be passed.
 func (c *crowd) before(n int64) int64 {
 	if c.most <= n {
-		return c.permits
+		return c.permits - c.unsure
 	}
 	return c.ones
 }

@@ -26,7 +26,7 @@ func (g *Gate) whyLocked(n int64, c Class, w *Waiter) Verdict {
 	}
 	left := l.budget() - g.takenLocked()
 	first := g.mu.queue.head()
-	ahead := first != nil && first.class <= c && (w == nil || first.class < c || !w.first)
+	ahead := first != nil && first.class <= c && (w == nil || first.class < c || w.place != wentFirst)
 	kept, _ := l.kept()
 	switch {
 	case ahead && (left >= n || first.large):

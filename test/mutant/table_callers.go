@@ -55,7 +55,7 @@ var callers = Table{
 	Replace("TooLargeWaits", "a request that can never be had may wait", "internal/window/gate.go",
 		"\tcase !g.fitsLocked(n):\n\t\treturn Grant{}, TooLarge\n", "", liveness),
 	Replace("NewsJudgesNobody", "whoever cannot be served in time any more waits on", "internal/window/gate.go",
-		"\tif news || g.mu.pushed", "\tif news && at.Mono < 0 || g.mu.pushed", liveness),
+		"(news || g.mu.pushed) && !unsure", "(news && at.Mono < 0 || g.mu.pushed) && !unsure", liveness),
 	Replace("NewcomersOvertake", "newcomers take what is left for the queue", "internal/window/claim.go",
 		"\tkept := s.withhold()\n", "\tkept := int64(0)\n", liveness),
 	Replace("ClassOrderLost", "a caller of a lower class that came before is served before", "internal/window/queue.go",

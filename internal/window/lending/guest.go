@@ -41,7 +41,9 @@ type Ask struct {
 	Critical int64
 	// Edge are permits of the next window, for a large call that stands: each instance lends
 	// its part of them at the window's edge.
-	Edge  int64
+	Edge int64
+	// Whole says that each host is asked for all of Permits, not for a part of them.
+	Whole bool
 	Part  float64
 	Fails int
 }
@@ -126,6 +128,10 @@ func (a *Ask) Divide(h Has, critical, sheddable *Flow, criticals, sheddables int
 func (a *Ask) PoorFor(h Has, small *Flow, waiting int64) {
 	a.Poor = max(0, min(a.Poor, int64(math.Ceil(small.wants(h.Rest, waiting)))-max(0, h.Left-h.Kept)))
 }
+
+// Gather has an ask for a large call go to every host, after the first one of the window: what is left of
+// a window lies here and there, and each host has it for the first guest in the window's order.
+func (g *Guest) Gather(a *Ask) { a.Whole = g.rounds > 1 }
 
 // again reports whether it may ask once more in this window.
 func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {

@@ -48,6 +48,9 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 	default:
 		k = max(0, fewest-owing)
 	}
+	if a.Whole {
+		k = n
+	}
 	k = min(k, n-owing)
 	sample := protocol.Sample{Salt: salt}
 	slices.SortFunc(others, func(a, b Peer) int {
@@ -64,6 +67,9 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
 	}
 	each := 1000 * slack * min(1, a.Part/float64(max(1, k))) // of what is needed, no more of one host than all of it
+	if a.Whole {
+		each = 1000
+	}
 	amount := func(permits float64) int64 {
 		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
 	}
