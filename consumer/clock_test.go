@@ -45,7 +45,7 @@ func TestAClockBeyondThePolicysBound(t *testing.T) {
 			s.measured(0, 60*time.Millisecond)
 			s.prove()
 			st := l.Status()
-			if st.State != c.state || !strings.Contains(st.Problem, "off by 60ms, more than the policy's clock_error of 50ms") || st.ClockSource != "ntp" || st.ClockError != 60*time.Millisecond {
+			if st.State != c.state || !strings.Contains(st.Problem, "the host's clock may be off by 60ms, and the policy allows 50ms (clock_error): correct the host's clock") || st.ClockSource != "ntp" || st.ClockError != 60*time.Millisecond {
 				t.Errorf("%s: state %s, problem %q, clock error %v of %s", c.outage, st.State, st.Problem, st.ClockError, st.ClockSource)
 			}
 			if n := l.TryTake(100).N(); n != c.permits {

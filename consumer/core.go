@@ -63,10 +63,13 @@ type core struct {
 		learned  map[time.Duration]stated // by windows of the policy
 		self     string
 		trouble  error
+		troubled int64 // monotonic instant since when there is a trouble
 		logged   stateLog
 		// clockWrong says, as last logged, that the clock's error exceeds the
 		// policy's bound.
 		clockWrong bool
+		// owes says, as last logged, that there is a debt that lasts.
+		owes bool
 		// limitWrong says, as last logged, that the provider states a lower limit.
 		limitWrong bool
 		// changed is closed, and replaced, when news may have changed the state.
@@ -218,6 +221,9 @@ func (k *core) Needs(need func()) { k.need.Store(&need) }
 func (k *core) Trouble(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.mu.trouble == nil {
+		k.mu.troubled = k.clock.Mono()
+	}
 	k.mu.trouble = err
 	k.forgetRefusals() // its cause is another one now
 }

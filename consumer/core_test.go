@@ -232,7 +232,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 				t.Errorf("%v, want ErrNoPolicy", err)
 			}
 		}
-		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no policy is set" {
+		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no limit is set: quota-admin set p 100/s; quota-admin list shows all" {
 			t.Errorf("state %q, problem %q", st.State, st.Problem)
 		}
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})

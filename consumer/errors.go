@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -43,7 +44,7 @@ var (
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
 	// the cause of a LimitError if the permits taken of a long limit are spent and etcd
 	// is away. The limiter recovers when etcd can be reached and the clock is right.
-	ErrStale = errors.New("cannot prove that the share is still right")
+	ErrStale = errors.New("stopped by the outage rule stop")
 )
 
 var errNilContext = fmt.Errorf("%w: ctx is nil: use context.Background()", ErrInvalid)
@@ -134,50 +135,50 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf(" for key %q", e.Key)
 	}
 	s += ": " + e.what()
-	if !e.RetryAt.IsZero() && e.DebtUntil.IsZero() {
+	if _, ends := e.Cause.(ends); !ends && !e.RetryAt.IsZero() && e.DebtUntil.IsZero() {
 		form := "15:04:05.000 UTC"
 		if e.Window.Length >= 24*time.Hour {
 			form = "2006-01-02 15:04 UTC"
 		}
 		s += "; next at " + e.RetryAt.UTC().Format(form)
 	}
-	if e.Reason == ReasonPaused {
-		s += "; resume with quota-admin resume " + e.Provider
-	}
 	return s
 }
 
-// inDebt says a debt, and about until when it is paid.
-func inDebt(debt int64, until time.Time) string {
-	s := fmt.Sprintf("an earlier call cost more than it reserved; %d of that are still to be paid", debt)
-	if !until.IsZero() {
-		s += ", by about " + until.UTC().Format("2006-01-02 15:04:05 UTC")
-	}
-	return s
+// ends is a cause whose text says until when it lasts.
+type ends string
+
+func (e ends) Error() string { return string(e) }
+
+// worded is an error with a text of its own, and with what it is for errors.Is.
+type worded struct {
+	text string
+	is   []error
 }
+
+func (e *worded) Error() string   { return e.text }
+func (e *worded) Unwrap() []error { return e.is }
 
 // what says what decided the refusal.
 func (e *LimitError) what() string {
 	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length}, e.Window.Length > quota.MaxWindow
 	switch {
 	case e.Reason == ReasonDebt:
-		return inDebt(e.Debt, e.DebtUntil)
+		return cause.Debt(e.Debt, e.DebtUntil)
 	case e.Reason == ReasonQueue:
 		return fmt.Sprintf("%s ahead, and the first wants %d", counted(e.Ahead, "caller is", "callers are"), e.First)
 	case e.Reason == ReasonKept:
 		return fmt.Sprintf("the last %d of this window are kept for critical calls", e.Kept)
 	case e.Reason == ReasonPacing:
 		return "the policy releases permits evenly, and callers that can wait should use Acquire"
-	case e.Reason == ReasonJoining && e.Cause != nil:
-		return "this instance has no share: " + e.Cause.Error()
-	case e.Reason == ReasonJoining:
-		return "this instance has no share yet, and nothing borrowed is left"
-	case e.Reason == ReasonPause && e.Cause == nil:
-		return "the provider asked for a pause"
-	case e.Reason == ReasonPaused && e.Cause == nil:
-		return "the provider is paused"
 	case e.Cause != nil:
 		return e.Cause.Error()
+	case e.Reason == ReasonJoining:
+		return "this instance has no share yet, and nothing borrowed is left"
+	case e.Reason == ReasonPause:
+		return "the provider asked for a pause"
+	case e.Reason == ReasonPaused:
+		return cause.Paused(e.Provider, "", "", time.Time{})
 	case long:
 		return e.ofLong(limit)
 	case e.Owner != "":
@@ -233,6 +234,8 @@ var limited = [...]error{ErrLimited}
 // TooLargeError is ErrTooLarge with its numbers.
 type TooLargeError struct {
 	Provider string
+	// Key is the key that can have too few; empty if it is the provider.
+	Key string
 	// Asked is the number of permits requested. Largest is the most that one request can have
 	// in the coming windows, those of announced limits included. From Settle, Asked is the cost of
 	// the call, and Largest what is booked of it.
@@ -250,10 +253,14 @@ func (e TooLargeError) Error() string {
 	if e.Settled.Permits > 0 {
 		return fmt.Sprintf("consumer: %s: settle: %d permits are booked of a cost of %d, which is above ten windows of %v: is the unit right?", e.Provider, e.Largest, e.Asked, e.Settled)
 	}
-	if e.Limit.Permits > 0 {
-		return fmt.Sprintf("consumer: %s: %d permits asked for, the limit is %v", e.Provider, e.Asked, e.Limit)
+	of := ""
+	if e.Key != "" {
+		of = fmt.Sprintf("key %q: ", e.Key)
 	}
-	return fmt.Sprintf("consumer: %s: %d permits asked for, and this instance can have %d at once: ask for fewer, or use TryTake", e.Provider, e.Asked, e.Largest)
+	if e.Limit.Permits > 0 {
+		return fmt.Sprintf("consumer: %s: %s%d permits asked for, the limit is %v", e.Provider, of, e.Asked, e.Limit)
+	}
+	return fmt.Sprintf("consumer: %s: %s%d permits asked for, and this instance can have %d at once, as nothing is lent: ask for fewer, or use TryTake", e.Provider, of, e.Asked, e.Largest)
 }
 
 // Unwrap returns ErrTooLarge.
@@ -324,6 +331,8 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
 	case window.Full:
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
+	case window.Displaced:
+		return ReasonQueueFull, named(ErrQueueFull, ": displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.options.Load().MaxWaiters)
 	case window.TooLarge:
 		e := TooLargeError{Provider: k.provider, Asked: n, Largest: k.gate.Largest(now)}
 		for _, u := range use.Limits {
@@ -347,20 +356,20 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 			return ReasonStale, err
 		}
 	case quota.StatePausing:
-		e.Reason, e.Cause = ReasonPause, k.mu.pauses.longest().cause(k.provider)
+		e.Reason, e.Cause = ReasonPause, ends(k.pauseLocked())
 		when, known = max(when, p.PausedUntil()), true // also beyond the forecast
 	case quota.StatePaused:
-		e.Reason, e.Cause = ReasonPaused, pausedBy(policy)
+		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
 	case quota.StateJoining:
-		if policy == nil && p.Started() {
+		if p.Started() && (policy == nil || p.Reason(now.Mono) == share.ReasonUnsupported) {
 			return ReasonNoPolicy, k.noPolicyLocked(now)
 		}
-		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	}
 	b := e.name(use.Limits, c)
 	switch {
 	case b == nil && e.Window.Length > 0 && e.Instances == 0 && e.Reason == ReasonSpent: // under hold, of a view without it
-		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case e.Reason == ReasonSpent && v != window.Limited:
 		e.decided(k, v, &use)
 	case b != nil:
@@ -401,40 +410,46 @@ func (k *core) staleLocked(now clock.Instant) error {
 		return nil
 	}
 	if bound, wrong := p.ClockWrong(rules); wrong {
-		return fmt.Errorf("consumer: %s: %w: this host's clock may be off by %v, and the policy allows %v (clock_error)",
-			k.provider, ErrStale, bound.Round(time.Millisecond), rules.ClockError)
+		return fmt.Errorf("consumer: %s: %w: %s", k.provider, ErrStale, cause.Clock(bound, rules.ClockError))
 	}
-	since := ""
-	if proof, ok := p.Proved(); ok {
-		since = " for " + time.Duration(max(0, now.Mono-proof.Mono, now.Wall-proof.Wall)).Round(100*time.Millisecond).String()
-	}
-	return k.caused(fmt.Errorf("consumer: %s: %w: no answer from etcd%s; it goes on by itself when etcd answers: quota-admin doctor", k.provider, ErrStale, since))
+	return k.caused(fmt.Errorf("consumer: %s: %w: %s; it goes on by itself when etcd answers: quota-admin doctor", k.provider, ErrStale, k.silentLocked()))
 }
 
-// noPolicyLocked says why there is no limit.
+// silentLocked says since when etcd has not answered.
+func (k *core) silentLocked() string {
+	proof, ok := k.mu.planner.Proved()
+	if !ok {
+		return cause.Unheard
+	}
+	return cause.Silent(time.Unix(0, proof.Wall))
+}
+
+// noPolicyLocked says why there is no limit that this instance can obey.
 func (k *core) noPolicyLocked(now clock.Instant) error {
-	switch {
-	case k.mu.planner.Reason(now.Mono) == share.ReasonUnsupported:
-		return k.caused(fmt.Errorf("consumer: %s: %w that this version can apply: upgrade this program, or see quota-admin history %[1]s", k.provider, ErrNoPolicy))
-	case k.mu.trouble != nil:
+	if k.mu.trouble != nil {
 		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
 	}
-	return fmt.Errorf("consumer: %s: %w: quota-admin set %[1]s 100/s; quota-admin list shows all", k.provider, ErrNoPolicy)
+	return &worded{fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), []error{ErrNoPolicy}}
 }
 
-// pausedBy says who paused the provider, when and why.
-func pausedBy(policy *quota.Policy) error {
-	if policy == nil || policy.Author == "" {
-		return nil
+// noShareLocked says why this instance has no share: as Status.Problem, and since when that is so if
+// it is a trouble.
+func (k *core) noShareLocked(now clock.Instant) error {
+	trouble := k.mu.trouble
+	if trouble == nil {
+		return k.problemLocked(now, k.stateLocked(now))
 	}
-	s := "paused by " + policy.Author
-	if !policy.Time.IsZero() {
-		s += " at " + policy.Time.UTC().Format("15:04 UTC")
+	since := k.mu.troubled
+	if began, _ := k.mu.planner.Began(); k.mu.planner.Started() {
+		since = max(since, began)
 	}
-	if policy.Reason != "" {
-		s += fmt.Sprintf(" (%q)", policy.Reason)
-	}
-	return errors.New(s)
+	return &worded{cause.NoShare(k.wall(since), trouble), []error{trouble}}
+}
+
+// pausedLocked says who paused the provider, when and why.
+func (k *core) pausedLocked() error {
+	policy, _ := k.mu.planner.Policy()
+	return errors.New(cause.Paused(k.provider, policy.Author, policy.Reason, policy.Time))
 }
 
 // explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It returns
@@ -452,7 +467,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, when in
 		if why == nil {
 			why = errors.New("etcd has not answered")
 		}
-		e.Reason, e.Cause = ReasonStale, &awayError{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), why}
+		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), []error{ErrStale, why}}
 		return end, true
 	default: // it is being taken
 		e.Taking = true
@@ -473,16 +488,6 @@ func (k *core) wallOf(at int64) (t time.Time) {
 	}
 	return t
 }
-
-// awayError is ErrStale where no more of a long limit can be fetched. Its text names neither a rule
-// nor a share, which do not matter then.
-type awayError struct {
-	text string
-	why  error
-}
-
-func (e *awayError) Error() string   { return e.text }
-func (e *awayError) Unwrap() []error { return []error{ErrStale, e.why} }
 
 // taking is about how long it takes to take more permits of a long limit.
 const taking = 100 * time.Millisecond

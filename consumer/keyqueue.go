@@ -142,10 +142,23 @@ func (w *keyWaiter) look(k *core, s *window.Segment, now int64, first bool) wait
 		return again
 	case served:
 		return reserved
-	case w.until <= now, hopeless, k.tooLarge(y.key, w.n) > 0:
+	case w.until <= now, hopeless:
+		return refused
+	}
+	if most, _ := k.tooLarge(y.key, w.n); most > 0 {
 		return refused
 	}
 	return stays
+}
+
+// of returns how many callers wait for a key, and how many permits the first of them wants.
+func (q *keyQueue) of(y *keyState) (callers int, first int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if line := q.lines[y]; line != nil {
+		return line.Len(), line.Front().Value.(*keyWaiter).n
+	}
+	return 0, 0
 }
 
 // serve tells the waiters of one key their outcome that have one by now, in order; those of all
@@ -238,17 +251,23 @@ func (y *keyState) waits(permits int64, large bool) {
 }
 
 // tooLarge returns the most permits that the shares of a key often hold, or its total if
-// others lend, if n are more; else 0.
-func (k *core) tooLarge(key share.Key, n int64) (most int64) {
+// others lend, if n are more; else 0. limit is the key's limit that has fewer than n, if one has.
+func (k *core) tooLarge(key share.Key, n int64) (most int64, limit quota.Limit) {
 	s, now := k.segmentNow()
 	if n == 1 || s.Keys == nil {
-		return 0
+		return 0, limit
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	most = window.Unbounded
+	note := func(total int64, length time.Duration) {
+		if total > 0 && n > total && (limit.Permits == 0 || total < limit.Permits) {
+			limit = quota.Limit{Permits: total, Window: length}
+		}
+	}
 	for _, w := range s.Keys.Windows {
 		b := k.mu.planner.KeyBound(key, w, now)
+		note(k.mu.planner.KeyTotal(key, w), w.Length)
 		switch {
 		case b.Permits == window.Unbounded:
 		case s.Keys.Lending.Borrows:
@@ -259,9 +278,10 @@ func (k *core) tooLarge(key share.Key, n int64) (most int64) {
 	}
 	for _, b := range k.mu.planner.KeyBudgets(key, now) {
 		most = min(most, b.Permits)
+		note(b.Permits, b.Window)
 	}
 	if n <= most {
-		return 0
+		return 0, limit
 	}
-	return most
+	return most, limit
 }

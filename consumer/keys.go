@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -478,10 +480,11 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
 	o.refusedKey(y, n, all)
-	if most := k.tooLarge(y.key, n); most > 0 {
-		return TooLargeError{Provider: k.provider, Asked: n, Largest: most}
+	if most, limit := k.tooLarge(y.key, n); most > 0 {
+		return TooLargeError{Provider: k.provider, Key: y.key.Name, Asked: n, Largest: most, Limit: limit}
 	}
 	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
+	ahead, first := k.keys.waiting.of(y)
 	s, now := y.lock(k)
 	if s.Keys == nil {
 		y.mu.Unlock()
@@ -492,10 +495,13 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	at := y.use.Opens(n, now)
 	debt, until := y.use.Debt()
+	behind := ahead > 0 && y.use.Left() >= n
 	y.mu.Unlock()
 	k.mu.Lock()
 	if debt > 0 {
 		e.owes(k, debt, until)
+	} else if behind {
+		e.Reason, e.Ahead, e.First = ReasonQueue, ahead, first
 	} else if long != nil {
 		at, _ = k.explainBudgetLocked(&e, long, at, at != window.Forever)
 	} else {
@@ -516,11 +522,13 @@ func (k *core) explainKeyLocked(e *LimitError, key share.Key, owner string, else
 	e.Instances = b.Instances
 	switch {
 	case b.Reason == share.ReasonPaused:
-		e.Reason = ReasonPaused
+		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
 	case elsewhere:
 		e.Owner, at = owner, window.Forever
-	case b.Reason != share.ReasonShare, owner != "" && b.Permits == 0 && b.Most > 0: // its share settles
-		e.Reason, e.Cause = ReasonJoining, k.mu.trouble
+	case b.Reason != share.ReasonShare:
+		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(k.clock.Now())
+	case owner != "" && b.Permits == 0 && b.Most > 0: // its share settles
+		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(k.mu.planner.Rules(now).Settle))
 	}
 	return at
 }

@@ -48,7 +48,7 @@ func (y Key) delay(n int64) time.Duration {
 			least = time.Duration(at - now)
 		}
 	})
-	if least < Forever && l.core.tooLarge(y.state.key, n) > 0 {
+	if most, _ := l.core.tooLarge(y.state.key, n); most > 0 {
 		return Forever
 	}
 	return max(least, l.Delay(n))

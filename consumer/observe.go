@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -119,6 +121,10 @@ func (k *core) noteState(now clock.Instant) {
 	attrs := []any{"was", string(was), "total", st.Shortest().Limit.Permits, "share", st.Shortest().Share, "instances", st.Instances, "revision", st.Revision}
 	k.mu.Lock()
 	held, until := k.mu.planner.Held(now.Mono)
+	author := "the operator"
+	if policy, _ := k.mu.planner.Policy(); policy != nil {
+		author = cmp.Or(policy.Author, author)
+	}
 	k.mu.Unlock()
 	if len(held) > 0 { // their part of the total is missing
 		attrs = append(attrs, "held_for", listed(held), "held_until", time.Unix(0, until).UTC().Format("15:04:05.000 UTC"))
@@ -126,13 +132,13 @@ func (k *core) noteState(now clock.Instant) {
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
-	if todo := remedy(st); todo != "" {
+	if todo := remedy(st, author); todo != "" {
 		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
 		attrs = append(attrs, "changes_not_logged", quiet)
 	}
-	k.log().Log(context.Background(), level, "limiter is "+string(state), attrs...)
+	k.log().Log(context.Background(), level, "limiter "+cause.Says(state, 0, ""), attrs...)
 }
 
 // listed names the first instances of a list, and counts the others.
@@ -164,6 +170,25 @@ func (k *core) noteClock(now clock.Instant) {
 	}
 }
 
+// noteDebt logs when an instance has a debt that Status.Problem tells of, and when that is paid, once
+// each.
+func (k *core) noteDebt(st *Status) {
+	owes := st.Debt > 0 && st.Problem == cause.Debt(st.Debt, st.DebtUntil)
+	k.mu.Lock()
+	changed := k.mu.owes != owes && (owes || st.Debt == 0)
+	if changed {
+		k.mu.owes = owes
+	}
+	k.mu.Unlock()
+	switch {
+	case !changed:
+	case owes:
+		k.log().Warn("limiter "+cause.PaysDebt, "problem", st.Problem, "do", cause.PayLess)
+	default:
+		k.log().Info("limiter has paid its debt")
+	}
+}
+
 // noteLearned logs when the provider states a lower limit than the policy's, and when
 // that is over, once each.
 func (k *core) noteLearned(st *Status, learned string) {
@@ -185,23 +210,24 @@ func (k *core) noteLearned(st *Status, learned string) {
 	}
 }
 
-// remedy returns the advice to operators for a state; empty if there is none.
-func remedy(st Status) string {
+// remedy returns the advice to operators for a state; empty if there is none. author has set the
+// policy.
+func remedy(st Status, author string) string {
 	switch st.State {
 	case quota.StateStale:
 		return "see whether this host reaches etcd, and how long etcd takes to answer: quota-admin instances " + st.Provider
 	case quota.StatePaused:
-		return "none, if the operator meant it; quota-admin get " + st.Provider + " tells who and why"
+		return "nothing, if " + author + " meant it: quota-admin get " + st.Provider
 	case quota.StatePausing:
-		return "none: the provider asked for a pause; if it does so often, lower the limit"
+		return "nothing; if the provider asks for pauses often, lower the limit"
 	case quota.StateJoining:
 		if st.PolicyRevision == 0 && st.Revision != 0 {
 			return "set a limit: quota-admin set " + st.Provider + " 100/s"
 		}
-		return "none, unless it lasts longer than the settle time and one window"
+		return "nothing, unless it lasts longer than the settle time and one window"
 	case quota.StateActive:
 		if u := st.Shortest(); u.Share == 0 && u.Limit.Window <= quota.MaxWindow {
-			return "none, if fewer permits than instances are meant; else raise the limit"
+			return "nothing, if fewer permits than instances are meant; else raise the limit"
 		}
 	}
 	return ""

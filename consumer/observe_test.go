@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -256,8 +257,8 @@ func TestStateLogIsBounded(t *testing.T) {
 		l.PauseUntil(time.Now().Add(time.Hour))
 		l.core.Report(l.core.clock.Now())
 		want := `level=INFO msg="limiter is pausing" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
-			`problem="issues nothing until 01:00:10 UTC: this program paused the limiter" ` +
-			`do="none: the provider asked for a pause; if it does so often, lower the limit" changes_not_logged=96` + "\n"
+			`problem="this program paused the limiter until 01:00:10 UTC" ` +
+			`do="nothing; if the provider asks for pauses often, lower the limit" changes_not_logged=96` + "\n"
 		if text.String() != want {
 			t.Errorf("got  %swant %s", text.String(), want)
 		}
@@ -335,4 +336,16 @@ func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
 			t.Errorf("the report says %q until %v when nothing is held", r.HeldFor, r.HeldUntil)
 		}
 	})
+}
+
+// Each reason of a refusal has its words.
+func TestEachReasonHasItsWords(t *testing.T) {
+	if len(reasons) != len(cause.All) {
+		t.Errorf("%d reasons, and words of %d causes", len(reasons), len(cause.All))
+	}
+	for i, c := range cause.All {
+		if reasons[i] != Reason(c.Reason) {
+			t.Errorf("%q has the words of %q", reasons[i], c.Reason)
+		}
+	}
 }

@@ -1,11 +1,10 @@
 package consumer
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -19,7 +18,7 @@ func (l *Limiter) PauseUntil(until time.Time) {
 	}
 	k.mu.Lock()
 	k.mu.pauses.own.extend(after(k.clock.Mono(), d), ownPause)
-	k.pauseLocked(false)
+	k.obey(false)
 }
 
 // Resume ends the pauses of this instance, by PauseUntil and by Throttled. It does not end a
@@ -28,7 +27,7 @@ func (l *Limiter) Resume() {
 	k := l.core
 	k.mu.Lock()
 	k.mu.pauses.own, k.mu.pauses.provider = pause{}, pause{}
-	k.pauseLocked(false)
+	k.obey(false)
 }
 
 // Throttled reports that the provider refused a call (429) and asked for a pause of
@@ -63,7 +62,7 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 		k.asks <- protocol.Ask{At: k.wall(now), Until: k.wall(provider.until), Why: why, Alone: alone}
 		(*k.need.Load())()
 	}
-	k.pauseLocked(true)
+	k.obey(true)
 }
 
 // throttleLocked obeys the newest view's throttle, and reports whether a pause has changed.
@@ -85,8 +84,8 @@ func (k *core) throttleLocked(t *protocol.Throttle) (changed bool) {
 // Pushed implements feed.Sink.
 func (k *core) Pushed() <-chan protocol.Ask { return k.asks }
 
-// pauseLocked has the longest pause obeyed. It releases mu, as news does.
-func (k *core) pauseLocked(warm bool) {
+// obey has the longest pause obeyed. It releases mu, as news does.
+func (k *core) obey(warm bool) {
 	if k.obeyLocked(warm) {
 		k.news(true)
 	} else {
@@ -120,12 +119,17 @@ func (p *pause) extend(until int64, why string) {
 // ownPause is the cause of a pause by PauseUntil.
 const ownPause = "this program paused the limiter"
 
-// cause says who asked for the pause.
-func (p pause) cause(provider string) error {
-	if p.why == ownPause {
-		return errors.New(ownPause)
+// pauseLocked says who asked for the longest pause, and until when it lasts.
+func (k *core) pauseLocked() string {
+	pause := k.mu.pauses.longest()
+	return pauseText(k.provider, pause.why, k.wall(pause.until))
+}
+
+func pauseText(provider, why string, until time.Time) string {
+	if why == ownPause {
+		return cause.OwnPause(until)
 	}
-	return fmt.Errorf("the provider asked for a pause (%s); quota-admin resume %s ends it", p.why, provider)
+	return cause.Pause(provider, why, until)
 }
 
 // pauses are the reasons to issue nothing: the application asked for it, the provider
@@ -142,7 +146,7 @@ func (p *pauses) longest() pause {
 // problem is Problem, or else the pause, in one sentence.
 func (s *Status) problem() string {
 	if s.Problem == "" && !s.PausedUntil.IsZero() {
-		return fmt.Sprintf("issues nothing until %s: %s", s.PausedUntil.UTC().Format("15:04:05 UTC"), s.PauseReason)
+		return pauseText(s.Provider, s.PauseReason, s.PausedUntil)
 	}
 	return s.Problem
 }

@@ -41,11 +41,11 @@ func TestARefusalSaysWhatDecidedIt(t *testing.T) {
 			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 1},
 		{consumer.ReasonPacing, "the policy releases permits evenly", func(p *quota.Policy) { p.Pacing = quota.PacingEven },
 			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) { l.TryTake(10) }, 2},
-		{consumer.ReasonPause, "this program paused the limiter; next at 00:00:10.000 UTC", nil,
+		{consumer.ReasonPause, "this program paused the limiter until 00:00:10 UTC", nil,
 			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) {
 				l.PauseUntil(time.Now().Add(10 * time.Second))
 			}, 1},
-		{consumer.ReasonPause, "the provider asked for a pause (429 from api); quota-admin resume p ends it; next at", nil,
+		{consumer.ReasonPause, "the provider asked for a pause until 00:00:10 UTC (429 from api); quota-admin resume p ends it", nil,
 			func(_ *testing.T, _ context.Context, _ *consumer.FixedSource, l *limiter) {
 				l.Throttled(10*time.Second, "429 from api")
 			}, 1},

@@ -2,12 +2,14 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -213,7 +215,9 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	}
 	st.ClockError, st.ClockErrorKnown = k.clock.ErrorAt(now.Mono)
 	st.ClockSource = string(k.clock.Health().Source)
-	if st.Problem = k.problemLocked(now, st.State); st.Problem == "" {
+	if problem := k.problemLocked(now, st.State); problem != nil {
+		st.Problem = problem.Error()
+	} else {
 		st.Problem = withheldOf(k.provider, use.Limits)
 	}
 	if st.Problem == "" {
@@ -222,7 +226,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	if st.Debt > 0 {
 		st.DebtUntil = k.wallOf(use.DebtUntil)
 		if st.Problem == "" && st.owesLong(k.wall(now.Mono)) {
-			st.Problem = inDebt(st.Debt, st.DebtUntil)
+			st.Problem = cause.Debt(st.Debt, st.DebtUntil)
 		}
 	}
 	if pause := k.mu.pauses.longest(); now.Mono < pause.until {
@@ -266,42 +270,66 @@ func withheldOf(provider string, limits []window.LimitUsage) string {
 	return strings.Join(all, "; ")
 }
 
-// problemLocked says in a sentence why the limiter has no share.
-func (k *core) problemLocked(now clock.Instant, state quota.State) string {
+// problemLocked says why the limiter has no share, or what else is wrong; nil if nothing is. A
+// refusal by the state says the same.
+func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	p := &k.mu.planner
 	policy, _ := p.Policy()
 	switch {
 	case k.mu.trouble != nil:
-		return k.mu.trouble.Error()
+		return k.mu.trouble
 	case !p.Started():
-		return "nothing was heard of etcd yet"
+		return errors.New(cause.Unheard)
 	case policy == nil:
-		return "no policy is set"
+		return errors.New(cause.NoLimit(k.provider))
 	case policy.LimitsAt(k.clock.WallAt(now.Mono)) == nil:
-		return "the policy is in force from " + policy.From.UTC().Format("2006-01-02 15:04:05 UTC") + " on"
+		return ends(cause.Begins(policy.From))
 	}
 	switch p.Reason(now.Mono) {
 	case share.ReasonUnsupported:
-		return "the policy needs what this version does not know"
-	case share.ReasonNoPolicy:
-		return "the policy is not in force, or not for the settle time yet"
-	case share.ReasonJoining:
-		if p.First() {
-			return "is the first instance: waits for the next window"
-		}
-		return "waits until the other instances have settled"
+		return errors.New(cause.Unsupported(policy.Unsupported()))
+	case share.ReasonNoPolicy, share.ReasonJoining:
+		return k.startsLocked(now)
 	case share.ReasonLeft:
-		return "has left"
+		return errors.New(cause.Left)
 	}
 	rules := p.Rules(now.Mono)
 	if bound, wrong := p.ClockWrong(rules); wrong {
-		return fmt.Sprintf("the clock may be off by %v, more than the policy's clock_error of %v: mend the host's clock, name nearer NTP servers, or raise clock_error",
-			bound.Round(time.Millisecond), rules.ClockError)
+		return errors.New(cause.Clock(bound, rules.ClockError) + ": " + cause.SetClock)
 	}
-	if state == quota.StateStale {
-		return "cannot prove the view recent: etcd is out of reach, or lags"
+	if _, proved := p.Proved(); !proved || state == quota.StateStale {
+		return errors.New(k.silentLocked())
 	}
-	return k.clock.Health().Problem
+	if problem := k.clock.Health().Problem; problem != "" {
+		return errors.New(problem)
+	}
+	return nil
+}
+
+// startsLocked says when a share begins that time brings.
+func (k *core) startsLocked(now clock.Instant) error {
+	p := &k.mu.planner
+	began, again := p.Began()
+	settle := p.Rules(now.Mono).Settle
+	wall, ok := p.Begins()
+	begins := time.Unix(0, wall)
+	if !ok {
+		begins = time.Time{}
+	}
+	switch {
+	case p.First():
+		return errors.New(cause.First)
+	case ok && p.Reason(now.Mono) == share.ReasonNoPolicy:
+		return ends(cause.Begins(begins))
+	}
+	text := cause.Joined(k.wall(began), begins, settle)
+	if again {
+		text = cause.StartedOver(k.wall(began), begins, settle)
+	}
+	if ok {
+		return ends(text)
+	}
+	return errors.New(text)
 }
 
 // Report implements feed.Sink.
@@ -309,6 +337,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	k.noteState(now)
 	k.noteClock(now)
 	st, use := k.status(now)
+	k.noteDebt(&st)
 	shortest := st.Shortest()
 	k.mu.Lock()
 	k.mu.rate.see(now.Mono, use.Issued)

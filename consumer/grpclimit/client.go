@@ -69,7 +69,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // needed.
 func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, error) {
 	limiter, err := admit.Options[string]{
-		Limiter: c.Limiter, Pick: c.Pick, Key: keys(ctx, c.Key), Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
+		Package: "grpclimit", Limiter: c.Limiter, Pick: c.Pick, Key: keys(ctx, c.Key), Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
 	}.Take(ctx, method)
 	if err != nil {
 		return nil, &refusal{status.New(codeOf(err), err.Error()), err}

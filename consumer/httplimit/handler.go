@@ -103,9 +103,7 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				o.Refuse(w, r, status, err)
 				return
 			}
-			if !admit.Spent(err) {
-				p.Reduce()
-			}
+			p.Name(err)
 			ratefields.Write(w, p)
 		})
 	}, nil

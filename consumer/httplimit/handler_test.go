@@ -137,7 +137,7 @@ func TestHandlerSaysWhenItCannotAdmitAnybody(t *testing.T) {
 		if got, want := says(paused), `429 retry 100 policy "default-1s";q=5;w=1 limit "default-1s";r=0;t=1`; got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
-		if body := paused.Body.String(); strings.Contains(body, "used up") || !strings.Contains(body, `#temporary-reduced-capacity","title":"Requests cannot be admitted at present","status":429}`) {
+		if body := paused.Body.String(); strings.Contains(body, "used up") || !strings.Contains(body, `#temporary-reduced-capacity","title":"The provider asked for a pause","status":429}`) {
 			t.Errorf("no limit is spent: %s", body)
 		}
 		limiter.Resume()

@@ -68,7 +68,7 @@ type Transport struct {
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	limiter, err := admit.Options[*http.Request]{
-		Limiter: t.Limiter, Pick: t.Pick, Key: t.Key, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
+		Package: "httplimit", Limiter: t.Limiter, Pick: t.Pick, Key: t.Key, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
 	}.Take(r.Context(), r)
 	if err != nil {
 		if r.Body != nil {

@@ -5,6 +5,7 @@ package ratefields
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // The names of the fields. Both are lists (RFC 9651), so that middleware around other
@@ -120,7 +122,7 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 // its window or, under other shapes than fixed windows, when the next permit comes back;
 // and not before there are as many as the request costs.
 func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retry time.Duration, now time.Time) Problem {
-	p := Problem{Type: problemTypes + "quota-exceeded", Title: "The quota for such requests is used up", Status: status}
+	p := Problem{Type: problemTypes + "quota-exceeded", Title: cause.Of(string(consumer.ReasonSpent)).Title, Status: status}
 	for _, u := range uses {
 		if u.Left < cost {
 			p.Violated = append(p.Violated, name+u.name())
@@ -128,33 +130,43 @@ func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retr
 		}
 	}
 	if status != http.StatusTooManyRequests {
-		p.Reduce()
+		p.reduce("Requests cannot be admitted at present")
 	}
 	h.Set("Retry-After", strconv.FormatInt(Seconds(retry), 10))
 	return p
 }
 
-// Reduce makes it the problem of a refusal whose cause is no spent limit.
-func (p *Problem) Reduce() {
-	p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", "Requests cannot be admitted at present", nil
+// reduce makes it the problem of a refusal whose cause is no spent limit.
+func (p *Problem) reduce(title string) {
+	p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", title, nil
 }
 
-// titles are those of refusals whose cause is not a spent share.
-var titles = map[consumer.Reason]string{
-	consumer.ReasonDebt:    "The quota is reserved for earlier requests",
-	consumer.ReasonQueue:   "Too many requests are waiting",
-	consumer.ReasonJoining: "Not ready yet",
-	consumer.ReasonPause:   "The provider asked for a pause",
-	consumer.ReasonPaused:  "The provider is paused",
-	consumer.ReasonStale:   "Temporarily unavailable",
-}
-
-// Explain gives the problem the title of a refusal's reason, and says what it was, in detail.
-func (p *Problem) Explain(reason consumer.Reason, err error) {
-	if title, ok := titles[reason]; ok {
-		p.Reduce()
-		p.Title = title
+// Name gives the problem the title of what decided a refusal.
+func (p *Problem) Name(err error) {
+	if of := CauseOf(err); of.Title != p.Title && of.Reason != "" {
+		p.reduce(of.Title)
 	}
+}
+
+// CauseOf returns the cause of a limiter's error; one without a reason if it is another error.
+func CauseOf(err error) cause.Cause {
+	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
+		return cause.Of(string(limited.Reason))
+	}
+	for kind, reason := range map[error]consumer.Reason{
+		consumer.ErrTooLarge: consumer.ReasonTooLarge, consumer.ErrQueueFull: consumer.ReasonQueueFull, consumer.ErrClosed: consumer.ReasonClosed,
+		consumer.ErrNoPolicy: consumer.ReasonNoPolicy, consumer.ErrStale: consumer.ReasonStale,
+	} {
+		if errors.Is(err, kind) {
+			return cause.Of(string(reason))
+		}
+	}
+	return cause.Cause{}
+}
+
+// Explain names what decided a refusal, and tells it in detail.
+func (p *Problem) Explain(err error) {
+	p.Name(err)
 	p.Detail = Detail(err)
 }
 

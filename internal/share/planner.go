@@ -28,6 +28,7 @@ type Planner struct {
 	// Lends says that this instance can tell others what it lends and asks for.
 	Lends bool
 	phase uint64 // of pacing; sets instances out of step
+	again bool   // this incarnation had a history before
 	// continued is when this process began as this incarnation, if another one was it
 	// before; else it is the beginning of the first history.
 	continued int64
@@ -52,6 +53,7 @@ type Planner struct {
 // Reset starts a new history, as History.Reset. The proof of the old one is gone.
 func (p *Planner) Reset(at clock.Instant, since int64, self string, v protocol.View) {
 	again := p.self == self && p.continued != p.began
+	p.again = p.Started() && p.self == self
 	p.History.Reset(at.Mono, since, self, v)
 	if !again {
 		p.continued = at.Mono
@@ -309,6 +311,43 @@ func (p *Planner) Reason(now int64) Reason {
 		}
 	}
 	return reason
+}
+
+// Began returns the monotonic instant at which the running history began, and whether this instance
+// had one before.
+func (p *Planner) Began() (mono int64, again bool) { return p.since, p.again }
+
+// Begins returns when this instance has a share if there is no more news, in corrected wall time: with
+// the first window of each limit that all views of its lookback give a part of. ok is false if time
+// alone does not bring one, and under shapes other than fixed windows.
+func (p *Planner) Begins() (wall int64, ok bool) {
+	newest, self := p.newest(), p.members[p.self]
+	if newest.policy == nil || newest.blocked != ReasonShare || self == nil || p.shaped() {
+		return 0, false
+	}
+	due := self.from
+	if from := newest.policy.From; !from.IsZero() {
+		due = max(due, from.UnixNano())
+	}
+	for _, t := range p.terms {
+		begins := p.since
+		if t.policy == nil {
+			begins = t.end
+		} else if p.First() {
+			continue
+		}
+		due = max(due, add(add(begins, int64(t.rules.Settle)), p.offset))
+	}
+	for _, l := range protocol.LimitsAt(newest.policy, due) {
+		from := max(due, add(p.opens(l.Window), p.offset))
+		w := quota.WindowAt(l.Window, from)
+		if w.Start() < from {
+			wall = max(wall, w.End())
+		} else {
+			wall = max(wall, w.Start())
+		}
+	}
+	return wall, wall != 0
 }
 
 // State returns the state of a limiter at the instant at. It depends on time alone

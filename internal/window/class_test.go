@@ -116,8 +116,8 @@ func TestAFullQueueHasRoomForHigherClasses(t *testing.T) {
 	enter("h", Critical, Full)
 	g.Tick(at(second))
 	g.Tick(at(2 * second))
-	full := func(name string) string { return fmt.Sprintf("%s!%d", name, Full) }
-	want := []string{full("b"), full("a"), full("d"), "e@1s", "g@2s"}
+	displaced := func(name string) string { return fmt.Sprintf("%s!%d", name, Displaced) }
+	want := []string{displaced("b"), displaced("a"), displaced("d"), "e@1s", "g@2s"}
 	if diff := gocmp.Diff(want, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -134,7 +134,7 @@ func (g *Gate) wakeLocked() int64 {
 // w, unless it is known that w cannot be served by the deadline; with w nil, or a deadline
 // that is not ahead, it never waits. With another verdict than Queued the waiter
 // is not in the queue, and decided is not called. In a full queue w takes the place of the
-// last waiter of a lower class, for which the verdict is Full.
+// last waiter of a lower class, for which the verdict is Displaced.
 func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -185,7 +185,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 	if full {
 		q.remove(last)
 		g.mu.forecast.skip(last.class, last.n)
-		g.decided(last, Grant{}, Full)
+		g.decided(last, Grant{}, Displaced)
 	}
 	w.n, w.deadline, w.class, w.large = n, deadline, c, g.largeLocked(n)
 	if head == nil {

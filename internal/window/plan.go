@@ -268,6 +268,8 @@ const (
 	TooLarge
 	// Full: the queue has no place.
 	Full
+	// Displaced: a call of a higher class took the waiter's place in a full queue.
+	Displaced
 	// Closed: the gate, or the waiter's owner, is closed.
 	Closed
 )

@@ -10,15 +10,17 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // errNoLimiter is returned where nothing is configured: to let everything pass would
 // hide the mistake.
-var errNoLimiter = errors.New("quotient: there is no limiter: set Limiter or Pick")
+var errNoLimiter = errors.New("there is no limiter: set Limiter or Pick")
 
 // Options are the fields of which a client or a server has some; R is its request.
 type Options[R any] struct {
+	Package string // whose errors they are
 	Limiter *consumer.Limiter
 	Pick    func(R) *consumer.Limiter
 	Key     func(R) string
@@ -60,7 +62,7 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 	if o.Pick != nil {
 		limiter = o.Pick(r)
 	} else if limiter == nil {
-		return nil, errNoLimiter
+		return nil, fmt.Errorf("%s: %w", o.Package, errNoLimiter)
 	}
 	cost := Cost(o.Cost, r)
 	if limiter == nil || cost <= 0 {
@@ -75,10 +77,21 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 		return nil, err
 	}
 	if o.Margin > 0 {
-		return limiter, takeValid(ctx, limiter, key, from, cost, o.MaxWait, o.Margin)
+		return limiter, o.named(takeValid(ctx, limiter, key, from, cost, o.MaxWait, o.Margin))
 	}
 	_, err = from.Take(ctx, cost, o.MaxWait)
 	return limiter, err
+}
+
+// errMargin begins the error for a margin that no permit can have.
+var errMargin = fmt.Errorf("%w: a margin", consumer.ErrInvalid)
+
+// named says whose the error is, if it is not the limiter's.
+func (o Options[R]) named(err error) error {
+	if errors.Is(err, errMargin) {
+		return fmt.Errorf("%s: %w", o.Package, err)
+	}
+	return err
 }
 
 // Cost returns how many permits a request takes.
@@ -105,7 +118,7 @@ func takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from 
 		}
 		p.Release()
 		if window := longest(p, limiter, from); margin >= window {
-			return fmt.Errorf("%w: a margin of %v leaves nothing of a window of %v", consumer.ErrInvalid, margin, window)
+			return fmt.Errorf("%w of %v leaves nothing of a window of %v", errMargin, margin, window)
 		}
 		if !p.Until().Equal(last) {
 			last = p.Until()
@@ -166,11 +179,7 @@ func Exhausted(err error) bool {
 // other causes, such as joining, are the limiter's.
 func Spent(err error) bool {
 	limited, _ := errors.AsType[consumer.LimitError](err)
-	switch limited.Reason {
-	case consumer.ReasonSpent, consumer.ReasonDebt, consumer.ReasonQueue, consumer.ReasonKept, consumer.ReasonPacing:
-		return true
-	}
-	return errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+	return cause.Of(string(limited.Reason)).Limit || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
 }
 
 // RetryAfter returns when the permits that were refused may be had, if that is known.

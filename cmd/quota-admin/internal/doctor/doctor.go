@@ -23,6 +23,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -319,21 +320,23 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 		bad("see its log; if it lags behind etcd, restart it", "applies the policy of revision %d, not %d", r.PolicyRevision, p.Revision)
 	}
 	if r.State == quota.StateStale {
-		bad("see whether it reaches etcd", "%s", strings.TrimSuffix("is stale: "+r.Problem, ": "))
+		bad("see whether it reaches etcd", "%s", cause.Says(r.State, 0, r.Problem))
 		said = true
 	}
 	if bound, err := time.ParseDuration(r.ClockError); err == nil && bound > allowed {
 		said = true
-		bad("correct its host's clock, name nearer NTP servers, or raise clock_error", "its clock may be off by %v, the policy allows %v", rounded(bound), allowed)
+		bad(cause.SetClock, "%s", cause.Clock(bound, allowed))
 	} else if err != nil && p.Policy.GuardAuto {
 		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
 	switch {
 	case starts:
-		c.add(note, "fleet", subject, "none, unless it lasts", "%s", strings.TrimSuffix("is joining: "+r.Problem, ": "))
+		c.add(note, "fleet", subject, "nothing, unless it lasts", "%s", cause.Says(r.State, 0, r.Problem))
 	case said:
+	case r.State == quota.StatePausing:
+		c.add(note, "fleet", subject, "nothing; if the provider asks for pauses often, lower the limit", "%s", cause.Says(r.State, 0, r.Problem))
 	case r.Debt > 0 && r.State == quota.StateActive:
-		bad("let callers reserve about what their calls cost, and settle in the unit of the limit", "says: %s", r.Problem)
+		bad(cause.PayLess, "%s", cause.Says(r.State, r.Debt, r.Problem))
 	default:
 		bad("see its log", "says: %s", r.Problem)
 	}

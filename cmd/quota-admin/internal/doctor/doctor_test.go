@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/internal/testkit/golden"
 	"github.com/quotient-limiter/quotient/quota"
@@ -41,6 +42,9 @@ func well() *etcdFacts {
 	f.quorum.took = 1200 * time.Microsecond
 	return f
 }
+
+// joined is what an instance says that joined a moment ago.
+var joined = cause.Joined(now.Add(-2*time.Second), now.Add(2*time.Second), 3*time.Second)
 
 var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -151,16 +155,16 @@ func TestDoctorFindings(t *testing.T) {
 		{"old policy", instance(func(i *protocol.InstanceStatus) { i.Report.PolicyRevision = 17 })},
 		{"another problem", instance(func(i *protocol.InstanceStatus) { i.Report.Problem = "no NTP server of 3 answers" })},
 		{"joining", instance(func(i *protocol.InstanceStatus) {
-			i.Report.State, i.Report.Problem, i.Instance.Started = quota.StateJoining, "waits until the other instances have settled", now.Add(-2*time.Second)
+			i.Report.State, i.Report.Problem, i.Instance.Started = quota.StateJoining, joined, now.Add(-2*time.Second)
 		})},
 		{"joining, and knows no policy yet", instance(func(i *protocol.InstanceStatus) {
 			i.Report.State, i.Report.PolicyRevision, i.Instance.Started = quota.StateJoining, 0, now.Add(-2*time.Second)
 		})},
 		{"joining a new incarnation", instance(func(i *protocol.InstanceStatus) {
-			i.Report.State, i.Report.Problem, i.Instance.From = quota.StateJoining, "waits until the other instances have settled", now.Add(2*time.Second)
+			i.Report.State, i.Report.Problem, i.Instance.From = quota.StateJoining, joined, now.Add(2*time.Second)
 		})},
 		{"joining for too long", instance(func(i *protocol.InstanceStatus) {
-			i.Report.State, i.Report.Problem = quota.StateJoining, "waits until the other instances have settled"
+			i.Report.State, i.Report.Problem = quota.StateJoining, joined
 		})},
 		{"a broken key", instance(func(i *protocol.InstanceStatus) {
 			*i = protocol.InstanceStatus{Instance: protocol.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}

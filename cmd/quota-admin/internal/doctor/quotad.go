@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -107,16 +108,16 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 		default:
 			if p.State == string(quota.StateJoining) && starts(p.Provider, p.OpenFor) {
 				joining = true
-				c.add(note, check, p.Provider, "none, unless it lasts", "is joining: %s", p.Problem)
+				c.add(note, check, p.Provider, "nothing, unless it lasts", "%s", cause.Says(quota.StateJoining, 0, p.Problem))
 				continue
 			}
-			c.add(problem, check, p.Provider, "see quotad's log, and whether it reaches etcd", "is %s: %s", p.State, p.Problem)
+			c.add(problem, check, p.Provider, "see quotad's log, and whether it reaches etcd", "%s", cause.Says(quota.State(p.State), 0, p.Problem))
 		}
 	}
 	switch {
 	case f.Problem == "":
 	case joining && c.Problems() == before:
-		c.add(note, check, socket, "none, unless it lasts", "is not ready: %s", f.Problem)
+		c.add(note, check, socket, "nothing, unless it lasts", "is not ready: %s", f.Problem)
 	default:
 		c.add(problem, check, socket, "see its log, and whether it reaches etcd", "is not ready: %s", f.Problem)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -243,7 +244,7 @@ func (p *Provider) Line(s *protocol.InstanceStatus, now time.Time) []any {
 			}
 			return round(perSecond)
 		}
-		line = append(line, string(r.State), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting,
+		line = append(line, cause.Word(r.State, r.Debt), rate(x.Issued), rate(x.Refused), rate(x.Shadowed), r.Waiting,
 			r.Borrowed, int64(r.Hosts), r.Lent, int64(r.Guests), r.PolicyRevision,
 			r.ClockError, r.ClockSource, r.ProofAge, max(0, now.Sub(r.Time)).Round(time.Millisecond).Seconds(), max(0, x.Age).Round(time.Second).Seconds())
 	}

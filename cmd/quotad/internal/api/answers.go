@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
@@ -72,9 +73,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		fail(w, http.StatusNotFound, err)
 		return
 	case errors.Is(err, consumer.ErrTooLarge):
-		fail(w, http.StatusUnprocessableEntity, p.tooLarge(err))
+		fail(w, http.StatusUnprocessableEntity, tooLarge(err))
 		return
-	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil:
+	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil, !cause.Of(string(limited.Reason)).Limit:
 		status = http.StatusServiceUnavailable
 	}
 	uses, now := ratefields.UsesOf(p.limiter, p.Taker), s.now()
@@ -94,24 +95,25 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		name.Add(w.Header(), uses, now)
 	}
 	problem := ratefields.Refuse(w.Header(), status, p.provider, uses, p.permits, retry, now)
-	problem.Explain(limited.Reason, err)
+	problem.Explain(err)
 	problem.RetryAfter = max(0, retry).Seconds()
 	ratefields.Write(w, problem)
 }
 
 // tooLarge says how many permits a call could have, where it wants more than can ever come at once.
-func (p *part) tooLarge(err error) error {
+func tooLarge(err error) error {
 	e, ok := errors.AsType[consumer.TooLargeError](err)
 	if !ok {
 		return err
 	}
-	most := fmt.Sprintf("at most %d can be had at once, as nothing is lent", e.Largest)
-	for _, u := range ratefields.UsesOf(p.limiter, p.Taker) {
-		if u.Limit.Permits == e.Largest {
-			most = "the limit is " + u.Limit.String()
-		}
+	most, of := fmt.Sprintf("at most %d can be had at once, as nothing is lent", e.Largest), ""
+	if e.Limit.Permits > 0 {
+		most = "the limit is " + e.Limit.String()
 	}
-	return fmt.Errorf("%s: %d permits asked for, %s: split the call, or send \"partial\": true for a batch", e.Provider, e.Asked, most)
+	if e.Key != "" {
+		of = fmt.Sprintf("key %q: ", e.Key)
+	}
+	return fmt.Errorf("%s: %s%d permits asked for, %s: split the call, or send \"partial\": true for a batch", e.Provider, of, e.Asked, most)
 }
 
 // tooMany answers a client that has too many IDs, or whose batch has become too large.

@@ -495,7 +495,7 @@ func TestTitlesTellTheReason(t *testing.T) {
 		says("The provider is paused")
 	})
 	var joining ratefields.Problem
-	joining.Explain(consumer.ReasonJoining, consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining})
+	joining.Explain(consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining})
 	if joining.Title != "Not ready yet" || joining.Detail != "p: no permit: this instance has no share yet, and nothing borrowed is left" {
 		t.Errorf("%+v", joining)
 	}

@@ -3,7 +3,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -252,10 +252,8 @@ func (h *Host) Ready() error {
 		switch s, _ := h.Status(name); {
 		case s.State == quota.StateActive, s.State == quota.StatePausing, s.State == quota.StatePaused:
 		case s.State == quota.StateStale && l != nil && l.Delay(1) < consumer.Forever: // outage rule hold
-		case s.Problem != "":
-			return fmt.Errorf("%s is %s: %s", name, s.State, s.Problem)
 		default:
-			return fmt.Errorf("%s is %s", name, cmp.Or(s.State, quota.StateClosed))
+			return fmt.Errorf("%s %s", name, cause.Says(s.State, 0, s.Problem))
 		}
 	}
 	return nil

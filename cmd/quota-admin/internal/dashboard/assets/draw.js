@@ -90,7 +90,7 @@ const fields = [
   { title: "Report", column: "heard_seconds", n: true, wide: true },
 ];
 
-const stateClass = { active: "good", stale: "bad", joining: "warn", pausing: "warn", paused: "warn", closed: "dim" };
+const stateClass = { active: "good", "pays a debt": "warn", stale: "bad", joining: "warn", pausing: "warn", paused: "warn", closed: "dim" };
 
 // Rows is the table of instances. Rows have one height, so that where each stands
 // is known without drawing it.

@@ -1,0 +1,52 @@
+package cause_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The sentences, as somebody has read them.
+func TestSentences(t *testing.T) {
+	at, none := time.Date(2027, 1, 1, 15, 4, 5, 999, time.UTC), time.Time{}
+	for got, want := range map[string]string{
+		cause.Debt(17500, at): "an earlier call cost more than it reserved; 17500 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
+		cause.Debt(1, none):   "an earlier call cost more than it reserved; 1 of that are still to be paid",
+		cause.Joined(at, at.Add(4*time.Second), time.Second): "this instance joined at 15:04:05 UTC; its share begins at 15:04:09 UTC, with the first windows after the settle time (1s)",
+		cause.Joined(at, none, 3*time.Second):                "this instance joined at 15:04:05 UTC; its share begins when the settle time (3s) is over",
+		cause.StartedOver(at, none, 3*time.Second):           "this instance started over at 15:04:05 UTC; its share begins when the settle time (3s) is over",
+		cause.Owned(3 * time.Second):                         "this instance has owned the key for less than the settle time (3s)",
+		cause.Begins(at):                                     "the policy begins at 2027-01-01 15:04:05 UTC",
+		cause.NoShare(at, errors.New("its lease ended")):     "no share since 15:04:05 UTC: its lease ended",
+		cause.NoLimit("p"):                                   "no limit is set: quota-admin set p 100/s; quota-admin list shows all",
+		cause.Unsupported([]string{"x", "y"}):                "this version cannot obey the policy (it requires x, y): upgrade this program",
+		cause.Silent(at):                                     "no answer from etcd since 15:04:05 UTC",
+		cause.Clock(80_400_000, 50*time.Millisecond):         "the host's clock may be off by 80ms, and the policy allows 50ms (clock_error)",
+		cause.Pause("p", "429 from api", at):                 "the provider asked for a pause until 15:04:05 UTC (429 from api); quota-admin resume p ends it",
+		cause.OwnPause(at):                                   "this program paused the limiter until 15:04:05 UTC",
+		cause.Paused("p", "ann", "it is down", at):           `paused by ann at 15:04 UTC ("it is down"); resume with quota-admin resume p`,
+		cause.Paused("p", "", "", none):                      "the provider is paused; resume with quota-admin resume p",
+		cause.Says(quota.StateActive, 3, "x"):                "pays a debt: x",
+		cause.Says(quota.StateJoining, 3, ""):                "is joining",
+		cause.Says("", 0, "x"):                               "is closed: x",
+	} {
+		if got != want {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	}
+}
+
+// Each reason is there once, and an unknown one has a title too.
+func TestOf(t *testing.T) {
+	for _, c := range cause.All {
+		if of := cause.Of(c.Reason); of != c || c.Title == "" || c.Word == "" {
+			t.Errorf("%+v is found for %+v", of, c)
+		}
+	}
+	if of := cause.Of("other"); of.Title == "" || of.Limit {
+		t.Errorf("%+v", of)
+	}
+}

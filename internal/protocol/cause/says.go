@@ -1,0 +1,109 @@
+package cause
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// clock writes an instant within the day.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// date writes an instant that may be on another day.
+func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// Debt says a debt, and about until when it is paid; zero if that is unknown.
+func Debt(debt int64, until time.Time) string {
+	s := fmt.Sprintf("an earlier call cost more than it reserved; %d of that are still to be paid", debt)
+	if !until.IsZero() {
+		s += ", by about " + date(until)
+	}
+	return s
+}
+
+// PayLess is what to do about debts that last.
+const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
+
+// The texts of an instance that has no share yet name the instant at which it began, not how long ago
+// that is: they stay the same while that lasts, in reports and logs.
+
+// Unheard says that etcd has told nothing yet.
+const Unheard = "etcd has told nothing yet"
+
+// First says that an instance is the first of a fleet.
+const First = "this instance is the first of its fleet; its share begins with the next window"
+
+// Left says that an instance has announced its end, which is over.
+const Left = "this instance has left"
+
+// Joined says when an instance joined, and when its share begins; zero if that is not known.
+func Joined(at, begins time.Time, settle time.Duration) string {
+	if begins.IsZero() {
+		return fmt.Sprintf("this instance joined at %s; its share begins when the settle time (%v) is over", clock(at), settle)
+	}
+	return fmt.Sprintf("this instance joined at %s; its share begins at %s, with the first windows after the settle time (%v)", clock(at), clock(begins), settle)
+}
+
+// StartedOver says the same of an instance that has forgotten what it knew of the others.
+func StartedOver(at, begins time.Time, settle time.Duration) string {
+	return strings.Replace(Joined(at, begins, settle), "joined", "started over", 1)
+}
+
+// Owned says that an instance owns a key for too short a time to have a share of it.
+func Owned(settle time.Duration) string {
+	return fmt.Sprintf("this instance has owned the key for less than the settle time (%v)", settle)
+}
+
+// Begins says when a policy begins.
+func Begins(at time.Time) string { return fmt.Sprintf("the policy begins at %s", date(at)) }
+
+// NoShare says since when an instance has no share because of a trouble.
+func NoShare(since time.Time, trouble error) string {
+	return fmt.Sprintf("no share since %s: %v", clock(since), trouble)
+}
+
+// NoLimit says that a provider has no limit, and what to type.
+func NoLimit(provider string) string {
+	return fmt.Sprintf("no limit is set: quota-admin set %s 100/s; quota-admin list shows all", provider)
+}
+
+// Unsupported says what of a policy this version cannot obey.
+func Unsupported(missing []string) string {
+	return fmt.Sprintf("this version cannot obey the policy (it requires %s): upgrade this program", strings.Join(missing, ", "))
+}
+
+// Silent says since when etcd has not answered.
+func Silent(since time.Time) string { return fmt.Sprintf("no answer from etcd since %s", clock(since)) }
+
+// Clock says that a host's clock is too far off, perhaps.
+func Clock(bound, allowed time.Duration) string {
+	if bound >= time.Millisecond {
+		bound = bound.Round(time.Millisecond)
+	}
+	return fmt.Sprintf("the host's clock may be off by %v, and the policy allows %v (clock_error)", bound, allowed)
+}
+
+// SetClock is what to do about it.
+const SetClock = "correct the host's clock, name nearer NTP servers, or raise clock_error"
+
+// Pause says that a provider asked for a pause, why, and how it ends.
+func Pause(provider, why string, until time.Time) string {
+	return fmt.Sprintf("the provider asked for a pause until %s (%s); quota-admin resume %s ends it", clock(until), why, provider)
+}
+
+// OwnPause says that the application paused its limiter.
+func OwnPause(until time.Time) string {
+	return fmt.Sprintf("this program paused the limiter until %s", clock(until))
+}
+
+// Paused says who paused a provider, when and why, as far as that is known.
+func Paused(provider, author, reason string, at time.Time) string {
+	when := at.UTC().Format("15:04 UTC")
+	switch {
+	case author == "" || at.IsZero():
+		return fmt.Sprintf("the provider is paused; resume with quota-admin resume %s", provider)
+	case reason == "":
+		return fmt.Sprintf("paused by %s at %s; resume with quota-admin resume %s", author, when, provider)
+	}
+	return fmt.Sprintf("paused by %s at %s (%q); resume with quota-admin resume %s", author, when, reason, provider)
+}

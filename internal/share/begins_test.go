@@ -1,0 +1,58 @@
+package share_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// When a share begins is foretold to the window, and stays foretold until then.
+func TestWhenAShareBeginsIsForetold(t *testing.T) {
+	after := func(ms int64) time.Time { return time.Unix(0, instant(ms).Wall).UTC() }
+	second, minute := quota.Limit{Permits: 10, Window: time.Second}, quota.Limit{Permits: 100, Window: time.Minute}
+	for _, c := range []struct {
+		name   string
+		limits []quota.Limit
+		from   time.Time // of the policy
+		self   time.Time // of the instance
+		change func(w *share.Planner, p *quota.Policy)
+		want   int64 // milliseconds
+	}{
+		{"the settle time", []quota.Limit{second}, time.Time{}, time.Time{}, nil, 2000},
+		{"the instance's own beginning", []quota.Limit{second}, time.Time{}, after(2300), nil, 3000},
+		{"the policy's beginning", []quota.Limit{second}, after(4100), time.Time{}, nil, 5000},
+		{"the longest window", []quota.Limit{second, minute}, time.Time{}, time.Time{}, nil, 60_000},
+		{"a policy that was set later", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
+			w.Apply(instant(3600), protocol.Change{Revision: 2, PolicyDeleted: true})
+			w.Apply(instant(5500), protocol.Change{Revision: 3, Policy: p})
+		}, 9000}, // its settle time is not known before it is set
+		{"starting over", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
+			w.Reset(instant(7500), instant(7500).Mono, "a", protocol.View{Revision: 9, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+		}, 9000},
+	} {
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		p := plannerPolicy(quota.OutageHold)
+		p.Limits, p.From = c.limits, c.from
+		begin := int64(500)
+		w.Reset(instant(begin), instant(begin).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a", From: c.self}, {ID: "b"}}})
+		if c.change != nil {
+			c.change(&w, p)
+			begin = 7600
+		}
+		for now := begin; now < c.want+1000; now += 50 {
+			w.Prove(instant(now))
+			w.Plan(instant(now))
+			has := w.State(instant(now)) == quota.StateActive
+			if has != (now >= c.want) {
+				t.Fatalf("%s: at %d ms its state is %s", c.name, now, w.State(instant(now)))
+			}
+			if wall, ok := w.Begins(); !has && (!ok || wall != instant(c.want).Wall) {
+				t.Fatalf("%s: at %d ms its share is to begin at %d ms (%v), want %d", c.name, now, (wall-planEpoch)/ms, ok, c.want)
+			}
+		}
+	}
+}
