@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -179,7 +180,7 @@ func (d *instancesJSON) table(w io.Writer, now time.Time) {
 	for _, i := range d.Instances {
 		said := slices.Repeat([]string{"-"}, 6)
 		if r := i.Report; r != nil {
-			said = []string{format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting), fmt.Sprint(r.PolicyRevision), age(r, now)}
+			said = []string{format.Show(cause.Word(r.State, r.Debt)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Waiting), fmt.Sprint(r.PolicyRevision), age(r, now)}
 		}
 		format.Row(w, append([]string{format.Name(cmp.Or(i.Name, i.Incarnation)), number(i.Share)}, said...)...)
 	}
@@ -197,7 +198,7 @@ func (d *instancesJSON) wide(w io.Writer, now time.Time) {
 		said := slices.Repeat([]string{"-"}, 11)
 		if r := i.Report; r != nil {
 			said = []string{
-				format.Show(string(r.State)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting), fmt.Sprint(r.Debt),
+				format.Show(cause.Word(r.State, r.Debt)), fmt.Sprint(r.Used), fmt.Sprint(r.Refused), fmt.Sprint(r.Shadowed), fmt.Sprint(r.Waiting), fmt.Sprint(r.Debt),
 				fmt.Sprint(r.Revision), fmt.Sprint(r.PolicyRevision), format.Show(r.Report.ClockError), format.Show(r.Report.ProofAge), age(r, now),
 			}
 		}
