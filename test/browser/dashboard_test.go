@@ -20,6 +20,7 @@ const steady = `(() => { const p = document.querySelector("#chart").points?.() ?
 // TestReadsLiveNumbers: numbers of a real fleet, in the table and in the chart,
 // which lacks and doubles no point when the connection breaks.
 func TestReadsLiveNumbers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	w.set("mail/send", "500/2s,5000/1m")
@@ -76,6 +77,7 @@ func TestReadsLiveNumbers(t *testing.T) {
 // TestShowsAChangeAndAPause: who made them, that every instance applied them, and what the
 // fleet did.
 func TestShowsAChangeAndAPause(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "300/s")
 	w.fleet(3, provider, 400)
@@ -109,6 +111,7 @@ func TestShowsAChangeAndAPause(t *testing.T) {
 
 // TestShowsALostInstance: who is gone is named, and the others take its share.
 func TestShowsALostInstance(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	all := w.fleet(3, provider, 700)
@@ -127,6 +130,7 @@ func TestShowsALostInstance(t *testing.T) {
 // TestShowsEvents: joins, losses, refusals and changes, in the list and on the
 // chart, which spans five minutes from the start.
 func TestShowsEvents(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	w.fleet(2, provider, 50)
@@ -158,6 +162,7 @@ func TestShowsEvents(t *testing.T) {
 // TestShowsTheOutage: etcd goes and comes back; the page says so, keeps what it
 // had, and goes on.
 func TestShowsTheOutage(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	w.fleet(3, provider, 300)
@@ -203,6 +208,7 @@ func still(t *testing.T, b *tab) {
 
 // TestNarrowAndDark: 390 pixels, by the system's dark theme and by the switch.
 func TestNarrowAndDark(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	w.set("a/provider/with/a/name/that/is/longer/than/a/narrow/screen/is/wide", "500/2s,2000/10s,10000/1m")

@@ -18,6 +18,7 @@ import (
 // screen too. A name that was written to deceive is made visible. A long limit that will be
 // used up before its window ends is foretold.
 func TestShowsKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	limits, err := quota.ParseLimits("600/s,100000/mo")
 	if err != nil {

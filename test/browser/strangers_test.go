@@ -13,6 +13,7 @@ import (
 
 // TestOnANarrowScreen: the only provider opens, times have a zone, and the keyboard works.
 func TestOnANarrowScreen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "300/s")
 	p := w.dashboard()
@@ -55,6 +56,7 @@ func TestSaysThatItMayNotRead(t *testing.T) {
 // TestHostileNamesAreText: names that are HTML, that move a cursor, or that turn
 // the text around are shown for what they are.
 func TestHostileNamesAreText(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.set(provider, "600/s")
 	lease, err := w.client.Grant(t.Context(), 600)

@@ -38,6 +38,7 @@ type raw struct {
 	limit, guard, transport  string
 	keyLimit                 string
 	changes, faults, crashes []string
+	chaotic                  bool // events by the seed too
 	config                   Config
 }
 
@@ -93,7 +94,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 		return c, noneOf(connection)
 	}
 	if set.Changed("etcd-members") || len(c.Faults) > 0 {
-		return nil, Usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints")
+		return nil, Usagef("--etcd-members, --fault and --chaos are for the embedded etcd: leave them out, or --endpoints")
 	}
 	if err := etcd.Resolve(); err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (r *raw) register() *commandline.Groups {
 		set.IntVar(&c.Spread.Hot, "hot", 0, "`INSTANCES` that make all calls; 0: all of them")
 		set.Float64Var(&c.Spread.Zipf, "zipf", 0, "exponent `S` of a Zipf distribution over instances, or over --keys; 0: even")
 		set.DurationVar(&c.Spread.Move, "move", 0, "time after which --hot or --zipf chooses others; 0: never")
-		set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst and the ranks of --zipf: calls come the same again")
+		set.Uint64Var(&c.Seed, "seed", 1, "seed of poisson, burst, the ranks of --zipf and --chaos: they come the same again")
 		set.StringVar(&r.transport, "transport", "none", "`none|http`; http: a request for each permit, to a provider that counts too")
 	})
 	groups.Add("Keys", func(set *pflag.FlagSet) {
@@ -174,6 +175,7 @@ func (r *raw) register() *commandline.Groups {
 		set.Float64Var(&c.churnKill, "churn-kill", 0.5, "part of those that is killed; the others announce that they leave")
 		set.BoolVar(&c.Rolling, "rolling-restart", false, "restart each instance once, one after the other")
 		set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, as in 5s: kill one of --processes, and start it again; repeatable")
+		set.BoolVar(&r.chaotic, "chaos", false, "an event every 15 to 30 s by --seed: a limit, a crash, or a fault of its own etcd")
 	})
 	groups.Add("Report", func(set *pflag.FlagSet) {
 		set.Float64Var(&c.LeastUse, "least-use", 50, "`PERCENT` of the permits that were due; less is UNDERUSED, 0 only UNUSED")
@@ -271,6 +273,11 @@ func (r *raw) check() (*Config, error) {
 	}
 	if err := ntp.CheckServers(c.NTP); err != nil {
 		return nil, Usagef("--ntp: %v", err)
+	}
+	if r.chaotic {
+		if err := r.chaos(); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
 		return nil, err
