@@ -91,7 +91,7 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(log.String(), "others write these keys") {
+	if strings.Contains(log.String(), "another program writes keys") {
 		t.Errorf("its third try to register has succeeded, and it logs\n%s", &log)
 	}
 }

@@ -259,7 +259,7 @@ func (c *change) supersede(next *quota.Policy, folder string) error {
 	if next == nil {
 		return nil
 	}
-	return checkLowering(next, before)
+	return checkLowering(c.old.Provider, next, before)
 }
 
 // hasLong reports whether a policy has long limits, of its own or of keys.
@@ -317,7 +317,7 @@ func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 			what = fmt.Sprintf("change %d policies", len(all))
 		}
 		if err = classify(ctx, what, err); errors.Is(err, ErrUnreachable) {
-			err = fmt.Errorf("%w; the change may have been made: check before you try again", err)
+			err = fmt.Errorf("%w; the change may have been made: look before you try again: quota-admin history %s", err, all[0].old.Provider)
 		}
 		return 0, err
 	}
@@ -331,7 +331,7 @@ func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 		}
 	}
 	if !r.Succeeded {
-		return 0, errors.New("coordinator: etcd refused a change, and nothing had changed meanwhile")
+		return 0, errors.New("coordinator: etcd refused the change although the policy is unchanged: try again, and report this if it repeats")
 	}
 	return r.Header.Revision, nil
 }

@@ -34,7 +34,7 @@ type ConflictError struct {
 // Error names both revisions and the way out.
 func (e *ConflictError) Error() string {
 	if e.Have == e.Want {
-		return fmt.Sprintf("overrides of keys of %s were changed by somebody else; look at them, then try again", e.Provider)
+		return fmt.Sprintf("overrides of keys of %s were changed by somebody else; look at them, then try again: quota-admin history %[1]s", e.Provider)
 	}
 	have := "it is not set"
 	if e.Have != 0 {
@@ -44,7 +44,7 @@ func (e *ConflictError) Error() string {
 	if e.Want != 0 {
 		want = fmt.Sprintf("expected revision %d", e.Want)
 	}
-	return fmt.Sprintf("policy of %s was changed by somebody else: %s, %s; look at it, then try again", e.Provider, have, want)
+	return fmt.Sprintf("policy of %s was changed by somebody else: %s, %s; look at it, then try again: quota-admin history %[1]s", e.Provider, have, want)
 }
 
 // classify wraps an error of etcd's client in one of this package's, with the

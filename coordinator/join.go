@@ -158,7 +158,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.err != nil })
 	for try := 0; len(batch) > 0; try++ {
 		if try == joinTries {
-			return errors.New("coordinator: register: others write these keys too")
+			return fmt.Errorf("coordinator: register: another program writes keys under %s: give it another prefix (Options.Prefix, --prefix)", s.keys.Provider(""))
 		}
 		left, err := s.commitJoins(ctx, l, batch)
 		if tooLarge(err) { // the answer is lost

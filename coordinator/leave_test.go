@@ -141,7 +141,7 @@ func TestACloseThatLeavesItsKeySaysSo(t *testing.T) {
 	await.Until(t, "a proof", r.is(proved))
 	cluster.Stop(0)
 	s.closing = 50 * time.Millisecond
-	if err := s.Close(); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "until their lease of 20s ends") {
+	if err := s.Close(); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "the other instances use this share when its lease (20s) and the settle time are over") {
 		t.Errorf("%v, want it to say that the keys are left", err)
 	}
 	if !r.told().closed {

@@ -74,7 +74,7 @@ func (e watchAnswer) on(m *machine) {
 	case !l.open: // it may be of a store that was replaced
 		return
 	case l.begun && e.cluster != l.Cluster():
-		l.gap("another cluster answered")
+		l.gap("etcd was restored or replaced: another cluster answered")
 		return
 	case e.created && !l.begun:
 		l.Begin(e.revision, e.cluster)
@@ -129,7 +129,7 @@ func (e ended) on(m *machine) {
 // fail tells all why the watch cannot be followed, or that it is again.
 func (l *line) fail(err error) {
 	if l.failure = err; err != nil {
-		l.m.log(slog.LevelWarn, "the watch cannot be followed", "folder", l.folder, "providers", len(l.members), "error", err)
+		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.folder, "providers", len(l.members), "error", err)
 	}
 	for _, p := range sorted(l.members) {
 		p.tell(p.failure)
@@ -164,7 +164,7 @@ func (l *line) gap(why string) {
 	if !l.begun {
 		return
 	}
-	l.m.log(slog.LevelWarn, "histories begin again", "folder", l.folder, "providers", len(l.members), "because", why)
+	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.folder, "providers", len(l.members), "because", why)
 	l.begun, l.proved = false, 0
 	l.gen++
 	l.m.gaps = true
@@ -249,7 +249,7 @@ func (e answered) on(*machine) {
 		case missing:
 			a.gap("the newest key of this session is not in etcd as it was written")
 		case a.Answer(a.probe, e.revision, e.cluster):
-			a.gap("a read returned an older revision, or another cluster answered")
+			a.gap("etcd was restored or replaced: a read returned an older revision, or another cluster answered")
 		default:
 			a.prove()
 			a.lag()
@@ -267,7 +267,7 @@ func (l *line) lag() {
 		l.behind = now
 	case now-l.behind > int64(freshness(l.members)/2):
 		// Reads are answered and the watch is not: it hangs on a member that lags.
-		l.m.log(slog.LevelWarn, "watch lags behind, opening another", "folder", l.folder)
+		l.m.log(slog.LevelWarn, "the watch fell behind; reopening it", "folder", l.folder)
 		l.behind = now
 		l.unwatch(0)
 	}

@@ -51,13 +51,14 @@ func (s *superseded) covered(next *quota.Policy) bool {
 
 // checkLowering returns an error if the settle time of next, which is complete, is
 // too short for the policies before it.
-func checkLowering(next *quota.Policy, before []superseded) error {
+func checkLowering(provider string, next *quota.Policy, before []superseded) error {
 	for _, s := range before {
 		if need := s.need(next); next.Settle < need {
 			return &quota.FieldError{
 				Field: "settle", Value: next.Settle.String(),
 				Problem: fmt.Sprintf("not allowed yet: instances still rely on the freshness of %v", s.policy.WithDefaults().Freshness),
-				Hint:    fmt.Sprintf("set freshness to %v first, wait %d s, then set settle to %v", next.Freshness, s.ttl(), next.Settle),
+				Hint: fmt.Sprintf("first quota-admin set %[1]s %[2]s --freshness %[3]v, %[4]d s later quota-admin set %[1]s %[2]s --settle %[5]v",
+					provider, quota.FormatLimits(next.Limits), next.Freshness, s.ttl(), next.Settle),
 			}
 		}
 	}

@@ -164,7 +164,7 @@ func (p *member) tell(err error) {
 		if p.logged = text; own != nil {
 			p.m.log(slog.LevelWarn, "provider has a problem", "provider", p.provider, "problem", text)
 		} else {
-			p.m.log(slog.LevelInfo, "provider's problem is over", "provider", p.provider)
+			p.m.log(slog.LevelInfo, "provider has recovered", "provider", p.provider)
 		}
 	}
 	if text := textOf(all); text != p.problem && !p.silent {
@@ -289,7 +289,7 @@ func (e joined) on(m *machine) {
 		return
 	case j.m.cluster != p.line.Cluster() || j.m.revision < j.position:
 		p.failed = true
-		p.line.gap("a provider was listed in another store than the one that is watched")
+		p.line.gap("etcd was restored or replaced: a provider was listed in another store than the one that is watched")
 		return
 	case m.lease == nil || p.lease != m.lease.id:
 		p.lose(errLease)

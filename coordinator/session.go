@@ -350,7 +350,7 @@ func (s *Session) close(ctx context.Context, most time.Duration) error {
 	}
 	promised.Wait()
 	if _, err := s.client.Revoke(ctx, l.id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return classify(ctx, fmt.Sprintf("close: its keys stay until their lease of %v ends", l.ttl), err)
+		return classify(ctx, fmt.Sprintf("close: etcd did not confirm; the other instances use this share when its lease (%v) and the settle time are over", l.ttl), err)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (e problem) on(m *machine) {
 	}
 	if e.err == nil {
 		delete(m.problems, e.of)
-		m.log(slog.LevelInfo, "problem is over", "of", e.of)
+		m.log(slog.LevelInfo, "recovered", "of", e.of)
 	} else {
 		m.problems[e.of] = e.err
 		m.log(slog.LevelWarn, "all providers have a problem", "of", e.of, "providers", len(m.memberships), "problem", e.err)

@@ -183,22 +183,22 @@ func TestStep(t *testing.T) {
 			s.tell("", 0, nil)
 			s.register(35, 1)
 			s.do(answered{before, 30, 1, 30})
-		}, "warn histories begin again, unwatch, wake, p reset 35 at 15 since 15 as p20 of 1, q reset 35 at 16 since 16 as q30 of 1"},
+		}, "warn starting over: no share for the settle time, unwatch, wake, p reset 35 at 15 since 15 as p20 of 1, q reset 35 at 16 since 16 as q30 of 1"},
 		"a probe fails": {func(s *steps, p, q *membership) {
 			s.probe(30, 1, 30)
 			s.do(unanswered{errors.New("away")})
 			s.do(unanswered{errors.New("away")})
 			s.do(unanswered{errors.New("away")})
 			s.probe(30, 1, 30)
-		}, "p prove 11, q prove 11, warn the watch cannot be followed, p trouble away, q trouble away, p no trouble, q no trouble, p prove 16, q prove 16"},
+		}, "p prove 11, q prove 11, warn the watch of etcd failed, p trouble away, q trouble away, p no trouble, q no trouble, p prove 16, q prove 16"},
 		"another cluster answers a probe": {func(s *steps, p, q *membership) { s.probe(30, 2, 30) },
-			"warn histories begin again, unwatch"},
+			"warn starting over: no share for the settle time, unwatch"},
 		"an earlier revision answers a probe": {func(s *steps, p, q *membership) { s.probe(29, 1, 30) },
-			"warn histories begin again, unwatch"},
+			"warn starting over: no share for the settle time, unwatch"},
 		"the mark is missing": {func(s *steps, p, q *membership) { s.probe(30, 1, 0) },
-			"warn histories begin again, unwatch"},
+			"warn starting over: no share for the settle time, unwatch"},
 		"the mark is another's": {func(s *steps, p, q *membership) { s.probe(30, 1, 29) },
-			"warn histories begin again, unwatch"},
+			"warn starting over: no share for the settle time, unwatch"},
 		"the mark is missing, and the watch may be about to tell": {func(s *steps, p, q *membership) { s.probe(31, 1, 0) },
 			"askProgress"},
 		"the mark is missing, and the watch has told": {func(s *steps, p, q *membership) {
@@ -209,7 +209,7 @@ func TestStep(t *testing.T) {
 		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, q reset 32 at 14 since 14 as q32 of 1, q no trouble"},
 		"another cluster's watch tells": {func(s *steps, p, q *membership) {
 			s.do(watchAnswer{line: s.whole(), cluster: 2, about: []*membership{p}, events: map[*membership][]view.Key{p: {policyKey(31)}}})
-		}, "warn histories begin again, unwatch"},
+		}, "warn starting over: no share for the settle time, unwatch"},
 		"a watch that has ended tells": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole()})
 			s.tell("p", 31, []view.Key{policyKey(31)})
@@ -220,16 +220,16 @@ func TestStep(t *testing.T) {
 			s.do(watched{s.whole()})
 			s.tell("", 0, nil)
 			s.tell("p", 31, []view.Key{policyKey(31)})
-		}, "warn the watch cannot be followed, p trouble broken, q trouble broken, from 31, p apply 31"},
+		}, "warn the watch of etcd failed, p trouble broken, q trouble broken, from 31, p apply 31"},
 		"a watch has a gap": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole(), err: errors.New("compacted"), gap: true})
 			s.log = append(s.log, fmt.Sprint("from ", s.whole().from()))
-		}, "warn histories begin again, from 0"},
+		}, "warn starting over: no share for the settle time, from 0"},
 		"a watch lags": {func(s *steps, p, q *membership) {
 			for range 3 {
 				s.probe(40, 1, 30)
 			}
-		}, "askProgress, warn watch lags behind, opening another, unwatch"},
+		}, "askProgress, warn the watch fell behind; reopening it, unwatch"},
 		"the account may read some providers only": {func(s *steps, p, q *membership) {
 			s.do(ended{line: s.whole(), err: ErrPermission})
 			s.begins("/p/", 50)
@@ -304,7 +304,7 @@ func TestStep(t *testing.T) {
 			s.register(40, 1)
 			s.tell("p", 41, []view.Key{policyKey(41)})
 			s.probe(41, 1, 40)
-		}, "wake, r reset 40 at 12 since 12 as r40 of 1, p apply 41, warn histories begin again, unwatch"},
+		}, "wake, r reset 40 at 12 since 12 as r40 of 1, p apply 41, warn starting over: no share for the settle time, unwatch"},
 		"a provider's listing takes long, whose key the watch has not told of": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			s.register(40, 1)
@@ -337,11 +337,11 @@ func TestStep(t *testing.T) {
 		"a provider is listed in another cluster": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 2)
-		}, "wake, warn histories begin again, unwatch"},
+		}, "wake, warn starting over: no share for the settle time, unwatch"},
 		"a provider is listed at an earlier revision": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(29, 1)
-		}, "wake, warn histories begin again, unwatch"},
+		}, "wake, warn starting over: no share for the settle time, unwatch"},
 		"a gap is found while a provider is listed": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			batch, _ := s.nextBatch(false)
@@ -349,7 +349,7 @@ func TestStep(t *testing.T) {
 			s.probe(29, 1, 30)
 			s.do(joined{batch[0]})
 			s.log = append(s.log, fmt.Sprint(r.stage == toList))
-		}, "wake, warn histories begin again, unwatch, true"},
+		}, "wake, warn starting over: no share for the settle time, unwatch, true"},
 		"the lease is lost while a provider is listed": {func(s *steps, p, q *membership) {
 			s.do(closing{p})
 			s.do(closing{q})
@@ -385,7 +385,7 @@ func TestStep(t *testing.T) {
 			s.do(joined{batch[0]})
 			s.tell("p", 41, []view.Key{policyKey(41)})
 			s.probe(41, 1, 30) // it is not the session's watch that told of 40
-		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 9, r apply 40, p apply 41, warn histories begin again, unwatch"},
+		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 9, r apply 40, p apply 41, warn starting over: no share for the settle time, unwatch"},
 		"an instance is continued, and the watch tells of its key": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			batch, _ := s.nextBatch(false)

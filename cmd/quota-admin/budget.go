@@ -105,15 +105,18 @@ provider that came after the backup, before instances take permits of it.`,
 			return err
 		}
 		if used >= 0 {
-			chosen := chosenBudget(all, of)
-			if chosen == nil {
-				return usageError(cmd, "--used is of one limit: name it by --limit")
-			}
-			if err := chosen.correct(ctx, etcd.client, used); err != nil {
-				return err
-			}
-			if all, keys, err = a.budgets(ctx, etcd, args[0]); err != nil {
-				return err
+			for taken, try := true, 1; taken; try++ {
+				chosen := chosenBudget(all, of)
+				if chosen == nil {
+					return usageError(cmd, "--used is of one limit: name it by --limit")
+				}
+				err := chosen.correct(ctx, etcd.client, used)
+				if taken = errors.Is(err, errTaken) && try < correctTries; err != nil && !taken {
+					return err
+				}
+				if all, keys, err = a.budgets(ctx, etcd, args[0]); err != nil {
+					return err
+				}
 			}
 		}
 		for _, b := range all {
@@ -238,6 +241,13 @@ func (b *budgetJSON) use() live.Budget {
 	return live.Budget{Limit: b.Limit, Permits: b.total.Limit, Left: b.Left, End: b.End}
 }
 
+// errTaken is returned where a count was changed between reading and writing it, as often as it was
+// tried.
+var errTaken = fmt.Errorf("instances took permits at the same moment, %d times: try again", correctTries)
+
+// correctTries is how often a count is read and written, while others write it too.
+const correctTries = 3
+
 // correct writes what was used, unless somebody else writes at the same moment.
 func (b *budgetJSON) correct(ctx context.Context, client *clientv3.Client, used int64) error {
 	lease := clientv3.WithIgnoreLease()
@@ -255,7 +265,7 @@ func (b *budgetJSON) correct(ctx context.Context, client *clientv3.Client, used 
 	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(b.key), "=", b.revision)).
 		Then(clientv3.OpPut(b.key, text, lease)).Commit()
 	if err == nil && !r.Succeeded {
-		err = errors.New("an instance took permits at the same moment: try again")
+		return errTaken
 	}
 	return etcderr.Wrap(ctx, "correct the budget", err)
 }

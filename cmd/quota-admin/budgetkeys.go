@@ -159,12 +159,20 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 			return err
 		}
 		if chunk[0].used >= 0 {
-			wrong, err := correctKeys(ctx, etcd.client, chunk)
-			if failed = append(failed, wrong...); err != nil {
-				return errors.Join(append(failed, err)...)
-			}
-			if err := readKeys(ctx, etcd.client, layout.BudgetMark(provider), chunk); err != nil {
-				return err
+			for open, try := chunk, 1; len(open) > 0; try++ {
+				wrong, taken, err := correctKeys(ctx, etcd.client, open)
+				if failed = append(failed, wrong...); err != nil {
+					return errors.Join(append(failed, err)...)
+				}
+				if err := readKeys(ctx, etcd.client, layout.BudgetMark(provider), chunk); err != nil {
+					return err
+				}
+				if open = taken; try == correctTries {
+					for _, w := range taken {
+						failed = append(failed, fmt.Errorf("key %s: %w", format.Show(w.key), errTaken))
+					}
+					break
+				}
 			}
 		}
 		for _, w := range chunk {
@@ -269,9 +277,9 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	return nil
 }
 
-// correctKeys writes what was used of keys' windows, each unless somebody else writes it at the same
-// moment.
-func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow) (failed []error, err error) {
+// correctKeys writes what was used of keys' windows, each unless it was written since it was read: it
+// returns these as taken.
+func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow) (failed []error, taken []*keyWindow, err error) {
 	var ops []clientv3.Op
 	var sent []*keyWindow
 	leases := map[time.Duration]clientv3.LeaseID{}
@@ -285,7 +293,7 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			if _, ok := leases[w.Window]; !ok {
 				l, err := client.Grant(ctx, int64(2*w.Window/time.Second))
 				if err != nil {
-					return failed, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+					return failed, nil, etcderr.Wrap(ctx, "correct the budgets of keys", err)
 				}
 				leases[w.Window] = l.ID
 			}
@@ -296,24 +304,24 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 		total.Writes++
 		text, err := escrow.Encode(total)
 		if err != nil {
-			return failed, err
+			return failed, nil, err
 		}
 		sent = append(sent, w)
 		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.path), "=", w.found.TotalRevision)}, []clientv3.Op{clientv3.OpPut(w.path, text, lease)}, nil))
 	}
 	if len(ops) == 0 {
-		return failed, nil
+		return failed, nil, nil
 	}
 	r, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return failed, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+		return failed, nil, etcderr.Wrap(ctx, "correct the budgets of keys", err)
 	}
 	for i, w := range sent {
 		if !r.Responses[i].GetResponseTxn().Succeeded {
-			failed = append(failed, fmt.Errorf("key %s: an instance took permits at the same moment: try again", format.Show(w.key)))
+			taken = append(taken, w)
 		}
 	}
-	return failed, nil
+	return failed, taken, nil
 }
 
 // remark says of all keys that they used nothing that etcd does not count, or withholds what runs.

@@ -116,7 +116,7 @@ a transaction for each provider.`,
 	}
 	cmd.Flags().FuncP("file", "f", "`FILE` of the document; - is the standard input", func(text string) (err error) {
 		if file != "" { // the last one alone would be applied
-			err = errors.New("one document is applied at a time")
+			err = errors.New("one file is applied at a time: run apply for each")
 		}
 		file = text
 		return err

@@ -153,6 +153,13 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 		}
 		return policies, nil
 	})
+	_, told := errors.AsType[*fault](err)
+	if _, rail := errors.AsType[*quota.FieldError](err); rail && !told { // by policies that instances may still rely on
+		if len(providers) == 1 {
+			err = fmt.Errorf("%s: %w", providers[0], err)
+		}
+		return nil, refused(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +252,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	case e.replace && old.Problem != nil:
 		old.Policy = quota.Policy{} // it is not in force
 	case old.Revision != 0 && policyIn(old) == nil:
-		return nil, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s; delete it first",
+		return nil, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s: quota-admin rollback %[1]s REVISION restores an earlier one (quota-admin history %[1]s); deleting it stops all calls until you set a new one",
 			old.Provider, old.Revision, format.OneLine(old.Problem))
 	}
 	p, err := e.next(ctx, admin, old, now)

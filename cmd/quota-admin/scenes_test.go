@@ -109,6 +109,8 @@ set new/one 10/s --if-revision 0 -o json
 set new/one 20/s --if-revision 0 -o *
 set new/one 20/s --if-revision 3
 set absent 20/s --if-revision 3
+set lower/settle 10/s --settle 10s --freshness 9s
+set lower/settle 10/s --settle 3s --freshness 2500ms
 set payments/charge 5/s --settle 100ms --freshness 99ms -o *
 set payments/charge 5/s --settle 2m
 set payments/charge 0/s --freshness 1s

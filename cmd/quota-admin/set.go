@@ -90,7 +90,7 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 	}
 	will := quota.Policy{Limits: s.limits}.WithDefaults()
 	if later := !s.At.IsZero() || s.For != 0; later && len(protocol.Long(&will)) > 0 && !slices.Equal(protocol.Long(&will), protocol.Long(&p)) {
-		return p, refused(errors.New("a limit of more than a minute cannot be announced: set it when it is to change, without --at and --for"))
+		return p, refused(fmt.Errorf("limits above a minute cannot be announced (%s): run this command at that time, without --at and --for", quota.FormatLimits(protocol.Long(&will))))
 	} else if !later {
 		p.Limits = will.Limits
 	}

@@ -171,7 +171,7 @@ func TestShowsTheOutage(t *testing.T) {
 	b.Visit(p.link + "#/payments%2Fcharge")
 	b.Until("a steady chart", steady)
 	w.cluster.Stop(0)
-	b.Shows("#alarm", "etcd does not answer since")
+	b.Shows("#alarm", "etcd has not answered since")
 	b.Shows("#link", "etcd is away")
 	b.Shows("#alarm", "By rule hold, instances go on with the shares they had")
 	b.Shows("#events", "etcd does not answer")

@@ -106,10 +106,10 @@ function badge() {
   let kind = "good", word = "live", message = "";
   if (silent || (stream && !linked)) {
     [kind, word] = ["bad", "no connection"];
-    if (silent) message = "The dashboard does not answer since " + clockTime(heard) + ". What is shown is from then.";
+    if (silent) message = "The dashboard has not answered since " + clockTime(heard) + ". What is shown is from then.";
   } else if (state && !state.etcd.ok) {
     [kind, word] = ["bad", state.etcd.denied ? "no permission" : "etcd is away"];
-    message = (state.etcd.denied ? "This dashboard's user may not read from etcd: give it the role reader. " : "etcd does not answer since " +
+    message = (state.etcd.denied ? "This dashboard's user may not read from etcd: give it the role reader. " : "etcd has not answered since " +
       clockTime(state.etcd.since) + ". What is shown is from before. " + (state.detail?.outage ? plain(state.detail.outage) :
       "Instances of rule hold go on with the shares they had; those of rule stop issue nothing once their last proof is too old") + ". ") + shown(state.etcd.error.replace(/^.*desc = |transport: Error while dialing: |"/g, ""));
   }
