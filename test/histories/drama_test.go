@@ -131,6 +131,13 @@ func forgotten(p *plan, r *rand.Rand, t int64, who int) []event {
 	}
 }
 
+// takenBefore: a backup is put back soon after a long window has begun. Some of its totals are lost,
+// of keys that were used for the first time since; others are older than what was taken.
+func takenBefore(p *plan, r *rand.Rand, _ int64, _ int) []event {
+	at := budgetEdge + 300*ms + r.Int64N(1200*ms)
+	return []event{raised(p, at), {at: at, do: doRestore, n: 2 + r.Int64N(30), d: r.Int64N(200 * ms)}}
+}
+
 // napped: a machine is suspended for less than the freshness.
 func napped(_ *plan, r *rand.Rand, t int64, who int) (all []event) {
 	for n := range int64(4) {

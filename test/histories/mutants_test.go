@@ -138,6 +138,8 @@ var hunts = []hunt{
 
 	// Of restored stores.
 	when("BackwardsUnseen", restore, forgotten),
+	{"MarkForgotten", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 7}},
+	{"OldTotalCounts", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 40}},
 
 	// Of processes that are continued.
 	when("RunningWindow", calm, replaced),

@@ -17,8 +17,11 @@ var lengths = []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 50
 // mostTransit is the longest guard of shaped policies.
 const mostTransit = 40 * time.Millisecond
 
-// budgetWindow is the window of budgets: one ends 6 s after the beginning of a history.
-const budgetWindow = 263 * time.Second
+// budgetWindow is the window of budgets: one ends at budgetEdge after the beginning of a history.
+const (
+	budgetWindow = 263 * time.Second
+	budgetEdge   = 6000 * ms
+)
 
 // drift is quota.Policy.DriftWindow of the history's policies.
 func (p *plan) drift() time.Duration {
