@@ -266,6 +266,15 @@ func TestPauseShadowAndDrain(t *testing.T) {
 		if st := l.Status(); st.Issued != 2 || st.Shadowed != 3 {
 			t.Errorf("issued %d, shadowed %d; want 2 and 3", st.Issued, st.Shadowed)
 		}
+		l.PauseUntil(time.Now().Add(time.Minute))
+		until := l.Status().PausedUntil.UTC().Format("15:04:05 UTC")
+		if r := l.core.Report(l.core.clock.Now()); r.State != quota.StateActive || r.Problem != "shadow mode: would pause until "+until+" (this program paused the limiter); calls pass" {
+			t.Errorf("shadow mode beside a pause: %+v", r)
+		}
+		if err := l.Acquire(ctx, 0); err != nil {
+			t.Error(err)
+		}
+		l.Resume()
 		p.Mode = quota.ModeEnforce
 		if err := source.Set(p); err != nil {
 			t.Fatal(err)

@@ -145,10 +145,13 @@ func (p *pauses) longest() pause {
 
 // problem is Problem, or else the pause, in one sentence.
 func (s *Status) problem() string {
-	if s.Problem == "" && !s.PausedUntil.IsZero() {
-		return pauseText(s.Provider, s.PauseReason, s.PausedUntil)
+	switch {
+	case s.Problem != "" || s.PausedUntil.IsZero():
+		return s.Problem
+	case s.State != quota.StatePausing:
+		return cause.ShadowPause(s.PauseReason, s.PausedUntil)
 	}
-	return s.Problem
+	return pauseText(s.Provider, s.PauseReason, s.PausedUntil)
 }
 
 const (

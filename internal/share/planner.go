@@ -363,7 +363,7 @@ func (p *Planner) State(at clock.Instant) quota.State {
 	if p.proved && !p.fresh(at, p.Rules(at.Mono)) {
 		return quota.StateStale
 	}
-	if at.Mono < p.paused {
+	if at.Mono < p.paused && policy.Mode != quota.ModeShadow { // there calls pass
 		return quota.StatePausing
 	}
 	if !p.proved || p.Reason(at.Mono) != ReasonShare {

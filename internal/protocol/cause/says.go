@@ -96,6 +96,16 @@ func OwnPause(until time.Time) string {
 	return fmt.Sprintf("this program paused the limiter until %s", clock(until))
 }
 
+// ShadowPause says of a pause, and why it was asked for, that shadow mode does not obey it.
+func ShadowPause(why string, until time.Time) string {
+	return fmt.Sprintf("%s%s (%s); calls pass", shadowPause, clock(until), why)
+}
+
+// InShadow reports whether a problem is a pause that shadow mode does not obey.
+func InShadow(problem string) bool { return strings.HasPrefix(problem, shadowPause) }
+
+const shadowPause = "shadow mode: would pause until "
+
 // Paused says who paused a provider, when and why, as far as that is known.
 func Paused(provider, author, reason string, at time.Time) string {
 	when := at.UTC().Format("15:04 UTC")

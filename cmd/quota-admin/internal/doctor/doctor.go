@@ -333,6 +333,8 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	case starts:
 		c.add(note, "fleet", subject, "nothing, unless it lasts", "%s", cause.Says(r.State, 0, r.Problem))
 	case said:
+	case cause.InShadow(r.Problem):
+		c.add(note, "fleet", subject, "nothing; it would pause in mode enforce", "%s", r.Problem)
 	case r.State == quota.StatePausing:
 		c.add(note, "fleet", subject, "nothing; if the provider asks for pauses often, lower the limit", "%s", cause.Says(r.State, 0, r.Problem))
 	case r.Debt > 0 && r.State == quota.StateActive:
