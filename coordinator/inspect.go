@@ -28,7 +28,8 @@ type Fleet struct {
 	Revision int64
 	// Policy is as stored; its Revision is 0 where none is set.
 	Policy Stored
-	// Instances are sorted by name and ID.
+	// Instances are sorted by name and ID. To a name that several have, the end of each ID is
+	// added, as in "web-1 (7QXA)".
 	Instances []InstanceStatus
 }
 
@@ -123,9 +124,31 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 		slices.SortFunc(all, func(x, y protocol.InstanceStatus) int {
 			return cmp.Or(strings.Compare(x.Instance.Name, y.Instance.Name), strings.Compare(x.Instance.ID, y.Instance.ID))
 		})
+		tellApart(all)
 	}
 	return f, nil
 }
+
+// tellApart adds to names that several instances have, as processes of one host do, the end of each
+// incarnation. The instances are sorted by name.
+func tellApart(all []protocol.InstanceStatus) {
+	for first, last := 0, 0; first < len(all); first = last {
+		name := all[first].Instance.Name
+		for last = first; last < len(all) && all[last].Instance.Name == name; last++ {
+		}
+		if last-first == 1 || name == "" {
+			continue
+		}
+		for i := first; i < last; i++ {
+			id := all[i].Instance.ID
+			all[i].Instance.Name = fmt.Sprintf("%s (%s)", name, id[max(0, len(id)-endOfID):])
+		}
+	}
+}
+
+// endOfID is how many characters of an incarnation tell instances apart: one pair in a million has
+// the same.
+const endOfID = 4
 
 // budgets fills in the budgets, and the long limits of keys that a restore withholds, unless the
 // role lacks their folder.

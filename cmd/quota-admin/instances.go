@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,8 +121,11 @@ until when.`,
 	})
 }
 
-// is reports whether an instance has that name or incarnation.
-func is(i *protocol.Instance, name string) bool { return i.Name == name || i.ID == name }
+// is reports whether an instance has that name or incarnation. Of a name that several have, it is
+// each of these.
+func is(i *protocol.Instance, name string) bool {
+	return i.Name == name || i.ID == name || strings.HasPrefix(i.Name, name+" (")
+}
 
 func fleetOf(ctx context.Context, etcd connection, provider string) (*protocol.Fleet, error) {
 	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)

@@ -64,7 +64,8 @@ type Fleet struct {
 	// KeysWithheld are the long limits of keys of which a restore withholds, in the running
 	// window, all that etcd does not count.
 	KeysWithheld []BudgetUse
-	// Instances are sorted by name and incarnation.
+	// Instances are sorted by name and incarnation. To a name that several have, the end of each
+	// incarnation is added.
 	Instances []InstanceStatus
 	// Left are the instances that left with a debt within the last hour, sorted likewise:
 	// name, incarnation and last report.
