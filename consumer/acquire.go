@@ -25,7 +25,7 @@ func (l *Limiter) acquireFor(ctx context.Context, n int64, maxWait time.Duration
 		return window.Grant{}, err
 	}
 	k := l.core
-	if !l.all.closed.Load() { // or the permits would be lost
+	if !l.all.closed.Load() && (n == 1 || maxWait <= 0 || !k.gate.Segment().Leaves(n)) { // or the permits would be lost
 		switch g, r, ok := k.take(n, l.class); {
 		case ok:
 			l.counted(n)

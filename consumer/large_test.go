@@ -135,7 +135,7 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
 			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
 		}
-		for _, others := range []float64{0.01, 0.5, 1, 1.5} {
+		for _, others := range []float64{0.01, 0.47, 0.5, 1, 1.5} {
 			without, _, _ := small(false, others)
 			with, use, larges := small(true, others)
 			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 {

@@ -13,8 +13,10 @@ import (
 // what it cannot use, and it keeps its place.
 //
 // A call for more than the share is large. It is served by loans, besides what small calls will
-// want. If it is still the first after as many windows as it wants shares, it stands: then each
-// other instance leaves it an equal part of the next window.
+// want. If it is still the first after as many windows as it wants shares, and none was served
+// meanwhile, it stands: then each other instance leaves it an equal part of the next window. And while
+// one waits, the small calls of its own instance leave it a part of theirs, which adds up until it is
+// enough.
 
 // claimed is for how long the first in line has a claim: the time in which loans come, or a tenth of the
 // window if that is less.
@@ -65,6 +67,13 @@ func (g *Gate) claimEndsLocked() int64 {
 	}
 }
 
+// claimsLocked reports whether the first in line has a claim on all that is left. A large one has none:
+// it leaves small ones what they will want.
+func (g *Gate) claimsLocked() bool {
+	of := g.mu.claim.of
+	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.large)
+}
+
 // looksAgainLocked returns when the claim of the first in line ends or, if it is large, small calls may
 // leave it more; Forever if neither is ahead.
 func (g *Gate) looksAgainLocked() int64 {
@@ -82,9 +91,10 @@ func (g *Gate) looksAgainLocked() int64 {
 // windows end of which it lacks some. It returns false if nobody may pass.
 func (g *Gate) passLocked(w *Waiter) bool {
 	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
-	of := g.mu.claim.of
-	if b.passed++; b.shut || b.passed > mostPassed || g.claimEndsLocked() > g.mu.last && !(of != nil && of.large) || len(b.accounts) != len(l.accounts) || len(b.budgets) != len(l.budgets) {
-		b.shut = true
+	b.passed++
+	many := b.passed > mostPassed
+	others := len(b.accounts) != len(l.accounts) || len(b.budgets) != len(l.budgets) // limits have changed
+	if b.shut = b.shut || many || others || g.claimsLocked(); b.shut {
 		return false
 	}
 	want := w.n
@@ -195,13 +205,50 @@ func (g *Gate) forSmallLocked(c Class) int64 {
 	if !ok || c == Critical {
 		return 0
 	}
-	q := &g.mu.queue
-	keep := int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.permits()-q.large(Sheddable))))
-	if g.mu.borrower.stood == s.window.Index {
+	keep := g.smallWantLocked(s)
+	if g.claimEndsLocked() <= g.mu.last { // or the loans that come would not be waited for
+		keep -= g.mu.borrower.left
+	}
+	if g.mu.borrower.standsIn(s.window) {
 		keep = min(keep, s.bound-s.lent-g.smallIssuedLocked(s))
 	}
 	return max(0, keep)
 }
+
+// smallWantLocked returns how many permits small calls will want in the window that runs.
+func (g *Gate) smallWantLocked(s scene) int64 {
+	q := &g.mu.queue
+	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.permits()-q.large(Sheddable))))
+}
+
+// noteLargeServedLocked notes that a large call has n of the permits that there are.
+func (g *Gate) noteLargeServedLocked(n, room int64) {
+	b := &g.mu.borrower
+	if s, ok := g.sceneLocked(); ok {
+		if b.servedIn = s.window.Index; !b.standsIn(s.window) {
+			b.left -= max(0, min(b.left, n-(room-g.smallWantLocked(s))))
+		}
+	}
+	b.largeIssued += n
+}
+
+// leaveLocked has small calls leave a part of what they had in the window that ends to the large one that
+// still waits.
+func (g *Gate) leaveLocked(length float64, limit int64) {
+	b := &g.mu.borrower
+	if c := g.mu.claim.of; c == nil || !c.large || b.small == nil {
+		return
+	}
+	if b.stood == b.window.Index && b.stood == b.servedIn { // small ones have lost enough
+		b.left = 0
+		return
+	}
+	b.left = min(limit, b.left+int64(math.Ceil(b.small.Used()*length/leaves)))
+}
+
+// leaves is the part of what small calls had, one in leaves, that large ones may have of theirs. They lose
+// about half of it, since those that wait are served in the next window.
+const leaves = 6
 
 // smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others
 // have left to a large call.
@@ -226,6 +273,9 @@ func Before(one, other string, w quota.Window) bool {
 	return lending.Chance(one, salt) < lending.Chance(other, salt)
 }
 
+// standsIn reports whether others have left a part of a window to a large call that was not served yet.
+func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && b.largeIssued == 0 }
+
 // standsLocked returns how many permits the first in line wants if it stands now: it is large, and
 // others shall leave it a part of the next window; else 0. So it gets at most a share in the long run,
 // and a tenth of the limit.
@@ -235,7 +285,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 		return 0
 	}
 	shares := sharesIn(c.of.n, max(1, s.bound-s.lent))
-	since := s.window.Index + 1 - g.mu.borrower.stood // the window of which others left a part the last time
+	since := s.window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Limit/standing))) {
 		return 0
 	}

@@ -152,7 +152,8 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 	s, p, q := g.currentForLocked(at, n, c), g.planLocked(), &g.mu.queue
 	head, last := q.head(), q.last()
 	full := g.mu.places > 0 && q.length() >= g.mu.places
-	if s.Take(g.mu.last, n, c) {
+	leaves := w != nil && deadline > g.mu.last && s.Leaves(n)
+	if !leaves && s.Take(g.mu.last, n, c) {
 		return s.Grant, Granted
 	}
 	if head != nil {
@@ -164,7 +165,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 		}()
 	}
 	switch {
-	case g.heldForLocked(c) >= n:
+	case !leaves && g.heldForLocked(c) >= n:
 		return g.issueLocked(n, c), Granted
 	case p.Shadow:
 		g.wantNowLocked(n)
@@ -382,6 +383,9 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	p, l := g.planLocked(), &g.mu.ledger
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
+	if p.Lending.Borrows && p.Known && !p.Shadow {
+		s.large = p.roomLater()
+	}
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
 		l.release(g.headLocked())
@@ -495,7 +499,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 			switch {
 			case w.n <= room-s.keeps(c) && (!w.large || w.n <= room-g.forSmallLocked(c)):
 				if w.large {
-					g.mu.borrower.largeIssued += w.n
+					g.noteLargeServedLocked(w.n, room)
 				}
 				unsure = unsure || w.Unsure
 				g.mu.held -= w.n

@@ -27,6 +27,8 @@ type borrower struct {
 	small       *lending.Flow         // those that are not large; nil: all of them
 	large       int64                 // permits of large calls since the beginning
 	largeIssued int64                 // to large calls in the window
+	servedIn    int64                 // the index of the window in which one was served
+	left        int64                 // what small calls have left to large ones, and these have not used yet
 	stood       int64                 // the index of the window of which others were asked to leave a part to a large call
 	guest       lending.Guest
 	window      quota.Window // of the shortest limit
@@ -152,6 +154,7 @@ func (g *Gate) noteWindowLocked() {
 		}
 		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	}
+	g.leaveLocked(float64(a.window.Length)/milli, a.limit.Limit)
 	b.window = a.window
 	g.endAskedLocked()
 }

@@ -52,6 +52,8 @@ type Segment struct {
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
+	// large is how many permits a call may want that is not large; 0 for any.
+	large int64
 	// Grant is the window for which the permits are.
 	Grant Grant
 	// Keys are the windows of keys that run; nil if keys have no limits.
@@ -118,6 +120,10 @@ func (s *Segment) TakeUpTo(now, n int64, c Class) int64 {
 func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
+
+// Leaves reports whether a call that may wait for n permits is large, so that it goes by the queue: it
+// leaves small ones what they will want.
+func (s *Segment) Leaves(n int64) bool { return n > 1 && s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the instant now: if
 // not, the gate must move on first.

@@ -68,6 +68,9 @@ func (f *Flow) Begin(window int64, from, length float64) {
 	f.window, f.before, f.first, f.windowFrom = window, f.calls, -1, from
 }
 
+// Used returns the rate of calls in the window before.
+func (f *Flow) Used() float64 { return f.used[0] }
+
 // Silent returns how long no call has come.
 func (f *Flow) Silent() float64 { return f.at - f.last }
 
