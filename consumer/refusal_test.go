@@ -2,12 +2,16 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -89,4 +93,66 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 			t.Errorf("%q, want %q", text, want)
 		}
 	}
+}
+
+// A refusal of a key names what decided, as the provider's does.
+func TestARefusalOfAKeySaysWhatDecidedIt(t *testing.T) {
+	policy := policyOf(t, "10/s")
+	policy.Keys.Limits = policyOf(t, "5/s").Limits
+	bubble(t, policy, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		y := l.Key("a")
+		says := func(n int64, want string) (e consumer.LimitError) {
+			t.Helper()
+			_, err := y.Take(ctx, n, 0)
+			if err == nil || err.Error() != want {
+				t.Errorf("%v, want %q", err, want)
+			}
+			e, _ = limitError(err)
+			return e
+		}
+		says(6, `consumer: p: key "a": 6 permits asked for, the limit is 5/s`)
+		if _, err := y.Take(ctx, 3, 0); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = y.Take(ctx, 4, consumer.Forever) }()
+		synctest.Wait()
+		if e := says(1, `consumer: p: no permit for key "a": 1 caller is ahead, and the first wants 4; next at 00:00:01.000 UTC`); e.Reason != consumer.ReasonQueue {
+			t.Errorf("the reason is %s", e.Reason)
+		}
+	})
+}
+
+// An instance without a share says since when, and when it begins: the same in Status.Problem.
+func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(200 * time.Millisecond)
+		s := &told{clock: clock.New()}
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+		policy := policyOf(t, "100/s").WithDefaults()
+		begin := func() {
+			at := s.clock.Now()
+			s.sink.Reset(at, at.Mono, "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "me"}, {ID: "b"}}})
+			s.prove()
+		}
+		says := func(want string) {
+			t.Helper()
+			if st := l.Status(); st.Problem != want {
+				t.Errorf("%q\nwant %q", st.Problem, want)
+			}
+			if err := takeNow(l, 1); err == nil || err.Error() != "consumer: p: no permit: "+want {
+				t.Errorf("%v\nwant %q", err, want)
+			}
+		}
+		says("etcd has told nothing yet")
+		begin()
+		says("this instance joined at 00:00:00 UTC; its share begins at 00:00:04 UTC, with the first windows after the settle time (3s)")
+		time.Sleep(5 * time.Second)
+		begin()
+		says("this instance started over at 00:00:05 UTC; its share begins at 00:00:09 UTC, with the first windows after the settle time (3s)")
+		lost := errors.New("this instance's lease has ended in etcd; it is registering again")
+		s.sink.Trouble(lost)
+		if err := takeNow(l, 1); !errors.Is(err, lost) || err.Error() != "consumer: p: no permit: no share since 00:00:05 UTC: "+lost.Error()+"; next at 00:00:09.000 UTC" {
+			t.Error(err)
+		}
+	})
 }

@@ -20,6 +20,7 @@ import (
 // Close does, and returns an error. Else it waits for etcd until ctx ends to remove its keys, and
 // at most for the time of the lease (Options.TTL). A second Shutdown waits for the same end as the first.
 func (s *Session) Shutdown(ctx context.Context) error {
+	s.mustBe("Shutdown")
 	if ctx == nil {
 		return fmt.Errorf("coordinator: shutdown: %w", errNilContext)
 	}

@@ -313,7 +313,17 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 // Close waits a second at most for etcd. If the session's keys could not be removed by
 // then it returns an error: its instances are there, and keep their shares, until the lease
 // ends (Options.TTL). A second Close returns nil.
-func (s *Session) Close() error { return s.close(context.Background(), s.closing) }
+func (s *Session) Close() error {
+	s.mustBe("Close")
+	return s.close(context.Background(), s.closing)
+}
+
+// mustBe panics for a session that Join did not return.
+func (s *Session) mustBe(call string) {
+	if s == nil || s.cancel == nil {
+		panic("coordinator: " + call + " of a Session that is nil or empty: use the one that Join returned, and look at Join's error first")
+	}
+}
 
 // close is Close, but waits for etcd until ctx ends, and at most so long.
 func (s *Session) close(ctx context.Context, most time.Duration) error {

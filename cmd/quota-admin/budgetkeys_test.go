@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // restored gives a provider the mark of another cluster, as a restored backup brings it.
@@ -139,5 +142,40 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 		if code == exitDone || stdout != "" || !strings.Contains(stderr, c.want) {
 			t.Errorf("budget %s: exit %d, %s%s, want %q", c.args, code, stdout, stderr, c.want)
 		}
+	}
+}
+
+// A count that was written since it was read is told apart, and can be given again.
+func TestACountThatWasOvertakenIsGivenAgain(t *testing.T) {
+	t.Parallel()
+	client, ctx := etcdtest.NewClient(t, server), t.Context()
+	folder := "/overtaken/" + t.Name() + "/"
+	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 50, Window: 24 * time.Hour}, time.UTC, time.Now().UnixNano()), keyCount: keyCount{"a", 7}, path: folder + "a"}
+	all := []*keyWindow{w}
+	give := func() (failed []error, taken []*keyWindow) {
+		t.Helper()
+		failed, taken, err := correctKeys(ctx, client, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return failed, taken
+	}
+	read := func() {
+		t.Helper()
+		if err := readKeys(ctx, client, folder+"mark", all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	if failed, taken := give(); len(failed)+len(taken) > 0 {
+		t.Fatalf("%v, %v", failed, taken)
+	}
+	// It is read at revision 0, and is there by now.
+	if failed, taken := give(); len(failed) > 0 || len(taken) != 1 || taken[0] != w {
+		t.Errorf("%v, %v: want it told apart", failed, taken)
+	}
+	read()
+	if failed, taken := give(); len(failed)+len(taken) > 0 || w.found.Total.Out != 7 {
+		t.Errorf("again: %v, %v, %d are out", failed, taken, w.found.Total.Out)
 	}
 }

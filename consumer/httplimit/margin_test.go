@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,9 @@ func TestMarginThatCannotBeMet(t *testing.T) {
 			err := get(t, client, "http://a/")
 			if !errors.Is(err, want) {
 				t.Errorf("margin %v: %v", margin, err)
+			}
+			if want == consumer.ErrInvalid && !strings.Contains(err.Error(), "httplimit: invalid argument: a margin of 1s leaves nothing of a window of 1s") {
+				t.Error(err)
 			}
 			if limited, ok := errors.AsType[consumer.LimitError](err); ok && time.Until(limited.RetryAt) != 100*time.Millisecond {
 				t.Errorf("margin %v: retry in %v", margin, time.Until(limited.RetryAt))

@@ -58,6 +58,9 @@ func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 	if len(text) > Most {
 		return nil, []string{fmt.Sprintf("%s: more than %d MiB: this is no document of policies", file, Most>>20)}
 	}
+	if n := documentsIn(text); n > 1 {
+		return nil, []string{fmt.Sprintf("%s: the file has %d YAML documents: apply one file for each", file, n)}
+	}
 	text, err := yaml.YAMLToJSONStrict(text)
 	var found struct {
 		Schema   *int                       `json:"schema"`
@@ -90,6 +93,23 @@ func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 		problems = append(problems[:maxProblems:maxProblems], fmt.Sprintf("and %d more", n-maxProblems))
 	}
 	return policies, problems
+}
+
+// documentsIn counts the YAML documents that have something in them. The parser reads the first alone,
+// and would drop the others without a word.
+func documentsIn(text []byte) (n int) {
+	empty := true
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
+		switch {
+		case line == "---" || strings.HasPrefix(line, "--- ") || line == "...":
+			empty = true
+		case empty && strings.TrimSpace(line) != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") && !strings.HasPrefix(line, "%"):
+			empty = false
+			n++
+		}
+	}
+	return n
 }
 
 // policy reads one policy and its overrides, or returns all that is wrong with them.

@@ -232,3 +232,17 @@ func TestKeysInDocuments(t *testing.T) {
 		}
 	}
 }
+
+// The parser reads the first of several YAML documents: what it would drop is refused.
+func TestOneFileHasOneDocument(t *testing.T) {
+	const one = "policies:\n  a:\n    limits: 10/s\n"
+	for text, want := range map[string]string{
+		one: "", "# head\n---\n" + one + "---\n# end\n...\n": "",
+		one + "---\n" + one: "f: the file has 2 YAML documents: apply one file for each", one + "--- # next\r\n" + one + "---\nx: 1\n": "f: the file has 3 YAML documents: apply one file for each",
+	} {
+		_, problems := Parse("f", []byte(text))
+		if got := strings.Join(problems, "\n"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -44,12 +45,13 @@ func TestALineHasLoans(t *testing.T) {
 	f := look{names: []string{"a", "b"}}.fleet(start)
 	r := f.Instances[1].Report
 	r.Waiting, r.Borrowed, r.Hosts, r.Lent, r.Guests, r.PolicyRevision = 1, 30, 4, 5, 2, 6
+	r.State, r.Debt = quota.StateActive, 9
 	p := newProvider("p")
 	p.see(start, f)
 	f.Instances[0].Report = nil
 	for i, want := range []map[string]any{
 		{"borrowed": nil, "borrowed_from": nil, "lent": nil, "lent_to": nil, "policy_revision": nil, "problem": ""},
-		{"waiting": int64(1), "borrowed": int64(30), "borrowed_from": int64(4), "lent": int64(5), "lent_to": int64(2), "policy_revision": int64(6), "problem": ""},
+		{"waiting": int64(1), "borrowed": int64(30), "borrowed_from": int64(4), "lent": int64(5), "lent_to": int64(2), "policy_revision": int64(6), "problem": "", "state": cause.PaysDebt},
 	} {
 		line := p.Line(&f.Instances[i], start)
 		if len(line) != len(Instances) {
