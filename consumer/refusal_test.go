@@ -101,24 +101,20 @@ func TestARefusalOfAKeySaysWhatDecidedIt(t *testing.T) {
 	policy.Keys.Limits = policyOf(t, "5/s").Limits
 	bubble(t, policy, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
 		y := l.Key("a")
-		says := func(n int64, want string) (e consumer.LimitError) {
+		says := func(n int64, reason consumer.Reason, want string) {
 			t.Helper()
 			_, err := y.Take(ctx, n, 0)
-			if err == nil || err.Error() != want {
-				t.Errorf("%v, want %q", err, want)
+			if e, _ := limitError(err); err == nil || err.Error() != want || e.Reason != reason {
+				t.Errorf("%v (%s), want %q", err, e.Reason, want)
 			}
-			e, _ = limitError(err)
-			return e
 		}
-		says(6, `consumer: p: key "a": 6 permits asked for, the limit is 5/s`)
+		says(6, "", `consumer: p: key "a": 6 permits asked for, the limit is 5/s`)
 		if _, err := y.Take(ctx, 3, 0); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _, _ = y.Take(ctx, 4, consumer.Forever) }()
 		synctest.Wait()
-		if e := says(1, `consumer: p: no permit for key "a": 1 caller is ahead, and the first wants 4; next at 00:00:01.000 UTC`); e.Reason != consumer.ReasonQueue {
-			t.Errorf("the reason is %s", e.Reason)
-		}
+		says(1, consumer.ReasonQueue, `consumer: p: no permit for key "a": 1 caller is ahead, and the first wants 4; next at 00:00:01.000 UTC`)
 	})
 }
 
