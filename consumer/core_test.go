@@ -41,7 +41,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 		if i > 0 {
 			id = string(rune('a' + i))
 		}
-		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
 	s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
 	s.prove()
@@ -67,7 +67,7 @@ func provedAs(t *testing.T, limits, id string, ids []string) (*stub, *Limiter) {
 	l := open(t, s.source(), Options{})
 	v := protocol.View{Revision: 1, Policy: withDefaults(policyOf(t, limits)), PolicyRevision: 1}
 	for _, id := range ids {
-		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
 	s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
 	s.prove()
@@ -76,7 +76,7 @@ func provedAs(t *testing.T, limits, id string, ids []string) (*stub, *Limiter) {
 
 // joins has another instance come, which has a share in an hour.
 func (s *stub) joins(id string) {
-	s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 9, Put: []protocol.Instance{{ID: id, Weight: 1, From: time.Now().Add(time.Hour)}}})
+	s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 9, Put: []protocol.Instance{{ID: id, From: time.Now().Add(time.Hour)}}})
 }
 
 func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }

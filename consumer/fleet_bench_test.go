@@ -15,14 +15,14 @@ import (
 func member(i int) protocol.Instance {
 	return protocol.Instance{
 		ID: fmt.Sprintf("worker-%d.payments.694d9a1b2c3d4e5f.%d", i, i), Name: fmt.Sprintf("worker-%d.payments", i),
-		Host: fmt.Sprintf("host-%d.example.com", i), Weight: 1, Started: time.Unix(1_700_000_000, 0),
+		Host: fmt.Sprintf("host-%d.example.com", i), Started: time.Unix(1_700_000_000, 0),
 	}
 }
 
 // limiterOf returns a limiter's core that is one of n instances and holds a proof.
-func limiterOf(n int, share quota.ShareRule) *core {
+func limiterOf(n int) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
-	p := quota.Policy{Limits: []quota.Limit{{Permits: 300_000, Window: time.Second}}, Division: quota.Division{Share: share}}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 300_000, Window: time.Second}}}.WithDefaults()
 	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range n {
 		v.Instances = append(v.Instances, member(i))
@@ -35,24 +35,22 @@ func limiterOf(n int, share quota.ShareRule) *core {
 // BenchmarkViewChange is what one limiter pays when another instance of its fleet
 // joins or leaves.
 func BenchmarkViewChange(b *testing.B) {
-	for _, share := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted} {
-		for _, n := range []int{100, 2000, 10_000} {
-			b.Run(fmt.Sprintf("share=%s/instances=%d", share, n), func(b *testing.B) {
-				k := limiterOf(n, share)
-				defer k.Close()
-				other := member(n)
-				b.ReportAllocs()
-				for i := int64(2); b.Loop(); i++ {
-					c := protocol.Change{Revision: i}
-					if i%2 == 0 {
-						c.Put = []protocol.Instance{other}
-					} else {
-						c.Deleted = []string{other.ID}
-					}
-					k.Apply(k.clock.Now(), c)
+	for _, n := range []int{100, 2000, 10_000} {
+		b.Run(fmt.Sprintf("instances=%d", n), func(b *testing.B) {
+			k := limiterOf(n)
+			defer k.Close()
+			other := member(n)
+			b.ReportAllocs()
+			for i := int64(2); b.Loop(); i++ {
+				c := protocol.Change{Revision: i}
+				if i%2 == 0 {
+					c.Put = []protocol.Instance{other}
+				} else {
+					c.Deleted = []string{other.ID}
 				}
-			})
-		}
+				k.Apply(k.clock.Now(), c)
+			}
+		})
 	}
 }
 
@@ -65,7 +63,7 @@ func BenchmarkFleetMemory(b *testing.B) {
 			before := heap()
 			for b.Loop() {
 				if len(held) < cap(held) {
-					held = append(held, limiterOf(n, quota.ShareEqual))
+					held = append(held, limiterOf(n))
 				}
 			}
 			b.ReportMetric(float64(heap()-before)/float64(len(held)), "bytes/limiter")

@@ -87,7 +87,7 @@ func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, [
 	p.Keys.Limits = parsed
 	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
 	for _, id := range ids {
-		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id})
 	}
 	time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - 4*time.Second)))
 	var sinks []*stub

@@ -27,7 +27,7 @@ func keyMarketOf(t *testing.T, keys quota.Keys, outage quota.Outage, ids ...stri
 	p.Keys, p.Outage = keys, outage
 	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
 	for _, id := range ids {
-		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id})
 	}
 	m := &market{sinks: map[string]*stub{}, delay: 3 * time.Millisecond, deaf: map[string]bool{}}
 	all := map[string]*Limiter{}

@@ -89,7 +89,7 @@ func (s *told) begin(policy quota.Policy, n int) {
 		if i > 0 {
 			id = string(rune('a' + i))
 		}
-		v.Instances = append(v.Instances, protocol.Instance{ID: id, Weight: 1})
+		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
 	began := s.clock.Now()
 	began.Mono -= int64(quota.MaxSettle + 4*quota.MaxWindow)

@@ -87,7 +87,6 @@ type play struct {
 	*testing.T
 	*model
 	rng    *rand.Rand
-	share  quota.ShareRule // of all policies; without weights all divide equally
 	about  string
 	trace  []string
 	source interface{ Set(quota.Policy) error }
@@ -147,7 +146,6 @@ type readiness struct {
 func newPlay(t *testing.T, seed uint64) *play {
 	h := &play{T: t, rng: rand.New(rand.NewPCG(seed, 11))}
 	h.mixed = seed%3 == 1
-	h.share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[seed%2]
 	h.model = &model{instances: 1}
 	if h.rng.IntN(3) == 0 {
 		h.instances = 1 + h.rng.Int64N(4)
@@ -174,7 +172,7 @@ func newPlay(t *testing.T, seed uint64) *play {
 
 func describe(p quota.Policy) string {
 	p = p.WithDefaults()
-	s := fmt.Sprintf("%v %s share %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d critical %d", p.Limits, p.Shape, p.Share, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst, p.Critical)
+	s := fmt.Sprintf("%v %s pacing %s mode %s outage %s settle %v guard %v warm-up %v burst %d critical %d", p.Limits, p.Shape, p.Pacing, p.Mode, p.Outage, p.Settle, p.Guard, p.WarmUp, p.Burst, p.Critical)
 	if !p.From.IsZero() {
 		s += " from " + clockOf(p.From.UnixNano())
 	}
@@ -218,7 +216,7 @@ func (h *play) randomPolicy(before *quota.Policy) quota.Policy {
 			p.From, p.Next, p.Requires = time.Time{}, nil, nil
 		} else {
 			p.Shape = []quota.Shape{quota.ShapeFixed, quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket}[r.IntN(4)]
-			p.Share, p.Lend = h.share, "off" // what is foretold is of own shares
+			p.Lend = "off" // what is foretold is of own shares
 			p.Settle = time.Duration(300+r.IntN(2700)) * time.Millisecond
 			p.ClockError = 10 * time.Millisecond
 			if one(3) {

@@ -26,14 +26,13 @@ func (nobody) AskKeys(string, map[string]protocol.KeyPermits) {}
 
 // crowded returns a core that is active among n instances, of which five are new. Each
 // instance has a permit in every second window on average.
-func crowded(n int, rule quota.ShareRule) *core {
+func crowded(n int) *core {
 	k := newCore("bench", clock.New(), Options{Logger: quiet})
 	k.Carry(nobody{})
-	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Division: quota.Division{Share: rule}, Outage: quota.OutageStop}.WithDefaults()
+	p := quota.Policy{Limits: []quota.Limit{{Permits: int64(n / 2), Window: time.Second}}, Outage: quota.OutageStop}.WithDefaults()
 	v := protocol.View{Revision: 1, Policy: &p, PolicyRevision: 1}
 	for i := range n {
 		m := member(i)
-		m.Weight = int64(1 + i*7919%quota.MaxWeight)
 		if i > n-6 && i < n-1 {
 			m.From = time.Now().Add(time.Hour)
 		}
@@ -78,43 +77,41 @@ func BenchmarkLock(b *testing.B) {
 		}},
 	}
 	for _, op := range ops {
-		for _, rule := range []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted} {
-			for _, n := range []int{100, 1000, 10_000} {
-				b.Run(fmt.Sprintf("%s/share=%s/instances=%d", op.name, rule, n), func(b *testing.B) {
-					runtime.LockOSThread()
-					defer runtime.UnlockOSThread()
-					k := crowded(n, rule)
-					defer k.Close()
-					at, revision, sum, worst := k.clock.Now(), int64(1), time.Duration(0), time.Duration(0)
-					pass := func(d time.Duration) {
-						at.Mono, at.Wall = at.Mono+int64(d), at.Wall+int64(d)
-					}
-					change := func(at clock.Instant) {
-						revision++
-						m := member(n + int(revision%3))
-						m.Weight, m.From = revision%1000, time.Now().Add(-time.Minute)
-						k.mu.planner.Apply(at, protocol.Change{Revision: revision, Put: []protocol.Instance{m}})
-						k.gate.Changed(at)
-					}
-					for b.Loop() {
-						k.mu.planner.Prove(at)
-						change(at)
-						pass(quota.DefaultSettle + 10*time.Second)
-						k.mu.planner.Prove(at)
-						began := threadTime()
-						op.do(k, at, change)
-						took := threadTime() - began
-						sum, worst = sum+took, max(worst, took)
-					}
+		for _, n := range []int{100, 1000, 10_000} {
+			b.Run(fmt.Sprintf("%s/instances=%d", op.name, n), func(b *testing.B) {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				k := crowded(n)
+				defer k.Close()
+				at, revision, sum, worst := k.clock.Now(), int64(1), time.Duration(0), time.Duration(0)
+				pass := func(d time.Duration) {
+					at.Mono, at.Wall = at.Mono+int64(d), at.Wall+int64(d)
+				}
+				change := func(at clock.Instant) {
+					revision++
+					m := member(n + int(revision%3))
+					m.From = time.Now().Add(-time.Minute)
+					k.mu.planner.Apply(at, protocol.Change{Revision: revision, Put: []protocol.Instance{m}})
+					k.gate.Changed(at)
+				}
+				for b.Loop() {
 					k.mu.planner.Prove(at)
-					if s := k.mu.planner.State(at); s != quota.StateActive {
-						b.Fatalf("%s: there was no work", s)
-					}
-					b.ReportMetric(0, "ns/op")
-					b.ReportMetric(float64(sum)/float64(b.N)/1e3, "us")
-					b.ReportMetric(float64(worst)/1e3, "worst-us")
-				})
-			}
+					change(at)
+					pass(quota.DefaultSettle + 10*time.Second)
+					k.mu.planner.Prove(at)
+					began := threadTime()
+					op.do(k, at, change)
+					took := threadTime() - began
+					sum, worst = sum+took, max(worst, took)
+				}
+				k.mu.planner.Prove(at)
+				if s := k.mu.planner.State(at); s != quota.StateActive {
+					b.Fatalf("%s: there was no work", s)
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(sum)/float64(b.N)/1e3, "us")
+				b.ReportMetric(float64(worst)/1e3, "worst-us")
+			})
 		}
 	}
 }

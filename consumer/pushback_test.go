@@ -126,7 +126,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 		start, days := time.Now(), ask("b", 72*time.Hour)
 		view := protocol.View{Policy: withDefaults(quota.Policy{Limits: policyOf(t, "100/s").Limits})}
 		for _, id := range []string{"me", "b", "c", "d"} {
-			view.Instances = append(view.Instances, protocol.Instance{ID: id, Weight: 1})
+			view.Instances = append(view.Instances, protocol.Instance{ID: id})
 		}
 		list := func(revision int64, asks ...protocol.Ask) {
 			v := view

@@ -87,7 +87,7 @@ func (f *fixed) Subscribe(provider string, create func() feed.Sink) (sink feed.S
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
 		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: f.policy, PolicyRevision: f.revision, Alone: true,
-			Instances: []protocol.Instance{{ID: fixedInstance, Name: fixedInstance, Weight: 1}},
+			Instances: []protocol.Instance{{ID: fixedInstance, Name: fixedInstance}},
 		})
 		sink.Prove(clock.Instant{Mono: math.MaxInt64 / 2, Wall: math.MaxInt64 / 2})
 	}

@@ -243,7 +243,7 @@ func TestTheBoundOfInstances(t *testing.T) {
 	for i := range maxSeats/each + 1 {
 		names = append(names, fmt.Sprintf("p%02d", i))
 		for k := range each {
-			puts = append(puts, clientv3.OpPut(f.admin.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a","weight":1}`))
+			puts = append(puts, clientv3.OpPut(f.admin.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a"}`))
 		}
 	}
 	for some := range slices.Chunk(puts, 100) {

@@ -57,12 +57,12 @@ func FuzzRecord(f *testing.F) {
 }
 
 func FuzzInstanceKey(f *testing.F) {
-	f.Add([]byte(`{"schema":1,"name":"worker-7","weight":3,"from":"2027-01-01T00:00:04Z"}`), []byte(`{"state":"active","used":5}`), int64(0))
-	f.Add([]byte(`{"schema":1,"weight":-1,"until":"0000-01-01T00:00:00Z"}`), []byte(`{"time":"9999-12-31T23:59:59Z","used":9223372036854775807}`), int64(7))
+	f.Add([]byte(`{"schema":1,"name":"worker-7","from":"2027-01-01T00:00:04Z"}`), []byte(`{"state":"active","used":5}`), int64(0))
+	f.Add([]byte(`{"schema":1,"until":"0000-01-01T00:00:00Z"}`), []byte(`{"time":"9999-12-31T23:59:59Z","used":9223372036854775807}`), int64(7))
 	f.Add([]byte("\xff"), []byte(`[`), int64(7))
 	f.Fuzz(func(t *testing.T, value, report []byte, lease int64) {
 		s := instanceOf("id", &mvccpb.KeyValue{Key: []byte("key"), Value: value, Lease: lease})
-		if err := s.Instance.Validate(); err != nil || s.Instance.ID != "id" || s.Instance.Weight < 1 {
+		if err := s.Instance.Validate(); err != nil || s.Instance.ID != "id" {
 			t.Errorf("%q is instance %+v, %v", value, s.Instance, err)
 		}
 		if lease == 0 && s.Problem == nil {

@@ -214,7 +214,7 @@ func instanceOf(id string, kv *mvccpb.KeyValue) (s protocol.InstanceStatus) {
 	s.Instance, err = protocol.ReadInstance(id, kv.Value)
 	switch {
 	case err != nil:
-		s.Instance = protocol.Instance{ID: id, Weight: 1}
+		s.Instance = protocol.Instance{ID: id}
 		s.Problem = fmt.Errorf("its key %q cannot be read, it takes part all the same: %w", kv.Key, err)
 	case kv.Lease == 0:
 		s.Problem = fmt.Errorf("its key %q has no lease: no instance wrote it, and it takes part until it is deleted", kv.Key)

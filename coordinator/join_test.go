@@ -45,7 +45,7 @@ func TestJoinWithoutEtcdFailsSoonAndSaysWhy(t *testing.T) {
 
 func TestJoinRefusesBadOptions(t *testing.T) {
 	f := setup(t)
-	for _, o := range []Options{{TTL: time.Second}, {TTL: time.Hour}, {Probe: time.Millisecond}, {Weight: -1}, {Name: strings.Repeat("x", 200)}, {Prefix: "no-slash"}, {NTP: []string{"a", "a"}}, {NTP: []string{"a:b:c"}}, {NTPInterval: time.Hour}} {
+	for _, o := range []Options{{TTL: time.Second}, {TTL: time.Hour}, {Probe: time.Millisecond}, {Name: strings.Repeat("x", 200)}, {Prefix: "no-slash"}, {NTP: []string{"a", "a"}}, {NTP: []string{"a:b:c"}}, {NTPInterval: time.Hour}} {
 		if s, err := Join(t.Context(), f.client, o); err == nil {
 			t.Errorf("%+v was taken", o)
 			_ = s.Close()

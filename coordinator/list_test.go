@@ -71,7 +71,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 		}, 5, others + 1}, // the 1st, 3rd and 5th
 		"others come and go": {func(f *fixture, page int) error {
 			return errors.Join(
-				f.write(clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b","weight":1}`)),
+				f.write(clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b"}`)),
 				f.write(clientv3.OpDelete(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", others-page)))))
 		}, 3, others + 1},
 		"it is compacted": {func(f *fixture, page int) error {
@@ -89,7 +89,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			f.set("p", "10/s")
 			var puts []clientv3.Op
 			for i := range others {
-				puts = append(puts, clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a","weight":1}`))
+				puts = append(puts, clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a"}`))
 			}
 			for some := range slices.Chunk(puts, 100) {
 				if err := f.write(clientv3.OpTxn(nil, some, nil)); err != nil {

@@ -40,7 +40,7 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		p.policy = &quota.Policy{Timing: quota.Timing{Freshness: c.freshness}}
 		var all []view.Key
 		for i := range c.instances {
-			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: 7})
+			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a"}`), Revision: 7})
 		}
 		p.tracker.List(7, all)
 		if pause := s.probePause(); pause != c.pause {

@@ -51,7 +51,7 @@ func (p *membership) newIncarnation(id string, l *lease) incarnation {
 	s := p.s
 	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: protocol.Instance{
 		ID: id, Name: s.o.Name, Host: s.host, PID: os.Getpid(), Version: buildinfo.Version(),
-		Weight: max(1, s.o.Weight), Started: s.started,
+		Started: s.started,
 	}}
 }
 

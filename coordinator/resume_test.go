@@ -99,7 +99,7 @@ func continues(t *testing.T, lost int) {
 	lossy := &lossy{KV: newKV(f.client, defaultTimeout), perform: true}
 	lossy.lose.Store(int64(lost))
 	f.kv = lossy
-	next := f.join(Options{Name: "b", Weight: 3, StateDir: dir})
+	next := f.join(Options{Name: "b", StateDir: dir})
 	b, leave := f.subscribe(next, "p")
 	await.Until(t, "b's first proof", b.is(proved))
 	told := b.told()
@@ -119,8 +119,8 @@ func continues(t *testing.T, lost int) {
 		return true
 	})()
 	all, err := f.instances("p")
-	if err != nil || len(all) != 1 || all[0].Instance.Name != "b" || all[0].Instance.Weight != 3 {
-		t.Errorf("etcd has %+v, %v; want one instance, b with weight 3", all, err)
+	if err != nil || len(all) != 1 || all[0].Instance.Name != "b" {
+		t.Errorf("etcd has %+v, %v; want one instance, b", all, err)
 	}
 	// The lease of the process before takes nothing along.
 	r, err := f.client.Get(t.Context(), f.only(b).key)

@@ -19,7 +19,7 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 	join := func(n int) (ops []clientv3.Op) {
 		for range n {
 			key := fmt.Sprintf("%sproviders/p/instances/other.%d", f.prefix, there)
-			ops = append(ops, clientv3.OpPut(key, `{"schema":1,"name":"other","weight":1}`))
+			ops = append(ops, clientv3.OpPut(key, `{"schema":1,"name":"other"}`))
 			there++
 		}
 		return ops

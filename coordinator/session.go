@@ -44,8 +44,6 @@ type Options struct {
 	Name string
 	// Prefix of all keys; default "/quotient/v1/". All of a fleet use the same.
 	Prefix string
-	// Weight is for policies that share by weight; 1 to quota.MaxWeight, default 1.
-	Weight int64
 	// TTL is the lease: the time after which etcd removes a dead instance; 2 s to 1
 	// minute, default 5 s. No promise depends on it. In a fleet of 100 or more a lost
 	// lease is replaced by one twice as long, up to 30 s.
@@ -103,7 +101,7 @@ func (o *settings) fill() error {
 			return fmt.Errorf("coordinator: StateDir %q: %w; it must be an existing directory on a local disk; empty means that each process joins as new", o.StateDir, err)
 		}
 	}
-	i := protocol.Instance{Name: o.Name, Weight: o.Weight}
+	i := protocol.Instance{Name: o.Name}
 	return i.Validate()
 }
 

@@ -123,7 +123,7 @@ func (s *steps) begins(folder string, revision int64) {
 }
 
 func instanceKey(id string, revision int64) view.Key {
-	return view.Key{Kind: view.Instance, ID: id, Value: []byte(`{"schema":1,"name":"a","weight":1}`), Revision: revision}
+	return view.Key{Kind: view.Instance, ID: id, Value: []byte(`{"schema":1,"name":"a"}`), Revision: revision}
 }
 
 func policyKey(revision int64) view.Key {

@@ -231,10 +231,10 @@ Theorem changes_never_over y : well_changed y -> obeys_changing y ->
   (issued (plain y) W <= T)%nat.
 Proof. intros c o W T. apply (changed_sum y c W T o). Qed.
 
-(* Changes of limits and of weights are changes of views: shares may be any function of the view
-   (Statement.v). So if shares and revisions that give are computed from what views show, the sum
-   is at most the largest limit, whatever limit, division and weights each policy has. *)
-Theorem weights_never_over x shows begins rank written : computed x shows begins rank written ->
+(* Changes of limits and of the division are changes of views: shares may be any function of the
+   view (Statement.v). So if shares and revisions that give are computed from what views show, the
+   sum is at most the largest limit, whatever limit and owners each policy has. *)
+Theorem divisions_never_over x shows begins rank written : computed x shows begins rank written ->
   ((forall u W l, NoDup l -> (sum (fun i => share x u i W) l <= total x u W)%nat) ->
    (forall v W i, gives x v W = true -> (share x v i W <= share x (v + 1) i W)%nat \/
      exists U, ends x (v + 1) i = Some U /\ U <= start x W) ->

@@ -1,5 +1,5 @@
-(* Shares that are divided equally or by weight satisfy two assumptions of Statement.v,
-   [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives takes from
+(* Shares that are divided equally, among all or among owners, satisfy two assumptions of
+   Statement.v, [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives takes from
    nobody"). An announced end is one way in which n falls. How the code ranks instances is
    not modelled. *)
 From Quotient Require Import Sum.
@@ -70,55 +70,4 @@ Proof.
   destruct (Nat.ltb_spec k (Nat.min m n)); [|lia].
   destruct (Nat.ltb_spec k' (Nat.min m n')); [|lia].
   apply equal_part_grows; lia.
-Qed.
-
-(* By weight. Seats of all instances stand in one order, so each has a rank of its own,
-   from 0. An instance has the permits of its seats whose ranks are below T. *)
-Definition seats (T : nat) (ranks : list nat) : nat := sum (fun k => if k <? T then 1 else 0) ranks.
-
-(* The seats of all instances are those of one list. *)
-Lemma seats_app T a b : seats T (a ++ b) = seats T a + seats T b.
-Proof. unfold seats, sum. rewrite map_app, list_sum_app. reflexivity. Qed.
-
-Lemma seats_concat T all : seats T (concat all) = sum (seats T) all.
-Proof.
-  unfold sum. induction all as [|ranks all IH]; [reflexivity|].
-  simpl. rewrite seats_app, IH. reflexivity.
-Qed.
-
-Lemma seats_filter T ranks : seats T ranks = length (filter (fun k => k <? T) ranks).
-Proof.
-  unfold seats, sum. induction ranks as [|k ranks IH]; [reflexivity|].
-  simpl. rewrite IH. destruct (k <? T); reflexivity.
-Qed.
-
-(* No two seats have the same rank: the shares sum to at most the total. *)
-Theorem weighted_parts_fit T all : NoDup (concat all) -> sum (seats T) all <= T.
-Proof.
-  intros once. rewrite <- seats_concat, seats_filter.
-  apply Nat.le_trans with (length (seq 0 T)); [|rewrite seq_length; apply Nat.le_refl].
-  apply NoDup_incl_length; [apply NoDup_filter, once|].
-  intros k H. apply filter_In in H. destruct H as [_ H]. apply Nat.ltb_lt in H.
-  apply in_seq. lia.
-Qed.
-
-(* Some seat has each of the ranks below T: they sum to the total. *)
-Theorem weighted_parts_sum T all : NoDup (concat all) ->
-  (forall k, k < T -> In k (concat all)) -> sum (seats T) all = T.
-Proof.
-  intros once each. apply Nat.le_antisymm; [apply weighted_parts_fit, once|].
-  rewrite <- seats_concat, seats_filter.
-  apply Nat.le_trans with (length (seq 0 T)); [rewrite seq_length; apply Nat.le_refl|].
-  apply NoDup_incl_length; [apply seq_NoDup|].
-  intros k H. apply in_seq in H. apply filter_In. split; [apply each; lia|].
-  apply Nat.ltb_lt. lia.
-Qed.
-
-(* If the total grows or another instance leaves, no seat's rank rises, and no share
-   falls. *)
-Theorem weighted_part_grows T T' ks ks' : T <= T' ->
-  Forall2 (fun k k' => k' <= k) ks ks' -> seats T ks <= seats T' ks'.
-Proof.
-  intros T0 ranks. unfold seats, sum. induction ranks as [|k k' ks ks' rank _ IH]; simpl; [lia|].
-  destruct (Nat.ltb_spec k T), (Nat.ltb_spec k' T'); lia.
 Qed.

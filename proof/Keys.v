@@ -3,7 +3,7 @@
    views, clocks, proofs and lookbacks are the provider's, so they are the same for all keys.
    What is proved of a world then holds for each key, with loans too. *)
 From Quotient Require Import Statement Sum Lending Division.
-From Quotient Require Views.
+From Quotient Require Import Views.
 From Coq Require Import Lia.
 Open Scope nat_scope.
 
@@ -74,46 +74,8 @@ Qed.
 
 (* With owners the share of an instance is computed from v of all that take part (section 1), each
    with its number in the order of IDs. Extract.v makes a program of [owner_share]. *)
-Definition before_it (a b : nat * Z) : bool :=
-  (Z.ltb (snd a) (snd b)) || (Z.eqb (snd a) (snd b) && Nat.ltb (fst a) (fst b)).
-Definition before_count (all : list (nat * Z)) (i : nat * Z) : nat := length (filter (fun o => before_it o i) all).
 Definition owner_share (T m : nat) (all : list (nat * Z)) (i : nat * Z) : nat :=
   owner_part T m (length all) (before_count all i).
-
-Lemma before_it_self a : before_it a a = false.
-Proof. unfold before_it. rewrite Z.ltb_irrefl, Nat.ltb_irrefl, Bool.andb_false_r. reflexivity. Qed.
-
-Lemma before_it_trans a b c : before_it a b = true -> before_it b c = true -> before_it a c = true.
-Proof.
-  unfold before_it. destruct (Z.ltb_spec (snd a) (snd b)), (Z.ltb_spec (snd b) (snd c)), (Z.ltb_spec (snd a) (snd c)),
-    (Z.eqb_spec (snd a) (snd b)), (Z.eqb_spec (snd b) (snd c)), (Z.eqb_spec (snd a) (snd c)),
-    (Nat.ltb_spec (fst a) (fst b)), (Nat.ltb_spec (fst b) (fst c)), (Nat.ltb_spec (fst a) (fst c)); simpl; try lia; auto.
-Qed.
-
-Lemma before_it_one a b : fst a <> fst b -> before_it a b = true \/ before_it b a = true.
-Proof.
-  unfold before_it. destruct (Z.ltb_spec (snd a) (snd b)), (Z.ltb_spec (snd b) (snd a)),
-    (Z.eqb_spec (snd a) (snd b)), (Z.eqb_spec (snd b) (snd a)),
-    (Nat.ltb_spec (fst a) (fst b)), (Nat.ltb_spec (fst b) (fst a)); simpl; try lia; auto.
-Qed.
-
-Lemma filter_length_le {A} (f g : A -> bool) l : (forall a, f a = true -> g a = true) ->
-  length (filter f l) <= length (filter g l).
-Proof. intros fg. induction l as [|a l IH]; simpl; [lia|]. specialize (fg a). destruct (f a), (g a); simpl; intuition; try lia. Qed.
-
-Lemma filter_length_lt {A} (f g : A -> bool) l x : (forall a, f a = true -> g a = true) -> In x l ->
-  f x = false -> g x = true -> length (filter f l) < length (filter g l).
-Proof.
-  intros fg. induction l as [|a l IH]; simpl; [tauto|]. intros [-> | I] fx gx.
-  - rewrite fx, gx. simpl. pose proof (filter_length_le f g l fg). lia.
-  - specialize (IH I fx gx). specialize (fg a). destruct (f a), (g a); simpl; intuition; lia.
-Qed.
-
-Lemma before_count_less all a b : In a all -> before_it a b = true -> before_count all a < before_count all b.
-Proof.
-  intros I ab. apply filter_length_lt with (x := a); auto; [|apply before_it_self].
-  intros o oa. eapply before_it_trans; eassumption.
-Qed.
 
 (* The shares of all that take part are at most the limit. *)
 Theorem owner_shares_fit T m all : m <> 0 -> NoDup (map fst all) ->
@@ -123,17 +85,6 @@ Proof.
   assert (length all <> 0) as n0 by (simpl; lia).
   rewrite <- (owner_parts_fit T m (length all) m0 n0) at 2.
   unfold sum at 1. unfold owner_share. rewrite <- (map_map (before_count all) (owner_part T m (length all))).
-  apply (Views.sum_incl (owner_part T m (length all))).
-  - assert (forall l, incl l all -> NoDup (map fst l) -> NoDup (map (before_count all) l)) as H; [|apply H; [apply incl_refl|exact nd]].
-    induction l as [|a l IH]; simpl; intros inc dl; constructor.
-    + intros J. apply in_map_iff in J as (b & E & J). inversion dl as [|? ? new _]; subst.
-      assert (fst a <> fst b) as D by (intros E'; apply new; rewrite E'; apply in_map, J).
-      destruct (before_it_one a b D) as [K | K].
-      * pose proof (before_count_less all a b (inc a (or_introl eq_refl)) K). lia.
-      * pose proof (before_count_less all b a (inc b (or_intror J)) K). lia.
-    + inversion dl; subst. apply IH; [|assumption]. intros c J. apply inc. right. exact J.
-  - intros k J. apply in_map_iff in J as (a & <- & J). apply in_seq. split; [lia|]. simpl plus.
-    unfold before_count. pose proof (filter_length_lt (fun o => before_it o a) (fun _ => true) all a (fun _ _ => eq_refl) J (before_it_self a) eq_refl) as L.
-    replace (filter (fun _ => true) all) with all in L; [exact L|].
-    clear. induction all as [|b l IH]; simpl; [reflexivity|]. rewrite <- IH. reflexivity.
+  apply sum_incl; [apply before_counts_differ, nd|].
+  intros k J. apply in_map_iff in J as (a & <- & J). apply in_seq. split; [lia|]. exact (before_count_below all a J).
 Qed.

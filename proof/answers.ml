@@ -39,16 +39,12 @@ let policy () =
   let supported = flag () in
   let paused = flag () in
   let times = list next in
-  let weighted = flag () in
-  let override () = let name = next () in (name, positive (next ())) in
-  { limit; in_force; supported; paused; times; weighted; overrides = list override }
+  { limit; in_force; supported; paused; times; owners = next () }
 
 let member () =
   let ident = next () in
-  let name = next () in
-  let own_weight = positive (next ()) in
   let from = z (next ()) in
-  { ident; name; own_weight; from; until = z (next ()) }
+  { ident; from; until = z (next ()) }
 
 let text = function None -> "free" | Some n -> string_of_int n
 

@@ -3,6 +3,7 @@ package quota
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -71,15 +72,28 @@ type wireClasses struct {
 // plainPolicy has the fields that JSON writes as they are.
 type plainPolicy Policy
 
-// gone has the fields that policies once had. Only whether they are there is read.
+// gone has the fields that policies once had.
 type gone struct {
 	Adaptive json.RawMessage `json:"adaptive"`
+	Share    json.RawMessage `json:"share"`
+	Weights  json.RawMessage `json:"weights"`
 }
 
-// names returns the fields that are there, with other values than null.
+// goneShare is how Policy.Ignored names a rule of division: with the rule's name after it.
+const goneShare = "share "
+
+// names returns what is there and is not followed. Earlier versions wrote "share":"equal", which
+// is what this one does.
 func (g *gone) names() (names []string) {
-	if len(g.Adaptive) > 0 && string(g.Adaptive) != "null" {
+	there := func(value json.RawMessage) bool { return len(value) > 0 && string(value) != "null" }
+	if there(g.Adaptive) {
 		names = append(names, "adaptive")
+	}
+	if rule := strings.Trim(string(g.Share), `"`); there(g.Share) && rule != "" && rule != "equal" {
+		names = append(names, goneShare+shorten(rule))
+	}
+	if there(g.Weights) {
+		names = append(names, "weights")
 	}
 	return names
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Share: ShareWeighted, Weights: map[string]int64{"big": 8}, Lend: lendNewcomers, Reserve: 20}, Mode: ModeShadow,
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Lend: lendNewcomers, Reserve: 20}, Mode: ModeShadow,
 		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
 		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
 		Throttling: Throttling{Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute},
@@ -38,23 +37,23 @@ func TestJSONGolden(t *testing.T) {
 	}{
 		{
 			"defaults are written out", Policy{Limits: []Limit{{300_000, time.Second}}},
-			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
+			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"weighted","weights":{"big":8},"lend":"newcomers","reserve_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"newcomers","reserve_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
-			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
+			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
 			"classes", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Critical: 10}},
-			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","classes":{"critical":10}}`,
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","classes":{"critical":10}}`,
 		},
 		{
 			"a shape", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
-			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
+			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},
 	} {
 		got, err := json.Marshal(test.value)
@@ -90,8 +89,8 @@ func TestPolicyJSONReads(t *testing.T) {
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
 			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
-		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"share":"no such","settle":"-3s"}`,
-			Policy{Limits: []Limit{{-5, time.Hour}}, Division: Division{Share: "no such"}, Timing: Timing{Settle: -3 * time.Second}}},
+		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"settle":"-3s"}`,
+			Policy{Limits: []Limit{{-5, time.Hour}}, Timing: Timing{Settle: -3 * time.Second}}},
 	} {
 		got := Policy{Author: "what was there before is gone"}
 		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {
@@ -144,10 +143,6 @@ func TestLargestValidPolicyFits(t *testing.T) {
 	for n := range maxChanges {
 		p.Next = append(p.Next, LimitChange{newYear.Add(time.Hour*time.Duration(n+1) + 1), limits})
 	}
-	p.Weights = map[string]int64{}
-	for n := range maxWeights {
-		p.Weights[worst(maxNameBytes-3)+strconv.Itoa(10+n%90)+string(rune(1+n/90))] = MaxWeight
-	}
 	for range maxRequires {
 		p.Requires = append(p.Requires, worst(maxNameBytes))
 	}
@@ -166,20 +161,31 @@ func TestLargestValidPolicyFits(t *testing.T) {
 // A field that went with an earlier version is named, and is not written again.
 func TestFieldsThatWent(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string][]string{
-		`{"floor_percent":20,"decrease_percent":30,"increase_percent":3,"every":"5s"}`: {"adaptive"},
-		`"on"`: {"adaptive"},
-		`null`: nil,
+	for _, test := range []struct {
+		fields            string
+		want, unsupported []string
+	}{
+		{`"adaptive":{"floor_percent":20,"decrease_percent":30,"increase_percent":3,"every":"5s"}`, []string{"adaptive"}, nil},
+		{`"adaptive":"on"`, []string{"adaptive"}, nil},
+		{`"adaptive":null,"share":null,"weights":null`, nil, nil},
+		{`"share":"equal"`, nil, nil},
+		{`"share":"equal","weights":{"big":8}`, []string{"weights"}, nil},
+		{`"share":"weighted","weights":{"big":8}`, []string{"share weighted", "weights"}, []string{"share weighted"}},
+		{`"share":"demand"`, []string{"share demand"}, []string{"share demand"}},
+		{`"share":7`, []string{"share 7"}, []string{"share 7"}},
 	} {
 		var p Policy
-		if err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"adaptive":`+value+`}`), &p); err != nil {
+		if err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],`+test.fields+`}`), &p); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(p.Ignored, want) || len(p.Limits) != 1 {
-			t.Errorf("%s: %+v", value, p)
+		if !slices.Equal(p.Ignored, test.want) || !slices.Equal(p.Unsupported(), test.unsupported) || len(p.Limits) != 1 {
+			t.Errorf("%s: %+v, unsupported: %q", test.fields, p, p.Unsupported())
 		}
-		if b, err := json.Marshal(p); err != nil || strings.Contains(string(b), "adaptive") {
-			t.Errorf("%s is written as %s, %v", value, b, err)
+		b, err := json.Marshal(p)
+		for _, name := range []string{"adaptive", "share", "weights"} {
+			if err != nil || strings.Contains(string(b), name) {
+				t.Errorf("%s is written as %s, %v", test.fields, b, err)
+			}
 		}
 	}
 }
@@ -191,7 +197,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			Limits: anyLimits(t),
 			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
 			Release:  Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
-			Division: Division{Share: ShareRule(rapid.String().Draw(t, "share")), Lend: rapid.SampledFrom([]string{"", lendOn, lendNewcomers, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),
+			Division: Division{Lend: rapid.SampledFrom([]string{"", lendOn, lendNewcomers, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)
@@ -266,5 +272,5 @@ func ExamplePolicy() {
 	fmt.Println(string(b), err)
 	// Output:
 	// settle 1s: too short: with freshness 990ms, clock_error 50ms and a longest window of 1m0s it must be at least 1.153s; raise settle, or lower freshness or clock_error
-	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"share":"equal","mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","author":"ann@host","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"} <nil>
+	// {"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","author":"ann@host","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"} <nil>
 }

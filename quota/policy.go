@@ -7,7 +7,6 @@
 package quota
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -15,18 +14,6 @@ import (
 
 // Schema is the version of the JSON values that this package writes.
 const Schema = 1
-
-// ShareRule is the rule that divides a total among the instances.
-type ShareRule string
-
-// The share rules.
-const (
-	// ShareEqual gives every instance the same share, to within one permit.
-	ShareEqual ShareRule = "equal"
-	// ShareWeighted divides by weight: an instance of weight 3 gets as much as three of
-	// weight 1.
-	ShareWeighted ShareRule = "weighted"
-)
 
 // Mode is a limiter's treatment of refusals.
 type Mode string
@@ -137,9 +124,10 @@ type Policy struct {
 	// Requires names features of later versions that change shares. This version has none
 	// that must be named. An instance without one of them issues nothing and reports it.
 	Requires []string `json:"requires,omitempty"`
-	// Ignored names fields that the policy's JSON has and that went with an earlier version,
-	// such as "adaptive". Instances do not follow them, and say so in their status. MarshalJSON
-	// leaves them out.
+	// Ignored names what the policy's JSON has and what went with an earlier version, such as
+	// "adaptive". Instances do not follow it, and say so in their status. If it is another rule of
+	// division, such as "share weighted", they issue nothing: see Unsupported. MarshalJSON leaves
+	// it out.
 	Ignored []string `json:"-"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
@@ -147,13 +135,9 @@ type Policy struct {
 	Time   time.Time `json:"time,omitzero"`    // when, by the author's clock
 }
 
-// Division is the rule by which instances divide the total.
+// Division is what instances do with shares that they do not need. All shares are equal, to
+// within one permit.
 type Division struct {
-	// Share is how the total is divided; default ShareEqual.
-	Share ShareRule `json:"share"`
-	// Weights override the weights of instances, by name, for ShareWeighted; at most 256
-	// of them, each 1 to MaxWeight.
-	Weights map[string]int64 `json:"weights,omitempty"`
 	// Lend is "on", the default: instances lend permits that they will not need to those
 	// that lack some; "newcomers": only to those that have no share yet; or "off". Only
 	// permits of fixed windows of 250 ms or more, without a warm-up, are lent.
@@ -259,7 +243,6 @@ func (p *Policy) parts() (short, long []Limit) {
 func (p Policy) WithDefaults() Policy {
 	p = p.Clone()
 	sortLimits(p.Limits)
-	def(&p.Share, ShareEqual)
 	def(&p.Mode, ModeEnforce)
 	def(&p.Settle, DefaultSettle)
 	def(&p.ClockError, DefaultClockError)
@@ -294,7 +277,6 @@ func (p Policy) Clone() Policy {
 	p.Keys.Limits = slices.Clone(p.Keys.Limits)
 	p.Requires = slices.Clone(p.Requires)
 	p.Ignored = slices.Clone(p.Ignored)
-	p.Weights = maps.Clone(p.Weights)
 	p.Next = slices.Clone(p.Next)
 	for i := range p.Next {
 		p.Next[i].Limits = slices.Clone(p.Next[i].Limits)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -20,12 +19,10 @@ import (
 const (
 	maxChanges       = 16   // announced changes in Policy.Next
 	maxRequires      = 16   // features in Policy.Requires
-	maxNameBytes     = 128  // an instance's name in Policy.Weights, one feature
+	maxNameBytes     = 128  // one feature
 	maxAuthorBytes   = 256  // Policy.Author
 	maxReasonBytes   = 1024 // Policy.Reason
 	maxProviderBytes = 200  // a provider's name
-	MaxWeight        = 1000 // of an instance
-	maxWeights       = 256  // overridden weights in Policy.Weights
 	maxQuorum        = 8    // Policy.BackoffQuorum: as many as the key has room for
 	minBackoffMax    = 100 * time.Millisecond
 	maxBackoffMax    = time.Hour
@@ -97,7 +94,6 @@ type choice struct {
 
 func (p *Policy) choices() []choice {
 	return []choice{
-		choose("share", p.Share, ShareEqual, ShareWeighted),
 		choose("mode", p.Mode, ModeEnforce, ModeShadow, ModePause),
 		choose("outage", p.Outage, OutageHold, OutageStop),
 		choose("pacing", p.Pacing, PacingOff, PacingEven),
@@ -116,10 +112,16 @@ func choose[T ~string](field string, value T, known ...T) choice {
 }
 
 // Unsupported returns the reasons why no instance of this version can obey the policy, or
-// nil: features that this version does not know, and times with which the sum of all
-// shares could exceed the total. Such a policy gives an instance no share.
+// nil: features that this version does not know, another rule of division than equal shares, and
+// times with which the sum of all shares could exceed the total. Such a policy gives an instance
+// no share.
 func (p *Policy) Unsupported() (missing []string) {
 	missing = slices.Clone(p.Requires)
+	for _, name := range p.Ignored {
+		if strings.HasPrefix(name, goneShare) {
+			missing = append(missing, name)
+		}
+	}
 	for _, c := range p.choices() {
 		if c.value != "" && !slices.Contains(c.known, c.value) {
 			missing = append(missing, c.field+" "+shorten(c.value))
@@ -135,11 +137,6 @@ func (p *Policy) Unsupported() (missing []string) {
 }
 
 func (p *Policy) checkShares(errs *problems) {
-	errs.add(len(p.Weights) > maxWeights, "weights", counted(len(p.Weights)), "set weights where the instances join", "at most %d overridden weights", maxWeights)
-	for _, name := range slices.Sorted(maps.Keys(p.Weights))[:min(len(p.Weights), maxWeights)] {
-		errs.text("weights", name, maxNameBytes)
-		within(errs, fmt.Sprintf("weights[%q]", shorten(name)), p.Weights[name], 1, MaxWeight, "")
-	}
 	within(errs, "reserve_percent", p.Reserve, 0, 100, "0 stands for 1, in fleets below 20 instances for 10")
 }
 

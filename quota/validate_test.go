@@ -5,7 +5,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +58,6 @@ func TestPolicyValidate(t *testing.T) {
 		{"longest of all", limits(Limit{1, huge}), "limits[0].window"},
 		{"window of no whole milliseconds", limits(Limit{1, time.Second + 1}), "limits[0].window"},
 		{"no window", limits(Limit{1, 0}), "limits[0].window"},
-		{"share rule", func(p *Policy) { p.Share = "fair" }, "share"},
 		{"mode", func(p *Policy) { p.Mode = "Enforce" }, "mode"},
 		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
 		{"pacing of a later version", func(p *Policy) { p.Pacing = "waltz" }, "pacing"},
@@ -151,13 +149,6 @@ func TestPolicyValidate(t *testing.T) {
 		{"author too long", func(p *Policy) { p.Author = strings.Repeat("x", maxAuthorBytes+1) }, "author"},
 		{"reason too long", func(p *Policy) { p.Reason = strings.Repeat("x", maxReasonBytes+1) }, "reason"},
 		{"reason that is no text", func(p *Policy) { p.Reason = "\xff" }, "reason"},
-		{"weight of nothing", func(p *Policy) { p.Weights["big"] = 0 }, `weights["big"]`},
-		{"weight too large", func(p *Policy) { p.Weights["big"] = MaxWeight + 1 }, `weights["big"]`},
-		{"weights of too many", func(p *Policy) {
-			for i := range maxWeights + 1 {
-				p.Weights[strconv.Itoa(i)] = 1
-			}
-		}, "weights"},
 		{"several", func(p *Policy) { p.Mode, p.Guard, p.Author = "x", -1, "\xff" }, "mode guard author"},
 	} {
 		p := fullPolicy()
@@ -195,7 +186,7 @@ func TestWithDefaults(t *testing.T) {
 		t.Errorf("the receiver became %+v", p)
 	}
 	want := Policy{
-		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Share: ShareEqual, Lend: lendOn}, Mode: ModeEnforce,
+		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Lend: lendOn}, Mode: ModeEnforce,
 		Timing: Timing{Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError}, Outage: OutageHold, Release: Release{Pacing: PacingOff, Shape: ShapeFixed},
 		Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: time.Minute}, MaxStep: 10,
 		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
@@ -228,10 +219,11 @@ func TestSupported(t *testing.T) {
 		want   string
 	}{
 		{Policy{}, ""},
-		{Policy{Division: Division{Share: ShareEqual, Lend: lendOn}, Mode: ModePause, Outage: OutageStop, Release: Release{Pacing: PacingOff}}, ""},
+		{Policy{Division: Division{Lend: lendOn}, Mode: ModePause, Outage: OutageStop, Release: Release{Pacing: PacingOff}}, ""},
 		{Policy{Requires: []string{"levels", "x"}}, "levels, x"},
-		{Policy{Division: Division{Share: ShareWeighted}}, ""},
-		{Policy{Division: Division{Share: "lottery"}, Release: Release{Pacing: "waltz", Shape: "torus"}}, "share lottery, pacing waltz, shape torus"},
+		{Policy{Ignored: []string{"adaptive", "weights"}}, ""},
+		{Policy{Ignored: []string{"share weighted"}}, "share weighted"},
+		{Policy{Release: Release{Pacing: "waltz", Shape: "torus"}}, "pacing waltz, shape torus"},
 		{Policy{Release: Release{Shape: ShapeBucket}}, ""},
 		{Policy{Mode: "dry", Outage: "ask"}, "mode dry, outage ask"},
 	} {

@@ -54,7 +54,7 @@ func TestBadUsage(t *testing.T) {
 		{"--trace x --ntp a", []string{"--trace", "--ntp", "leave one out"}},
 		{"--ntp a,a", []string{"--ntp", "two votes"}},
 		{"--outage maybe", []string{"outage", "maybe", "hold, stop"}},
-		{"--share lottery", []string{"share", "lottery", "weighted"}},
+		{"--share weighted", []string{"--share", "equal", "lend"}},
 		{"--pacing waltz", []string{"pacing", "waltz", "even"}},
 		{"--shape square", []string{"shape", "square", "fixed, sliding, bucket"}},
 		{"--burst 5", []string{"burst 5", "shape bucket", "fixed"}},

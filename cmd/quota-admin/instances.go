@@ -68,8 +68,7 @@ func reportOf(r *protocol.Report) *reportJSON {
 }
 
 type explanation struct {
-	Weight int64  `json:"weight"` // in force, an operator's included
-	Why    string `json:"why"`
+	Why string `json:"why"`
 }
 
 func (a *app) instancesCommand() *cobra.Command {
@@ -219,16 +218,15 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 		return
 	}
 	w := quota.WindowAt(limit.Window, now.UnixNano())
-	parts, weights := int64(0), int64(0)
+	parts := 0
 	for _, i := range view.Instances {
 		if protocol.TakesPart(&i, w.Start()) {
 			parts++
-			weights += share.Weight(view.Policy, &i)
 		}
 	}
 	for n, i := range view.Instances { // in the order of the fleet
 		j := &d.Instances[n]
-		x := &explanation{Weight: share.Weight(view.Policy, &i)}
+		x := &explanation{}
 		j.Explain = x
 		switch {
 		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
@@ -237,8 +235,6 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = "has left"
 		case view.Policy.Mode == quota.ModePause:
 			x.Why = "paused"
-		case view.Policy.Share == quota.ShareWeighted:
-			x.Why = fmt.Sprintf("weight %d of %d", x.Weight, weights)
 		default:
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
@@ -278,13 +274,13 @@ func loans(r *protocol.Report) (text string) {
 }
 
 func (d *instancesJSON) explained(w io.Writer) {
-	format.Row(w, "NAME", "INCARNATION", "SHARE", "WEIGHT", "WHY")
+	format.Row(w, "NAME", "INCARNATION", "SHARE", "WHY")
 	for _, i := range d.Instances {
 		x := i.Explain
 		if x == nil {
 			x = &explanation{Why: "no policy is in force"}
 		}
-		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), fmt.Sprint(x.Weight), x.Why)
+		format.Row(w, format.Name(i.Name), format.Name(i.Incarnation), number(i.Share), x.Why)
 	}
 }
 

@@ -367,15 +367,13 @@ keys list payments/charge
 explain payments/charge -o *
 set payments/charge 510/s
 explain payments/charge
-set payments/charge 480/s --share weighted --weight worker-1=7
+set payments/charge 480/s --share weighted
 explain payments/charge
 get payments/charge
-set payments/charge 500/s --weight worker-1= --share equal --pacing even
+set payments/charge 500/s --pacing even
 get payments/charge
-set payments/charge 500/s --share lottery
 set payments/charge 500/s --pacing waltz
-set payments/charge 500/s --weight worker-1
-set payments/charge 500/s --weight worker-1=1001
+set payments/charge 500/s --weight worker-1=7
 set payments/charge 500/s --shape bucket --burst 20 --warm-up 30s
 set payments/charge 510/s --shape bucket --burst 20 --warm-up 30s --pacing off
 set payments/charge 480/s --burst 30 --dry-run
@@ -436,7 +434,7 @@ func liveFleet(b *bench, client *clientv3.Client) {
 	b.want(exitDone, "set", "lonely", "5/s")
 	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
 	for i, name := range []string{"worker-1", "worker-2", "worker-3"} {
-		in := protocol.Instance{Name: name, Host: "node", PID: 100 + i, Version: "v0.1.0", Weight: 1, Started: began, From: began.Add(4 * time.Second)}
+		in := protocol.Instance{Name: name, Host: "node", PID: 100 + i, Version: "v0.1.0", Started: began, From: began.Add(4 * time.Second)}
 		if i == 2 {
 			in.Until = time.Date(2150, 1, 1, 0, 0, 0, 0, time.UTC)
 		}

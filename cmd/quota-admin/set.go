@@ -169,9 +169,6 @@ type field struct {
 // fields are in the order of what depends on each other: a change of the settle time comes
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"share", "`equal|weighted`: rule that divides the limit; new policies: equal",
-		value(oneOf(quota.ShareEqual, quota.ShareWeighted), func(p *quota.Policy, v quota.ShareRule) { p.Share = v })},
-	{"weight", "`NAME=WEIGHT` overrides the weight of instances of that name, for share weighted; NAME= removes the override; repeatable", parseWeight},
 	{"outage", "`hold|stop`: instances cut off from etcd hold the last share, or stop; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
 	{"settle", "settle time: how long (`duration`) a share waits before it grows, after a join or a crash; new policies: 3s", value(positive, setSettle)},
@@ -280,26 +277,6 @@ func parseGuard(text string) (func(*quota.Policy), error) {
 		err = errors.New("must not be negative; 0 switches it off")
 	}
 	return func(p *quota.Policy) { p.Guard, p.GuardAuto = fixed, auto }, err
-}
-
-// parseWeight reads NAME=WEIGHT, or NAME= for the weight that instances joined with.
-func parseWeight(text string) (set func(*quota.Policy), err error) {
-	i, weight := strings.LastIndexByte(text, '='), int64(0)
-	if i <= 0 {
-		return nil, errors.New("write NAME=WEIGHT, as in big-host=8")
-	}
-	name, value := text[:i], text[i+1:]
-	if value != "" {
-		weight, err = whole(1, quota.MaxWeight)(value)
-	}
-	return func(p *quota.Policy) {
-		if p.Weights == nil {
-			p.Weights = map[string]int64{}
-		}
-		if p.Weights[name] = weight; weight == 0 {
-			delete(p.Weights, name)
-		}
-	}, err
 }
 
 // parseKeys reads the limits of keys; off is none.

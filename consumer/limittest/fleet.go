@@ -76,7 +76,7 @@ func (f *Fleet) newInstance() *Instance {
 	name := fmt.Sprintf("instance-%d", n)
 	i := &Instance{
 		fleet: f, sinks: map[string]feed.Sink{},
-		key: protocol.Instance{ID: name + ".1", Name: name, Weight: 1},
+		key: protocol.Instance{ID: name + ".1", Name: name},
 	}
 	i.covered = feed.Over[feed.Source]((*source)(i))
 	return i

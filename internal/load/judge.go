@@ -36,10 +36,10 @@ type Run struct {
 	Timeline Timeline
 	// Fleet is how many instances there should be.
 	Fleet int
-	// Serving is the weight of the instances that served, as the generator knows: an
-	// instance that falls silent by itself still serves. Weight is that of the fleet.
+	// Serving is how many instances served, as the generator knows: one that falls silent by
+	// itself still serves. Servers is how many should; 0: that does not matter.
 	Serving Presence
-	Weight  int64
+	Servers int64
 	// Parts are those of the instances, where each has a part of the total that is its own;
 	// nil: what one does not ask for goes to others.
 	Parts []Part
@@ -73,7 +73,7 @@ func Judge(r Run) ([]Window, Summary, Verdict) {
 		if summary.add(some, i == 0); i == 0 {
 			summary.Used = r.use(some, lengths)
 			one := r
-			one.Parts, one.Weight = nil, 0
+			one.Parts, one.Servers = nil, 0
 			summary.OneLimiter = one.use(some, lengths)
 			summary.OwnClock.Excess = r.excess(some)
 		}

@@ -23,7 +23,7 @@ func perSecond(permits int64) []quota.Limit {
 func steadyRun() Run {
 	r := Run{
 		Timeline: Timeline{Changes: []Change{{Limits: perSecond(100)}}, Settle: 3 * time.Second, Slack: 50 * time.Millisecond},
-		Fleet:    4, Weight: 4, Active: 10*second + 1, Start: 11 * second, End: 15 * second,
+		Fleet:    4, Servers: 4, Active: 10*second + 1, Start: 11 * second, End: 15 * second,
 	}
 	r.Presence.Record(7*second, 0, time.Second)
 	r.Presence.Record(10*second+1, 4, time.Second)
@@ -37,8 +37,8 @@ func steadyRun() Run {
 // judge is Judge for a fleet of which the generator's clock saw each permit as its
 // window began, and that served all the time, unless the run says what else was seen.
 func judge(r Run) ([]Window, Summary, Verdict) {
-	if r.Weight == 0 {
-		r.Weight = 1
+	if r.Servers == 0 {
+		r.Servers = 1
 		r.Serving.Record(0, 1, time.Second)
 	}
 	if r.Own.Cell == 0 {
@@ -266,7 +266,7 @@ func TestSeveralLimits(t *testing.T) {
 	r := Run{
 		Timeline: Timeline{Settle: 3 * time.Second, Changes: []Change{{Limits: []quota.Limit{
 			{Permits: 500, Window: 2 * time.Second}, {Permits: 2000, Window: 10 * time.Second}}}}},
-		Fleet: 2, Weight: 2, Active: 100*second + 5, Start: 102 * second, End: 110 * second,
+		Fleet: 2, Servers: 2, Active: 100*second + 5, Start: 102 * second, End: 110 * second,
 	}
 	r.Presence.Record(90*second, 0, 2*time.Second)
 	r.Presence.Record(100*second+5, 2, 2*time.Second)

@@ -83,7 +83,7 @@ func TestTheOwnClockAgreesWithANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.Int64Range(1, 6).Draw(t, "limit")
 		r := Run{Timeline: Timeline{Changes: []Change{{Limits: perSecond(limit)}}, Settle: 3 * time.Second, Slack: placed.Tolerance},
-			Fleet: 2, Weight: 1, Active: at(0), Start: at(0), End: at(4000)}
+			Fleet: 2, Servers: 1, Active: at(0), Start: at(0), End: at(4000)}
 		r.Serving.Record(at(0), 1, time.Second)
 		var permits []granted
 		room := func(name string) time.Duration {

@@ -175,24 +175,17 @@ type Shape struct {
 	Transit time.Duration
 	// Crowd is how many instances may have had shares at one time, at most.
 	Crowd int
-	// Equal says that their shares are equal, but for remainders.
-	Equal bool
 }
 
 // atOnce is how many permits the instances may issue at one instant under a total:
 // the sum of their bursts. Each is the policy's burst in proportion to the share,
-// rounded down, and at least one permit. Equal shares sum to the burst or to the
-// number of instances, whichever is more; otherwise each instance may add one.
+// rounded down, and at least one permit. As shares are equal, these sum to the burst or to the
+// number of instances, whichever is more.
 func (s *Shape) atOnce(total int64) int64 {
-	burst, crowd := s.Burst, int64(s.Crowd)
-	switch {
-	case burst <= 0 || burst >= total:
+	if s.Burst <= 0 {
 		return total
-	case s.Equal:
-		return min(total, max(burst, crowd))
-	default:
-		return min(total, burst+crowd)
 	}
+	return min(total, max(s.Burst, int64(s.Crowd)))
 }
 
 // allowed is how many permits an aligned window may hold beyond its limit's total

@@ -18,7 +18,7 @@ func shapedRun(kind quota.Shape, permits int64, counts ...Count) Run {
 	r := steadyRun()
 	r.Start = 10 * second
 	r.Timeline.Changes[0].Limits = perSecond(permits)
-	r.Shape = &Shape{Kind: kind, Cell: 2 * ms, Crowd: 4, Equal: true}
+	r.Shape = &Shape{Kind: kind, Cell: 2 * ms, Crowd: 4}
 	r.Counts = counts
 	for i := range r.Counts {
 		r.Counts[i].Index += 5000
@@ -205,7 +205,6 @@ func TestSpansAgainstEveryPair(t *testing.T) {
 		r.Timeline.Changes[0].Limits[0].Window = 200 * ms
 		r.Shape.Cell = 10 * ms // 20 of them are a window
 		r.Shape.Burst = rapid.Int64Range(0, 50).Draw(t, "burst")
-		r.Shape.Equal = rapid.Bool().Draw(t, "equal")
 		_, s, verdict := judge(r)
 		worst, any := naive(r, 200*ms), int64(0)
 		for _, c := range counts {
@@ -278,18 +277,15 @@ func TestAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		total, burst int64
-		equal        bool
 		want         int64
 	}{
-		{"all of the total", 100, 0, true, 100},
-		{"more than the total", 100, 101, false, 100},
-		{"as much as the instances", 100, 8, true, 8},
-		{"less than the instances: one each", 100, 2, true, 4},
-		{"less than the instances, and than they may issue", 3, 2, true, 3},
-		{"unequal parts may each be less than one", 100, 20, false, 24},
-		{"unequal parts, and no more than the total", 21, 20, false, 21},
+		{"all of the total", 100, 0, 100},
+		{"more than the total", 100, 101, 100},
+		{"as much as the instances", 100, 8, 8},
+		{"less than the instances: one each", 100, 2, 4},
+		{"less than the instances, and than they may issue", 3, 2, 3},
 	} {
-		s := Shape{Burst: c.burst, Crowd: 4, Equal: c.equal}
+		s := Shape{Burst: c.burst, Crowd: 4}
 		if got := s.atOnce(c.total); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}

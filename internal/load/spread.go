@@ -25,7 +25,7 @@ type Spread struct {
 	Seed uint64
 }
 
-// Even reports whether all instances of the same weight make the same calls.
+// Even reports whether all instances make the same calls.
 func (s Spread) Even() bool { return s.Zipf == 0 && s.Hot == 0 }
 
 // String names the spread, for people.
@@ -58,13 +58,13 @@ func (s Spread) Turn(start, now int64) (turn, since int64) {
 	return turn, start + first + (turn-1)*int64(s.Move)
 }
 
-// Parts returns the part of all calls that each instance makes after so many changes of the
-// ranks: by its rank, and in proportion to its weight. They sum to 1, to within rounding.
-func (s Spread) Parts(weights []int64, turn int64) []float64 {
-	parts := make([]float64, len(weights))
+// Parts returns the part of all calls that each of n instances makes after so many changes of the
+// ranks. They sum to 1, to within rounding.
+func (s Spread) Parts(n int, turn int64) []float64 {
+	parts := make([]float64, n)
 	sum := 0.0
-	for i, rank := range s.ranks(len(weights), turn) {
-		parts[i] = s.heat(rank) * float64(weights[i])
+	for i, rank := range s.ranks(n, turn) {
+		parts[i] = s.heat(rank)
 		sum += parts[i]
 	}
 	for i := range parts {

@@ -12,7 +12,7 @@ import (
 func TestPartsSumToOneAndFallAsZipfSays(t *testing.T) {
 	for _, s := range []float64{0, 0.5, 1, 8} {
 		sum := 0.0
-		parts := Spread{Zipf: s}.Parts(slices.Repeat([]int64{1}, 96), 0)
+		parts := Spread{Zipf: s}.Parts(96, 0)
 		for i, p := range parts {
 			sum += p
 			if want := parts[0] * math.Pow(float64(i+1), -s); math.Abs(p-want) > 1e-12 {
@@ -35,9 +35,8 @@ func TestRanksMove(t *testing.T) {
 			s.Zipf = 1
 		}
 		turn := rapid.Int64Range(0, 1e12).Draw(t, "turn")
-		weights := slices.Repeat([]int64{1}, n)
-		first, parts, next := s.Parts(weights, 0), s.Parts(weights, turn), s.Parts(weights, turn+1)
-		if !slices.Equal(parts, s.Parts(weights, turn)) {
+		first, parts, next := s.Parts(n, 0), s.Parts(n, turn), s.Parts(n, turn+1)
+		if !slices.Equal(parts, s.Parts(n, turn)) {
 			t.Fatal("another time it has other parts")
 		}
 		if slices.Sort(first); s.Hot > 0 {
@@ -57,10 +56,9 @@ func TestRanksMove(t *testing.T) {
 			}
 		}
 	})
-	weights := slices.Repeat([]int64{1}, 20)
 	top := map[int]bool{}
 	for turn := range int64(40) {
-		parts := Spread{Zipf: 1, Seed: 1}.Parts(weights, turn)
+		parts := Spread{Zipf: 1, Seed: 1}.Parts(20, turn)
 		top[slices.Index(parts, slices.Max(parts))] = true
 	}
 	if len(top) < 10 {

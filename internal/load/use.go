@@ -53,8 +53,8 @@ func (r *Run) use(windows []Window, lengths []time.Duration) (u Use) {
 		start := w.Start.UnixNano()
 		possible := r.attainable(max(w.Offered, w.Issued), min(r.room(start, start, lengths[0]), r.keysTake(start, lengths[0])))
 		due := possible
-		if serving := min(int64(r.Serving.Least(start, start+int64(lengths[0]))), r.Weight); serving < r.Weight {
-			due = int64(float64(possible) * float64(serving) / float64(r.Weight))
+		if serving := min(int64(r.Serving.Least(start, start+int64(lengths[0]))), r.Servers); serving < r.Servers {
+			due = int64(float64(possible) * float64(serving) / float64(r.Servers))
 		}
 		u.Excused += possible - due
 		all = append(all, WindowUse{w.Start, due, w.certain()})

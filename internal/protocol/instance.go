@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 	"unicode/utf8"
-
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Instance is one incarnation of a consumer process, as its key in etcd says.
@@ -17,7 +15,6 @@ type Instance struct {
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Version string `json:"version,omitempty"`
-	Weight  int64  `json:"weight"` // at least 1; zero means 1
 	// Attempt counts the earlier attempts to write this, whose answers may have been
 	// lost. No two attempts write the same value.
 	Attempt int       `json:"attempt,omitempty"`
@@ -35,7 +32,7 @@ type Instance struct {
 	Borrows bool `json:"borrows,omitempty"`
 }
 
-// MaxNameBytes bounds an instance's name, host and version: as in quota.Policy.Weights.
+// MaxNameBytes bounds an instance's name, host and version.
 const MaxNameBytes = 128
 
 // Validate returns all that is wrong with the instance, as joined errors, or nil. An
@@ -47,7 +44,6 @@ func (i *Instance) Validate() error {
 		errs.add(len(f.text) > MaxNameBytes, "%s: %d bytes are more than the most, %d", f.field, len(f.text), MaxNameBytes)
 		errs.add(!utf8.ValidString(f.text), "%s: is not valid UTF-8", f.field)
 	}
-	errs.add(i.Weight < 0 || i.Weight > quota.MaxWeight, "weight: %d must be from 0 to %d; 0 stands for 1", i.Weight, quota.MaxWeight)
 	for _, f := range [...]struct {
 		field string
 		at    time.Time

@@ -7,15 +7,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func fullInstance() Instance {
 	return Instance{
-		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0", Weight: 3,
+		ID: "worker-7.1a2b.1", Name: "worker-7", Host: "h", PID: 4711, Version: "v0.1.0",
 		Started: newYear, From: newYear.Add(4 * time.Second), Until: newYear.Add(time.Hour),
 	}
 }
@@ -27,9 +25,9 @@ func TestIncarnationJSON(t *testing.T) {
 		i    Instance
 		want string
 	}{
-		{Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7","weight":1}`},
-		{fullInstance(), `{"schema":1,"name":"worker-7","host":"h","pid":4711,"version":"v0.1.0","weight":3,"started":"2027-01-01T00:00:00Z","from":"2027-01-01T00:00:04Z","until":"2027-01-01T01:00:00Z"}`},
-		{Instance{Name: "utc", Started: newYear.In(time.FixedZone("", 3600))}, `{"schema":1,"name":"utc","weight":1,"started":"2027-01-01T00:00:00Z"}`},
+		{Instance{ID: "x", Name: "worker-7"}, `{"schema":1,"name":"worker-7"}`},
+		{fullInstance(), `{"schema":1,"name":"worker-7","host":"h","pid":4711,"version":"v0.1.0","started":"2027-01-01T00:00:00Z","from":"2027-01-01T00:00:04Z","until":"2027-01-01T01:00:00Z"}`},
+		{Instance{Name: "utc", Started: newYear.In(time.FixedZone("", 3600))}, `{"schema":1,"name":"utc","started":"2027-01-01T00:00:00Z"}`},
 	} {
 		got, err := json.Marshal(Incarnation(test.i))
 		if err != nil || string(got) != test.want {
@@ -59,7 +57,6 @@ func TestReadInstanceRefuses(t *testing.T) {
 		{`[]`, "cannot unmarshal array"},
 		{`{"schema":1`, "unexpected end"},
 		{`{"schema":1} {}`, "after top-level value"},
-		{`{"schema":1,"weight":-1}`, "weight"},
 		{`{"schema":1,"name":"` + strings.Repeat("x", MaxInstanceBytes) + `"}`, "more than the most, 4096"},
 	} {
 		if _, err := ReadInstance("x", []byte(test.text)); err == nil || !strings.Contains(err.Error(), test.says) {
@@ -80,9 +77,6 @@ func TestInstanceValidate(t *testing.T) {
 		{"nothing but a name", func(i *Instance) { *i = Instance{Name: "x"} }, ""},
 		{"texts too long", func(i *Instance) { i.Name, i.Host, i.Version = long, long, long }, "name host version"},
 		{"no text", func(i *Instance) { i.Name = "\xff" }, "name"},
-		{"weight below 0", func(i *Instance) { i.Weight = -1 }, "weight"},
-		{"largest weight", func(i *Instance) { i.Weight = quota.MaxWeight }, ""},
-		{"weight too large", func(i *Instance) { i.Weight = quota.MaxWeight + 1 }, "weight"},
 		{"times before 1970", func(i *Instance) { i.Started, i.From = time.Unix(-1, 0), time.Unix(-1, 0) }, "started from"},
 		{"until after 2199", func(i *Instance) { i.Until = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }, "until"},
 		{"never takes part", func(i *Instance) { i.Until = i.From }, ""},
@@ -108,7 +102,7 @@ func TestInstanceValidate(t *testing.T) {
 func TestLargestValidInstanceFits(t *testing.T) {
 	t.Parallel()
 	worst := strings.Repeat("\x01", MaxNameBytes) // six bytes each, escaped
-	i := Instance{Name: worst, Host: worst, Version: worst, PID: 1 << 40, Weight: quota.MaxWeight,
+	i := Instance{Name: worst, Host: worst, Version: worst, PID: 1 << 40,
 		Started: newYear.Add(1), From: newYear.Add(1), Until: newYear.Add(2)}
 	b, err := json.Marshal(Incarnation(i))
 	if err == nil {
@@ -126,7 +120,7 @@ func FuzzReadInstance(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(full)
-	f.Add([]byte(`{"schema":1,"weight":-1,"from":"9999-12-31T23:59:59Z","until":"0000-01-01T00:00:00Z"}`))
+	f.Add([]byte(`{"schema":1,"from":"9999-12-31T23:59:59Z","until":"0000-01-01T00:00:00Z"}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		i, err := ReadInstance("x", text)

@@ -13,14 +13,14 @@ import (
 const MaxKeyBytes = 256
 
 // OfKeys returns the policy by which instances share the limits of each key: that of the
-// provider with other limits, in equal parts. It is nil where keys have none.
+// provider with other limits. It is nil where keys have none.
 func OfKeys(p *quota.Policy) *quota.Policy {
 	if p == nil || len(p.Keys.Limits) == 0 {
 		return nil
 	}
 	k := *p
 	k.Limits, k.Keys, k.Next = p.Keys.Limits, quota.Keys{}, nil
-	k.Share, k.Weights, k.Shape, k.Burst = quota.ShareEqual, nil, quota.ShapeFixed, 0
+	k.Shape, k.Burst = quota.ShapeFixed, 0
 	return &k
 }
 

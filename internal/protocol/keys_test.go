@@ -57,15 +57,15 @@ func TestLongLimitsOfKeysDelayNoEnd(t *testing.T) {
 func TestOfKeys(t *testing.T) {
 	t.Parallel()
 	p := quota.Policy{
-		Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Division: quota.Division{Share: quota.ShareWeighted, Weights: map[string]int64{"a": 2}},
-		Mode: quota.ModePause, Next: []quota.LimitChange{{}}, Requires: []string{"x"},
+		Limits: []quota.Limit{{Permits: 100, Window: time.Second}},
+		Mode:   quota.ModePause, Next: []quota.LimitChange{{}}, Requires: []string{"x"},
 	}
 	if protocol.OfKeys(&p) != nil || protocol.OfKeys(nil) != nil {
 		t.Error("keys without limits have a policy")
 	}
 	p.Keys.Limits = []quota.Limit{{Permits: 3, Window: 5 * time.Second}}
 	k := protocol.OfKeys(&p)
-	if k.Limits[0].Permits != 3 || k.Share != quota.ShareEqual || k.Weights != nil || k.Next != nil || k.Mode != quota.ModePause || len(k.Requires) != 1 {
+	if k.Limits[0].Permits != 3 || k.Next != nil || k.Mode != quota.ModePause || len(k.Requires) != 1 {
 		t.Errorf("%+v", k)
 	}
 	if protocol.LongestWindow(&p) != 5*time.Second {

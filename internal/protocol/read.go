@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -33,7 +32,6 @@ type Incarnation Instance
 // MarshalJSON writes the value.
 func (i Incarnation) MarshalJSON() ([]byte, error) {
 	type plain Incarnation
-	i.Weight = cmp.Or(i.Weight, 1)
 	i.Started, i.From, i.Until = i.Started.UTC(), i.From.UTC(), i.Until.UTC()
 	return json.Marshal(struct {
 		Schema schema `json:"schema"`
@@ -48,7 +46,6 @@ func ReadInstance(id string, value []byte) (Instance, error) {
 	if err := Decode("instance", value, MaxInstanceBytes, &i); err != nil {
 		return i, err
 	}
-	i.Weight = cmp.Or(i.Weight, 1)
 	return i, i.Validate()
 }
 

@@ -24,7 +24,7 @@ type boundCache struct {
 }
 
 // value is the share of self in the view that was divided, with these instances.
-func (c *division) value(all pastMembers) Bound {
+func (c *division) value() Bound {
 	b := Bound{Instances: int(c.n)}
 	switch d := c.terms.at(c.w); {
 	case d.reason != ReasonShare:
@@ -36,7 +36,7 @@ func (c *division) value(all pastMembers) Bound {
 	case !d.limited:
 		b.Permits, b.Burst = Unbounded, Unbounded
 	default:
-		b.Permits, b.Most = c.share(d.total, all), c.most(d.total)
+		b.Permits, b.Most = c.share(d.total), c.most(d.total)
 		b.Burst = c.terms.burst(b.Permits, quota.Limit{Permits: d.total, Window: c.w.Length})
 	}
 	return b
@@ -73,7 +73,7 @@ func (h *History) begin(w quota.Window, low int64, key *Key) *boundCache {
 	all := pastMembers{h, low}
 	terms = t.of(terms)
 	t.division = newDivision(terms, w, key.hash(), h.self, all)
-	t.newest = t.division.value(all)
+	t.newest = t.division.value()
 	return t
 }
 
@@ -89,6 +89,6 @@ func (h *History) extend(t *boundCache) {
 		if t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {
 			t.kept = t.newest.least(t.kept)
 		}
-		t.newest = t.division.value(all)
+		t.newest = t.division.value()
 	}
 }

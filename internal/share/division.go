@@ -1,10 +1,6 @@
 package share
 
-import (
-	"math/bits"
-
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/quota"
 
 // division is that of one view in one window, as far as self's share depends on it.
 // A change of one instance takes O(1), not O(instances).
@@ -18,17 +14,8 @@ type division struct {
 	own   part    // self's
 	hash  uint64  // of self's ID
 	n     int64   // participants
-	total int64   // weight of all participants
-	// ahead[i] is how many seats of others come before seat first+i of self, if sought.
-	// In an equal division first is 0: seat 0 tells of all.
-	ahead  [seatsKept]int64
-	first  int64
-	sought bool
+	ahead int64   // those of them, but for self, that rank before it
 }
-
-// seatsKept is how many seats of self a division knows: those around its last one. A change
-// of one instance seldom moves the last one further.
-const seatsKept = 4
 
 // pastMembers are the instances of the view that a history held after one of its changes.
 type pastMembers struct {
@@ -62,9 +49,8 @@ func (c pastMembers) each(add func(r *row, by int64)) {
 
 // newDivision counts the instances by the terms, for a key if it is not nil.
 func newDivision(t *terms, w quota.Window, key *uint64, self string, all pastMembers) *division {
-	c := &division{terms: t, w: w, key: key, start: w.Start(), seed: t.seedFor(key, w), sought: !t.weighted()}
-	hash := hashID(self)
-	c.hash, c.own = hash, part{self, orderOf(hash, c.seed), 1}
+	c := &division{terms: t, w: w, key: key, start: w.Start(), seed: t.seedFor(key, w), hash: hashID(self)}
+	c.own = part{self, orderOf(c.hash, c.seed)}
 	all.each(c.add)
 	return c
 }
@@ -99,47 +85,21 @@ func (c *division) add(r *row, by int64) {
 		if by < 0 {
 			c.me = nil
 		}
-		c.sought = c.sought && !c.terms.weighted() // its weight may be another one
 	}
 	if !r.takesPart(c.start) {
 		return
 	}
 	c.n += by
-	if c.terms.weighted() {
-		c.total += by * r.weightIn(c.terms)
-	} else {
-		c.total += by
-	}
-	if c.sought && !own {
-		c.addSeats(r, by)
+	if !own && (&part{r.id, orderOf(r.hash, c.seed)}).ranks(&c.own) < 0 {
+		c.ahead += by
 	}
 }
 
 // isOwn reports whether a row is self's. Hashes are compared first: they are at hand.
 func (c *division) isOwn(r *row) bool { return r.hash == c.hash && r.id == c.own.id }
 
-// addSeats adds or takes away the seats of another instance, which takes part.
-func (c *division) addSeats(r *row, by int64) {
-	p := part{r.id, orderOf(r.hash, c.seed), 1}
-	if !c.terms.weighted() {
-		if p.ranks(&c.own) < 0 {
-			c.ahead[0] += by
-		}
-		return
-	}
-	p.weight = r.weightIn(c.terms)
-	for i, n := range p.before(&c.own, c.first) {
-		c.ahead[i] += by * n
-	}
-}
-
 // share is the share of self, a participant, of total permits.
-func (c *division) share(total int64, all pastMembers) (share int64) {
-	if c.terms.weighted() {
-		return c.seats(total, all)
-	}
-	return partOf(total, c.terms.owns(c.n), c.ahead[0])
-}
+func (c *division) share(total int64) int64 { return partOf(total, c.terms.owns(c.n), c.ahead) }
 
 // partOf is the part of the one with a rank, from 0, if the first n divide a total equally.
 func partOf(total, n, rank int64) int64 {
@@ -158,52 +118,12 @@ const often = 64
 
 // most is the largest share of total permits that self, a participant, has in one of so many
 // windows on average: its part rounded down, or up if the remainder comes that often.
-func (c *division) most(total int64) (most int64) {
+func (c *division) most(total int64) int64 {
 	if c.terms.owners > 0 { // the ranks are the same in all windows
-		return partOf(total, c.terms.owns(c.n), c.ahead[0])
+		return c.share(total)
 	}
-	part, rest := bits.Mul64(uint64(total), uint64(c.terms.weightIn(c.me)))
-	n, left := bits.Div64(part, rest, uint64(c.total))
-	if most = int64(n); left*often >= uint64(c.total) {
-		most++
+	if most := total / c.n; total%c.n*often < c.n {
+		return most
 	}
-	return most
-}
-
-// seats is how many of total permits self has by weight: all of its seats before which
-// there are fewer seats than permits.
-func (c *division) seats(total int64, all pastMembers) int64 {
-	low, high := int64(0), total // seats below low have a permit, those from high on have none
-	next := timesOver(total, c.terms.weightIn(c.me), c.total)
-	for tries := 0; ; tries++ {
-		if c.sought {
-			for i, n := range c.ahead {
-				k := c.first + int64(i)
-				missing := k + n - total + 1 // permits, until seat k has one
-				if missing > 0 {
-					high, next = min(high, k), k-1-timesOver(missing, c.own.weight, c.total)
-					break
-				}
-				low, next = max(low, k+1), k+1+timesOver(-missing, c.own.weight, c.total)
-			}
-		}
-		if low >= high {
-			return low
-		}
-		if tries > seatsKept { // it never took so many
-			next = low + (high-low)/2
-		}
-		c.seek(min(max(next-seatsKept/2, low), high-1), all)
-	}
-}
-
-// seek counts the seats before those of self from number first on.
-func (c *division) seek(first int64, all pastMembers) {
-	c.own.weight = c.terms.weightIn(c.me)
-	c.first, c.ahead, c.sought = first, [seatsKept]int64{}, true
-	all.each(func(r *row, by int64) {
-		if r.takesPart(c.start) && !c.isOwn(r) {
-			c.addSeats(r, by)
-		}
-	})
+	return total/c.n + 1
 }

@@ -1,9 +1,6 @@
 package share
 
-import (
-	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/quota"
 
 // Counted is how often the history has looked at an instance since its Reset, going over
 // all of them.
@@ -13,24 +10,9 @@ func (h *History) Counted() int64 { return h.looks }
 func (h *History) SharesOf(id string, windows []quota.Window) []int64 {
 	shares, all := make([]int64, len(windows)), pastMembers{h, h.changes}
 	for i, w := range windows {
-		shares[i] = newDivision(h.newest(), w, nil, id, all).value(all).Permits
+		shares[i] = newDivision(h.newest(), w, nil, id, all).value().Permits
 	}
 	return shares
-}
-
-// Weighted returns every instance's share of total permits in window w under
-// policy p's weights. The shares sum to total exactly. Each ID must occur once;
-// their order does not matter. A negative total counts as 0.
-func Weighted(total int64, instances []protocol.Instance, p *quota.Policy, w quota.Window) map[string]int64 {
-	return (&terms{rules: quota.Policy{Division: quota.Division{Share: quota.ShareWeighted, Weights: p.Weights}}}).split(total, membersOf(instances), seedOf(w))
-}
-
-// SeatsBefore returns how many seats of an instance, with v = at/2^64 and a weight, come
-// before seat k of another.
-func SeatsBefore(id string, at uint64, weight int64, other string, otherAt uint64, otherWeight, k int64) int64 {
-	p := part{id, at, weight}
-	first := max(0, k-seatsKept+1)
-	return p.before(&part{other, otherAt, otherWeight}, first)[k-first]
 }
 
 // Equal returns every instance's share of total permits in window w. The

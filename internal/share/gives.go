@@ -1,10 +1,6 @@
 package share
 
-import (
-	"maps"
-
-	"github.com/quotient-limiter/quotient/quota"
-)
+import "github.com/quotient-limiter/quotient/quota"
 
 // gives reports whether a revision takes permits of window w from nobody, by the terms
 // before and after, which are the provider's or those of its keys. Each instance
@@ -23,8 +19,6 @@ func gives(change *delta, before, after *terms, w quota.Window) bool {
 		case was && !is: // it may still issue permits
 			return false
 		case is && !was:
-			return false
-		case was && (e.old.weight != e.new.weight || e.old.name != e.new.name):
 			return false
 		}
 	}
@@ -61,6 +55,5 @@ func (t *terms) noneHasLess(after *terms, w quota.Window) bool {
 
 // dividesAs reports whether two policies divide a total by the same rule.
 func (t *terms) dividesAs(o *terms) bool {
-	p, q := &t.rules, &o.rules
-	return p.Share == q.Share && maps.Equal(p.Weights, q.Weights) && t.owners == o.owners
+	return t.owners == o.owners
 }

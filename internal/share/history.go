@@ -58,7 +58,6 @@ type member struct {
 type stake struct {
 	id          string
 	hash        uint64 // of the ID
-	weight      int64  // at least 1
 	from, until int64  // corrected wall time; it takes part in [from, until)
 }
 
@@ -67,20 +66,9 @@ type stake struct {
 type row struct {
 	stake
 	*member
-	// counted is the weight by the terms: the same for many windows.
-	terms   *terms
-	counted int64
 }
 
 func rowOf(m *member) row { return row{stake: m.stake, member: m} }
-
-// weightIn returns the weight by which the member counts.
-func (r *row) weightIn(t *terms) int64 {
-	if r.terms != t {
-		r.terms, r.counted = t, t.weightIn(r.member)
-	}
-	return r.counted
-}
 
 // MaxHistory bounds the memory of a history beside its newest view, in bytes.
 // Changes that come so fast that they take more restart it. Five minutes of 10,000
@@ -120,10 +108,7 @@ type span struct {
 }
 
 func newMember(i *protocol.Instance) *member {
-	m := &member{name: i.Name, stake: stake{id: i.ID, hash: hashID(i.ID), weight: 1, from: math.MinInt64, until: math.MaxInt64}}
-	if i.Weight > 1 {
-		m.weight = min(i.Weight, quota.MaxWeight)
-	}
+	m := &member{name: i.Name, stake: stake{id: i.ID, hash: hashID(i.ID), from: math.MinInt64, until: math.MaxInt64}}
 	if !i.From.IsZero() {
 		m.from = i.From.UnixNano()
 	}

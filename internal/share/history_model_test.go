@@ -24,7 +24,6 @@ type script struct {
 	now, offset int64
 	revision    int64
 	ids         []string
-	rule        quota.ShareRule // of most policies
 }
 
 func (s *script) limits() []quota.Limit {
@@ -66,30 +65,15 @@ func (s *script) policy() *quota.Policy {
 	case 1:
 		p.Requires = []string{"no such feature"}
 	case 2:
-		p.Share = "lottery"
+		p.Ignored = []string{"share weighted"}
 	case 3:
 		p.Freshness = 3 * time.Second // too long for any settle time here
-	}
-	return s.shared(p)
-}
-
-// shared draws the rule by which a policy divides.
-func (s *script) shared(p *quota.Policy) *quota.Policy {
-	if p.Share != "" {
-		return p
-	}
-	if p.Share = s.rule; s.rule == quota.ShareWeighted && s.IntN(2) == 0 {
-		p.Weights = map[string]int64{"heavy": 1 + s.Int64N(5)}
-	}
-	if s.IntN(4) == 0 {
-		p.Share = quota.ShareEqual
 	}
 	return p
 }
 
 func (s *script) instance() protocol.Instance {
-	return protocol.Instance{ID: s.ids[s.IntN(len(s.ids))], Name: []string{"light", "heavy"}[s.IntN(2)],
-		Weight: s.Int64N(4), From: s.instant(), Until: s.instant()}
+	return protocol.Instance{ID: s.ids[s.IntN(len(s.ids))], From: s.instant(), Until: s.instant()}
 }
 
 func (s *script) view() protocol.View {
@@ -142,7 +126,6 @@ func compare(t *testing.T, seed uint64) {
 	for i := range 1 + s.IntN(12) {
 		s.ids = append(s.ids, fmt.Sprintf("worker-%d", i))
 	}
-	s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[s.IntN(2)]
 	self := s.ids[0]
 	var h share.History
 	v := s.view()
@@ -293,7 +276,6 @@ func TestARevisionThatGivesTakesFromNobody(t *testing.T) {
 	more := 0
 	for seed := uint64(1); seed <= 1000; seed++ {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 3)), ids: []string{"a", "b", "c", "d", "e"}}
-		s.rule = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[s.IntN(2)]
 		m := newModel(0, "a", s.view())
 		for range 60 {
 			s.now += s.Int64N(600) * ms

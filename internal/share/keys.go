@@ -198,7 +198,7 @@ func (p *Planner) ownersOf(key Key, wall int64) (ids []string) {
 	var owners []part
 	for i := range p.rows {
 		if r := &p.rows[i]; r.takesPart(wall) {
-			one := part{r.id, orderOf(r.hash, seed), 1}
+			one := part{r.id, orderOf(r.hash, seed)}
 			at, _ := slices.BinarySearchFunc(owners, one, func(a, b part) int { return a.ranks(&b) })
 			if at < m {
 				owners = slices.Insert(owners, at, one)

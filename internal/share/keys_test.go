@@ -33,7 +33,7 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 	asked, owned := 0, 0
 	for seed := uint64(1); seed <= 80; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := &script{Rand: rand.New(rand.NewPCG(seed, 6)), offset: 1_700_000_000_000 * ms, rule: quota.ShareEqual}
+			s := &script{Rand: rand.New(rand.NewPCG(seed, 6)), offset: 1_700_000_000_000 * ms}
 			for i := range 1 + s.IntN(12) {
 				s.ids = append(s.ids, fmt.Sprintf("worker-%d", i))
 			}
@@ -104,10 +104,7 @@ func equal(p *quota.Policy, owners int) *quota.Policy {
 		return nil
 	}
 	e := *p
-	e.Next, e.Weights = nil, nil
-	if e.Share == quota.ShareWeighted {
-		e.Share = quota.ShareEqual
-	}
+	e.Next = nil
 	e.Keys = quota.Keys{Limits: p.Limits, Owners: int64(owners)} // clocks may drift apart as long as with keys
 	return &e
 }

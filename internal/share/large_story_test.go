@@ -111,7 +111,7 @@ func newStory(n int, r *rand.Rand) *story {
 // join adds an instance that joins at a true time and, unless from is zero, says
 // from when it takes part.
 func (s *story) join(i int, at int64, from time.Time) {
-	in := protocol.Instance{ID: fmt.Sprintf("i%d", i), Weight: 1, From: from}
+	in := protocol.Instance{ID: fmt.Sprintf("i%d", i), From: from}
 	s.actors = append(s.actors, actor{first: in, dies: end, joins: never, announces: never, deleted: never})
 	s.commits = append(s.commits, commit{at, protocol.Change{Put: []protocol.Instance{in}}, i})
 }

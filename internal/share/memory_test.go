@@ -26,7 +26,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}.WithDefaults()
 	var h History
 	now := int64(time.Hour)
-	h.Reset(now, now, "self", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "self", Weight: 1}}})
+	h.Reset(now, now, "self", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "self"}}})
 	before := heap()
 	w := func() quota.Window { return quota.WindowAt(time.Second, now+int64(time.Second)) }
 	now += int64(10 * time.Second)
@@ -43,7 +43,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 			for i := range 128 {
 				id := fmt.Sprint(long, round, ".", i)
 				if here {
-					c.Put = append(c.Put, protocol.Instance{ID: id, Name: long[:protocol.MaxNameBytes], Weight: 1})
+					c.Put = append(c.Put, protocol.Instance{ID: id, Name: long[:protocol.MaxNameBytes]})
 				} else {
 					c.Deleted = append(c.Deleted, id)
 				}

@@ -2,7 +2,6 @@ package share_test
 
 import (
 	"hash/fnv"
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -146,11 +145,10 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	for _, id := range idsOf(u, v) {
 		a, b := instanceOf(u, id), instanceOf(v, id)
 		was, is := a != nil && protocol.TakesPart(a, start), b != nil && protocol.TakesPart(b, start)
-		same := was && is && max(1, a.Weight) == max(1, b.Weight) && a.Name == b.Name
 		if was && b != nil && !b.Until.IsZero() && b.Until.UnixNano() <= start {
 			continue // it has announced that it issues nothing
 		}
-		if (was || is) && !same {
+		if was != is {
 			return false
 		}
 	}
@@ -163,10 +161,10 @@ func naiveGives(u, v *protocol.View, w quota.Window) bool {
 	}
 	before, had := limitOf(u.Policy, w)
 	after, has := limitOf(v.Policy, w)
-	if !had || !has || after < before || old.WithDefaults().Share != p.WithDefaults().Share {
+	if !had || !has || after < before {
 		return false
 	}
-	return maps.Equal(old.Weights, p.Weights) && old.Keys.Owners == p.Keys.Owners
+	return old.Keys.Owners == p.Keys.Owners
 }
 
 func idsOf(views ...*protocol.View) (ids []string) {
@@ -254,53 +252,21 @@ func limitOf(p *quota.Policy, w quota.Window) (int64, bool) {
 // naiveShare is one view's share of self, by sorting everybody.
 func naiveShare(v *protocol.View, self string, w quota.Window) int64 {
 	var ids []string
-	weights := map[string]int64{}
 	for _, i := range v.Instances {
 		if protocol.TakesPart(&i, w.Start()) {
 			ids = append(ids, i.ID)
-			weight := max(1, i.Weight)
-			if v.Policy != nil && v.Policy.Weights[i.Name] > 0 {
-				weight = v.Policy.Weights[i.Name]
-			}
-			weights[i.ID] = weight
 		}
 	}
 	if !slices.Contains(ids, self) || v.Policy == nil || v.Policy.LimitsAt(w.Start()) == nil ||
 		v.Policy.Mode == quota.ModePause || len(v.Policy.Requires) > 0 || len(v.Policy.Unsupported()) > 0 ||
-		v.Policy.Share == "lottery" {
+		slices.Contains(v.Policy.Ignored, "share weighted") {
 		return 0
 	}
 	total, ok := limitOf(v.Policy, w)
 	if !ok {
 		return share.Unbounded
 	}
-	if v.Policy.Share == quota.ShareWeighted {
-		return naiveSeats(total, weights, w)[self]
-	}
 	return naiveSplit(total, ids, w)[self]
-}
-
-// naiveSeats deals total out one permit at a time: each to the instance whose next seat
-// stands first.
-func naiveSeats(total int64, weights map[string]int64, w quota.Window) map[string]int64 {
-	shares, sum := map[string]int64{}, int64(0)
-	for _, weight := range weights {
-		sum += weight
-	}
-	for id, weight := range weights { // whole rounds: of so many permits each has its weight
-		shares[id] = total / sum * weight
-	}
-	for range total % sum {
-		next, first := "", math.Inf(1)
-		for id, weight := range weights {
-			v := 1 - (float64(naiveRank(id, w))+1)/(1<<64)
-			if at := (float64(shares[id]-total/sum*weight) + v) / float64(weight); at < first || at == first && id < next {
-				next, first = id, at
-			}
-		}
-		shares[next]++
-	}
-	return shares
 }
 
 func naiveRank(id string, w quota.Window) uint64 {

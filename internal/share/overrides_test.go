@@ -20,7 +20,7 @@ func TestAnOverriddenKeyEqualsTheNaiveModel(t *testing.T) {
 	asked := map[bool]int{}
 	for seed := uint64(1); seed <= 80; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			s := &script{Rand: rand.New(rand.NewPCG(seed, 8)), offset: 1_700_000_000_000 * ms, rule: quota.ShareEqual}
+			s := &script{Rand: rand.New(rand.NewPCG(seed, 8)), offset: 1_700_000_000_000 * ms}
 			for i := range 1 + s.IntN(6) {
 				s.ids = append(s.ids, fmt.Sprintf("worker-%d", i))
 			}

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -45,17 +46,29 @@ func (t *terms) seed(w quota.Window) uint64 {
 	return seedOf(w)
 }
 
+// part is an instance in the division of one window.
+type part struct {
+	id string
+	at uint64 // of its rank: the highest is the least
+}
+
+func orderOf(hash, seed uint64) uint64 { return ^protocol.Mix(hash ^ seed) }
+
+// ranks orders two parts by rank, the highest first; of two at one place the smaller ID comes
+// first.
+func (p *part) ranks(o *part) int { return cmp.Or(cmp.Compare(p.at, o.at), cmp.Compare(p.id, o.id)) }
+
 // split splits total permits among the members, and returns each one's part.
 func (t *terms) split(total int64, members map[string]*member, seed uint64) map[string]int64 {
-	parts := make([]part, 0, len(members))
+	parts, shares := make([]part, 0, len(members)), make(map[string]int64, len(members))
 	for _, m := range members {
-		parts = append(parts, part{m.id, orderOf(m.hash, seed), t.weightIn(m)})
+		parts = append(parts, part{m.id, orderOf(m.hash, seed)})
 	}
-	if t.owners > 0 {
-		slices.SortFunc(parts, func(a, b part) int { return a.ranks(&b) })
-		parts = parts[:t.owns(int64(len(parts)))]
+	slices.SortFunc(parts, func(a, b part) int { return a.ranks(&b) })
+	for i := range parts {
+		shares[parts[i].id] = partOf(max(total, 0), t.owns(int64(len(parts))), int64(i))
 	}
-	return seats(max(total, 0), parts)
+	return shares
 }
 
 // Of returns the total in force for window w in view v and every instance's share of
@@ -96,28 +109,4 @@ func membersOf(instances []protocol.Instance) map[string]*member {
 		members[instances[i].ID] = newMember(&instances[i])
 	}
 	return members
-}
-
-// weightOf is the weight of an instance under a policy.
-func (t *terms) weightOf(m *member) int64 {
-	if w, ok := t.rules.Weights[m.name]; ok {
-		return min(max(w, 1), quota.MaxWeight)
-	}
-	return m.weight
-}
-
-func (t *terms) weighted() bool { return t.rules.Share == quota.ShareWeighted }
-
-// weightIn is the weight by which an instance counts in the division.
-func (t *terms) weightIn(m *member) int64 {
-	if !t.weighted() {
-		return 1
-	}
-	return t.weightOf(m)
-}
-
-// Weight returns the weight of an instance under a policy, an operator's override
-// included.
-func Weight(p *quota.Policy, i *protocol.Instance) int64 {
-	return (&terms{rules: *p}).weightOf(newMember(i))
 }

@@ -14,14 +14,10 @@ import (
 // of them, the shares of all sum to the total, exactly. The history of each instance says
 // the same as the view.
 func FuzzSharesSumToTheTotal(f *testing.F) {
-	f.Add([]byte(`{"schema":1,"weight":3}`), int64(1000), true, uint8(3))
-	f.Add([]byte(`x`), int64(1000), false, uint8(8))
-	f.Add([]byte(`{"schema":1,"from":"2027-01-01T00:00:00Z"}`), int64(1000), true, uint8(19))
-	f.Fuzz(func(t *testing.T, instance []byte, total int64, weighted bool, n uint8) {
+	f.Add([]byte(`x`), int64(1000), uint8(8))
+	f.Add([]byte(`{"schema":1,"from":"2027-01-01T00:00:00Z"}`), int64(1000), uint8(19))
+	f.Fuzz(func(t *testing.T, instance []byte, total int64, n uint8) {
 		policy := &quota.Policy{Limits: []quota.Limit{{Permits: max(0, total) % quota.MaxPermits, Window: time.Second}}}
-		if weighted {
-			policy.Share = quota.ShareWeighted
-		}
 		v, w := protocol.View{Policy: policy}, second(500)
 		parts := 0
 		for i := range n%20 + 1 {

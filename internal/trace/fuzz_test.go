@@ -143,7 +143,7 @@ func (w *small) happen(what, how byte) {
 		w.commit(protocol.Change{Policy: w.policy(how)})
 		w.tell("view %d: limits %v, %s", len(w.views), w.views[len(w.views)-1].Policy.Limits, w.views[len(w.views)-1].Policy.Mode)
 	case 1: // an instance joins, at once or later, announces its end, or is gone
-		i := protocol.Instance{ID: m.id, Name: m.id[:1], Weight: 1}
+		i := protocol.Instance{ID: m.id, Name: m.id[:1]}
 		switch how / 3 % 5 {
 		case 0:
 			w.commit(protocol.Change{Deleted: []string{m.id}})

@@ -103,7 +103,7 @@ func policy(permits int64) *quota.Policy {
 
 func instances(names ...string) (all []protocol.Instance) {
 	for _, n := range names {
-		all = append(all, protocol.Instance{ID: n, Name: n, Weight: 1})
+		all = append(all, protocol.Instance{ID: n, Name: n})
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package trace
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -80,7 +81,14 @@ func beginsWithin(p *quota.Policy, w quota.Window) bool {
 }
 
 // givesNothing reports whether instances obey a policy by issuing nothing.
-func givesNothing(p *quota.Policy) bool { return p.Mode == quota.ModePause || len(p.Requires) > 0 }
+func givesNothing(p *quota.Policy) bool {
+	return p.Mode == quota.ModePause || len(p.Requires) > 0 || anotherDivision(p)
+}
+
+// anotherDivision reports whether an earlier version divided the total otherwise.
+func anotherDivision(p *quota.Policy) bool {
+	return slices.ContainsFunc(p.Ignored, func(name string) bool { return strings.HasPrefix(name, "share ") })
+}
 
 // sharesOf returns the shares of a window by one view, of all instances that take part.
 // limited is false where the view sets no limit of the length, so that there are none.
@@ -106,12 +114,7 @@ func sharesOf(v *protocol.View, w quota.Window) (shares map[string]int64, limite
 	if !inForce || givesNothing(p) || len(part) == 0 {
 		return shares, true
 	}
-	total := max(0, limit)
-	if p.Share == quota.ShareWeighted {
-		splitByWeight(p, total, part, w, shares)
-	} else {
-		splitEqually(p, total, part, w, shares)
-	}
+	splitEqually(p, max(0, limit), part, w, shares)
 	return shares, true
 }
 

@@ -27,7 +27,7 @@ func someView(r *rand.Rand) *protocol.View {
 		return all
 	}
 	some := func(part int) bool { return r.IntN(part) == 0 }
-	p := quota.Policy{Limits: limits(), Division: quota.Division{Share: []quota.ShareRule{"", quota.ShareEqual, quota.ShareWeighted}[r.IntN(3)]}}
+	p := quota.Policy{Limits: limits()}
 	if some(4) {
 		p.From = about()
 	}
@@ -35,8 +35,8 @@ func someView(r *rand.Rand) *protocol.View {
 		p.Next = append(p.Next, quota.LimitChange{From: about(), Limits: limits()})
 	}
 	slices.SortFunc(p.Next, func(a, b quota.LimitChange) int { return a.From.Compare(b.From) })
-	if p.Share == quota.ShareWeighted && some(2) {
-		p.Weights = map[string]int64{"i1": 1 + r.Int64N(quota.MaxWeight), "i2": 1}
+	if some(8) {
+		p.Ignored = []string{"share weighted"}
 	}
 	if some(4) {
 		p.Shape = quota.ShapeSliding
@@ -47,7 +47,7 @@ func someView(r *rand.Rand) *protocol.View {
 	p = p.WithDefaults()
 	v := &protocol.View{Revision: 5, Policy: &p, PolicyRevision: 3}
 	for i := range r.IntN(30) {
-		in := protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: fmt.Sprintf("i%d", i), Weight: r.Int64N(40)}
+		in := protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: fmt.Sprintf("i%d", i)}
 		if some(5) {
 			in.From = about()
 		}
@@ -93,7 +93,7 @@ func TestTheNaivePathAgrees(t *testing.T) {
 // The judge reads no total and no share by the code that instances use.
 func TestTheJudgeIsOnItsOwn(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"bound.go", "explain.go", "judge.go", "naive.go", "naive_weight.go", "views.go"} {
+	for _, name := range []string{"bound.go", "explain.go", "judge.go", "naive.go", "views.go"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func (t *Tracker) addInstance(c *protocol.Change, k Key) {
 	i, err := protocol.ReadInstance(k.ID, k.Value)
 	if err != nil {
 		t.bad[k.ID] = fmt.Errorf("the key of instance %q cannot be read, it takes part all the same: %w", k.ID, err)
-		i = protocol.Instance{ID: k.ID, Weight: 1}
+		i = protocol.Instance{ID: k.ID}
 	}
 	c.Put = append(c.Put, i)
 }

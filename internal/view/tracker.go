@@ -116,8 +116,12 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
 		if p != nil && len(p.Ignored) > 0 {
-			t.documents[Policy].bad = fmt.Errorf("the policy (revision %d) has %s, which went with an earlier version: its limits count without that; set it again to drop the field",
-				k.Revision, strings.Join(p.Ignored, " and "))
+			then := "its limits count without that"
+			if len(p.Unsupported()) > 0 {
+				then = "instances of this version issue nothing by it"
+			}
+			t.documents[Policy].bad = fmt.Errorf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that",
+				k.Revision, strings.Join(p.Ignored, " and "), then)
 		}
 	case Throttle:
 		c.Throttle = read(&t.documents[Throttle], k, protocol.ReadThrottle, "throttle", "it pauses nobody")

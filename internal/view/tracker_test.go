@@ -15,7 +15,7 @@ func policy(revision int64, limits string) Key {
 }
 
 func instance(revision int64, id string) Key {
-	return Key{Kind: Instance, ID: id, Revision: revision, Value: []byte(`{"schema":1,"name":"` + id + `","weight":1}`)}
+	return Key{Kind: Instance, ID: id, Revision: revision, Value: []byte(`{"schema":1,"name":"` + id + `"}`)}
 }
 
 func gone(k Key, revision int64) Key { k.Deleted, k.Value, k.Revision = true, nil, revision; return k }
@@ -92,6 +92,20 @@ func TestAFieldThatWentIsAProblem(t *testing.T) {
 	tr.Events([]Key{policy(13, "7")})
 	if err := tr.Problem(); err != nil {
 		t.Errorf("problem %v after the field was dropped", err)
+	}
+}
+
+// Another rule of division that is gone may still be that of instances of an earlier version. By
+// the policy that was in force before, this one's shares would add to theirs.
+func TestAnotherDivisionGivesNothing(t *testing.T) {
+	tr := started(t)
+	old := policy(11, "100")
+	old.Value = []byte(`{"schema":1,"limits":[{"permits":7,"window":"1s"}],"share":"weighted","weights":{"big":8}}`)
+	if got := tr.Events([]Key{old}); len(got) != 1 || got[0].Policy == nil || len(got[0].Policy.Unsupported()) != 1 {
+		t.Errorf("%+v, want a policy that is not supported in place of the one before", got)
+	}
+	if err := tr.Problem(); err == nil || !strings.Contains(err.Error(), "share weighted and weights") || !strings.Contains(err.Error(), "issue nothing") {
+		t.Errorf("problem %v, want it to name the rule, and that nothing is issued", err)
 	}
 }
 

@@ -59,7 +59,7 @@ func (c *crowd) join(ctx context.Context) error {
 	for p, n := range c.providers {
 		for i := range n {
 			keys[fmt.Sprintf("providers/%s/instances/worker-%d.1.1", p, i)] = map[string]any{
-				"schema": 1, "name": fmt.Sprintf("worker-%d", i), "host": fmt.Sprintf("node-%d", i%40), "pid": 4711, "version": "v1.2.3", "weight": 1, "started": c.began,
+				"schema": 1, "name": fmt.Sprintf("worker-%d", i), "host": fmt.Sprintf("node-%d", i%40), "pid": 4711, "version": "v1.2.3", "started": c.began,
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -24,7 +23,6 @@ type story struct {
 	key   string   // whose shares are meant; empty: the provider's
 	owned bool     // the key has owners, at least as many as there are instances
 	ids   []string // sorted
-	names []string // of instances, in some order
 	views []held
 }
 
@@ -56,7 +54,7 @@ func ownedHistory(r *rand.Rand) question {
 
 func newStory(r *rand.Rand, key string, owned bool) *story {
 	length := []time.Duration{100, 250, 1000, 60_000}[r.IntN(4)] * time.Millisecond
-	s := &story{Rand: r, key: key, owned: owned, names: []string{"n0", "n1"}, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
+	s := &story{Rand: r, key: key, owned: owned, w: quota.WindowAt(length, int64(time.Hour)+r.Int64N(math.MaxInt64/4))}
 	for i := range 2 + r.IntN(5) {
 		s.ids = append(s.ids, fmt.Sprintf("i%d.%x", i, r.Uint64()))
 	}
@@ -87,7 +85,7 @@ func (s *story) begin() {
 
 // instance is a version of an instance's key.
 func (s *story) instance(id string) protocol.Instance {
-	in := protocol.Instance{ID: id, Name: fmt.Sprint("n", s.IntN(2)), Weight: s.Int64N(4)}
+	in := protocol.Instance{ID: id}
 	if s.one(5) {
 		in.From = time.Unix(0, s.w.Start()+s.Int64N(3)-1)
 	}
@@ -97,28 +95,15 @@ func (s *story) instance(id string) protocol.Instance {
 	return in
 }
 
-// permits are few: by weight the model looks at each seat.
-func (s *story) permits(weighted bool) int64 {
-	if weighted {
-		return s.Int64N(2 + s.Int64N(14))
-	}
-	return s.Int64N(2 + s.Int64N(1<<(1+s.IntN(30))))
-}
+func (s *story) permits() int64 { return s.Int64N(2 + s.Int64N(1<<(1+s.IntN(30)))) }
 
 // policy is one with a limit of the window, mostly.
 func (s *story) policy() *quota.Policy {
 	if s.one(20) {
 		return nil
 	}
-	p := quota.Policy{Timing: quota.Timing{Settle: 3 * time.Second}, Division: quota.Division{Share: quota.ShareEqual}}
-	weighted := s.one(3)
-	if weighted {
-		p.Share = quota.ShareWeighted
-		if s.one(3) {
-			p.Weights = map[string]int64{"n1": 1 + s.Int64N(5)}
-		}
-	}
-	limit := quota.Limit{Permits: s.permits(weighted), Window: s.w.Length}
+	p := quota.Policy{Timing: quota.Timing{Settle: 3 * time.Second}}
+	limit := quota.Limit{Permits: s.permits(), Window: s.w.Length}
 	if s.one(12) {
 		limit.Window = 3 * time.Second
 	}
@@ -137,7 +122,7 @@ func (s *story) policy() *quota.Policy {
 	case 3:
 		p.From = time.Unix(0, s.w.End())
 	case 4:
-		p.Next = []quota.LimitChange{{From: time.Unix(0, s.w.Start()+s.Int64N(3)-1), Limits: []quota.Limit{{Permits: s.permits(weighted), Window: s.w.Length}}}}
+		p.Next = []quota.LimitChange{{From: time.Unix(0, s.w.Start()+s.Int64N(3)-1), Limits: []quota.Limit{{Permits: s.permits(), Window: s.w.Length}}}}
 	case 5:
 		p.Settle = most
 	case 6:
@@ -164,7 +149,7 @@ func (s *story) overrides() map[int]*protocol.Overrides {
 	case 1:
 		return map[int]*protocol.Overrides{bucket: {Broken: true}}
 	}
-	o := &protocol.Override{Limits: []quota.Limit{{Permits: s.permits(false), Window: s.w.Length}}}
+	o := &protocol.Override{Limits: []quota.Limit{{Permits: s.permits(), Window: s.w.Length}}}
 	if s.one(12) {
 		o.Limits[0].Window = 3 * time.Second
 	}
@@ -217,13 +202,10 @@ func (s *story) next() {
 			if p.Mode == "" {
 				p.Mode = quota.ModePause
 			}
-		case 3: // the division changes; by weight the permits are few
+		case 3: // the division changes
 			p.Keys.Owners = s.owners()
-			if l[0].Permits < 16 && len(p.Next) == 0 {
-				p.Share = map[quota.ShareRule]quota.ShareRule{quota.ShareEqual: quota.ShareWeighted, quota.ShareWeighted: quota.ShareEqual}[p.Share]
-			}
 		case 2:
-			l[0].Permits = s.Int64N(2) * s.permits(p.Share == quota.ShareWeighted)
+			l[0].Permits = s.Int64N(2) * s.permits()
 		default:
 			l[0].Permits = max(0, l[0].Permits+s.Int64N(4)-1)
 		}
@@ -311,7 +293,7 @@ func (s *story) question() question {
 	views := s.counted()
 	var l line
 	l.WriteString("bound")
-	s.seats(&l)
+	s.ranks(&l)
 	l.ints(int64(slices.Index(s.ids, self)), int64(len(views)))
 	var answers []string
 	for i := range views {
@@ -322,11 +304,11 @@ func (s *story) question() question {
 	return question{l.String(), strings.Join(append(answers, bound(s.bound(self))), " ")}
 }
 
-// seats writes the window's start, and v of each instance.
-func (s *story) seats(l *line) {
+// ranks writes the window's start, and v of each instance.
+func (s *story) ranks(l *line) {
 	l.ints(s.w.Start(), int64(len(s.ids)))
 	for _, id := range s.ids {
-		v := s.seat(id)
+		v := s.rank(id)
 		l.ints(int64(v>>32), int64(v&math.MaxUint32))
 	}
 }
@@ -354,22 +336,13 @@ func (s *story) write(l *line, v *held) {
 	if len(limits) > 0 && limits[0].Window == s.w.Length && p.From.Before(time.Unix(0, s.w.End())) {
 		limit = limits[0].Permits
 	}
-	weighted := p.Share == quota.ShareWeighted && s.key == ""
 	l.ints(limit)
 	l.bools(!start.Before(p.From), len(p.Requires) == 0 && !(s.key != "" && s.document(v).Broken), p.Mode == quota.ModePause)
 	l.ints(4, int64(p.Settle), int64(p.Freshness), int64(p.ClockError), int64(p.Guard))
-	l.bools(weighted)
-	weights := p.Weights
-	if s.key != "" {
-		weights = nil
+	if !s.owned { // there are none
+		owners = 0
 	}
-	if s.owned { // the model divides equally, whatever weights are, and compares them
-		weights = map[string]int64{"n0": 1 + owners}
-	}
-	l.ints(int64(len(weights)))
-	for _, name := range slices.Sorted(maps.Keys(weights)) {
-		l.ints(s.number(name), weights[name])
-	}
+	l.ints(owners)
 	in := s.sorted(v)
 	l.ints(int64(len(in)))
 	for _, i := range in {
@@ -380,12 +353,9 @@ func (s *story) write(l *line, v *held) {
 		if !i.Until.IsZero() {
 			until = i.Until.UnixNano()
 		}
-		l.ints(int64(slices.Index(s.ids, i.ID)), s.number(i.Name), max(1, i.Weight), from, until)
+		l.ints(int64(slices.Index(s.ids, i.ID)), from, until)
 	}
 }
-
-// number is that of an instance's name.
-func (s *story) number(name string) int64 { return int64(slices.Index(s.names, name)) }
 
 func (s *story) sorted(v *held) []protocol.Instance {
 	return slices.SortedFunc(slices.Values(v.Instances), func(a, b protocol.Instance) int { return cmp.Compare(a.ID, b.ID) })
@@ -423,9 +393,9 @@ func (s *story) bound(self string) int64 {
 	return p.History.Bound(s.w, now, 0, share.NotFrozen).Permits
 }
 
-// seat is v of an instance in the window, in parts of 2^64, by docs/protocol.md, section 1:
+// rank is v of an instance in the window, in parts of 2^64, by docs/protocol.md, section 1:
 // by code of its own, so that a mistake in that of package share shows.
-func (s *story) seat(id string) uint64 {
+func (s *story) rank(id string) uint64 {
 	window := splitmix(splitmix(uint64(s.w.Length)) + uint64(s.w.Index))
 	switch {
 	case s.owned:

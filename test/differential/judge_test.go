@@ -33,7 +33,7 @@ func judged(r *rand.Rand) question {
 func (s *story) judge(views trace.Views, from, to, last int64) string {
 	var l line
 	l.WriteString("judge")
-	s.seats(&l)
+	s.ranks(&l)
 	l.ints(from, to, last, int64(len(views)))
 	for i := range views {
 		l.ints(views[i].By)

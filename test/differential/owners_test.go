@@ -28,7 +28,7 @@ func owners(r *rand.Rand) question {
 	}
 	p = p.WithDefaults()
 	for i := range 1 + r.IntN(8) {
-		v.Instances = append(v.Instances, protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64()), Name: "n", Weight: 1 + r.Int64N(3)})
+		v.Instances = append(v.Instances, protocol.Instance{ID: fmt.Sprintf("i%d.%x", i, r.Uint64())})
 	}
 	slices.SortFunc(v.Instances, func(a, b protocol.Instance) int { return strings.Compare(a.ID, b.ID) })
 	_, shares, _ := share.OfKey(&v, key, w)

@@ -121,14 +121,14 @@ func askOf(ruling *trace.Ruling, how func(after, by int64) int64) (ask string, o
 		}
 		v.After, v.By = last, last
 		for _, in := range v.Instances {
-			s.ids, s.names = append(s.ids, in.ID), append(s.names, in.Name)
+			s.ids = append(s.ids, in.ID)
 		}
 	}
 	slices.Sort(s.ids)
 	s.ids = slices.Compact(s.ids)
 	var l line
 	l.WriteString("window")
-	s.seats(&l)
+	s.ranks(&l)
 	l.ints(int64(ruling.Settle), int64(ruling.Freshness), int64(ruling.ClockError), protocol.DriftBound, int64(ruling.Length), ruling.Last)
 	l.ints(int64(len(views)))
 	for i := range views {

@@ -209,13 +209,13 @@ func lowered(_ *plan, r *rand.Rand, t int64, who int) []event {
 	}
 }
 
-// toldTogether: one instance's weight is given to another for longer than the settle time,
-// and then back. The first is told both in one message.
+// toldTogether: the total is low for longer than the settle time, and then high again. One
+// instance is told both in one message.
 func toldTogether(p *plan, r *rand.Rand, t int64, _ int) []event {
 	d := int64(p.policy.Settle+p.policy.Limits[0].Window) + 150*ms + r.Int64N(300*ms)
 	return []event{
-		raised(p, t-200*ms), {at: t - 2*int64(p.policy.Settle), do: doWeights, n: 0}, {at: t, do: doLag, who: 0, d: d},
-		{at: t + 5*ms, do: doWeights, n: 1}, {at: t + d - 10*ms - r.Int64N(60*ms), do: doWeights, n: 0},
+		raised(p, t), {at: t, do: doLag, who: 0, d: d},
+		{at: t + 5*ms, do: doPolicy, n: low}, {at: t + d - 10*ms - r.Int64N(60*ms), do: doPolicy, n: high},
 	}
 }
 
@@ -284,12 +284,12 @@ func doubled(p *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{raised(p, t), {at: t, do: doDouble, who: who, d: 300*ms + r.Int64N(900*ms)}, {at: t + 2000*ms, do: doDouble, who: who + 1, d: 300*ms + r.Int64N(500*ms)}}
 }
 
-// relistedWithMore: an instance lists again after nearly all was given to it, of a window of
-// which another has issued it.
+// relistedWithMore: an instance lists again after the total was raised, of a window of which
+// others have issued the low one.
 func relistedWithMore(p *plan, r *rand.Rand, t int64, _ int) []event {
 	return []event{
-		raised(p, t-200*ms), {at: t - 2*int64(p.policy.Settle), do: doWeights, n: 1}, {at: t, do: doHang, who: 0, d: 300 * ms},
-		{at: t + 20*ms, do: doPolicy, n: high - 1}, {at: t + 60*ms + r.Int64N(40*ms), do: doWeights, n: 0},
+		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: 0, d: 300 * ms},
+		{at: t + 20*ms, do: doPolicy, n: low + 1}, {at: t + 60*ms + r.Int64N(40*ms), do: doPolicy, n: high},
 		{at: t + 110*ms, do: doCompact}, {at: t + 120*ms, do: doReset, who: 0},
 	}
 }
@@ -301,7 +301,7 @@ func relistedSlowly(p *plan, r *rand.Rand, t int64, who int) []event {
 		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: who, d: 200 * ms},
 		{at: t + 20*ms, do: doPolicy, n: low + 1}, {at: t + 40*ms, do: doPolicy, n: low}, {at: t + 60*ms, do: doPolicy, n: low + 1},
 		{at: t + 90*ms, do: doPolicy, n: low}, {at: t + 110*ms, do: doCompact}, {at: t + 115*ms, do: doReset, who: who},
-		{at: t + 140*ms, do: doLag, who: who, d: d}, {at: t + 140*ms + d - r.Int64N(100*ms), do: doWeights, n: int64(who)},
+		{at: t + 140*ms, do: doLag, who: who, d: d}, {at: t + 140*ms + d - r.Int64N(100*ms), do: doPolicy, n: high},
 	}
 }
 

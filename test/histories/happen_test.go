@@ -2,7 +2,6 @@ package histories
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -19,7 +18,6 @@ type action int
 // The actions.
 const (
 	doPolicy     action = iota // another total
-	doWeights                  // one instance gets nearly all
 	doTimes                    // another freshness, and the settle time that it needs
 	doHasty                    // a settle time that is too short
 	doChange                   // another policy
@@ -56,7 +54,7 @@ const (
 )
 
 func (a action) String() string {
-	return [...]string{"policy", "weights", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
+	return [...]string{"policy", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
 		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
 }
 
@@ -141,11 +139,6 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		w.server.mu.Unlock()
 	case doRemove:
 		f.remove(e.who)
-	case doWeights:
-		w.setPolicy(f, func(p quota.Policy) *quota.Policy {
-			p.Share, p.Weights = quota.ShareWeighted, map[string]int64{fmt.Sprintf("i%d", e.n): quota.MaxWeight}
-			return &p
-		})
 	case doTimes:
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy {
 			p.Freshness = time.Duration(e.n) * time.Millisecond

@@ -126,7 +126,7 @@ func (f *fleet) anybody(r *rand.Rand) string {
 func (f *fleet) forgeInstance(r *rand.Rand) {
 	id := f.anybody(r)
 	key := layout.Instance(f.provider, id)
-	i := protocol.Instance{ID: id, Name: []string{"i0", "x"}[r.IntN(2)], Weight: 1 + r.Int64N(5), Attempt: 1000 + r.IntN(1<<30)}
+	i := protocol.Instance{ID: id, Name: []string{"i0", "x"}[r.IntN(2)], Attempt: 1000 + r.IntN(1<<30)}
 	switch r.IntN(6) {
 	case 0, 1:
 		f.write(key, nil)
@@ -147,8 +147,7 @@ func (f *fleet) forgeInstance(r *rand.Rand) {
 	}
 }
 
-// forgeKey writes an instance's key: with another weight, as another's, or without its
-// beginning.
+// forgeKey writes an instance's key: as another's, or without its beginning.
 func (f *fleet) forgeKey(who int, what int64) {
 	all := slices.Clone(f.newest().Instances)
 	if len(all) == 0 || !f.server.writable() {
@@ -157,13 +156,8 @@ func (f *fleet) forgeKey(who int, what int64) {
 	slices.SortFunc(all, func(a, b protocol.Instance) int { return strings.Compare(a.ID, b.ID) })
 	i := all[who%len(all)]
 	i.Attempt++
-	switch what {
-	case 0, 1, 2:
-		i.Weight = 900
-	case 3:
-		i.ID, i.From = "ghost", time.Time{}
-	default:
-		i.From = time.Time{}
+	if i.From = (time.Time{}); what < 4 {
+		i.ID = "ghost"
 	}
 	f.write(layout.Instance(f.provider, i.ID), encoded(protocol.Incarnation(i)))
 }

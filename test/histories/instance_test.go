@@ -97,7 +97,7 @@ func (i *instance) run() {
 	w.mu.Unlock()
 	i.client = i.link.client()
 	s, err := coordinator.Join(clock.With(context.Background(), i.clock), i.client, coordinator.Options{
-		Name: i.name, TTL: 2 * time.Second, Logger: heard, Lazy: true, Weight: w.weight(i.r), StateDir: i.dir,
+		Name: i.name, TTL: 2 * time.Second, Logger: heard, Lazy: true, StateDir: i.dir,
 	})
 	if err != nil {
 		panic(err)

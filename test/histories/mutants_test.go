@@ -84,12 +84,10 @@ var hunts = []hunt{
 	when("GivesByTotal", faults, deafThrough(doRemove, 0)),
 	when("GivesByDeletion", faults, deafThrough(doRemove, 0)),
 	when("GivesToNewcomers", faults, begunEarly),
-	{"GivesByWeight", faults, lead{dramas: []drama{deafThrough(doForgeKey, 2)}, share: quota.ShareWeighted}},
 	{"GivesByTimes", timing, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
 	{"GivesUnlimited", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
 	{"GivesByPause", faults, lead{rich: true, often: []action{doChange, doChange, doChange, doHang}}},
 	{"GivesByCut", faults, lead{rich: true, often: []action{doChange, doPolicy, doPolicy, doHang, doHang}}},
-	{"GivesByDivision", faults, lead{rich: true, share: quota.ShareWeighted, often: []action{doChange, doChange, doChange, doHang, doHang}}},
 	when("GivesAll", faults, deafThrough(doJoin, 0)),
 
 	// Of the first of a fleet.

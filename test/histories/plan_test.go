@@ -18,7 +18,6 @@ type plan struct {
 	every     int64 // most between two calls of a caller
 	plain     bool  // operators change totals only
 	shape     quota.Shape
-	share     quota.ShareRule
 	budget    int64 // permits of each budgetWindow; 0: none
 	inPlace   bool  // processes have a StateDir
 	indebted  bool  // calls often cost more than their permits
@@ -79,7 +78,6 @@ type lead struct {
 	rich   bool // operators change everything
 	busy   bool // much else happens beside the dramas
 	wide   bool // clocks are far apart
-	share  quota.ShareRule
 	shape  quota.Shape
 	budget int64
 	keyed  bool
@@ -149,12 +147,9 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.e += 40 * ms // room for the way to a server
 	}
 	p.plain = r.IntN(2) == 0 && (k == faults || k == restore)
-	p.shape, p.share = quota.ShapeFixed, quota.ShareEqual
+	p.shape = quota.ShapeFixed
 	if !p.plain && k != measured && k != switches && k != calm && r.IntN(3) == 0 {
 		p.shape = []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]
-	}
-	if r.IntN(8) < 3 && k != calm {
-		p.share = quota.ShareWeighted
 	}
 	p.inPlace = (k == faults || k == timing || k == measured) && r.IntN(4) == 0
 	if r.IntN(6) == 0 && k != calm {
@@ -167,10 +162,7 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.e = 120 * ms
 	}
 	if l != nil { // the features that it names, and no others
-		p.plain, p.share, p.shape, p.budget, p.inPlace, p.providers = !l.rich, quota.ShareEqual, quota.ShapeFixed, l.budget, false, p.providers[:1]
-		if l.share != "" {
-			p.share = l.share
-		}
+		p.plain, p.shape, p.budget, p.inPlace, p.providers = !l.rich, quota.ShapeFixed, l.budget, false, p.providers[:1]
 		if l.shape != "" {
 			p.shape = l.shape
 		}
@@ -257,6 +249,3 @@ func (p *plan) event(r *rand.Rand, at int64, do action) event {
 	}
 	return e
 }
-
-// weight is that of a new instance.
-func (p *plan) weight(r *rand.Rand) int64 { return 1 + r.Int64N(3) }

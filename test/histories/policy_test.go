@@ -44,7 +44,7 @@ func (p *plan) allowed(s quota.Shape) quota.Shape {
 
 // newPolicy returns a policy that follows old, or the first one.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
-	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Division: quota.Division{Share: p.share}, Release: quota.Release{Shape: p.shape}}
+	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Release: quota.Release{Shape: p.shape}}
 	if p.kind == hold || p.kind == split || p.kind == switches && r.IntN(2) == 0 {
 		n.Outage = quota.OutageHold
 	}
@@ -158,12 +158,6 @@ var (
 
 // vary sets the fields that a plain history leaves alone.
 func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
-	if n.Share != quota.ShareEqual && r.IntN(6) == 0 {
-		n.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[r.IntN(2)]
-	}
-	if n.Share == quota.ShareWeighted && r.IntN(2) == 0 {
-		n.Weights = map[string]int64{"i0": 1 + r.Int64N(5), "i1": 1 + r.Int64N(5)}
-	}
 	if p.shape != quota.ShapeFixed {
 		n.Shape = []quota.Shape{p.shape, p.shape, p.shape, p.shape, p.shape, p.shape, quota.ShapeFixed, []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]}[r.IntN(8)]
 		n.Shape = p.allowed(n.Shape)

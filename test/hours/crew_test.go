@@ -94,12 +94,8 @@ func (c *crew) join(i int) *hand {
 	c.t.Helper()
 	h := &hand{line: newLine(c.network), number: i}
 	h.client = c.network.connectBy(c.t, h.line.dial)
-	weight := int64(1)
-	if i == 0 {
-		weight = 10
-	}
 	var err error
-	if h.session, err = coordinator.Join(c.ctx, h.client, coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Weight: weight, Logger: quiet}); err != nil {
+	if h.session, err = coordinator.Join(c.ctx, h.client, coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Logger: quiet}); err != nil {
 		c.t.Fatal(err)
 	}
 	pass(time.Millisecond) // as some time does: nothing is proved at a clock's first instant

@@ -48,7 +48,7 @@ var actions = []struct {
 	name string
 	do   func(h *history)
 }{
-	{"limit", (*history).limit}, {"limit", (*history).limit}, {"share", (*history).share}, {"announce", (*history).announce},
+	{"limit", (*history).limit}, {"limit", (*history).limit}, {"announce", (*history).announce},
 	{"pause", (*history).pause}, {"join", (*history).join}, {"join", (*history).join}, {"join", (*history).join},
 	{"leave", (*history).leave}, {"close", (*history).close}, {"crash", (*history).crash}, {"cut", (*history).cut}, {"hang", (*history).hang},
 	{"lose lease", (*history).loseLease}, {"remove", (*history).remove}, {"compact", (*history).compact}, {"etcd is killed", (*history).restart},
@@ -132,15 +132,6 @@ func (h *history) limit() {
 	h.set(h.policy)
 }
 
-func (h *history) share() {
-	h.policy.Share = []quota.ShareRule{quota.ShareEqual, quota.ShareWeighted}[h.r.IntN(2)]
-	h.policy.Weights = nil
-	if h.policy.Share == quota.ShareWeighted {
-		h.policy.Weights = map[string]int64{"b": 1 + h.r.Int64N(20)}
-	}
-	h.set(h.policy)
-}
-
 func (h *history) announce() {
 	h.policy.Next = []quota.LimitChange{{From: time.Now().Add(h.upTo(3 * time.Second)),
 		Limits: []quota.Limit{{Permits: 10 + h.r.Int64N(90), Window: h.policy.Limits[0].Window}}}}
@@ -160,7 +151,7 @@ func (h *history) join() {
 		return
 	}
 	link, client := h.linked()
-	o := coordinator.Options{Name: string(rune('a' + h.r.IntN(3))), Weight: 1 + h.r.Int64N(4)}
+	o := coordinator.Options{Name: string(rune('a' + h.r.IntN(3)))}
 	h.all = append(h.all, &instance{h.joinAs(client, o), link})
 }
 

@@ -3,15 +3,9 @@ package mutant
 // proved are errors of one, and the like, in functions that are compared with the proof's
 // definitions.
 var proved = Table{
-	Replace("OneSeatLess", "leaves one permit of a total to nobody", "internal/share/seats.go",
-		"open[:min(left, int64(len(open)))]", "open[:max(0, min(left-1, int64(len(open))))]", differential),
 	Replace("OneRemainderMore", "deals one permit more than the remainder", "internal/share/division.go",
 		"case rank < total%n:", "case rank <= total%n:", differential),
-	Replace("OneSeatMore", "has a permit for one seat more", "internal/share/division.go",
-		"missing := k + n - total + 1 //", "missing := k + n - total //", differential),
-	Replace("OneSeatAhead", "counts one seat more before each", "internal/share/seats.go",
-		"n[i] = distance / o.weight\n", "n[i] = distance/o.weight + 1\n", differential),
-	Replace("LowestRanksFirst", "gives the remainder to the lowest ranks", "internal/share/seats.go",
+	Replace("LowestRanksFirst", "gives the remainder to the lowest ranks", "internal/share/split.go",
 		"return ^protocol.Mix(hash ^ seed)", "return protocol.Mix(hash ^ seed)", differential),
 	Replace("OtherMix", "shifts a rank's bits by one more", "internal/protocol/mix.go",
 		"x ^ (x >> 27)", "x ^ (x >> 28)", differential),

@@ -73,12 +73,21 @@ func Wrong(set *pflag.FlagSet, err error) string {
 	return fmt.Sprintf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), remedy)
 }
 
+// gone are flags of earlier versions, each with what to do in place of it.
+var gone = map[string]string{
+	"share":  "shares are equal: leave it out; instances lend what they do not need",
+	"weight": "shares are equal: leave it out; instances lend what they do not need",
+}
+
 // near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag
-// of set has nearly that name; otherwise "".
+// of set has nearly that name, or what to do in place of one that is gone; otherwise "".
 func near(set *pflag.FlagSet, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(unknown.GetSpecifiedName()) < 2 || unknown.GetSpecifiedShortnames() != "" {
 		return ""
+	}
+	if instead := gone[unknown.GetSpecifiedName()]; instead != "" {
+		return "; it went with an earlier version: " + instead
 	}
 	var names []string
 	set.VisitAll(func(f *pflag.Flag) {

@@ -30,6 +30,7 @@ func TestWrong(t *testing.T) {
 		"--outag":    "unknown flag: --outag; did you mean --outage?",
 		"--ce":       "unknown flag: --ce; did you mean --cert?",
 		"--gurad":    "unknown flag: --gurad; did you mean --guard?",
+		"--share":    "unknown flag: --share; it went with an earlier version: shares are equal: leave it out; instances lend what they do not need",
 		"--nonsense": "unknown flag: --nonsense", "-z": "unknown shorthand flag: 'z' in -z",
 		"--outage":  "flag needs an argument: --outage",
 		"--guard=5": `--guard "5": write a number with its unit, as in 250ms, 3s or 1m`,

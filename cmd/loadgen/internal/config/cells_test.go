@@ -33,7 +33,7 @@ func TestCells(t *testing.T) {
 
 func TestShapeOfTheReport(t *testing.T) {
 	t.Parallel()
-	c, err := ParseFlags(strings.Fields("--shape bucket --burst 5000 --warm-up 2s --instances 7 --share weighted"), noEnv, io.Discard)
+	c, err := ParseFlags(strings.Fields("--shape bucket --burst 5000 --warm-up 2s --instances 7"), noEnv, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

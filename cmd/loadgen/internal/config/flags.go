@@ -159,7 +159,6 @@ func (r *raw) register() *commandline.Groups {
 		set.Int64Var(&p.Keys.Owners, "key-owners", 0, "instances that share the limit of a key; 0: all")
 	})
 	groups.Add("Policy", func(set *pflag.FlagSet) {
-		set.StringVar((*string)(&p.Share), "share", string(quota.ShareEqual), "`equal|weighted`; weighted: each tenth instance weighs 10, and calls ten times as often")
 		set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "time before a share grows after a join, a crash or a change")
 		set.StringVar((*string)(&p.Outage), "outage", string(quota.OutageHold), "`hold|stop`: what instances do with their share while etcd is away")
 		set.StringVar(&p.Lend, "lend", "on", "`on|newcomers|off`: whom instances lend what they do not need")

@@ -6,7 +6,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // departure is an instance that leaves, and is replaced, in the measured time.
@@ -102,22 +101,6 @@ func (c *Config) Victims() int {
 	return int(math.Ceil(rate*c.victimLife().Seconds())) + 1
 }
 
-// heavyWeight is the weight of every tenth instance where shares are by weight. All
-// others weigh 1.
-const heavyWeight = 10
-
-// Weights returns the weights of the instances by their slots.
-func (c *Config) Weights() []int64 {
-	weights := make([]int64, c.Instances)
-	for slot := range weights {
-		weights[slot] = 1
-		if c.policy.Share == quota.ShareWeighted && slot%10 == 0 {
-			weights[slot] = heavyWeight
-		}
-	}
-	return weights
-}
-
 // Lends reports whether instances lend each other permits that they do not need.
 func (c *Config) Lends() bool {
 	return !c.Shaped() && protocol.Lends(&c.policy, false) && c.Window() >= protocol.MinLending
@@ -129,10 +112,8 @@ func (c *Config) Parts() (parts []load.Part) {
 	if c.Lends() {
 		return nil
 	}
-	weights := c.Weights()
-	total := load.Spread{}.Parts(weights, 0)
-	for i, calls := range c.Spread.Parts(weights, 0) {
-		parts = append(parts, load.Part{Calls: calls, Total: total[i]})
+	for _, calls := range c.Spread.Parts(c.Instances, 0) {
+		parts = append(parts, load.Part{Calls: calls, Total: 1 / float64(c.Instances)})
 	}
 	return parts
 }

@@ -48,7 +48,7 @@ func (c *Config) Spans(left int) *load.Shape {
 	left += c.Instances * len(c.Faults)
 	return &load.Shape{
 		Kind: c.policy.Shape, Cell: c.Cell(), Burst: c.policy.Burst,
-		Transit: c.policy.Guard, Crowd: c.Instances + left, Equal: c.policy.Share == quota.ShareEqual,
+		Transit: c.policy.Guard, Crowd: c.Instances + left,
 	}
 }
 

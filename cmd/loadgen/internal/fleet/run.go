@@ -96,7 +96,7 @@ func Execute(ctx context.Context, c *config.Config, text, stderr io.Writer) (*lo
 func (r *run) drive(ctx context.Context) error {
 	r.began = time.Now()
 	r.observed = load.Run{
-		Fleet: r.c.Instances, Weight: sum(r.c.Weights()), LeastUse: r.c.LeastUse / 100, Parts: r.c.Parts(), Start: load.Never, End: load.Never, Active: load.Never,
+		Fleet: r.c.Instances, Servers: int64(r.c.Instances), LeastUse: r.c.LeastUse / 100, Parts: r.c.Parts(), Start: load.Never, End: load.Never, Active: load.Never,
 		Timeline: load.Timeline{
 			Settle: r.c.Settle, Slack: r.c.Policy(nil, "").ClockError,
 			Changes: []load.Change{{Limits: r.c.Limits}},
@@ -211,21 +211,14 @@ func (r *run) see() worker.Report {
 	return s
 }
 
-// serving is the weight of the instances from which permits are due: of those that have been
-// active once, whatever they say since. After a fault of etcd, of those that say so.
+// serving is how many instances permits are due from: those that have been active once, whatever
+// they say since. After a fault of etcd, those that say so.
 func (r *run) serving(now int64, s *worker.Report) int64 {
-	weight := min(s.Serving, r.observed.Weight)
+	n := min(s.Serving, r.observed.Servers)
 	if faults := r.c.Faults; len(faults) > 0 && r.observed.Start != load.Never && now >= r.observed.Start+int64(faults[0].At) {
-		weight = min(weight, r.observed.Weight*int64(s.Active)/int64(r.c.Instances))
+		n = min(n, int64(s.Active))
 	}
-	return weight
-}
-
-func sum(all []int64) (sum int64) {
-	for _, n := range all {
-		sum += n
-	}
-	return sum
+	return n
 }
 
 func (r *run) event(text string) {

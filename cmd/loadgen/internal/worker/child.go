@@ -105,7 +105,7 @@ type Report struct {
 	Joined  int    // instances that have joined and have not left
 	Active  int    // instances that are active now
 	Ready   int    // instances that were active once
-	Serving int64  // the weight of those of them that have not left
+	Serving int64  // those of them that have not left
 	Problem string // of one that is not active
 	Issued  int64
 	CPU     time.Duration // used by the process

@@ -63,7 +63,6 @@ func told(p consumer.Permit) permit { return permit{p.Start().UnixNano(), p.Unti
 // shared is what all generators of a fleet go by.
 type shared struct {
 	c       *config.Config
-	weights []int64 // by slot
 	placing load.Placing
 	limits  atomic.Pointer[[]quota.Limit] // in force; replaced by the fleet on a change
 	start   atomic.Int64                  // the instant from which delays count
@@ -157,7 +156,7 @@ func (g *generator) run() {
 func (g *generator) spread(now int64) {
 	turn, since := g.c.Spread.Turn(g.start.Load(), now)
 	if g.parts == nil || turn != g.turn {
-		g.parts, g.turn, g.moved = g.c.Spread.Parts(g.weights, turn), turn, since
+		g.parts, g.turn, g.moved = g.c.Spread.Parts(g.c.Instances, turn), turn, since
 	}
 }
 

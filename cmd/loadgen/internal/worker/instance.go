@@ -97,7 +97,7 @@ func (w *Worker) open(slot int) (*instance, error) {
 		ctx = clock.With(ctx, clock.NewSkewed(func(int64) time.Duration { return w.c.Ahead }))
 	}
 	session, err := coordinator.Join(ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Weight: w.weights[slot], StateDir: state, Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, StateDir: state, Logger: log,
 	})
 	if err != nil {
 		return nil, err

@@ -43,11 +43,8 @@ func newKeyed(seed uint64, spread load.Spread, tallies []*load.Tally) *keyed {
 		return nil
 	}
 	k := &keyed{rand.New(rand.NewPCG(seed, 1)), nil, tallies}
-	weights, sum := make([]int64, len(tallies)), 0.0
-	for i := range weights {
-		weights[i] = 1
-	}
-	for _, part := range spread.Parts(weights, 0) {
+	sum := 0.0
+	for _, part := range spread.Parts(len(tallies), 0) {
 		sum += part
 		k.upTo = append(k.upTo, sum)
 	}

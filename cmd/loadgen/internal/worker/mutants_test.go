@@ -197,7 +197,7 @@ func judged(t *testing.T, permits int64, measure time.Duration, limiters []limit
 	g.run()
 	time.Sleep(s.c.MaxWait + time.Second) // in the bubble: until everybody who waits has an answer
 	run := load.Run{
-		Counts: g.tally.Counts(), Fleet: len(limiters), Weight: int64(len(limiters)), LeastUse: s.c.LeastUse / 100, Active: start, Start: start, End: end,
+		Counts: g.tally.Counts(), Fleet: len(limiters), Servers: int64(len(limiters)), LeastUse: s.c.LeastUse / 100, Active: start, Start: start, End: end,
 		Own:      load.Own{Came: g.came.Counts(), Cell: config.Bucket, Misplaced: g.misplaced.Counts(), Worst: time.Duration(g.worst.Load()), Tolerance: s.placing.Tolerance},
 		Timeline: load.Timeline{Settle: quota.DefaultSettle, Changes: []load.Change{{Limits: limits}}},
 	}

@@ -18,7 +18,7 @@ func sharedOf(t testing.TB, flags string) *shared {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shared{c: c, weights: c.Weights(), placing: c.Placing(quota.DefaultClockError), use: func(int64, load.Request) {}}
+	s := &shared{c: c, placing: c.Placing(quota.DefaultClockError), use: func(int64, load.Request) {}}
 	s.limits.Store(&c.Limits)
 	return s
 }

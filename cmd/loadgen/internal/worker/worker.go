@@ -36,7 +36,6 @@ type Worker struct {
 	provider   string
 	client     *clientv3.Client
 	policy     quota.Policy // without limits
-	weights    []int64      // by slot
 	tell       func(Report)
 	shared     *shared
 	sender     *sender       // nil if permits make no requests
@@ -62,10 +61,10 @@ type Worker struct {
 // newWorker starts a worker, whose instances join. Each generator has a sheet of counts.
 func newWorker(c *config.Config, s *Setup, client *clientv3.Client, sheet *load.Sheet, counts []byte, tell func(Report)) (*Worker, error) {
 	w := &Worker{
-		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), weights: c.Weights(), tell: tell,
+		c: c, provider: s.Provider, client: client, policy: c.Policy(nil, ""), tell: tell,
 		slots: map[int]*instance{}, all: map[*instance]bool{}, firstLoan: hdrhistogram.New(1, int64(Slowest), 3),
 	}
-	w.shared = &shared{c: c, weights: w.weights, placing: c.Placing(s.Tolerance), use: func(int64, load.Request) {}}
+	w.shared = &shared{c: c, placing: c.Placing(s.Tolerance), use: func(int64, load.Request) {}}
 	if err := w.obey(Order{State: &s.State}); err != nil {
 		return nil, err
 	}
@@ -136,7 +135,7 @@ func (w *Worker) status() Report {
 		w.noteLoans(in, &st)
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 		if in.served.Load() {
-			s.Serving += w.weights[in.slot]
+			s.Serving++
 		}
 	}
 	s.Beyond, s.Announced, s.Unannounced = w.beyond, w.announced, w.unannounced

@@ -236,6 +236,10 @@ const (
 
 func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	before := c.Problems()
+	then := "do not follow that"
+	if len(f.Policy.Policy.Unsupported()) > 0 {
+		then = "issue nothing by it"
+	}
 	switch p := &f.Policy; {
 	case p.Revision == 0 && len(f.Instances) == 0:
 		c.add(problem, "fleet", f.Provider, "check the name; quota-admin list shows those that have a policy", "has neither a policy nor an instance")
@@ -246,7 +250,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	case len(p.Policy.Ignored) > 0:
 		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS writes it without that",
-			"its policy has %s, which went with an earlier version: instances of this version do not follow that", strings.Join(p.Policy.Ignored, " and "))
+			"its policy has %s, which went with an earlier version: instances of this version %s", strings.Join(p.Policy.Ignored, " and "), then)
 	}
 	var versions, learned []string
 	for i := range f.Instances {

@@ -51,7 +51,7 @@ var now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 // worker is an instance that is well.
 func worker(name string) protocol.InstanceStatus {
 	return protocol.InstanceStatus{
-		Instance: protocol.Instance{ID: name + ".1.1", Name: name, Version: "v0.1.0", Weight: 1, Started: now.Add(-time.Hour)},
+		Instance: protocol.Instance{ID: name + ".1.1", Name: name, Version: "v0.1.0", Started: now.Add(-time.Hour)},
 		Report: &protocol.Report{
 			Schema: 1, State: quota.StateActive, PolicyRevision: 40, ClockError: "2ms", ProofAge: "300ms", Time: now.Add(-20 * time.Second),
 		},
@@ -174,6 +174,7 @@ func TestDoctorFindings(t *testing.T) {
 			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
 		})},
 		{"shares beyond the total", instance(func(i *protocol.InstanceStatus) { i.Share = 73 })},
+		{"a policy with a division of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"share weighted"} })},
 		{"a policy with a field of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"adaptive"} })},
 		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}

@@ -42,7 +42,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"keys", "weights", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "from", "next", "max_step", "requires"}
+var optional = []string{"keys", "shape", "burst", "lend", "reserve_percent", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "from", "next", "max_step", "requires"}
 
 // Entry is what a document says of a provider.
 type Entry struct {
@@ -134,7 +134,7 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 		switch value := fields[name]; {
 		case gone(name, value):
 			err = errors.New("went with an earlier version: leave it out")
-		case !slices.Contains(known, name):
+		case !slices.Contains(known, name) && name != "share": // which earlier versions wrote, as "equal"
 			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))
 		case string(value) == "null":
 			err = errors.New("the value is missing; leave the field out for its default")

@@ -87,7 +87,6 @@ func somePolicy(t *rapid.T, now time.Time) quota.Policy {
 		Outage:   rapid.SampledFrom([]quota.Outage{quota.OutageHold, quota.OutageStop}).Draw(t, "outage"),
 		MaxStep:  rapid.SampledFrom([]float64{0, 1, 2.5, 1e12}).Draw(t, "step"),
 		Requires: rapid.SampledFrom([][]string{nil, {"12", "null", "a: b", "\u2028"}}).Draw(t, "requires"),
-		Division: quota.Division{Weights: rapid.SampledFrom([]map[string]int64{nil, {"big": 8, "true": 2}}).Draw(t, "weights")},
 		Reason:   "x", Author: "y",
 	}
 	if rapid.Bool().Draw(t, "budgets") {

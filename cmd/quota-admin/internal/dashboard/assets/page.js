@@ -252,7 +252,7 @@ function drawDetail() {
   if (p) {
     pairs.push(["Revision", String(p.revision)], ["Set by", shown(p.author) + ", " + dateTime(p.time)], ["Reason", shown(p.reason) || "–"]);
     for (const n of p.next || []) pairs.push(["Announced", n.limits + " from " + dateTime(n.from)]);
-    for (const name of ["guard", "outage", "pacing", "settle", "share"]) {
+    for (const name of ["guard", "outage", "pacing", "settle"]) {
       if (p[name] !== "0s" && p[name] !== "off") pairs.push([plain(name), shown(p[name])]);
     }
   }
