@@ -8,10 +8,8 @@ var rules = Table{
 		"\tif !h.shaped() {\n\t\treturn last, last", "\tif true {\n\t\treturn last, last", histories),
 	Replace("BucketRefilled", "fills a bucket when its share changes", "internal/window/bucket.go",
 		"\t\tb.roll(l.now, a.bound,", "\t\tif b.share != a.bound {\n\t\t\tb.empty = unused\n\t\t}\n\t\tb.roll(l.now, a.bound,", histories),
-	{Name: "Ceil", Wrong: "rounds every share up", By: []string{histories, large}, Edits: []Edit{
-		{"internal/share/division.go", "case rank < total%n:", "case rank < n:"},
-		{"internal/share/division.go", "\t\t\treturn low\n", "\t\t\treturn low + 1\n"},
-	}},
+	Replace("Ceil", "rounds every share up", "internal/share/division.go",
+		"case rank < total%n:", "case rank < n:", histories, large),
 	Replace("ClockAlarmUnheard", "issues although the clock was measured to be wrong", "internal/share/planner.go",
 		"wrong && r.Outage == quota.OutageStop {", "wrong && false {", histories),
 	Replace("ClocksParted", "issues although the clocks have parted", "internal/share/planner.go",
