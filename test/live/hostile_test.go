@@ -116,7 +116,7 @@ func TestHostilePoliciesChangeNothing(t *testing.T) {
 	// What a good policy demands and nobody knows gives nobody anything. A rule of division that
 	// is gone does not either: instances of an earlier version may still divide by it.
 	for _, test := range []struct{ field, says string }{
-		{`"requires":["telepathy"]`, "does not know"}, {`"share":"demand"`, "share demand"}, {`"share":"weighted"`, "share weighted"},
+		{`"requires":["telepathy"]`, "telepathy"}, {`"share":"demand"`, "share demand"}, {`"share":"weighted"`, "share weighted"},
 	} {
 		g.write("providers/p/policy", `{"schema":1,`+good+`,"settle":"500ms","freshness":"350ms","clock_error":"50ms",`+test.field+`}`)
 		g.await(test.field+" is told", func() bool { return strings.Contains(all[0].limiter.Status().Problem, test.says) })
