@@ -19,6 +19,7 @@ type treasury struct {
 	totals map[string][]byte
 	at     map[string]int64
 	away   bool
+	lost   string // why a total that is not there says nothing, as after a restore
 	writes int
 }
 
@@ -62,7 +63,7 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		return
 	}
 	key := fmt.Sprint(u.Key, u.Start)
-	store := &escrow.Store{Cluster: 7}
+	store := &escrow.Store{Cluster: 7, Lost: b.lost}
 	u.Purse.Read(b.totals[key], b.at[key], store)
 	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share}
 	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, store); ok {
@@ -447,4 +448,44 @@ func TestALongKeyWhoseLimitReturns(t *testing.T) {
 			t.Errorf("%d permits, want 5", got)
 		}
 	})
+}
+
+// What a restore withholds of a key is a problem of the limiter's, in the words of the refusal, until an
+// operator has vouched for the totals, or the window ends.
+func TestWithheldKeysAreAProblem(t *testing.T) {
+	for _, vouched := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			bank, sinks, limiters := longKeys(t, "5/s,50/h", "a")
+			l := limiters[0]
+			key := l.Key("k")
+			bank.lost = "etcd was restored"
+			refused := ""
+			bank.play(4, sinks, func(int) {
+				if err := key.Acquire(t.Context(), 0); err == nil {
+					t.Error("a permit was issued")
+				} else {
+					refused = err.Error()
+				}
+			})
+			said := l.Status().Problem
+			if !strings.Contains(said, `key "k", and maybe others: `) || !strings.Contains(said, "etcd was restored") || !strings.Contains(said, "--keys-unused") {
+				t.Errorf("the problem is %q", said)
+			}
+			if _, words, _ := strings.Cut(said, "and maybe others: "); !strings.Contains(refused, words) || l.core.Report(l.core.clock.Now()).Problem != said {
+				t.Errorf("the refusal is %q, the problem %q", refused, said)
+			}
+			if bank.lost = ""; !vouched {
+				time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
+			} else {
+				bank.play(15, sinks, func(int) { key.TryAcquire() })
+			}
+			if p := l.Status().Problem; strings.Contains(p, "key") {
+				t.Errorf("after that the problem is %q", p)
+			}
+			bank.play(2, sinks, func(int) { key.TryAcquire() })
+			if !key.TryAcquire() {
+				t.Error("there is still no permit")
+			}
+		})
+	}
 }
