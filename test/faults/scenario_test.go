@@ -83,6 +83,7 @@ var scenarios = []scenario{
 	{name: "all three members get SIGTERM, back after 20 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(20 * time.Second)},
 	{name: "all three members get SIGTERM, back after 60 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(time.Minute)},
 	{name: "all three members get SIGTERM, back after 20 s", outage: quota.OutageStop, most: 1, fault: stopped(20 * time.Second)},
+	{name: "all three members get SIGTERM, back after 60 s", outage: quota.OutageStop, most: 1, fault: stopped(time.Minute)},
 	{name: "etcd restarted member by member, by SIGTERM; half of the fleet borrows", outage: quota.OutageStop, most: 1, least: lent, keeps: 0.9, configure: borrows,
 		fault: func(r *run) {
 			for _, i := range r.etcd.all() {
