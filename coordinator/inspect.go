@@ -132,17 +132,18 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 // tellApart adds to names that several instances have, as processes of one host do, the end of each
 // incarnation. The instances are sorted by name.
 func tellApart(all []protocol.InstanceStatus) {
-	for first, last := 0, 0; first < len(all); first = last {
-		name := all[first].Instance.Name
-		for last = first; last < len(all) && all[last].Instance.Name == name; last++ {
+	for len(all) > 0 {
+		name := all[0].Instance.Name
+		n := slices.IndexFunc(all, func(s protocol.InstanceStatus) bool { return s.Instance.Name != name })
+		if n < 0 {
+			n = len(all)
 		}
-		if last-first == 1 || name == "" {
-			continue
+		for i := range all[:n] {
+			if id := all[i].Instance.ID; n > 1 && name != "" {
+				all[i].Instance.Name = fmt.Sprintf("%s (%s)", name, id[max(0, len(id)-endOfID):])
+			}
 		}
-		for i := first; i < last; i++ {
-			id := all[i].Instance.ID
-			all[i].Instance.Name = fmt.Sprintf("%s (%s)", name, id[max(0, len(id)-endOfID):])
-		}
+		all = all[n:]
 	}
 }
 
