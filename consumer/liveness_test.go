@@ -504,6 +504,9 @@ func (h *play) settle() {
 	for _, l := range h.newest().Limits { // more is a mistake
 		cost = min(cost, max(n, 10*l.Permits))
 	}
+	for _, u := range limits(h.l[0]) { // and so by the limits before, while they are in force
+		cost = min(cost, max(n, 10*u.Limit.Permits))
+	}
 	if h.newest().Shape != quota.ShapeFixed {
 		cost = min(cost, n) // the model does not see when debts are paid
 	}
