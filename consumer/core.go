@@ -155,9 +155,9 @@ func (k *core) log() *slog.Logger {
 }
 
 // Reset implements feed.Sink.
-func (k *core) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 	k.mu.Lock()
-	k.mu.planner.Reset(at, since, self, v)
+	k.mu.planner.Reset(at, self, v)
 	k.mu.self = self
 	k.throttleLocked(v.Throttle)
 	k.news(true)

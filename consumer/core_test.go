@@ -43,7 +43,7 @@ func (s *stub) tell(revision int64, policy *quota.Policy, n int) {
 		}
 		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
-	s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
+	s.sink.Reset(s.clock.Now(), "me", v)
 	s.prove()
 }
 
@@ -69,7 +69,7 @@ func provedAs(t *testing.T, limits, id string, ids []string) (*stub, *Limiter) {
 	for _, id := range ids {
 		v.Instances = append(v.Instances, protocol.Instance{ID: id})
 	}
-	s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
+	s.sink.Reset(s.clock.Now(), id, v)
 	s.prove()
 	return s, l
 }

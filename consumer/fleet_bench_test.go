@@ -27,7 +27,7 @@ func limiterOf(n int) *core {
 	for i := range n {
 		v.Instances = append(v.Instances, member(i))
 	}
-	k.Reset(k.clock.Now(), k.clock.Mono(), v.Instances[0].ID, v)
+	k.Reset(k.clock.Now(), v.Instances[0].ID, v)
 	k.Prove(k.clock.Now())
 	return k
 }

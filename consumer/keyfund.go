@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is what a core takes of keys' long limits: docs/protocol.md, section 16. The source
+// This file is what a core takes of keys' long limits: docs/protocol.md, section 15. The source
 // fetches the uses of keys that want more, and returns them.
 
 // keyFunds are the keys of which etcd is asked for more.

@@ -96,7 +96,7 @@ func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, [
 	for _, id := range ids {
 		s := &stub{clock: clock.New()}
 		limiters = append(limiters, open(t, s.source(), Options{}))
-		s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
+		s.sink.Reset(s.clock.Now(), id, v)
 		sinks = append(sinks, s)
 	}
 	time.Sleep(4 * time.Second)

@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what a core asks, lends and borrows of keys: docs/protocol.md, section 16.
+// This file is what a core asks, lends and borrows of keys: docs/protocol.md, section 15.
 // The counts are in window.Key. Nothing here decides whether the sum is exact.
 
 const (

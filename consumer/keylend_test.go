@@ -34,7 +34,7 @@ func keyMarketOf(t *testing.T, keys quota.Keys, outage quota.Outage, ids ...stri
 	for _, id := range ids {
 		s := &stub{clock: clock.New()}
 		all[id] = open(t, s.source(), Options{})
-		s.sink.Reset(s.clock.Now(), s.clock.Mono(), id, v)
+		s.sink.Reset(s.clock.Now(), id, v)
 		m.sinks[id] = s
 		s.sink.Carry(m)
 	}

@@ -93,7 +93,7 @@ func (s *told) begin(policy quota.Policy, n int) {
 	}
 	began := s.clock.Now()
 	began.Mono -= int64(quota.MaxSettle + 4*quota.MaxWindow)
-	s.sink.Reset(began, began.Mono, "me", v)
+	s.sink.Reset(began, "me", v)
 }
 
 func (s *told) prove() { s.sink.Prove(s.clock.Now()) }

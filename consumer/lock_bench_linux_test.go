@@ -40,7 +40,7 @@ func crowded(n int) *core {
 	}
 	now := k.clock.Now()
 	since := clock.Instant{Mono: now.Mono - int64(10*time.Minute), Wall: now.Wall}
-	k.Reset(since, since.Mono, v.Instances[n/2+1].ID, v)
+	k.Reset(since, v.Instances[n/2+1].ID, v)
 	k.Prove(now)
 	return k
 }

@@ -133,7 +133,7 @@ func TestABackoffThatIsToldAgainIsNoLonger(t *testing.T) {
 			if v.Revision = revision; asks != nil {
 				v.Throttle = &protocol.Throttle{Asks: asks}
 			}
-			s.sink.Reset(s.clock.Now(), s.clock.Mono(), "me", v)
+			s.sink.Reset(s.clock.Now(), "me", v)
 		}
 		for _, step := range []struct {
 			what string

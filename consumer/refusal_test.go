@@ -127,7 +127,7 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 		policy := policyOf(t, "100/s").WithDefaults()
 		begin := func() {
 			at := s.clock.Now()
-			s.sink.Reset(at, at.Mono, "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "me"}, {ID: "b"}}})
+			s.sink.Reset(at, "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "me"}, {ID: "b"}}})
 			s.prove()
 		}
 		says := func(want string) {

@@ -115,7 +115,7 @@ func TestADebtSurvivesUntilTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := l.Status().Debt
-		s.sink.Reset(s.clock.Now(), s.clock.Mono(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "b"}}})
+		s.sink.Reset(s.clock.Now(), "b", protocol.View{Revision: 9, Policy: policy, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "b"}}})
 		s.prove()
 		if st := l.Status(); st.Debt != before || before != 91 {
 			t.Errorf("a debt of %d became %d", before, st.Debt)

@@ -106,7 +106,7 @@ func shapedCore(tb testing.TB, shape quota.Shape, limits []quota.Limit) (*core, 
 	for i := range 96 {
 		v.Instances = append(v.Instances, member(i))
 	}
-	k.Reset(k.clock.Now(), k.clock.Mono(), v.Instances[0].ID, v)
+	k.Reset(k.clock.Now(), v.Instances[0].ID, v)
 	settled := later(k.clock.Now(), 10*time.Minute)
 	k.Prove(settled)
 	return k, settled

@@ -85,7 +85,7 @@ func (f *fixed) Subscribe(provider string, create func() feed.Sink) (sink feed.S
 		// can ever need to be, and the proof never ends.
 		now := f.clock.Now()
 		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
-		sink.Reset(began, began.Mono, fixedInstance, protocol.View{
+		sink.Reset(began, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: f.policy, PolicyRevision: f.revision, Alone: true,
 			Instances: []protocol.Instance{{ID: fixedInstance, Name: fixedInstance}},
 		})

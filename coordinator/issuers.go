@@ -12,12 +12,11 @@ import (
 )
 
 // This file is about issuer keys, by which the first instance of a fleet knows that nobody
-// else can issue permits: docs/protocol.md, section 15.
+// else can issue permits: docs/protocol.md, section 12.
 
 // unissued returns the conditions on which an incarnation registers: that it has never had an
-// issuer key; for the first of a fleet, that nobody has one, nor an instance's key. One that
-// continues has its key as the process before wrote it. unless counts the two kinds of keys
-// that are in the way.
+// issuer key; for the first of a fleet, that nobody has one, nor an instance's key. unless
+// counts the two kinds of keys that are in the way.
 func (p *membership) unissued(i *incarnation) (none []clientv3.Cmp, unless []clientv3.Op) {
 	for _, kind := range [][2]string{
 		{p.s.keys.Issuers(p.provider), p.s.keys.Issuer(p.provider, i.id)},
@@ -28,9 +27,6 @@ func (p *membership) unissued(i *incarnation) (none []clientv3.Cmp, unless []cli
 			c, op = clientv3.Compare(clientv3.CreateRevision(kind[0]), "=", 0).WithPrefix(), clientv3.OpGet(kind[0], clientv3.WithPrefix(), clientv3.WithCountOnly())
 		}
 		none, unless = append(none, c), append(unless, op)
-	}
-	if b := p.before; b != nil {
-		none = []clientv3.Cmp{is(i.key, b.Key)}
 	}
 	return none, unless
 }

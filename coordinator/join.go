@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,13 +40,13 @@ const (
 
 // joining is a membership in a batch.
 type joining struct {
-	p            *membership
-	m            listing    // of the key that is to be written, or is there
-	fresh        bool       // the key is to be written
-	from         time.Time  // its beginning, if it is not the first
-	all, between []view.Key // listed; the events between a history's beginning and the listing
-	more         bool       // there are more keys, or they are too large to be listed with others
-	err          error
+	p     *membership
+	m     listing    // of the key that is to be written, or is there
+	fresh bool       // the key is to be written
+	from  time.Time  // its beginning, if it is not the first
+	all   []view.Key // listed
+	more  bool       // there are more keys, or they are too large to be listed with others
+	err   error
 
 	// Session.mu guards these:
 	early    [][]view.Key // events since the batch began, by the watch's answers
@@ -106,7 +105,6 @@ func (s *Session) nextBatch(again bool) (l *lease, batch []*joining, failing boo
 // joinBatch registers and lists a batch. It returns false if all have failed.
 func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	for _, j := range batch {
-		j.p.opened.Do(j.p.openState)
 		if j.fresh {
 			j.m.incarnation = j.p.attemptOf(l)
 		}
@@ -114,9 +112,7 @@ func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
 	err := s.registerAll(l, batch)
 	if len(batch) > 1 && errors.Is(err, ErrPermission) { // of one of them
 		for _, j := range batch {
-			if j.m.key != "" { // it is not to join as new
-				j.err = s.registerAll(l, []*joining{j})
-			}
+			j.err = s.registerAll(l, []*joining{j})
 		}
 		err = nil
 	}
@@ -137,7 +133,7 @@ func (s *Session) alone(j *joining) {
 	s.wg.Go(func() {
 		select {
 		case s.few <- struct{}{}:
-			j.listPages()
+			j.all, j.m, j.err = j.p.list(j.p.ctx, j.m)
 			<-s.few
 		case <-j.p.ctx.Done():
 			j.err = j.p.ctx.Err()
@@ -195,7 +191,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 				clientv3.OpPut(s.keys.Issuer(j.p.provider, j.m.id), ""))
 		}
 		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
-		if j.more || j.continues() {
+		if j.more {
 			read = append(read, clientv3.WithCountOnly())
 		}
 		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
@@ -209,7 +205,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	}
 	if !r.Succeeded {
 		for n := len(r.Responses) / len(batch); len(batch) > 0; batch = batch[1:] {
-			if j := batch[0]; j.found(ctx, r.Responses[:n]) {
+			if j := batch[0]; j.found(r.Responses[:n]) {
 				left = append(left, j)
 			}
 			r.Responses = r.Responses[n:]
@@ -221,8 +217,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	for _, j := range batch {
 		j.m.revision, j.m.cluster = r.Header.Revision, r.Header.ClusterId
 		if j.fresh {
-			j.m.keyAt = j.m.revision
-			j.m.created = cmp.Or(j.m.created, j.m.revision)
+			j.m.created = j.m.revision
 			responses = responses[3:]
 		}
 		listed := responses[0].GetResponseRange()
@@ -231,9 +226,6 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 			j.all, revived = append(j.all, j.p.parse(kv, false)), append(revived, j.m.revived(kv)...)
 		}
 		j.more = j.more || listed.More
-		if j.continues() {
-			j.resume(ctx)
-		}
 	}
 	if len(revived) > 0 {
 		_, err = s.kv.Txn(ctx).Then(revived...).Commit()
@@ -251,18 +243,12 @@ func others(n int) string {
 
 // found takes what a transaction has found in place of what it expected: the key, and whether
 // there are others, as unissued names them. It reports whether to try again.
-func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (again bool) {
+func (j *joining) found(all []*etcdserverpb.ResponseOp) (again bool) {
 	kv, others := keyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
 	switch {
 	case !j.fresh && kv.CreateRevision != j.m.created:
 		j.err = errGone
 	case !j.fresh:
-	case j.continues() && kv.Lease == int64(j.m.lease): // by an attempt whose answer was lost
-		j.p.before.Key = kv.ModRevision
-	case j.continues() && kv.ModRevision != j.p.before.Key:
-		j.abandon(ctx, "its key in etcd has changed or is gone")
-		return false
-	case j.continues():
 	case kv.ModRevision > 0: // the same, of an attempt for something new
 		if err := j.m.written(kv); err != nil {
 			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
@@ -281,7 +267,7 @@ func (j *joining) found(ctx context.Context, all []*etcdserverpb.ResponseOp) (ag
 func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	var ops []clientv3.Op
 	for _, j := range batch {
-		if j.fresh && !j.continues() {
+		if j.fresh {
 			ops = append(ops, clientv3.OpGet(s.keys.Policy(j.p.provider)), j.p.countInstances())
 		}
 	}
@@ -294,7 +280,7 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	}
 	responses := r.Responses
 	for _, j := range batch {
-		if !j.fresh || j.continues() {
+		if !j.fresh {
 			continue
 		}
 		e := admitted{joining: j, others: responses[1].GetResponseRange().Count}
@@ -305,24 +291,6 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		responses = responses[2:]
 	}
 	return nil
-}
-
-// listPages lists the keys of a provider that has more than fit into the batch's
-// transaction, or as of the past.
-func (j *joining) listPages() {
-	p := j.p
-	if j.m.begin.Revision != 0 {
-		var err error
-		if j.between, err = p.between(j.m.begin.Revision, j.m.revision); err != nil {
-			j.m = listing{incarnation: j.m.incarnation}
-		}
-	}
-	if j.all, j.m, j.err = p.list(p.ctx, j.m); j.m.begin.Revision == 0 {
-		j.between = nil
-	}
-	if j.err == nil && j.continues() {
-		p.s.o.Logger.Info("continues the instance of the process before", "provider", p.provider, "instance", j.m.id, "revision", j.m.asOf())
-	}
 }
 
 // finish ends a membership's part in a batch.
@@ -337,7 +305,6 @@ func (s *Session) finish(j *joining) {
 	if registered {
 		p.lend()
 		p.noteRegistered(j.m.cluster)
-		p.keep()
 		signal(s.newcomers)
 	} else {
 		signal(s.joins) // for a retry, or to list again

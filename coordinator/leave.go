@@ -125,9 +125,6 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 func (p *membership) writeEnd(ctx context.Context, until time.Time, more ...clientv3.Op) error {
 	own := p.current()
 	own.value.Until = until.UTC()
-	if err := p.state.clear(); err != nil {
-		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
-	}
 	put, err := own.putKey(clientv3.WithIgnoreLease())
 	if err != nil {
 		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)

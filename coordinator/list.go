@@ -20,15 +20,6 @@ type listing struct {
 	incarnation
 	revision int64 // 0: the present, which the first page tells
 	cluster  uint64
-	begin    view.Position // where the history begins, if that is before the revision
-	since    int64         // its instant by this process's monotonic clock
-}
-
-func (m *listing) asOf() int64 {
-	if m.begin.Revision != 0 {
-		return m.begin.Revision
-	}
-	return m.revision
 }
 
 // errMoved says that another cluster answers than the one that the listing began with, or
@@ -62,7 +53,7 @@ func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err
 	var revived []clientv3.Op
 	err = eachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		for wait := (backoff{}); ; {
-			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.asOf()))...))
+			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.revision))...))
 			if err == nil || outdated(err) || errors.Is(err, errGone) || tooLarge(err) || ctx.Err() != nil {
 				return r, err
 			}

@@ -13,7 +13,7 @@ import (
 )
 
 // This file is what memberships do with asks and loans: docs/protocol.md, section 13. Those of
-// keys (section 16) have the same folders and watches, and one message has many keys.
+// keys (section 15) have the same folders and watches, and one message has many keys.
 // hear.go is how they come, carry.go how they go.
 
 // mostApart bounds the providers of a session each of which has its own watch of asks. Beyond

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -27,8 +26,7 @@ type member struct {
 	failed bool     // it waits for the session's back-off
 	seats  int64    // how many instances there were when it registered
 	// Of the batch, or of close when that is over:
-	attempt *incarnation     // one to register whose outcome is unknown; nil if there is none
-	before  *view.Checkpoint // what the process before has left; nil once that is decided
+	attempt *incarnation // one to register whose outcome is unknown; nil if there is none
 
 	incarnation          // in force, or the last one; without an ID there was none
 	until       int64    // announced end, corrected wall time; 0 if none was announced
@@ -48,13 +46,6 @@ type member struct {
 	policyAt int64             // revision of policy
 	throttle protocol.Throttle // in the view
 	sweeping sweeping
-
-	// opens is the wall time from which windows may start that the process before has not
-	// issued permits of; 0 if there was none.
-	opens   int64
-	opening protocol.Opening // by which opens was found
-	// checkpoint is what the state file shall hold.
-	checkpoint view.Checkpoint
 }
 
 // call emits a call of the sink, unless that is closed.
@@ -111,15 +102,10 @@ func (p *member) noteThrottle(t *protocol.Throttle) {
 	}
 }
 
-// notePolicy notes a policy: for issuer keys, and for the end of a process that continues another.
+// notePolicy notes how long issuer keys of instances that are gone must stay by the policy in the view.
 func (p *member) notePolicy() {
-	if p.policy == nil {
-		return
-	}
-	p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
-	if p.after != (clock.Instant{}) {
-		p.opening.Note(p.policy)
-		p.opens = max(p.opens, p.m.now.wall-(p.m.now.Mono-p.after.Mono)+p.opening.AfterAll())
+	if p.policy != nil {
+		p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
 	}
 }
 
@@ -271,7 +257,7 @@ func (e joined) on(m *machine) {
 	j, p := e.joining, e.p
 	p.batch = nil
 	if j.err == nil || errors.Is(j.err, errGone) {
-		p.attempt, p.before = nil, nil
+		p.attempt = nil
 	}
 	if j.err != nil {
 		if p.failed = true; errors.Is(j.err, errGone) {
@@ -280,10 +266,7 @@ func (e joined) on(m *machine) {
 		p.tell(j.err)
 		return
 	}
-	if j.m.key == "" {
-		return // there was nothing to continue
-	}
-	p.incarnation, p.opens, p.stage = j.m.incarnation, 0, toList
+	p.incarnation, p.stage = j.m.incarnation, toList
 	switch {
 	case p.silent || j.line != p.line || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
 		return
@@ -298,9 +281,8 @@ func (e joined) on(m *machine) {
 	p.stage = following
 	p.untold = 0
 	p.begin(j.m, j.all)
-	p.take(j.between)
-	if j.fresh { // after between, which another watch has told
-		p.untold = p.keyAt
+	if j.fresh {
+		p.untold = p.created
 	}
 	for _, keys := range j.early { // an event that comes again is not the same change twice
 		p.take(keys)
@@ -315,20 +297,14 @@ func (p *member) begin(m listing, all []view.Key) {
 		p.call(p.sink.Restored)
 	}
 	p.store = m.cluster
-	v := p.tracker.List(m.asOf(), all)
-	v.First = m.value.First && m.asOf() == m.created
+	v := p.tracker.List(m.revision, all)
+	v.First = m.value.First && m.revision == m.created
 	p.policy, p.policyAt, p.since, p.listed = v.Policy, v.PolicyRevision, at.Mono, m.revision
 	p.sweeping = sweeping{}
 	p.noteThrottle(v.Throttle)
 	p.notePolicy()
-	p.checkpoint = view.Checkpoint{ID: p.id, Cluster: m.cluster, Created: p.created, Key: p.keyAt, From: p.value.From}
-	since := at.Mono
-	if m.begin.Revision != 0 {
-		p.checkpoint.Positions = []view.Position{m.begin}
-		at, since = p.after, m.since
-	}
 	id, until := p.id, p.until
-	p.call(func() { p.sink.Reset(at, since, id, v) })
+	p.call(func() { p.sink.Reset(at, id, v) })
 	if until != 0 {
 		p.call(func() { p.sink.Announce(until) })
 	}
@@ -348,10 +324,12 @@ func (e ending) on(m *machine) {
 }
 
 // endAt is the end of this instance that comes nearest to an instant: not before it begins
-// to take part, nor before the windows that a process may have issued permits of whose
-// incarnation this is.
+// to take part.
 func (p *member) endAt(at time.Time) time.Time {
-	return slices.MaxFunc([]time.Time{at, time.Unix(0, p.opens), p.value.From}, time.Time.Compare)
+	if at.Before(p.value.From) {
+		return p.value.From
+	}
+	return at
 }
 
 // fresh reports whether the view is proved to be recent at a monotonic instant.

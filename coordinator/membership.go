@@ -7,7 +7,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -30,10 +29,7 @@ type membership struct {
 	cancel context.CancelFunc
 	parts  sync.WaitGroup // of all goroutines, and of a batch that it is in
 
-	// state is the file in Options.StateDir, nil if there is none. It is set before a key is.
-	opened, ended sync.Once
-	state         *stateFile
-	unkept        atomic.Bool // the last write of it failed
+	ended sync.Once
 
 	// duplicate warns of a membership of another session in the same provider.
 	duplicate sync.Once
@@ -133,7 +129,6 @@ func (p *membership) end() {
 	p.needed.Do(func() {}) // nothing starts from now on
 	p.parts.Wait()
 	p.ended.Do(func() {
-		p.closeState()
 		p.noteClosed()
 	})
 }

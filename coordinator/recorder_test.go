@@ -32,9 +32,6 @@ type recorder struct {
 
 	asks chan protocol.Ask // nil: it never asks
 
-	resumed clock.Instant // as told by Resume
-	since   int64
-
 	carrier  feed.Carrier // as given by Carry
 	borrowed []loaned
 	asked    []wanted
@@ -61,16 +58,11 @@ func (r *recorder) note(format string, args ...any) {
 	r.log = append(r.log, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+func (r *recorder) Reset(_ clock.Instant, self string, v protocol.View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.self, r.view, r.proofs = self, v, 0
-	if since == at.Mono {
-		r.note("reset %d", len(v.Instances))
-		return
-	}
-	r.resumed, r.since = at, since
-	r.note("resume %d", len(v.Instances))
+	r.note("reset %d", len(v.Instances))
 }
 
 func (r *recorder) Apply(_ clock.Instant, c protocol.Change) {

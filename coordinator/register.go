@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -20,12 +19,8 @@ type incarnation struct {
 	id      string
 	key     string // in etcd; empty while there is none
 	lease   clientv3.LeaseID
-	created int64             // revision of the key's first write
-	keyAt   int64             // revision at which this process wrote it
+	created int64             // revision at which it registered; 0 before
 	value   protocol.Instance // as written there
-	// after is when another process that was this incarnation before had ended; zero if
-	// there was none.
-	after clock.Instant
 }
 
 // lives is the condition that the key is still there.
@@ -46,9 +41,10 @@ func (p *membership) current() incarnation {
 	return p.incarnation
 }
 
-// newIncarnation returns this process as the incarnation id under a lease.
-func (p *membership) newIncarnation(id string, l *lease) incarnation {
+// newIncarnation returns this process as a new incarnation under a lease.
+func (p *membership) newIncarnation(l *lease) incarnation {
 	s := p.s
+	id := short(s.o.Name) + "." + rand.Text()
 	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: protocol.Instance{
 		ID: id, Name: s.o.Name, Host: s.host, PID: os.Getpid(), Version: buildinfo.Version(),
 		Started: s.started,
@@ -61,15 +57,11 @@ func (p *membership) newIncarnation(id string, l *lease) incarnation {
 // not another: its life has not begun, for nothing is issued before the listing that is the
 // answer.
 func (p *membership) attemptOf(l *lease) incarnation {
-	if p.attempt != nil && p.attempt.lease == l.id && p.before == nil {
+	if p.attempt != nil && p.attempt.lease == l.id {
 		p.attempt.value.Attempt++ // no two write the same value
 		return *p.attempt
 	}
-	i := p.newIncarnation(short(p.s.o.Name)+"."+rand.Text(), l)
-	if b := p.before; b != nil {
-		i = p.newIncarnation(b.ID, l)
-		i.created, i.value.From, i.after = b.Created, b.From, p.state.locked
-	}
+	i := p.newIncarnation(l)
 	p.attempt = &i
 	return i
 }
@@ -79,7 +71,7 @@ func (i *incarnation) written(kv *mvccpb.KeyValue) error {
 	if kv.Lease != int64(i.lease) {
 		return fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(i.lease))
 	}
-	i.value, i.created, i.keyAt = protocol.Instance{ID: i.id}, kv.CreateRevision, kv.CreateRevision
+	i.value, i.created = protocol.Instance{ID: i.id}, kv.CreateRevision
 	return json.Unmarshal(kv.Value, (*protocol.Incarnation)(&i.value))
 }
 

@@ -87,7 +87,6 @@ func (s *Session) reportAll() {
 		}
 	}
 	for _, p := range all {
-		p.keep()
 		p.sweep()
 	}
 }

@@ -60,13 +60,6 @@ type Options struct {
 	// NTPInterval is the time between two questions to a server, default 32 s;
 	// from 1 s, for servers of one's own, to 1024 s.
 	NTPInterval time.Duration
-	// StateDir is an existing directory on a local disk, for this process alone; Linux
-	// only. It belongs to the process's user, and nobody else may write there. After a
-	// crash the next process on this host continues its instances from there, if it starts
-	// before TTL ends. It has their shares again from the next window. Without StateDir a
-	// share is unused for up to TTL and the settle time after a crash. Default: none, every
-	// process joins as new.
-	StateDir string
 	// Lazy makes Join return immediately, also while etcd is away. Until etcd can be
 	// reached, limiters are joining, and Status has the reason. Use it if the process has
 	// other work to do, or must start without etcd. Without Lazy a mistake in the
@@ -95,11 +88,6 @@ func (o *settings) fill() error {
 	}
 	if o.Probe < 50*time.Millisecond || o.Probe > time.Second {
 		return fmt.Errorf("coordinator: probe %v: must be from 50ms to 1s; 0 means %v", o.Probe, defaultProbe)
-	}
-	if o.StateDir != "" {
-		if err := checkStateDir(o.StateDir); err != nil {
-			return fmt.Errorf("coordinator: StateDir %q: %w; it must be an existing directory on a local disk; empty means that each process joins as new", o.StateDir, err)
-		}
 	}
 	i := protocol.Instance{Name: o.Name}
 	return i.Validate()

@@ -53,8 +53,8 @@ func (n noted) note(format string, args ...any) {
 	n.steps.log = append(n.steps.log, n.provider+" "+fmt.Sprintf(format, args...))
 }
 
-func (n noted) Reset(at clock.Instant, since int64, self string, v protocol.View) {
-	n.note("reset %d at %d since %d as %s of %d", v.Revision, at.Mono/1e9, since/1e9, self, len(v.Instances))
+func (n noted) Reset(at clock.Instant, self string, v protocol.View) {
+	n.note("reset %d at %d as %s of %d", v.Revision, at.Mono/1e9, self, len(v.Instances))
 }
 
 func (n noted) Apply(_ clock.Instant, c protocol.Change) { n.note("apply %d", c.Revision) }
@@ -141,7 +141,7 @@ func (s *steps) register(revision int64, cluster uint64) {
 	batch, _ := s.nextBatch(true)
 	for _, j := range batch {
 		if j.fresh {
-			j.m.incarnation = incarnation{id: fmt.Sprint(j.p.provider, revision), key: "key", lease: 7, created: revision, keyAt: revision}
+			j.m.incarnation = incarnation{id: fmt.Sprint(j.p.provider, revision), key: "key", lease: 7, created: revision}
 		}
 		j.m.revision, j.m.cluster, j.all = revision, cluster, []view.Key{instanceKey(j.m.id, j.m.created)}
 		s.do(joined{j})
@@ -183,7 +183,7 @@ func TestStep(t *testing.T) {
 			s.tell("", 0, nil)
 			s.register(35, 1)
 			s.do(answered{before, 30, 1, 30})
-		}, "warn starting over: no share for the settle time, unwatch, wake, p reset 35 at 15 since 15 as p20 of 1, q reset 35 at 16 since 16 as q30 of 1"},
+		}, "warn starting over: no share for the settle time, unwatch, wake, p reset 35 at 15 as p20 of 1, q reset 35 at 16 as q30 of 1"},
 		"a probe fails": {func(s *steps, p, q *membership) {
 			s.probe(30, 1, 30)
 			s.do(unanswered{errors.New("away")})
@@ -206,7 +206,7 @@ func TestStep(t *testing.T) {
 			s.tell("q", 31, []view.Key{{Kind: view.Instance, ID: q.id, Revision: 31, Deleted: true}})
 			s.do(answered{asked, 31, 1, 0})
 			s.register(32, 1)
-		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, q reset 32 at 14 since 14 as q32 of 1, q no trouble"},
+		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, q reset 32 at 14 as q32 of 1, q no trouble"},
 		"another cluster's watch tells": {func(s *steps, p, q *membership) {
 			s.do(watchAnswer{line: s.whole(), cluster: 2, about: []*membership{p}, events: map[*membership][]view.Key{p: {policyKey(31)}}})
 		}, "warn starting over: no share for the settle time, unwatch"},
@@ -237,7 +237,7 @@ func TestStep(t *testing.T) {
 			s.probe(50, 1, 0) // what happened from 31 to 50 is in no watch
 			s.register(50, 1)
 			s.probe(50, 1, 30)
-		}, "forget /, follow /p/, follow /q/, wake, wake, p reset 50 at 18 since 18 as p20 of 1, q reset 50 at 19 since 19 as q30 of 1, p prove 20, q prove 20"},
+		}, "forget /, follow /p/, follow /q/, wake, wake, p reset 50 at 18 as p20 of 1, q reset 50 at 19 as q30 of 1, p prove 20, q prove 20"},
 		"the account may read some providers only, and one is listed meanwhile": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			batch, _ := s.nextBatch(false)
@@ -298,13 +298,13 @@ func TestStep(t *testing.T) {
 			s.do(joined{batch[0]})
 			s.tell("r", 43, []view.Key{policyKey(42), policyKey(43)})
 			s.log = append(s.log, fmt.Sprint(r.policyAt))
-		}, "wake, r reset 40 at 15 since 15 as r40 of 1, r apply 41, r apply 42, r apply 43, 43"},
+		}, "wake, r reset 40 at 15 as r40 of 1, r apply 41, r apply 42, r apply 43, 43"},
 		"a key is listed that the watch does not tell of": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 1)
 			s.tell("p", 41, []view.Key{policyKey(41)})
 			s.probe(41, 1, 40)
-		}, "wake, r reset 40 at 12 since 12 as r40 of 1, p apply 41, warn starting over: no share for the settle time, unwatch"},
+		}, "wake, r reset 40 at 12 as r40 of 1, p apply 41, warn starting over: no share for the settle time, unwatch"},
 		"a provider's listing takes long, whose key the watch has not told of": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			s.register(40, 1)
@@ -318,7 +318,7 @@ func TestStep(t *testing.T) {
 				}
 			}
 			s.probe(45, 1, 30)
-		}, "wake, p reset 45 at 16 since 16 as p20 of 1, q reset 45 at 17 since 17 as q30 of 1, p prove 18, q prove 18"},
+		}, "wake, p reset 45 at 16 as p20 of 1, q reset 45 at 17 as q30 of 1, p prove 18, q prove 18"},
 		"a key goes that the watch has not told of": {func(s *steps, p, q *membership) {
 			r := s.subscribe("r")
 			s.register(40, 1)
@@ -333,7 +333,7 @@ func TestStep(t *testing.T) {
 			}
 			s.tell("p", 50, many)
 			s.register(51, 1)
-		}, fmt.Sprintf("p apply 50, p trouble there are more than %d keys, wake, p reset 51 at 12 since 12 as p20 of 1, p no trouble", maxInstances)},
+		}, fmt.Sprintf("p apply 50, p trouble there are more than %d keys, wake, p reset 51 at 12 as p20 of 1, p no trouble", maxInstances)},
 		"a provider is listed in another cluster": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 2)
@@ -367,37 +367,7 @@ func TestStep(t *testing.T) {
 			batch, failing := s.nextBatch(false)
 			s.log = append(s.log, fmt.Sprint(len(batch), failing))
 			s.register(40, 1)
-		}, "wake, r trouble away, 0 true, r reset 40 at 13 since 13 as r40 of 1, r no trouble"},
-		"there is nothing to continue": {func(s *steps, p, q *membership) {
-			s.subscribe("r").before = &view.Checkpoint{}
-			batch, _ := s.nextBatch(false)
-			s.do(joined{batch[0]})
-			s.register(40, 1)
-		}, "wake, r reset 40 at 13 since 13 as r40 of 1"},
-		"an instance is continued": {func(s *steps, p, q *membership) {
-			s.subscribe("r")
-			batch, _ := s.nextBatch(false)
-			batch[0].m = listing{
-				incarnation: incarnation{id: "r5", key: "key", lease: 7, created: 5, keyAt: 40, after: clock.Instant{Mono: 2e9}},
-				revision:    40, cluster: 1, begin: view.Position{At: 1, Revision: 8}, since: -3e9,
-			}
-			batch[0].all, batch[0].between = []view.Key{instanceKey("r5", 5)}, []view.Key{policyKey(9), instanceKey("r5", 40)}
-			s.do(joined{batch[0]})
-			s.tell("p", 41, []view.Key{policyKey(41)})
-			s.probe(41, 1, 30) // it is not the session's watch that told of 40
-		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 9, r apply 40, p apply 41, warn starting over: no share for the settle time, unwatch"},
-		"an instance is continued, and the watch tells of its key": {func(s *steps, p, q *membership) {
-			s.subscribe("r")
-			batch, _ := s.nextBatch(false)
-			s.tell("r", 40, []view.Key{instanceKey("r5", 40)})
-			batch[0].m = listing{
-				incarnation: incarnation{id: "r5", key: "key", lease: 7, created: 5, keyAt: 40, after: clock.Instant{Mono: 2e9}},
-				revision:    40, cluster: 1, begin: view.Position{At: 1, Revision: 8}, since: -3e9,
-			}
-			batch[0].all, batch[0].between = []view.Key{instanceKey("r5", 5)}, []view.Key{instanceKey("r5", 40)}
-			s.do(joined{batch[0]})
-			s.probe(40, 1, 30)
-		}, "wake, r reset 8 at 2 since -3 as r5 of 1, r apply 40, p prove 14, q prove 14, r prove 14"},
+		}, "wake, r trouble away, 0 true, r reset 40 at 13 as r40 of 1, r no trouble"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newSteps()
@@ -452,21 +422,13 @@ func TestTheFirstOfAFleet(t *testing.T) {
 	}
 }
 
-// TestNoEndBeforeTheSharesBegin: a continued process has no share of windows that start so
-// soon that the process before may have used them, by the largest clock error and the longest
-// window of all policies. No end comes before that either, though they are of two policies.
-func TestNoEndBeforeTheSharesBegin(t *testing.T) {
-	p := &member{m: &machine{now: instant{clock.Instant{Mono: 7e9}, 1007e9}}}
-	p.after = clock.Instant{Mono: 2e9}
-	for _, policy := range []quota.Policy{
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Second}}, Timing: quota.Timing{ClockError: 100 * time.Millisecond}},
-		{Limits: []quota.Limit{{Permits: 1, Window: time.Minute}}, Timing: quota.Timing{ClockError: time.Millisecond}},
-	} {
-		p.policy = &policy
-		p.notePolicy()
-	}
-	want := 1002*time.Second + 200*time.Millisecond + (200*time.Millisecond+time.Minute)/protocol.DriftBound
-	if end := time.Duration(p.endAt(time.Unix(0, 0)).UnixNano()); end != want {
-		t.Errorf("an end at %v, want %v", end, want)
+// TestNoEndBeforeItTakesPart: a newcomer's end is no earlier than its beginning.
+func TestNoEndBeforeItTakesPart(t *testing.T) {
+	p := &member{}
+	p.value.From = time.Unix(7, 0)
+	for at, want := range map[int64]int64{6: 7, 8: 8} {
+		if end := p.endAt(time.Unix(at, 0)); !end.Equal(time.Unix(want, 0)) {
+			t.Errorf("an end at %d became %v, want %d", at, end, want)
+		}
 	}
 }

@@ -5,6 +5,18 @@ From Coq Require Import Lqa Lia Qfield Qminmax.
 Lemma count_app f l k : count f (l ++ k) = (count f l + count f k)%nat.
 Proof. induction l as [|p l IH]; [reflexivity|]. simpl app. rewrite !count_cons, IH. lia. Qed.
 
+(* Windows that start so late by a clock (share.History.opens) start after the instant n by all clocks. *)
+Lemma opens_late x j n t f : assumed x -> 0 < drift x -> n <= t -> f < width x ->
+  mono x j n + 2 * clock_error x + (2 * clock_error x + width x) * drift x <= mono x j t - f ->
+  n + clock_error x < corrected x j t - f.
+Proof.
+  intros a r0 le fw op. destruct (lengths x a) as (e0 & _ & r1 & _ & w0), (error x a j t) as [E _].
+  pose proof (not_fast x a j _ _ le) as N. apply Qnot_le_lt. intros early.
+  assert (t <= n + 2 * clock_error x + f) as T by lra.
+  assert ((1 + drift x) * (t - n) <= (1 + drift x) * (2 * clock_error x + f)) by (apply Qmult_le_l; lra).
+  assert (drift x * f < drift x * width x) by (apply Qmult_lt_l; lra). lra.
+Qed.
+
 Section First.
   Variables (y : registry).
   Notation x := (fleet y).

@@ -14,13 +14,12 @@
    Covered: sections 2 to 4 of protocol.md for one window length, any number of
    instances, any totals and any views: the settle rule under the outage rule `stop`,
    the timing rule, revisions that give, announced ends, lending, also of borrowed
-   permits (section 13), the first of a fleet, without loans (section 15), and `hold`
+   permits (section 13), the first of a fleet, without loans (section 12), and `hold`
    (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
    Arrivals.v calls as the provider counts them, Shapes.v the shapes `sliding` and `bucket`
-   (section 10), Continued.v continued processes (section 12), Escrow.v, KeyBudget.v and
-   Restored.v long limits (section 14), SameId.v and SameIdHoldings.v restores under the old
-   cluster ID, Keys.v limits by key (section 16), Changes.v
-   changes of the policy's times, Debts.v costs that are known late.
+   (section 10), Escrow.v, KeyBudget.v and Restored.v long limits (section 14), SameId.v and
+   SameIdHoldings.v restores under the old cluster ID, Keys.v limits by key (section 15),
+   Changes.v changes of the policy's times, Debts.v costs that are known late.
 
    Not covered: histories in restored stores (11), clocks that are worse than e (7), and the
    code itself.
@@ -286,7 +285,7 @@ Definition claim_lending_never_over : Prop := forall y, assumed (among y) -> tim
   charged y -> as_told y -> spends_as_heard y ->
   forall W T, (forall v, total (among y) v W <= T)%nat -> (used y W <= T)%nat.
 
-(* THE FIRST OF A FLEET: section 15. *)
+(* THE FIRST OF A FLEET: section 12. *)
 
 Record registry := Registry {
   fleet : world;

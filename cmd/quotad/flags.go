@@ -21,7 +21,6 @@ type flags struct {
 	providers    []string
 	maxProviders int
 	idle         time.Duration
-	stateDir     string
 	name         string
 	ntp          []string
 	grace        time.Duration
@@ -66,7 +65,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	})
 	groups.Add("This instance", func(set *pflag.FlagSet) {
 		set.StringVar(&f.name, "name", "", "`name` that operators see; default: the host's")
-		set.StringVar(&f.stateDir, "state-dir", "", "local `directory` of this process alone: restarted in place it continues with its share")
+		commandline.Gone(set, "state-dir", "leave it out; to restart without a gap, start the new quotad beside the old one (docs/quotad.md, Stop and restart)")
 		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
 		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; more than the longest window loses nothing")
 	})
@@ -144,8 +143,8 @@ provider, and gives permits to local processes over HTTP on a Unix socket.
 
 Usage: quotad [flags]
 `, flags, `
-SIGTERM hands the share over to the other instances, and ends. SIGUSR1 ends at once,
-and leaves the share to the next process with the same --state-dir.
+SIGTERM hands the share over to the other instances, and ends. To restart without a
+gap, start the new quotad beside the old one, with the same --socket; then end that.
 
 quotad completion bash|zsh|fish|powershell prints a script that completes flags.
 

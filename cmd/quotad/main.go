@@ -2,8 +2,7 @@
 // and gives permits to local processes of any language over a Unix socket.
 //
 // SIGTERM announces to the other instances that this one leaves, serves until they have
-// taken its share over, and ends. SIGUSR1 ends at once and keeps the share for the next
-// process with the same --state-dir.
+// taken its share over, and ends.
 //
 // Exit status: 0 it ended as it was asked to, 1 it failed, 2 bad usage.
 package main
@@ -17,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -36,7 +36,7 @@ func main() {
 		debug.SetGCPercent(400)
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, watched...)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(quotad(context.Background(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr, signals))
 }
 

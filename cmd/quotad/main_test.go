@@ -57,8 +57,7 @@ func TestUsage(t *testing.T) {
 		{"--max-connections 1", "--max-connections 1: must be from 2 to 100000", exitUsage},
 		{"--client-connections 0", "--client-connections 0: must be from 1 to --max-connections, 4096", exitUsage},
 		{"--endpoints localhost", `--endpoints: "localhost" lacks a host or a port; write it like 127.0.0.1:2379`, exitUsage},
-		{"--state-dir /nowhere/state", "--state-dir: mkdir /nowhere/state: no such file or directory", exitUsage},
-		{"--state-dir /dev/null", `coordinator: StateDir "/dev/null": it is not a directory; it must be an existing directory on a local disk; empty means that each process joins as new`, exitUsage},
+		{"--state-dir /var/lib/quotad", `--state-dir "/var/lib/quotad": it is gone: leave it out; to restart without a gap, start the new quotad beside the old one`, exitUsage},
 		{"--ntp :", "coordinator: ", exitUsage},
 		{"--socket /nowhere/quotad.sock", "--socket: open /nowhere/quotad.sock.lock: no such file or directory; the directory must exist and be writable", exitFailed},
 	} {

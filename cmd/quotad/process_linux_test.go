@@ -122,21 +122,6 @@ func (d *program) acquire(t *testing.T) (status int) {
 	return r.StatusCode
 }
 
-// ready waits until a process has permits, and has left a share to the next one in its state
-// directory: permits may come sooner, of a loan or as the first of its provider.
-func (d *program) ready(t *testing.T, state string) {
-	t.Helper()
-	await.Until(t, "there are permits", func() bool { return d.acquire(t) == http.StatusOK })
-	await.Until(t, "there is something to continue", func() bool {
-		all, err := filepath.Glob(filepath.Join(state, "*.state"))
-		if err != nil || len(all) != 1 {
-			return false
-		}
-		st, err := os.Stat(all[0])
-		return err == nil && st.Size() > 0
-	})
-}
-
 func instances(t *testing.T, admin *coordinator.Admin) []string {
 	t.Helper()
 	f, err := feed.Inside(admin).Fleet(t.Context(), "p")
@@ -163,55 +148,6 @@ func limited(t *testing.T) (*embedded.Cluster, *coordinator.Admin) {
 		t.Fatal(err)
 	}
 	return cluster, admin
-}
-
-// continued replaces a process until the next one continues its instance, at most five
-// times: on a busy machine one may be too late for it.
-func continued(t *testing.T, admin *coordinator.Admin, state string, p *program, replace func(*program) *program) *program {
-	t.Helper()
-	for range 5 {
-		before := instances(t, admin)
-		p = replace(p)
-		p.ready(t, state)
-		got := instances(t, admin)
-		if same := slices.Equal(got, before); same || !p.said.contains("cannot be continued") {
-			if !same || len(got) != 1 || !p.said.contains("continues the instance of the process before") {
-				t.Errorf("instances %q became %q", before, got)
-			}
-			return p
-		}
-	}
-	t.Error("five processes could not continue the instance of the one before")
-	return p
-}
-
-// SIGUSR1 leaves the share to the next process, which continues the instance. SIGTERM
-// leaves nothing behind.
-func TestRestartInPlace(t *testing.T) {
-	cluster, admin := limited(t)
-	dir := t.TempDir()
-	state := filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--state-dir", state, "--provider", "p"}
-	first := start(t, dir, args...)
-	first.ready(t, state)
-	second := continued(t, admin, state, first, func(p *program) *program {
-		before := instances(t, admin)
-		p.end(t, syscall.SIGUSR1)
-		if got := instances(t, admin); len(got) != 1 || got[0] != before[0] {
-			t.Fatalf("instances %q after SIGUSR1, want %q", got, before)
-		}
-		return start(t, dir, args...)
-	})
-	second.end(t, syscall.SIGTERM)
-	if got := instances(t, admin); len(got) != 0 {
-		t.Errorf("instances %q after SIGTERM", got)
-	}
-	if _, err := os.Stat(second.socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is left: %v", err)
-	}
 }
 
 // In a rolling update the next process serves beside this one, at the same socket, before

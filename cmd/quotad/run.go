@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -48,37 +47,23 @@ const (
 
 // run serves until a signal asks it to end.
 func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Signal) (err error) {
-	if f.stateDir != "" {
-		if err := os.Mkdir(f.stateDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return usagef("--state-dir: %v", err)
-		}
-	}
 	f.etcd.Log = etcdlog.New(log)
 	client, err := f.etcd.Client(ctx)
 	if err != nil {
 		return err
 	}
-	keep := false // the session, for the next process: not even the client is closed
-	defer func() {
-		if !keep {
-			_ = client.Close()
-		}
-	}()
+	defer func() { _ = client.Close() }()
 	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: f.etcd.Prefix, Timeout: lookupTime})
 	if err != nil {
 		return err
 	}
 	session, err := coordinator.Join(ctx, client, coordinator.Options{
-		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, StateDir: f.stateDir, Lazy: true, Logger: log,
+		Name: f.name, Prefix: f.etcd.Prefix, NTP: f.ntp, Lazy: true, Logger: log,
 	})
 	if err != nil {
 		return usagef("%v", err) // a lazy session fails for its options only
 	}
-	defer func() {
-		if !keep {
-			err = errors.Join(err, session.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, session.Close()) }()
 	h, err := host.New(ctx, session, host.Options{Known: known(admin), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log})
 	if err != nil {
 		return err
@@ -98,12 +83,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 	select {
 	case s := <-signals:
 		notify(log, daemon.SdNotifyStopping)
-		keep = f.stateDir != "" && s == restart
-		log.Info("ending", "signal", s, "share_kept", keep)
-		if !keep {
-			h.Drain()
-			err = f.leave(session, signals)
-		}
+		log.Info("ending", "signal", s)
+		h.Drain()
+		err = f.leave(session, signals)
 	case <-ended.Done():
 	}
 	sending, cancel := context.WithTimeout(context.Background(), sendingTime)

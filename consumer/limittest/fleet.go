@@ -205,7 +205,7 @@ func (i *source) Subscribe(provider string, create func() feed.Sink) (sink feed.
 // that is old enough, and the changes since.
 func (f *Fleet) catchUpLocked(sink feed.Sink, i *Instance) {
 	long := int64(quota.MaxSettle + 4*quota.MaxWindow)
-	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, -long, i.key.ID, f.first)
+	sink.Reset(clock.Instant{Mono: -long, Wall: f.clock.WallAt(-long)}, i.key.ID, f.first)
 	for _, n := range f.news {
 		sink.Apply(n.at, n.change)
 	}

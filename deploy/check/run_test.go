@@ -80,7 +80,7 @@ var address = regexp.MustCompile(`(?:q-quotient-(etcd-[0-9])\.q-quotient-etcd\.q
 // local returns a text of a manifest as it reads on this machine, for one pod.
 func (n *node) local(pod, text string) string {
 	for from, to := range map[string]string{
-		"/etc/quotient": "etc", "/run/quotad": "run", "/var/lib/quotad": pod, "/var/lib/etcd": pod,
+		"/etc/quotient": "etc", "/run/quotad": "run", "/var/lib/etcd": pod,
 	} {
 		text = strings.ReplaceAll(text, from, filepath.Join(n.dir, to))
 	}

@@ -51,7 +51,6 @@ type Instant struct {
 type Clock struct {
 	anchor time.Time
 	read   func() Instant // for tests: both clocks; nil: the real ones
-	shared bool           // Mono is the host's
 	// offset is corrected wall time minus Mono, in nanoseconds. Written by
 	// whoever corrects the clock, read by everybody.
 	offset atomic.Int64
@@ -97,21 +96,16 @@ func Driven(read func() Instant) *Clock {
 	return c
 }
 
-// OnHost returns a clock like Driven for a process of a modelled host: all processes of
-// that host read the same monotonic clock. suspended is as for Started.
+// OnHost returns a clock like Driven for a process of a modelled host. suspended is as for Started.
 func OnHost(read func() Instant, suspended func() (total time.Duration, known bool)) *Clock {
 	if suspended == nil {
 		suspended = func() (time.Duration, bool) { return 0, false }
 	}
-	c, first := &Clock{read: read, shared: true}, read()
+	c, first := &Clock{read: read}, read()
 	c.mu.observed = first.Mono
 	c.start(first, suspended)
 	return c
 }
-
-// Host reads the monotonic clock that all processes of a modelled host share; ok is false
-// if the host is real.
-func (c *Clock) Host() (mono int64, ok bool) { return c.Mono(), c.shared }
 
 // Started returns a clock whose first reading was first, for simulations: they
 // hand their own readings to Observe, and do not call Now, Mono and Wall.

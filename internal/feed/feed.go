@@ -19,11 +19,7 @@ type Sink interface {
 	// Reset starts a new history: at the instant at, the source holds view v, in which
 	// this process is the incarnation self. Views held before count as a share of 0.
 	// Called first, and after every gap.
-	//
-	// since is at.Mono, or an earlier instant at which a process held v that has ended,
-	// and whose incarnation this one continues. Nothing is then issued in windows that
-	// may have begun before at on any clock.
-	Reset(at clock.Instant, since int64, self string, v protocol.View)
+	Reset(at clock.Instant, self string, v protocol.View)
 	// Restored says that etcd is not the store any more that it was, or was put back: the Reset
 	// of it comes next. Permits of keys' long limits that are in hand count no more.
 	Restored()

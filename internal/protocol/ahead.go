@@ -25,29 +25,6 @@ func LastWindow(now int64, p *quota.Policy) time.Time {
 	return boundary(now+int64(2*p.ClockError+AnnounceAhead), p)
 }
 
-// Opening says which windows a process may use that continues an incarnation, or is the first
-// of a fleet: those that processes before cannot have begun. It holds the largest clock error and the longest window
-// of the policies that were noted.
-type Opening struct{ clockError, longest time.Duration }
-
-// Note takes in a policy, with its defaults, of a view.
-func (o *Opening) Note(p *quota.Policy) {
-	o.clockError, o.longest = max(o.clockError, p.ClockError), max(o.longest, LongestWindow(p))
-	if len(p.Keys.Limits) > 0 { // an override may have such a window
-		o.longest = quota.MaxWindow
-	}
-}
-
-// After returns how long after the end of the process before windows of a length must start.
-// Its clock may have been clockError fast, and that of its successor may be as much slow. The
-// two drift apart until such a window ends.
-func (o *Opening) After(length time.Duration) int64 {
-	return int64(2*o.clockError + (2*o.clockError+length)/DriftBound)
-}
-
-// AfterAll is After for the longest window.
-func (o *Opening) AfterAll() int64 { return o.After(o.longest) }
-
 // boundary returns the first start of a window of the longest limit that is not
 // before an instant: windows of all limits start there.
 func boundary(at int64, p *quota.Policy) time.Time {

@@ -31,14 +31,14 @@ func TestWhenAShareBeginsIsForetold(t *testing.T) {
 			w.Apply(instant(5500), protocol.Change{Revision: 3, Policy: p})
 		}, 9000}, // its settle time is not known before it is set
 		{"starting over", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
-			w.Reset(instant(7500), instant(7500).Mono, "a", protocol.View{Revision: 9, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+			w.Reset(instant(7500), "a", protocol.View{Revision: 9, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
 		}, 9000},
 	} {
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
 		p := plannerPolicy(quota.OutageHold)
 		p.Limits, p.From = c.limits, c.from
 		begin := int64(500)
-		w.Reset(instant(begin), instant(begin).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a", From: c.self}, {ID: "b"}}})
+		w.Reset(instant(begin), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a", From: c.self}, {ID: "b"}}})
 		if c.change != nil {
 			c.change(&w, p)
 			begin = 7600

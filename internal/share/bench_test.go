@@ -34,7 +34,7 @@ func storm(tb testing.TB, joins int, limits string, announced bool) *share.Histo
 			{Permits: 2000, Window: 10 * time.Second}, {Permits: 10_000, Window: time.Minute}}
 	}
 	h := &share.History{}
-	h.Reset(0, 0, "self", v)
+	h.Reset(0, "self", v)
 	offset := 1_700_000_000_000 * ms
 	now := 100_000 * ms
 	var last int64
@@ -61,7 +61,7 @@ func storm(tb testing.TB, joins int, limits string, announced bool) *share.Histo
 func BenchmarkBound(b *testing.B) {
 	for _, n := range []int{1, 96, 1000} {
 		var h share.History
-		h.Reset(0, 0, fleet(n)[0], view(1, 300_000, fleet(n)...))
+		h.Reset(0, fleet(n)[0], view(1, 300_000, fleet(n)...))
 		b.Run(fmt.Sprintf("instances=%d/window=same", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -97,7 +97,7 @@ func BenchmarkKeyBound(b *testing.B) {
 			v := view(1, 300_000, fleet(n)...)
 			v.Policy.Keys.Limits = []quota.Limit{{Permits: 80, Window: time.Second}}
 			p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-			p.Reset(instant(0), 0, fleet(n)[0], v)
+			p.Reset(instant(0), fleet(n)[0], v)
 			p.Prove(instant(10_000))
 			p.Plan(instant(10_000))
 			b.ReportAllocs()

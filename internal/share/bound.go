@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -67,10 +68,13 @@ func (h *History) boundBy(cached func(w quota.Window, low int64) *boundCache, w 
 // windows count too.
 func (h *History) First() bool { return h.first && !h.shaped() }
 
-// opens returns the instant from which windows of a length may start that nobody who stopped
-// by h.resumed has issued permits of (protocol.Opening): a process that this one continues,
-// or those before the first of a fleet. For others it is earlier than the settle rule allows.
-func (h *History) opens(length time.Duration) int64 { return add(h.resumed, h.opening.After(length)) }
+// opens returns the instant from which windows of a length may start that nobody who ended by
+// h.began has issued permits of. Another's clock may have been clockError fast, and this one's may
+// be as much slow. The two drift apart until such a window ends. opens binds the first of a fleet;
+// for others it is earlier than the settle rule allows.
+func (h *History) opens(length time.Duration) int64 {
+	return add(h.began, int64(2*h.clockError+(2*h.clockError+length)/protocol.DriftBound))
+}
 
 // lookback returns the instant from which views count for window w: S before
 // its start, and no later than now. Each view's own S says until when the view

@@ -30,7 +30,7 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 				v.Instances = append(v.Instances, x)
 			}
 			p := &share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-			p.Reset(instant(0), 0, "w50", v)
+			p.Reset(instant(0), "w50", v)
 			g := window.NewGate(p, func(*window.Waiter, window.Grant, window.Verdict) {}, nil)
 			ask := func(at clock.Instant) {
 				p.Prove(at)

@@ -1,7 +1,6 @@
 package share
 
 import (
-	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -13,7 +12,7 @@ import (
 // lending returns what this instance may lend and borrow at the instant now, by the offset of
 // the latest Plan. Nothing depends on the instances' agreement.
 func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
-	l = window.Lending{Self: p.self, Hash: p.phase, NotBefore: p.borrowsFrom(), Instances: len(p.members)}
+	l = window.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
 	me := p.members[p.self]
 	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy, true) {
 		return l
@@ -21,16 +20,6 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 	l.Reserve, l.Lends = policy.Reserve, true
 	l.Borrows = protocol.Lends(policy, me.from > now+p.offset) && now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
-}
-
-// borrowsFrom returns the corrected wall time from which windows start that no process
-// before has used of, as this incarnation. A process that continues one does not know what
-// that has used of the numbers that it hears.
-func (p *Planner) borrowsFrom() int64 {
-	if p.continued == p.began {
-		return math.MinInt64
-	}
-	return add(add(p.continued, p.opening.AfterAll()), p.offset)
 }
 
 // LendsTo reports whether this instance lends to another one at the instant mono: not after the

@@ -1,7 +1,6 @@
 package share_test
 
 import (
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -48,10 +47,10 @@ func TestWhoLendsAndBorrows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.self.ID = "a"
 			p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: !test.silent}
-			p.Reset(instant(0), 0, "a", protocol.View{Revision: 1, Policy: test.policy, Instances: []protocol.Instance{test.self, {ID: "b"}, newcomer("c"), left}})
+			p.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: test.policy, Instances: []protocol.Instance{test.self, {ID: "b"}, newcomer("c"), left}})
 			p.Prove(instant(min(test.at, 7_800)))
 			l := p.Plan(instant(test.at)).Lending
-			if l.Self != "a" || l.Lends != test.lends || l.Borrows != test.borrows || l.NotBefore != math.MinInt64 {
+			if l.Self != "a" || l.Lends != test.lends || l.Borrows != test.borrows {
 				t.Errorf("%+v", l)
 			}
 			if test.lends && l.Reserve != 7 {
@@ -72,7 +71,7 @@ func TestWhoLendsAndBorrows(t *testing.T) {
 func TestPeersTakePart(t *testing.T) {
 	p := share.Planner{Clock: clock.Started(instant(0), nil)}
 	left := protocol.Instance{ID: "l", Until: time.Unix(0, planEpoch+5_000*ms)}
-	p.Reset(instant(0), 0, "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}, newcomer("c"), newcomer("n"), left}})
+	p.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}, newcomer("c"), newcomer("n"), left}})
 	debtors := []lending.Debtor{{ID: "l", Permits: 1}, {ID: "n", Permits: 1}, {ID: "x", Permits: 1}}
 	for at, want := range map[int64][]string{4_000: {"b", "l", "n"}, 7_000: {"b", "n"}, 8_000: {"b", "c", "n"}} {
 		p.Plan(instant(at))
@@ -83,35 +82,5 @@ func TestPeersTakePart(t *testing.T) {
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("at %d: %v, want %v", at, got, want)
 		}
-	}
-}
-
-// A process that continues an incarnation borrows from the windows on that start after the
-// end of the one before, by all clocks: also after a relist, but not as another incarnation.
-func TestAContinuedInstanceBorrowsFromItsOwnWindowsOn(t *testing.T) {
-	policy := plannerPolicy(quota.OutageHold)
-	policy.Lend = "on"
-	p := share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
-	view := func(revision int64) protocol.View {
-		return protocol.View{Revision: revision, Policy: policy, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}}
-	}
-	from := func(at int64) int64 {
-		p.Prove(instant(at))
-		return p.Plan(instant(at)).Lending.NotBefore
-	}
-	p.Reset(instant(7_000), instant(1_000).Mono, "a", view(1))
-	var opening protocol.Opening
-	opening.Note(policy)
-	opens := planEpoch + 7_000*ms + opening.AfterAll()
-	if got := from(7_010); got != opens {
-		t.Errorf("borrows from %d, want %d", got, opens)
-	}
-	p.Reset(instant(7_100), instant(7_100).Mono, "a", view(2))
-	if got := from(7_110); got != opens {
-		t.Errorf("after a relist it borrows from %d, want %d", got, opens)
-	}
-	p.Reset(instant(7_200), instant(7_200).Mono, "b", view(3))
-	if got := from(7_210); got != math.MinInt64 {
-		t.Errorf("as another incarnation it borrows from %d", got)
 	}
 }

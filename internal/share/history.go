@@ -3,6 +3,7 @@ package share
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -20,13 +21,12 @@ import (
 // The zero History has held no view and allows nothing. A History is not safe
 // for concurrent use.
 type History struct {
-	self    string // this incarnation's ID
-	began   int64  // when the first view was taken
-	resumed int64  // when this process began to hold it; began, unless it continues another
-	since   int64  // every view held at or after since is known; >= began
-	first   bool   // since is the revision that registered this incarnation, as the first of a fleet
-	until   int64  // own announced end, corrected wall time; MaxInt64: none
-	opening protocol.Opening
+	self       string        // this incarnation's ID
+	began      int64         // when the first view was taken
+	since      int64         // every view held at or after since is known; >= began
+	first      bool          // since is the revision that registered this incarnation, as the first of a fleet
+	until      int64         // own announced end, corrected wall time; MaxInt64: none
+	clockError time.Duration // the largest of the policies since began
 
 	// The newest view.
 	revision int64
@@ -124,22 +124,17 @@ func (s *stake) takesPart(wall int64) bool { return s.from <= wall && wall < s.u
 // self, holds view v. Views held before count as a share of 0, and an announced end
 // is forgotten.
 //
-// A process that continues the incarnation of one that has ended gives an earlier
-// instant as since: that from which the other held v. The other may have issued permits
-// of any window that its clock had begun by at, so this one has no share of these. All
-// others give at.
-//
 // If v is the first of a fleet's (View.First), nobody else can issue permits of windows that
 // start after at on every clock, until views say so. So this instance has no views to wait
 // out that were held before.
-func (h *History) Reset(at, since int64, self string, v protocol.View) {
+func (h *History) Reset(at int64, self string, v protocol.View) {
 	*h = History{
-		self: self, began: since, resumed: at, since: since, first: v.First, until: math.MaxInt64,
+		self: self, began: at, since: at, first: v.First, until: math.MaxInt64,
 		revision: v.Revision, caches: map[quota.Window]*boundCache{},
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision), math.MaxInt64}},
 	}
 	h.terms[0].overrides = h.terms[0].overrides.with(v.Overrides)
-	h.opening.Note(&h.newest().rules)
+	h.clockError = h.newest().rules.ClockError
 	h.fill(v.Instances)
 }
 
@@ -165,7 +160,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	if d.before != d.after {
 		last.end = at
 		h.terms = append(h.terms, span{d.after, math.MaxInt64})
-		h.opening.Note(&d.after.rules)
+		h.clockError = max(h.clockError, d.after.rules.ClockError)
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {

@@ -129,7 +129,7 @@ func compare(t *testing.T, seed uint64) {
 	self := s.ids[0]
 	var h share.History
 	v := s.view()
-	h.Reset(s.now, s.now, self, v)
+	h.Reset(s.now, self, v)
 	m := newModel(s.now, self, v)
 	frozen, proof := share.NotFrozen, int64(0)
 	for range 120 {
@@ -138,7 +138,7 @@ func compare(t *testing.T, seed uint64) {
 		case 0:
 			if s.IntN(4) == 0 {
 				v := s.view()
-				h.Reset(s.now, s.now, self, v)
+				h.Reset(s.now, self, v)
 				m = newModel(s.now, self, v)
 			}
 		case 1:
@@ -201,8 +201,8 @@ func TestPruneChangesNoBound(t *testing.T) {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 2)), ids: []string{"a", "b", "c"}}
 		var kept, pruned share.History
 		v := s.view()
-		kept.Reset(0, 0, "a", v)
-		pruned.Reset(0, 0, "a", v)
+		kept.Reset(0, "a", v)
+		pruned.Reset(0, "a", v)
 		for range 2000 {
 			s.now += s.Int64N(5000) * ms
 			c := s.change()
@@ -224,7 +224,7 @@ func TestPruneChangesNoBound(t *testing.T) {
 // gives 0, not the share of the views that are left.
 func TestPrunedTooFarGivesNothing(t *testing.T) {
 	var h share.History
-	h.Reset(0, 0, "a", view(1, 10, "a", "b"))
+	h.Reset(0, "a", view(1, 10, "a", "b"))
 	h.Apply(1000*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	w := quota.Window{Length: time.Second, Index: 10}
 	if b := h.Bound(w, 10_000*ms, 0, 500*ms); b.Permits != 5 {
@@ -257,7 +257,7 @@ func TestExtremeTimes(t *testing.T) {
 			for _, offset := range ends {
 				for _, index := range ends {
 					var h share.History
-					h.Reset(reset, reset, "a", view(1, 10, "a"))
+					h.Reset(reset, "a", view(1, 10, "a"))
 					w := quota.Window{Length: time.Second, Index: index}
 					b := h.Bound(w, now, offset, share.NotFrozen)
 					if b.Permits > 0 && now < reset {

@@ -239,8 +239,8 @@ type keyed struct {
 
 // keyBasis is all that decides the bounds of keys, beside the windows.
 type keyBasis struct {
-	revision, resumed, since, until int64
-	offset, frozen                  int64
+	revision, began, since, until int64
+	offset, frozen                int64
 }
 
 // keep returns the keys' windows of the plan before, if k is the same: then all bounds are.
@@ -251,7 +251,7 @@ func (p *Planner) keep(k *window.Keys, wall int64) *window.Keys {
 		return nil
 	}
 	k.Over = was.over
-	basis := keyBasis{p.revision, p.resumed, p.since, p.until, p.offset, p.frozenAt()}
+	basis := keyBasis{p.revision, p.began, p.since, p.until, p.offset, p.frozenAt()}
 	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && slices.Equal(o.Budgets, k.Budgets) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
 		return o
 	}

@@ -48,7 +48,7 @@ func TestKeyBoundEqualsTheNaiveModel(t *testing.T) {
 				flat := v
 				flat.Policy = equal(v.Policy, s.IntN(4))
 				v.Policy = keyed(flat.Policy)
-				p.Reset(at(), s.now, s.ids[0], v)
+				p.Reset(at(), s.ids[0], v)
 				m = newModel(s.now, s.ids[0], flat)
 				m.seed = f.Sum64()
 			}
@@ -123,7 +123,7 @@ func TestSharesOfKeysSumToTheLimit(t *testing.T) {
 	}
 	for i := range 10 {
 		p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-		p.Reset(instant(0), 0, fmt.Sprint("i", i), v)
+		p.Reset(instant(0), fmt.Sprint("i", i), v)
 		p.Prove(instant(10_000))
 		p.Plan(instant(10_000))
 		all = append(all, p)
@@ -205,7 +205,7 @@ func TestOwnersHaveAll(t *testing.T) {
 		var all []*share.Planner
 		for i := range v.Instances {
 			p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-			p.Reset(instant(0), 0, v.Instances[i].ID, v)
+			p.Reset(instant(0), v.Instances[i].ID, v)
 			p.Prove(instant(10_000))
 			p.Plan(instant(10_000))
 			all = append(all, p)
@@ -282,7 +282,7 @@ func TestAKeysWindowDoesNotComeBack(t *testing.T) {
 		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 23, Window: time.Second}}, Most: 10},
 	}, Instances: []protocol.Instance{{ID: "a"}}}
 	p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-	p.Reset(instant(0), 0, "a", v)
+	p.Reset(instant(0), "a", v)
 	shut := func(mono int64) bool {
 		p.Prove(instant(mono))
 		return p.Plan(instant(mono)).Keys.Shut

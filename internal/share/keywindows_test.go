@@ -20,7 +20,7 @@ func TestKeysAreCountedInTheSameWindows(t *testing.T) {
 	override := map[int]*protocol.Overrides{bucket: {Keys: map[string]*protocol.Override{name: {Limits: []quota.Limit{{Permits: 5, Window: 7 * time.Second}}}}}}
 	view := protocol.View{Revision: 1, Policy: policy, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}, Overrides: override}
 	old, late := share.Planner{Clock: clock.Started(instant(0), nil)}, share.Planner{Clock: clock.Started(instant(0), nil)}
-	old.Reset(instant(0), 0, "a", view)
+	old.Reset(instant(0), "a", view)
 	has := func(p *share.Planner, at int64) bool {
 		p.Prove(instant(at))
 		for _, w := range p.Plan(instant(at)).Keys.Windows {
@@ -35,7 +35,7 @@ func TestKeysAreCountedInTheSameWindows(t *testing.T) {
 	}
 	old.Apply(instant(1000), protocol.Change{Revision: 2, Overrides: map[int]*protocol.Overrides{bucket: nil}})
 	view.Revision, view.Overrides = 2, nil
-	late.Reset(instant(1500), instant(1500).Mono, "b", view)
+	late.Reset(instant(1500), "b", view)
 	if !has(&old, 1200) {
 		t.Error("the window is not counted to its end: the override bound it")
 	}

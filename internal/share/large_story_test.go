@@ -178,7 +178,7 @@ func (l *life) wall(at int64) int64 { return planEpoch + at + l.err }
 func (l *life) play(issued []int64) {
 	l.rate, l.err = l.r.Int64N(1001)-500, l.r.Int64N(2*clockError+1)-clockError
 	listed := l.commits[l.joins].at + 1 + l.r.Int64N(20*ms)
-	l.history.Reset(l.mono(listed), l.mono(listed), l.first.ID, l.view(l.joins))
+	l.history.Reset(l.mono(listed), l.first.ID, l.view(l.joins))
 	l.next, l.opens = l.joins+1, listed+heldBack
 	l.schedule(listed)
 	l.used = make([]int64, len(issued))

@@ -26,7 +26,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}.WithDefaults()
 	var h History
 	now := int64(time.Hour)
-	h.Reset(now, now, "self", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "self"}}})
+	h.Reset(now, "self", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "self"}}})
 	before := heap()
 	w := func() quota.Window { return quota.WindowAt(time.Second, now+int64(time.Second)) }
 	now += int64(10 * time.Second)
@@ -84,7 +84,7 @@ func TestAFloodOfChangesFillsNoMemory(t *testing.T) {
 func TestAsksFillNoHistory(t *testing.T) {
 	var h History
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}.WithDefaults()
-	h.Reset(0, 0, "a", protocol.View{Revision: 1, Policy: &p})
+	h.Reset(0, "a", protocol.View{Revision: 1, Policy: &p})
 	for revision, throttle := range []*protocol.Throttle{{Asks: []protocol.Ask{{By: "a"}}}, nil, {}} {
 		before := h.bytes
 		h.Apply(int64(revision), protocol.Change{Revision: int64(2 + revision), Throttle: throttle, ThrottleDeleted: throttle == nil})

@@ -51,7 +51,7 @@ func TestOwnersOfAnOverride(t *testing.T) {
 			}
 			for rank, id := range ids {
 				p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-				p.Reset(instant(0), 0, id, v)
+				p.Reset(instant(0), id, v)
 				bound := func(mono int64) int64 {
 					p.Prove(instant(mono))
 					p.Plan(instant(mono))

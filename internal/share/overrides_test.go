@@ -83,7 +83,7 @@ func TestAnOverriddenKeyEqualsTheNaiveModel(t *testing.T) {
 			base, v.Policy, v.Overrides = v.Policy, keyed(equal(v.Policy, owners)), documents()
 			plain := v
 			plain.Policy = flat()
-			p.Reset(at(), s.now, s.ids[0], v)
+			p.Reset(at(), s.ids[0], v)
 			m := newModel(s.now, s.ids[0], plain)
 			m.seed = f.Sum64()
 			for range 120 {
@@ -148,7 +148,7 @@ func TestStepsOfAnOverride(t *testing.T) {
 			v := protocol.View{Revision: 1, Instances: []protocol.Instance{{ID: "a"}}, Overrides: c.begin, Policy: &quota.Policy{
 				Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Keys: quota.Keys{Limits: limits(10)}}}
 			p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-			p.Reset(instant(0), 0, "a", v)
+			p.Reset(instant(0), "a", v)
 			bound := func(mono int64, name string) int64 {
 				p.Prove(instant(mono))
 				p.Plan(instant(mono))
@@ -187,7 +187,7 @@ func TestARaisedOverrideWaits(t *testing.T) {
 	v := protocol.View{Revision: 1, Instances: []protocol.Instance{{ID: "a"}}, Overrides: at(4), Policy: &quota.Policy{
 		Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}}}
 	p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-	p.Reset(instant(0), 0, "a", v)
+	p.Reset(instant(0), "a", v)
 	p.Apply(instant(20_100), protocol.Change{Revision: 2, Overrides: at(100), Put: []protocol.Instance{{ID: "b"}}})
 	for _, c := range []struct{ mono, want int64 }{{20_200, 4}, {22_500, 4}, {25_500, 50}} {
 		p.Prove(instant(c.mono))
@@ -206,7 +206,7 @@ func TestWindowsOfOverridesAreCounted(t *testing.T) {
 		Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}},
 		Overrides: map[int]*protocol.Overrides{protocol.OverrideBucket(key): {Keys: map[string]*protocol.Override{key: {Limits: []quota.Limit{{Permits: 7, Window: time.Minute}}}}}}}
 	p := &share.Planner{Clock: clock.Started(instant(0), nil)}
-	p.Reset(instant(0), 0, "a", v)
+	p.Reset(instant(0), "a", v)
 	p.Prove(instant(80_000))
 	plan := p.Plan(instant(80_000))
 	got := ""

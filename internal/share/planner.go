@@ -29,9 +29,6 @@ type Planner struct {
 	Lends bool
 	phase uint64 // of pacing; sets instances out of step
 	again bool   // this incarnation had a history before
-	// continued is when this process began as this incarnation, if another one was it
-	// before; else it is the beginning of the first history.
-	continued int64
 
 	proof  clock.Instant // the newest; meaningful if proved
 	proved bool
@@ -51,13 +48,9 @@ type Planner struct {
 }
 
 // Reset starts a new history, as History.Reset. The proof of the old one is gone.
-func (p *Planner) Reset(at clock.Instant, since int64, self string, v protocol.View) {
-	again := p.self == self && p.continued != p.began
+func (p *Planner) Reset(at clock.Instant, self string, v protocol.View) {
 	p.again = p.Started() && p.self == self
-	p.History.Reset(at.Mono, since, self, v)
-	if !again {
-		p.continued = at.Mono
-	}
+	p.History.Reset(at.Mono, self, v)
 	p.alone = v.Alone
 	p.proof, p.proved, p.stale, p.phase = clock.Instant{}, false, false, hashID(self)
 }

@@ -31,7 +31,7 @@ func TestProof(t *testing.T) {
 		if plan := w.Plan(instant(0)); plan.Known || plan.Hopeless || len(plan.Limits) > 0 {
 			t.Errorf("%s: before anything is known: %+v", rule, plan)
 		}
-		w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: plannerPolicy(rule), Instances: []protocol.Instance{{ID: "a"}}})
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(rule), Instances: []protocol.Instance{{ID: "a"}}})
 		if proof := w.Plan(instant(10)).Proof; !proof.Strict || proof.Until != math.MinInt64 {
 			t.Errorf("%s: without a proof permits may be issued until %d", rule, proof.Until)
 		}
@@ -65,7 +65,7 @@ func TestProof(t *testing.T) {
 // stays what it was, however long that lasts; the next proof lets it grow.
 func TestHoldNeverGrows(t *testing.T) {
 	w := share.Planner{Clock: clock.Started(instant(0), nil)}
-	w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+	w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
 	w.Prove(instant(2100))
 	w.Apply(instant(2050), protocol.Change{Revision: 2, Deleted: []string{"b"}})
 	check := func(now, want int64) {
@@ -93,7 +93,7 @@ func TestAGainIsHeldBackForTheReach(t *testing.T) {
 		p := plannerPolicy(quota.OutageHold)
 		p.Shape, p.Settle, p.Guard, p.ClockError = quota.ShapeSliding, time.Second, c.guard, c.clockErr
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
-		w.Reset(instant(-10_000), instant(-10_000).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+		w.Reset(instant(-10_000), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
 		w.Prove(instant(1 << 40))
 		w.Apply(instant(900), protocol.Change{Revision: 2, Deleted: []string{"b"}}) // the window of 2 s is the first to gain
 		plan, now := w.Plan(instant(901)), 901*ms
@@ -114,7 +114,7 @@ func TestAGainIsHeldBackForTheReach(t *testing.T) {
 // and all that is foreseen from it, though the clock steps meanwhile.
 func TestAForecastGoesByThePlansOffset(t *testing.T) {
 	w := share.Planner{Clock: clock.Started(instant(0), nil)}
-	w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}}})
+	w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: plannerPolicy(quota.OutageHold), Instances: []protocol.Instance{{ID: "a"}}})
 	w.Prove(instant(1 << 40))
 	const now = 9_000 * ms
 	before := w.Plan(instant(now / ms))
@@ -139,7 +139,7 @@ func TestAPlanEnds(t *testing.T) {
 	sliding.Shape, sliding.Settle = quota.ShapeSliding, time.Second
 	for _, p := range []*quota.Policy{ahead, guarded, sliding} {
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
-		w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}}})
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}}})
 		w.Prove(instant(1 << 40))
 		w.PauseUntil(3_500*ms, false)
 		plan, now := w.Plan(instant(7)), 7*ms
@@ -164,7 +164,7 @@ func TestWhatIsKeptIsAPart(t *testing.T) {
 		p := plannerPolicy(quota.OutageHold)
 		p.Critical = kept
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
-		w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}}})
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}}})
 		if got := w.Plan(instant(7)).Critical; got != want {
 			t.Errorf("%d percent: %d in the plan, want %d", kept, got, want)
 		}
@@ -178,7 +178,7 @@ func TestNothingIsForgottenThatCounts(t *testing.T) {
 	p := *plannerPolicy(quota.OutageStop)
 	p.Limits, p.Settle, p.Freshness = []quota.Limit{{Permits: 10, Window: quota.MaxWindow}}, quota.MaxSettle, time.Second
 	w := share.Planner{Clock: clock.Started(instant(0), nil)}
-	w.Reset(instant(0), instant(0).Mono, "a", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "a"}}})
+	w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "a"}}})
 	start := 2*settle + 2*length
 	start -= start % length
 	seen := start - settle + length/4 // within the window's lookback

@@ -23,7 +23,7 @@ func check(t *testing.T, h *share.History, index, now, frozen, permits int64, re
 
 func held(permits int64, ids ...string) *share.History {
 	var h share.History
-	h.Reset(0, 0, "a", view(1, permits, ids...))
+	h.Reset(0, "a", view(1, permits, ids...))
 	return &h
 }
 
@@ -53,27 +53,10 @@ func TestViewHeldForNoTimeCounts(t *testing.T) {
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare)
 }
 
-// A process that continues another has its share from the first window that the other
-// cannot have begun: twice the clock error, and what the clocks drift, after it began.
-func TestAContinuedInstanceWaitsForAWindowOfItsOwn(t *testing.T) {
-	for _, test := range []struct{ began, since, first int64 }{
-		{10_898, 7_000, 11}, // 2e = 100 ms, and (2e + w)/1000 = 1.1 ms
-		{10_899, 7_000, 12},
-		{10_898, 8_000, 11}, {10_898, 8_001, 12}, // it looks back S, to what the other held
-		{10_898, 10_500, 14},
-		{10_898, 10_898, 14}, // as after a gap
-	} {
-		var h share.History
-		h.Reset(test.began*ms, test.since*ms, "a", view(1, 10, "a"))
-		check(t, &h, test.first-1, (test.first-1)*1000+999, share.NotFrozen, 0, share.ReasonJoining)
-		check(t, &h, test.first, test.first*1000, share.NotFrozen, 10, share.ReasonShare)
-	}
-}
-
 func TestGapCountsAsShareZero(t *testing.T) {
 	h := held(10, "a")
 	h.Announce(1)
-	h.Reset(10_500*ms, 10_500*ms, "a", view(9, 10, "a"))
+	h.Reset(10_500*ms, "a", view(9, 10, "a"))
 	check(t, h, 10, 10_600, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 13, 13_600, share.NotFrozen, 0, share.ReasonJoining)
 	check(t, h, 14, 14_000, share.NotFrozen, 10, share.ReasonShare) // and the announced end is forgotten
@@ -111,7 +94,7 @@ func TestChangeOfSettleActsAsTheLargerForTheLonger(t *testing.T) {
 	long := view(1, 10, "a", "b")
 	long.Policy.Settle = 10 * time.Second
 	var h share.History
-	h.Reset(0, 0, "a", long)
+	h.Reset(0, "a", long)
 	short := *long.Policy
 	short.Settle, short.Freshness = time.Second, 500*time.Millisecond
 	h.Apply(20_000*ms, protocol.Change{Revision: 2, Deleted: []string{"b"}})
@@ -178,7 +161,7 @@ func TestPolicyFromWithinALongerWindow(t *testing.T) {
 	v.Policy.Limits = append(v.Policy.Limits, quota.Limit{Permits: 20, Window: 10 * time.Second})
 	v.Policy.From = time.Unix(25, 0)
 	var h share.History
-	h.Reset(0, 0, "a", v)
+	h.Reset(0, "a", v)
 	ten := func(k, now int64) share.Bound {
 		return h.Bound(quota.Window{Length: 10 * time.Second, Index: k}, now*ms, 0, share.NotFrozen)
 	}
@@ -216,7 +199,7 @@ func TestShareNeverGrowsWithinAWindow(t *testing.T) {
 	for seed := uint64(1); seed <= 100; seed++ {
 		s := &script{Rand: rand.New(rand.NewPCG(seed, 9)), ids: []string{"a", "b", "c", "d"}}
 		var h share.History
-		h.Reset(0, 0, "a", s.view())
+		h.Reset(0, "a", s.view())
 		last := map[quota.Window]int64{}
 		for range 300 {
 			s.now += s.Int64N(150) * ms
@@ -240,7 +223,7 @@ func TestAGuardActsOnAfterItsPolicy(t *testing.T) {
 	guarded.Policy.Settle, guarded.Policy.Guard = 10*time.Second, 100*time.Millisecond
 	guarded.Policy.GuardAuto, guarded.Policy.ClockError = true, 20*time.Millisecond
 	var h share.History
-	h.Reset(0, 0, "a", guarded)
+	h.Reset(0, "a", guarded)
 	plain := *guarded.Policy
 	plain.Guard, plain.GuardAuto = 0, false
 	h.Apply(20_000*ms, protocol.Change{Revision: 2, Policy: &plain})
@@ -260,7 +243,7 @@ func TestTheFirstWaitsForAWindowOfItsOwn(t *testing.T) {
 		if v.First = true; edit != nil {
 			edit(&v)
 		}
-		h.Reset(at*ms, at*ms, "a", v)
+		h.Reset(at*ms, "a", v)
 		return &h
 	}
 	h := first(10_898, nil) // 2e = 100 ms, and (2e + w)/1000 = 1.1 ms

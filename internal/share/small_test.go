@@ -231,12 +231,12 @@ func (s *small) live(l *smallLog, id string, win quota.Window, err int64, seen [
 	next := 0
 	switch joins := l.joins(); {
 	case id != smallIDs[2]:
-		w.Reset(read(0), read(0).Mono, id, l.views[0])
+		w.Reset(read(0), id, l.views[0])
 	case joins < 0:
 		return 0
 	default: // the listing is as new as it can be
 		next = joins + 1
-		w.Reset(read(l.at[joins]+1), read(l.at[joins]+1).Mono, id, l.views[next])
+		w.Reset(read(l.at[joins]+1), id, l.views[next])
 	}
 	start := win.Start() - planEpoch - err
 	for _, t := range []int64{start, start + 20*ms, start + 45*ms, start + 70*ms, start + 95*ms} {

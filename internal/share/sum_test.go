@@ -36,7 +36,7 @@ func FuzzSharesSumToTheTotal(f *testing.F) {
 		sum := int64(0)
 		for _, i := range v.Instances {
 			var h share.History
-			h.Reset(0, 0, i.ID, v)
+			h.Reset(0, i.ID, v)
 			own := h.Bound(w, w.Start(), 0, share.NotFrozen).Permits
 			if sum += own; own != shares[i.ID] {
 				t.Fatalf("%s: its history says %d, the view %d", i.ID, own, shares[i.ID])

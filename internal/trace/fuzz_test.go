@@ -170,7 +170,7 @@ func (w *small) happen(what, how byte) {
 		}
 		w.tell("%s lists view %d", m.id[:1], len(w.views))
 		m.delivered = len(w.views)
-		m.planner.Reset(at, at.Mono, m.id, w.views[len(w.views)-1].View)
+		m.planner.Reset(at, m.id, w.views[len(w.views)-1].View)
 		m.gate.Changed(at)
 	case 3, 4: // it learns of the next views
 		for n := 1 + int(how/64); n > 0 && m.delivered > 0 && m.delivered < len(w.views); n-- {

@@ -175,9 +175,9 @@ type sink struct {
 }
 
 // Reset implements feed.Sink.
-func (s *sink) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+func (s *sink) Reset(at clock.Instant, self string, v protocol.View) {
 	s.w.writeView(&line{Kind: kindReset, Stream: s.stream, Self: self}, ofView(&v))
-	s.Sink.Reset(at, since, self, v)
+	s.Sink.Reset(at, self, v)
 }
 
 // Apply implements feed.Sink.

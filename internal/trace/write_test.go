@@ -26,7 +26,7 @@ type limiter struct {
 }
 
 func (l *limiter) Trace(booked func(string, []window.Use)) { l.booked = booked }
-func (l *limiter) Reset(clock.Instant, int64, string, protocol.View) {
+func (l *limiter) Reset(clock.Instant, string, protocol.View) {
 	l.heard = append(l.heard, "reset")
 }
 func (l *limiter) Apply(clock.Instant, protocol.Change) { l.heard = append(l.heard, "apply") }
@@ -72,7 +72,7 @@ func TestTheWriter(t *testing.T) {
 	change := protocol.Change{Revision: 6, ThrottleDeleted: true, Deleted: []string{"b"}, Put: instances("c")}
 	sent := source.clock.Now()
 	s := source.sink
-	s.Reset(sent, sent.Mono, "a", view)
+	s.Reset(sent, "a", view)
 	s.Apply(sent, change)
 	s.Prove(sent)
 	uses := []window.Use{{Window: quota.Window{Length: time.Second, Index: 7}, Bound: 30, Used: 20, Lent: 5}}

@@ -12,7 +12,7 @@ import (
 // those that callers will want at the rate of this shortest window and the one before, unless all
 // may be lent. It returns the sum
 // of what was lent to the guest in these windows, 0 if nothing is lent now. docs/protocol.md,
-// section 16.
+// section 15.
 func (k *Key) Lend(guest string, n, now int64, all bool) (told int64) {
 	if k.keys == nil {
 		return 0
@@ -80,7 +80,7 @@ func (k *Key) shortest() *keyAccount {
 // With it the key has no more than its total.
 func (k *Key) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	if k.keys == nil || k.early || !slices.Equal(windows, k.keys.Windows) || slices.ContainsFunc(windows, func(w quota.Window) bool {
-		return w.Start() < k.keys.Lending.NotBefore || w.End() <= k.keys.Over // the number may be forgotten
+		return w.End() <= k.keys.Over // the number may be forgotten
 	}) {
 		return 0
 	}

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 // lendingAt is keysAt of an instance that lends and borrows as the incarnation.
 func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys {
 	k := keysAt(wall, lengths...)
-	k.Lending = Lending{Self: self, Lends: true, Borrows: true, NotBefore: math.MinInt64}
+	k.Lending = Lending{Self: self, Lends: true, Borrows: true}
 	return k
 }
 
@@ -119,18 +118,6 @@ func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 	}
 	if got := k.Borrow("c", keys.Windows, 99, bounds(10)); got != 4 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 4 and 10", got, k.Left())
-	}
-}
-
-// A process that continues an incarnation counts no loan of a window that began before.
-func TestAKeysLoanOfThePast(t *testing.T) {
-	t.Parallel()
-	var k Key
-	keys := lendingAt("me", 0, second)
-	keys.Lending.NotBefore = 1
-	k.Adopt(keys, bounds(2), nil)
-	if got := k.Borrow("a", keys.Windows, 5, bounds(10)); got != 0 {
-		t.Errorf("counted %d of a window that the process before has used", got)
 	}
 }
 

@@ -146,9 +146,7 @@ func (l *ledger) long() (all []int64) {
 // loan counts in exactly the windows that run, and of several numbers of a host the largest.
 // With it an instance has no more than the total: so whoever tells it what, it uses no more.
 func (l *ledger) borrow(host string, told protocol.Loan) int64 {
-	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || !slices.Equal(told.Long, l.long()) || slices.ContainsFunc(told.Windows, func(w quota.Window) bool {
-		return w.Start() < l.plan.Lending.NotBefore
-	}) {
+	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || !slices.Equal(told.Long, l.long()) {
 		return 0
 	}
 	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits

@@ -23,7 +23,7 @@ type loaned struct {
 // lender returns a gate that lends and borrows as the incarnation "me", and a function that
 // takes what it has lent since the last call.
 func lender(f *fixed) (g *Gate, lent func() []loaned) {
-	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true, NotBefore: math.MinInt64}
+	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
 	var all []loaned
 	g = NewGate(f, func(*Waiter, Grant, Verdict) {}, nil)
 	g.Lent = func(_, guest string, l protocol.Loan) { all = append(all, loaned{guest, l}) }
@@ -174,22 +174,6 @@ func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
 	told(740*ms, 10)
 	if n := upTo(g, at(750*ms), 99); n != 44 {
 		t.Errorf("%d are left of 94, want 44", n)
-	}
-}
-
-// A process that continues another one borrows nothing of windows of which that may have
-// used what it was lent.
-func TestAContinuedProcessBorrowsLater(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 0})
-	g, _ := lender(f)
-	f.plan.Lending.NotBefore = int64(1100 * ms)
-	g.Changed(at(0))
-	for i, want := range []int64{0, 0, 4} {
-		now := at(time.Duration(i) * second)
-		g.Tick(now)
-		if got := g.Borrow(now, "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 4}); got != want {
-			t.Errorf("second %d: added %d, want %d", i, got, want)
-		}
 	}
 }
 

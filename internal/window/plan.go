@@ -120,9 +120,6 @@ type Lending struct {
 	Hash uint64
 	// Lends says that it may lend, and Borrows that it may ask.
 	Lends, Borrows bool
-	// NotBefore is the corrected wall time from which windows start in which permits may be
-	// borrowed: the process before may have used what it was lent in earlier ones.
-	NotBefore int64
 	// Reserve is the policy's, in percent; 0 for the default.
 	Reserve int64
 	// Instances are those of the fleet, with those that take part in later windows only.

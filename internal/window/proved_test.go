@@ -3,7 +3,6 @@ package window
 import (
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -180,7 +179,7 @@ func ringQuestion(r *rand.Rand) (ask, code string) {
 func loanQuestion(seed uint64) (ask, code string) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	w, total := quota.Window{Length: time.Second}, r.Int64N(40)
-	plan := &Plan{Until: Forever, Lending: Lending{Self: "me", NotBefore: math.MinInt64}}
+	plan := &Plan{Until: Forever, Lending: Lending{Self: "me"}}
 	l := &ledger{}
 	var question, answer []string
 	events := 2 + r.IntN(14)

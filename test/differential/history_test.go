@@ -382,7 +382,7 @@ func (s *story) bound(self string) int64 {
 	var p share.Planner
 	p.Clock = clock.New()
 	instant := func(at int64) clock.Instant { return clock.Instant{Mono: at, Wall: at} }
-	p.Reset(instant(s.views[0].at), s.views[0].at, self, s.views[0].View)
+	p.Reset(instant(s.views[0].at), self, s.views[0].View)
 	for _, v := range s.views[1:] {
 		p.Apply(instant(v.at), v.change)
 	}

@@ -165,7 +165,7 @@ func at(part time.Duration) time.Time {
 
 // play takes a sample of everything; changes are made at a part of a window.
 func (l *lane) play(part time.Duration) error {
-	for _, step := range []func(time.Duration) error{l.joinAndGo(toClose), l.cutAndRaise, l.joinAndGo(toLeave), l.joinAndGo(toCrash), l.restart} {
+	for _, step := range []func(time.Duration) error{l.joinAndGo(toClose), l.cutAndRaise, l.joinAndGo(toLeave), l.joinAndGo(toCrash)} {
 		if err := step(part); err != nil {
 			return err
 		}

@@ -23,13 +23,12 @@ const (
 	toClose  kind = "Close to regained share"
 	toLeave  kind = "Shutdown to regained share"
 	toCrash  kind = "crash to regained share"
-	toResume kind = "crash, restarted in place, to first permit"
 	toCut    kind = "limit cut to last permit under the old limit"
 	toRaise  kind = "limit raise to first use"
 	toSpend  kind = "limit raise to use by the last instance"
 )
 
-var kinds = []kind{toJoin, toBorrow, toClose, toLeave, toCrash, toResume, toCut, toRaise, toSpend}
+var kinds = []kind{toJoin, toBorrow, toClose, toLeave, toCrash, toCut, toRaise, toSpend}
 
 // promised returns the least and the most that the protocol makes of a kind, on
 // a machine and a network that take no time.
@@ -40,7 +39,7 @@ func (k kind) promised() (least, most time.Duration) {
 	)
 	settle := quota.DefaultSettle
 	switch k {
-	case toClose, toBorrow, toResume: // the next window
+	case toClose, toBorrow: // the next window
 		return 0, window
 	case toLeave:
 		least = 2*quota.DefaultClockError + ahead

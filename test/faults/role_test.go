@@ -24,6 +24,5 @@ func TestMain(m *testing.M) {
 	child.Be("member", beMember)
 	child.Be("instance", beInstance)
 	child.Be("provider", beProvider)
-	child.Be("successor", beSuccessor)
 	os.Exit(m.Run())
 }

@@ -4,7 +4,7 @@
 //
 // One seed is one history of a kind (plan_test.go). The model delays, loses and holds back
 // what goes between an instance and etcd. The world (happen_test.go) sets clocks apart,
-// suspends machines, and stops, kills and continues processes. It changes policies, lets a
+// suspends machines, and stops and kills processes. It changes policies, lets a
 // stranger write and the provider ask for pauses, and puts back a backup. The judge adds
 // up the permits of every window and compares them with docs/protocol.md. After the last
 // fault the whole limit must be used (judge_test.go). Mutants, which are patches of the

@@ -246,21 +246,6 @@ func removedBeforeOutage(_ *plan, r *rand.Rand, t int64, who int) []event {
 	return []event{{at: at - ms, do: doHang, who: who, d: 400 * ms}, {at: at, do: doRemove, who: who}}
 }
 
-// replaced: a process crashes about when a window begins, and the next one continues it,
-// again and again; the last one may close.
-func replaced(p *plan, r *rand.Rand, t int64, who int) (all []event) {
-	length := int64(p.policy.Limits[0].Window)
-	for n := range int64(4) {
-		at := (t+n*1100*ms)/length*length + r.Int64N(2*p.e) - p.e
-		all = append(all, event{at: at, do: doReplace, who: who, d: 20*ms + r.Int64N(100*ms)})
-		who = newest
-	}
-	if r.IntN(2) == 0 {
-		all = append(all, event{at: all[3].at + 20*ms + r.Int64N(200*ms), do: doQuit, who: newest})
-	}
-	return all
-}
-
 // begunEarly: somebody lets a newcomer begin at once, of which the others do not hear.
 func begunEarly(p *plan, r *rand.Rand, t int64, who int) (all []event) {
 	for n := range int64(3) {
@@ -269,19 +254,6 @@ func begunEarly(p *plan, r *rand.Rand, t int64, who int) (all []event) {
 			event{at: at + 140*ms + r.Int64N(60*ms), do: doForgeKey, who: newest, n: 4})
 	}
 	return append(all, raised(p, t))
-}
-
-// replacedThroughCut: the total is cut while a process is away.
-func replacedThroughCut(p *plan, r *rand.Rand, t int64, who int) []event {
-	return []event{
-		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t - 50*ms - r.Int64N(300*ms), do: doPolicy, n: high},
-		{at: t, do: doReplace, who: who, d: 20*ms + r.Int64N(400*ms)}, {at: t + 10*ms + r.Int64N(200*ms), do: doCrash, who: who + 1},
-	}
-}
-
-// doubled: a process starts in place of one that only stands still.
-func doubled(p *plan, r *rand.Rand, t int64, who int) []event {
-	return []event{raised(p, t), {at: t, do: doDouble, who: who, d: 300*ms + r.Int64N(900*ms)}, {at: t + 2000*ms, do: doDouble, who: who + 1, d: 300*ms + r.Int64N(500*ms)}}
 }
 
 // relistedWithMore: an instance lists again after the total was raised, of a window of which
@@ -310,17 +282,6 @@ func goneUnseen(p *plan, r *rand.Rand, t int64, who int) []event {
 	length := int64(p.policy.Limits[0].Window)
 	gone := t + int64(p.policy.Settle) + 2*length + 200*ms + r.Int64N(3*length)
 	return []event{raised(p, t), {at: t, do: doJoin}, {at: t + 1, do: doHang, who: who, d: gone + length - t}, {at: gone, do: doRemove, who: newest}}
-}
-
-// replacedAndClosed: a process crashes when a window has begun by its clock, and the one
-// that continues it closes before that has begun by its own.
-func replacedAndClosed(p *plan, r *rand.Rand, t int64, who int) []event {
-	length := int64(p.policy.Limits[0].Window)
-	at := t/length*length - p.osError() + 10*ms + r.Int64N(20*ms)
-	return []event{
-		{at: t - 1500*ms, do: doSetClock, who: who, n: extreme}, {at: at, do: doReplace, who: who, d: 20 * ms, n: extreme},
-		{at: at + 60*ms + r.Int64N(70*ms), do: doQuit, who: newest},
-	}
 }
 
 // hasty: somebody writes a settle time that is too short, and others join of whom one

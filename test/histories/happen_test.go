@@ -26,8 +26,6 @@ const (
 	doLeave                    // one leaves, announced
 	doQuit                     // one closes at once
 	doCrash                    // one is gone without a word
-	doReplace                  // likewise, and the next process on its host continues it
-	doDouble                   // a process starts beside one that stands still
 	doNamesake                 // one's key is deleted, and another of its name starts
 	doCut                      // nothing goes between one and etcd
 	doHang                     // nothing comes to one by streams
@@ -54,7 +52,7 @@ const (
 )
 
 func (a action) String() string {
-	return [...]string{"policy", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "replace", "double", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
+	return [...]string{"policy", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
 		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
 }
 
@@ -180,19 +178,9 @@ func (w *world) happenTo(i *instance, e event, r *rand.Rand) {
 		i.leave(false)
 	case doCrash:
 		i.crash()
-	case doReplace:
-		if i.dir != "" && !i.gone() && i.reader.until(w.now()) == w.now() {
-			i.crash()
-			i.replace(1+e.d/(4<<r.IntN(5)), e.n)
-		}
-	case doDouble:
-		if i.dir != "" && !i.gone() {
-			i.stand(e.d)
-			i.replace(1+e.d/8, e.n)
-		}
 	case doNamesake:
 		w.fleets[0].removeOf(i)
-		w.start(r, newMachine(r, w.osError()), "").name = i.name
+		w.start(r).name = i.name
 	case doCut:
 		i.link.block(&i.link.cuts, e.d)
 	case doHang:
@@ -209,7 +197,7 @@ func (w *world) happenTo(i *instance, e event, r *rand.Rand) {
 		i.sleep(e.d)
 	case doSetClock:
 		if e.n == extreme {
-			i.reader.setToExtreme(w.plan, w.now(), 1)
+			i.reader.setAhead(w.plan, w.now())
 		} else {
 			i.reader.setClock(w.plan, r, w.now())
 		}

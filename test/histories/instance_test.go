@@ -31,14 +31,12 @@ type instance struct {
 	clock  *clock.Clock
 	link   *link
 	client *clientv3.Client
-	dir    string // Options.StateDir
 
 	measuring sync.Mutex
 	ntp       *ntp.Watch   // of kind measured
 	servers   []timeServer // that it asks
 
 	// Guarded by world.mu.
-	alone   bool                 // no other process lived in dir when this one began: it has the files
 	session *coordinator.Session // nil until it runs
 	opened  []*consumer.Limiter
 	drained int64            // monotonic: before it nothing is issued
@@ -55,17 +53,14 @@ type instance struct {
 func (w *world) join() *instance {
 	n := len(w.all())
 	r := rand.New(rand.NewPCG(w.seed, uint64(1000+n)))
-	dir := ""
-	if w.inPlace {
-		dir = w.t.TempDir()
-	}
-	return w.start(r, newMachine(r, w.osError()), dir)
+	return w.start(r)
 }
 
-// start starts a process on a machine.
-func (w *world) start(r *rand.Rand, m *machine, dir string) *instance {
+// start starts a process on a machine of its own.
+func (w *world) start(r *rand.Rand) *instance {
+	m := newMachine(r, w.osError())
 	w.mu.Lock()
-	i := &instance{w: w, name: fmt.Sprintf("i%d", len(w.instances)), r: r, reader: reader{w: w, machine: m}, dir: dir}
+	i := &instance{w: w, name: fmt.Sprintf("i%d", len(w.instances)), r: r, reader: reader{w: w, machine: m}}
 	i.modest = r.IntN(3) == 0 && w.kind != calm
 	w.instances = append(w.instances, i)
 	w.mu.Unlock()
@@ -92,12 +87,9 @@ func (i *instance) launch(d int64) {
 // run lives as long as the instance.
 func (i *instance) run() {
 	w := i.w
-	w.mu.Lock()
-	i.alone = i.dir != "" && !slices.ContainsFunc(w.instances, func(o *instance) bool { return o != i && o.dir == i.dir && !o.ended })
-	w.mu.Unlock()
 	i.client = i.link.client()
 	s, err := coordinator.Join(clock.With(context.Background(), i.clock), i.client, coordinator.Options{
-		Name: i.name, TTL: 2 * time.Second, Logger: heard, Lazy: true, StateDir: i.dir,
+		Name: i.name, TTL: 2 * time.Second, Logger: heard, Lazy: true,
 	})
 	if err != nil {
 		panic(err)
@@ -487,40 +479,12 @@ func (i *instance) suspended() func() (time.Duration, bool) {
 func (i *instance) crash() {
 	i.w.mu.Lock()
 	i.crashed, i.ended = true, true
-	alone := i.alone
 	i.w.mu.Unlock()
 	i.link.kill()
-	if alone {
-		release(i.dir)
-	}
 }
 
-// extreme is the number of a clock that is set as far ahead as may be, and of a
-// replacement whose clock is as far behind.
+// extreme is the number of a clock that is set as far ahead as may be.
 const extreme = -1
-
-// replace starts the next process on the machine.
-func (i *instance) replace(d, n int64) {
-	w := i.w
-	at := i.reader.until(w.now() + 1 + d)
-	r := w.aside("replace " + i.name)
-	switch { // the next process begins with that
-	case n == extreme:
-		i.reader.setToExtreme(w.plan, w.now(), -1)
-	case r.IntN(2) == 0:
-		i.reader.setToExtreme(w.plan, w.now(), 2*r.Int64N(2)-1)
-	}
-	var start func()
-	start = func() {
-		switch right := i.reader.right(w.now()); {
-		case right > w.now(): // no process can know that its host's clock is wrong
-			w.at(right, start)
-		case !w.over() && len(w.all()) < mostInstances:
-			w.start(r, i.reader.machine, i.dir)
-		}
-	}
-	w.at(at, start)
-}
 
 // leave ends the instance: announced, or at once. Its callers go on until they are
 // refused.

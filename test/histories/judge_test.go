@@ -190,7 +190,7 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 
 // firstOf returns the state that registered the first of a fleet, if that has issued or lent
 // permits of a window which starts after that on every clock; -1 if there is none. Then those
-// states count that are not before it (docs/protocol.md, section 15).
+// states count that are not before it (docs/protocol.md, section 12).
 func (f *fleet) firstOf(win quota.Window, b *book, part []int64) (first int) {
 	if f.firsts == nil {
 		f.firsts = map[string]int{}
@@ -395,7 +395,7 @@ func (f *fleet) promised(win quota.Window) int64 {
 		return 0
 	}
 	n := f.newestAt(start)
-	if f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e) || f.forged || f.kind == calm && f.stats.events[doReplace] > 0 {
+	if f.heldBack(win.Start()-epoch-f.e, win.End()-epoch+f.e) || f.forged {
 		return 0
 	}
 	total := f.total(n, win)

@@ -117,22 +117,14 @@ func (m *machine) setClock(p *plan, r *rand.Rand, now int64) {
 	}
 }
 
-// right returns t, or when the operating system's clock is right again if it is far back
-// then.
-func (m *machine) right(t int64) int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return blocked(t, m.backs)
-}
-
-// setToExtreme sets the operating system's clock to one of its bounds.
-func (m *machine) setToExtreme(p *plan, now, sign int64) {
+// setAhead sets the operating system's clock as far ahead as may be.
+func (m *machine) setAhead(p *plan, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.backs) > 0 || p.kind == measured {
 		return
 	}
-	err := sign * p.osError()
+	err := p.osError()
 	for _, s := range m.sets {
 		err -= s.delta
 	}

@@ -138,13 +138,6 @@ var hunts = []hunt{
 	when("BackwardsUnseen", restore, forgotten),
 	{"MarkForgotten", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 7}},
 	{"OldTotalCounts", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 40}},
-
-	// Of processes that are continued.
-	when("RunningWindow", calm, replaced),
-	{"NextWindow", calm, lead{dramas: []drama{replaced}, wide: true}},
-	{"EndTooSoon", calm, lead{dramas: []drama{replacedAndClosed}, wide: true}},
-	when("OnlyStopped", faults, doubled),
-	when("PresentView", faults, replacedThroughCut),
 }
 
 func find(name string) *hunt {

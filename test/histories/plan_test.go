@@ -19,7 +19,6 @@ type plan struct {
 	plain     bool  // operators change totals only
 	shape     quota.Shape
 	budget    int64 // permits of each budgetWindow; 0: none
-	inPlace   bool  // processes have a StateDir
 	indebted  bool  // calls often cost more than their permits
 	keyed     bool  // most policies have limits by key, and callers use keys
 	keyBudget int64 // permits of each key and budgetWindow; 0: keys have no such limit
@@ -151,7 +150,6 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 	if !p.plain && k != measured && k != switches && k != calm && r.IntN(3) == 0 {
 		p.shape = []quota.Shape{quota.ShapeSliding, quota.ShapeBucket}[r.IntN(2)]
 	}
-	p.inPlace = (k == faults || k == timing || k == measured) && r.IntN(4) == 0
 	if r.IntN(6) == 0 && k != calm {
 		p.providers = append(p.providers, "mail")
 	}
@@ -162,14 +160,12 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		p.e = 120 * ms
 	}
 	if l != nil { // the features that it names, and no others
-		p.plain, p.shape, p.budget, p.inPlace, p.providers = !l.rich, quota.ShapeFixed, l.budget, false, p.providers[:1]
+		p.plain, p.shape, p.budget, p.providers = !l.rich, quota.ShapeFixed, l.budget, p.providers[:1]
 		if l.shape != "" {
 			p.shape = l.shape
 		}
-		p.inPlace = slices.Contains(l.often, doReplace) || len(l.dramas) > 0 && canReplace
 	}
 	p.shape = p.allowed(p.shape)
-	p.inPlace = p.inPlace && canReplace
 	if l != nil {
 		p.keyed, p.keyBudget, p.indebted = l.keyed, l.keyBudget, l.indebted
 	} else {
@@ -190,9 +186,6 @@ func (p *plan) addMore(r *rand.Rand) {
 	}
 	if p.kind == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
 		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
-	}
-	if p.inPlace {
-		some(3, doReplace)
 	}
 	if !p.plain && p.kind != calm {
 		some(4, doForge)

@@ -27,7 +27,6 @@ const (
 	gap rare = iota
 	backInTime
 	restoreSeen
-	resumed
 	staleAndFresh
 	heldOn
 	renewedWhileShut
@@ -65,7 +64,6 @@ var rareText = [rares]string{
 	gap:                 "*a history begins again, after a gap",
 	backInTime:          "*a proof comes after a silence, and the history goes on",
 	restoreSeen:         "*the store went back",
-	resumed:             "*a process continues another's incarnation",
 	staleAndFresh:       "*stale and fresh again within a window",
 	heldOn:              "*permits are issued without a proof, by hold",
 	renewedWhileShut:    "*a lease is renewed while etcd shuts down",
@@ -196,16 +194,13 @@ type noting struct {
 }
 
 // Reset implements feed.Sink.
-func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.View) {
+func (s *noting) Reset(at clock.Instant, self string, v protocol.View) {
 	s.mu.Lock()
 	if s.revision > 0 {
 		gap.note()
 	}
 	if v.Revision < s.revision {
 		restoreSeen.note()
-	}
-	if since < at.Mono {
-		resumed.note()
 	}
 	s.revision, s.policy, s.proof, s.first = v.Revision, v.Policy, 0, 0
 	s.self, s.since, s.policyAt = self, v.Revision, v.PolicyRevision
@@ -214,7 +209,7 @@ func (s *noting) Reset(at clock.Instant, since int64, self string, v protocol.Vi
 	}
 	s.mu.Unlock()
 	s.began(s.provider, v.Revision)
-	s.Sink.Reset(at, since, self, v)
+	s.Sink.Reset(at, self, v)
 }
 
 // Apply implements feed.Sink.

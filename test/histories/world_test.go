@@ -46,8 +46,8 @@ type world struct {
 
 // stats counts what a history reached.
 type stats struct {
-	windows, judged, permits, paid, whole, callers, spans, lent, continued, held, keyed, overridden int
-	events                                                                                          [actions]int
+	windows, judged, permits, paid, whole, callers, spans, lent, held, keyed, overridden int
+	events                                                                               [actions]int
 }
 
 // now is true time.

@@ -27,8 +27,6 @@ var session = Table{
 		"case e.progress:", "case e.created, e.progress:", histories),
 	Replace("EndBySetClock", "says by the operating system's clock from when on nothing is issued", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Now().Wall+1)", histories),
-	Replace("EndTooSoon", "lets a process that continues another promise an end of windows that the other used", "coordinator/member.go",
-		"{at, time.Unix(0, p.opens), p.value.From}", "{at, p.value.From}", histories),
 	{Name: "ListedWhenSent", Wrong: "a history is said to begin when its listing was asked for", By: []string{histories}, Edits: []Edit{
 		{"coordinator/member.go", "\tat := p.m.now.Instant\n\tif p.store != 0", "\tat := p.asked\n\tif p.store != 0"},
 		{"coordinator/member.go", "\tfailed bool ", "\tasked  clock.Instant\n\tfailed bool "},
@@ -110,10 +108,6 @@ var session = Table{
 		"{anew, func() error { return r.again(ctx) }}", "{anew}", histories),
 	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
 		"next.Settle < need {", "false && next.Settle < need {", histories),
-	Replace("OnlyStopped", "continues the incarnation of a process that was only stopped", "coordinator/state_linux.go",
-		"\t\treturn errStateLocked\n", "\t\treturn nil\n", histories),
-	Replace("PresentView", "begins the history of a process that continues another with the present view", "coordinator/list.go",
-		"\tif m.begin.Revision != 0 {", "\tif false {", histories),
 	Replace("ProgressProves", "takes a progress notification alone for a proof", "coordinator/line.go",
 		"\t\tl.Progress(e.revision)\n", `		l.Progress(e.revision)
 		for _, p := range sorted(l.members) {
@@ -134,7 +128,7 @@ var session = Table{
 	Replace("EndBeforeUse", "a promised end is of windows that were used", "coordinator/leave.go",
 		"time.Unix(0, p.s.o.Clock.Wall()+1)", "time.Unix(0, p.s.o.Clock.Wall()-int64(time.Second))", histories),
 	Replace("ListedLongAgo", "a history is said to begin before its listing", "coordinator/member.go",
-		"since := at.Mono\n", "at.Mono -= 10_000_000_000\n\tsince := at.Mono\n", histories),
+		"\tat := p.m.now.Instant\n\tif p.store != 0", "\tat := p.m.now.Instant\n\tat.Mono -= 10_000_000_000\n\tif p.store != 0", histories),
 	Replace("HeaderIsPosition", "the header of events counts as the watch's position", "coordinator/line.go",
 		"case e.progress:", "case !e.created:", histories),
 	Replace("RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
@@ -150,7 +144,7 @@ var session = Table{
 	Replace("FirstUnasked", "the first of a fleet begins at once although another may still issue permits", "coordinator/issuers.go",
 		"\t\tnone, unless = append(none, c), append(unless, op)\n", "\t\tif unless = append(unless, op); !i.value.First {\n\t\t\tnone = append(none, c)\n\t\t}\n", histories),
 	Replace("FirstAgain", "the first of a fleet waits for nothing after a gap either", "coordinator/member.go",
-		"v.First = m.value.First && m.asOf() == m.created", "v.First = m.value.First", histories),
+		"v.First = m.value.First && m.revision == m.created", "v.First = m.value.First", histories),
 	Replace("IssuerGoneEarly", "an issuer key is deleted when an end is announced", "coordinator/leave.go",
 		"p.writeEnd(ctx, time.Unix(0, until)); err != nil", "p.writeEnd(ctx, time.Unix(0, until), p.issuerGone()...); err != nil", histories),
 }

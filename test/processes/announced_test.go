@@ -43,7 +43,6 @@ type counts map[int64]int64
 func TestMain(m *testing.M) {
 	embedded.RunIfMember()
 	child.Be(workerRole, worker.work)
-	child.Be(daemonRole, daemon.work)
 	child.Be(callerRole, caller.work)
 	child.Be(tenantsRole, tenants.work)
 	os.Exit(m.Run())

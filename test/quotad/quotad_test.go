@@ -150,10 +150,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *embedded.Cl
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	program, socket, state := filepath.Join(dir, "quotad"), filepath.Join(dir, "quotad.sock"), filepath.Join(dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	program, socket := filepath.Join(dir, "quotad"), filepath.Join(dir, "quotad.sock")
 	if out, err := exec.Command("go", "build", "-o", program, "../../cmd/quotad").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -169,7 +166,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *embedded.Cl
 	}
 	providers := strings.Join(slices.Collect(maps.Keys(policies)), ",")
 	return cluster, func(more ...string) *exec.Cmd {
-		return run(t, &bytes.Buffer{}, program, append(more, "--socket", socket, "--state-dir", state, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))...)
+		return run(t, &bytes.Buffer{}, program, append(more, "--socket", socket, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))...)
 	}, socket, script
 }
 
@@ -189,7 +186,7 @@ func overTLS(t *testing.T) (server, client []string) {
 }
 
 // Clients in two languages are killed while they wait and while they hold batches, and
-// quotad is restarted in place and killed. No window has more calls than the limit, and
+// quotad ends, is killed and starts again. No window has more calls than the limit, and
 // the limit is used.
 func TestClients(t *testing.T) {
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: window}}, Timing: quota.Timing{Guard: 20 * time.Millisecond}}
@@ -227,7 +224,7 @@ func TestClients(t *testing.T) {
 	await.Until(t, "clients of quotad make calls", func() bool { return p.fromQuotad(time.Time{}) > 0 })
 	began := time.Now()
 	killAndUse(4)
-	for _, end := range []os.Signal{syscall.SIGUSR1, syscall.SIGKILL} {
+	for _, end := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = daemon.Process.Signal(end)
 		_ = daemon.Wait()
 		daemon = quotad()

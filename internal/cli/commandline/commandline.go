@@ -50,6 +50,13 @@ func (g *Groups) Usages() string {
 	return b.String()
 }
 
+// Gone has set refuse a flag that earlier versions had, and say what to do now. Help, completion and
+// suggestions leave it out.
+func Gone(set *pflag.FlagSet, name, now string) {
+	set.Func(name, "", func(string) error { return errors.New("it is gone: " + now) })
+	_ = set.MarkHidden(name) // fails for unknown flags only
+}
+
 // Wrong returns the text of an error of parsing flags of set. It has the flag, its value and
 // how to write it, or the flag that an unknown one was meant to be.
 func Wrong(set *pflag.FlagSet, err error) string {

@@ -21,6 +21,7 @@ func flags() *pflag.FlagSet {
 	set.Float64("part", 0, "")
 	set.Func("form", "", func(string) error { return errors.New("known are a and b") })
 	set.BoolP("yes", "y", false, "do not ask")
+	Gone(set, "forms", "leave it out")
 	return set
 }
 
@@ -35,9 +36,10 @@ func TestWrong(t *testing.T) {
 		"--outage":  "flag needs an argument: --outage",
 		"--guard=5": `--guard "5": write a number with its unit, as in 250ms, 3s or 1m`,
 		"--n=x":     `--n "x": write a whole number`, "--u=-1": `--u "-1": write a whole number, not below 0`,
-		"--yes=x":  `--yes "x": write true or false`,
-		"--part=x": `--part "x": write a number, as in 1.5`,
-		"--form=x": `--form "x": known are a and b`,
+		"--yes=x":   `--yes "x": write true or false`,
+		"--part=x":  `--part "x": write a number, as in 1.5`,
+		"--form=x":  `--form "x": known are a and b`,
+		"--forms=x": `--forms "x": it is gone: leave it out`, "--form_": "unknown flag: --form_; did you mean --form?",
 	} {
 		set := flags()
 		if got := Wrong(set, set.Parse([]string{arg})); got != want {

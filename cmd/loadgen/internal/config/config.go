@@ -38,7 +38,6 @@ type Config struct {
 	churnKill    float64 // the part of them that is killed
 	Rolling      bool    // every instance restarts once
 	Crashes      []moment
-	StateDir     string        // of all instances; empty: none
 	LeastUse     float64       // in percent of what is due
 	MeasureAfter time.Duration // the fleet is active
 	WindowOffset time.Duration // after the beginning the longest limit's window ends; 0: by the clock

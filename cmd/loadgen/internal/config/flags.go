@@ -107,7 +107,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 func asked(set, connection *pflag.FlagSet) map[string]any {
 	values := map[string]any{}
 	set.VisitAll(func(f *pflag.Flag) {
-		if connection.Lookup(f.Name) != nil && f.Name != "endpoints" {
+		if f.Hidden || connection.Lookup(f.Name) != nil && f.Name != "endpoints" {
 			return
 		}
 		var v any = f.Value.String()
@@ -135,7 +135,7 @@ func (r *raw) register() *commandline.Groups {
 		set.StringVar(&r.limit, "limit", "300000/s", "`PERMITS/WINDOW` of all together; several with commas: 500/2s,2000/10s")
 		set.IntVar(&c.Instances, "instances", 20, "instances that share the limit")
 		set.IntVar(&c.Processes, "processes", 1, "processes of the instances, beside loadgen's own")
-		set.StringVar(&c.StateDir, "state-dir", "", "local `directory` by which killed instances continue, on Linux; default: they join as new")
+		commandline.Gone(set, "state-dir", "leave it out; instances that start after a kill join as new, and borrow at once")
 		set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which each instance measures its clock, host or host:port")
 	})
 	groups.Add("Time", func(set *pflag.FlagSet) {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -85,19 +83,12 @@ func (w *Worker) enter(slot int, retry bool) {
 func (w *Worker) open(slot int) (*instance, error) {
 	// Changes of state show in the table; their log would tear it apart.
 	log := slog.New(slog.DiscardHandler)
-	state := ""
-	if w.c.StateDir != "" {
-		state = filepath.Join(w.c.StateDir, fmt.Sprintf("loadgen-%d", slot))
-		if err := os.MkdirAll(state, 0o700); err != nil {
-			return nil, err
-		}
-	}
 	ctx := w.ctx
 	if w.c.Ahead != 0 {
 		ctx = clock.With(ctx, clock.NewSkewed(func(int64) time.Duration { return w.c.Ahead }))
 	}
 	session, err := coordinator.Join(ctx, w.client, coordinator.Options{
-		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, StateDir: state, Logger: log,
+		Name: fmt.Sprintf("loadgen-%d", slot), Prefix: w.c.Etcd.Prefix, NTP: w.c.NTP, Logger: log,
 	})
 	if err != nil {
 		return nil, err

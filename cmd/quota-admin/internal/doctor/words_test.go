@@ -37,7 +37,7 @@ func (s *source) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func()
 func (s *source) tell(p *quota.Policy, since time.Duration) {
 	at := s.clock.Now()
 	at.Mono -= int64(since)
-	s.sink.Reset(at, at.Mono, "w.1.1", protocol.View{Revision: 40, Policy: p, PolicyRevision: 40, Instances: []protocol.Instance{{ID: "w.1.1"}}})
+	s.sink.Reset(at, "w.1.1", protocol.View{Revision: 40, Policy: p, PolicyRevision: 40, Instances: []protocol.Instance{{ID: "w.1.1"}}})
 }
 
 // One cause has one name: in the error of a call, in the metrics' label, in the answer over HTTP, in
