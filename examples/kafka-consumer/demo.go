@@ -52,7 +52,7 @@ func demo(ctx context.Context, out io.Writer) error {
 	defer server.Close()
 	c := config{
 		brokers: strings.Join(kafka.ListenAddrs(), ","), topic: "jobs", endpoints: strings.Join(etcd.Endpoints(), ","),
-		provider: "demo/api", url: server.URL, margin: demoPolicy.Timing.Guard,
+		provider: "demo/api", url: server.URL, margin: demoPolicy.Guard,
 	}
 	if err := errors.Join(setLimit(ctx, etcd, c.provider), produce(ctx, c)); err != nil {
 		return err
