@@ -82,6 +82,9 @@ type gone struct {
 // goneShare is how Policy.Ignored names a rule of division: with the rule's name after it.
 const goneShare = "share "
 
+// goneLend is a rule of lending of earlier versions: to those that have no share yet.
+const goneLend = "newcomers"
+
 // names returns what is there and is not followed. Earlier versions wrote "share":"equal", which
 // is what this one does.
 func (g *gone) names() (names []string) {
@@ -189,6 +192,9 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	var old gone
 	_ = json.Unmarshal(b, &old) // which succeeded above
 	p.Ignored = old.names()
+	if p.Lend == goneLend { // lending never adds to the sum, so any rule will do
+		p.Lend, p.Ignored = lendOn, append(p.Ignored, "lend "+goneLend)
+	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})
 	}

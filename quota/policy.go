@@ -68,9 +68,8 @@ const (
 
 // The rules of lending.
 const (
-	lendOn        = "on"
-	lendNewcomers = "newcomers"
-	lendOff       = "off"
+	lendOn  = "on"
+	lendOff = "off"
 )
 
 // Default values of a policy's zero fields.
@@ -139,8 +138,8 @@ type Policy struct {
 // within one permit.
 type Division struct {
 	// Lend is "on", the default: instances lend permits that they will not need to those
-	// that lack some; "newcomers": only to those that have no share yet; or "off". Only
-	// permits of fixed windows of 250 ms or more, without a warm-up, are lent.
+	// that lack some; or "off". Only permits of fixed windows of 250 ms or more, without a
+	// warm-up, are lent.
 	Lend string `json:"lend,omitempty"`
 	// Reserve is the part of its share that an instance keeps for its own callers at a
 	// window's start, in percent; it is released along the window. 1 to 100. 0: 1, and 10

@@ -99,7 +99,7 @@ func (p *Policy) choices() []choice {
 		choose("pacing", p.Pacing, PacingOff, PacingEven),
 		choose("shape", p.Shape, ShapeFixed, ShapeSliding, ShapeBucket),
 		choose("backoff", p.Backoff, BackoffInstance, BackoffFleet),
-		choose("lend", p.Lend, lendOn, lendNewcomers, lendOff),
+		choose("lend", p.Lend, lendOn, lendOff),
 	}
 }
 

@@ -191,6 +191,7 @@ get payments/charge
 	{name: "ignored", prepare: adaptive, commands: `
 get payments/charge
 get payments/charge -o json
+set payments/charge 1000/s --lend newcomers
 set payments/charge 1000/s --dry-run
 set payments/charge 1000/s
 set payments/charge 1000/s
@@ -404,13 +405,13 @@ func heldBack(b *bench, client *clientv3.Client) {
 	b.put(client, "providers/payments%2Fcharge/throttle", protocol.Throttle{Asks: []protocol.Ask{a, {By: "worker-2.x", At: fixed, Until: fixed}}})
 }
 
-// adaptive writes a policy of a version that had adaptive totals.
+// adaptive writes a policy with what earlier versions had.
 func adaptive(b *bench, client *clientv3.Client) {
 	p, err := json.Marshal(quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Author: "ann", Time: fixed})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},`, 1))
+	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers",`, 1))
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

@@ -183,8 +183,8 @@ var fields = []field{
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` at once, with shape bucket; new policies: 0, the whole limit",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
-	{"lend", "`on|newcomers|off`: instances lend permits that they will not need to all, only to instances that have no share yet, or to none; new policies: on",
-		value(oneOf("on", "newcomers", "off"), func(p *quota.Policy, v string) { p.Lend = v })},
+	{"lend", "`on|off`: instances lend permits that they will not need to those that lack some, or to none; new policies: on",
+		value(parseLend, func(p *quota.Policy, v string) { p.Lend = v })},
 	{"reserve", "`PERCENT` of its share that an instance keeps at a window's start, for its own callers; 0: 1%, in fleets below 20 instances 10%",
 		value(whole(0, 100), func(p *quota.Policy, v int64) { p.Reserve = v })},
 	{"classes", "`critical=PERCENT` of each share that an instance keeps for critical calls at a window's start, 0 to 90; off is 0", parseClasses},
@@ -226,6 +226,13 @@ func oneOf[T ~string](all ...T) func(string) (T, error) {
 		}
 		return "", fmt.Errorf("must be %s or %s", strings.Join(words, ", "), all[len(all)-1])
 	}
+}
+
+func parseLend(text string) (string, error) {
+	if text == "newcomers" {
+		return "", errors.New("went with an earlier version: write on, under which new instances borrow too, or off")
+	}
+	return oneOf("on", "off")(text)
 }
 
 func whole(least, most int64) func(string) (int64, error) {

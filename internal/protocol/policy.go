@@ -22,10 +22,8 @@ func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.Limit
 // MinLending is the shortest window in which lending is worth its messages.
 const MinLending = 250 * time.Millisecond
 
-// Lends reports whether instances lend to one that is new, or to one that has a share.
-func Lends(p *quota.Policy, isNew bool) bool {
-	return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == "on" || p.Lend == "newcomers" && isNew)
-}
+// Lends reports whether instances lend to each other.
+func Lends(p *quota.Policy) bool { return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == "on") }
 
 var free = []quota.Limit{{Permits: quota.MaxPermits, Window: time.Second}}
 

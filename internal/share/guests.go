@@ -14,11 +14,11 @@ import (
 func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 	l = window.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
 	me := p.members[p.self]
-	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy, true) {
+	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy) {
 		return l
 	}
 	l.Reserve, l.Lends = policy.Reserve, true
-	l.Borrows = protocol.Lends(policy, me.from > now+p.offset) && now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
+	l.Borrows = now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }
 
@@ -28,7 +28,7 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 func (p *Planner) LendsTo(guest string, mono int64) (from int64, lends bool) {
 	policy, _ := p.Policy()
 	m := p.members[guest]
-	if policy == nil || m == nil || guest == p.self || m.until <= mono+p.offset || !protocol.Lends(policy, m.from > mono+p.offset) {
+	if policy == nil || m == nil || guest == p.self || m.until <= mono+p.offset || !protocol.Lends(policy) {
 		return 0, false
 	}
 	return m.from, true

@@ -32,17 +32,15 @@ func TestWhoLendsAndBorrows(t *testing.T) {
 		lends, borrows  bool
 		toAll, toNewest bool
 	}{
-		"lending on":                    {policy: lends("on", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
-		"a policy of before":            {policy: lends("", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
-		"to newcomers":                  {policy: lends("newcomers", 0), at: 7_000, lends: true, toNewest: true},
-		"to newcomers, by one":          {policy: lends("newcomers", 0), self: newcomer("a"), at: 7_000, lends: true, borrows: true, toNewest: true},
-		"to newcomers, which have come": {policy: lends("newcomers", 0), self: newcomer("a"), at: 8_000, lends: true},
-		"off":                           {policy: lends("off", 0), at: 7_000},
-		"shares warm up":                {policy: lends("on", time.Second), at: 7_000},
-		"it cannot tell anyone":         {policy: lends("on", 0), at: 7_000, silent: true, toAll: true, toNewest: true},
-		"its end has not come":          {policy: lends("on", 0), self: protocol.Instance{Until: time.Unix(0, planEpoch+7_001*ms)}, at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
-		"its end has come":              {policy: lends("on", 0), self: protocol.Instance{Until: time.Unix(0, planEpoch+7_000*ms)}, at: 7_000, lends: true, toAll: true, toNewest: true},
-		"it is stale":                   {policy: lends("on", 0), at: 9_801, toAll: true, toNewest: true},
+		"lending on":            {policy: lends("on", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"a policy of before":    {policy: lends("", 0), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"by a newcomer":         {policy: lends("on", 0), self: newcomer("a"), at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"off":                   {policy: lends("off", 0), at: 7_000},
+		"shares warm up":        {policy: lends("on", time.Second), at: 7_000},
+		"it cannot tell anyone": {policy: lends("on", 0), at: 7_000, silent: true, toAll: true, toNewest: true},
+		"its end has not come":  {policy: lends("on", 0), self: protocol.Instance{Until: time.Unix(0, planEpoch+7_001*ms)}, at: 7_000, lends: true, borrows: true, toAll: true, toNewest: true},
+		"its end has come":      {policy: lends("on", 0), self: protocol.Instance{Until: time.Unix(0, planEpoch+7_000*ms)}, at: 7_000, lends: true, toAll: true, toNewest: true},
+		"it is stale":           {policy: lends("on", 0), at: 9_801, toAll: true, toNewest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.self.ID = "a"

@@ -182,8 +182,6 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	switch step {
 	case 18:
 		n.Lend = "off"
-	case 19:
-		n.Lend = "newcomers"
 	case 20:
 		n.Reserve = 50
 	}

@@ -161,7 +161,7 @@ func (r *raw) register() *commandline.Groups {
 	groups.Add("Policy", func(set *pflag.FlagSet) {
 		set.DurationVar(&c.Settle, "settle", quota.DefaultSettle, "time before a share grows after a join, a crash or a change")
 		set.StringVar((*string)(&p.Outage), "outage", string(quota.OutageHold), "`hold|stop`: what instances do with their share while etcd is away")
-		set.StringVar(&p.Lend, "lend", "on", "`on|newcomers|off`: whom instances lend what they do not need")
+		set.StringVar(&p.Lend, "lend", "on", "`on|off`: instances lend what they do not need")
 		set.StringVar((*string)(&p.Pacing), "pacing", string(quota.PacingOff), "`off|even`; even: permits come spread over the window")
 		set.StringVar((*string)(&p.Shape), "shape", string(quota.ShapeFixed), "`fixed|sliding|bucket`: spans of time that the limit counts in")
 		set.Int64Var(&p.Burst, "burst", 0, "`PERMITS` at once, with shape bucket; 0: the whole limit")

@@ -103,7 +103,7 @@ func (c *Config) Victims() int {
 
 // Lends reports whether instances lend each other permits that they do not need.
 func (c *Config) Lends() bool {
-	return !c.Shaped() && protocol.Lends(&c.policy, false) && c.Window() >= protocol.MinLending
+	return !c.Shaped() && protocol.Lends(&c.policy) && c.Window() >= protocol.MinLending
 }
 
 // Parts are those of the instances, where the policy gives each one its own and it lends

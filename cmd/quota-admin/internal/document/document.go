@@ -132,8 +132,8 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		var err error
 		switch value := fields[name]; {
-		case gone(name, value):
-			err = errors.New("went with an earlier version: leave it out")
+		case gone(name, value) != "":
+			err = errors.New(gone(name, value) + ": leave it out")
 		case !slices.Contains(known, name) && name != "share": // which earlier versions wrote, as "equal"
 			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))
 		case string(value) == "null":
@@ -178,11 +178,15 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 	return p, overrides, nil
 }
 
-// gone reports whether policies once had a field.
-func gone(name string, value json.RawMessage) bool {
+// gone returns "" for a field of this version. For a field that went, or a value of one, it returns
+// the words "went with an earlier version", after the value if that is what went.
+func gone(name string, value json.RawMessage) string {
 	var p quota.Policy
 	text, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: value})
-	return json.Unmarshal(text, &p) == nil && len(p.Ignored) > 0
+	if json.Unmarshal(text, &p) != nil || len(p.Ignored) == 0 {
+		return ""
+	}
+	return strings.TrimSpace(strings.TrimPrefix(p.Ignored[0], name) + " went with an earlier version")
 }
 
 type limitsText []quota.Limit
