@@ -77,6 +77,7 @@ type gone struct {
 	Adaptive json.RawMessage `json:"adaptive"`
 	Share    json.RawMessage `json:"share"`
 	Weights  json.RawMessage `json:"weights"`
+	Reserve  json.RawMessage `json:"reserve_percent"`
 }
 
 // goneShare is how Policy.Ignored names a rule of division: with the rule's name after it.
@@ -97,6 +98,9 @@ func (g *gone) names() (names []string) {
 	}
 	if there(g.Weights) {
 		names = append(names, "weights")
+	}
+	if there(g.Reserve) {
+		names = append(names, "reserve_percent")
 	}
 	return names
 }

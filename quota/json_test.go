@@ -18,7 +18,7 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Lend: lendOff, Reserve: 20}, Mode: ModeShadow,
+		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Lend: lendOff}, Mode: ModeShadow,
 		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
 		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
 		Throttling: Throttling{Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute},
@@ -41,7 +41,7 @@ func TestJSONGolden(t *testing.T) {
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"off","reserve_percent":20,"mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"off","mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
@@ -174,6 +174,7 @@ func TestFieldsThatWent(t *testing.T) {
 		{`"share":"demand"`, []string{"share demand"}, []string{"share demand"}},
 		{`"lend":"newcomers"`, []string{"lend newcomers"}, nil},
 		{`"lend":"on","weights":{"big":8}`, []string{"weights"}, nil},
+		{`"reserve_percent":20`, []string{"reserve_percent"}, nil},
 		{`"share":7`, []string{"share 7"}, []string{"share 7"}},
 	} {
 		var p Policy
@@ -184,7 +185,7 @@ func TestFieldsThatWent(t *testing.T) {
 			t.Errorf("%s: %+v, unsupported: %q", test.fields, p, p.Unsupported())
 		}
 		b, err := json.Marshal(p)
-		for _, name := range []string{"adaptive", "share", "weights", "lend"} {
+		for _, name := range []string{"adaptive", "share", "weights", "lend", "reserve"} {
 			if err != nil || strings.Contains(string(b), name) {
 				t.Errorf("%s is written as %s, %v", test.fields, b, err)
 			}
@@ -199,7 +200,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 			Limits: anyLimits(t),
 			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
 			Release:  Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
-			Division: Division{Lend: rapid.SampledFrom([]string{"", lendOn, lendOff}).Draw(t, "lend"), Reserve: rapid.Int64Range(0, 100).Draw(t, "reserve")}, Reason: rapid.String().Draw(t, "reason"),
+			Division: Division{Lend: rapid.SampledFrom([]string{"", lendOn, lendOff}).Draw(t, "lend")}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),
 		}.WithDefaults()
 		b, err := json.Marshal(p)

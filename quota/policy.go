@@ -141,10 +141,6 @@ type Division struct {
 	// that lack some; or "off". Only permits of fixed windows of 250 ms or more, without a
 	// warm-up, are lent.
 	Lend string `json:"lend,omitempty"`
-	// Reserve is the part of its share that an instance keeps for its own callers at a
-	// window's start, in percent; it is released along the window. 1 to 100. 0: 1, and 10
-	// in fleets below 20 instances.
-	Reserve int64 `json:"reserve_percent,omitempty"`
 }
 
 // Timing has the bounds on clocks and on the age of views.

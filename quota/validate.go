@@ -67,7 +67,6 @@ func (p Policy) Validate() error {
 	for _, c := range p.choices() {
 		errs.add(!slices.Contains(c.known, c.value), c.field, strconv.Quote(shorten(c.value)), "", "this version knows %s", strings.Join(c.known, ", "))
 	}
-	p.checkShares(&errs)
 	p.checkShape(&errs)
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
@@ -134,10 +133,6 @@ func (p *Policy) Unsupported() (missing []string) {
 		missing = append(missing, err.Error())
 	}
 	return missing
-}
-
-func (p *Policy) checkShares(errs *problems) {
-	within(errs, "reserve_percent", p.Reserve, 0, 100, "0 stands for 1, in fleets below 20 instances for 10")
 }
 
 func (p *Policy) checkZone(errs *problems) {

@@ -76,11 +76,9 @@ func TestPolicyValidate(t *testing.T) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
 		}, ""},
 		{"bucket larger than a limit", func(p *Policy) { p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, MaxPermits, 0, PacingOff }, "burst"},
-		{"no lending", func(p *Policy) { p.Lend, p.Reserve = lendOff, 100 }, ""},
+		{"no lending", func(p *Policy) { p.Lend = lendOff }, ""},
 		{"lending of an earlier version", func(p *Policy) { p.Lend = "newcomers" }, "lend"},
 		{"lending of a later version", func(p *Policy) { p.Lend = "everything" }, "lend"},
-		{"reserve below 0", func(p *Policy) { p.Reserve = -1 }, "reserve_percent"},
-		{"reserve above all", func(p *Policy) { p.Reserve = 101 }, "reserve_percent"},
 		{"kept for critical calls", func(p *Policy) { p.Pacing, p.Critical = PacingOff, 90 }, ""},
 		{"too much kept for critical calls", func(p *Policy) { p.Pacing, p.Critical = PacingOff, 91 }, "classes.critical"},
 		{"kept below 0", func(p *Policy) { p.Critical = -1 }, "classes.critical"},

@@ -411,7 +411,7 @@ func adaptive(b *bench, client *clientv3.Client) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers",`, 1))
+	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers","reserve_percent":20,`, 1))
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

@@ -185,8 +185,6 @@ var fields = []field{
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
 	{"lend", "`on|off`: instances lend permits that they will not need to those that lack some, or to none; new policies: on",
 		value(parseLend, func(p *quota.Policy, v string) { p.Lend = v })},
-	{"reserve", "`PERCENT` of its share that an instance keeps at a window's start, for its own callers; 0: 1%, in fleets below 20 instances 10%",
-		value(whole(0, 100), func(p *quota.Policy, v int64) { p.Reserve = v })},
 	{"classes", "`critical=PERCENT` of each share that an instance keeps for critical calls at a window's start, 0 to 90; off is 0", parseClasses},
 	{"warm-up", "`duration` in which the share of an instance that is new, or was held back, grows to its full size; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},

@@ -17,7 +17,7 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
 	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy) {
 		return l
 	}
-	l.Reserve, l.Lends = policy.Reserve, true
+	l.Lends = true
 	l.Borrows = now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }

@@ -20,7 +20,7 @@ func newcomer(id string) protocol.Instance {
 func TestWhoLendsAndBorrows(t *testing.T) {
 	lends := func(rule string, warmUp time.Duration) *quota.Policy {
 		p := plannerPolicy(quota.OutageHold)
-		p.Lend, p.WarmUp, p.Reserve = rule, warmUp, 7
+		p.Lend, p.WarmUp = rule, warmUp
 		return p
 	}
 	left := protocol.Instance{ID: "l", Until: time.Unix(0, planEpoch+7_000*ms)}
@@ -50,9 +50,6 @@ func TestWhoLendsAndBorrows(t *testing.T) {
 			l := p.Plan(instant(test.at)).Lending
 			if l.Self != "a" || l.Lends != test.lends || l.Borrows != test.borrows {
 				t.Errorf("%+v", l)
-			}
-			if test.lends && l.Reserve != 7 {
-				t.Errorf("a reserve of %d", l.Reserve)
 			}
 			mono := instant(test.at).Mono
 			for guest, want := range map[string]bool{"b": test.toAll, "c": test.toNewest, "a": false, "l": false, "x": false} {

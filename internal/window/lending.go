@@ -181,7 +181,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	}
 	s.account = l.shortest()
 	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
-	s.rules = lending.RulesOf(s.instances, s.limit.Instances, l.plan.Lending.Reserve)
+	s.rules = lending.RulesOf(s.instances, s.limit.Instances)
 	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli
 	s.length = float64(s.window.Length) / milli
 	return s, true

@@ -120,8 +120,6 @@ type Lending struct {
 	Hash uint64
 	// Lends says that it may lend, and Borrows that it may ask.
 	Lends, Borrows bool
-	// Reserve is the policy's, in percent; 0 for the default.
-	Reserve int64
 	// Instances are those of the fleet, with those that take part in later windows only.
 	Instances int
 }

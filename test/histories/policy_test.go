@@ -179,11 +179,8 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 	step := 1 + r.IntN(20)
 	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
 	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
-	switch step {
-	case 18:
+	if step == 18 {
 		n.Lend = "off"
-	case 20:
-		n.Reserve = 50
 	}
 	if n.Critical = 0; p.kind != calm && step%3 == 0 && !protocol.Shaped(n) && n.Pacing != quota.PacingEven {
 		n.Critical = int64(4 * step)

@@ -32,6 +32,7 @@ func TestWrong(t *testing.T) {
 		"--ce":       "unknown flag: --ce; did you mean --cert?",
 		"--gurad":    "unknown flag: --gurad; did you mean --guard?",
 		"--share":    "unknown flag: --share; it went with an earlier version: shares are equal: leave it out; instances lend what they do not need",
+		"--reserve":  "unknown flag: --reserve; it went with an earlier version: instances keep 1% of their share, in fleets below 20 instances 10%: leave it out, or keep permits for critical calls with --classes",
 		"--nonsense": "unknown flag: --nonsense", "-z": "unknown shorthand flag: 'z' in -z",
 		"--outage":  "flag needs an argument: --outage",
 		"--guard=5": `--guard "5": write a number with its unit, as in 250ms, 3s or 1m`,

@@ -34,9 +34,8 @@ const small, large = 20, 200
 // overwhelm them.
 const fewOwners = 8
 
-// RulesOf returns the rules of a fleet of n instances, of which some have shares. percent is
-// the policy's reserve; 0 stands for 1, and in fleets below 20 for 10.
-func RulesOf(n, owners int, percent int64) Rules {
+// RulesOf returns the rules of a fleet of n instances, of which some have shares.
+func RulesOf(n, owners int) Rules {
 	r := Rules{Reserve: 0.01, Least: 0.03, Duty: 20, Rounds: 8}
 	if n < small {
 		r = Rules{Reserve: 0.1, Least: 0.01, Rounds: 8}
@@ -45,9 +44,6 @@ func RulesOf(n, owners int, percent int64) Rules {
 		r.Rounds = 12
 	}
 	r.Bare = max(1, r.Rounds*min(n, max(owners, fewOwners))/max(1, n))
-	if percent > 0 {
-		r.Reserve = float64(percent) / 100
-	}
 	return r
 }
 

@@ -78,7 +78,7 @@ func TestARateOfFewCallsCountsLess(t *testing.T) {
 }
 
 func TestWhatAHostLends(t *testing.T) {
-	large, small := RulesOf(96, 96, 0), RulesOf(5, 5, 0)
+	large, small := RulesOf(96, 96), RulesOf(5, 5)
 	host := func(change func(h *Host)) Host {
 		h := Host{Phase: 400, Length: 1000, Share: 100, Left: 100}
 		change(&h)
@@ -117,7 +117,7 @@ func TestWhatAHostLends(t *testing.T) {
 // For critical calls a host lends what it keeps for its other callers, and never what the
 // policy keeps for critical ones.
 func TestWhatAHostLendsToClasses(t *testing.T) {
-	rules := RulesOf(5, 5, 0)
+	rules := RulesOf(5, 5)
 	host := Host{Phase: 400, Length: 1000, Share: 100, Left: 60, Kept: 12, Forecast: 70, Critical: 20}
 	duty := host
 	duty.Duty = true
@@ -173,13 +173,13 @@ func TestASmallReserveIsKeptInSomeWindows(t *testing.T) {
 	kept := int64(0)
 	for w := range uint64(2000) {
 		h := Host{Phase: 0, Length: 1000, Share: 3, Left: 3, Chance: 12345 ^ w<<20}
-		kept += 3 - h.Lend(RulesOf(5, 5, 0), 3, 0, 0)
+		kept += 3 - h.Lend(RulesOf(5, 5), 3, 0, 0)
 	}
 	near(t, "kept in 2,000 windows", float64(kept), 2000*0.3*0.85, 60)
 }
 
 func TestEachIsOnDutyInTurn(t *testing.T) {
-	r := RulesOf(96, 96, 0)
+	r := RulesOf(96, 96)
 	for hash := range uint64(50) {
 		n := 0
 		for w := range int64(200) {
@@ -191,7 +191,7 @@ func TestEachIsOnDutyInTurn(t *testing.T) {
 			t.Errorf("instance %d is on duty %d times in 200 windows", hash, n)
 		}
 	}
-	if small := RulesOf(19, 19, 0); small.OnDuty(0, 0) {
+	if small := RulesOf(19, 19); small.OnDuty(0, 0) {
 		t.Error("somebody of 19 is on duty")
 	}
 }
@@ -209,7 +209,7 @@ func asking(rate float64, has Has, answer func(a Ask, phase float64) int64) (pha
 		}
 		f.Look(phase, calls)
 		has.Phase, has.Rest = phase, 1000-phase
-		if a, ok := g.Ask(f, RulesOf(20, 20, 0), has); ok {
+		if a, ok := g.Ask(f, RulesOf(20, 20), has); ok {
 			phases, all = append(phases, phase), append(all, a)
 			n := answer(a, phase)
 			has.Left, has.Borrowed = has.Left+n, has.Borrowed+n
@@ -268,7 +268,7 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	for w := range 16 {
 		g.Begin(0)
 		f.at += 1000
-		if _, ok := g.Ask(f, RulesOf(20, 20, 0), has); ok {
+		if _, ok := g.Ask(f, RulesOf(20, 20), has); ok {
 			asks = append(asks, w)
 		}
 	}
@@ -282,7 +282,7 @@ func TestAGuestThatAsksInVainIsQuiet(t *testing.T) {
 	}
 	g = Guest{vain: 6, quiet: 3, at: math.Inf(-1), part: 1}
 	has.Issued = 0
-	if _, ok := g.Ask(f, RulesOf(20, 20, 0), has); !ok {
+	if _, ok := g.Ask(f, RulesOf(20, 20), has); !ok {
 		t.Error("a poor one is quiet")
 	}
 }
@@ -297,7 +297,7 @@ func TestANewcomerWaitsForItsPart(t *testing.T) {
 		h, first := has, f.at
 		h.Own, h.Borrowed = own, borrowed
 		for ; f.at < first+200; f.at += 5 {
-			if _, ok := g.Ask(f, RulesOf(8, 4, 0), h); ok {
+			if _, ok := g.Ask(f, RulesOf(8, 4), h); ok {
 				return f.at - first
 			}
 		}
@@ -320,7 +320,7 @@ func peersOf(n int) (all []Peer) {
 }
 
 func TestWhoIsAsked(t *testing.T) {
-	r := RulesOf(96, 96, 0)
+	r := RulesOf(96, 96)
 	debtors := []Debtor{{"p001", 3}, {"p002", 40}, {"gone", 99}, {"p003", 0}}
 	for _, test := range []struct {
 		what    string
@@ -381,7 +381,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		sum := 0.0
-		for _, q := range RulesOf(n+1, n+1, 0).Requests(a, fair, []quota.Window{{Length: time.Second, Index: 3}}, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
+		for _, q := range RulesOf(n+1, n+1).Requests(a, fair, []quota.Window{{Length: time.Second, Index: 3}}, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
 			if seen[q.Host] {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
@@ -424,7 +424,7 @@ func TestHowOftenThoseWithoutAShareAsk(t *testing.T) {
 	for _, c := range []struct{ n, owners, want int }{
 		{200, 1, 1}, {201, 1, 1}, {96, 1, 1}, {20, 1, 3}, {8, 1, 8}, {2, 1, 8}, {97, 96, 7}, {1, 0, 8},
 	} {
-		r, f, g, asks := RulesOf(c.n, c.owners, 0), begun(), Guest{}, 0
+		r, f, g, asks := RulesOf(c.n, c.owners), begun(), Guest{}, 0
 		g.Begin(0)
 		for phase := 0.0; phase < 1000; phase += 5 {
 			f.Look(phase, phase)
