@@ -35,9 +35,9 @@ func (l *Limiter) Resume() {
 // api.example.com". Throttled does not block.
 //
 // This instance issues nothing during the pause, at most for the policy's BackoffMax.
-// With quota.BackoffFleet all others pause too, when BackoffQuorum instances were asked,
-// or more than a tenth of this instance's calls are refused. Such refusals without
-// retryAfter cause a pause of one second.
+// With quota.BackoffFleet all others pause too when two instances were asked within 2 s,
+// in fleets of up to 3 one, or when more than a tenth of this instance's calls are
+// refused. Such refusals without retryAfter cause a pause of one second.
 func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Issued(k.clock.Now())

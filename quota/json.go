@@ -78,6 +78,7 @@ type gone struct {
 	Share    json.RawMessage `json:"share"`
 	Weights  json.RawMessage `json:"weights"`
 	Reserve  json.RawMessage `json:"reserve_percent"`
+	Quorum   json.RawMessage `json:"backoff_quorum"`
 }
 
 // goneShare is how Policy.Ignored names a rule of division: with the rule's name after it.
@@ -101,6 +102,9 @@ func (g *gone) names() (names []string) {
 	}
 	if there(g.Reserve) {
 		names = append(names, "reserve_percent")
+	}
+	if there(g.Quorum) {
+		names = append(names, "backoff_quorum")
 	}
 	return names
 }

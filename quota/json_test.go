@@ -21,7 +21,7 @@ func fullPolicy() Policy {
 		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Lend: lendOff}, Mode: ModeShadow,
 		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
 		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
-		Throttling: Throttling{Backoff: BackoffInstance, BackoffQuorum: 3, BackoffMax: 2 * time.Minute},
+		Throttling: Throttling{Backoff: BackoffInstance, BackoffMax: 2 * time.Minute},
 		MaxStep:    2.5,
 		Requires:   []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
 	}
@@ -41,7 +41,7 @@ func TestJSONGolden(t *testing.T) {
 		},
 		{
 			"every field", fullPolicy(),
-			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"off","mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","backoff_quorum":3,"from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
+			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"off","mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
 			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
@@ -83,8 +83,8 @@ func TestPolicyJSONReads(t *testing.T) {
 	}{
 		// Versions that knew no back-off of fleets wrote no rule.
 		{`{"schema":1}`, Policy{}},
-		{`{"schema":1,"backoff":"fleet","backoff_quorum":2,"backoff_max":"90s"}`,
-			Policy{Throttling: Throttling{Backoff: BackoffFleet, BackoffQuorum: 2, BackoffMax: 90 * time.Second}}},
+		{`{"schema":1,"backoff":"fleet","backoff_max":"90s"}`,
+			Policy{Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: 90 * time.Second}}},
 		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
 			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}}},
@@ -175,6 +175,7 @@ func TestFieldsThatWent(t *testing.T) {
 		{`"lend":"newcomers"`, []string{"lend newcomers"}, nil},
 		{`"lend":"on","weights":{"big":8}`, []string{"weights"}, nil},
 		{`"reserve_percent":20`, []string{"reserve_percent"}, nil},
+		{`"backoff_quorum":3`, []string{"backoff_quorum"}, nil},
 		{`"share":7`, []string{"share 7"}, []string{"share 7"}},
 	} {
 		var p Policy
@@ -185,7 +186,7 @@ func TestFieldsThatWent(t *testing.T) {
 			t.Errorf("%s: %+v, unsupported: %q", test.fields, p, p.Unsupported())
 		}
 		b, err := json.Marshal(p)
-		for _, name := range []string{"adaptive", "share", "weights", "lend", "reserve"} {
+		for _, name := range []string{"adaptive", "share", "weights", "lend", "reserve", "quorum"} {
 			if err != nil || strings.Contains(string(b), name) {
 				t.Errorf("%s is written as %s, %v", test.fields, b, err)
 			}

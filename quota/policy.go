@@ -50,7 +50,8 @@ type Backoff string
 const (
 	// BackoffInstance holds back the instance that the provider refused.
 	BackoffInstance Backoff = "instance"
-	// BackoffFleet holds back all instances when BackoffQuorum of them were refused.
+	// BackoffFleet holds back all instances when two of them were refused within 2 s; in
+	// fleets of up to 3, one is enough.
 	BackoffFleet Backoff = "fleet"
 )
 
@@ -187,12 +188,9 @@ type Release struct {
 
 // Throttling is the reaction to a provider that refuses calls.
 type Throttling struct {
-	// Backoff is default BackoffFleet.
+	// Backoff is default BackoffFleet. One instance is enough to pause all if the provider
+	// refuses more than a tenth of its calls.
 	Backoff Backoff `json:"backoff"`
-	// BackoffQuorum is the number of instances that the provider must ask for a pause
-	// within 2 s to pause all; 1 to 8. 0: one in fleets of up to 3, else two. One
-	// instance is enough if the provider refuses more than a tenth of its calls.
-	BackoffQuorum int64 `json:"backoff_quorum,omitempty"`
 	// BackoffMax bounds the pause that a provider can ask for; 100 ms to 1 h, default
 	// 1 minute.
 	BackoffMax time.Duration `json:"-"`

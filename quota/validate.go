@@ -23,7 +23,6 @@ const (
 	maxAuthorBytes   = 256  // Policy.Author
 	maxReasonBytes   = 1024 // Policy.Reason
 	maxProviderBytes = 200  // a provider's name
-	maxQuorum        = 8    // Policy.BackoffQuorum: as many as the key has room for
 	minBackoffMax    = 100 * time.Millisecond
 	maxBackoffMax    = time.Hour
 )
@@ -72,7 +71,6 @@ func (p Policy) Validate() error {
 	p.checkGuard(&errs)
 	p.checkDates(&errs)
 	within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", defaultMaxStep))
-	within(&errs, "backoff_quorum", p.BackoffQuorum, 0, maxQuorum, "0 stands for 1 in fleets of up to 3 instances, else 2")
 	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
 	errs.add(len(p.Requires) > maxRequires, "requires", len(p.Requires), "", "at most %d features", maxRequires)
 	for i, r := range p.Requires {

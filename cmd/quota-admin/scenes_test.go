@@ -180,8 +180,8 @@ history payments/charge
 `},
 	{name: "backoff", prepare: heldBack, commands: `
 get payments/charge -o *
-set payments/charge 300000/s --backoff-quorum 3 --backoff-max 5m
-set payments/charge 300000/s --backoff-quorum 9
+set payments/charge 300000/s --backoff-max 5m
+set payments/charge 300000/s --backoff-quorum 3
 set payments/charge 300000/s --backoff everybody
 resume payments/charge --dry-run
 resume payments/charge
@@ -411,7 +411,7 @@ func adaptive(b *bench, client *clientv3.Client) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers","reserve_percent":20,`, 1))
+	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers","reserve_percent":20,"backoff_quorum":3,`, 1))
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

@@ -195,8 +195,6 @@ var fields = []field{
 		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
 	{"backoff", "`instance|fleet`: a provider's 429 holds back the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
-	{"backoff-quorum", "how many instances (`N`) a provider must refuse within 2s to hold back all; 0: 1 in fleets of up to 3, else 2",
-		value(whole(0, 8), func(p *quota.Policy, v int64) { p.BackoffQuorum = v })},
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
 	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",

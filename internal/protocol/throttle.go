@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,13 +50,13 @@ func MaxBackoff(p *quota.Policy) time.Duration {
 	return p.WithDefaults().BackoffMax
 }
 
-// Quorum returns how many of n instances must have been asked for a pause.
-func Quorum(p *quota.Policy, n int) int {
-	quorum := cmp.Or(int(p.BackoffQuorum), 2)
-	if p.BackoffQuorum == 0 && n <= 3 {
-		quorum = 1
+// Quorum returns how many of n instances must have been asked for a pause. A single 429 may be a
+// stray one in a large fleet.
+func Quorum(n int) int {
+	if n <= 3 {
+		return 1
 	}
-	return max(1, min(quorum, n))
+	return 2
 }
 
 // Pause returns until when all instances issue nothing, by what as many of them say as its
@@ -86,7 +85,7 @@ func (t *Throttle) Pause(policy *quota.Policy, n int, known func(id string) bool
 				reached++
 			}
 		}
-		if (a.Alone || reached >= Quorum(policy, n)) && a.Until.After(longest.Until) {
+		if (a.Alone || reached >= Quorum(n)) && a.Until.After(longest.Until) {
 			longest = a
 			longest.Why = fmt.Sprintf("%s: %s (said by %d of %d instances)", a.By, a.Why, reached, n)
 		}

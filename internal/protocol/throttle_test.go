@@ -22,31 +22,30 @@ func ask(by string, at, until float64, alone bool) Ask {
 
 func TestABackoffBindsByAQuorum(t *testing.T) {
 	for _, c := range []struct {
-		what   string
-		asks   []Ask
-		quorum int
-		until  float64 // seconds after noon; 0: nobody is held back
+		what  string
+		asks  []Ask
+		n     int
+		until float64 // seconds after noon; 0: nobody is held back
 	}{
-		{"nobody asks", nil, 1, 0},
-		{"one where one is enough", []Ask{ask("a", 0, 30, false)}, 1, 30},
-		{"one where two are needed", []Ask{ask("a", 0, 30, false)}, 2, 0},
-		{"one whose calls are refused", []Ask{ask("a", 0, 30, true)}, 2, 30},
-		{"two at once: as long as both ask", []Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}, 2, 20},
-		{"two within 2 s", []Ask{ask("a", 0, 30, false), ask("b", 2, 32, false)}, 2, 30},
-		{"two that are further apart", []Ask{ask("a", 0, 30, false), ask("b", 2.001, 32, false)}, 2, 0},
-		{"two of three", []Ask{ask("a", 0, 10, false), ask("b", 1, 50, false), ask("c", 1, 40, false)}, 2, 40},
-		{"two where three are needed", []Ask{ask("a", 0, 30, false), ask("b", 0, 30, false)}, 3, 0},
-		{"the longest that counts alone", []Ask{ask("a", 0, 30, true), ask("b", 0, 40, true), ask("c", 0, 90, false)}, 2, 40},
+		{"nobody asks", nil, 3, 0},
+		{"one where one is enough", []Ask{ask("a", 0, 30, false)}, 3, 30},
+		{"one where two are needed", []Ask{ask("a", 0, 30, false)}, 4, 0},
+		{"one whose calls are refused", []Ask{ask("a", 0, 30, true)}, 9, 30},
+		{"two at once: as long as both ask", []Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}, 9, 20},
+		{"two within 2 s", []Ask{ask("a", 0, 30, false), ask("b", 2, 32, false)}, 9, 30},
+		{"two that are further apart", []Ask{ask("a", 0, 30, false), ask("b", 2.001, 32, false)}, 9, 0},
+		{"two of three", []Ask{ask("a", 0, 10, false), ask("b", 1, 50, false), ask("c", 1, 40, false)}, 9, 40},
+		{"the longest that counts alone", []Ask{ask("a", 0, 30, true), ask("b", 0, 40, true), ask("c", 0, 90, false)}, 9, 40},
 	} {
 		throttle := Throttle{Asks: c.asks}
-		policy := quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffFleet, BackoffQuorum: int64(c.quorum)}}
+		policy := quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffFleet}}
 		now := noon.Add(3 * time.Second)
-		pause := throttle.Pause(&policy, 9, anybody, now)
+		pause := throttle.Pause(&policy, c.n, anybody, now)
 		if got := pause.Until.Sub(noon).Seconds(); pause.Until.IsZero() != (c.until == 0) || c.until != 0 && got != c.until {
 			t.Errorf("%s: until %v, want %v", c.what, pause.Until, c.until)
 		}
 		policy.Backoff = quota.BackoffInstance
-		if pause := throttle.Pause(&policy, 9, anybody, now); pause != (Ask{}) {
+		if pause := throttle.Pause(&policy, c.n, anybody, now); pause != (Ask{}) {
 			t.Errorf("%s: %+v, and no instance holds back others", c.what, pause)
 		}
 	}
@@ -81,11 +80,9 @@ func TestABackoffIsBounded(t *testing.T) {
 }
 
 func TestQuorum(t *testing.T) {
-	for _, c := range []struct{ set, n, want int }{
-		{0, 1, 1}, {0, 3, 1}, {0, 4, 2}, {0, 1000, 2}, {1, 1000, 1}, {5, 1000, 5}, {5, 3, 3}, {5, 0, 1},
-	} {
-		if got := Quorum(&quota.Policy{Throttling: quota.Throttling{BackoffQuorum: int64(c.set)}}, c.n); got != c.want {
-			t.Errorf("backoff_quorum %d of %d instances: %d, want %d", c.set, c.n, got, c.want)
+	for _, c := range []struct{ n, want int }{{0, 1}, {1, 1}, {3, 1}, {4, 2}, {1000, 2}} {
+		if got := Quorum(c.n); got != c.want {
+			t.Errorf("of %d instances: %d, want %d", c.n, got, c.want)
 		}
 	}
 }
@@ -93,7 +90,7 @@ func TestQuorum(t *testing.T) {
 // What an instance writes extends the back-off, by 250 ms at least.
 func TestAnAskThatAddsNothingIsNotWritten(t *testing.T) {
 	b := Throttle{Asks: []Ask{ask("a", 0, 30, false), ask("b", 0, 20, false)}} // until 20 by both
-	policy := quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffFleet, BackoffQuorum: 2}}
+	policy := quota.Policy{Throttling: quota.Throttling{Backoff: quota.BackoffFleet}}
 	for _, c := range []struct {
 		what string
 		ask  Ask

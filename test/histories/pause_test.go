@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
 	if strings.Contains(st.PauseReason, "said by") {
 		backedOff.note()
 	}
-	longest, quorum, policies := mostDrain, int64(8), 0
+	longest, policies := mostDrain, 0
 	var last *quota.Policy
 	c.f.states.mu.Lock()
 	c.f.policies(func(p *quota.Policy) {
@@ -31,13 +32,13 @@ func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
 			last = p
 			policies++
 		}
-		longest, quorum = max(longest, p.BackoffMax), min(quorum, max(1, p.BackoffQuorum))
+		longest = max(longest, p.BackoffMax)
 	})
 	asked := c.f.asked
 	c.f.states.mu.Unlock()
 	w := c.w
 	w.mu.Lock()
-	own, drains, askers, most := w.pushed[c.name], c.drains, int64(len(w.pushed)), 0
+	own, drains, askers, most := w.pushed[c.name], c.drains, len(w.pushed), 0
 	for _, n := range w.pushed {
 		most = max(most, n)
 	}
@@ -48,6 +49,16 @@ func (c *caller) judgePause(st consumer.Status, until *int64, grown *int) {
 	}
 	if time.Duration(left) > longest+100*time.Millisecond {
 		w.complain("%s is held back for %v, policies allow %v", c.name, time.Duration(left), longest)
+	}
+	quorum := 1
+	if _, said, ok := strings.Cut(st.PauseReason, "said by "); ok {
+		var by, n int
+		if _, err := fmt.Sscanf(said, "%d of %d", &by, &n); err != nil {
+			w.complain("%s: %q: %v", c.name, st.PauseReason, err)
+		}
+		if n > 3 {
+			quorum = 2
+		}
 	}
 	if !forged && own+drains == 0 && most < 3 && askers < quorum {
 		w.complain("%s is held back by %d instances, the quorum is %d", c.name, askers, quorum)

@@ -177,7 +177,7 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 		protocol.Long(n)[0].Permits = p.budget * (1 + r.Int64N(2))
 	}
 	step := 1 + r.IntN(20)
-	n.MaxStep, n.BackoffQuorum, n.BackoffMax = float64(step), int64(step%9), time.Duration(step)*100*time.Millisecond
+	n.MaxStep, n.BackoffMax = float64(step), time.Duration(step)*100*time.Millisecond
 	n.Backoff = []quota.Backoff{quota.BackoffInstance, quota.BackoffFleet}[step%2]
 	if step == 18 {
 		n.Lend = "off"

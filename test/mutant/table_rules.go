@@ -82,7 +82,7 @@ var rules = Table{
 	Replace("StopUnheard", "obeys stop like hold", "internal/share/planner.go",
 		"proof.Strict = r.Outage == quota.OutageStop || !p.proved", "proof.Strict = !p.proved", histories),
 	Replace("StrayAskCounts", "takes the ask of one instance for a quorum's", "internal/protocol/throttle.go",
-		"reached >= Quorum(policy, n)", "reached > 0", histories),
+		"reached >= Quorum(n)", "reached > 0", histories),
 	Replace("WarmAboveShare", "begins a warm-up above the share", "internal/share/planner.go",
 		"\treturn max(1, int64(float64(share)", "\treturn share + share - max(1, int64(float64(share)", histories),
 	{Name: "WindowBack", Wrong: "sets the clock back with the operating system, and begins a window again", By: []string{histories}, Edits: []Edit{

@@ -82,9 +82,10 @@ func Wrong(set *pflag.FlagSet, err error) string {
 
 // gone are flags of earlier versions, each with what to do in place of it.
 var gone = map[string]string{
-	"reserve": "instances keep 1% of their share, in fleets below 20 instances 10%: leave it out, or keep permits for critical calls with --classes",
-	"share":   "shares are equal: leave it out; instances lend what they do not need",
-	"weight":  "shares are equal: leave it out; instances lend what they do not need",
+	"backoff-quorum": "it is 1 in fleets of up to 3 instances, else 2: leave it out, or give --backoff instance",
+	"reserve":        "instances keep 1% of their share, in fleets below 20 instances 10%: leave it out, or keep permits for critical calls with --classes",
+	"share":          "shares are equal: leave it out; instances lend what they do not need",
+	"weight":         "shares are equal: leave it out; instances lend what they do not need",
 }
 
 // near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag

@@ -42,7 +42,7 @@ const Most = 8 << 20
 const maxProblems = 20
 
 // optional are the fields that a policy's JSON lacks where they are empty.
-var optional = []string{"keys", "shape", "burst", "lend", "classes", "warm_up", "zone", "backoff_quorum", "backoff_max", "from", "next", "max_step", "requires"}
+var optional = []string{"keys", "shape", "burst", "lend", "classes", "warm_up", "zone", "backoff_max", "from", "next", "max_step", "requires"}
 
 // Entry is what a document says of a provider.
 type Entry struct {
