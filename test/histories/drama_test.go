@@ -256,24 +256,28 @@ func begunEarly(p *plan, r *rand.Rand, t int64, who int) (all []event) {
 	return append(all, raised(p, t))
 }
 
-// relistedWithMore: an instance lists again after the total was raised, of a window of which
-// others have issued the low one.
+// relistedWithMore: the first of a fleet lists again after another's key was deleted. The other
+// hears nothing of that, and issues its share still.
 func relistedWithMore(p *plan, r *rand.Rand, t int64, _ int) []event {
+	p.size = 1
+	gone := t + 20*ms + r.Int64N(20*ms)
 	return []event{
-		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: 0, d: 300 * ms},
-		{at: t + 20*ms, do: doPolicy, n: low + 1}, {at: t + 60*ms + r.Int64N(40*ms), do: doPolicy, n: high},
-		{at: t + 110*ms, do: doCompact}, {at: t + 120*ms, do: doReset, who: 0},
+		raised(p, t), {at: begin, do: doJoin}, {at: t, do: doHang, who: 0, d: gone + 25*ms - t}, {at: t + 10*ms, do: doPolicy, n: high - 1},
+		{at: gone - ms, do: doHang, who: 1, d: int64(p.policy.Freshness) + 100*ms}, {at: gone, do: doRemove, who: 1},
+		{at: gone + 10*ms, do: doCompact}, {at: gone + 15*ms, do: doReset, who: 0},
 	}
 }
 
-// relistedSlowly: one lists again, and etcd commits its mark only after a raise.
-func relistedSlowly(p *plan, r *rand.Rand, t int64, who int) []event {
-	d := 300*ms + r.Int64N(300*ms)
+// relistedSlowly: one lists again, and etcd commits its mark only after another's key was
+// deleted. The other hears nothing of that, and issues its share still.
+func relistedSlowly(p *plan, r *rand.Rand, t int64, _ int) []event {
+	p.size = 2
+	d := 400*ms + r.Int64N(400*ms)
+	gone := t + 50*ms + d - 10*ms - r.Int64N(40*ms)
 	return []event{
-		{at: t - 3*int64(p.policy.Settle), do: doPolicy, n: low}, {at: t, do: doHang, who: who, d: 200 * ms},
-		{at: t + 20*ms, do: doPolicy, n: low + 1}, {at: t + 40*ms, do: doPolicy, n: low}, {at: t + 60*ms, do: doPolicy, n: low + 1},
-		{at: t + 90*ms, do: doPolicy, n: low}, {at: t + 110*ms, do: doCompact}, {at: t + 115*ms, do: doReset, who: who},
-		{at: t + 140*ms, do: doLag, who: who, d: d}, {at: t + 140*ms + d - r.Int64N(100*ms), do: doPolicy, n: high},
+		raised(p, t), {at: t, do: doHang, who: 0, d: 60 * ms}, {at: t + 10*ms, do: doPolicy, n: high - 1}, {at: t + 20*ms, do: doPolicy, n: high},
+		{at: t + 30*ms, do: doCompact}, {at: t + 35*ms, do: doReset, who: 0}, {at: t + 50*ms, do: doLag, who: 0, d: d},
+		{at: gone - ms, do: doHang, who: 1, d: int64(p.policy.Freshness) + 100*ms}, {at: gone, do: doRemove, who: 1},
 	}
 }
 
