@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"strings"
 	"time"
 
+	yamlv2 "go.yaml.in/yaml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
@@ -95,21 +97,22 @@ func Parse(file string, text []byte) (_ map[string]Entry, problems []string) {
 	return policies, problems
 }
 
-// documentsIn counts the YAML documents that have something in them. The parser reads the first alone,
-// and would drop the others without a word.
+// documentsIn counts the YAML documents that have something in them, up to one that cannot be parsed.
+// Parse reads the first alone, and would drop the others without a word.
 func documentsIn(text []byte) (n int) {
-	empty := true
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimRight(line, "\r\n")
-		switch {
-		case line == "---" || strings.HasPrefix(line, "--- ") || line == "...":
-			empty = true
-		case empty && strings.TrimSpace(line) != "" && !strings.HasPrefix(strings.TrimSpace(line), "#") && !strings.HasPrefix(line, "%"):
-			empty = false
+	for d := yamlv2.NewDecoder(bytes.NewReader(text)); ; {
+		var document any
+		err := d.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return n
+		}
+		if err != nil || document != nil {
 			n++
 		}
+		if err != nil {
+			return n
+		}
 	}
-	return n
 }
 
 // policy reads one policy and its overrides, or returns all that is wrong with them.

@@ -236,7 +236,8 @@ func TestKeysInDocuments(t *testing.T) {
 func TestOneFileHasOneDocument(t *testing.T) {
 	const one = "policies:\n  a:\n    limits: 10/s\n"
 	for text, want := range map[string]string{
-		one: "", "# head\n---\n" + one + "---\n# end\n...\n": "",
+		one + "--- {x: 1}\n": "f: the file has 2 YAML documents: apply one file for each",
+		one:                  "", "# head\n---\n" + one + "---\n# end\n...\n": "",
 		one + "---\n" + one: "f: the file has 2 YAML documents: apply one file for each", one + "--- # next\r\n" + one + "---\nx: 1\n": "f: the file has 3 YAML documents: apply one file for each",
 	} {
 		_, problems := Parse("f", []byte(text))
