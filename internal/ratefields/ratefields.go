@@ -153,12 +153,18 @@ func CauseOf(err error) cause.Cause {
 	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
 		return cause.Of(string(limited.Reason))
 	}
-	for kind, reason := range map[error]consumer.Reason{
-		consumer.ErrTooLarge: consumer.ReasonTooLarge, consumer.ErrQueueFull: consumer.ReasonQueueFull, consumer.ErrClosed: consumer.ReasonClosed,
-		consumer.ErrNoPolicy: consumer.ReasonNoPolicy, consumer.ErrStale: consumer.ReasonStale,
+	for _, c := range [...]struct {
+		kind   error
+		reason consumer.Reason
+	}{
+		{consumer.ErrTooLarge, consumer.ReasonTooLarge},
+		{consumer.ErrQueueFull, consumer.ReasonQueueFull},
+		{consumer.ErrClosed, consumer.ReasonClosed},
+		{consumer.ErrNoPolicy, consumer.ReasonNoPolicy},
+		{consumer.ErrStale, consumer.ReasonStale},
 	} {
-		if errors.Is(err, kind) {
-			return cause.Of(string(reason))
+		if errors.Is(err, c.kind) {
+			return cause.Of(string(c.reason))
 		}
 	}
 	return cause.Cause{}

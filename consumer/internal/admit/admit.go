@@ -10,7 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -77,21 +77,10 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 		return nil, err
 	}
 	if o.Margin > 0 {
-		return limiter, o.named(takeValid(ctx, limiter, key, from, cost, o.MaxWait, o.Margin))
+		return limiter, o.takeValid(ctx, limiter, key, from, cost)
 	}
 	_, err = from.Take(ctx, cost, o.MaxWait)
 	return limiter, err
-}
-
-// errMargin begins the error for a margin that no permit can have.
-var errMargin = fmt.Errorf("%w: a margin", consumer.ErrInvalid)
-
-// named says whose the error is, if it is not the limiter's.
-func (o Options[R]) named(err error) error {
-	if errors.Is(err, errMargin) {
-		return fmt.Errorf("%s: %w", o.Package, err)
-	}
-	return err
 }
 
 // Cost returns how many permits a request takes.
@@ -102,30 +91,30 @@ func Cost[R any](cost func(R) int64, r R) int64 {
 	return cost(r)
 }
 
-// takeValid takes permits whose window does not end within the margin. Permits that
+// takeValid takes permits whose window does not end within o.Margin. Permits that
 // come too late are released and taken again: at once if newer ones can be had, and
 // otherwise in the next window. from is the limiter, or its key.
-func takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from consumer.Taker, n int64, maxWait, margin time.Duration) error {
+func (o Options[R]) takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from consumer.Taker, n int64) error {
 	began, last := time.Now(), time.Time{}
 	for {
-		left := maxWait
-		if maxWait != consumer.Forever {
+		left := o.MaxWait
+		if o.MaxWait != consumer.Forever {
 			left -= time.Since(began)
 		}
 		p, err := from.Take(ctx, n, left)
-		if err != nil || p.Valid(margin) {
+		if err != nil || p.Valid(o.Margin) {
 			return err
 		}
 		p.Release()
-		if window := longest(p, limiter, from); margin >= window {
-			return fmt.Errorf("%w of %v leaves nothing of a window of %v", errMargin, margin, window)
+		if window := longest(p, limiter, from); o.Margin >= window {
+			return fmt.Errorf("%s: %w: a margin of %v leaves nothing of a window of %v", o.Package, consumer.ErrInvalid, o.Margin, window)
 		}
 		if !p.Until().Equal(last) {
 			last = p.Until()
 			continue
 		}
 		// The window ends within the margin, also if the machine's clock is not the limiter's.
-		wait := max(min(time.Until(last), margin), time.Millisecond)
+		wait := max(min(time.Until(last), o.Margin), time.Millisecond)
 		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
 			return consumer.LimitError{Provider: limiter.Status().Provider, Key: key, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
 		}
@@ -178,8 +167,7 @@ func Exhausted(err error) bool {
 // Spent reports whether a limit is used up for the call that was refused, or too small. The
 // other causes, such as joining, are the limiter's.
 func Spent(err error) bool {
-	limited, _ := errors.AsType[consumer.LimitError](err)
-	return cause.Of(string(limited.Reason)).Limit || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
+	return ratefields.CauseOf(err).Limit
 }
 
 // RetryAfter returns when the permits that were refused may be had, if that is known.
