@@ -25,7 +25,8 @@ func (l *Limiter) acquireFor(ctx context.Context, n int64, maxWait time.Duration
 		return window.Grant{}, err
 	}
 	k := l.core
-	if !l.all.closed.Load() && (n == 1 || maxWait <= 0 || !k.gate.Segment().Leaves(n)) { // or the permits would be lost
+	// A limiter that is closed would lose the permits. A large call that may wait goes by the queue.
+	if !l.all.closed.Load() && (n == 1 || maxWait <= 0 || !k.gate.Segment().Leaves(n)) {
 		switch g, r, ok := k.take(n, l.class); {
 		case ok:
 			l.counted(n)

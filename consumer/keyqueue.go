@@ -251,7 +251,7 @@ func (y *keyState) waits(permits int64, large bool) {
 }
 
 // tooLarge returns the most permits that the shares of a key often hold, or its total if
-// others lend, if n are more; else 0. limit is the key's limit that has fewer than n, if one has.
+// others lend, if n are more; else 0. limit is the smallest limit of the key that is below n; zero if none is.
 func (k *core) tooLarge(key share.Key, n int64) (most int64, limit quota.Limit) {
 	s, now := k.segmentNow()
 	if n == 1 || s.Keys == nil {

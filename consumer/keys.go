@@ -244,8 +244,8 @@ func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
 	y.tellBooked(&k.keys)
 }
 
-// tellBooked tells whoever traces what is booked of the key, under the state's lock: after whatever
-// may have paid a debt of it.
+// tellBooked tells what is booked of the key, if anybody traces it. It is called under the state's lock,
+// after each step that may have paid a debt.
 func (y *keyState) tellBooked(m *keys) {
 	if m.booked != nil {
 		m.booked(y.key.Name, y.use.Booked())

@@ -246,8 +246,8 @@ func (g *Gate) leaveLocked(length float64, limit int64) {
 	b.left = min(limit, b.left+int64(math.Ceil(b.small.Used()*length/leaves)))
 }
 
-// leaves is the part of what small calls had, one in leaves, that large ones may have of theirs. They lose
-// about half of it, since those that wait are served in the next window.
+// leaves says what small calls leave to a large one: of what they had in the window before, one permit in
+// so many. They lose about half of that, since those that wait are served in the next window.
 const leaves = 6
 
 // smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others

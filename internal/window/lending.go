@@ -27,8 +27,8 @@ type borrower struct {
 	small       *lending.Flow         // those that are not large; nil: all of them
 	large       int64                 // permits of large calls since the beginning
 	largeIssued int64                 // to large calls in the window
-	servedIn    int64                 // the index of the window in which one was served
-	left        int64                 // what small calls have left to large ones, and these have not used yet
+	servedIn    int64                 // the index of the window in which a large call was last served
+	left        int64                 // permits that small calls have left to large ones, which have not had them yet
 	stood       int64                 // the index of the window of which others were asked to leave a part to a large call
 	guest       lending.Guest
 	window      quota.Window // of the shortest limit

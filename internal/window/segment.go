@@ -52,7 +52,7 @@ type Segment struct {
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
-	// large is how many permits a call may want that is not large; 0 for any.
+	// large is the most permits that a call may want without being large; 0 if none is large.
 	large int64
 	// Grant is the window for which the permits are.
 	Grant Grant
@@ -121,9 +121,9 @@ func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
 
-// Leaves reports whether a call that may wait for n permits is large, so that it goes by the queue: it
-// leaves small ones what they will want.
-func (s *Segment) Leaves(n int64) bool { return n > 1 && s.large > 0 && n > s.large }
+// Leaves reports whether a call for n permits, which may wait, is large. Such a call goes by the queue,
+// where it leaves small ones what they will want.
+func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the instant now: if
 // not, the gate must move on first.

@@ -17,8 +17,8 @@ type Cause struct {
 	Title string
 	// Word is what top, doctor and the log call the instance: its state, but for a debt.
 	Word string
-	// Limit says that a limit decided, or those before the call in its queue, and not the
-	// instance's state: to come later helps.
+	// Limit says that a limit decided, or the calls ahead in the queue, so that to come later
+	// helps. Otherwise the instance's state decided.
 	Limit bool
 }
 

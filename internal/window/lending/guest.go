@@ -129,8 +129,9 @@ func (a *Ask) PoorFor(h Has, small *Flow, waiting int64) {
 	a.Poor = max(0, min(a.Poor, int64(math.Ceil(small.wants(h.Rest, waiting)))-max(0, h.Left-h.Kept)))
 }
 
-// Gather has an ask for a large call go to every host, after the first one of the window: what is left of
-// a window lies here and there, and each host has it for the first guest in the window's order.
+// Gather widens an ask for a large call, but for the first one of a window: it goes to every host, for all
+// that the call lacks. What is left of a window lies here and there, and each host lends what it has to
+// the guest that is first in the window's order.
 func (g *Guest) Gather(a *Ask) { a.Whole = g.rounds > 1 }
 
 // again reports whether it may ask once more in this window.

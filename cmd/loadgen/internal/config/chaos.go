@@ -9,16 +9,14 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The shortest run that --chaos can be given for has one event. The last one is so long before the
-// run's end, so that the run also shows how the fleet goes on.
 const (
-	chaosBegins = 5 * time.Second
-	chaosEnds   = 15 * time.Second
+	chaosBegins = 5 * time.Second  // from the run's beginning to the first event
+	chaosEnds   = 15 * time.Second // from the last event, at least, to the run's end: the fleet goes on
 )
 
-// chaos adds the events of --chaos to those that flags ask for. The seed chooses them: one every 15 to
-// 30 s. A limit becomes half to one and a half of what it was at the beginning, a process crashes, or
-// etcd's leader or all of etcd is killed or stands still, and is back after 2 to 10 s.
+// chaos adds the events of --chaos to those that flags ask for. There is one every 15 to 30 s, and the
+// seed chooses it: the limit becomes half to one and a half of what it was at the beginning, a process
+// crashes, or etcd's leader or all of etcd is killed or stands still. etcd is back after 2 to 10 s.
 func (r *raw) chaos() error {
 	c := &r.config
 	if c.Duration <= chaosBegins+chaosEnds {
