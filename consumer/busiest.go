@@ -154,7 +154,7 @@ func (o *origin) refusedKey(y *keyState, n int64, how way) {
 	if how == upTo {
 		want = max(1, min(n, y.use.MostOfBudgets()))
 	}
-	y.lacks(k, y.use.Keys(), n, want, k.clock.Mono())
+	y.lacks(k, n, want, k.clock.Mono())
 }
 
 // maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.

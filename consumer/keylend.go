@@ -13,7 +13,7 @@ import (
 )
 
 // This file is what a core asks, lends and borrows of keys: docs/protocol.md, section 15.
-// The counts are in window.Key. Nothing here decides whether the sum is exact.
+// The counts are in window.Account. Nothing here decides whether the sum is exact.
 
 const (
 	// keyAnswerTime is how long an ask may take until the next one for the key. It doubles
@@ -108,26 +108,27 @@ func (l *keyLack) enter(w quota.Window) {
 }
 
 // hopes reports whether others may lend in this window.
-func (l *keyLack) hopes(keys *window.Keys) bool {
-	return keys.Lending.Borrows && l.in.Index >= l.rests
+func (l *keyLack) hopes(windows *window.Windows) bool {
+	return windows.Lending.Borrows && l.in.Index >= l.rests
 }
 
 // asked reports whether others were asked for permits in the windows that run: what they lend
 // would be lost with the state. The caller has the state's lock.
 func (y *keyState) asked(keys *window.Keys) bool {
-	return y.lack != nil && y.lack.asked > 0 && slices.Contains(keys.Windows, y.lack.in)
+	return y.lack != nil && y.lack.asked > 0 && slices.Contains(keys.Running, y.lack.in)
 }
 
 // lackOf returns what callers of a key lack in the windows that run; nil if nothing can be
 // borrowed. The caller has the state's lock.
-func (y *keyState) lackOf(keys *window.Keys) *keyLack {
-	if keys == nil || !keys.Lending.Borrows {
+func (y *keyState) lackOf() *keyLack {
+	windows := y.use.Windows()
+	if windows == nil || !windows.Lending.Borrows {
 		return nil
 	}
 	if y.lack == nil {
 		y.lack = &keyLack{}
 	}
-	y.lack.enter(keys.Windows[0])
+	y.lack.enter(windows.Running[0])
 	return y.lack
 }
 
@@ -135,7 +136,7 @@ func (y *keyState) lackOf(keys *window.Keys) *keyLack {
 // long limits lack. want are the permits that a caller wants now, 0 if none does. It returns
 // the instant before which it surely does not have them, whatever others lend or etcd has left;
 // Forever if neither helps. The caller has the state's lock.
-func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (earliest int64) {
+func (y *keyState) lacks(k *core, n, want, now int64) (earliest int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
 	}
@@ -145,13 +146,13 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (earlie
 	case lacks && y.use.LeftToBorrowers() >= max(1, want):
 		return now
 	}
-	l := y.lackOf(keys)
+	l := y.lackOf()
 	if l == nil {
 		return window.Forever
 	}
 	n = min(n, quota.MaxPermits)
 	l.lacking, l.refused = min(l.lacking+n, quota.MaxPermits), min(l.refused+n, quota.MaxPermits)
-	if l.hopes(keys) && (!l.queued || l.until <= now) { // it may be queued for the window before
+	if l.hopes(y.use.Windows()) && (!l.queued || l.until <= now) { // it may be queued for the window before
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
 	}
@@ -164,11 +165,11 @@ func (y *keyState) lacks(k *core, keys *window.Keys, n, want, now int64) (earlie
 
 // owes has others asked for a debt: at once if callers want permits of the key, or else late in the
 // window, when its owner hardly needs a permit any more. The caller has the state's lock.
-func (y *keyState) owes(k *core, keys *window.Keys, now int64) {
-	if debt, _ := y.use.Debt(); debt == 0 {
+func (y *keyState) owes(k *core, now int64) {
+	if y.use.Debt() == 0 {
 		return
 	}
-	if l := y.lackOf(keys); l != nil && !l.queued {
+	if l := y.lackOf(); l != nil && !l.queued {
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
 	}
@@ -176,12 +177,12 @@ func (y *keyState) owes(k *core, keys *window.Keys, now int64) {
 
 // issuedLast has others asked if few borrowed permits are left. The caller has the state's
 // lock.
-func (y *keyState) issuedLast(k *core, keys *window.Keys, now int64) {
+func (y *keyState) issuedLast(k *core, now int64) {
 	if y.use.Wants(0, now) {
 		k.keys.funds.want(k, y, false)
 	}
 	if l := y.lack; l != nil && l.low > 0 && y.use.LeftToBorrowers() < l.low {
-		y.lacks(k, keys, 0, 0, now)
+		y.lacks(k, 0, 0, now)
 	}
 }
 
@@ -254,11 +255,14 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.lack.queued = false
-	l := y.lackOf(keys)
-	if l == nil || y.gone {
+	if keys == nil || y.gone {
 		return window.Forever
 	}
 	y.adopt(k, keys, now)
+	l := y.lackOf()
+	if l == nil {
+		return window.Forever
+	}
 	switch {
 	case keys.Shut: // nobody lends now
 		l.queued = true
@@ -268,7 +272,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		return l.until
 	}
 	again = window.Forever // but a debt is looked at in each window
-	debt, _ := y.use.Debt()
+	debt := y.use.Debt()
 	if debt > 0 {
 		l.queued, again = true, keys.Opens(now)
 		if late := keys.Late(); y.waiting == 0 && l.refused == 0 && now < late {
@@ -276,7 +280,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 		}
 	}
 	n := y.need(l, debt, now)
-	if n <= 0 || !l.hopes(keys) {
+	if n <= 0 || !l.hopes(&keys.Windows) {
 		if y.waiting != 0 { // they are looked at next, and have the key looked at again
 			l.until = now + int64(keyRound)
 		}
@@ -305,7 +309,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	if y.large > 0 && l.short > 0 { // each has it for the first guest in the window's order
 		each = n
 	}
-	r.add(hosts, keys.Windows, y.key.Name, each)
+	r.add(hosts, keys.Running, y.key.Name, each)
 	k.keys.asked.Add(1)
 	l.at, l.asked, l.got, l.lacking = now, n, 0, 0
 	l.until = now + min(int64(keyAnswerTime)<<l.short, max(int64(keyAnswerTime), int64(l.in.Length)/keyAhead))
@@ -345,7 +349,7 @@ func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
 func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *window.Segment, told int64) {
 	for {
 		s, now := k.segmentNow()
-		if !s.KeysLend || !slices.Equal(s.Keys.Windows, windows) {
+		if !s.KeysLend || !slices.Equal(s.Keys.Running, windows) {
 			return s, 0
 		}
 		y, _ := k.keys.find(name, s.Keys, true)
@@ -391,8 +395,8 @@ func (k *core) BorrowKeys(host string, lent protocol.KeyPermits) {
 func (k *core) borrowKey(y *keyState, host string, windows []quota.Window, told int64) bool {
 	s, _ := y.lock(k)
 	defer y.mu.Unlock()
-	l := y.lackOf(s.Keys)
-	if l == nil { // nothing is borrowed now
+	l := y.lackOf()
+	if s.Keys == nil || l == nil { // nothing is borrowed now
 		return false
 	}
 	n := y.use.Borrow(host, windows, told, func(w quota.Window) int64 {

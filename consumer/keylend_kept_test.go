@@ -69,7 +69,7 @@ func TestKeysOfOthersTakeNoRoom(t *testing.T) {
 		for window := range 3 { // in the windows after the first, what was lent before makes room
 			theirs := func(i int) string { return fmt.Sprintf("theirs-%d-%d", window, i) }
 			s, _ := l.core.segmentNow()
-			ask := protocol.KeyPermits{Windows: s.Keys.Windows, Permits: map[string]int64{}}
+			ask := protocol.KeyPermits{Windows: s.Keys.Running, Permits: map[string]int64{}}
 			for i := range 3 * most {
 				ask.Permits[theirs(i)] = 2
 			}

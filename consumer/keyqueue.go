@@ -132,7 +132,7 @@ func (w *keyWaiter) look(k *core, s *window.Segment, now int64, first bool) wait
 	case gone:
 	case served:
 		y.use.Reserve(w.n)
-	case y.lacks(k, s.Keys, 0, w.n, now) > w.until: // nobody lends in time
+	case y.lacks(k, 0, w.n, now) > w.until: // nobody lends in time
 		_, elsewhere := y.ownerIn(k, s.Keys, now)
 		hopeless = elsewhere || y.use.Opens(w.n, now) > w.until
 	}
@@ -265,7 +265,7 @@ func (k *core) tooLarge(key share.Key, n int64) (most int64, limit quota.Limit) 
 			limit = quota.Limit{Permits: total, Window: length}
 		}
 	}
-	for _, w := range s.Keys.Windows {
+	for _, w := range s.Keys.Running {
 		b := k.mu.planner.KeyBound(key, w, now)
 		note(k.mu.planner.KeyTotal(key, w), w.Length)
 		switch {

@@ -89,7 +89,7 @@ type keyState struct {
 	next atomic.Pointer[keyState]
 
 	mu      sync.Mutex
-	use     window.Key
+	use     window.Account
 	gone    bool     // forgotten, or never in use: another state may have its name
 	guest   bool     // only others want it, until a call of this instance does
 	waiting int64    // permits for which callers wait in the queue; 0 if none does
@@ -164,7 +164,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			return t
 		}
 		t.state = y
-		if y.use.Keys() != s.Keys {
+		if y.use.Windows() != &s.Keys.Windows {
 			y.adopt(k, s.Keys, now)
 		}
 		got := int64(0)
@@ -198,7 +198,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		if got > 0 {
 			y.use.Charge(got)
 			y.note(&k.keys, got, 0)
-			y.issuedLast(k, s.Keys, now)
+			y.issuedLast(k, now)
 			of.counted(got)
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
@@ -228,11 +228,11 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 // adopt brings the counts to the windows that run. The caller has the state's lock, or
 // the state is nobody's yet.
 func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
-	if y.use.Keys() == keys {
+	if y.use.Windows() == &keys.Windows {
 		return
 	}
 	y.tellBusiest(&k.keys)
-	y.use.Adopt(keys, func(w quota.Window) int64 {
+	y.use.Adopt(&keys.Windows, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyBound(y.key, w, now).Permits
@@ -289,7 +289,7 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 		y.use.Unreserve(n)
 	} else if ok = y.use.Confirm(n); ok {
 		y.note(&k.keys, n, 0)
-		y.issuedLast(k, s.Keys, now)
+		y.issuedLast(k, now)
 		p = o.keyPermit(y, g, n)
 	}
 	y.mu.Unlock()
@@ -330,8 +330,9 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 		s, now = y.lock(k)
 	}
 	if actual > n {
-		y.use.Owe(actual - n)
-		y.owes(k, s.Keys, now)
+		if y.use.Owe(actual - n); s.Keys != nil {
+			y.owes(k, now)
+		}
 	} else {
 		back = y.use.Refund(n-actual, epoch)
 	}
@@ -445,7 +446,7 @@ func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
 func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
 		y.mu.Lock()
-		if y.gone = y.waiting == 0 && y.use.Over(keys) && !y.asked(keys); y.gone {
+		if y.gone = y.waiting == 0 && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
 			m.count(y.guest).Add(-1)
@@ -494,7 +495,7 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	long := e.name(uses, window.Critical)
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	at := y.use.Opens(n, now)
-	debt, until := y.use.Debt()
+	debt, until := y.use.Debt(), y.use.PaidAt()
 	behind := ahead > 0 && y.use.Left() >= n
 	y.mu.Unlock()
 	k.mu.Lock()

@@ -220,12 +220,14 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, runs func(start, end
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
-	k := &window.Keys{Windows: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Most: policy.Keys.Most, Offset: p.offset, Guard: guard, Lending: l}
+	k := &window.Keys{Most: policy.Keys.Most, Windows: window.Windows{
+		Running: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Offset: p.offset, Guard: guard, Over: max(p.over, wall), Lending: l,
+	}}
 	for start, end := range k.Spans {
 		// A window that is over may be forgotten, so it must not come back.
-		k.Shut = runs(start, end, guard) || k.Shut || end <= p.keyed.over
+		k.Shut = runs(start, end, guard) || k.Shut || end <= p.over
 	}
-	may := k.Windows[0].Length >= protocol.MinLending && policy.Mode != quota.ModeShadow
+	may := k.Running[0].Length >= protocol.MinLending && policy.Mode != quota.ModeShadow
 	k.Lending.Lends, k.Lending.Borrows = may && l.Lends, may && l.Borrows && l.Instances > 1
 	return k
 }
@@ -234,7 +236,6 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, runs func(start, end
 type keyed struct {
 	windows *window.Keys
 	basis   keyBasis
-	over    int64 // the latest corrected wall time that was reached
 }
 
 // keyBasis is all that decides the bounds of keys, beside the windows.
@@ -244,15 +245,13 @@ type keyBasis struct {
 }
 
 // keep returns the keys' windows of the plan before, if k is the same: then all bounds are.
-func (p *Planner) keep(k *window.Keys, wall int64) *window.Keys {
+func (p *Planner) keep(k *window.Keys) *window.Keys {
 	was := &p.keyed
-	was.over = max(was.over, wall)
 	if k == nil {
 		return nil
 	}
-	k.Over = was.over
 	basis := keyBasis{p.revision, p.began, p.since, p.until, p.offset, p.frozenAt()}
-	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Windows, k.Windows) && slices.Equal(o.Budgets, k.Budgets) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
+	if o := was.windows; o != nil && basis == was.basis && slices.Equal(o.Running, k.Running) && slices.Equal(o.Budgets, k.Budgets) && o.Shut == k.Shut && o.Guard == k.Guard && o.Lending == k.Lending {
 		return o
 	}
 	was.windows, was.basis = k, basis

@@ -23,7 +23,7 @@ func TestKeysAreCountedInTheSameWindows(t *testing.T) {
 	old.Reset(instant(0), "a", view)
 	has := func(p *share.Planner, at int64) bool {
 		p.Prove(instant(at))
-		for _, w := range p.Plan(instant(at)).Keys.Windows {
+		for _, w := range p.Plan(instant(at)).Keys.Running {
 			if w.Length == 7*time.Second {
 				return true
 			}

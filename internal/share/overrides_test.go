@@ -210,7 +210,7 @@ func TestWindowsOfOverridesAreCounted(t *testing.T) {
 	p.Prove(instant(80_000))
 	plan := p.Plan(instant(80_000))
 	got := ""
-	for _, w := range plan.Keys.Windows {
+	for _, w := range plan.Keys.Running {
 		got += fmt.Sprintf("%v %d %d; ", w.Length, p.KeyBound(share.KeyOf(key), w, instant(80_000).Mono).Permits, p.KeyBound(share.KeyOf("other"), w, instant(80_000).Mono).Permits)
 	}
 	if want := fmt.Sprintf("1s %d 10; 1m0s 7 %[1]d; ", share.Unbounded); got != want {

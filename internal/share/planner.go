@@ -39,6 +39,7 @@ type Planner struct {
 	offset int64
 	alone  bool // in the fleet, for ever
 	keyed  keyed
+	over   int64 // the latest corrected wall time that was reached
 	// paused is the monotonic instant before which nothing is issued, or 0.
 	paused int64
 	// warmFrom is when this instance first had a share, if warm.
@@ -121,13 +122,14 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 	}
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
+	p.over = max(p.over, at.Mono+p.offset)
 	rules := p.Rules(at.Mono)
 	proof, stale := p.proofBy(rules), !p.fresh(at, rules)
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
 	plan := p.plan(at.Mono, rules)
-	plan.Keys = p.keep(plan.Keys, at.Mono+p.offset)
+	plan.Keys = p.keep(plan.Keys)
 	if stale && proof.Strict {
 		plan.Known = false
 	}
@@ -191,7 +193,8 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	policy, _ := p.Policy()
 	wall := now + p.offset
 	plan := window.Plan{
-		Until: window.Forever, Offset: p.offset, Guard: p.guard(r, now), Proof: p.proofBy(r), Shape: p.boundShape(now),
+		Until: window.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
+		Windows:  window.Windows{Offset: p.offset, Guard: p.guard(r, now), Over: max(p.over, wall)},
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if now < p.paused {
@@ -233,6 +236,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	for _, length := range p.Lengths(now, p.offset) {
 		w := quota.WindowAt(length, wall)
 		b, d := p.Bound(w, now), p.totals(w)
+		plan.Running = append(plan.Running, w)
 		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.total, Later: p.newest().later(length), Instances: b.Instances})
 		plan.Shut = runs(w.Start(), w.End(), plan.Guard) || plan.Shut

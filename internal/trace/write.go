@@ -211,7 +211,7 @@ func (s *sink) booked(key string, uses []window.Use) {
 	l := &line{Kind: kindPlan, Stream: s.stream, At: s.w.now()}
 	l.Off = max(0, before-wall, wall-l.At)
 	for _, u := range uses {
-		l.Uses = append(l.Uses, wireUse{int64(u.Window.Length), u.Window.Index, u.Bound, u.Used, u.Lent})
+		l.Uses = append(l.Uses, wireUse{int64(u.Window.Length), u.Window.Index, u.Bound, u.Used, u.Borrowed})
 	}
 	s.w.write(l)
 }

@@ -75,7 +75,7 @@ func TestTheWriter(t *testing.T) {
 	s.Reset(sent, "a", view)
 	s.Apply(sent, change)
 	s.Prove(sent)
-	uses := []window.Use{{Window: quota.Window{Length: time.Second, Index: 7}, Bound: 30, Used: 20, Lent: 5}}
+	uses := []window.Use{{Window: quota.Window{Length: time.Second, Index: 7}, Bound: 30, Used: 20, Borrowed: 5}}
 	inner.booked("", uses)
 	inner.booked("", uses) // nothing new
 	inner.booked("a key", []window.Use{{Window: uses[0].Window, Bound: 1, Used: 1}})

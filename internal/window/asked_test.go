@@ -16,7 +16,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	g.Changed(at(0))
 	borrow := func(now time.Duration, host string, permits int64) {
 		g.Tick(at(now))
-		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.running(), Permits: permits})
+		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: permits})
 	}
 	upTo(g, at(200*ms), 40)
 	g.Enter(at(300*ms), nil, 1, 0, Default)

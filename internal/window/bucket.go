@@ -38,16 +38,16 @@ func (b *bucket) full() int64 { return scaled(b.burst, spanOf(b.length), b.share
 // cost is the time in which n permits accrue, rounded up.
 func (b *bucket) cost(n int64) int64 { return scaled(n, spanOf(b.length), b.share, b.share-1) }
 
-func (b *bucket) set(a *account, l *ledger) {
+func (b *bucket) set(s *span, l *ledger) {
 	if b.length == 0 {
-		b.length, b.since = a.window.Length, l.now
+		b.length, b.since = s.window.Length, l.now
 	}
-	if a.limit != nil && a.bound != Unbounded {
-		b.roll(l.now, a.bound, a.limit.Burst, l.debt > 0)
+	if s.bound != Unbounded {
+		b.roll(l.now, s.bound, l.limit(s.window).Burst, l.debt > 0)
 	}
 }
 
-func (b *bucket) left(*account, *ledger) int64 { return b.ready }
+func (b *bucket) left(*span) int64 { return b.ready }
 
 // roll takes the share, the burst, and whether there is a debt, as of the instant now.
 func (b *bucket) roll(now, share, burst int64, owes bool) {
@@ -104,7 +104,7 @@ func (b *bucket) undo(n, at, now int64) {
 	}
 }
 
-func (b *bucket) when(_ *account, n int64, l *ledger) (at int64, ok bool) {
+func (b *bucket) when(_ *span, n int64, l *ledger) (at int64, ok bool) {
 	now := l.now
 	switch {
 	case b.share <= 0 || n > b.burst && !b.owes:
@@ -128,7 +128,7 @@ func (b *bucket) slotEnd(now int64) int64 {
 // burst: so the rate of payments does not depend on how punctual wake-ups are.
 const debtEvery = int64(10 * time.Millisecond)
 
-func (b *bucket) part(*account) int64 {
+func (b *bucket) part(*span) int64 {
 	return max(b.burst/debtParts, scaled(debtEvery, b.share, spanOf(b.length), 0))
 }
 

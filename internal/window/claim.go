@@ -32,10 +32,10 @@ type claim struct {
 // beside is what those behind the queue may have: permits held, but for those that somebody in it can
 // still use.
 type beside struct {
-	shut     bool    // nothing: a claim runs, or nobody passes here
-	passed   int     // how many are passed
-	accounts []int64 // permits kept for them, by account and
-	budgets  []int64 // by budget
+	shut    bool    // nothing: a claim runs, or nobody passes here
+	passed  int     // how many are passed
+	spans   []int64 // permits kept for them, by span and
+	budgets []int64 // by budget
 }
 
 // mostPassed bounds how many waiters that lack permits are looked at: not each of a long queue each
@@ -44,7 +44,7 @@ const mostPassed = 64
 
 func (b *beside) reset(l *ledger) {
 	b.shut, b.passed = false, 0
-	b.accounts = append(b.accounts[:0], make([]int64, len(l.accounts))...)
+	b.spans = append(b.spans[:0], make([]int64, len(l.spans))...)
 	b.budgets = append(b.budgets[:0], make([]int64, len(l.budgets))...)
 }
 
@@ -93,7 +93,7 @@ func (g *Gate) passLocked(w *Waiter) bool {
 	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
 	b.passed++
 	many := b.passed > mostPassed
-	others := len(b.accounts) != len(l.accounts) || len(b.budgets) != len(l.budgets) // limits have changed
+	others := len(b.spans) != len(l.spans) || len(b.budgets) != len(l.budgets) // limits have changed
 	if b.shut = b.shut || many || others || g.claimsLocked(); b.shut {
 		return false
 	}
@@ -101,9 +101,9 @@ func (g *Gate) passLocked(w *Waiter) bool {
 	if w.large {
 		want = addCapped(want, g.forSmallLocked(w.class))
 	}
-	for i, a := range l.accounts {
-		if a.limit != nil && a.bound != Unbounded && a.left(l)-taken-b.accounts[i] < want {
-			ends = max(ends, a.window.End())
+	for i := range l.spans {
+		if s := &l.spans[i]; s.bound != Unbounded && s.left()-taken-b.spans[i] < want {
+			ends = max(ends, s.window.End())
 		}
 	}
 	for i := range l.budgets {
@@ -114,9 +114,9 @@ func (g *Gate) passLocked(w *Waiter) bool {
 	if b.shut = ends == 0; b.shut { // it lacks some for a moment only
 		return false
 	}
-	for i, a := range l.accounts {
-		if a.window.End() > ends {
-			b.accounts[i] = addCapped(b.accounts[i], w.n)
+	for i := range l.spans {
+		if l.spans[i].window.End() > ends {
+			b.spans[i] = addCapped(b.spans[i], w.n)
 		}
 	}
 	for i := range l.budgets {
@@ -136,9 +136,9 @@ func (g *Gate) besideLocked() int64 {
 	if b.passed > 0 && g.mu.claim.of.large && g.claimEndsLocked() > g.mu.last {
 		room = min(room, g.forSmallLocked(g.mu.claim.of.class))
 	}
-	for i, a := range l.accounts {
-		if b.accounts[i] > 0 && a.limit != nil && a.bound != Unbounded {
-			room = min(room, a.left(l)-taken-b.accounts[i])
+	for i := range l.spans {
+		if s := &l.spans[i]; b.spans[i] > 0 && s.bound != Unbounded {
+			room = min(room, s.left()-taken-b.spans[i])
 		}
 	}
 	for i := range l.budgets {
@@ -210,7 +210,7 @@ func (g *Gate) forSmallLocked(c Class) int64 {
 		keep -= g.mu.borrower.left
 	}
 	if g.mu.borrower.standsIn(s.window) {
-		keep = min(keep, s.bound-s.lent-g.smallIssuedLocked(s))
+		keep = min(keep, s.own()-g.smallIssuedLocked(s))
 	}
 	return max(0, keep)
 }
@@ -253,7 +253,7 @@ const leaves = 6
 // smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others
 // have left to a large call.
 func (g *Gate) smallIssuedLocked(s scene) int64 {
-	n := s.used - s.out + g.takenLocked()
+	n := s.used - s.lent + g.takenLocked()
 	if b := &g.mu.borrower; b.stood == s.window.Index {
 		n -= b.largeIssued
 	}
@@ -284,7 +284,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 	if c.of == nil || !c.of.large {
 		return 0
 	}
-	shares := sharesIn(c.of.n, max(1, s.bound-s.lent))
+	shares := sharesIn(c.of.n, max(1, s.own()))
 	since := s.window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Limit/standing))) {
 		return 0

@@ -106,11 +106,11 @@ func (g *Gate) pushLocked(n int64, c Class) {
 // window. More parts need more wake-ups.
 const releases = 20
 
-// kept returns how many permits of the account's own share are kept for critical calls, and
+// kept returns how many permits of the span's own share are kept for critical calls, and
 // until when. Of the whole at a window's start an equal part is released at a time, and the
 // last one so early that others can use it.
-func (a *account) kept(l *ledger) (n, until int64) {
-	whole, parts, start, each := a.keeps(l)
+func (s *span) kept(l *ledger) (n, until int64) {
+	whole, parts, start, each := s.keeps(l)
 	i := int64(0)
 	if parts > 0 {
 		i = min(parts, max(0, l.now-start)/each)
@@ -123,10 +123,10 @@ func (a *account) kept(l *ledger) (n, until int64) {
 
 // keptUntil returns the instant from which on n permits can be issued to a call that is not
 // critical, as far as that decides it.
-func (a *account) keptUntil(n int64, l *ledger) int64 {
-	whole, parts, start, each := a.keeps(l)
+func (s *span) keptUntil(n int64, l *ledger) int64 {
+	whole, parts, start, each := s.keeps(l)
 	for i := range parts {
-		if a.left(l)-whole*(parts-i)/parts >= n {
+		if s.left()-whole*(parts-i)/parts >= n {
 			return start + i*each
 		}
 	}
@@ -135,15 +135,15 @@ func (a *account) keptUntil(n int64, l *ledger) int64 {
 
 // keeps returns how many permits are kept at the window's start, in how many parts they are
 // released, and when: the first each after the start.
-func (a *account) keeps(l *ledger) (whole, parts, start, each int64) {
-	own := a.bound - a.lent
-	if l.plan.Critical <= 0 || l.plan.gradual() || a.bound == Unbounded || own <= 0 || l.debt > 0 {
+func (s *span) keeps(l *ledger) (whole, parts, start, each int64) {
+	own := s.own()
+	if l.plan.Critical <= 0 || l.plan.gradual() || s.bound == Unbounded || own <= 0 || l.debt > 0 {
 		return 0, 0, l.now, 0
 	}
 	whole = (own/100)*l.plan.Critical + (own%100*l.plan.Critical+99)/100
 	parts = min(whole, releases)
-	start = a.window.Start() - l.plan.Offset + l.plan.Guard
-	each = max(1, (int64(a.window.Length)-2*l.plan.Guard)/(parts+1))
+	start = s.window.Start() - l.plan.Offset + l.plan.Guard
+	each = max(1, (int64(s.window.Length)-2*l.plan.Guard)/(parts+1))
 	return whole, parts, start, each
 }
 
@@ -154,9 +154,9 @@ func (l *ledger) kept() (n, until int64) {
 	if budget == 0 {
 		return 0, Forever
 	}
-	for a := range l.bounded {
-		kept, end := a.kept(l)
-		others, until = min(others, a.left(l)-kept), min(until, end)
+	for s := range l.bounded {
+		kept, end := s.kept(l)
+		others, until = min(others, s.left()-kept), min(until, end)
 	}
 	return budget - max(0, others), until
 }

@@ -12,6 +12,48 @@ import (
 // too. No window's bound is exceeded by what is booked, and all that calls have cost is booked
 // or owed.
 
+// Owe adds n permits that calls have cost beyond those issued. Nothing is issued until later permits
+// have paid them.
+func (a *Account) Owe(n int64) {
+	a.debt = addCapped(a.debt, n)
+	a.repay()
+}
+
+// repay pays what can be paid now.
+func (a *Account) repay() {
+	if n := min(a.debt, a.left()); n > 0 {
+		a.Charge(n)
+		a.paidOff(n)
+	}
+}
+
+// paidOff notes that n permits of those that are booked have paid a part of the debt.
+func (a *Account) paidOff(n int64) {
+	a.debt -= n
+	for i := range a.spans {
+		a.spans[i].paid += n
+	}
+}
+
+// Debt returns what is owed.
+func (a *Account) Debt() int64 { return a.debt }
+
+// PaidAt returns about when the own shares alone have paid the debt, if nothing changes: a monotonic
+// instant; Forever if that is not known.
+func (a *Account) PaidAt() int64 { return a.paidAt(false) }
+
+// paidAt is the same. gradual says that permits come along a window, not only at its start.
+func (a *Account) paidAt(gradual bool) (at int64) {
+	at = math.MinInt64
+	for s := range a.bounded {
+		at = max(at, paidAt(a.debt, s.bound-s.used, s.own(), s.window, a.windows.Offset, gradual))
+	}
+	if at == math.MinInt64 {
+		return Forever
+	}
+	return at
+}
+
 // debtParts is the least number of parts in which a share that comes bit by bit pays a debt.
 // More parts need more wake-ups; with fewer, permits are paid later than they could be.
 const debtParts = 8
@@ -20,13 +62,13 @@ const debtParts = 8
 // debt. A forecast pays the same instalments, so it foresees their instants.
 func (l *ledger) instalment() int64 {
 	n := l.debt
-	for a := range l.bounded {
+	for s := range l.bounded {
 		part := Unbounded
 		if l.plan.gradual() {
-			part = a.bound / debtParts
+			part = s.bound / debtParts
 		}
-		for s := range a.schedules {
-			part = min(part, s.part(a))
+		for by := range s.schedules {
+			part = min(part, by.part(s))
 		}
 		n = min(n, max(1, part))
 	}
@@ -38,30 +80,13 @@ func (l *ledger) instalment() int64 {
 	return n
 }
 
-// repay books n permits of the debt.
-func (l *ledger) repay(n int64) {
+// pay books n permits of the debt.
+func (l *ledger) pay(n int64) {
 	l.charge(n, l.now)
 	l.paid += n
-	for _, a := range l.accounts {
-		a.paid += n
-	}
-	if l.debt -= n; l.debt == 0 {
+	if l.paidOff(n); l.debt == 0 {
 		l.advance(l.now) // buckets spill again
 	}
-}
-
-// paidAt returns about when the own shares alone will have paid the debt, if nothing changes.
-func (l *ledger) paidAt() int64 {
-	at, bound := l.now, false
-	for a := range l.bounded {
-		bound = true
-		own := a.bound - a.lent
-		at = max(at, paidAt(l.debt, a.bound-a.used, own, a.window, l.plan.Offset, l.plan.gradual()))
-	}
-	if !bound {
-		return Forever
-	}
-	return at
 }
 
 // paidAt returns about when a debt is paid by what is left of a window and by a share of each

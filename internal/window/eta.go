@@ -20,16 +20,17 @@ func (g *Gate) etaLocked(n int64, before int64) (at int64) {
 		return at
 	}
 	need := addCapped(addCapped(n, before), l.debt)
-	for a := range l.bounded {
-		switch lacks := need - (a.limit.Limit - (a.used - a.out) - taken); {
-		case a.limit.Later <= 0:
+	for s := range l.bounded {
+		limit := l.limit(s.window)
+		switch lacks := need - (limit.Limit - (s.used - s.lent) - taken); {
+		case limit.Later <= 0:
 			return Forever
 		case lacks > 0:
-			windows := (lacks - 1) / a.limit.Later // that pass besides the one that runs
-			if windows > (Forever-a.window.End())/2/int64(a.window.Length) {
+			windows := (lacks - 1) / limit.Later // that pass besides the one that runs
+			if windows > (Forever-s.window.End())/2/int64(s.window.Length) {
 				return Forever
 			}
-			at = max(at, a.window.End()+windows*int64(a.window.Length)-p.Offset)
+			at = max(at, s.window.End()+windows*int64(s.window.Length)-p.Offset)
 		}
 	}
 	return at

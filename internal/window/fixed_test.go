@@ -39,7 +39,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.plan
-	p.Until = Forever
+	p.Until, p.Over = Forever, now+p.Offset
 	ends := func(at int64) {
 		if at > now {
 			p.Until = min(p.Until, at)
@@ -61,7 +61,7 @@ func (f *fixed) Foresee(now int64) Plan {
 		for _, edge := range []int64{opens, shuts, l.Window.End()} {
 			ends(edge - p.Offset)
 		}
-		p.Limits = append(p.Limits, l)
+		p.Limits, p.Running = append(p.Limits, l), append(p.Running, l.Window)
 	}
 	if p.Budgets = nil; f.long.Permits > 0 {
 		b := protocol.BudgetAt(f.long, time.UTC, wall)

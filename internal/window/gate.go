@@ -275,7 +275,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
 	n := g.mu.ledger.borrow(host, loan)
 	if n > 0 {
 		b := &g.mu.borrower
-		if b.Borrowed += n; b.lackedAt != Forever && g.mu.ledger.shortest().lent == n { // the first in the window
+		if b.Borrowed += n; b.lackedAt != Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
 			b.FirstLoans++
 			b.FirstLoanTime += time.Duration(g.mu.last - b.lackedAt)
 		}

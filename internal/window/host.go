@@ -45,7 +45,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	from, lends := g.LendsTo(guest, g.mu.last)
 	l := &g.mu.ledger
 	hash := l.plan.Lending.Hash
-	if !ok || !lends || !l.lends() || !slices.Equal(n.Windows, l.running()) || n.Part > 0 && !n.Has(hash) {
+	if !ok || !lends || !l.lends() || !slices.Equal(n.Windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
 	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
@@ -68,7 +68,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		flow, waiting, critical = g.smallLocked(), waiting-g.mu.queue.large(Sheddable), critical-g.mu.queue.large(Critical)
 	}
 	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.bound - s.lent, Issued: g.smallIssuedLocked(s), Left: l.budget() - taken, Kept: g.segment.Load().floor,
+		Phase: s.phase, Length: s.length, Share: s.own(), Issued: g.smallIssuedLocked(s), Left: l.budget() - taken, Kept: g.segment.Load().floor,
 		Forecast: flow.Forecast(s.phase, s.length, waiting),
 		Critical: b.of[Critical].Forecast(s.phase, s.length, critical),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
@@ -199,5 +199,5 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 func (g *Gate) partLocked(s scene, guest string) int64 {
 	l := &g.mu.ledger
 	chance := lending.Chance(guest, l.plan.Lending.Hash^uint64(s.window.Index))
-	return max(0, lending.Part(s.bound-s.lent, s.instances, chance)-l.lentTo(guest))
+	return max(0, lending.Part(s.own(), s.instances, chance)-l.lentTo(guest))
 }

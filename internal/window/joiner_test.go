@@ -168,7 +168,7 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 func TestAPermitOnLoanIsCountedOnce(t *testing.T) {
 	of := map[string]*ledger{}
 	for _, name := range []string{"a", "b", "c"} {
-		of[name] = &ledger{plan: &Plan{}, now: int64(second)}
+		of[name] = &ledger{Account: Account{windows: &Windows{Over: int64(second)}}}
 	}
 	lend := func(host, guest string, n int64) {
 		windows := []quota.Window{{Length: second}}

@@ -8,10 +8,10 @@ import (
 )
 
 // keysAt are the windows of keys that run at a wall time.
-func keysAt(wall time.Duration, lengths ...time.Duration) *Keys {
-	k := &Keys{Over: int64(wall)}
+func keysAt(wall time.Duration, lengths ...time.Duration) *Windows {
+	k := &Windows{Over: int64(wall)}
 	for _, l := range lengths {
-		k.Windows = append(k.Windows, quota.WindowAt(l, int64(wall)))
+		k.Running = append(k.Running, quota.WindowAt(l, int64(wall)))
 	}
 	return k
 }
@@ -22,7 +22,7 @@ func bounds(n int64) func(quota.Window) int64 { return func(quota.Window) int64 
 // confirmed, if its bound allows that.
 func TestAReservationIsNoPermit(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	k.Adopt(keysAt(0, time.Second), bounds(5), nil)
 	k.Reserve(2)
 	k.Reserve(2)
@@ -41,7 +41,7 @@ func TestAReservationIsNoPermit(t *testing.T) {
 // Nothing of a key may be forgotten while a permit of it counts, or is owed or reserved.
 func TestWhenAKeyIsOver(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	over := func(wall time.Duration, want bool) {
 		t.Helper()
 		if got := k.Over(keysAt(wall, time.Second, 3*time.Second)); got != want {
@@ -67,7 +67,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 // A limit that is gone counts on to the end of its window, in case that it comes back.
 func TestALimitOfKeysThatComesBack(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	k.Adopt(keysAt(0, time.Second, 3*time.Second), bounds(5), nil)
 	k.Charge(3)
 	k.Adopt(keysAt(time.Second, time.Second), bounds(5), nil)

@@ -78,28 +78,28 @@ func (b *keyBudget) couldHave(n int64) bool {
 }
 
 // adoptBudgets moves the budgets to the windows that run.
-func (k *Key) adoptBudgets(all []protocol.Budget) {
-	for i := range k.budgets {
-		b := &k.budgets[i]
+func (a *Account) adoptBudgets(all []protocol.Budget) {
+	for i := range a.budgets {
+		b := &a.budgets[i]
 		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
 	}
-	k.budgets = slices.DeleteFunc(k.budgets, func(b keyBudget) bool { return !b.binds && b.End <= k.keys.Over })
+	a.budgets = slices.DeleteFunc(a.budgets, func(b keyBudget) bool { return !b.binds && b.End <= a.windows.Over })
 	for _, now := range all {
-		i := slices.IndexFunc(k.budgets, func(b keyBudget) bool { return b.Window == now.Window })
+		i := slices.IndexFunc(a.budgets, func(b keyBudget) bool { return b.Window == now.Window })
 		if i < 0 {
-			i = len(k.budgets)
-			k.budgets = append(k.budgets, keyBudget{Budget: now})
+			i = len(a.budgets)
+			a.budgets = append(a.budgets, keyBudget{Budget: now})
 		}
-		b := &k.budgets[i]
+		b := &a.budgets[i]
 		if !b.binds || now.Start > b.Start { // an earlier permit may not have counted in it
-			k.epoch++
+			a.epoch++
 		}
 		b.binds = true
 		switch {
 		case now.Start > b.Start:
 			*b = keyBudget{Budget: now, binds: true, active: b.active, patient: b.patient}
 		case now.Start < b.Start:
-			k.early = true
+			a.early = true
 		default:
 			if now.Permits > b.Permits {
 				b.again = 0
@@ -113,36 +113,27 @@ func (k *Key) adoptBudgets(all []protocol.Budget) {
 }
 
 // binding goes over the budgets that bind.
-func (k *Key) binding(yield func(*keyBudget) bool) {
-	for i := range k.budgets {
-		if b := &k.budgets[i]; b.binds && !yield(b) {
+func (a *Account) binding(yield func(*keyBudget) bool) {
+	for i := range a.budgets {
+		if b := &a.budgets[i]; b.binds && !yield(b) {
 			return
 		}
 	}
 }
 
 // inHand returns how many permits the budgets leave.
-func (k *Key) inHand() int64 {
+func (a *Account) inHand() int64 {
 	least := Unbounded
-	for b := range k.binding {
+	for b := range a.binding {
 		least = min(least, b.hand())
 	}
 	return least
 }
 
-// LeftToBorrowers returns how many permits the shares leave, less those reserved: the budgets do
-// not bound what others borrow.
-func (k *Key) LeftToBorrowers() int64 {
-	if k.debt > 0 {
-		return 0
-	}
-	return max(0, k.leftOfShares()-k.reserved)
-}
-
 // SpentUntil returns when the budgets' windows end that hold no n permits more, 0 if there is
 // none, and whether one has less than n in hand.
-func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
-	for b := range k.binding {
+func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
+	for b := range a.binding {
 		lacks = lacks || b.hand() < n
 		if !b.couldHave(n) {
 			end = max(end, b.End)
@@ -153,9 +144,9 @@ func (k *Key) SpentUntil(n int64) (end int64, lacks bool) {
 
 // Wants notes that n more permits are wanted, or with n = 0 that one was used. It returns whether
 // etcd is to be asked for more by TakeUse, and was not to be before.
-func (k *Key) Wants(n, now int64) (news bool) {
-	wanted := addCapped(n, k.reserved)
-	for b := range k.binding {
+func (a *Account) Wants(n, now int64) (news bool) {
+	wanted := addCapped(n, a.reserved)
+	for b := range a.binding {
 		if b.Whole {
 			continue
 		}
@@ -181,17 +172,17 @@ func (b *keyBudget) calls(now int64) {
 }
 
 // MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
-func (k *Key) MostOfBudgets() int64 {
+func (a *Account) MostOfBudgets() int64 {
 	least := Unbounded
-	for b := range k.binding {
-		least = min(least, b.Permits-k.reserved)
+	for b := range a.binding {
+		least = min(least, b.Permits-a.reserved)
 	}
 	return least
 }
 
 // WantsMore reports whether TakeUse will hand out uses, now or later.
-func (k *Key) WantsMore() bool {
-	return slices.ContainsFunc(k.budgets, func(b keyBudget) bool { return b.binds && b.state == wanting })
+func (a *Account) WantsMore() bool {
+	return slices.ContainsFunc(a.budgets, func(b keyBudget) bool { return b.binds && b.state == wanting })
 }
 
 func (b *keyBudget) use() protocol.BudgetUse {
@@ -201,13 +192,13 @@ func (b *keyBudget) use() protocol.BudgetUse {
 
 // TakeUse hands out the uses of the budgets that want more from etcd, at most so many. Each comes
 // back by Fund.
-func (k *Key) TakeUse(name string, most int, now int64) (all []escrow.KeyUse) {
-	for b := range k.binding {
+func (a *Account) TakeUse(name string, most int, now int64) (all []escrow.KeyUse) {
+	for b := range a.binding {
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
 		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: k.second(b.Permits)}))
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: a.second(b.Permits)}))
 	}
 	return all
 }
@@ -215,12 +206,12 @@ func (k *Key) TakeUse(name string, most int, now int64) (all []escrow.KeyUse) {
 // GiveBack hands out the uses of the budgets of which no permit was used or wanted for a while, or
 // of all if the instance ends, at most so many. They give back the permits that are neither used
 // nor reserved, in windows that run.
-func (k *Key) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
-	for i := range k.budgets {
-		b := &k.budgets[i]
+func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
+	for i := range a.budgets {
+		b := &a.budgets[i]
 		rests := b.state == atRest && now-max(b.active, b.funded) >= max(keyRest, b.patient)
-		n := b.hand() - k.reserved
-		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+k.keys.Offset || !rests && !ends || len(all) == most {
+		n := b.hand() - a.reserved
+		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+a.windows.Offset || !rests && !ends || len(all) == most {
 			continue
 		}
 		b.purse.Taken -= n
@@ -238,15 +229,15 @@ func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
 
 // Restored drops what is in hand: etcd is not the store any more of which it was taken, or was put
 // back. Permits that are reserved are issued all the same.
-func (k *Key) Restored() {
-	for i := range k.budgets {
-		if b := &k.budgets[i]; !b.Whole {
+func (a *Account) Restored() {
+	for i := range a.budgets {
+		if b := &a.budgets[i]; !b.Whole {
 			b.purse.Taken = b.used // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
 	}
-	k.epoch++ // nor does a permit that comes back
+	a.epoch++ // nor does a permit that comes back
 }
 
 // rate returns how many permits a second were used since some were taken last.
@@ -259,10 +250,10 @@ func (b *keyBudget) rate(now int64) int64 {
 
 // second returns how many permits the shares allow in a second; negative if these are as many as
 // the limit of a budget has.
-func (k *Key) second(limit int64) int64 {
+func (a *Account) second(limit int64) int64 {
 	least := Unbounded
-	for a := range k.bounded {
-		least = min(least, inASecond(a.bound, a.window.Length))
+	for s := range a.bounded {
+		least = min(least, inASecond(s.bound, s.window.Length))
 	}
 	if least >= limit {
 		return -1
@@ -271,9 +262,9 @@ func (k *Key) second(limit int64) int64 {
 }
 
 // Fund takes a use back, and returns whether callers may have more by it.
-func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
-	for i := range k.budgets {
-		b := &k.budgets[i]
+func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
+	for i := range a.budgets {
+		b := &a.budgets[i]
 		if b.Window != u.Window || b.Start != u.Start || b.state != handedOut {
 			continue
 		}
@@ -302,7 +293,7 @@ func (k *Key) Fund(u escrow.KeyUse, now int64) (more bool) {
 		default: // nothing is left; callers that come later look again
 			b.need, b.low, b.again = 0, 0, now+spentAgain
 		}
-		k.repay()
+		a.repay()
 	}
 	return more
 }

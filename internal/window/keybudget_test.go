@@ -13,8 +13,8 @@ const hour = int64(time.Hour)
 
 // longKey returns a key with shares of a second and a limit of an hour, and what brings it to
 // the windows of a wall time.
-func longKey(share, limit int64) (k *Key, at func(wall int64)) {
-	k = new(Key)
+func longKey(share, limit int64) (k *Account, at func(wall int64)) {
+	k = new(Account)
 	return k, func(wall int64) {
 		b := protocol.Budget{Limit: quota.Limit{Permits: limit, Window: time.Hour}, Start: wall / hour * hour, End: wall/hour*hour + hour}
 		keys := keysAt(time.Duration(wall), time.Second)
@@ -25,7 +25,7 @@ func longKey(share, limit int64) (k *Key, at func(wall int64)) {
 }
 
 // fund returns a use that was handed out with so many permits more, and left ones.
-func fund(k *Key, u escrow.KeyUse, n, left, now int64) {
+func fund(k *Account, u escrow.KeyUse, n, left, now int64) {
 	u.Purse.Committed(escrow.Total{Out: u.Permits - left, Cluster: 1}, n, u.Purse.Revision()+1, &escrow.Store{Cluster: 1})
 	k.Fund(u, now)
 }
@@ -70,10 +70,10 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if at(int64(time.Second)); k.Left() != 10 {
 		t.Errorf("%d left in the next second, want the share", k.Left())
 	}
-	if at(int64(time.Minute)); k.Over(k.keys) {
+	if at(int64(time.Minute)); k.Over(k.windows) {
 		t.Error("an hour that counts is forgotten")
 	}
-	if at(hour); k.Left() != 0 || !k.Over(k.keys) {
+	if at(hour); k.Left() != 0 || !k.Over(k.windows) {
 		t.Errorf("%d left of a new hour, or nothing counts and the key is kept", k.Left())
 	}
 }
@@ -86,7 +86,7 @@ func TestAKeyWithNothingInHandIsForgotten(t *testing.T) {
 	k, at := longKey(10, 100)
 	over := func(wall time.Duration, want bool, when string) {
 		t.Helper()
-		if at(int64(wall)); k.Over(k.keys) != want {
+		if at(int64(wall)); k.Over(k.windows) != want {
 			t.Errorf("%s: over is %v", when, !want)
 		}
 	}

@@ -2,7 +2,6 @@ package window
 
 import (
 	"math"
-	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -13,103 +12,58 @@ import (
 // may be lent. It returns the sum
 // of what was lent to the guest in these windows, 0 if nothing is lent now. docs/protocol.md,
 // section 15.
-func (k *Key) Lend(guest string, n, now int64, all bool) (told int64) {
-	if k.keys == nil {
+func (a *Account) Lend(guest string, n, now int64, all bool) (told int64) {
+	if a.windows == nil {
 		return 0
 	}
 	keep := int64(0)
 	if !all {
-		keep = k.wanted(now)
+		keep = a.wanted(now)
 	}
-	if n = min(n, k.LeftToBorrowers()-keep); n <= 0 {
+	if n = min(n, a.LeftToBorrowers()-keep); n <= 0 {
 		return 0
 	}
-	for i := range k.accounts {
-		k.accounts[i].used += n
-		k.accounts[i].out += n
-	}
-	return k.guests.add(k.keys.Lending.Self+"\x00"+guest, k.keys.Windows, nil, n)
+	return a.lend(guest, n, nil)
 }
 
 // wanted returns how many permits callers will want until the shortest window ends.
-func (k *Key) wanted(now int64) int64 {
-	a := k.shortest()
-	if a == nil {
+func (a *Account) wanted(now int64) int64 {
+	s := a.shortest()
+	if s == nil || s.window != a.windows.Running[0] {
 		return 0
 	}
-	wall := now + k.keys.Offset
-	gone, rest := max(0, wall-a.window.Start()), max(0, a.window.End()-k.keys.Guard-wall)
-	return int64(math.Ceil(float64(a.before+a.called()) * float64(rest) / float64(gone+int64(a.window.Length))))
-}
-
-// called returns how many permits callers have used.
-func (a *keyAccount) called() int64 { return a.used - a.out - a.paid }
-
-// calledBefore returns how many permits callers have used in the account's window, if that is
-// the one before w.
-func (a *keyAccount) calledBefore(w quota.Window) int64 {
-	if a.window.Index+1 != w.Index {
-		return 0
-	}
-	return max(0, a.called())
+	wall := now + a.windows.Offset
+	gone, rest := max(0, wall-s.window.Start()), max(0, s.window.End()-a.windows.Guard-wall)
+	return int64(math.Ceil(float64(s.before+s.called()) * float64(rest) / float64(gone+int64(s.window.Length))))
 }
 
 // Rate returns how many permits callers have used in the shortest window, and for how long it
 // has run and will.
-func (k *Key) Rate(now int64) (used, gone, rest int64) {
-	a := k.shortest()
-	if a == nil {
+func (a *Account) Rate(now int64) (used, gone, rest int64) {
+	s := a.shortest()
+	if s == nil || s.window != a.windows.Running[0] {
 		return 0, 0, 0
 	}
-	wall := now + k.keys.Offset
-	return a.called(), wall - a.window.Start(), a.window.End() - k.keys.Guard - wall
+	wall := now + a.windows.Offset
+	return s.called(), wall - s.window.Start(), s.window.End() - a.windows.Guard - wall
 }
 
-// shortest returns the account of the shortest window that runs; nil if there is none.
-func (k *Key) shortest() *keyAccount {
-	for i := range k.accounts {
-		if k.keys != nil && k.accounts[i].window == k.keys.Windows[0] {
-			return &k.accounts[i]
-		}
-	}
-	return nil
-}
-
-// Borrow adds what a host has lent, by the sum that it has told, and returns how much that
-// is. A sum counts in exactly the windows that run, and of several of a host the largest.
-// With it the key has no more than its total.
-func (k *Key) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
-	if k.keys == nil || k.early || !slices.Equal(windows, k.keys.Windows) || slices.ContainsFunc(windows, func(w quota.Window) bool {
-		return w.End() <= k.keys.Over // the number may be forgotten
-	}) {
-		return 0
-	}
-	n := told - k.hosts[loanOf{host, listOf(windows, nil)}].permits
-	for a := range k.bounded {
-		n = min(n, total(a.window)-(a.bound-a.out))
-	}
-	if n <= 0 {
-		return 0
-	}
-	k.hosts.add(host, windows, nil, n)
-	for i := range k.accounts {
-		if a := &k.accounts[i]; slices.Contains(windows, a.window) {
-			if a.lent += n; a.bound != Unbounded {
-				a.bound += n
-			}
-		}
-	}
-	k.repay()
+// Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
+// total of a window is what all instances may issue in it.
+func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
+	n := a.borrow(host, windows, nil, told, total)
+	a.repay()
 	return n
 }
 
-// forgetLoans forgets the numbers of windows that never run again.
-func (k *Key) forgetLoans() {
-	for _, l := range []loans{k.guests, k.hosts} {
-		for of, n := range l {
-			if n.until <= k.keys.Over {
-				delete(l, of)
-			}
+// Earliest returns an instant before which n permits are surely not here, if others lend: until then
+// all of the key's total could come to this instance.
+func (a *Account) Earliest(n, now int64, total func(quota.Window) int64) (at int64) {
+	at = now
+	for s := range a.bounded {
+		if most := total(s.window); most > 0 && addCapped(n, a.debt) > most-(s.used-s.lent) { // 0: nobody knows until when
+			at = max(at, s.window.End()-a.windows.Offset)
 		}
 	}
+	return at
 }

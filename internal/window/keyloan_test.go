@@ -10,7 +10,7 @@ import (
 )
 
 // lendingAt is keysAt of an instance that lends and borrows as the incarnation.
-func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys {
+func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Windows {
 	k := keysAt(wall, lengths...)
 	k.Lending = Lending{Self: self, Lends: true, Borrows: true}
 	return k
@@ -20,7 +20,7 @@ func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Keys 
 // the sum of these windows. Another incarnation begins anew.
 func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	k.Adopt(lendingAt("me", 0, second, 60*second), bounds(20), nil)
 	for _, step := range []struct {
 		self         string
@@ -50,7 +50,7 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 // A host keeps what its own callers will use at their rate in this window and the one before.
 func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
 	k.Charge(40)
 	if told := k.Lend("a", 100, int64(500*ms), false); told != 46 {
@@ -70,7 +70,7 @@ func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 	t.Parallel()
 	total := bounds(30)
-	var k Key
+	var k Account
 	now := lendingAt("me", 0, second, 60*second)
 	k.Adopt(now, bounds(2), nil)
 	later := lendingAt("me", second, second, 60*second)
@@ -80,8 +80,8 @@ func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 		told    int64
 		want    int64
 	}{
-		{"a", now.Windows, 5, 5}, {"a", now.Windows, 5, 0}, {"a", now.Windows, 3, 0}, {"a", now.Windows, 7, 2},
-		{"b", now.Windows, 4, 4}, {"b", now.Windows[:1], 9, 0}, {"b", later.Windows, 9, 0}, {"b", now.Windows, 4, 0},
+		{"a", now.Running, 5, 5}, {"a", now.Running, 5, 0}, {"a", now.Running, 3, 0}, {"a", now.Running, 7, 2},
+		{"b", now.Running, 4, 4}, {"b", now.Running[:1], 9, 0}, {"b", later.Running, 9, 0}, {"b", now.Running, 4, 0},
 	} {
 		if got := k.Borrow(step.host, step.windows, step.told, total); got != step.want {
 			t.Errorf("%+v: counted %d", step, got)
@@ -95,7 +95,7 @@ func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 	if k.Left() != 2 {
 		t.Errorf("%d left in the next second, want 2: loans end with their windows", k.Left())
 	}
-	if k.Borrow("a", now.Windows, 9, total) != 0 || k.Borrow("a", later.Windows, 4, total) != 4 || k.Left() != 6 {
+	if k.Borrow("a", now.Running, 9, total) != 0 || k.Borrow("a", later.Running, 4, total) != 4 || k.Left() != 6 {
 		t.Errorf("%d left, want 2 and 4", k.Left())
 	}
 	if k.Adopt(now, bounds(2), nil); k.Left() != 0 { // corrected time was set back
@@ -107,16 +107,16 @@ func TestALoanOfAKeyCountsInItsWindows(t *testing.T) {
 // does not count.
 func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	keys := lendingAt("me", 0, second)
 	k.Adopt(keys, bounds(2), nil)
-	if got := k.Borrow("a", keys.Windows, 99, bounds(10)); got != 8 || k.Left() != 10 {
+	if got := k.Borrow("a", keys.Running, 99, bounds(10)); got != 8 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 8 and 10", got, k.Left())
 	}
 	if told := k.Lend("b", 4, 0, false); told != 4 {
 		t.Errorf("lends %d on, want 4", told)
 	}
-	if got := k.Borrow("c", keys.Windows, 99, bounds(10)); got != 4 || k.Left() != 10 {
+	if got := k.Borrow("c", keys.Running, 99, bounds(10)); got != 4 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 4 and 10", got, k.Left())
 	}
 }
@@ -125,16 +125,16 @@ func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 // shortest window: the numbers of that window are forgotten, and its longer ones go on.
 func TestAKeysLoanIsToldAgainAfterTimeWasSetBack(t *testing.T) {
 	t.Parallel()
-	var k Key
+	var k Account
 	keys := lendingAt("me", 0, second, 60*second)
 	k.Adopt(keys, bounds(2), nil)
-	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 5 {
+	if got := k.Borrow("a", keys.Running, 5, bounds(30)); got != 5 {
 		t.Fatalf("counted %d of the loan", got)
 	}
 	back := lendingAt("me", second/2, second, 60*second)
 	back.Shut, back.Over = true, int64(second+1)
 	k.Adopt(back, bounds(2), nil)
-	if got := k.Borrow("a", keys.Windows, 5, bounds(30)); got != 0 {
+	if got := k.Borrow("a", keys.Running, 5, bounds(30)); got != 0 {
 		t.Errorf("counted %d of the same loan again", got)
 	}
 }
@@ -155,11 +155,11 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 		for _, s := range shares {
 			total += s
 		}
-		all, sent := make([]Key, n), make([][]message, n)
+		all, sent := make([]Account, n), make([][]message, n)
 		used := map[quota.Window]int64{}
 		wall := time.Duration(0)
 		names := []string{"a", "b", "c", "d"}
-		at := func(i int) *Keys {
+		at := func(i int) *Windows {
 			keys := lendingAt(names[i], wall, second, 3*second)
 			all[i].Adopt(keys, bounds(shares[i]), nil)
 			return keys
@@ -171,7 +171,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 				keys := at(i)
 				k := min(all[i].Left(), rapid.Int64Range(1, 5).Draw(t, "n"))
 				all[i].Charge(k)
-				for _, w := range keys.Windows {
+				for _, w := range keys.Running {
 					if used[w] += k; used[w] > total {
 						t.Fatalf("%d permits of %v are used, the shares sum to %d", used[w], w, total)
 					}
@@ -181,7 +181,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 				host, guest := instance.Draw(t, "host"), instance.Draw(t, "guest")
 				keys := at(host)
 				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall), rapid.Bool().Draw(t, "all")); told > 0 {
-					sent[guest] = append(sent[guest], message{host, keys.Windows, told})
+					sent[guest] = append(sent[guest], message{host, keys.Running, told})
 				}
 			},
 			"hear": func(t *rapid.T) {

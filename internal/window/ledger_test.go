@@ -1,6 +1,10 @@
 package window
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
 
 // The check on what is booked sees what a wrong count would let through.
 func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
@@ -14,14 +18,15 @@ func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
 		{"after the bound shrank", 3, 8, 2, 2},
 		{"given back", 3, 8, -2, 0},
 	} {
-		l := ledger{plan: &Plan{}, epoch: 1, accounts: []*account{{bound: c.bound, used: c.used, limit: &Limit{}, by: [shapes]schedule{aligned{}}}}}
+		plan := &Plan{Windows: Windows{Running: []quota.Window{{}}}}
+		l := ledger{plan: plan, Account: Account{windows: &plan.Windows, epoch: 1, spans: []span{{bound: c.bound, used: c.used}}}}
 		if c.book < 0 {
 			l.refund(-c.book, Grant{Epoch: 1})
 		} else {
 			l.charge(c.book, 0)
 		}
-		if l.overIssued != c.over || l.accounts[0].used != c.used+c.book {
-			t.Errorf("%s: %d over, used %d", c.name, l.overIssued, l.accounts[0].used)
+		if l.overIssued != c.over || l.spans[0].used != c.used+c.book {
+			t.Errorf("%s: %d over, used %d", c.name, l.overIssued, l.spans[0].used)
 		}
 	}
 }

@@ -69,7 +69,8 @@ type Asking struct {
 
 // scene is the shortest window, in milliseconds.
 type scene struct {
-	*account
+	*span
+	limit         *Limit
 	instances     int // newcomers included
 	rules         lending.Rules
 	phase, length float64
@@ -80,20 +81,20 @@ func (s *scene) fair() float64 { return float64(s.limit.Limit) / float64(max(1, 
 
 // hosts is how many others have shares.
 func (s *scene) hosts() int {
-	if s.bound > s.lent {
+	if s.own() > 0 {
 		return s.limit.Instances - 1
 	}
 	return s.limit.Instances
 }
 
 // alone reports whether there is nobody to ask: no other has a share, or was lent anything.
-func (s *scene) alone() bool { return s.limit.Instances == 1 && s.bound > s.lent && s.out == 0 }
+func (s *scene) alone() bool { return s.limit.Instances == 1 && s.own() > 0 && s.lent == 0 }
 
 // roomLeftLocked returns how many permits the windows that run leave.
 func (g *Gate) roomLeftLocked() int64 {
 	left, taken := Unbounded, g.takenLocked()
-	for a := range g.mu.ledger.bounded {
-		left = min(left, a.bound-a.used-taken)
+	for s := range g.mu.ledger.bounded {
+		left = min(left, s.bound-s.used-taken)
 	}
 	return left
 }
@@ -133,8 +134,9 @@ func (g *Gate) noteWindowLocked() {
 	if b.guest.Asked() && ended.Borrowed == 0 {
 		b.Fruitless++
 	}
-	if a.limit.Instances != b.owners { // others may have more than before
-		b.owners, b.guest = a.limit.Instances, lending.Guest{}
+	limit := g.mu.ledger.limit(a.window)
+	if limit.Instances != b.owners { // others may have more than before
+		b.owners, b.guest = limit.Instances, lending.Guest{}
 	}
 	came := ended.Borrowed
 	if w := g.mu.queue.head(); w != nil && w.large { // others' large calls came first: not that nobody had any
@@ -154,7 +156,7 @@ func (g *Gate) noteWindowLocked() {
 		}
 		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
 	}
-	g.leaveLocked(float64(a.window.Length)/milli, a.limit.Limit)
+	g.leaveLocked(float64(a.window.Length)/milli, limit.Limit)
 	b.window = a.window
 	g.endAskedLocked()
 }
@@ -179,7 +181,8 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	if g.mu.closed || g.mu.stale || l.plan.Shut || !l.lendable() {
 		return s, false
 	}
-	s.account = l.shortest()
+	s.span = l.shortest()
+	s.limit = l.limit(s.window)
 	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
 	s.rules = lending.RulesOf(s.instances, s.limit.Instances)
 	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli
@@ -222,8 +225,8 @@ func (g *Gate) Await(at clock.Instant, change int) {
 
 // first reports whether the first permit is wanted of an instance without a share: a caller
 // waits for it, or was refused.
-func (b *borrower) first(a *account) bool {
-	return a != nil && a.bound == 0 && (b.awaited > 0 || b.lackedAt != Forever && !b.guest.Asked())
+func (b *borrower) first(s *span) bool {
+	return s != nil && s.bound == 0 && (b.awaited > 0 || b.lackedAt != Forever && !b.guest.Asked())
 }
 
 // Look returns what to ask others for, nil for nothing, and when to look again: Forever if
@@ -256,24 +259,24 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.out + g.takenLocked(), Borrowed: s.lent, Own: s.bound - s.lent,
+		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.lent + g.takenLocked(), Borrowed: s.borrowed, Own: s.own(),
 		Fair: s.fair(), Total: s.limit.Limit,
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
-	if b.first(s.account) {
+	if b.first(s.span) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more
 	}
 	if s.alone() {
 		return nil, Forever
 	}
 	late := l.debt > 0 && !g.wantedLocked()
-	if at := g.lateLocked(s); late && g.mu.last < at {
+	if at := l.windows.Late(); late && g.mu.last < at {
 		return nil, at
 	}
 	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
 		b.stood = s.window.Index + 1
 		return &Asking{
-			Ask: lending.Ask{Permits: n, Edge: n}, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules,
+			Ask: lending.Ask{Permits: n, Edge: n}, Self: l.plan.Lending.Self, Windows: l.windows.Running, Fair: h.Fair, Rules: s.rules,
 			Hosts: s.hosts(), Salt: l.plan.Lending.Hash,
 		}, g.mu.last + int64(lookEvery)
 	}
@@ -286,7 +289,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 			b.guest.Gather(&a)
 		}
 		ask = &Asking{
-			Ask: a, Self: l.plan.Lending.Self, Windows: l.running(), Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
+			Ask: a, Self: l.plan.Lending.Self, Windows: l.windows.Running, Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
 			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
 		}
 	}
@@ -306,19 +309,12 @@ func (g *Gate) wantedLocked() bool {
 	return g.mu.queue.length() > 0 || b.awaited > 0 || b.lackedAt != Forever
 }
 
-// lateLocked returns when a permit that its owner has not used by then is hardly of use to it:
-// from then on others are asked to pay a debt behind which nobody waits.
-func (g *Gate) lateLocked(s scene) int64 {
-	l := &g.mu.ledger
-	return s.window.End() - l.plan.Offset - l.plan.Guard - int64(lending.Late*milli)
-}
-
 // lackForDebtLocked has Look called for a debt: soon if callers want permits, or else late in
 // the window, so that a debt takes nothing that others may want yet.
 func (g *Gate) lackForDebtLocked() {
 	at := g.mu.last
-	if s, ok := g.sceneLocked(); ok && !g.wantedLocked() {
-		at = max(at, g.lateLocked(s))
+	if _, ok := g.sceneLocked(); ok && !g.wantedLocked() {
+		at = max(at, g.mu.ledger.windows.Late())
 	}
 	if g.planLocked().Lending.Borrows {
 		g.armLocked(at)

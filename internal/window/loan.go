@@ -88,17 +88,56 @@ func (l Loans) net() Loans {
 	return l
 }
 
-// endLoans ends the loans of windows that have ended.
+// lend issues n permits, of those that may be issued, for a guest: they count here as if callers had
+// them. It returns the sum of what was lent to the guest in these windows.
+func (a *Account) lend(guest string, n int64, long []int64) (told int64) {
+	for i := range a.spans {
+		a.spans[i].used += n
+		a.spans[i].lent += n
+	}
+	return a.guests.add(a.asGuest(guest), a.windows.Running, long, n)
+}
+
+// asGuest names a guest in loans. They are told under this incarnation's name: another one's begin
+// anew.
+func (a *Account) asGuest(id string) string { return a.windows.Lending.Self + "\x00" + id }
+
+// borrow adds what a host has lent, by the sum that it has told, and returns how much that is. A sum
+// counts in exactly the windows that run, and of several of a host the largest. With it the account
+// has no more than its total: so whoever tells it what, it uses no more.
+func (a *Account) borrow(host string, windows []quota.Window, long []int64, told int64, total func(quota.Window) int64) int64 {
+	if a.windows == nil || a.early || !slices.Equal(windows, a.windows.Running) || slices.ContainsFunc(windows, func(w quota.Window) bool {
+		return w.End() <= a.windows.Over // the number may be forgotten
+	}) {
+		return 0
+	}
+	n := told - a.hosts[loanOf{host, listOf(windows, long)}].permits
+	for s := range a.bounded {
+		n = min(n, total(s.window)-(s.bound-s.lent))
+	}
+	if n <= 0 {
+		return 0
+	}
+	a.hosts.add(host, windows, long, n)
+	for i := range a.spans {
+		if s := &a.spans[i]; slices.Contains(windows, s.window) {
+			s.borrowed += n
+			s.bound = addCapped(s.bound, n)
+		}
+	}
+	return n
+}
+
+// endLoans ends the loans of windows that have ended, and notes what they were.
 func (l *ledger) endLoans() {
-	wall := l.now + l.plan.Offset
-	l.ended.Borrowed, l.ended.Hosts = l.hosts.end(wall)
-	l.ended.Lent, l.ended.Guests = l.guests.end(wall)
+	l.ended.Borrowed, l.ended.Hosts = l.hosts.end(l.windows.Over)
+	l.ended.Lent, l.ended.Guests = l.guests.end(l.windows.Over)
 }
 
 // borrowable reports whether permits are lent and borrowed under this plan.
 func (l *ledger) borrowable() bool {
-	a := l.shortest()
-	return a != nil && a.bound != Unbounded && a.window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
+	s := l.shortest()
+	return s != nil && s.bound != Unbounded && s.window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
 }
 
 // lendable reports whether permits can be lent and borrowed in the windows that run.
@@ -107,29 +146,16 @@ func (l *ledger) lendable() bool { return !l.early && l.borrowable() }
 // lends reports whether permits of this instance are lent: none before a debt is paid.
 func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }
 
-// lend charges n permits, of those that may be issued, to this instance, and returns what to
-// tell the guest.
+// lend is that of the account. The provider's budgets count lent permits too, and the guest is told in
+// which.
 func (l *ledger) lend(guest string, n int64) protocol.Loan {
-	l.charge(n, l.now)
-	l.issued -= n
-	for _, a := range l.accounts {
-		a.out += n
-	}
+	l.overIssued += max(0, n-l.budget())
 	for i := range l.budgets {
+		l.budgets[i].Used += n
 		l.budgets[i].out += n
 	}
-	running, long := l.running(), l.long()
-	return protocol.Loan{Windows: running, Long: long, Permits: l.guests.add(l.asGuest(guest), running, long, n)}
-}
-
-// running returns the windows of the limits that bind, shortest first.
-func (l *ledger) running() (all []quota.Window) {
-	for _, a := range l.accounts {
-		if a.limit != nil {
-			all = append(all, a.window)
-		}
-	}
-	return all
+	long := l.long()
+	return protocol.Loan{Windows: l.windows.Running, Long: long, Permits: l.Account.lend(guest, n, long)}
 }
 
 // long returns the budgets' windows that bind: a length and a start of each.
@@ -142,44 +168,26 @@ func (l *ledger) long() (all []int64) {
 	return all
 }
 
-// borrow adds what a host has lent to what may be issued, and returns how much that is. A
-// loan counts in exactly the windows that run, and of several numbers of a host the largest.
-// With it an instance has no more than the total: so whoever tells it what, it uses no more.
+// borrow is that of the account. A loan counts in exactly the budgets' windows that run, too.
 func (l *ledger) borrow(host string, told protocol.Loan) int64 {
-	if !l.lendable() || !slices.Equal(told.Windows, l.running()) || !slices.Equal(told.Long, l.long()) {
+	if !l.lendable() || !slices.Equal(told.Long, l.long()) {
 		return 0
 	}
-	n := told.Permits - l.hosts[loanOf{host, listOf(told.Windows, told.Long)}].permits
-	for a := range l.bounded {
-		n = min(n, a.limit.Limit-(a.bound-a.out))
-	}
-	if n <= 0 {
-		return 0
-	}
-	l.hosts.add(host, told.Windows, told.Long, n)
+	n := l.Account.borrow(host, told.Windows, told.Long, told.Permits, l.total)
 	for i := range l.budgets {
 		l.budgets[i].lent += n // the host has taken them
-	}
-	for a := range l.bounded {
-		a.lent += n
-		a.bound += n
-		a.set(l)
 	}
 	return n
 }
 
-// asGuest names a guest in loans. They are told under this incarnation's name: another one's
-// begin anew.
-func (l *ledger) asGuest(id string) string { return l.plan.Lending.Self + "\x00" + id }
-
 // lentTo returns how many permits were lent to a guest in the windows that run.
 func (l *ledger) lentTo(guest string) int64 {
-	return l.guests[loanOf{l.asGuest(guest), listOf(l.running(), l.long())}].permits
+	return l.guests[loanOf{l.asGuest(guest), listOf(l.windows.Running, l.long())}].permits
 }
 
 // debtors are the guests to which permits were lent in the windows that run.
 func (l *ledger) debtors() (all []lending.Debtor) {
-	list := listOf(l.running(), l.long())
+	list := listOf(l.windows.Running, l.long())
 	for k, n := range l.guests {
 		if id, own := strings.CutPrefix(k.who, l.asGuest("")); own && k.list == list {
 			all = append(all, lending.Debtor{ID: id, Permits: n.permits})

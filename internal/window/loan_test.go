@@ -32,7 +32,7 @@ func lender(f *fixed) (g *Gate, lent func() []loaned) {
 
 // need asks a gate for so many permits in the windows that run, poor ones if poor.
 func need(g *Gate, permits int64, poor bool) protocol.Need {
-	n := protocol.Need{Windows: g.mu.ledger.running(), Permits: 1000 * permits}
+	n := protocol.Need{Windows: g.mu.ledger.windows.Running, Permits: 1000 * permits}
 	if poor {
 		n.Poor = n.Permits
 	}
@@ -90,7 +90,7 @@ func TestWhenAHostLendsNothing(t *testing.T) {
 		n := need(g, 5, true)
 		change(f, g)
 		g.Changed(at(700 * ms))
-		if name != "the clock was set back" && len(g.mu.ledger.running()) > 0 {
+		if name != "the clock was set back" && len(g.mu.ledger.windows.Running) > 0 {
 			n = need(g, 5, true)
 		}
 		got := g.Asked(at(700*ms), "a", n)
@@ -157,7 +157,7 @@ func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
 		}
 	}
 	told(700*ms, 10)
-	heard := protocol.Loan{Windows: g.mu.ledger.running(), Permits: 4}
+	heard := protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 4}
 	g.Borrow(at(701*ms), "h", heard)
 	f.set(func() { f.plan.Known = false }) // as during a relist
 	g.Changed(at(705 * ms))
@@ -184,7 +184,7 @@ func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
 	g, lent := lender(f)
 	g.Changed(at(0))
 	for i, want := range []int64{9, 9, 0, 0} {
-		if got := g.Borrow(at(1), fmt.Sprint("h", i), protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}); got != want {
+		if got := g.Borrow(at(1), fmt.Sprint("h", i), protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 9}); got != want {
 			t.Errorf("host %d: added %d, want %d", i, got, want)
 		}
 	}
@@ -193,7 +193,7 @@ func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
 	if l := lent(); len(l) != 1 || l[0].loan.Permits != 5 {
 		t.Fatalf("lent on %+v, want 5", l)
 	}
-	if got := g.Borrow(at(991*ms), "h9", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 9}); got != 5 {
+	if got := g.Borrow(at(991*ms), "h9", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 9}); got != 5 {
 		t.Errorf("added %d, want 5", got)
 	}
 	if n := upTo(g, at(992*ms), 99); n != 20 {
@@ -247,7 +247,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 				now += time.Duration(rapid.Int64Range(0, int64(400*ms)).Draw(t, "passes"))
 			case 1:
 				n := upTo(g, at(now), rapid.Int64Range(1, 20).Draw(t, "wants"))
-				for _, w := range g.mu.ledger.running() {
+				for _, w := range g.mu.ledger.windows.Running {
 					used[w] += n
 				}
 			case 2, 3:
@@ -291,7 +291,7 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 		t.Fatalf("nobody looks before %v", time.Duration(armed))
 	}
 	ask, next := g.Look(at(5 * ms))
-	if ask == nil || ask.Permits < 1 || ask.Self != "me" || !slices.Equal(ask.Windows, g.mu.ledger.running()) {
+	if ask == nil || ask.Permits < 1 || ask.Self != "me" || !slices.Equal(ask.Windows, g.mu.ledger.windows.Running) {
 		t.Fatalf("asks for %+v", ask)
 	}
 	if next > int64(60*ms) {
@@ -346,12 +346,12 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	take("news")
 	g.Tick(at(second))
 	take("a window", "small@1s", "next@1s")
-	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 40})
+	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 40})
 	take("too few loans")
 	g.Tick(at(2 * second))
 	g.Tick(at(3 * second))
 	take("two windows more")
-	g.Borrow(at(3*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 55})
+	g.Borrow(at(3*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 55})
 	take("loans", "large@3s")
 	w.Payload = "again" // it may be used again
 	if _, v := g.Enter(at(3*second+20*ms), w, 60, int64(5*second), Default); v != Queued {
@@ -539,7 +539,7 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	enter(8*second, 85, 12*second, Queued)
 	g.Tick(at(9 * second))
 	told.take()
-	g.Borrow(at(9*second), "h", protocol.Loan{Windows: g.mu.ledger.running(), Permits: 90})
+	g.Borrow(at(9*second), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 90})
 	if l := told.take(); len(l) != 1 {
 		t.Errorf("told %v", l)
 	}

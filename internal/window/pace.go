@@ -40,24 +40,26 @@ type line struct {
 	end      int64
 	share    int64
 	even     float64 // gap, had the whole window been used evenly
+	now      int64   // as of the latest set
 }
 
-func (l *line) set(a *account, of *ledger) {
-	if l.window != a.window || l.share != a.bound {
-		*l = newLine(a, of.plan, of.now, l.window == a.window || a.used > 0)
+func (l *line) set(s *span, of *ledger) {
+	if l.window != s.window || l.share != s.bound {
+		*l = newLine(s, of.plan, of.now, l.window == s.window || s.used > 0)
 	}
+	l.now = of.now
 }
 
-func (l *line) left(a *account, of *ledger) int64 { return l.due(of.now) - a.used }
+func (l *line) left(s *span) int64 { return l.due(l.now) - s.used }
 
-func (l *line) when(a *account, n int64, of *ledger) (at int64, ok bool) {
-	return max(of.now, l.at(a.used+n)), true
+func (l *line) when(s *span, n int64, of *ledger) (at int64, ok bool) {
+	return max(of.now, l.at(s.used+n)), true
 }
 
 // spread leaves the permits of a tick if these are more than need.
-func (l *line) spread(a *account, need, now int64) {
-	if most := max(need, l.perTick()); now < l.end && l.due(now)-a.used > most {
-		l.restart(now, a.used, min(a.bound, a.used+most))
+func (l *line) spread(s *span, need, now int64) {
+	if most := max(need, l.perTick()); now < l.end && l.due(now)-s.used > most {
+		l.restart(now, s.used, min(s.bound, s.used+most))
 	}
 }
 
@@ -65,18 +67,18 @@ func (l *line) copyTo(other schedule) schedule { return copied(l, other) }
 
 // newLine returns the line of the account's window. It begins at the window's start, or
 // at the instant now if the bound has changed within the window.
-func newLine(a *account, p *Plan, now int64, changed bool) line {
-	w := a.window
+func newLine(s *span, p *Plan, now int64, changed bool) line {
+	w := s.window
 	start, end := w.Start()-p.Offset+p.Guard, w.End()-p.Offset-p.Guard
-	l := line{window: w, tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: a.bound, phase: phaseOf(p.Pacing.Phase, w)}
+	l := line{window: w, tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: s.bound, phase: phaseOf(p.Pacing.Phase, w)}
 	if end-start > 2*ticksSpare*l.tick {
 		end -= ticksSpare * l.tick
 	}
-	l.end, l.even = end, float64(end-start)/float64(max(1, a.bound))
+	l.end, l.even = end, float64(end-start)/float64(max(1, s.bound))
 	l.grid = start - int64(l.phase*float64(l.tick))
 	l.from, l.gap, l.released = start, l.even, 0
 	if changed {
-		l.restart(max(now, start), a.used, a.used)
+		l.restart(max(now, start), s.used, s.used)
 	}
 	return l
 }

@@ -15,14 +15,14 @@ func anyLine(t *rapid.T) (l line, now int64) {
 	w := quota.Window{Length: length, Index: rapid.Int64Range(0, 1e7).Draw(t, "index")}
 	share := rapid.OneOf(rapid.Int64Range(0, 50), rapid.Int64Range(0, 1e9)).Draw(t, "share")
 	p := Plan{
-		Guard: rapid.Int64Range(0, int64(length)/3).Draw(t, "guard"), Offset: rapid.Int64Range(-1e15, 1e15).Draw(t, "offset"),
-		Pacing: Pacing{Even: true, Phase: rapid.Uint64().Draw(t, "phase")},
+		Windows: Windows{Guard: rapid.Int64Range(0, int64(length)/3).Draw(t, "guard"), Offset: rapid.Int64Range(-1e15, 1e15).Draw(t, "offset")},
+		Pacing:  Pacing{Even: true, Phase: rapid.Uint64().Draw(t, "phase")},
 	}
 	now = w.Start() - p.Offset + p.Guard
 	if rapid.Bool().Draw(t, "late") {
 		now += rapid.Int64Range(0, int64(length)-p.Guard).Draw(t, "how late")
 	}
-	a := account{window: w, bound: share}
+	a := span{window: w, bound: share}
 	changed := rapid.Bool().Draw(t, "changed")
 	if changed {
 		a.used = rapid.Int64Range(0, share).Draw(t, "used")
@@ -56,7 +56,7 @@ func TestLineAtIsTheInverseOfDue(t *testing.T) {
 // pacedLedger is a ledger with one paced window of a second from 0 on.
 func pacedLedger(share int64) (*ledger, *Plan) {
 	w := quota.Window{Length: time.Second}
-	p := &Plan{Until: int64(time.Second), Limits: []Limit{{Window: w, Permits: share}}, Pacing: Pacing{Even: true}}
+	p := &Plan{Until: int64(time.Second), Windows: Windows{Running: []quota.Window{w}}, Limits: []Limit{{Window: w, Permits: share}}, Pacing: Pacing{Even: true}}
 	l := &ledger{}
 	l.adopt(p, 0)
 	return l, p

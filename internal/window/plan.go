@@ -36,17 +36,13 @@ type Plan struct {
 	// the instant for which the plan was made, and Forever only while nothing is
 	// known of any limit.
 	Until int64
-	// Offset is corrected wall time minus monotonic time, in nanoseconds.
-	Offset int64
+	// Windows are those of the Limits and of the provider's long limits.
+	Windows
 	// Limits are the limits that bind, shortest window first; no two of them have
 	// the same window length. Without any nothing is issued.
 	Limits []Limit
-	// Budgets are the limits of long windows. They bind beside Limits.
-	Budgets []protocol.Budget
 	// Keys are the windows of keys; nil if keys have no limits.
 	Keys *Keys
-	// Shut says that nothing is issued: within a guard, or before PausedUntil.
-	Shut bool
 	// PausedUntil is the instant before which nothing is issued because the
 	// provider wants to be left alone; 0 if there is none.
 	PausedUntil int64
@@ -57,18 +53,13 @@ type Plan struct {
 	// Known says that Foresee tells the future, so that a waiter that cannot be
 	// served in time is refused before it waits.
 	Known bool
-	// Guard is the time at either edge of a window in which nothing is issued, in
-	// nanoseconds. Shut enforces it; pacing releases between the guards.
-	Guard int64
-
 	// Critical is the policy's: the part of each share, in percent, that is kept for critical
 	// calls at a window's start.
 	Critical int64
 
-	Proof   Proof
-	Pacing  Pacing
-	Shape   Shape
-	Lending Lending
+	Proof  Proof
+	Pacing Pacing
+	Shape  Shape
 
 	from int64 // the instant for which the plan was made
 }

@@ -179,7 +179,7 @@ func ringQuestion(r *rand.Rand) (ask, code string) {
 func loanQuestion(seed uint64) (ask, code string) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	w, total := quota.Window{Length: time.Second}, r.Int64N(40)
-	plan := &Plan{Until: Forever, Lending: Lending{Self: "me"}}
+	plan := &Plan{Until: Forever, Windows: Windows{Lending: Lending{Self: "me"}}}
 	l := &ledger{}
 	var question, answer []string
 	events := 2 + r.IntN(14)
@@ -192,6 +192,7 @@ func loanQuestion(seed uint64) (ask, code string) {
 		case 0:
 			w.Index += int64(r.IntN(4) / 3)
 			own := r.Int64N(total + 1)
+			plan.Running, plan.Over = []quota.Window{w}, w.Start()
 			plan.Limits = []Limit{{Window: w, Permits: own, Limit: total}}
 			l.adopt(plan, w.Start())
 			question = append(question, fmt.Sprintf("0 %d %d", w.Index, own))
@@ -203,7 +204,7 @@ func loanQuestion(seed uint64) (ask, code string) {
 			question = append(question, fmt.Sprintf("2 %d %d", who, n))
 		default:
 			told := r.Int64N(30)
-			said = fmt.Sprintf("%d,", l.borrow(fmt.Sprint(who), protocol.Loan{Windows: l.running(), Permits: told}))
+			said = fmt.Sprintf("%d,", l.borrow(fmt.Sprint(who), protocol.Loan{Windows: l.windows.Running, Permits: told}))
 			question = append(question, fmt.Sprintf("3 %d %d", who, told))
 		}
 		answer = append(answer, said+fmt.Sprint(l.budget()))

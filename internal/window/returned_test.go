@@ -15,7 +15,8 @@ import (
 func TestReturnedIsASetThatForgets(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledger{accounts: []*account{{window: quota.Window{Length: time.Second}, limit: &Limit{}}}}
+		second := quota.Window{Length: time.Second}
+		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{window: second}}}}
 		var r returned
 		seen := map[uint64]int64{}
 		base := rapid.SampledFrom([]uint64{0, pageBits - 2, 1 << 40}).Draw(t, "base")

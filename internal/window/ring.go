@@ -32,15 +32,15 @@ type ring struct {
 	counts [ringSlots]int64
 }
 
-func (r *ring) set(a *account, l *ledger) {
+func (r *ring) set(s *span, l *ledger) {
 	if r.length == 0 {
-		r.length, r.since = a.window.Length, l.now
+		r.length, r.since = s.window.Length, l.now
 	}
 	r.allowFor(l.plan.Shape.Transit)
 	r.roll(l.now)
 }
 
-func (r *ring) left(a *account, _ *ledger) int64 { return a.bound - r.sum }
+func (r *ring) left(s *span) int64 { return s.bound - r.sum }
 
 // allowFor sets the transit: the time that calls may take to the provider.
 func (r *ring) allowFor(transit int64) {
@@ -90,10 +90,10 @@ func (r *ring) undo(n, at, _ int64) {
 	r.sum -= n
 }
 
-func (r *ring) when(a *account, n int64, l *ledger) (at int64, ok bool) {
-	back := n - r.left(a, l) // so many have to leave the span first
-	if n > a.bound || back <= 0 {
-		return l.now, n <= a.bound
+func (r *ring) when(s *span, n int64, l *ledger) (at int64, ok bool) {
+	back := n - r.left(s) // so many have to leave the span first
+	if n > s.bound || back <= 0 {
+		return l.now, n <= s.bound
 	}
 	i := r.slot - r.span // the last that does not count
 	for back > 0 {

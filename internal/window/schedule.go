@@ -1,18 +1,18 @@
 package window
 
-// schedule says when the permits of one account may be issued, by one shape. A permit is
-// issued when every schedule of its account allows it.
+// schedule says when the permits of one span may be issued, by one shape. A permit is
+// issued when every schedule of its span allows it.
 //
 // The order of calls: set, whenever the ledger moves on, then any of the others.
 type schedule interface {
-	// set brings the schedule to the ledger's present, and to the account's window and bound.
-	set(a *account, l *ledger)
+	// set brings the schedule to the ledger's present, and to the span's window and bound.
+	set(s *span, l *ledger)
 	// left returns how many permits may be issued now.
-	left(a *account, l *ledger) int64
+	left(s *span) int64
 	// when returns the earliest instant, not before now, at which n permits may be issued
 	// together if nothing else is. ok is false if that is not under this plan; the instant is
 	// then the earliest at which another plan may allow them.
-	when(a *account, n int64, l *ledger) (at int64, ok bool)
+	when(s *span, n int64, l *ledger) (at int64, ok bool)
 	// take counts n permits that were issued at an instant, since the latest set.
 	take(n, at int64)
 	// undo takes n permits out again that were issued at an instant, if they count still.
@@ -20,9 +20,9 @@ type schedule interface {
 	// slotEnd returns until when permits that are issued from now on need not be told apart.
 	slotEnd(now int64) int64
 	// part is the most permits of a debt that are paid together.
-	part(a *account) int64
+	part(s *span) int64
 	// spread delays permits that are due and that nobody asked for. It leaves need of them.
-	spread(a *account, need, now int64)
+	spread(s *span, need, now int64)
 	// copyTo returns a copy that shares nothing with the schedule. It uses the memory of the
 	// other one if that is of the same shape.
 	copyTo(other schedule) schedule
@@ -31,48 +31,64 @@ type schedule interface {
 // shapes is how many shapes there are.
 const shapes = 4
 
-// fresh are the schedules of an account before their first set, in the order of account.by.
+// fresh are the schedules of a span before their first set, in the order of span.by.
 var fresh = [shapes]schedule{aligned{}, &ring{span: spanSlots, slot: unused}, &bucket{empty: unused}, &line{}}
 
-// reshape keeps the schedules that bind, begins those that begin to, and drops others.
-func (l *ledger) reshape(a *account) {
-	s := &l.plan.Shape
-	for i, binds := range [shapes]bool{!s.Unaligned, s.Sliding, s.Bucket, l.plan.Pacing.Even && a.bound != Unbounded} {
+// reshape keeps the schedules that bind, begins those that begin to, and drops others. Where only
+// aligned windows bind there are none.
+func (l *ledger) reshape(s *span) {
+	shape := &l.plan.Shape
+	binds := [shapes]bool{!shape.Unaligned, shape.Sliding, shape.Bucket, l.plan.Pacing.Even && s.bound != Unbounded}
+	if binds == [shapes]bool{true} { // plain
+		s.by = nil
+		return
+	}
+	if s.by == nil {
+		s.by = new([shapes]schedule)
+	}
+	for i, binds := range binds {
 		switch {
 		case !binds:
-			a.by[i] = nil
-		case a.by[i] == nil:
-			a.by[i] = fresh[i].copyTo(nil)
+			s.by[i] = nil
+		case s.by[i] == nil:
+			s.by[i] = fresh[i].copyTo(nil)
 		}
 	}
-	a.set(l)
+	s.set(l)
 }
 
+// plain are the schedules of a span that has no others.
+var plain = [shapes]schedule{aligned{}}
+
 // schedules goes over those that bind.
-func (a *account) schedules(yield func(schedule) bool) {
-	for _, s := range a.by {
-		if s != nil && !yield(s) {
+func (s *span) schedules(yield func(schedule) bool) {
+	all := s.by
+	if all == nil {
+		all = &plain
+	}
+	for _, by := range all {
+		if by != nil && !yield(by) {
 			return
 		}
 	}
 }
 
-// set brings the account's schedules to the ledger's present.
-func (a *account) set(l *ledger) {
-	for s := range a.schedules {
-		s.set(a, l)
+// set brings the span's schedules to the ledger's present.
+func (s *span) set(l *ledger) {
+	for by := range s.schedules {
+		by.set(s, l)
 	}
 }
 
 // neutral counts nothing and bounds nothing. Schedules embed it.
 type neutral struct{}
 
-func (neutral) set(*account, *ledger)         {}
-func (neutral) take(_, _ int64)               {}
-func (neutral) undo(_, _, _ int64)            {}
-func (neutral) slotEnd(int64) int64           { return Forever }
-func (neutral) part(*account) int64           { return Unbounded }
-func (neutral) spread(_ *account, _, _ int64) {}
+func (neutral) set(*span, *ledger)         {}
+func (neutral) take(_, _ int64)            {}
+func (neutral) undo(_, _, _ int64)         {}
+func (neutral) slotEnd(int64) int64        { return Forever }
+func (neutral) part(*span) int64           { return Unbounded }
+func (neutral) spread(_ *span, _, _ int64) {}
 
 // copied copies a schedule to another one if that is of the same type, or else to a new one.
 func copied[T any](from *T, to schedule) *T {

@@ -19,7 +19,7 @@ func TestAReturnGoesToTheSchedulesThatCountedIt(t *testing.T) {
 		t.Error("the permits cannot be given back")
 	}
 	play(t, g, []step{{300 * ms, 100, 4}, {310 * ms, 100, 0}})
-	if n := g.mu.ledger.accounts[0].by[2].left(nil, nil); n > 1 {
+	if n := g.mu.ledger.spans[0].by[2].left(nil); n > 1 {
 		t.Errorf("%d permits are in the bucket, of which four were issued before it began", n)
 	}
 }

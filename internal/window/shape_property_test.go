@@ -302,7 +302,7 @@ func TestShapedForecastIsNeverLate(t *testing.T) {
 func TestRingWhenAgainstCounting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		a := &account{window: quota.Window{Length: second}}
+		a := &span{window: quota.Window{Length: second}}
 		r := &ring{length: second, span: spanSlots, slot: unused}
 		r.allowFor(rapid.Int64Range(0, int64(second/2)-1).Draw(t, "transit"))
 		now, share := int64(0), rapid.Int64Range(1, 12).Draw(t, "share")

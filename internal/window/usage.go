@@ -65,7 +65,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.LendingCounts, Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		DebtUntil: l.paidAt(), Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
+		DebtUntil: l.paidAt(l.plan.gradual()), Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	for i := range q.lanes {
@@ -83,9 +83,9 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 			u.Largest = g.ownLocked(Unbounded)
 		}
 	}
-	for i, a := range l.accounts {
-		if a.limit != nil {
-			u.Limits = append(u.Limits, a.usage(l, r.ledger.accounts[i], taken))
+	for i := range l.spans {
+		if s := &l.spans[i]; l.runs(s) {
+			u.Limits = append(u.Limits, s.usage(l, &r.ledger.spans[i], taken))
 		}
 	}
 	for i := range l.budgets {
@@ -107,18 +107,18 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 
 // Uses returns the use of each limit that binds the key, shortest window first. Of the limits that
 // instances share, it has neither the Limit nor the Total.
-func (k *Key) Uses() (all []LimitUsage) {
-	usable := k.debt == 0 && !k.early && k.keys != nil && !k.keys.Shut
-	for a := range k.bounded {
-		u := LimitUsage{Limit: Limit{Window: a.window}, Share: a.bound, Used: a.used - a.out, Start: a.window.Start(), End: a.window.End()}
+func (a *Account) Uses() (all []LimitUsage) {
+	usable := a.debt == 0 && !a.early && a.windows != nil && !a.windows.Shut
+	for s := range a.bounded {
+		u := LimitUsage{Limit: Limit{Window: s.window}, Share: s.bound, Used: s.used - s.lent, Start: s.window.Start(), End: s.window.End()}
 		if usable {
-			u.Left = max(0, a.bound-a.used-k.reserved)
+			u.Left = max(0, s.left()-a.reserved)
 		}
 		all = append(all, u)
 	}
-	for b := range k.binding {
+	for b := range a.binding {
 		u := usageOf(b.use())
-		u.Left = max(0, u.Left-k.reserved)
+		u.Left = max(0, u.Left-a.reserved)
 		all = append(all, u)
 	}
 	slices.SortFunc(all, func(a, b LimitUsage) int { return cmp.Compare(a.Window.Length, b.Window.Length) })
@@ -146,40 +146,30 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 }
 
 // usage returns the use of a limit, with taken permits that are not booked yet;
-// booked is the account in which they are.
-func (a *account) usage(l *ledger, booked *account, taken int64) LimitUsage {
-	u := LimitUsage{Limit: *a.limit, Share: a.bound - a.lent, Used: a.used - a.out + taken, Start: a.window.Start(), End: a.window.End()}
-	if a.bound == Unbounded {
+// booked is the span in which they are.
+func (s *span) usage(l *ledger, booked *span, taken int64) LimitUsage {
+	u := LimitUsage{Limit: *l.limit(s.window), Share: s.own(), Used: s.used - s.lent + taken, Start: s.window.Start(), End: s.window.End()}
+	if s.bound == Unbounded {
 		u.Share = 0
 		return u
 	}
 	if l.debt == 0 {
-		u.Left = max(0, a.left(l)-taken)
-		kept, _ := a.kept(l)
+		u.Left = max(0, s.left()-taken)
+		kept, _ := s.kept(l)
 		u.Kept = min(u.Left, kept)
 	}
 	if !l.plan.Shape.Unaligned {
 		return u
 	}
-	for s := range a.schedules {
-		if r, ok := s.(*ring); ok {
+	for by := range s.schedules {
+		if r, ok := by.(*ring); ok {
 			u.Used = r.sum + taken
 		}
 	}
 	next, _ := booked.when(u.Left+1, l)
 	u.End = next + l.plan.Offset
-	u.Start = u.End - int64(a.window.Length)
+	u.Start = u.End - int64(s.window.Length)
 	return u
-}
-
-// Use is what is booked of one window.
-type Use struct {
-	Window quota.Window
-	Bound  int64 // permits that may be issued in it, lent included
-	Used   int64 // permits issued in it, and lent to others
-	Lent   int64 // permits of Bound that others have lent to this instance
-	Out    int64 // permits of Used that this instance has lent
-	Paid   int64 // permits that have paid debts: they are of Used
 }
 
 // tellBookedLocked tells Booked.
@@ -187,9 +177,5 @@ func (g *Gate) tellBookedLocked() {
 	if g.Booked == nil {
 		return
 	}
-	uses := make([]Use, 0, len(g.mu.ledger.accounts))
-	for _, a := range g.mu.ledger.accounts {
-		uses = append(uses, Use{a.window, a.bound, a.used, a.lent, a.out, a.paid})
-	}
-	g.Booked(uses)
+	g.Booked(g.mu.ledger.Booked())
 }

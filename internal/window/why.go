@@ -43,8 +43,8 @@ func (g *Gate) whyLocked(n int64, c Class, w *Waiter) Verdict {
 // that come later in them.
 func (l *ledger) unspent(taken int64) int64 {
 	least := l.inHand()
-	for a := range l.bounded {
-		least = min(least, a.bound-a.used)
+	for s := range l.bounded {
+		least = min(least, s.bound-s.used)
 	}
 	return least - taken
 }

@@ -142,8 +142,8 @@ func (i *instance) noteLent() func(provider string, uses []window.Use) {
 			last[provider] = map[quota.Window]int64{}
 		}
 		for _, u := range uses {
-			if n := u.Out - last[provider][u.Window]; n > 0 {
-				last[provider][u.Window] = u.Out
+			if n := u.Lent - last[provider][u.Window]; n > 0 {
+				last[provider][u.Window] = u.Lent
 				f.lentOf[u.Window] += n
 			}
 		}

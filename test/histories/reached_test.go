@@ -355,14 +355,14 @@ func (s *noting) booked(key string, uses []window.Use) {
 		was := last[i]
 		switch {
 		case was.Window != u.Window:
-			if was.Lent > was.Used {
+			if was.Borrowed > was.Used {
 				loanStranded.note()
 			}
-			if was.Lent > 0 && was.Out > was.Bound-was.Lent {
+			if was.Borrowed > 0 && was.Lent > was.Bound-was.Borrowed {
 				loanPassed.note()
 			}
 		case u.Used > was.Used:
-			if u.Lent > 0 && was.Used < u.Lent {
+			if u.Borrowed > 0 && was.Used < u.Borrowed {
 				loanBorrowed.note()
 			}
 			if s.first > 0 && s.policy != nil && u.Window.Start() < s.first+int64(s.policy.Settle) {

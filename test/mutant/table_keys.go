@@ -2,8 +2,8 @@ package mutant
 
 // keys are mistakes in what is issued for keys.
 var keys = Table{
-	Replace("KeyForgottenEarly", "forgets a key while its window runs", "internal/window/key.go",
-		"a.used > 0 && a.window.End() > keys.Over", "a.used > 9 && a.window.End() > keys.Over", histories),
+	Replace("KeyForgottenEarly", "forgets a key while its window runs", "internal/window/account.go",
+		"s.used > 0 && s.window.End() > windows.Over", "s.used > 9 && s.window.End() > windows.Over", histories),
 	Replace("KeyRemaindersApart", "deals the remainder of a key in another order on each instance", "internal/share/keys.go",
 		"t := p.begin(w, low, &key)", "own := key\n\t\town.Hash ^= hashID(p.self)\n\t\tt := p.begin(w, low, &own)", histories),
 	Replace("KeyOfNewestView", "looks back for the provider and not for its keys", "internal/share/keys.go",
@@ -12,9 +12,9 @@ var keys = Table{
 		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories),
 	Replace("OverrideWithoutOwners", "goes by the policy's number of owners in place of the override's", "internal/share/overrides.go",
 		"\tn.owners = o.In(quota.Keys{Owners: t.owners}).Owners\n", "", differential),
-	Replace("KeyDebtPaidUncounted", "a debt of a key is paid and counts in no window", "internal/window/key.go",
-		"\t\tk.Charge(n)\n\t\tk.debt -= n\n", "\t\tk.debt -= n\n", histories),
-	Replace("KeyBudgetUncharged", "counts no permit of a key under its long limits", "internal/window/key.go",
+	Replace("KeyDebtPaidUncounted", "a debt of a key is paid and counts in no window", "internal/window/debt.go",
+		"\t\ta.Charge(n)\n", "", histories),
+	Replace("KeyBudgetUncharged", "counts no permit of a key under its long limits", "internal/window/account.go",
 		"b.used += n", "b.used += 0 * n", histories),
 	Replace("KeyBudgetStays", "goes on with what it took of an hour in the next one", "internal/window/keybudget.go",
 		"case now.Start > b.Start:", "case now.Start > b.Start+1<<60:", histories),
@@ -30,10 +30,4 @@ var keys = Table{
 		"case f.TotalRevision != 0 && f.Total.Cluster != f.Cluster:\n\t\treturn cmp.Or", "case f.TotalRevision != 0 && f.Total.Cluster == 0:\n\t\treturn cmp.Or", histories),
 	Replace("PurseCountsTwice", "the total counts a permit less than is taken", "internal/escrow/purse.go",
 		"\tnext.Out += n\n", "\tnext.Out += n - min(max(n, 0), 1)\n", histories, differential),
-	Replace("KeyLoanNotCharged", "lends permits of a key and uses them too", "internal/window/keyloan.go",
-		"\t\tk.accounts[i].used += n\n", "", histories),
-	Replace("KeyLoanTwice", "counts a loan of a key as often as it is told", "internal/window/keyloan.go",
-		"n := told - k.hosts[loanOf{host, listOf(windows, nil)}].permits", "n := told", histories),
-	Replace("KeyLoanKept", "uses a loan of a key in the next window too", "internal/window/key.go",
-		"*a = keyAccount{window: w, before", "*a = keyAccount{window: w, lent: a.lent, before", histories),
 }

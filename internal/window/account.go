@@ -1,0 +1,320 @@
+package window
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Account counts the permits that this instance issues for one key. The provider is the key with the
+// empty name: see ledger. The zero Account has issued none. The caller keeps calls apart. The order
+// of calls: Adopt for the windows that run, then any of the others.
+type Account struct {
+	windows *Windows // by which the counts are; nil before the first Adopt
+	spans   []span   // shortest first
+	budgets []keyBudget
+	early   bool // corrected time was set back: a span's window has not begun
+	// epoch numbers the times in which no span moves to another window. It is never 0 once something
+	// was issued.
+	epoch    uint64
+	debt     int64 // permits that calls have cost beyond those issued, to be paid first
+	reserved int64 // permits that callers have, who wait for the provider's
+	// guests and hosts are the sums that were told to guests, or heard of hosts.
+	guests, hosts loans
+}
+
+// span counts the permits of an account in one window, the one that runs of its length. Once no limit
+// binds it any more, it is kept to the window's end, in case the limit comes back.
+type span struct {
+	window   quota.Window
+	bound    int64 // permits that may be issued in the window, borrowed ones included; Unbounded while no limit binds
+	used     int64 // permits issued in it, or lent to others
+	borrowed int64 // permits of bound that others have lent to this instance
+	lent     int64 // permits of used that this instance has lent
+	paid     int64 // permits of used that have paid debts
+	before   int64 // permits that callers have used in the window before
+	// by are the schedules of a provider's limit that does not allow all permits of a window at
+	// once; nil where one does, as those of all keys.
+	by *[shapes]schedule
+}
+
+// Windows returns the windows by which the counts are; nil before the first Adopt.
+func (a *Account) Windows() *Windows { return a.windows }
+
+// Adopt moves the account to the windows that run. bound is asked for the bound of each, and budgets
+// for the long limits, if there may be any.
+func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
+	a.begin(windows, bound)
+	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
+		a.adoptBudgets(budgets())
+	}
+	a.end(func(s *span) int64 { return s.window.End() })
+	a.guests.end(windows.Over)
+	a.hosts.end(windows.Over)
+	a.repay()
+}
+
+// begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
+// does.
+func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
+	a.windows, a.early = windows, false
+	for i := range a.spans {
+		a.spans[i].bound = Unbounded
+	}
+	for _, w := range windows.Running {
+		s := a.move(w)
+		if s.bound = bound(w); s.window == w {
+			s.bound = addCapped(s.bound, s.borrowed)
+		}
+	}
+}
+
+// move returns the span of windows as long as w. It counts in w, or in a later window.
+func (a *Account) move(w quota.Window) *span {
+	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.window.Length, w.Length) })
+	if !there {
+		a.spans = slices.Insert(a.spans, i, span{window: quota.Window{Length: w.Length, Index: math.MinInt64}})
+	}
+	s := &a.spans[i]
+	switch {
+	case w.Index > s.window.Index:
+		s.enter(w)
+		a.epoch++
+	case w.Index < s.window.Index:
+		a.early = true
+	}
+	return s
+}
+
+// enter moves the span to a window in which nothing was issued yet.
+func (s *span) enter(w quota.Window) {
+	before := int64(0)
+	if s.window.Index+1 == w.Index {
+		before = max(0, s.called())
+	}
+	*s = span{window: w, bound: Unbounded, before: before, by: s.by}
+}
+
+// called returns how many permits callers have used.
+func (s *span) called() int64 { return s.used - s.lent - s.paid }
+
+// own is the part of the bound that is this instance's share.
+func (s *span) own() int64 { return s.bound - s.borrowed }
+
+// end forgets the spans that bind no more, once the wall time has come until which they count.
+func (a *Account) end(until func(*span) int64) {
+	was := len(a.spans)
+	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.bound == Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
+	if len(a.spans) < was {
+		a.epoch++
+	}
+}
+
+// runs reports whether the span's window is one that runs by the plan.
+func (a *Account) runs(s *span) bool {
+	return slices.ContainsFunc(a.windows.Running, func(w quota.Window) bool { return w.Length == s.window.Length })
+}
+
+// bounded goes over the spans whose limits bind.
+func (a *Account) bounded(yield func(*span) bool) {
+	for i := range a.spans {
+		if s := &a.spans[i]; s.bound != Unbounded && !yield(s) {
+			return
+		}
+	}
+}
+
+// shortest returns the span of the shortest window that runs; nil if there is none.
+func (a *Account) shortest() *span {
+	if a.windows == nil || len(a.windows.Running) == 0 {
+		return nil
+	}
+	return a.span(a.windows.Running[0])
+}
+
+// span returns the span of windows as long as w; nil if there is none.
+func (a *Account) span(w quota.Window) *span {
+	for i := range a.spans {
+		if a.spans[i].window.Length == w.Length {
+			return &a.spans[i]
+		}
+	}
+	return nil
+}
+
+// Left returns how many permits may be issued now, less those reserved: 0 where no limit is known to
+// bind, because no knowledge is no share.
+func (a *Account) Left() int64 { return max(0, min(a.LeftToBorrowers(), a.inHand()-a.reserved)) }
+
+// LeftToBorrowers returns how many permits the shares leave, less those reserved: the budgets do not
+// bound what others borrow.
+func (a *Account) LeftToBorrowers() int64 {
+	if a.debt > 0 {
+		return 0
+	}
+	return max(0, a.shares()-a.reserved)
+}
+
+// left is Left with those reserved, and whatever is owed.
+func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
+
+// shares is left as far as shares decide it.
+func (a *Account) shares() int64 {
+	if a.early || a.windows == nil || a.windows.Shut {
+		return 0
+	}
+	least := Unbounded
+	for i := range a.spans { // a plain loop, since each call for a key comes by
+		switch s := &a.spans[i]; {
+		case s.bound == Unbounded:
+		case s.by == nil:
+			least = min(least, s.bound-s.used)
+		default:
+			least = min(least, s.left())
+		}
+	}
+	if least == Unbounded {
+		return 0
+	}
+	return max(0, least)
+}
+
+// left returns how many permits the span leaves now.
+func (s *span) left() int64 {
+	if s.by == nil {
+		return s.bound - s.used
+	}
+	left := s.bound
+	for by := range s.schedules {
+		left = min(left, by.left(s))
+	}
+	return left
+}
+
+// Reserve keeps n permits for a caller that has to wait for the provider's.
+func (a *Account) Reserve(n int64) { a.reserved += n }
+
+// Unreserve ends that.
+func (a *Account) Unreserve(n int64) { a.reserved -= n }
+
+// Confirm issues n reserved permits, if the windows that run now allow them. The reservation ends
+// either way.
+func (a *Account) Confirm(n int64) bool {
+	a.reserved -= n
+	if a.debt > 0 || a.left() < n {
+		return false
+	}
+	a.Charge(n)
+	return true
+}
+
+// Lapses reports whether the permits that are reserved may be gone in the next windows: a share may
+// hold fewer there. Total returns how many the shares of all instances hold.
+func (a *Account) Lapses(total func(quota.Window) int64) bool {
+	for s := range a.bounded {
+		if each := total(s.window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
+			return true
+		}
+	}
+	return false
+}
+
+// Charge books n issued permits. They count in the running window of every length.
+func (a *Account) Charge(n int64) {
+	for i := range a.spans {
+		a.spans[i].used += n
+	}
+	for b := range a.binding {
+		b.used += n
+	}
+}
+
+// Refund takes n permits out again that were issued in an epoch; false if that is over.
+func (a *Account) Refund(n int64, epoch uint64) bool {
+	if epoch != a.epoch {
+		return false
+	}
+	a.Charge(-n)
+	a.repay()
+	return true
+}
+
+// Epoch returns the number for Refund of permits that are issued now.
+func (a *Account) Epoch() uint64 { return a.epoch }
+
+// Span returns from when until when the running windows of all limits last, in corrected wall time.
+func (a *Account) Span() (start, end int64) {
+	end = Forever
+	for s := range a.bounded {
+		start, end = max(start, s.window.Start()), min(end, s.window.End())
+	}
+	for b := range a.binding {
+		start, end = max(start, b.Start), min(end, b.End)
+	}
+	return start, end
+}
+
+// Opens returns the first monotonic instant after now at which n permits may come, if there is no
+// news: at the end of the windows that leave fewer. Forever if nothing is limited.
+func (a *Account) Opens(n, now int64) int64 {
+	if a.windows == nil {
+		return now
+	}
+	end, lacks := a.SpentUntil(n)
+	for s := range a.bounded {
+		if s.left() < n {
+			end = max(end, s.window.End())
+		}
+	}
+	switch {
+	case a.early || a.windows.Shut || a.debt > 0:
+	case end > 0:
+		return a.windows.opens(end)
+	case lacks:
+		return now // as soon as etcd answers
+	}
+	return a.windows.Opens(now)
+}
+
+// Own returns the own share of the windows that run, the smallest of them.
+func (a *Account) Own() int64 {
+	own := Unbounded
+	for s := range a.bounded {
+		own = min(own, s.own())
+	}
+	return own
+}
+
+// Over reports whether nothing of the account counts any more: then it may be forgotten, and the zero
+// Account stands for it. A budget of which nothing is in hand counts in etcd's total alone; it is kept
+// while etcd is not to be asked again.
+func (a *Account) Over(windows *Windows) bool {
+	return a.debt == 0 && a.reserved == 0 &&
+		!slices.ContainsFunc(a.spans, func(s span) bool { return s.used > 0 && s.window.End() > windows.Over }) &&
+		!slices.ContainsFunc(a.budgets, func(b keyBudget) bool {
+			return b.state == handedOut || b.End > windows.Over && (b.again > windows.Over-windows.Offset || b.holds())
+		})
+}
+
+// Use is what is booked of one window.
+type Use struct {
+	Window   quota.Window
+	Bound    int64 // permits that may be issued in it, borrowed ones included
+	Used     int64 // permits issued in it, and lent to others
+	Borrowed int64 // permits of Bound that others have lent to this instance
+	Lent     int64 // permits of Used that this instance has lent
+	Paid     int64 // permits of Used that have paid debts
+}
+
+// Booked returns what is booked of each window.
+func (a *Account) Booked() []Use {
+	all := make([]Use, 0, len(a.spans))
+	for i := range a.spans {
+		s := &a.spans[i]
+		all = append(all, Use{s.window, s.bound, s.used, s.borrowed, s.lent, s.paid})
+	}
+	return all
+}

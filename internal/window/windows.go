@@ -1,0 +1,74 @@
+package window
+
+import (
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Windows says in which windows an Account counts: those of a provider, or those of its keys. It
+// belongs to a plan and, like it, never changes.
+type Windows struct {
+	// Running are the windows that run of limits up to quota.MaxWindow, shortest first, one for
+	// each length that may bind.
+	Running []quota.Window
+	// Budgets are those of longer limits. For keys, whose limits may differ, there is one for each
+	// length that a key may have, without permits.
+	Budgets []protocol.Budget
+	// Shut says that nothing is issued: within a guard, during a pause of the provider, or in a
+	// window that was over before corrected time was set back.
+	Shut bool
+	// Offset is corrected wall time minus monotonic time, and Guard the time at either edge of a
+	// window in which nothing is issued, both in nanoseconds. Shut enforces the guard; pacing
+	// releases between the guards.
+	Offset, Guard int64
+	// Over is a corrected wall time: windows that ended by then never run again.
+	Over int64
+	// Lending says what may be lent and borrowed.
+	Lending Lending
+}
+
+// Keys are the windows of a provider's keys. The next plan has the same Keys if the bounds of all
+// keys are the same.
+type Keys struct {
+	Windows
+	// Most bounds the keys in use.
+	Most int64
+}
+
+// Spans goes over the start and the end of each window, in corrected wall time.
+func (w *Windows) Spans(yield func(start, end int64) bool) {
+	for _, r := range w.Running {
+		if !yield(r.Start(), r.End()) {
+			return
+		}
+	}
+	for i := range w.Budgets {
+		if !yield(w.Budgets[i].Start, w.Budgets[i].End) {
+			return
+		}
+	}
+}
+
+// Opens returns the first monotonic instant after now at which an account may have more permits,
+// if there is no news; Forever if nothing is limited.
+func (w *Windows) Opens(now int64) int64 {
+	at := Forever
+	for start, end := range w.Spans {
+		if opens := w.opens(start); opens > now {
+			at = min(at, opens)
+		} else if opens = w.opens(end); opens > now {
+			at = min(at, opens)
+		}
+	}
+	return at
+}
+
+// Late returns the monotonic instant from which a permit of the shortest window is hardly of use to
+// its owner any more: from then on others are asked to pay a debt behind which nobody waits.
+func (w *Windows) Late() int64 {
+	return w.Running[0].End() - w.Guard - w.Offset - int64(lending.Late*milli)
+}
+
+// opens returns the monotonic instant at which permits are issued after an edge of a window.
+func (w *Windows) opens(edge int64) int64 { return edge + w.Guard - w.Offset }
