@@ -430,7 +430,7 @@ func TestForgettingLosesNoUse(t *testing.T) {
 	}
 }
 
-// A key in use takes at most 2 KiB, and a million names that were touched take no more
+// A key in use takes at most 400 bytes, and a million names that were touched take no more
 // than those that may be in use.
 func TestMemoryOfKeys(t *testing.T) {
 	p := keyedPolicy()
@@ -457,7 +457,7 @@ func TestMemoryOfKeys(t *testing.T) {
 			}
 			if i+1 == most || i+1 == names {
 				each := (heapInUse() - before) / most
-				if t.Logf("%d bytes for each key in use, after %d names", each, i+1); each > 2048 {
+				if t.Logf("%d bytes for each key in use, after %d names", each, i+1); each > 400 {
 					t.Errorf("%d bytes for each key in use, after %d names", each, i+1)
 				}
 			}

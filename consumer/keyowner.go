@@ -9,7 +9,7 @@ import "github.com/quotient-limiter/quotient/internal/window"
 // where no instance has a share, the name is empty and self is true.
 //
 // A change of the fleet moves few keys. The limits of a key that has moved may settle first.
-// Owner does not wait, and allocates nothing.
+// Owner does not wait, and after the first call for a key it allocates nothing.
 func (y Key) Owner() (name string, self bool) {
 	k := y.limiter.core
 	s, now := k.segmentNow()
@@ -22,14 +22,25 @@ func (y Key) Owner() (name string, self bool) {
 	return name, !elsewhere
 }
 
+// keyOwner is who owns a key in the windows in: the owner's name, empty where keys have none, and
+// whether it is another instance.
+type keyOwner struct {
+	name      string
+	elsewhere bool
+	in        *window.Keys
+}
+
 // ownerIn returns an owner of the key in the windows that run, and whether it is another
 // instance. The caller has the state's lock.
 func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, elsewhere bool) {
-	if y.ownedIn != keys {
-		k.mu.Lock()
-		y.owner, y.elsewhere = k.mu.planner.KeyOwner(y.key, now)
-		k.mu.Unlock()
-		y.ownedIn = keys
+	if y.owner == nil {
+		y.owner = &keyOwner{}
 	}
-	return y.owner, y.elsewhere
+	if o := y.owner; o.in != keys {
+		k.mu.Lock()
+		o.name, o.elsewhere = k.mu.planner.KeyOwner(y.key, now)
+		k.mu.Unlock()
+		o.in = keys
+	}
+	return y.owner.name, y.owner.elsewhere
 }

@@ -90,18 +90,14 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Account
-	gone    bool     // forgotten, or never in use: another state may have its name
-	guest   bool     // only others want it, until a call of this instance does
-	waiting int64    // permits for which callers wait in the queue; 0 if none does
-	large   int64    // those of waiting for which large calls wait
-	lack    *keyLack // nil until something is borrowed
-	// issued and refused are permits that the busiest keys do not count yet.
-	issued, refused uint8
-	// owner is the name of the key's owner by the windows ownedIn, and elsewhere says that it
-	// is another instance.
-	owner     string
-	elsewhere bool
-	ownedIn   *window.Keys
+	gone    bool      // forgotten, or never in use: another state may have its name
+	guest   bool      // only others want it, until a call of this instance does
+	issued  uint8     // permits that the busiest keys do not count yet
+	refused uint8     // the same of refused ones
+	waiting int64     // permits for which callers wait in the queue; 0 if none does
+	large   int64     // those of waiting for which large calls wait
+	lack    *keyLack  // nil until something is borrowed
+	owner   *keyOwner // nil until somebody asks for it
 }
 
 // found is the outcome of an attempt to take permits of a key.

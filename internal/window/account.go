@@ -22,6 +22,7 @@ type Account struct {
 	epoch    uint64
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits that callers have, who wait for the provider's
+	before   int64 // permits that callers have used in the window of the shortest limit before
 	// guests and hosts are the sums that were told to guests, or heard of hosts.
 	guests, hosts loans
 }
@@ -35,7 +36,6 @@ type span struct {
 	borrowed int64 // permits of bound that others have lent to this instance
 	lent     int64 // permits of used that this instance has lent
 	paid     int64 // permits of used that have paid debts
-	before   int64 // permits that callers have used in the window before
 	// by are the schedules of a provider's limit that does not allow all permits of a window at
 	// once; nil where one does, as those of all keys.
 	by *[shapes]schedule
@@ -81,6 +81,9 @@ func (a *Account) move(w quota.Window) *span {
 	s := &a.spans[i]
 	switch {
 	case w.Index > s.window.Index:
+		if w == a.windows.Running[0] {
+			a.before = s.calledBefore(w)
+		}
 		s.enter(w)
 		a.epoch++
 	case w.Index < s.window.Index:
@@ -90,12 +93,15 @@ func (a *Account) move(w quota.Window) *span {
 }
 
 // enter moves the span to a window in which nothing was issued yet.
-func (s *span) enter(w quota.Window) {
-	before := int64(0)
-	if s.window.Index+1 == w.Index {
-		before = max(0, s.called())
+func (s *span) enter(w quota.Window) { *s = span{window: w, bound: Unbounded, by: s.by} }
+
+// calledBefore returns how many permits callers have used in the span's window, if that is the one
+// before w.
+func (s *span) calledBefore(w quota.Window) int64 {
+	if s.window.Index+1 != w.Index {
+		return 0
 	}
-	*s = span{window: w, bound: Unbounded, before: before, by: s.by}
+	return max(0, s.called())
 }
 
 // called returns how many permits callers have used.

@@ -34,7 +34,7 @@ func (a *Account) wanted(now int64) int64 {
 	}
 	wall := now + a.windows.Offset
 	gone, rest := max(0, wall-s.window.Start()), max(0, s.window.End()-a.windows.Guard-wall)
-	return int64(math.Ceil(float64(s.before+s.called()) * float64(rest) / float64(gone+int64(s.window.Length))))
+	return int64(math.Ceil(float64(a.before+s.called()) * float64(rest) / float64(gone+int64(s.window.Length))))
 }
 
 // Rate returns how many permits callers have used in the shortest window, and for how long it
