@@ -13,11 +13,6 @@ import (
 // acquire is the one way to permits: for Acquire, Take and the Try functions
 // where the fast path does not do, and, by ask, for TakeFunc.
 func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
-	return l.acquireFor(ctx, n, maxWait, false)
-}
-
-// acquireFor is acquire for a caller that, if unsure, may give the permits back at once.
-func (l *Limiter) acquireFor(ctx context.Context, n int64, maxWait time.Duration, unsure bool) (window.Grant, error) {
 	if n <= 0 || l.bad || ctx == nil {
 		return window.Grant{}, l.invalid(ctx, n)
 	}
@@ -40,7 +35,7 @@ func (l *Limiter) acquireFor(ctx context.Context, n int64, maxWait time.Duration
 		g, v := l.ask(nil, n, 0)
 		return g, l.answer(v, n)
 	}
-	return l.wait(ctx, n, maxWait, unsure)
+	return l.wait(ctx, n, maxWait)
 }
 
 // take is the hot path: one clock reading, compared with the segment's end, and
@@ -118,9 +113,9 @@ func (k *core) beyondLimit(n int64) bool {
 }
 
 // wait parks the goroutine until a permit comes, or can no longer come.
-func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration, unsure bool) (window.Grant, error) {
+func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
 	var g window.Grant
-	w, began, v := l.enter(ctx, n, maxWait, unsure, &g)
+	w, began, v := l.enter(ctx, n, maxWait, &g)
 	if v == window.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
@@ -130,10 +125,10 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration, unsu
 // enter asks the gate for a place, and returns the waiter and when waiting began,
 // or the outcome. It is apart from wait, as decided is, because their frames would
 // grow the stack of every goroutine that parks.
-func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, unsure bool, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
+func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*window.Waiter)
-	w.Owner, w.Unsure = l.all.id, unsure
+	w.Owner, w.Unsure = l.all.id, false
 	began = k.clock.Mono()
 	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
 	if v != window.Queued {
@@ -196,7 +191,13 @@ type Waiter struct {
 // it has run or is about to. Any goroutine may call it. A second Stop returns false,
 // as does that of the zero Waiter.
 func (w Waiter) Stop() bool {
-	return w.waiter != nil && w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
+	if w.waiter == nil {
+		return false
+	}
+	if t, ok := w.waiter.Payload.(*keyFunc); ok {
+		return t.stop()
+	}
+	return w.core.gate.Cancel(w.core.clock.Now(), w.waiter)
 }
 
 // TakeFunc asks for n permits as Take does, without a waiting goroutine: it calls f
@@ -204,8 +205,6 @@ func (w Waiter) Stop() bool {
 // Stop returned true. It runs on one goroutine of the limiter that serves all waiters,
 // never within TakeFunc or under a lock. So f must not block. A waiter costs 64 bytes
 // and the memory of f. A nil f asks for nothing; the mistake is logged.
-//
-// A Key has no TakeFunc, since its queue needs the goroutine: start one that calls Key.Take.
 func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core
 	if f == nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // Class is the class of a call. While a call of a class waits, none of a lower class is
-// served. Calls of one class are served in the order in which they came. Where calls wait for
-// a Key they have no class. The zero Class is Default.
+// served. Calls of one class are served in the order in which they came. That holds for those that
+// wait for a Key, too. The zero Class is Default.
 //
 // A policy can keep a part of each share for critical calls: see quota.Release.Critical.
 type Class string
@@ -74,7 +74,7 @@ func (k *core) tell(st *Status, use *window.Usage) {
 	st.IssuedBy, st.RefusedOf, st.WaitingBy = map[Class]int64{}, map[Class]int64{}, map[Class]int{}
 	rest := use.Issued
 	for i, c := range classes {
-		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]
+		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]+int(k.keys.lines.by[i].Load())
 		rest -= st.IssuedBy[c]
 	}
 	st.IssuedBy[Default] = rest

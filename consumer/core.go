@@ -38,7 +38,7 @@ type core struct {
 	// stepAside.
 	served  atomic.Bool
 	parked  sync.Pool   // of *window.Waiter, for goroutines
-	outcome lastOutcome // as last told to one of them; guarded by the gate's lock
+	outcome lastOutcome // as last told to a waiter of the gate; guarded by the gate's lock
 	asks    chan protocol.Ask
 	wanting chan struct{} // holds one when more of a budget is wanted
 	need    atomic.Pointer[func()]

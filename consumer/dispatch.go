@@ -13,13 +13,17 @@ func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
 	if !k.served.Load() {
 		k.served.Store(true)
 	}
-	o := window.Outcome{Grant: g, Verdict: v}
+	k.told(w, k.outcome.share(&window.Outcome{Grant: g, Verdict: v}))
+}
+
+// told hands an outcome over, which never changes from then on.
+func (k *core) told(w *window.Waiter, o *window.Outcome) {
 	switch p := w.Payload.(type) {
 	case chan struct{}:
-		w.Outcome = k.outcome.share(&o)
+		w.Outcome = o
 		p <- struct{}{}
 	default: // of TakeFunc
-		k.dispatch.add(k, w, &o)
+		k.dispatch.add(k, w, o)
 	}
 }
 
@@ -81,6 +85,10 @@ func (d *dispatcher) run(k *core) {
 
 // call calls the function of a waiter that was told its outcome.
 func (k *core) call(w *window.Waiter) {
+	if t, ok := w.Payload.(*keyFunc); ok {
+		t.run()
+		return
+	}
 	o, n, of := w.Outcome, w.N(), &k.classes[w.Class()]
 	f, ok := w.Payload.(func(Permit, error))
 	if !ok {

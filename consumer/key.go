@@ -31,9 +31,9 @@ func (l *Limiter) Key(name string) Key {
 	return y
 }
 
-// Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served in the
-// order in which they came. They wait first for the key and then, in the limiter's queue,
-// for the provider: so a key that is spent holds up no other.
+// Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served by class,
+// and of one class in the order in which they came. They wait first for the key and then, in the
+// limiter's queue, for the provider: so a key that is spent holds up no other.
 func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
 	_, err := y.acquire(ctx, 1, maxWait)
 	return err
@@ -96,79 +96,6 @@ func (y Key) TryTake(n int64) (p Permit) {
 		l.refused(k.refuseOne(l.class), lacking)
 	}
 	return p
-}
-
-// acquire is the way to permits where TryAcquire's does not do. It keeps the key's permits
-// while it waits for the provider's.
-func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
-	l := y.limiter
-	k := l.core
-	if n <= 0 || l.bad || ctx == nil {
-		return p, l.invalid(ctx, n)
-	}
-	if err := ctx.Err(); err != nil {
-		return p, err
-	}
-	until := k.clock.Mono()
-	if maxWait > 0 {
-		until = deadline(ctx, until, maxWait)
-	}
-	for {
-		if l.all.closed.Load() {
-			return p, l.answer(window.Closed, n)
-		}
-		t, waited := k.tryKey(y, n, reserve, &p), didNotWait
-		switch t.found {
-		case granted:
-			return p, nil
-		case unusable, tooMany:
-			return p, k.unusable(y, n, &t)
-		case keyLacks:
-			switch {
-			case t.segment.Shadow:
-				k.shadowedKey(t.state, n)
-				return l.passed(t.segment, n), nil
-			case maxWait <= 0:
-				return p, l.refuseKey(t.state, n)
-			}
-			var reserved bool
-			if waited, reserved, err = l.waitForKey(ctx, t.state, n, until); err != nil {
-				return p, err
-			}
-			if !reserved {
-				continue
-			}
-		}
-		if p, again, err := l.acquireReserved(ctx, t.state, n, until, waited); !again {
-			return p, err
-		}
-	}
-}
-
-// acquireReserved takes the provider's permits for a call that has reserved its key's, and has
-// waited for them. The reservation ends, also if a function of the application panics. again is
-// true if the key has less than it had, or the provider's permits came too late.
-func (l *Limiter) acquireReserved(ctx context.Context, y *keyState, n, until int64, waited time.Duration) (p Permit, again bool, err error) {
-	held := true
-	defer func() {
-		if held {
-			l.core.unreserve(y, n)
-		}
-	}()
-	l.all.waited(ctx, waited, nil)
-	g, err := l.acquireFor(ctx, n, time.Duration(until-l.core.clock.Mono()), l.core.lapses(y))
-	switch {
-	case err != nil:
-		return p, false, err
-	case g.Epoch == 0:
-		return l.permit(g, n, 0), false, nil
-	}
-	held = false
-	p, ok := l.confirm(y, g, n)
-	if !ok {
-		l.permit(g, n, n).Release()
-	}
-	return p, !ok, nil
 }
 
 // passed is the permit of a call that shadow mode lets pass.

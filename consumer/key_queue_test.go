@@ -2,10 +2,16 @@ package consumer
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // What a call reserved of its key comes back if OnWait panics: when the call has waited for its
@@ -48,21 +54,15 @@ func TestAKeySurvivesAPanic(t *testing.T) {
 // A call that learns of the provider's permits after their window takes others: the key is not
 // charged for permits that nobody can use.
 func TestAKeyIsNotChargedForAWindowBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		waits := 0
-		l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, OnWait: func(context.Context, time.Duration, error) {
-			waits++
-			time.Sleep(20 * time.Millisecond)
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
 		others := l.TryTake(1000)
-		time.AfterFunc(990*time.Millisecond, func() { others.Release() })
-		p, err := l.Key("a").Take(t.Context(), 3, 5*time.Second)
-		if err != nil || !p.Valid(0) || waits != 1 || !p.Release() {
-			t.Errorf("%v after %d waits, or a permit that was over when it came, until %v", err, waits, p.Until())
+		l.TakeFunc(1, Forever, func(Permit, error) { time.Sleep(20 * time.Millisecond) }) // it holds up the next
+		permits := make(chan Permit, 1)
+		l.Key("a").TakeFunc(3, Forever, func(p Permit, _ error) { permits <- p })
+		time.Sleep(990 * time.Millisecond)
+		others.Release() // both have permits of this window
+		if p := <-permits; !p.Valid(0) || !p.Release() {
+			t.Errorf("a permit that was over when it came, until %v", p.Until())
 		}
 		if n := taken(l.Key("a").TryAcquire); n != 3 {
 			t.Errorf("%d permits after the release, want 3", n)
@@ -108,4 +108,231 @@ func TestACallerBehindOthersOfItsKeyIsRefused(t *testing.T) {
 		}
 		wg.Wait()
 	})
+}
+
+// received returns what a channel has.
+func received[T any](from chan T) (all []T) {
+	for len(from) > 0 {
+		all = append(all, <-from)
+	}
+	return all
+}
+
+// Callers of a key are served by class, and of one class in the order in which they came.
+func TestCallersOfAKeyAreServedByClass(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		taken(l.Key("a").TryAcquire)
+		order := make(chan string, 6)
+		for _, who := range []struct {
+			name  string
+			class Class
+		}{{"shed 1", Sheddable}, {"one", Default}, {"shed 2", Sheddable}, {"critical", Critical}, {"two", Default}, {"last", Default}} {
+			l.Class(who.class).Key("a").TakeFunc(1, Forever, func(_ Permit, err error) {
+				if err != nil {
+					t.Errorf("%s: %v", who.name, err)
+				}
+				order <- who.name
+			})
+		}
+		if st := l.Status(); st.Waiting != 6 || st.WaitingBy[Critical] != 1 || st.WaitingBy[Sheddable] != 2 {
+			t.Errorf("%d wait, by class %v; want 6, and 1, 3, 2", st.Waiting, st.WaitingBy)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got := fmt.Sprint(received(order)); got != "[critical one two]" {
+			t.Errorf("in the second window %s are served, want critical, one and two", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := fmt.Sprint(received(order)); got != "[last shed 1 shed 2]" {
+			t.Errorf("in the third window %s are served, want last and the sheddable ones", got)
+		}
+	})
+}
+
+// A critical call takes the place of a sheddable one in a full line of its key, and no other's.
+func TestACriticalCallTakesAPlaceInAFullLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := Open(t.Context(), Fixed(keyedPolicy()), "github", Options{Logger: quiet, MaxWaiters: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		outcome := make(chan string, 3)
+		wait := func(c Class, key string) {
+			taken(l.Key(key).TryAcquire)
+			l.Class(c).Key(key).TakeFunc(1, Forever, func(_ Permit, err error) { outcome <- fmt.Sprint(c, " ", errors.Is(err, ErrQueueFull)) })
+			synctest.Wait()
+		}
+		wait(Sheddable, "a")
+		wait(Critical, "b")
+		if got := fmt.Sprint(received(outcome)); got != "[critical true]" {
+			t.Fatalf("beside a full line of another key: %s, want the critical call refused", got)
+		}
+		wait(Critical, "a")
+		if got := fmt.Sprint(received(outcome)); got != "[sheddable true]" {
+			t.Fatalf("in a full line: %s, want the sheddable call refused", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := fmt.Sprint(received(outcome)); got != "[critical false]" {
+			t.Errorf("in the next window: %s, want the critical call served", got)
+		}
+	})
+}
+
+// Stop takes a call for a key out of wherever it is: its function does not run, and nothing stays
+// reserved or issued.
+func TestStopOfACallForAKey(t *testing.T) {
+	holdUp := func(l *Limiter) { l.TakeFunc(1, Forever, func(Permit, error) { time.Sleep(time.Millisecond) }) }
+	for name, c := range map[string]struct {
+		place func(l *Limiter)
+		left  int64 // permits of the provider, after Stop
+	}{
+		"its line":            {func(l *Limiter) { l.Key("a").TryTake(3) }, 997},
+		"the limiter's queue": {func(l *Limiter) { l.TryTake(1000) }, 0},
+		// It was told an outcome, while another function runs.
+		"on its way from its line": {func(l *Limiter) {
+			others := l.Key("a").TryTake(3)
+			time.AfterFunc(100*time.Millisecond, func() { holdUp(l); synctest.Wait(); others.Release() })
+		}, 999},
+		"on its way from the limiter's queue": {func(l *Limiter) {
+			others := l.TryTake(1000)
+			holdUp(l)
+			time.AfterFunc(100*time.Millisecond, func() { others.Release() })
+		}, 999},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+				c.place(l)
+				w := l.Key("a").TakeFunc(2, Forever, func(Permit, error) { t.Error("the function of a call that was stopped ran") })
+				time.Sleep(100*time.Millisecond + 500*time.Microsecond)
+				if !w.Stop() || w.Stop() {
+					t.Error("the first Stop is to return true, and the second false")
+				}
+				time.Sleep(time.Millisecond)
+				if n := l.TryTake(1000).N(); n != c.left {
+					t.Errorf("the provider has %d permits left, want %d", n, c.left)
+				}
+				time.Sleep(time.Second)
+				if n := taken(l.Key("a").TryAcquire); n != 3 || l.Status().Waiting != 0 {
+					t.Errorf("%d permits in the next window, want 3; %d wait", n, l.Status().Waiting)
+				}
+			})
+		})
+	}
+}
+
+// A call that leaves the line has those behind it served that only waited for their turn.
+func TestThoseBehindACallThatLeavesAreServed(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		key, began := l.Key("a"), time.Now()
+		key.TryTake(1)
+		first := key.TakeFunc(3, Forever, func(Permit, error) { t.Error("a call that was stopped is served") })
+		second := make(chan error, 1)
+		key.TakeFunc(1, Forever, func(_ Permit, err error) { second <- err })
+		first.Stop()
+		if err := <-second; err != nil || time.Since(began) > 0 {
+			t.Errorf("the one behind got %v after %v, want a permit at once", err, time.Since(began))
+		}
+	})
+}
+
+// The provider's permits come back of a call whose key has fewer by the time at which they come.
+func TestACallWhoseKeyWasLoweredGivesTheProvidersBack(t *testing.T) {
+	p := keyedPolicy()
+	keyed(t, p, func(t *testing.T, l *Limiter, source *FixedSource) {
+		others, outcome := l.TryTake(1000), make(chan error, 1)
+		l.Key("a").TakeFunc(3, Forever, func(_ Permit, err error) { outcome <- err })
+		p.Keys.Limits = []quota.Limit{{Permits: 2, Window: time.Second}}
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		others.Release()
+		if err := <-outcome; !errors.Is(err, ErrTooLarge) {
+			t.Errorf("a call for 3 of a key that has 2: %v", err)
+		}
+		if n := l.TryTake(1000).N(); n != 1000 {
+			t.Errorf("the provider has %d permits left, want 1000", n)
+		}
+	})
+}
+
+// A call that is refused or served at once tells its function so, once, and Stop then returns false.
+func TestAKeysFunctionIsCalledOnce(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		outcome := make(chan string, 9)
+		note := func(p Permit, err error) { outcome <- fmt.Sprint(p.N(), " ", err != nil) }
+		key := l.Key("a")
+		first := key.TakeFunc(3, 0, note)
+		second := key.TakeFunc(1, 0, note)
+		key.TakeFunc(0, 0, note)
+		l.Key("").TakeFunc(1, Forever, note)
+		third := key.TakeFunc(1, Forever, note)
+		synctest.Wait()
+		if got, want := fmt.Sprint(received(outcome)), "[3 false 0 true 0 true 0 true]"; got != want {
+			t.Errorf("the functions got %s, want %s", got, want)
+		}
+		if first.Stop() || second.Stop() {
+			t.Error("Stop of a call that was answered returned true")
+		}
+		l.Close()
+		synctest.Wait()
+		if got := fmt.Sprint(received(outcome)); got != "[0 true]" || third.Stop() {
+			t.Errorf("after Close the last one got %s, want an error, once", got)
+		}
+	})
+}
+
+// Calls that wait, give up and are stopped, at random, leave nothing behind: whatever is not issued can
+// be taken.
+func TestCallsForKeysLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			p := keyedPolicy()
+			p.Limits[0].Permits = 5
+			l, err := Open(t.Context(), Fixed(p), "github", Options{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			r := rand.New(rand.NewPCG(seed, 1))
+			var called, stopped atomic.Int64
+			started := int64(0)
+			var wg sync.WaitGroup
+			for range 200 {
+				key, n, maxWait := l.Class(classes[r.IntN(3)]).Key([]string{"a", "b"}[r.IntN(2)]), 1+r.Int64N(3), time.Duration(r.IntN(3000))*time.Millisecond
+				give := time.Duration(r.IntN(2000)) * time.Millisecond
+				switch r.IntN(3) {
+				case 0:
+					wg.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), give)
+						defer cancel()
+						if p, err := key.Take(ctx, n, maxWait); err == nil && p.Valid(0) {
+							p.Release()
+						}
+					})
+				default:
+					started++
+					w := key.TakeFunc(n, maxWait, func(p Permit, _ error) { called.Add(1); p.Release() })
+					time.AfterFunc(give, func() {
+						if w.Stop() {
+							stopped.Add(1)
+						}
+					})
+				}
+				time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+			}
+			wg.Wait()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if called.Load()+stopped.Load() != started || l.Status().Waiting != 0 {
+				t.Errorf("seed %d: of %d functions %d were called and %d stopped; %d wait", seed, started, called.Load(), stopped.Load(), l.Status().Waiting)
+			}
+			if a, b := taken(l.Key("a").TryAcquire), taken(l.Key("b").TryAcquire); a != 3 || b != 2 {
+				t.Errorf("seed %d: %d and %d permits are left, want 3 and 2", seed, a, b)
+			}
+		})
+	}
 }

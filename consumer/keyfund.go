@@ -190,6 +190,6 @@ func (k *core) FundKeys(all []escrow.KeyUse) {
 		if again {
 			k.keys.funds.want(k, y, false)
 		}
-		k.keys.waiting.serve(k, y)
+		k.keys.lines.serve(k, y)
 	}
 }

@@ -193,14 +193,14 @@ func (y *keyState) need(l *keyLack, debt, now int64) int64 {
 	if rest <= 0 {
 		return 0
 	}
-	called := used + l.refused + y.waiting
+	called := used + l.refused + y.waiting()
 	soon := min(rest, max(int64(l.in.Length)/keyAhead, int64(2*keyAnswerTime)))
 	will := int64(float64(called) * float64(soon) / float64(max(gone, int64(keyRound))))
 	will = min(max(l.lacking, will), called)
-	if l.low = (will + 1) / 2; y.waiting == 0 && l.lacking == 0 && debt == 0 && (l.got < l.asked || y.use.LeftToBorrowers() >= l.low) {
+	if l.low = (will + 1) / 2; y.line == nil && l.lacking == 0 && debt == 0 && (l.got < l.asked || y.use.LeftToBorrowers() >= l.low) {
 		return 0
 	}
-	return debt + y.waiting + will - y.use.LeftToBorrowers()
+	return debt + y.waiting() + will - y.use.LeftToBorrowers()
 }
 
 // look asks others for permits of keys.
@@ -214,7 +214,7 @@ func (a *keyAsks) look(k *core) {
 		if at := k.ask(y, s.Keys, now, &r); at < window.Forever {
 			a.at(k, y, at)
 		} else {
-			k.keys.waiting.serve(k, y) // nobody waits in vain
+			k.keys.lines.serve(k, y) // nobody waits in vain
 		}
 	}
 	if len(r.by) > 0 {
@@ -275,13 +275,13 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	debt := y.use.Debt()
 	if debt > 0 {
 		l.queued, again = true, keys.Opens(now)
-		if late := keys.Late(); y.waiting == 0 && l.refused == 0 && now < late {
+		if late := keys.Late(); y.line == nil && l.refused == 0 && now < late {
 			return late
 		}
 	}
 	n := y.need(l, debt, now)
 	if n <= 0 || !l.hopes(&keys.Windows) {
-		if y.waiting != 0 { // they are looked at next, and have the key looked at again
+		if y.line != nil { // they are looked at next, and have the key looked at again
 			l.until = now + int64(keyRound)
 		}
 		return again
@@ -289,7 +289,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	if l.got < l.asked { // others have more, perhaps
 		l.from, l.width, l.short = l.from+l.width, min(2*l.width, mostKeyHosts), l.short+1
 	}
-	if y.large > 0 { // what is left of a window lies here and there
+	if y.line.Large() > 0 { // what is left of a window lies here and there
 		l.width = mostKeyHosts
 	}
 	l.width = int(max(int64(l.width), min(debt, mostKeyHosts))) // each is asked for its part
@@ -306,7 +306,7 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	}
 	n = min(n, quota.MaxPermits)
 	each := (n + int64(len(hosts)) - 1) / int64(len(hosts))
-	if y.large > 0 && l.short > 0 { // each has it for the first guest in the window's order
+	if y.line.Large() > 0 && l.short > 0 { // each has it for the first guest in the window's order
 		each = n
 	}
 	r.add(hosts, keys.Running, y.key.Name, each)
@@ -361,7 +361,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
 				// Large calls of several instances would block each other: see Gate.yieldsLocked.
-				if yields := y.large > 0 && window.Before(guest, s.Keys.Lending.Self, windows[0]); y.waiting == 0 || yields && y.waiting == y.large {
+				if yields := y.line.Large() > 0 && window.Before(guest, s.Keys.Lending.Self, windows[0]); y.line == nil || yields && y.line.Permits() == y.line.Large() {
 					left := y.use.LeftToBorrowers()
 					if told = y.use.Lend(guest, n, now, yields); yields && told > 0 && y.lack != nil {
 						y.lack.vain = 0 // others' large calls came first: not that nobody had any
@@ -386,7 +386,7 @@ func (k *core) BorrowKeys(host string, lent protocol.KeyPermits) {
 			return
 		}
 		if y := k.keys.known(name); y != nil && k.borrowKey(y, host, lent.Windows, lent.Permits[name]) {
-			k.keys.waiting.serve(k, y)
+			k.keys.lines.serve(k, y)
 		}
 	}
 }

@@ -15,17 +15,15 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// keys are a provider's keys in use. A key has no timer, no goroutine and no queue of its
-// own.
+// keys are a provider's keys in use. A key has no timer and no goroutine of its own.
 //
 // A state is forgotten only when nothing of it counts any more: a new one then means the
 // same. New names cause that. A part of the map forgets when it has twice as many states as
 // it kept the last time. All parts do when the bound is reached, once in a window and after
 // each sixteenth of the bound in new names.
 //
-// Lock order: waiting.mu, then the gate's; and waiting.mu or sweeping, then a part's, then a
-// state's, then core.mu. Nothing that holds a state's calls the gate, and nothing that holds
-// the gate's serves the queue.
+// Lock order: sweeping, then a part's, then a state's, then lines.mu or core.mu. Nothing that holds
+// a state's calls the gate, and nothing that holds the gate's serves a line.
 type keys struct {
 	parts   *[64]keyPart // nil until there are limits by key
 	seed    maphash.Seed
@@ -36,7 +34,7 @@ type keys struct {
 	got     atomic.Int64 // permits borrowed from them
 	asked   atomic.Int64 // times that others were asked for permits of a key
 	latest  *window.Keys // planned; guarded by core.mu
-	waiting keyQueue
+	lines   keyLines
 	asks    keyAsks
 	funds   keyFunds
 	busiest busiest
@@ -51,13 +49,13 @@ type keys struct {
 func (m *keys) planned(k *core, plan *window.Keys, now int64) {
 	if m.parts == nil && plan != nil {
 		m.parts, m.seed = new([64]keyPart), maphash.MakeSeed()
-		m.waiting.alarm.begin(func() { m.waiting.serve(k, nil) })
+		m.lines.alarm.begin(func() { m.lines.serveAll(k) })
 		m.asks.alarm.begin(func() { m.asks.look(k) })
 	}
 	if plan != m.latest {
 		m.latest = plan
-		if m.waiting.length.Load() > 0 {
-			m.waiting.alarm.set(k.clock, now)
+		if m.lines.length.Load() > 0 {
+			m.lines.alarm.set(k.clock, now)
 		}
 	}
 }
@@ -67,9 +65,9 @@ func (m *keys) close(k *core) {
 	if m.parts == nil {
 		return
 	}
-	m.waiting.alarm.stop()
+	m.lines.alarm.stop()
 	m.asks.alarm.stop()
-	m.waiting.serve(k, nil)
+	m.lines.serveAll(k)
 }
 
 type keyPart struct {
@@ -90,14 +88,13 @@ type keyState struct {
 
 	mu      sync.Mutex
 	use     window.Account
-	gone    bool      // forgotten, or never in use: another state may have its name
-	guest   bool      // only others want it, until a call of this instance does
-	issued  uint8     // permits that the busiest keys do not count yet
-	refused uint8     // the same of refused ones
-	waiting int64     // permits for which callers wait in the queue; 0 if none does
-	large   int64     // those of waiting for which large calls wait
-	lack    *keyLack  // nil until something is borrowed
-	owner   *keyOwner // nil until somebody asks for it
+	gone    bool         // forgotten, or never in use: another state may have its name
+	guest   bool         // only others want it, until a call of this instance does
+	issued  uint8        // permits that the busiest keys do not count yet
+	refused uint8        // the same of refused ones
+	line    *window.Line // nil if nobody waits for the key
+	lack    *keyLack     // nil until something is borrowed
+	owner   *keyOwner    // nil until somebody asks for it
 }
 
 // found is the outcome of an attempt to take permits of a key.
@@ -166,7 +163,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		got := int64(0)
 		t.found = keyLacks
 		switch left := min(n, y.use.Left()); {
-		case y.waiting != 0 || left == 0 || left < n && how != upTo:
+		case y.line != nil && y.line.Before(of.class) || left == 0 || left < n && how != upTo:
 			if k.gate.Segment() != s { // another one has more, perhaps
 				y.mu.Unlock()
 				continue
@@ -290,7 +287,7 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 	}
 	y.mu.Unlock()
 	if !ok {
-		k.keys.waiting.serve(k, y)
+		k.keys.lines.serve(k, y)
 	}
 	return p, ok
 }
@@ -311,7 +308,7 @@ func (k *core) unreserve(y *keyState, n int64) {
 	y.mu.Lock()
 	y.use.Unreserve(n)
 	y.mu.Unlock()
-	k.keys.waiting.serve(k, y)
+	k.keys.lines.serve(k, y)
 }
 
 // correct books that n permits of a key, issued in an epoch, cost actual permits.
@@ -334,7 +331,7 @@ func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
 	}
 	y.tellBooked(&k.keys)
 	y.mu.Unlock()
-	k.keys.waiting.serve(k, y)
+	k.keys.lines.serve(k, y)
 	return back
 }
 
@@ -442,7 +439,7 @@ func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
 func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
 		y.mu.Lock()
-		if y.gone = y.waiting == 0 && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {
+		if y.gone = y.line == nil && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
 			m.count(y.guest).Add(-1)
@@ -477,12 +474,12 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 func (o *origin) refuseKey(y *keyState, n int64) error {
 	k := o.core
 	o.refusedKey(y, n, all)
-	if most, limit := k.tooLarge(y.key, n); most > 0 {
+	s, now := k.segmentNow()
+	if most, limit := k.tooLarge(s.Keys, y.key, n, now); most > 0 {
 		return TooLargeError{Provider: k.provider, Key: y.key.Name, Asked: n, Largest: most, Limit: limit}
 	}
 	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
-	ahead, first := k.keys.waiting.of(y)
-	s, now := y.lock(k)
+	s, now = y.lock(k)
 	if s.Keys == nil {
 		y.mu.Unlock()
 		return e
@@ -492,6 +489,7 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	owner, elsewhere := y.ownerIn(k, s.Keys, now)
 	at := y.use.Opens(n, now)
 	debt, until := y.use.Debt(), y.use.PaidAt()
+	ahead, first := y.line.Ahead(o.class)
 	behind := ahead > 0 && y.use.Left() >= n
 	y.mu.Unlock()
 	k.mu.Lock()

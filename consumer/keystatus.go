@@ -42,13 +42,14 @@ func (y Key) delay(n int64) time.Duration {
 	}
 	least := Forever
 	y.look(func(state *keyState, now int64) {
-		if left := state.use.Left(); left >= n && state.waiting == 0 {
+		if left := state.use.Left(); left >= n && !state.line.Before(y.limiter.class) {
 			least = 0
 		} else if at := state.use.Opens(n, now); at != window.Forever {
 			least = time.Duration(at - now)
 		}
 	})
-	if most, _ := l.core.tooLarge(y.state.key, n); most > 0 {
+	s, now := l.core.segmentNow()
+	if most, _ := l.core.tooLarge(s.Keys, y.state.key, n, now); most > 0 {
 		return Forever
 	}
 	return max(least, l.Delay(n))

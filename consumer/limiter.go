@@ -21,7 +21,8 @@ const Forever time.Duration = math.MaxInt64
 type Options struct {
 	// MaxWaiters bounds the number of waiting callers; further callers get ErrQueueFull, or
 	// take the place of the last caller of a lower class, which gets it: see Limiter.Class.
-	// Those that wait for a key are bounded apart, by the same number, and have no class.
+	// Those that wait for keys are bounded apart, by the same number for all keys together; there
+	// only a caller of the same key is displaced.
 	// 0 means no bound: a waiter costs 64 bytes, and a parked goroutine its stack.
 	MaxWaiters int
 	// Logger receives the changes of state; default slog.Default().
@@ -188,7 +189,7 @@ func (l *Limiter) Close() error {
 		return nil
 	}
 	l.core.gate.Evict(l.core.clock.Now(), l.all.id)
-	l.core.keys.waiting.evict(l.core, l.all.id)
+	l.core.keys.lines.evict(l.core, l.all.id)
 	l.core.leave()
 	return l.all.leave()
 }

@@ -86,8 +86,7 @@ type Status struct {
 	// want of a key's. See Limiter.Label.
 	IssuedByLabel, RefusedByLabel map[string]int64
 	// IssuedBy, RefusedOf and WaitingBy divide Issued, Refused and Waiting by class; each has
-	// an entry for every Class. Debts paid count as Default. Callers that wait for a key are
-	// in Waiting only.
+	// an entry for every Class. Debts paid count as Default.
 	IssuedBy, RefusedOf map[Class]int64
 	WaitingBy           map[Class]int
 	// Impossible counts the calls for more permits than a limit has, which are never
@@ -181,7 +180,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
 		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
-		Waiting: use.Waiting + int(k.keys.waiting.length.Load()), HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
+		Waiting: use.Waiting + k.keys.lines.waiting(), HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 		Lent: use.Lent, Borrowed: use.Borrowed, Asks: use.Asks, FruitlessWindows: use.Fruitless,
 		FirstLoans: use.FirstLoans, FirstLoanTime: use.FirstLoanTime,
 		BorrowedLast: use.LastLoans.Borrowed, Hosts: use.LastLoans.Hosts, LentLast: use.LastLoans.Lent, Guests: use.LastLoans.Guests,
