@@ -357,6 +357,11 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 		u := &use.Limits[0] // of which Free is one
 		r.Window, r.WindowStart, r.UsedBefore = time.Duration(u.End-u.Start), time.Unix(0, u.Start).UTC(), use.Issued-u.Used
 	}
+	for _, u := range use.Limits {
+		if b := u.Budget; b != nil && !b.Whole {
+			r.Long = append(r.Long, protocol.Taken{Window: b.Name(), Start: b.Start, Taken: b.Taken, Used: b.Used})
+		}
+	}
 	if st.ClockErrorKnown {
 		r.ClockError = st.ClockError.Round(time.Microsecond).String()
 	}

@@ -38,6 +38,8 @@ type membership struct {
 	// Session.mu guards these too:
 	asks [2]*ear // of this incarnation, and of samples; nil if the session has one of all
 	mute bool    // the sink may not ask and lend
+	// exchanging says that permits of long limits are on their way between etcd and the sink.
+	exchanging bool
 
 	loans *ear // of the incarnation that asked last; nil if none did. Session.hearing.mu guards it
 

@@ -115,9 +115,23 @@ func (p *membership) due() *written {
 
 // reportAt returns the limiter's state, which also notes and logs its changes.
 func (p *membership) reportAt(now clock.Instant) *protocol.Report {
+	store, known := p.settled() // before: what is taken from now on comes at a later revision
 	r := p.sink.Report(now)
-	r.Name = p.s.o.Name
+	if r.Name = p.s.o.Name; len(r.Long) > 0 {
+		r.Store, r.Known = store, known
+	}
 	return &r
+}
+
+// settled returns a revision of the store that is followed, by which everything that this process
+// took of long limits has come to the sink; 0 if there is none, since permits are on their way.
+func (p *membership) settled() (store uint64, revision int64) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.line == nil || p.exchanging || p.stage != following {
+		return 0, 0
+	}
+	return p.line.Cluster(), p.line.Newest()
 }
 
 // write writes reports in one transaction, each on the condition that its incarnation

@@ -62,6 +62,8 @@ func (p *membership) standing() (s standing) {
 // exchange sends what is due for windows of budgets and for keys, and tells the sink what is
 // taken then. The limits are of the policy at a revision.
 func (p *membership) exchange(ctx context.Context, tries int, policy int64, windows []*budgetWindow, uses []escrow.KeyUse) error {
+	p.setExchanging(true)
+	defer p.setExchanging(false)
 	ctx, done := context.WithTimeout(ctx, reportTimeout)
 	defer done()
 	var all []taking
@@ -87,6 +89,12 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, wind
 		p.sink.FundKeys(uses)
 	}
 	return err
+}
+
+func (p *membership) setExchanging(on bool) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	p.exchanging = on
 }
 
 // transact sends transactions until each taking is decided, so many at most. Nothing is taken of

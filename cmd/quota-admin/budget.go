@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -25,34 +25,35 @@ type budgetJSON struct {
 	Limit string    `json:"limit"`
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
-	// HandedOut is what instances have taken and not given back. Used is what they have
-	// told of it, up to 10 s ago; the rest is in hand, or stranded with those that ended.
-	HandedOut int64         `json:"handed_out"`
-	Used      int64         `json:"used"`
-	InHand    int64         `json:"in_hand"`
-	Stranded  int64         `json:"stranded"`
-	Elsewhere int64         `json:"elsewhere"` // used by others, by the provider's count
-	Left      int64         `json:"left"`
-	Withheld  string        `json:"withheld,omitempty"`
-	Writes    int64         `json:"transactions"`
-	Holdings  []holdingJSON `json:"holdings"`
+	// HandedOut is what instances have taken and not given back. Used and InHand are what those
+	// that run have issued of it, and may issue still, by their reports. Rest is all else: what was
+	// taken by instances that ended, and what was used elsewhere, by the provider's count.
+	HandedOut int64      `json:"handed_out"`
+	Used      int64      `json:"used"`
+	InHand    int64      `json:"in_hand"`
+	Rest      int64      `json:"rest"`
+	Left      int64      `json:"left"`
+	Withheld  string     `json:"withheld,omitempty"`
+	Writes    int64      `json:"transactions"`
+	Instances []handJSON `json:"instances"`
 	// Rate is how many permits a second the fleet issues; null if no reports tell. At this
 	// rate the limit is used up at Exhausted, if its window does not end before.
 	Rate      *float64  `json:"issued_per_second"`
 	Exhausted time.Time `json:"exhausted,omitzero"`
 
+	window   protocol.Budget
 	total    escrow.Total
-	revision int64
+	revision int64 // of the total's key
+	at       int64 // revision of etcd at which the total was read
 	cluster  uint64
-	alive    []escrow.Holding
 	key      string
 }
 
-type holdingJSON struct {
+// handJSON is what an instance has of a window by its report; null where it has told nothing.
+type handJSON struct {
 	Instance string `json:"instance"`
-	Taken    int64  `json:"taken"`
-	Used     int64  `json:"used"`
-	Ended    bool   `json:"ended"` // the instance is gone
+	InHand   *int64 `json:"in_hand"`
+	Used     *int64 `json:"used"`
 }
 
 func (a *app) budgetCommand() *cobra.Command {
@@ -62,14 +63,15 @@ func (a *app) budgetCommand() *cobra.Command {
 		Use:   "budget PROVIDER",
 		Short: "Show and correct the permits taken of limits per hour, day or month",
 		Long: `Show, for each limit of more than a minute, the permits of the running window: those
-handed out, used (by reports up to 10 s old), in the hands of each instance, stranded
-with instances that ended, and used elsewhere, by the provider's count. While instances
-run, say when the limit is used up at the rate of the last seconds. With --key, show
-those of one key.
+handed out, and those used and in hand by the reports of the instances that run. The
+rest was taken by instances that ended, or used elsewhere, by the provider's count.
+While instances run, say when the limit is used up at the rate of the last seconds. With
+--key, show those of one key.
 
 With --used N the window counts N permits as used, by the provider's count, and the
-permits in the hands of living instances. It ends the withholding after a restore of
-etcd.
+permits in the hands of the instances that run: each has to report first, which takes a
+few seconds. Read the provider's count just before, since N has to have what was used until
+then. It ends the withholding after a restore of etcd.
 
 The same is done for keys, once top shows all instances as active. --key KEY --used N and
 --keys-file FILE give the counts of single keys. --keys-unused says that all other keys
@@ -93,30 +95,30 @@ provider that came after the backup, before instances take permits of it.`,
 			return a.budgetOfKeys(ctx, etcd, args[0], &k, used)
 		}
 		w := live.NewWatcher(etcd.Admin, 1)
+		defer w.Close()
 		rate, err := w.Rate(ctx, args[0], ratesWithin)
-		w.Close()
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
-		defer cancel()
-		all, keys, err := a.budgets(ctx, etcd, args[0])
+		read := func() ([]*budgetJSON, []keysBudgetJSON, error) {
+			ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
+			defer cancel()
+			return a.budgets(ctx, etcd, args[0])
+		}
+		all, keys, err := read()
 		if err != nil {
 			return err
 		}
 		if used >= 0 {
-			for taken, try := true, 1; taken; try++ {
-				chosen := chosenBudget(all, of)
-				if chosen == nil {
-					return usageError(cmd, "--used is of one limit: name it by --limit")
-				}
-				err := chosen.correct(ctx, etcd.client, used)
-				if taken = errors.Is(err, errTaken) && try < correctTries; err != nil && !taken {
-					return err
-				}
-				if all, keys, err = a.budgets(ctx, etcd, args[0]); err != nil {
-					return err
-				}
+			chosen := chosenBudget(all, of)
+			if chosen == nil {
+				return usageError(cmd, "--used is of one limit: name it by --limit")
+			}
+			if err := chosen.correct(ctx, w, etcd.client, args[0], used); err != nil {
+				return err
+			}
+			if all, keys, err = read(); err != nil {
+				return err
 			}
 		}
 		for _, b := range all {
@@ -162,6 +164,10 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	if err != nil {
 		return nil, nil, err
 	}
+	fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	if err != nil {
+		return nil, nil, err
+	}
 	p, now := s.Policy.WithDefaults(), time.Now().UnixNano()
 	ofKeys := protocol.KeyBudgetsAt(&p, now)
 	if len(protocol.Long(&p))+len(ofKeys) == 0 {
@@ -169,8 +175,8 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	all := []*budgetJSON{}
 	for _, w := range protocol.BudgetsAt(&p, now) {
-		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Holdings: []holdingJSON{}}
-		if err := b.read(ctx, etcd.client, k, provider, w); err != nil {
+		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w}
+		if err := b.read(ctx, etcd.client, k, provider, fleet.Instances); err != nil {
 			return nil, nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
 		}
 		all = append(all, b)
@@ -189,15 +195,14 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	return all, withheld, nil
 }
 
-func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, w protocol.Budget) error {
+func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, instances []protocol.InstanceStatus) error {
+	w := b.window
 	b.key = k.BudgetTotal(provider, w.Name(), w.Start)
-	folder := k.BudgetHoldings(provider, w.Name(), w.Start)
-	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(folder, clientv3.WithPrefix()),
-		clientv3.OpGet(k.Instances(provider), clientv3.WithPrefix(), clientv3.WithKeysOnly()), clientv3.OpGet(k.BudgetMark(provider))).Commit()
+	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(k.BudgetMark(provider))).Commit()
 	if err != nil {
 		return err
 	}
-	b.cluster = r.Header.ClusterId
+	b.cluster, b.at = r.Header.ClusterId, r.Header.Revision
 	b.total = escrow.Total{Limit: w.Permits, Cluster: b.cluster}
 	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
 		if b.revision = kv.ModRevision; b.revision != 0 {
@@ -205,30 +210,19 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 			b.total.Limit = cmp.Or(b.total.Limit, w.Permits)
 		}
 	}
-	instances := map[string]bool{}
-	for _, kv := range r.Responses[2].GetResponseRange().Kvs {
-		if id, ok := keys.IncarnationIn(k.Instances(provider), string(kv.Key)); ok {
-			instances[id] = true
+	for _, s := range instances {
+		h := handJSON{Instance: cmp.Or(s.Instance.Name, s.Instance.ID)}
+		if s.Report != nil {
+			hand, used := s.Report.InHand(&w)
+			h.InHand, h.Used = &hand, &used
+			b.InHand, b.Used = b.InHand+hand, b.Used+used
 		}
+		b.Instances = append(b.Instances, h)
 	}
-	for _, kv := range r.Responses[1].GetResponseRange().Kvs {
-		h, err := escrow.Decode[escrow.Holding](kv.Value)
-		if err != nil {
-			return err
-		}
-		ended := !instances[h.By]
-		if b.Used += h.Used; ended {
-			b.Stranded += h.Taken - h.Used
-		} else {
-			b.InHand += h.Taken - h.Used
-			b.alive = append(b.alive, h)
-		}
-		b.Holdings = append(b.Holdings, holdingJSON{h.By, h.Taken, h.Used, ended})
-	}
-	f := escrow.Reading{Store: *markIn(r.Responses[3].GetResponseRange(), b.cluster).Seen(w.Start, false), Total: b.total, TotalRevision: b.revision}
+	f := escrow.Reading{Store: *markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Start, false), Total: b.total, TotalRevision: b.revision}
 	b.Withheld = f.Withheld()
 	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
-	b.Elsewhere = max(0, b.HandedOut-b.Used-b.InHand-b.Stranded)
+	b.Rest = max(0, b.HandedOut-b.Used-b.InHand)
 	if b.Withheld == "" {
 		b.Left = max(0, w.Permits-b.HandedOut)
 	}
@@ -248,26 +242,101 @@ var errTaken = fmt.Errorf("instances took permits at the same moment, %d times: 
 // correctTries is how often a count is read and written, while others write it too.
 const correctTries = 3
 
-// correct writes what was used, unless somebody else writes at the same moment.
-func (b *budgetJSON) correct(ctx context.Context, client *clientv3.Client, used int64) error {
-	lease := clientv3.WithIgnoreLease()
-	if b.revision == 0 {
-		l, err := client.Grant(ctx, 2*int64(b.End.Sub(b.Start).Seconds()))
-		if err != nil {
-			return etcderr.Wrap(ctx, "correct the budget", err)
-		}
-		lease = clientv3.WithLease(l.ID)
-	}
-	text, err := escrow.Encode(b.total.Corrected(used, b.alive, b.cluster))
+// toldWithin is how long instances have for reports that tell what they have in hand: they learn
+// within 5 s that somebody looks, and then report each second.
+const toldWithin = 20 * time.Second
+
+// correct writes what was used. What the instances that run have in hand counts too: what they
+// tell in reports of a time when the total had been read, and all that was taken of it since.
+func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clientv3.Client, provider string, used int64) error {
+	ctx, cancel := context.WithTimeout(ctx, toldWithin)
+	defer cancel()
+	hand, err := b.handsTold(ctx, w, provider)
 	if err != nil {
 		return err
 	}
-	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(b.key), "=", b.revision)).
-		Then(clientv3.OpPut(b.key, text, lease)).Commit()
-	if err == nil && !r.Succeeded {
-		return errTaken
+	since := client.Watch(ctx, b.key, clientv3.WithRev(b.at+1))
+	lease := clientv3.WithIgnoreLease()
+	for range correctTries {
+		if b.revision == 0 {
+			l, err := client.Grant(ctx, 2*int64(b.End.Sub(b.Start).Seconds()))
+			if err != nil {
+				return etcderr.Wrap(ctx, "correct the budget", err)
+			}
+			lease = clientv3.WithLease(l.ID)
+		}
+		text, err := escrow.Encode(b.total.Corrected(used, hand, b.cluster))
+		if err != nil {
+			return err
+		}
+		r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(b.key), "=", b.revision)).
+			Then(clientv3.OpPut(b.key, text, lease)).Else(clientv3.OpGet(b.key)).Commit()
+		switch {
+		case err != nil:
+			return etcderr.Wrap(ctx, "correct the budget", err)
+		case r.Succeeded:
+			return nil
+		case r.Header.ClusterId != b.cluster || len(r.Responses[0].GetResponseRange().Kvs) == 0:
+			return errTaken // etcd was put back, or the total is gone
+		}
+		taken, err := b.follow(since, r.Responses[0].GetResponseRange().Kvs[0].ModRevision)
+		if err != nil {
+			return etcderr.Wrap(ctx, "correct the budget", err)
+		}
+		hand, lease = hand+taken, clientv3.WithIgnoreLease()
 	}
-	return etcderr.Wrap(ctx, "correct the budget", err)
+	return errTaken
+}
+
+// handsTold returns how many permits the instances have in hand: everything counts that was taken
+// by b.at. An instance that joins later has taken later.
+func (b *budgetJSON) handsTold(ctx context.Context, w *live.Watcher, provider string) (hand int64, err error) {
+	for {
+		p, err := w.Look(ctx, provider)
+		if err != nil {
+			return 0, err
+		}
+		hand, missing := int64(0), ""
+		for _, s := range p.Fleet.Instances {
+			if r := s.Report; r == nil || r.Store != b.cluster || r.Known < b.at || r.PolicyRevision != p.Fleet.Policy.Revision {
+				missing = cmp.Or(s.Instance.Name, s.Instance.ID)
+				continue
+			}
+			h, _ := s.Report.InHand(&b.window)
+			hand += h
+		}
+		if missing == "" {
+			return hand, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("instance %s has not reported within %v what it has in hand, and nothing was changed: "+
+				"it hangs, may not write reports, or is of an earlier version: try again, or end it first", format.Show(missing), toldWithin)
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// lookEvery is how often handsTold looks: reports come once a second.
+const lookEvery = 500 * time.Millisecond
+
+// follow takes the total's states from a watch, up to that of a revision. It returns how many
+// permits were taken meanwhile. What was given back is no less in hand: the reports may not have it
+// any more.
+func (b *budgetJSON) follow(since clientv3.WatchChan, revision int64) (taken int64, err error) {
+	for b.revision < revision {
+		r, ok := <-since
+		if err := r.Err(); err != nil || !ok {
+			return 0, cmp.Or(err, context.DeadlineExceeded)
+		}
+		for _, e := range r.Events {
+			next := escrow.ReadTotal(e.Kv.Value, b.cluster)
+			taken += max(0, next.Out-b.total.Out)
+			b.total, b.revision = next, e.Kv.ModRevision
+		}
+	}
+	b.total.Limit = b.window.Permits
+	return taken, nil
 }
 
 func (b *budgetJSON) table(w io.Writer) {
@@ -278,8 +347,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	}
 	format.Row(w, "Used", fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
-	format.Row(w, "Stranded", fmt.Sprint(b.Stranded))
-	format.Row(w, "Elsewhere", fmt.Sprint(b.Elsewhere))
+	format.Row(w, "Rest", fmt.Sprint(b.Rest))
 	if b.Rate != nil && b.Withheld == "" {
 		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
 	}
@@ -287,14 +355,14 @@ func (b *budgetJSON) table(w io.Writer) {
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
 	}
-	if len(b.Holdings) > 0 {
-		format.Row(w, "INSTANCE", "TAKEN", "USED", "IN HAND")
+	if len(b.Instances) > 0 {
+		format.Row(w, "INSTANCE", "USED", "IN HAND")
 	}
-	for _, h := range b.Holdings {
-		name := format.Show(h.Instance)
-		if h.Ended {
-			name += " (ended)"
+	for _, h := range b.Instances {
+		if h.InHand == nil {
+			format.Row(w, format.Show(h.Instance), "has not reported", "")
+			continue
 		}
-		format.Row(w, name, fmt.Sprint(h.Taken), fmt.Sprint(h.Used), fmt.Sprint(h.Taken-h.Used))
+		format.Row(w, format.Show(h.Instance), fmt.Sprint(*h.Used), fmt.Sprint(*h.InHand))
 	}
 }

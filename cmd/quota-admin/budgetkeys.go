@@ -299,9 +299,8 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			}
 			lease = clientv3.WithLease(leases[w.Window])
 		}
-		total := w.found.Total.Corrected(w.used, nil, w.found.Cluster)
+		total := w.found.Total.Corrected(w.used, 0, w.found.Cluster)
 		total.Limit = w.Permits
-		total.Writes++
 		text, err := escrow.Encode(total)
 		if err != nil {
 			return failed, nil, err

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,3 +75,64 @@ func TestExhaustionIsForetold(t *testing.T) {
 		}
 	}
 }
+
+// The provider's count of a long limit counts beside what the instances have in hand, and a
+// fleet that goes on is never let issue more than is left of the limit by both.
+func TestACountKeepsWhatIsInHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a whole fleet for seconds")
+	}
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "1000/s,100000/d", "--settle", "1s")
+	fleet := b.join(server, "p", 2)
+	for _, l := range fleet {
+		if err := l.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hand := func() (n int64) {
+		for _, l := range fleet {
+			for _, u := range l.Status().Limits {
+				if u.Limit.Window > time.Minute {
+					n += u.Share - u.Used
+				}
+			}
+		}
+		return n
+	}
+	count := func(used int64) *budgetJSON {
+		t.Helper()
+		stdout, _ := b.want(exitDone, "budget", "p", "--used", fmt.Sprint(used), "-o", "json")
+		var got struct{ Budgets []*budgetJSON }
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Budgets) != 1 || len(got.Budgets[0].Instances) != 2 {
+			t.Fatalf("%s, %v", stdout, err)
+		}
+		return got.Budgets[0]
+	}
+	await.Until(t, "permits are in hand", func() bool { return hand() > 100 })
+	if c := count(70000); c.HandedOut < 70000+hand() || c.HandedOut > 72000 {
+		t.Errorf("%+v, want 70000 used and %d in hand", c, hand())
+	}
+	var issued atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	for _, l := range fleet {
+		go func() {
+			for l.Wait(ctx) == nil {
+				issued.Add(1)
+			}
+		}()
+	}
+	await.Until(t, "permits are issued", func() bool { return issued.Load() > 100 })
+	count(98000)
+	before := issued.Load()
+	await.Until(t, "nothing is left", func() bool {
+		return hand() == 0 && strings.Contains(first(b.want(exitDone, "budget", "p")), ", 0 left")
+	})
+	if n := issued.Load() - before; n > 2000 || n == 0 {
+		t.Errorf("%d permits were issued of the 2000 that were left", n)
+	}
+}
+
+func first(stdout, _ string) string { return stdout }

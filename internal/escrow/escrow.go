@@ -310,12 +310,10 @@ func (a *Account) Next(r Rule, f *Reading, u Use, by string) (s Step, ok bool) {
 	return s, s.Own.Taken != f.Own.Taken || u.WriteUsed && u.Used != f.Own.Used
 }
 
-// Corrected returns the total after an operator's word on what was used in the window.
-// The living may still issue what they hold; what others hold is lost.
-func (t Total) Corrected(used int64, living []Holding, cluster uint64) Total {
-	t.Out, t.Withheld, t.Cluster = used, "", cluster
-	for _, h := range living {
-		t.Out += max(0, h.Taken-h.Used)
-	}
+// Corrected returns the total after an operator's word on what was used in the window. What the
+// living may still issue of what they have in hand counts too; what others had is lost.
+func (t Total) Corrected(used, hand int64, cluster uint64) Total {
+	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
+	t.Writes++ // so that nobody takes it for a refusal: Purse.Refused
 	return t
 }

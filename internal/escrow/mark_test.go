@@ -136,7 +136,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 					s.write(s.read().Told(now))
 					continue
 				}
-				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], nil, s.cluster))
+				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, s.cluster))
 				if err != nil {
 					t.Fatal(err)
 				}

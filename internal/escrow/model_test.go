@@ -173,15 +173,15 @@ func (h *history) step(restores bool) {
 		for _, p := range h.procs {
 			h.act(p, Use{WriteUsed: true})
 		}
-		var living []Holding
+		hand := int64(0)
 		for _, p := range h.procs {
 			if p.account.lost || len(p.account.unknown) > 0 || h.s.own[p.name].Used > p.used {
 				return // it could not tell
 			}
-			living = append(living, h.s.own[p.name])
+			hand += max(0, h.s.own[p.name].Taken-h.s.own[p.name].Used)
 		}
 		h.s.revision++
-		h.s.total = h.s.total.Corrected(h.issued, living, h.s.cluster)
+		h.s.total = h.s.total.Corrected(h.issued, hand, h.s.cluster)
 		h.s.totalRev, h.rewritten = h.s.revision, true
 		h.note("corrected to %+v", h.s.total)
 	case n < 94:

@@ -60,6 +60,31 @@ type Report struct {
 	HeldUntil time.Time `json:"held_until,omitzero"`
 	Problem   string    `json:"problem,omitempty"`
 	Time      time.Time `json:"time"`
+	// Long is what the instance has of the windows that run of limits above a minute.
+	Long []Taken `json:"long,omitempty"`
+	// Known is a revision of the etcd cluster with the ID Store. Whatever the instance took of
+	// Long's windows at that revision or before is in Long. 0 if it does not know such a revision.
+	Known int64  `json:"known,omitempty"`
+	Store uint64 `json:"store,string,omitempty"`
+}
+
+// Taken is what an instance has of a window of a long limit.
+type Taken struct {
+	Window string `json:"window"` // its length, as Budget.Name
+	Start  int64  `json:"start"`  // corrected wall time, nanoseconds since the Unix epoch
+	Taken  int64  `json:"taken"`  // permits taken from etcd and not given back
+	Used   int64  `json:"used"`   // permits of these that were issued
+}
+
+// InHand returns how many permits the instance may still issue of the window of a budget, by the
+// report, and how many it has issued.
+func (r *Report) InHand(b *Budget) (hand, used int64) {
+	for _, t := range r.Long {
+		if t.Window == b.Name() && t.Start == b.Start {
+			return max(0, t.Taken-t.Used), t.Used
+		}
+	}
+	return 0, 0
 }
 
 // ClassUse are the permits issued and refused to calls of a class since the start, and its

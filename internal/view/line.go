@@ -86,5 +86,8 @@ func (l *Line) Behind() bool {
 // the next revision.
 func (l *Line) Position() int64 { return l.position }
 
+// Newest returns the newest revision of the store that is known.
+func (l *Line) Newest() int64 { return l.newest }
+
 // Cluster returns the ID of the cluster that is watched.
 func (l *Line) Cluster() uint64 { return l.cluster }
