@@ -74,41 +74,6 @@ func TestAClockBeyondThePolicysBound(t *testing.T) {
 	}
 }
 
-// A guard that follows the clock: nothing within its error of a window's edges,
-// and within the policy's bound where it is not known.
-func TestGuardAuto(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		measured time.Duration // 0: not at all
-		opens    time.Duration // after the window's start
-	}{
-		{"not measured", 0, 70 * time.Millisecond},
-		{"measured", 10 * time.Millisecond, 30 * time.Millisecond},
-		{"beyond the bound", time.Second, 70 * time.Millisecond},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			p := policyOf(t, "10/s")
-			p.Guard, p.GuardAuto = 20*time.Millisecond, true
-			s, l := settled(t, p, Options{})
-			if c.measured > 0 {
-				s.measured(0, c.measured)
-			}
-			time.Sleep(500 * time.Millisecond)
-			s.prove()
-			for _, step := range []struct {
-				at   time.Duration
-				want int64
-			}{{c.opens - 1, 0}, {c.opens, 1}, {time.Second - c.opens - 1, 1}, {time.Second - c.opens, 0}, {time.Second, 0}, {time.Second + c.opens, 1}} {
-				mono := time.Duration(s.clock.Mono())
-				time.Sleep(5*time.Second + step.at - mono)
-				if n := l.TryTake(1).N(); n != step.want {
-					t.Errorf("%s: %d permits %v after a window's start, want %d", c.name, n, step.at, step.want)
-				}
-			}
-		})
-	}
-}
-
 // A clock found to be ahead stands still: the running window is not issued
 // again, and the next one begins when true time says so.
 func TestAClockAheadWaits(t *testing.T) {

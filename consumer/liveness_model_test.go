@@ -163,7 +163,7 @@ func (m *model) gives(p, next *quota.Policy, length time.Duration, start int64, 
 	before, after := total(unpaused(*p), length, start, true), total(unpaused(*next), length, start, true)
 	return before != unlimited && after != unlimited && after >= before && limitsAt(p, start) != nil && limitsAt(next, start) != nil &&
 		(next.Mode != quota.ModePause || p.Mode == quota.ModePause) &&
-		p.Settle == next.Settle && p.Freshness == next.Freshness && p.ClockError == next.ClockError && p.Guard == next.Guard && p.GuardAuto == next.GuardAuto
+		p.Settle == next.Settle && p.Freshness == next.Freshness && p.ClockError == next.ClockError && p.Guard == next.Guard
 }
 
 // sum returns the permits that were issued in [from, to).

@@ -10,31 +10,27 @@ import (
 func TestParseGuard(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		text  string
-		fixed time.Duration
-		auto  bool
-		back  string // "" means refused
+		text string
+		want time.Duration
+		err  string // in the error; empty: none
 	}{
-		{"0s", 0, false, "0s"},
-		{"0", 0, false, "0s"},
-		{"20ms", 20 * time.Millisecond, false, "20ms"},
-		{"-1s", -time.Second, false, "-1s"}, // Validate says why not
-		{"auto", 0, true, "auto"},
-		{"auto+0s", 0, true, "auto"},
-		{"auto+20ms", 20 * time.Millisecond, true, "auto+20ms"},
-		{"", 0, false, ""},
-		{"auto20ms", 0, false, ""},
-		{"auto+", 0, false, ""},
-		{"auto++1s", 0, false, ""},
-		{"Auto", 0, false, ""},
-		{"20", 0, false, ""},
+		{"0s", 0, ""},
+		{"0", 0, ""},
+		{"20ms", 20 * time.Millisecond, ""},
+		{"-1s", -time.Second, ""}, // Validate says why not
+		{"auto", 0, `"auto" went with an earlier version: write the policy's clock_error and the time of a call, as in 50ms for a clock_error of 50ms and 0s;`},
+		{"auto+20ms", 0, `"auto+20ms" went with an earlier version: write the policy's clock_error and the time of a call, as in 70ms for a clock_error of 50ms and 20ms;`},
+		{"", 0, `"" is no guard: write a duration like "20ms"`},
+		{"auto20ms", 0, "is no guard"},
+		{"auto+", 0, "is no guard"},
+		{"auto++1s", 0, "is no guard"},
+		{"auto+-1s", 0, "is no guard"},
+		{"Auto", 0, "is no guard"},
+		{"20", 0, "is no guard"},
 	} {
-		fixed, auto, err := ParseGuard(test.text)
-		if fixed != test.fixed || auto != test.auto || (err == nil) != (test.back != "") {
-			t.Errorf("%q: %v, %v, %v", test.text, fixed, auto, err)
-		}
-		if back := formatGuard(fixed, auto); err == nil && back != test.back {
-			t.Errorf("%q is written as %q, want %q", test.text, back, test.back)
+		got, err := ParseGuard(test.text)
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%q: %v, %v", test.text, got, err)
 		}
 	}
 }
@@ -44,26 +40,47 @@ func FuzzParseGuard(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		fixed, auto, err := ParseGuard(s)
+		fixed, err := ParseGuard(s)
 		if err != nil {
 			return
 		}
-		again, autoAgain, err := ParseGuard(formatGuard(fixed, auto))
-		if err != nil || again != fixed || autoAgain != auto {
-			t.Fatalf("%q is %v, %v, and written %q", s, fixed, auto, formatGuard(fixed, auto))
+		if again, err := ParseGuard(fixed.String()); err != nil || again != fixed {
+			t.Fatalf("%q is %v, and written %v, %v", s, fixed, again, err)
 		}
 	})
 }
 
-func TestGuardInJSON(t *testing.T) {
+// A guard of earlier versions, which followed the clock, is the most that it was: the clock error and
+// what was added. So what was valid is still valid.
+func TestAGuardThatFollowedTheClock(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{5, time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond, GuardAuto: true}}
-	b, err := json.Marshal(p)
-	if err != nil || !strings.Contains(string(b), `"guard":"auto+20ms"`) {
-		t.Errorf("%s, %v", b, err)
+	for _, test := range []struct {
+		fields  string
+		want    time.Duration
+		ignored string
+		invalid bool
+	}{
+		{`"guard":"auto"`, 50 * time.Millisecond, "guard auto (now 50ms)", false},
+		{`"guard":"auto+20ms","clock_error":"50ms"`, 70 * time.Millisecond, "guard auto+20ms (now 70ms)", false},
+		{`"guard":"auto+0s","clock_error":"10ms"`, 10 * time.Millisecond, "guard auto (now 10ms)", false},
+		{`"guard":"auto+489999us","clock_error":"10ms"`, 499_999 * time.Microsecond, "guard auto+489.999ms (now 499.999ms)", false},
+		{`"guard":"auto+490ms","clock_error":"10ms"`, 500 * time.Millisecond, "guard auto+490ms (now 500ms)", true}, // as before
+		{`"guard":"70ms"`, 70 * time.Millisecond, "", false},
+	} {
+		var p Policy
+		err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],`+test.fields+`}`), &p)
+		if err != nil || p.Guard != test.want || strings.Join(p.Ignored, ",") != test.ignored || len(p.Unsupported()) > 0 {
+			t.Errorf("%s is read as %+v, %v", test.fields, p, err)
+		}
+		if err := p.Validate(); (err != nil) != test.invalid {
+			t.Errorf("%s: %v", test.fields, err)
+		}
+		if b, err := json.Marshal(p); err != nil || !strings.Contains(string(b), `"guard":"`+test.want.String()+`"`) {
+			t.Errorf("%s is written as %s, %v", test.fields, b, err)
+		}
 	}
-	var same Policy
-	if err := json.Unmarshal(b, &same); err != nil || same.Guard != p.Guard || !same.GuardAuto {
-		t.Errorf("%s is read as %v, auto %v, %v", b, same.Guard, same.GuardAuto, err)
+	huge := Policy{Limits: []Limit{{5, time.Second}}}
+	if err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"guard":"auto+2562047h47m16.854775807s"}`), &huge); err == nil && huge.Validate() == nil {
+		t.Errorf("a guard of %v is valid", huge.Guard)
 	}
 }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,25 +28,18 @@ func (d *duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// guard is a guard in JSON, as ParseGuard reads it.
+// guard is a guard in JSON. Earlier versions wrote "auto+20ms" too: the measured error of the
+// clock, at most clock_error, and 20 ms.
 type guard struct {
 	fixed time.Duration
 	auto  bool
 }
 
-func (g guard) MarshalText() ([]byte, error) { return []byte(formatGuard(g.fixed, g.auto)), nil }
+func (g guard) MarshalText() ([]byte, error) { return []byte(g.fixed.String()), nil }
 
 func (g *guard) UnmarshalText(b []byte) (err error) {
-	g.fixed, g.auto, err = ParseGuard(string(b))
+	g.fixed, g.auto, err = readGuard(string(b))
 	return err
-}
-
-// formatGuard is the inverse of ParseGuard.
-func formatGuard(fixed time.Duration, auto bool) string {
-	if auto {
-		return autoGuard(fixed)
-	}
-	return fixed.String()
 }
 
 type wireLimit struct {
@@ -146,7 +140,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	w := wirePolicy{
 		Schema: Schema, Limits: limitsToWire(p.Limits), plainPolicy: plainPolicy(p),
 		Settle: duration(p.Settle), Freshness: duration(p.Freshness), ClockError: duration(p.ClockError),
-		Guard: guard{p.Guard, p.GuardAuto}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical},
+		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical},
 	}
 	w.From, w.Time = p.From.UTC(), p.Time.UTC()
 	if !p.shaped() {
@@ -194,7 +188,6 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		sortLimits(p.Keys.Limits)
 	}
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
-	p.Guard, p.GuardAuto = w.Guard.fixed, w.Guard.auto
 	p.Critical = w.Classes.Critical
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)
 	var old gone
@@ -202,6 +195,10 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 	p.Ignored = old.names()
 	if p.Lend == goneLend { // lending never adds to the sum, so any rule will do
 		p.Lend, p.Ignored = lendOn, append(p.Ignored, "lend "+goneLend)
+	}
+	if p.Guard = w.Guard.fixed; w.Guard.auto { // the most that it was
+		p.Guard += cmp.Or(p.ClockError, DefaultClockError)
+		p.Ignored = append(p.Ignored, fmt.Sprintf("guard %s (now %v)", autoGuard(w.Guard.fixed), p.Guard))
 	}
 	for _, c := range w.Next {
 		p.Next = append(p.Next, LimitChange{c.From, limitsFromWire(c.Limits)})

@@ -199,7 +199,7 @@ func TestPolicyJSONRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
 			Limits: anyLimits(t),
-			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard")), GuardAuto: rapid.Bool().Draw(t, "guard auto")}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
+			Timing: Timing{Settle: time.Duration(rapid.Int64().Draw(t, "settle")), Freshness: time.Duration(rapid.Int64().Draw(t, "freshness")), ClockError: time.Duration(rapid.Int64().Draw(t, "clock error")), Guard: time.Duration(rapid.Int64Min(0).Draw(t, "guard"))}, Requires: rapid.SampledFrom([][]string{nil, {"x"}, {"x", "y"}}).Draw(t, "requires"),
 			Release:  Release{Shape: rapid.SampledFrom([]Shape{"", ShapeFixed, ShapeSliding, ShapeBucket, "no such"}).Draw(t, "shape"), Burst: rapid.Int64().Draw(t, "burst"), Critical: rapid.Int64().Draw(t, "critical"), WarmUp: time.Duration(rapid.Int64().Draw(t, "warm-up"))},
 			Division: Division{Lend: rapid.SampledFrom([]string{"", lendOn, lendOff}).Draw(t, "lend")}, Reason: rapid.String().Draw(t, "reason"),
 			From: time.Unix(rapid.Int64Range(0, 1e10).Draw(t, "from"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC(),

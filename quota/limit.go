@@ -312,10 +312,20 @@ func sortLimits(limits []Limit) {
 	slices.SortFunc(limits, func(a, b Limit) int { return cmp.Compare(a.Window, b.Window) })
 }
 
-// ParseGuard reads a guard as people write it: "20ms" is a fixed one. "auto" follows
-// the measured error of the clock; "auto+20ms" adds 20 ms for the way to the provider.
-// The duration is not checked against any bound; Policy.Validate does that.
-func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
+// ParseGuard reads a guard as people write it, such as "20ms". Of "auto", which earlier versions had,
+// the error says what to write. The duration is not checked against any bound; Policy.Validate does
+// that.
+func ParseGuard(s string) (time.Duration, error) {
+	fixed, auto, err := readGuard(s)
+	if auto {
+		return 0, fmt.Errorf("%q went with an earlier version: write the policy's clock_error and the time of a call, as in %v for a clock_error of %v and %v; where clocks are better, lower both",
+			autoGuard(fixed), DefaultClockError+fixed, DefaultClockError, fixed)
+	}
+	return fixed, err
+}
+
+// readGuard is ParseGuard, and takes "auto" and "auto+20ms" too: auto, and 20 ms.
+func readGuard(s string) (fixed time.Duration, auto bool, err error) {
 	rest, auto := strings.CutPrefix(s, guardAuto)
 	if auto && rest == "" {
 		return 0, true, nil
@@ -324,15 +334,15 @@ func ParseGuard(s string) (fixed time.Duration, auto bool, err error) {
 		rest = "" // which is no duration
 	}
 	if fixed, err = time.ParseDuration(rest); err != nil {
-		return 0, false, fmt.Errorf("%q is no guard: write a duration like %q, %q, or %q", shorten(s), "20ms", guardAuto, "auto+20ms")
+		return 0, false, fmt.Errorf("%q is no guard: write a duration like %q", shorten(s), "20ms")
 	}
 	return fixed, auto, nil
 }
 
-// guardAuto is the word for a guard that follows the clock's error.
+// guardAuto is a guard of earlier versions, which followed the measured error of the clock.
 const guardAuto = "auto"
 
-// autoGuard writes a guard that follows the clock as ParseGuard reads it.
+// autoGuard writes such a guard as readGuard reads it.
 func autoGuard(fixed time.Duration) string {
 	return strings.TrimSuffix(guardAuto+"+"+fixed.String(), "+0s")
 }

@@ -126,8 +126,8 @@ type Policy struct {
 	Requires []string `json:"requires,omitempty"`
 	// Ignored names what the policy's JSON has and what went with an earlier version, such as
 	// "adaptive". Instances do not follow it, and say so in their status. If it is another rule of
-	// division, such as "share weighted", they issue nothing: see Unsupported. MarshalJSON leaves
-	// it out.
+	// division, such as "share weighted", they issue nothing: see Unsupported. For "guard auto",
+	// which followed the clock, Guard has the most that it was. MarshalJSON leaves it out.
 	Ignored []string `json:"-"`
 
 	Author string    `json:"author,omitempty"` // who wrote it, for the history
@@ -159,10 +159,6 @@ type Timing struct {
 	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
 	// for arrivals. Less than half of the shortest window; default 0, off.
 	Guard time.Duration `json:"-"`
-	// GuardAuto makes the guard follow the clock: each instance adds the measured error
-	// of its clock to Guard, or ClockError if it has measured none. Guard is then the
-	// time of a call to the provider.
-	GuardAuto bool `json:"-"`
 }
 
 // Release is the order in which a limit's permits are issued.

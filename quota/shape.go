@@ -80,9 +80,7 @@ const leastTransit = 250
 // checkTransit checks the guard of a shape other than ShapeFixed: the time that a
 // call may take to the provider.
 func (p *Policy) checkTransit(errs *problems) {
-	errs.add(p.GuardAuto, "guard", autoGuard(p.Guard), "set the longest time that a call takes to the provider, such as 20ms, or 0s",
-		"follows the clock's error, on which shape %s does not depend", p.Shape)
-	if p.GuardAuto || p.Guard <= 0 {
+	if p.Guard <= 0 {
 		return
 	}
 	_, shortest := p.windows()

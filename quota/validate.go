@@ -144,11 +144,9 @@ func (p *Policy) checkGuard(errs *problems) {
 	if shortest <= 0 {
 		return
 	}
-	// Not 2*guard, nor a sum: they could overflow.
+	// Not 2*guard: it could overflow.
 	most := (shortest - 1) / 2
 	errs.add(p.Guard > most, "guard", p.Guard, "it must be less than half of that", "leaves nothing of the shortest window, %v", shortest)
-	errs.add(p.Guard <= most && p.GuardAuto && p.ClockError > most-max(p.Guard, 0), "guard", autoGuard(p.Guard),
-		"lower clock_error: together they must be less than half of that window", "with clock_error %v it can leave nothing of the shortest window, %v", p.ClockError, shortest)
 }
 
 func (p *Policy) checkDates(errs *problems) {

@@ -100,7 +100,6 @@ func TestPolicyValidate(t *testing.T) {
 			p.Limits, p.Next = []Limit{{100, time.Second}}, nil
 			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond, PacingOff
 		}, ""},
-		{"bucket and a guard that follows the clock", func(p *Policy) { p.Shape, p.GuardAuto, p.Guard, p.Pacing = ShapeBucket, true, 0, PacingOff }, "guard"},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = minSettle-1, minFreshness }, "settle"},
 		{"settle too long", func(p *Policy) { p.Settle = MaxSettle + 1 }, "settle"},
 		{"settle beyond all", func(p *Policy) { p.Settle = huge }, "settle"},
@@ -116,10 +115,6 @@ func TestPolicyValidate(t *testing.T) {
 		{"guard below 0", func(p *Policy) { p.Guard = -1 }, "guard"},
 		{"guard of half the shortest window, announced", func(p *Policy) { p.Guard = 750 * time.Millisecond }, "guard"},
 		{"guard just below", func(p *Policy) { p.Guard = 750*time.Millisecond - 1 }, ""},
-		{"guard auto", func(p *Policy) { p.GuardAuto = true }, ""},
-		{"guard auto and clock error of half the shortest window", func(p *Policy) { p.Guard, p.GuardAuto = 730*time.Millisecond, true }, "guard"},
-		{"guard auto just below", func(p *Policy) { p.Guard, p.GuardAuto = 730*time.Millisecond-1, true }, ""},
-		{"guard auto below 0", func(p *Policy) { p.Guard, p.GuardAuto = -1, true }, "guard"},
 		{"guard whose double overflows", func(p *Policy) { p.Guard = 1 << 62 }, "guard"},
 		{"from before 1970", func(p *Policy) { p.From = time.Unix(-1, 0) }, "from"},
 		{"from after 2199", func(p *Policy) { p.From, p.Next = latest, nil }, "from"},

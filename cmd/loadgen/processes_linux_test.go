@@ -233,7 +233,7 @@ func TestArrivalsAreJudgedWithAGuard(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	code := loadgen(context.Background(), []string{"--settle", "500ms", "--limit", "50/250ms,150/1s", "--json", "-",
-		"--processes", "2", "--instances", "4", "--duration", "3s", "--transport", "http", "--guard", "auto"}, noEnv, &stdout, &stderr)
+		"--processes", "2", "--instances", "4", "--duration", "3s", "--transport", "http", "--guard", "50ms"}, noEnv, &stdout, &stderr)
 	var got load.Report
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())

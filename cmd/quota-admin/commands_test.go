@@ -104,7 +104,6 @@ func TestCompletionOfValues(t *testing.T) {
 	revision, _, _ := strings.Cut(rest, "\n")
 	for args, want := range map[string]string{
 		"set p 5/s --outage ":      "hold\nstop\n:4\n",
-		"set p 5/s --guard ":       "auto\n0\n:4\n",
 		"top p --by ":              "instance\nclass\nkey\nlabel\n:4\n",
 		"set p 5/s --if-revision ": revision + "\n:4\n",
 		"budget p --limit ":        "500/h\n:4\n",

@@ -118,7 +118,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		return slices.Sorted(maps.Keys(o.Keys)), err
 	})
 	for name, words := range map[string][]string{
-		"guard": {"auto", "0"}, "classes": {"critical=10", "off"}, "keys": {"off"}, "by": top.Bys, "wait": {defaultWait.String()},
+		"classes": {"critical=10", "off"}, "keys": {"off"}, "by": top.Bys, "wait": {defaultWait.String()},
 	} {
 		if cmd.Flags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))

@@ -192,6 +192,7 @@ get payments/charge
 get payments/charge
 get payments/charge -o json
 set payments/charge 1000/s --lend newcomers
+set payments/charge 1000/s --guard auto+20ms
 set payments/charge 1000/s --dry-run
 set payments/charge 1000/s
 set payments/charge 1000/s
@@ -411,7 +412,8 @@ func adaptive(b *bench, client *clientv3.Client) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(string(p), "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers","reserve_percent":20,"backoff_quorum":3,`, 1))
+	text := strings.Replace(string(p), `"guard":"0s"`, `"guard":"auto+20ms"`, 1)
+	b.put(client, "providers/payments%2Fcharge/policy", strings.Replace(text, "{", `{"adaptive":{"floor_percent":20},"lend":"newcomers","reserve_percent":20,"backoff_quorum":3,`, 1))
 }
 
 // hostile writes what could take over a terminal, if it were shown as it is.

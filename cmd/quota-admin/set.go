@@ -176,7 +176,8 @@ var fields = []field{
 		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
 	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
-	{"guard", "issue nothing within `G` of a window's edges: 20ms; auto or auto+20ms follows the clock's error; 0 is off", parseGuard},
+	{"guard", "issue nothing within this `duration` of a window's edges, as in 50ms; 0 is off",
+		value(parseGuard, func(p *quota.Policy, d time.Duration) { p.Guard = d })},
 	{"pacing", "`off|even`: the permits of a window are released at once, or evenly; new policies: off",
 		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
 	{"shape", "`fixed|sliding|bucket`: permits are counted in fixed windows, in a sliding window or by a bucket; new policies: fixed",
@@ -274,12 +275,12 @@ func setShape(p *quota.Policy, v quota.Shape) {
 	}
 }
 
-func parseGuard(text string) (func(*quota.Policy), error) {
-	fixed, auto, err := quota.ParseGuard(text)
-	if err == nil && fixed < 0 {
+func parseGuard(text string) (time.Duration, error) {
+	d, err := quota.ParseGuard(text)
+	if err == nil && d < 0 {
 		err = errors.New("must not be negative; 0 switches it off")
 	}
-	return func(p *quota.Policy) { p.Guard, p.GuardAuto = fixed, auto }, err
+	return d, err
 }
 
 // parseKeys reads the limits of keys; off is none.

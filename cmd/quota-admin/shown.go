@@ -29,9 +29,6 @@ func (p *shown) MarshalJSON() ([]byte, error) {
 	if len(p.Ignored) > 0 {
 		fields["ignored"] = p.Ignored
 	}
-	if p.GuardAuto {
-		fields["guard"], fields["guard_auto"] = p.Guard.String(), true
-	}
 	inSeconds(fields)
 	return json.Marshal(fields)
 }

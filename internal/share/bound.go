@@ -114,11 +114,8 @@ func (h *History) Held(w quota.Window, now, offset int64) (ids []string, until i
 // Rules are the parts of the policies that bind an instance beside its share.
 type Rules struct {
 	// Settle is the largest S of the lookback's views, Freshness the smallest
-	// S', Guard the largest fixed part of g, ClockError the smallest e.
+	// S', Guard the largest g, ClockError the smallest e.
 	Settle, Freshness, Guard, ClockError time.Duration
-	// GuardAuto is the most that the clock's error adds to Guard: the largest e
-	// of the views whose guard follows the clock, 0 if there is none.
-	GuardAuto time.Duration
 	// Outage is the newest view's, or the default.
 	Outage quota.Outage
 }
@@ -126,9 +123,8 @@ type Rules struct {
 // Rules returns the rules at the instant now. A view counts for its own S after
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now int64) Rules {
-	newest := h.newest()
-	own := &newest.rules
-	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, newest.autoGuard(), own.Outage}
+	own := &h.newest().rules
+	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, own.Outage}
 	for _, t := range h.terms {
 		if t.end >= sub(now, int64(t.rules.Settle)) {
 			r.Settle = max(r.Settle, t.rules.Settle)
@@ -139,7 +135,7 @@ func (h *History) Rules(now int64) Rules {
 			continue
 		}
 		r.Freshness, r.ClockError = min(r.Freshness, t.rules.Freshness), min(r.ClockError, t.rules.ClockError)
-		r.Guard, r.GuardAuto = max(r.Guard, t.rules.Guard), max(r.GuardAuto, t.autoGuard())
+		r.Guard = max(r.Guard, t.rules.Guard)
 	}
 	return r
 }

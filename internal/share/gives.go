@@ -35,8 +35,7 @@ func Gives(before, after *quota.Policy, w quota.Window) bool {
 // timedAs reports whether two views' terms have the same times.
 func (t *terms) timedAs(o *terms) bool {
 	p, q := &t.rules, &o.rules
-	return p.Settle == q.Settle && p.Freshness == q.Freshness && p.ClockError == q.ClockError &&
-		p.Guard == q.Guard && p.GuardAuto == q.GuardAuto
+	return p.Settle == q.Settle && p.Freshness == q.Freshness && p.ClockError == q.ClockError && p.Guard == q.Guard
 }
 
 // noneHasLess reports whether no participant has less by the terms after than by t.

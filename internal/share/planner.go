@@ -164,29 +164,6 @@ func (p *Planner) proofBy(r Rules) window.Proof {
 	return proof
 }
 
-// guard returns the guard of the windows that run at the instant now. One that
-// follows the clock is as large as the error may become until the longest of
-// them ends. An error beyond the policy's clock error is an alarm, and the guard
-// does not cover it.
-func (p *Planner) guard(r Rules, now int64) int64 {
-	guard := r.Guard
-	if r.GuardAuto > 0 {
-		longest := time.Duration(0)
-		for _, length := range slices.Concat(p.Lengths(now, p.offset), p.newest().lengths) {
-			longest = max(longest, length)
-		}
-		for _, w := range p.keyWindows(now) {
-			longest = max(longest, w.Length)
-		}
-		bound, known := p.Clock.ErrorAt(now + int64(longest))
-		if !known {
-			bound = r.GuardAuto
-		}
-		guard += min(bound, r.GuardAuto)
-	}
-	return int64(guard)
-}
-
 // plan returns the plan that follows from the views held for the instant now, by
 // the offset of the latest Plan.
 func (p *Planner) plan(now int64, r Rules) window.Plan {
@@ -194,7 +171,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	wall := now + p.offset
 	plan := window.Plan{
 		Until: window.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
-		Windows:  window.Windows{Offset: p.offset, Guard: p.guard(r, now), Over: max(p.over, wall)},
+		Windows:  window.Windows{Offset: p.offset, Guard: int64(r.Guard), Over: max(p.over, wall)},
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if now < p.paused {

@@ -216,21 +216,20 @@ func TestShareNeverGrowsWithinAWindow(t *testing.T) {
 	}
 }
 
-// The largest guard of the lookback counts, fixed or by the clock's error: a permit of
-// before may still be on its way when the newest policy has none.
+// The largest guard of the lookback counts: a permit of before may still be on its way when the
+// newest policy has none.
 func TestAGuardActsOnAfterItsPolicy(t *testing.T) {
 	guarded := view(1, 10, "a")
 	guarded.Policy.Settle, guarded.Policy.Guard = 10*time.Second, 100*time.Millisecond
-	guarded.Policy.GuardAuto, guarded.Policy.ClockError = true, 20*time.Millisecond
 	var h share.History
 	h.Reset(0, "a", guarded)
 	plain := *guarded.Policy
-	plain.Guard, plain.GuardAuto = 0, false
+	plain.Guard = 0
 	h.Apply(20_000*ms, protocol.Change{Revision: 2, Policy: &plain})
-	if r := h.Rules(30_000 * ms); r.Guard != 100*time.Millisecond || r.GuardAuto != 20*time.Millisecond {
+	if r := h.Rules(30_000 * ms); r.Guard != 100*time.Millisecond {
 		t.Errorf("rules while the guard acts: %+v", r)
 	}
-	if r := h.Rules(30_001 * ms); r.Guard != 0 || r.GuardAuto != 0 {
+	if r := h.Rules(30_001 * ms); r.Guard != 0 {
 		t.Errorf("rules after it: %+v", r)
 	}
 }

@@ -88,14 +88,6 @@ func termsOf(p *quota.Policy, revision int64) *terms {
 	return t
 }
 
-// autoGuard returns the most that the clock's error adds to the guard.
-func (t *terms) autoGuard() time.Duration {
-	if t.rules.GuardAuto {
-		return t.rules.ClockError
-	}
-	return 0
-}
-
 // allotment is the permits that the terms give to all participants of one window.
 type allotment struct {
 	limited bool   // a limit of the window's length binds

@@ -91,8 +91,8 @@ type scenario struct {
 	name   string
 	limit  int64 // per window; 0 means 5000
 	outage quota.Outage
-	single bool // etcd has one member
-	auto   bool // guard auto, with 20 ms for the way to the provider; arrivals are judged
+	single bool          // etcd has one member
+	guard  time.Duration // above 0: it covers the clocks and the way to the provider, and arrivals are judged
 	// configure changes an instance's configuration.
 	configure func(w *world, c *instanceConfig)
 	// prepare is done before instances start.
@@ -176,10 +176,7 @@ func (w *world) run(t *testing.T, s scenario) result {
 	}
 	w.setTest(t)
 	r := &run{world: w, scenario: s, instances: make([]*process, fleet), socket: filepath.Join(t.TempDir(), "provider")}
-	p := quota.Policy{Limits: []quota.Limit{{Permits: s.limit, Window: window}}, Outage: s.outage}
-	if s.auto {
-		p.Guard, p.GuardAuto = 20*time.Millisecond, true
-	}
+	p := quota.Policy{Limits: []quota.Limit{{Permits: s.limit, Window: window}}, Outage: s.outage, Timing: quota.Timing{Guard: s.guard}}
 	provider := "e2e/" + filepath.Base(t.Name())
 	if _, err := w.admin.Put(t.Context(), provider, p); err != nil {
 		t.Fatal(err)
@@ -277,7 +274,7 @@ func (m *result) check(s scenario, rec *record) {
 	default:
 		m.promise = "none"
 	}
-	if s.auto {
+	if s.guard > 0 {
 		m.promise += ", on the provider's clock too"
 		if m.arrivedOver > 0 {
 			fail("%d windows of the provider's clock over the limit, the worst by %.3f", m.arrivedOver, m.arrivedRatio)

@@ -358,7 +358,7 @@ func (f *fleet) allGuarded() bool {
 	guarded := true
 	f.policies(func(p *quota.Policy) {
 		// Under hold a suspension goes unseen until the window's end.
-		guarded = guarded && !protocol.Shaped(p) && (p.GuardAuto || int64(p.Guard) >= f.e) && !(f.kind == switches && p.Outage == quota.OutageHold)
+		guarded = guarded && !protocol.Shaped(p) && int64(p.Guard) >= f.e && !(f.kind == switches && p.Outage == quota.OutageHold)
 	})
 	return guarded
 }

@@ -64,7 +64,6 @@ var hunts = []hunt{
 	when("Ceil", faults),
 	{"WindowBack", faults, lead{often: []action{doSetClock, doSetClock, doSetClock}}},
 	when("HalfGuard", faults),
-	{"GuardStill", faults, lead{rich: true}},
 	{"LengthsTogether", faults, lead{rich: true, often: []action{doChange, doChange, doChange}}},
 	when("LoweredAtOnce", timing, lowered),
 	when("ReturnedLate", faults),

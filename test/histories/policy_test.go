@@ -52,7 +52,7 @@ func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
 		n.Limits = append(n.Limits, quota.Limit{Permits: p.budget, Window: budgetWindow})
 	}
 	if old != nil && (p.kind != timing || r.IntN(2) == 0) {
-		n.Freshness, n.Settle, n.Guard, n.ClockError, n.GuardAuto = old.Freshness, old.Settle, old.Guard, old.ClockError, old.GuardAuto
+		n.Freshness, n.Settle, n.Guard, n.ClockError = old.Freshness, old.Settle, old.Guard, old.ClockError
 	} else {
 		p.time(r, &n)
 	}
@@ -80,7 +80,9 @@ func (p *plan) time(r *rand.Rand, n *quota.Policy) {
 	case 0, 1:
 		n.Guard = time.Duration(p.e)
 	case 2:
-		n.GuardAuto = !p.plain && p.kind != calm
+		if !p.plain && p.kind != calm {
+			n.Guard = n.ClockError
+		}
 	}
 	n.Settle = quota.MinSettleFor(n.Freshness, n.ClockError, p.drift())
 	if r.IntN(3) == 0 || p.kind == hold {
@@ -163,7 +165,7 @@ func (p *plan) vary(r *rand.Rand, n *quota.Policy) {
 		n.Shape = p.allowed(n.Shape)
 	}
 	if protocol.Shaped(n) {
-		n.Guard, n.GuardAuto = []time.Duration{0, mostTransit / 2, mostTransit}[r.IntN(3)], false
+		n.Guard = []time.Duration{0, mostTransit / 2, mostTransit}[r.IntN(3)]
 		if n.Shape == quota.ShapeBucket {
 			n.Burst = []int64{0, 1, 2, 5, 12}[r.IntN(5)]
 		}
@@ -198,7 +200,7 @@ func (p *plan) fit(n *quota.Policy) {
 	}
 	for _, l := range n.Keys.Limits {
 		if 4*max(n.Guard, n.ClockError) >= l.Window {
-			n.Guard, n.GuardAuto = 0, false
+			n.Guard = 0
 		}
 	}
 	for _, l := range protocol.Short(n) {
@@ -206,7 +208,7 @@ func (p *plan) fit(n *quota.Policy) {
 			n.Burst = min(n.Burst, l.Permits)
 		}
 		if !protocol.Shaped(n) && 4*max(n.Guard, n.ClockError) >= l.Window {
-			n.Guard, n.GuardAuto = 0, false
+			n.Guard = 0
 		}
 	}
 	if protocol.Shaped(n) && n.Guard > 0 && n.Validate() != nil {

@@ -160,7 +160,7 @@ func (c *Config) Client(ctx context.Context, embedded []string) (*clientv3.Clien
 }
 
 // GuardCovers reports whether a policy's guard is to cover the clocks' errors.
-func GuardCovers(p *quota.Policy) bool { return p.GuardAuto || p.Guard > 0 && p.Guard >= p.ClockError }
+func GuardCovers(p *quota.Policy) bool { return p.Guard > 0 && p.Guard >= p.ClockError }
 
 // Unjudged says why arrivals over the limit are not judged, given how far a
 // clock was beyond the guard; empty: they are.
@@ -168,8 +168,8 @@ func (c *Config) Unjudged(beyond time.Duration) string {
 	switch p := c.Policy(nil, ""); {
 	case c.Shaped():
 		return fmt.Sprintf("under shape %s the permits' own times are judged", p.Shape)
-	case p.Guard == 0 && !p.GuardAuto:
-		return "there is no guard; --guard auto has them judged"
+	case p.Guard == 0:
+		return fmt.Sprintf("there is no guard; --guard %v has them judged", p.ClockError)
 	case !GuardCovers(&p):
 		return fmt.Sprintf("the guard of %v does not cover the policy's clock error of %v", p.Guard, p.ClockError)
 	case beyond > 0:

@@ -166,7 +166,7 @@ func (r *raw) register() *commandline.Groups {
 		set.StringVar((*string)(&p.Shape), "shape", string(quota.ShapeFixed), "`fixed|sliding|bucket`: spans of time that the limit counts in")
 		set.Int64Var(&p.Burst, "burst", 0, "`PERMITS` at once, with shape bucket; 0: the whole limit")
 		set.DurationVar(&p.WarmUp, "warm-up", 0, "time in which the share of a started instance grows to the whole; 0: none")
-		set.StringVar(&r.guard, "guard", "0s", "`G` without permits at the edges of a window; auto, auto+20ms: by the error of the clock")
+		set.StringVar(&r.guard, "guard", "0s", "`duration` without permits at each edge of a window; 50ms covers the errors of clocks")
 	})
 	groups.Add("Events while loadgen measures", func(set *pflag.FlagSet) {
 		set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, as in 5s=150000/s: set the limit; repeatable")
@@ -217,7 +217,7 @@ the least use by default. Less is right where calls come all at once (--arrival 
 pacing, a guard or another shape than fixed turns them away: then give a lower --least-use.
 
 With --transport http, the count of the provider is judged if the guard covers the error of its
-clock, as auto does. Under other shapes than fixed the verdict is on all spans of time, wherever
+clock: from 50ms on. Under other shapes than fixed the verdict is on all spans of time, wherever
 they begin, and the guard is the time that a call may take to the provider.
 
 With --keys each call is for a key that has a limit of its own. HELD then also says that no key
@@ -267,7 +267,7 @@ func (r *raw) check() (*Config, error) {
 		return nil, err
 	}
 	c.Http = r.transport == "http"
-	if c.policy.Guard, c.policy.GuardAuto, err = quota.ParseGuard(r.guard); err != nil {
+	if c.policy.Guard, err = quota.ParseGuard(r.guard); err != nil {
 		return nil, Usagef("--guard: %v", err)
 	}
 	if err := ntp.CheckServers(c.NTP); err != nil {

@@ -16,13 +16,12 @@ func TestWhichGuardsAreJudged(t *testing.T) {
 		beyond time.Duration
 		want   string // of the reason why not; empty: judged
 	}{
-		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms}}, 0, "no guard"},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms}}, 0, "no guard; --guard 50ms"},
 		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, Guard: 49 * ms}}, 0, "49ms does not cover the policy's clock error of 50ms"},
 		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, Guard: 50 * ms}}, 0, ""},
-		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, GuardAuto: true}}, 0, ""},
-		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, GuardAuto: true}}, 3 * ms, "3ms further"},
+		{quota.Policy{Timing: quota.Timing{ClockError: 50 * ms, Guard: 50 * ms}}, 3 * ms, "3ms further"},
 	} {
-		of := &Config{Settle: quota.DefaultSettle, policy: quota.Policy{Timing: quota.Timing{Guard: c.guard.Guard, GuardAuto: c.guard.GuardAuto}}}
+		of := &Config{Settle: quota.DefaultSettle, policy: quota.Policy{Timing: quota.Timing{Guard: c.guard.Guard}}}
 		if got := of.Unjudged(c.beyond); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v, %v beyond: %q", c.guard, c.beyond, got)
 		}

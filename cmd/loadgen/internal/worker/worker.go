@@ -131,7 +131,7 @@ func (w *Worker) status() Report {
 		} else {
 			s.Problem = st.Problem
 		}
-		w.beyond = max(w.beyond, exceeded(&w.policy, &st, func() int64 { return feed.Inside(in.session).Clock().Wall() - int64(w.c.Ahead) }))
+		w.beyond = max(w.beyond, exceeded(&w.policy, func() int64 { return feed.Inside(in.session).Clock().Wall() - int64(w.c.Ahead) }))
 		w.noteLoans(in, &st)
 		s.Shares[w.c.Band(in.slot)] += st.Shortest().Share
 		if in.served.Load() {

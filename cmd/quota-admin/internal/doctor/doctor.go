@@ -330,8 +330,6 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	if bound, err := time.ParseDuration(r.ClockError); err == nil && bound > allowed {
 		said = true
 		bad(cause.SetClock, "%s", cause.Clock(bound, allowed))
-	} else if err != nil && p.Policy.GuardAuto {
-		c.add(note, "fleet", subject, "run chrony on its host, or give its session NTP servers", "its clock's error is %s: the guard is as large as clock_error allows", r.ClockError)
 	}
 	switch {
 	case starts:

@@ -170,9 +170,7 @@ func TestDoctorFindings(t *testing.T) {
 			*i = protocol.InstanceStatus{Instance: protocol.Instance{ID: "x"}, Problem: errors.New("its key cannot be read")}
 		})},
 		{"a policy set a moment ago", fleet(func(f *protocol.Fleet) { f.Policy.Revision, f.Policy.Policy.Time = 41, now.Add(-time.Second) })},
-		{"guard auto without a measured clock", fleet(func(f *protocol.Fleet) {
-			f.Policy.Policy.GuardAuto, f.Instances[0].Report.ClockError = true, "unknown"
-		})},
+		{"a policy with a guard of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"guard auto (now 50ms)"} })},
 		{"shares beyond the total", instance(func(i *protocol.InstanceStatus) { i.Share = 73 })},
 		{"a policy with a division of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"share weighted"} })},
 		{"a policy with a field of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"adaptive"} })},

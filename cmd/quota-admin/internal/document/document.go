@@ -133,10 +133,10 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 	var next []quota.LimitChange
 	var keys quota.Keys
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		var err error
-		switch value := fields[name]; {
-		case gone(name, value) != "":
-			err = errors.New(gone(name, value) + ": leave it out")
+		value := fields[name]
+		err := gone(name, value)
+		switch {
+		case err != nil:
 		case !slices.Contains(known, name) && name != "share": // which earlier versions wrote, as "equal"
 			err = fmt.Errorf("unknown field; known are %s", strings.Join(known, ", "))
 		case string(value) == "null":
@@ -181,15 +181,21 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 	return p, overrides, nil
 }
 
-// gone returns "" for a field of this version. For a field that went, or a value of one, it returns
-// the words "went with an earlier version", after the value if that is what went.
-func gone(name string, value json.RawMessage) string {
+// gone returns nil for a field of this version. For a field that went with an earlier version, or a
+// value of one, it says what to do.
+func gone(name string, value json.RawMessage) error {
 	var p quota.Policy
 	text, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: value})
 	if json.Unmarshal(text, &p) != nil || len(p.Ignored) == 0 {
-		return ""
+		return nil
 	}
-	return strings.TrimSpace(strings.TrimPrefix(p.Ignored[0], name) + " went with an earlier version")
+	if name == "guard" {
+		var guard string
+		_ = json.Unmarshal(value, &guard) // which succeeded above
+		_, err := quota.ParseGuard(guard)
+		return err
+	}
+	return fmt.Errorf("%s: leave it out", strings.TrimSpace(strings.TrimPrefix(p.Ignored[0], name)+" went with an earlier version"))
 }
 
 type limitsText []quota.Limit
