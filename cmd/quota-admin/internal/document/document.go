@@ -186,7 +186,8 @@ func policy(provider string, text []byte) (p quota.Policy, overrides map[string]
 func gone(name string, value json.RawMessage) error {
 	var p quota.Policy
 	text, _ := json.Marshal(map[string]any{"schema": quota.Schema, name: value})
-	if json.Unmarshal(text, &p) != nil || len(p.Ignored) == 0 {
+	went := json.Unmarshal(text, &p) == nil && len(p.Ignored) > 0
+	if !went {
 		return nil
 	}
 	if name == "guard" {
