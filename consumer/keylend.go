@@ -156,10 +156,13 @@ func (y *keyState) lacks(k *core, n, want, now int64) (earliest int64) {
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
 	}
-	return y.use.Earliest(max(1, want), now, func(w quota.Window) int64 {
+	return y.use.Eta(max(1, want), now, func(w quota.Window) (total, later int64) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.mu.planner.KeyTotal(y.key, w)
+		if total = k.mu.planner.KeyTotal(y.key, w); total == 0 { // nobody knows until when
+			total = window.Unbounded
+		}
+		return total, total
 	})
 }
 

@@ -1,5 +1,7 @@
 package window
 
+import "github.com/quotient-limiter/quotient/quota"
+
 // Where permits are lent, forecasts of the own share say nothing about when a call is served: others
 // may have some for it. So a call is refused only where it surely is not served by its deadline:
 // until then all that the fleet may issue could come here.
@@ -11,29 +13,42 @@ func (g *Gate) mayBorrowLocked() bool {
 	return l.plan.Known && l.plan.Lending.Borrows && l.borrowable()
 }
 
-// etaLocked returns an instant before which a call of class c for n permits, behind others, is not
-// served whatever is lent: one that has passed if it may be served now, Forever if only news can help.
-func (g *Gate) etaLocked(n int64, before int64) (at int64) {
-	l := &g.mu.ledger
-	p, taken := l.plan, g.takenLocked()
-	if at = max(g.mu.last, p.PausedUntil, l.spentUntil(n)); at == Forever {
-		return at
-	}
-	need := addCapped(addCapped(n, before), l.debt)
-	for s := range l.bounded {
-		limit := l.limit(s.window)
-		switch lacks := need - (limit.Limit - (s.used - s.lent) - taken); {
-		case limit.Later <= 0:
+// Eta returns a monotonic instant, not before now, before which n more permits are surely not here
+// beside what is owed, whatever others lend: until then all that the limits let the fleet issue could
+// come to this instance. It is Forever if only news can help. most says of a limit how many permits all
+// instances may issue in the window that runs, and how many at most in a later one; Unbounded where that
+// is not known.
+func (a *Account) Eta(n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
+	at = now
+	need := addCapped(n, a.debt)
+	for s := range a.bounded {
+		total, later := most(s.window)
+		switch lacks := need - (total - (s.used - s.lent)); {
+		case later <= 0:
 			return Forever
 		case lacks > 0:
-			windows := (lacks - 1) / limit.Later // that pass besides the one that runs
+			windows := (lacks - 1) / later // that pass besides the one that runs
 			if windows > (Forever-s.window.End())/2/int64(s.window.Length) {
 				return Forever
 			}
-			at = max(at, s.window.End()+windows*int64(s.window.Length)-p.Offset)
+			at = max(at, s.window.End()+windows*int64(s.window.Length)-a.windows.Offset)
 		}
 	}
 	return at
+}
+
+// etaLocked returns an instant before which a call for n permits, behind others that want so many
+// before it, is not served whatever is lent.
+func (g *Gate) etaLocked(n, before int64) int64 {
+	l := &g.mu.ledger
+	at := max(g.mu.last, l.plan.PausedUntil, l.spentUntil(n))
+	if at == Forever {
+		return at
+	}
+	return l.Eta(addCapped(addCapped(n, before), g.takenLocked()), at, func(w quota.Window) (total, later int64) {
+		limit := l.limit(w)
+		return limit.Limit, limit.Later
+	})
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a

@@ -55,15 +55,3 @@ func (a *Account) Borrow(host string, windows []quota.Window, told int64, total 
 	a.repay()
 	return n
 }
-
-// Earliest returns an instant before which n permits are surely not here, if others lend: until then
-// all of the key's total could come to this instance.
-func (a *Account) Earliest(n, now int64, total func(quota.Window) int64) (at int64) {
-	at = now
-	for s := range a.bounded {
-		if most := total(s.window); most > 0 && addCapped(n, a.debt) > most-(s.used-s.lent) { // 0: nobody knows until when
-			at = max(at, s.window.End()-a.windows.Offset)
-		}
-	}
-	return at
-}
