@@ -336,3 +336,17 @@ func TestCallsForKeysLeaveNothingBehind(t *testing.T) {
 		})
 	}
 }
+
+// A refusal of a key's call says what stops the provider, if something does: the key's share is not what
+// decided it then.
+func TestARefusalOfAKeySaysWhatStopsTheProvider(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		key, until := l.Key("a"), time.Now().Add(10*time.Second)
+		taken(key.TryAcquire)
+		l.PauseUntil(until)
+		err := key.Acquire(t.Context(), 0)
+		if e, ok := errors.AsType[LimitError](err); !ok || e.Reason != ReasonPause || e.Key != "a" || !e.RetryAt.Equal(until) {
+			t.Errorf("of a spent key during a pause: %v", err)
+		}
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -102,7 +101,7 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 			return window.Limited
 		}
 	}
-	if most, _ := k.tooLarge(s.Keys, y.key, n, now); until <= now || most > 0 {
+	if until <= now || k.tooLarge(s.Keys, y.key, n, now) > 0 {
 		return window.Limited
 	}
 	return window.Queued
@@ -203,22 +202,16 @@ func (q *keyLines) evict(k *core, owner uint32) {
 }
 
 // tooLarge returns the most permits that the shares of a key often hold, or its total if
-// others lend, if n are more; else 0. limit is the smallest limit of the key that is below n; zero if none is.
-func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most int64, limit quota.Limit) {
+// others lend, if n are more; else 0.
+func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
-		return 0, limit
+		return 0
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	most = window.Unbounded
-	note := func(total int64, length time.Duration) {
-		if total > 0 && n > total && (limit.Permits == 0 || total < limit.Permits) {
-			limit = quota.Limit{Permits: total, Window: length}
-		}
-	}
 	for _, w := range keys.Running {
 		b := k.mu.planner.KeyBound(key, w, now)
-		note(k.mu.planner.KeyTotal(key, w), w.Length)
 		switch {
 		case b.Permits == window.Unbounded:
 		case keys.Lending.Borrows:
@@ -229,10 +222,9 @@ func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most in
 	}
 	for _, b := range k.mu.planner.KeyBudgets(key, now) {
 		most = min(most, b.Permits)
-		note(b.Permits, b.Window)
 	}
 	if n <= most {
-		return 0, limit
+		return 0
 	}
-	return most, limit
+	return most
 }

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
@@ -467,63 +465,4 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		return err
 	}
 	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s 1000/s --keys 80/s", k.provider, ErrNoPolicy)
-}
-
-// refuseKey returns the error for a call for n permits of a key that has too few, and
-// counts it.
-func (o *origin) refuseKey(y *keyState, n int64) error {
-	k := o.core
-	o.refusedKey(y, n, all)
-	s, now := k.segmentNow()
-	if most, limit := k.tooLarge(s.Keys, y.key, n, now); most > 0 {
-		return TooLargeError{Provider: k.provider, Key: y.key.Name, Asked: n, Largest: most, Limit: limit}
-	}
-	e := LimitError{Provider: k.provider, Key: y.key.Name, Asked: n, Reason: ReasonSpent}
-	s, now = y.lock(k)
-	if s.Keys == nil {
-		y.mu.Unlock()
-		return e
-	}
-	uses := k.keyUses(y)
-	long := e.name(uses, window.Critical)
-	owner, elsewhere := y.ownerIn(k, s.Keys, now)
-	at := y.use.Opens(n, now)
-	debt, until := y.use.Debt(), y.use.PaidAt()
-	ahead, first := y.line.Ahead(o.class)
-	behind := ahead > 0 && y.use.Left() >= n
-	y.mu.Unlock()
-	k.mu.Lock()
-	if debt > 0 {
-		e.owes(k, debt, until)
-	} else if behind {
-		e.Reason, e.Ahead, e.First = ReasonQueue, ahead, first
-	} else if long != nil {
-		at, _ = k.explainBudgetLocked(&e, long, at, at != window.Forever)
-	} else {
-		at = k.explainKeyLocked(&e, y.key, owner, elsewhere, at, now)
-		e.leaveOut(uses)
-	}
-	k.mu.Unlock()
-	if at != window.Forever {
-		e.RetryAt = k.wall(at)
-	}
-	return e
-}
-
-// explainKeyLocked explains a refusal by a limit of the key of which instances have shares. It
-// returns when to try again, at by the windows alone.
-func (k *core) explainKeyLocked(e *LimitError, key share.Key, owner string, elsewhere bool, at, now int64) int64 {
-	b := k.mu.planner.KeyBound(key, e.Window, now)
-	e.Instances = b.Instances
-	switch {
-	case b.Reason == share.ReasonPaused:
-		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
-	case elsewhere:
-		e.Owner, at = owner, window.Forever
-	case b.Reason != share.ReasonShare:
-		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(k.clock.Now())
-	case owner != "" && b.Permits == 0 && b.Most > 0: // its share settles
-		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(k.mu.planner.Rules(now).Settle))
-	}
-	return at
 }

@@ -49,7 +49,7 @@ func (y Key) delay(n int64) time.Duration {
 		}
 	})
 	s, now := l.core.segmentNow()
-	if most, _ := l.core.tooLarge(s.Keys, y.state.key, n, now); most > 0 {
+	if l.core.tooLarge(s.Keys, y.state.key, n, now) > 0 {
 		return Forever
 	}
 	return max(least, l.Delay(n))

@@ -1,0 +1,318 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// unserved is what is known of a call that is not served: of the account that decided, the provider's
+// or that of a key.
+type unserved struct {
+	verdict window.Verdict
+	n       int64
+	class   window.Class
+	uses    []window.LimitUsage
+	largest int64 // that one call can have, if the verdict is TooLarge
+	debt    int64
+	// debtUntil is the monotonic instant at which the own share has paid it, about; window.Forever
+	// if that is not known.
+	debtUntil int64
+	ahead     int   // callers that wait before this one
+	first     int64 // permits that the first of them wants
+	// when is the monotonic instant at which permits may come, if known; else they do not come before.
+	when  int64
+	known bool
+
+	key       *share.Key // nil for the provider
+	owner     string     // of the key, if it has one
+	elsewhere bool       // that is another instance
+}
+
+// explain returns the reason and the error for a call that the gate does not serve.
+func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error) {
+	now := k.clock.Now()
+	use := k.gate.Usage(now)
+	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: max(1, use.Waiting), first: use.Head}
+	if v.Refused() {
+		u.when, u.known = k.gate.Estimate(now, n, c)
+	} else if v == window.TooLarge {
+		u.largest = k.gate.Largest(now)
+	}
+	return k.explained(now, &u)
+}
+
+// refuseKey returns the error for a call for n permits of a key that has too few, and counts it.
+func (o *origin) refuseKey(y *keyState, n int64) error {
+	k := o.core
+	o.refusedKey(y, n, all)
+	_, err := k.explained(k.clock.Now(), k.unservedBy(y, n, o.class))
+	return err
+}
+
+// unservedBy is what is known of a call that a key does not serve.
+func (k *core) unservedBy(y *keyState, n int64, c window.Class) *unserved {
+	s, now := y.lock(k)
+	defer y.mu.Unlock()
+	u := &unserved{verdict: window.Limited, n: n, class: c, key: &y.key, when: now}
+	if s.Keys == nil { // there are no limits by key any more
+		return u
+	}
+	u.uses, u.debt, u.debtUntil = k.keyUses(y), y.use.Debt(), y.use.PaidAt()
+	u.owner, u.elsewhere = y.ownerIn(k, s.Keys, now)
+	u.ahead, u.first = y.line.Ahead(c)
+	u.largest = k.tooLarge(s.Keys, y.key, n, now)
+	if at := y.use.Opens(n, now); at != window.Forever {
+		u.when, u.known = at, true
+	}
+	switch {
+	case u.largest > 0:
+		u.verdict = window.TooLarge
+	case u.debt > 0:
+		u.verdict = window.Owes
+	case u.ahead > 0 && y.use.Left() >= n:
+		u.verdict = window.Behind
+	}
+	return u
+}
+
+// explained is the one table from a verdict, and the state where the verdict is Limited, to an error.
+func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
+	named := func(kind error, hint string, arguments ...any) error {
+		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
+	}
+	e := LimitError{Provider: k.provider, Asked: u.n, Reason: ReasonSpent}
+	if u.key != nil {
+		e.Key = u.key.Name
+	}
+	switch u.verdict {
+	case window.Closed:
+		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
+	case window.Full:
+		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
+	case window.Displaced:
+		return ReasonQueueFull, named(ErrQueueFull, ": displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.options.Load().MaxWaiters)
+	case window.TooLarge:
+		return ReasonTooLarge, TooLargeError{Provider: k.provider, Key: e.Key, Asked: u.n, Largest: u.largest, Limit: u.below()}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := &k.mu.planner
+	policy, _ := p.Policy()
+	switch k.stateLocked(now) {
+	case quota.StateClosed:
+		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
+	case quota.StateStale:
+		if err := k.staleLocked(now); err != nil {
+			return ReasonStale, err
+		}
+	case quota.StatePausing:
+		e.Reason, e.Cause = ReasonPause, ends(k.pauseLocked())
+		u.when, u.known = max(u.when, p.PausedUntil()), true // also beyond the forecast
+	case quota.StatePaused:
+		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
+	case quota.StateJoining:
+		if p.Started() && (policy == nil || p.Reason(now.Mono) == share.ReasonUnsupported) {
+			return ReasonNoPolicy, k.noPolicyLocked(now)
+		}
+		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
+	}
+	b := e.name(u.uses, u.class)
+	bound := share.Bound{Reason: share.ReasonShare} // of the key
+	if b == nil && u.key != nil && len(u.uses) > 0 {
+		bound = p.KeyBound(*u.key, e.Window, now.Mono)
+		e.Instances = bound.Instances
+	}
+	switch {
+	case e.Reason != ReasonSpent:
+	case u.verdict != window.Limited:
+		e.decided(k, u)
+	case b != nil:
+		k.explainBudgetLocked(&e, b, u)
+	case u.elsewhere:
+		e.Owner, u.known = u.owner, false
+	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // under hold, of a view without it
+		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
+	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // its share settles
+		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
+	}
+	if b == nil {
+		e.leaveOut(u.uses)
+	}
+	if u.known {
+		e.RetryAt = k.wall(u.when)
+	}
+	return e.Reason, e
+}
+
+// below returns the smallest limit that has fewer permits than are asked for; zero if all have more.
+func (u *unserved) below() (limit quota.Limit) {
+	for i := range u.uses {
+		of := &u.uses[i].Limit
+		if of.Limit > 0 && u.n > of.Limit && (limit.Permits == 0 || of.Limit < limit.Permits) {
+			limit = quota.Limit{Permits: of.Limit, Window: of.Window.Length}
+		}
+	}
+	return limit
+}
+
+// decided names what decided a refusal beside a limit: see window.Verdict.
+func (e *LimitError) decided(k *core, u *unserved) {
+	switch u.verdict {
+	case window.Owes:
+		e.Reason, e.Debt, e.DebtUntil = ReasonDebt, u.debt, k.wallOf(u.debtUntil)
+	case window.Behind:
+		e.Reason, e.Ahead, e.First = ReasonQueue, u.ahead, u.first
+	case window.Kept:
+		e.Reason = ReasonKept
+		for _, of := range u.uses {
+			e.Kept = max(e.Kept, of.Kept)
+		}
+	case window.Paced:
+		e.Reason = ReasonPacing
+	}
+}
+
+// staleLocked says why this instance issues nothing under the outage rule stop; nil under another
+// rule.
+func (k *core) staleLocked(now clock.Instant) error {
+	p := &k.mu.planner
+	rules := p.Rules(now.Mono)
+	if rules.Outage != quota.OutageStop {
+		return nil
+	}
+	if bound, wrong := p.ClockWrong(rules); wrong {
+		return fmt.Errorf("consumer: %s: %w: %s", k.provider, ErrStale, cause.Clock(bound, rules.ClockError))
+	}
+	return k.caused(fmt.Errorf("consumer: %s: %w: %s; it goes on by itself when etcd answers: quota-admin doctor", k.provider, ErrStale, k.silentLocked()))
+}
+
+// silentLocked says since when etcd has not answered.
+func (k *core) silentLocked() string {
+	proof, ok := k.mu.planner.Proved()
+	if !ok {
+		return cause.Unheard
+	}
+	return cause.Silent(time.Unix(0, proof.Wall))
+}
+
+// noPolicyLocked says why there is no limit that this instance can obey.
+func (k *core) noPolicyLocked(now clock.Instant) error {
+	if k.mu.trouble != nil {
+		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
+	}
+	return &worded{fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), []error{ErrNoPolicy}}
+}
+
+// noShareLocked says why this instance has no share: as Status.Problem, and since when that is so if
+// it is a trouble.
+func (k *core) noShareLocked(now clock.Instant) error {
+	trouble := k.mu.trouble
+	if trouble == nil {
+		return k.problemLocked(now, k.stateLocked(now))
+	}
+	since := k.mu.troubled
+	if began, _ := k.mu.planner.Began(); k.mu.planner.Started() {
+		since = max(since, began)
+	}
+	return &worded{cause.NoShare(k.wall(since), trouble), []error{trouble}}
+}
+
+// pausedLocked says who paused the provider, when and why.
+func (k *core) pausedLocked() error {
+	policy, _ := k.mu.planner.Policy()
+	return errors.New(cause.Paused(k.provider, policy.Author, policy.Reason, policy.Time))
+}
+
+// explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. When to try
+// again is what is known of that without etcd's next answer.
+func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
+	end := b.End - k.clock.Offset()
+	switch {
+	case b.Withheld != "" && e.Key != "":
+		e.Cause = withheldKeyError(k.provider, e.Key, b)
+	case b.Withheld != "":
+		e.Cause = withheld(k.provider, b)
+	case b.Spent || u.known && u.when >= end:
+	case b.Away:
+		why := k.mu.trouble
+		if why == nil {
+			why = errors.New("etcd has not answered")
+		}
+		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), []error{ErrStale, why}}
+		u.when, u.known = end, true
+	default: // it is being taken
+		e.Taking = true
+		u.when, u.known = max(u.when, k.clock.Mono()+int64(taking)), true
+	}
+}
+
+// wallOf is wall, or zero for Forever.
+func (k *core) wallOf(at int64) (t time.Time) {
+	if at != window.Forever {
+		t = k.wall(at)
+	}
+	return t
+}
+
+// taking is about how long it takes to take more permits of a long limit.
+const taking = 100 * time.Millisecond
+
+// withheld says why nothing more of a long limit is handed out, and the way out.
+func withheld(provider string, b *protocol.BudgetUse) error {
+	return fmt.Errorf("nothing more of %s is handed out in this window: %s: give the provider's count: quota-admin budget %s --used N --limit %[1]s", b.Limit, b.Withheld, provider)
+}
+
+// withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
+func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
+	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %q --used N --limit %[1]s, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, key)
+}
+
+// caused adds to err the reason why the instance has no share, if it is known.
+func (k *core) caused(err error) error {
+	if k.mu.trouble == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, k.mu.trouble)
+}
+
+// leaveOut names no limit where nobody has set the shortest one.
+func (e *LimitError) leaveOut(limits []window.LimitUsage) {
+	if len(limits) > 0 && limits[0].Free() {
+		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
+	}
+}
+
+// name names the limit that has too little left for the longest; the shortest one if none
+// has. It returns the use of that, if it is a budget.
+func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
+	ends := int64(0)
+	for i, u := range limits {
+		if c == window.Critical {
+			u.Kept = 0
+		}
+		short, end := u.Left-u.Kept < e.Asked, u.Window.End()
+		if u.Budget != nil {
+			end = u.End // by the policy's zone
+		}
+		if i == 0 || short && end > ends {
+			e.Total, e.Share, e.Window, budget = u.Limit.Limit, u.Share, u.Window, u.Budget
+			if e.Remaining = 0; budget == nil {
+				e.Instances = u.Instances
+			} else if !budget.Spent {
+				e.Remaining = budget.Left
+			}
+		}
+		if short {
+			ends = max(ends, end)
+		}
+	}
+	return budget
+}
