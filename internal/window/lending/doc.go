@@ -16,8 +16,6 @@ import (
 type Rules struct {
 	// Reserve is the part of its own share that a host keeps at a window's start.
 	Reserve float64
-	// Least is the part of a share below which a host lends nothing, except to the poor.
-	Least float64
 	// Duty is one in how many windows a host is on duty: it keeps its whole share for
 	// instances that wake. 0: never.
 	Duty int64
@@ -36,9 +34,9 @@ const fewOwners = 8
 
 // RulesOf returns the rules of a fleet of n instances, of which some have shares.
 func RulesOf(n, owners int) Rules {
-	r := Rules{Reserve: 0.01, Least: 0.03, Duty: 20, Rounds: 8}
+	r := Rules{Reserve: 0.01, Duty: 20, Rounds: 8}
 	if n < small {
-		r = Rules{Reserve: 0.1, Least: 0.01, Rounds: 8}
+		r = Rules{Reserve: 0.1, Rounds: 8}
 	}
 	if n > large {
 		r.Rounds = 12
@@ -59,7 +57,6 @@ const (
 	spacing  = 25  // between two rounds; twice that if nothing came
 	margin   = 1.05
 	silence  = 10  // calls that did not come end a forecast
-	least    = 8   // a loan is at least this part of a share, before the end
 	tiny     = 20  // a guest with a share asks for at least this part of a fair one
 	woke     = 50  // the same, if it had no calls in the last window: a rate begins with few
 	seldom   = 0.1 // fewer calls than that are not expected to come: a smoothed rate never is 0

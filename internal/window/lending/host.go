@@ -26,19 +26,16 @@ func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 		// Against the poor a host protects what is left of its own fair share only.
 		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))), min(poor, h.Part, h.spare(0)))
 	}
-	if n = max(n, min(critical, h.spare(h.Critical))); poor > 0 || critical > 0 {
-		return max(0, n)
-	}
-	share := float64(h.Share)
-	if float64(n) < r.Least*share || n < permits && float64(n) < share/least && h.Length-h.Phase > ends+20 {
-		return 0
-	}
-	return max(0, n)
+	return max(0, n, min(critical, h.spare(h.Critical)))
 }
 
 // spare returns what is left besides what the host keeps, which is never less than what the
-// policy keeps for critical calls.
+// policy keeps for critical calls. Of a small share it keeps nothing for a call that hardly comes: the
+// fraction of a permit would be all that it has.
 func (h *Host) spare(keep float64) int64 {
+	if h.Share < few && keep < 0.5 {
+		keep = 0
+	}
 	return max(0, h.Left-max(h.Kept, int64(math.Ceil(keep))))
 }
 

@@ -21,9 +21,9 @@ type Debtor struct {
 	Permits int64
 }
 
-// direct is how many hosts are asked one by one, and the least that any but the poor ask. More
-// are asked by a sample.
-const direct = 8
+// direct is how many hosts are asked one by one, and the least that any but the poor ask. More, and half of
+// all others, are asked by a sample.
+const direct = 6
 
 // Requests returns whom to ask for what, in these windows. peers are the others, in any order; debtors are
 // some of them. salt is another one for each ask.
@@ -74,7 +74,7 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
 	}
 	rest := k - (len(chosen) - owing)
-	if len(chosen)+rest <= direct {
+	if len(chosen)+rest <= direct && 2*rest <= len(others) {
 		for _, p := range others[:rest] {
 			chosen[p.ID] = 0
 		}

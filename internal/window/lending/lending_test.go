@@ -96,10 +96,10 @@ func TestWhatAHostLends(t *testing.T) {
 		{"no reserve at the end", small, host(func(h *Host) { h.Phase = 860 }), 500, 0, 100},
 		{"what it will not need", large, host(func(h *Host) { h.Forecast = 60.2 }), 500, 0, 39},
 		{"not more than it is asked for", large, host(func(*Host) {}), 7, 0, 7},
-		{"less than an eighth of a share", large, host(func(h *Host) { h.Left = 12 }), 50, 0, 0},
-		{"but at the end", large, host(func(h *Host) { h.Left, h.Phase = 12, 850 }), 50, 0, 12},
-		{"less than 3 % never", large, host(func(h *Host) { h.Left, h.Phase = 2, 990 }), 50, 0, 0},
-		{"but to the poor", large, host(func(h *Host) { h.Left, h.Phase = 2, 990 }), 50, 50, 2},
+		{"a little, too", large, host(func(h *Host) { h.Left, h.Phase = 2, 700 }), 50, 0, 2},
+		{"a part of a permit is kept whole", large, host(func(h *Host) { h.Left, h.Phase, h.Forecast = 2, 990, 0.2 }), 50, 0, 1},
+		{"but not of a small share", large, host(func(h *Host) { h.Share, h.Left, h.Phase, h.Forecast = 1, 1, 900, 0.4 }), 50, 0, 1},
+		{"if it is less than half a one", large, host(func(h *Host) { h.Share, h.Left, h.Phase, h.Forecast = 1, 1, 900, 0.6 }), 50, 0, 0},
 		{"on duty: the whole share", large, host(func(h *Host) { h.Duty = true }), 50, 0, 0},
 		{"but to the poor", large, host(func(h *Host) { h.Duty = true }), 50, 50, 50},
 		{"on duty, at the end", large, host(func(h *Host) { h.Duty, h.Phase = true, 860 }), 50, 0, 50},
@@ -330,7 +330,7 @@ func TestWhoIsAsked(t *testing.T) {
 		sample  float64 // hosts, about
 		first   string  // the first debtor
 	}{
-		{"a little: eight hosts", Ask{Permits: 100, Part: 1}, nil, 8, 0, ""},
+		{"a little: six hosts", Ask{Permits: 100, Part: 1}, nil, 6, 0, ""},
 		{"as much after rounds in vain: a sample", Ask{Permits: 100, Part: 8}, nil, 0, 12, ""},
 		{"much: a sample", Ask{Permits: 2000, Part: 1}, nil, 0, 30, ""},
 		{"everything: all", Ask{Permits: 9600, Part: 4}, nil, 0, 95, ""},
@@ -338,7 +338,7 @@ func TestWhoIsAsked(t *testing.T) {
 		{"after a round in vain: two", Ask{Permits: 9, Poor: 9, Part: 2, Fails: 1}, nil, 2, 0, ""},
 		{"its largest debtor first", Ask{Permits: 9, Poor: 9, Part: 1}, debtors, 1, 0, "p002"},
 		{"many for the poor: its debtors and four more", Ask{Permits: 60, Poor: 60, Part: 1}, debtors, 6, 0, "p001"},
-		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 8, 0, ""},
+		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 6, 0, ""},
 	} {
 		all := r.Requests(test.ask, 100, []quota.Window{{Length: time.Second, Index: 7}}, 99, peersOf(95), test.debtors)
 		direct, sample := 0, 0
