@@ -12,9 +12,9 @@
    instance counts its acknowledgement of a take that an earlier cluster's total allowed, and if its
    total of the window names the earlier cluster: [out] is then the total before the restore.
 
-   SameId.v has a store that is restored under its old ID. Not covered: one that is restored under
-   another ID without a total, an operator that lowers the total, and a total that is deleted before
-   its window has ended. *)
+   Marks.v has stores that are restored under other IDs, SameId.v one that is restored under its old
+   ID. Not covered: an operator that lowers the total, and a total that is deleted before its window
+   has ended. *)
 From Coq Require Import Arith List Lia Bool.
 Import ListNotations.
 
