@@ -60,7 +60,6 @@ type core struct {
 		rate    refusalRate
 		// throttle is the newest view's.
 		throttle *protocol.Throttle
-		learned  map[time.Duration]stated // by windows of the policy
 		self     string
 		trouble  error
 		troubled int64 // monotonic instant since when there is a trouble
@@ -70,8 +69,6 @@ type core struct {
 		clockWrong bool
 		// owes says, as last logged, that there is a debt that lasts.
 		owes bool
-		// limitWrong says, as last logged, that the provider states a lower limit.
-		limitWrong bool
 		// changed is closed, and replaced, when news may have changed the state.
 		changed chan struct{}
 		closed  bool
@@ -100,7 +97,6 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.labels.busiest.began = k.keys.busiest.began
 	k.mu.changed = make(chan struct{})
 	k.mu.logged = stateLog{state: quota.StateJoining, seen: quota.StateJoining}
-	k.mu.learned = map[time.Duration]stated{}
 	k.options.Store(&o)
 	return k
 }

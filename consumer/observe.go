@@ -189,27 +189,6 @@ func (k *core) noteDebt(st *Status) {
 	}
 }
 
-// noteLearned logs when the provider states a lower limit than the policy's, and when
-// that is over, once each.
-func (k *core) noteLearned(st *Status, learned string) {
-	k.mu.Lock()
-	changed := k.mu.limitWrong != (learned != "")
-	k.mu.limitWrong = learned != ""
-	k.mu.Unlock()
-	var limits []quota.Limit
-	for _, u := range st.Limits {
-		limits = append(limits, u.Limit)
-	}
-	switch {
-	case !changed:
-	case learned != "":
-		k.log().Warn("provider states a lower limit than the policy's", "states", learned, "limits", quota.FormatLimits(limits),
-			"do", "set the provider's limits: quota-admin set "+st.Provider+" LIMITS")
-	default:
-		k.log().Info("provider states no lower limit than the policy's any more")
-	}
-}
-
 // remedy returns the advice to operators for a state; empty if there is none. author has set the
 // policy.
 func remedy(st Status, author string) string {

@@ -215,8 +215,8 @@ func TestLimitsTellEachWindow(t *testing.T) {
 		l.TryTake(1).N()
 		half := begin.Add(500 * time.Millisecond)
 		want := []LimitUse{
-			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, 0, half, half.Add(500 * time.Millisecond), 0, 0, 0, ""},
-			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, 1, begin, begin.Add(2 * time.Second), 0, 0, 0, ""},
+			{quota.Limit{Permits: 2, Window: 500 * time.Millisecond}, 2, 2, 0, half, half.Add(500 * time.Millisecond), 0, 0, ""},
+			{quota.Limit{Permits: 5, Window: 2 * time.Second}, 5, 4, 1, begin, begin.Add(2 * time.Second), 0, 0, ""},
 		}
 		if diff := cmp.Diff(want, l.Status().Limits); diff != "" {
 			t.Error(diff)

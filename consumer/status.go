@@ -136,9 +136,6 @@ type LimitUse struct {
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
 	// sliding and bucket the next permit comes back at End.
 	Start, End time.Time
-	// Learned is the limit that the provider states for such a window, if it is below
-	// Limit; else 0. See Limiter.Learn.
-	Learned int64
 	// Remaining, for a window above quota.MaxWindow, is Left plus the permits that no
 	// instance had taken at the last read of etcd; negative before the first read. It is
 	// 0 for other windows.
@@ -202,9 +199,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		if u.Free() {
 			continue
 		}
-		l := limitUse(&u)
-		l.Learned = k.learnedLocked(l.Limit, now.Mono)
-		st.Limits = append(st.Limits, l)
+		st.Limits = append(st.Limits, limitUse(&u))
 	}
 	if policy != nil {
 		st.ClockErrorBound = policy.ClockError
@@ -351,8 +346,6 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	}
 	r.Borrowed, r.Hosts, r.Lent, r.Guests = st.BorrowedLast, st.Hosts, st.LentLast, st.Guests
 	r.BusiestKeys, r.BusiestLabels, r.Classes = reported(st.BusiestKeys), reported(st.BusiestLabels), st.reportedClasses()
-	r.Learned = st.learned()
-	k.noteLearned(&st, r.Learned)
 	if len(use.Limits) > 0 {
 		u := &use.Limits[0] // of which Free is one
 		r.Window, r.WindowStart, r.UsedBefore = time.Duration(u.End-u.Start), time.Unix(0, u.Start).UTC(), use.Issued-u.Used

@@ -182,7 +182,7 @@ func (l *reporting) next(r *protocol.Report, now int64, watched bool) (next repo
 	case elapsed < rateEvery:
 		return next, false
 	case r.Instances != l.last.Instances, // in a rolling restart all see all come and go
-		(r.Debt > 0) != (l.last.Debt > 0), r.Learned != l.last.Learned:
+		(r.Debt > 0) != (l.last.Debt > 0):
 		return next, true
 	case elapsed < rateWindows*r.Window:
 		return next, false

@@ -6,5 +6,4 @@ import "github.com/quotient-limiter/quotient/internal/ratefields"
 var (
 	RetryAfter = retryAfter
 	Seconds    = ratefields.Seconds
-	Stated     = stated
 )

@@ -53,16 +53,6 @@ type Transport struct {
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
 	Margin time.Duration
-	// Learn has the limiter compare the limits that responses state with the policy (see
-	// consumer.Limiter.Learn). The fields are RateLimit-Policy and RateLimit of
-	// draft-ietf-httpapi-ratelimit-headers, or X-RateLimit-Limit and X-RateLimit-Reset. A
-	// limit without a window counts for at least the time until its reset. Other units
-	// than requests are ignored.
-	//
-	// Set it if the provider counts all calls of the limiter together: neither by key or
-	// user, of which the fleet has several, nor by path. A wrong or hostile provider can
-	// only cause a false warning.
-	Learn bool
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -78,11 +68,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := t.base().RoundTrip(r)
 	if err == nil && limiter != nil {
-		if t.Learn {
-			if limits := stated(response.Header); len(limits) > 0 {
-				limiter.Learn(limits...)
-			}
-		}
 		if after, asked := pause(response, time.Now()); asked {
 			admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
 		}
@@ -144,6 +129,13 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 // digits reports whether a text has nothing but digits.
 func digits(text string) bool { return strings.Trim(text, "0123456789") == "" }
+
+// X-RateLimit-Reset has an instant from fromUnix on, in place of a number of seconds, which would be
+// above three years; from fromMillis on the instant is in milliseconds.
+const (
+	fromUnix   = 1e8
+	fromMillis = fromUnix * 100
+)
 
 // untilReset returns the time until the instant that X-RateLimit-Reset names, as a number of
 // seconds, or as a Unix time in seconds or milliseconds; 0 if it cannot be read.

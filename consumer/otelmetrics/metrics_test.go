@@ -33,7 +33,7 @@ type opener interface {
 	Open(ctx context.Context, source consumer.Source, provider string, o consumer.Options) (*consumer.Limiter, error)
 }
 
-// play opens a limiter and lets it issue, refuse, learn, owe, wait and pause. It takes 2 s
+// play opens a limiter and lets it issue, refuse, owe, wait and pause. It takes 2 s
 // of a bubble's time.
 func play(t *testing.T, m opener) *consumer.Limiter {
 	t.Helper()
@@ -58,7 +58,6 @@ func play(t *testing.T, m opener) *consumer.Limiter {
 	if err := l.TryTake(1).Settle(5); err != nil {
 		t.Fatal(err)
 	}
-	l.Learn(quota.Limit{Permits: 2, Window: time.Second})
 	l.Throttled(30*time.Second, "429")
 	return l
 }

@@ -190,20 +190,6 @@ quotient_debt_permits{provider="p"} 7
 	})
 }
 
-func TestAStatedLimitIsShown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, registry := opened(t)
-		defer l.Close()
-		expect(t, registry, "", "quotient_learned_permits")
-		l.Learn(quota.Limit{Permits: 7, Window: time.Second})
-		expect(t, registry, `
-# HELP quotient_learned_permits Limit that the provider states, per window; missing unless it is below the policy's.
-# TYPE quotient_learned_permits gauge
-quotient_learned_permits{provider="p",window="1s"} 7
-`, "quotient_learned_permits")
-	})
-}
-
 // Of a limit per day there is what is left, and when the day ends.
 func TestALongLimitIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

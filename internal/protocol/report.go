@@ -48,12 +48,9 @@ type Report struct {
 	// BusiestLabels are the labels whose calls wanted most permits lately, at most 20; calls
 	// without a label have the name "", and all other labels "other".
 	BusiestLabels []Rate `json:"busiest_labels,omitempty"`
-	// Learned are the limits that the provider states, like "600/s", if they are below
-	// the policy's.
-	Learned     string `json:"learned,omitempty"`
-	ClockError  string `json:"clock_error"`            // a duration, or "unknown"
-	ClockSource string `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
-	ProofAge    string `json:"proof_age"`              // a duration, or "none"
+	ClockError    string `json:"clock_error"`            // a duration, or "unknown"
+	ClockSource   string `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
+	ProofAge      string `json:"proof_age"`              // a duration, or "none"
 	// HeldFor names instances that left or crashed, at most three. Their part of the total is
 	// nobody's until HeldUntil, as far as this instance knows.
 	HeldFor   string    `json:"held_for,omitempty"`

@@ -194,13 +194,13 @@ func checkRules(t *testing.T, s *server) {
 			}
 		}
 	}
-	if n != 24 {
-		t.Errorf("Prometheus has %d rules, want 24", n)
+	if n != 23 {
+		t.Errorf("Prometheus has %d rules, want 23", n)
 	}
 }
 
 // mayBeEmpty are queries of what need not be known.
-var mayBeEmpty = regexp.MustCompile(`quotient_clock_error_seconds|quotient_learned_permits|quotient_calls_impossible_total|quotient_limit_(remaining|window_end|exhausted)`)
+var mayBeEmpty = regexp.MustCompile(`quotient_clock_error_seconds|quotient_calls_impossible_total|quotient_limit_(remaining|window_end|exhausted)`)
 
 // checkDashboard runs every query of the dashboard as Grafana would.
 func checkDashboard(t *testing.T, s *server) {

@@ -92,7 +92,6 @@ var All = []*Metric{
 	by("label", "permits_refused_by_label_total", "{permit}", "Permits refused by this instance to calls with a label, by label, also for want of a key's.", func(s *consumer.Status) map[string]int64 { return s.RefusedByLabel }),
 	window("limit_permits", "{permit}", "The provider's limit, per window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),
 	window("kept_permits", "{permit}", "Permits left in the current window that are kept for critical calls.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Kept), true }),
-	window("learned_permits", "{permit}", "Limit that the provider states, per window; missing unless it is below the policy's.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Learned), u.Learned > 0 }),
 	window("limit_window_seconds", "s", "Length of the limit's window.", func(u *consumer.LimitUse) (float64, bool) { return u.Limit.Window.Seconds(), true }),
 	window("share_permits", "{permit}", "This instance's share of the limit in the current window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Share), true }),
 	window("limit_remaining_permits", "{permit}", "Permits of a window above a minute, in hand or not taken when this instance last read etcd; missing before its first read. The smallest value of all instances is the newest.", func(u *consumer.LimitUse) (float64, bool) {

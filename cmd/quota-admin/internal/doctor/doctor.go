@@ -252,20 +252,12 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS writes it without that",
 			"its policy has %s, which went with an earlier version: instances of this version %s", strings.Join(p.Policy.Ignored, " and "), then)
 	}
-	var versions, learned []string
+	var versions []string
 	for i := range f.Instances {
 		judgeInstance(c, f, &f.Instances[i], now, known)
 		if v := f.Instances[i].Instance.Version; v != "" && !slices.Contains(versions, v) {
 			versions = append(versions, v)
 		}
-		if r := f.Instances[i].Report; r != nil && r.Learned != "" && r.PolicyRevision == f.Policy.Revision && !slices.Contains(learned, r.Learned) {
-			learned = append(learned, r.Learned)
-		}
-	}
-	if len(learned) > 0 {
-		slices.Sort(learned)
-		c.add(problem, "fleet", f.Provider, "set the provider's limits: quota-admin set "+f.Provider+" LIMITS",
-			"its provider states lower limits than the policy's %s: %s", quota.FormatLimits(slices.Concat(f.Policy.Policy.LimitsAt(now.UnixNano()), protocol.Long(&f.Policy.Policy))), strings.Join(learned, "; "))
 	}
 	for _, b := range f.Budgets {
 		if b.Withheld != "" {

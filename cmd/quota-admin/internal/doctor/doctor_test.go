@@ -180,11 +180,6 @@ func TestDoctorFindings(t *testing.T) {
 		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.KeysWithheld = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
 		})},
-		{"a provider that states less", instance(func(i *protocol.InstanceStatus) { i.Report.Learned = "3/s" })},
-		{"under a policy that has been replaced", instance(func(i *protocol.InstanceStatus) { i.Report.Learned, i.Report.PolicyRevision = "3/s", 39 })},
-		{"a provider that states less in several ways", fleet(func(f *protocol.Fleet) {
-			f.Instances[0].Report.Learned, f.Instances[1].Report.Learned = "4/s", "3/s"
-		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},

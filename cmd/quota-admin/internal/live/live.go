@@ -515,10 +515,6 @@ func (s *Status) troubles(f *protocol.Fleet) []string {
 			text := "it says: " + i.Report.Problem
 			who[text] = append(who[text], i.Instance.ID)
 		}
-		if i.Report != nil && i.Report.Learned != "" {
-			text := "the provider states " + i.Report.Learned + ", less than the policy"
-			who[text] = append(who[text], i.Instance.ID)
-		}
 	}
 	for _, i := range f.Left {
 		text := fmt.Sprintf("left at %s with an unpaid debt of %d permits", format.Exact(i.Report.Time), i.Report.Debt)

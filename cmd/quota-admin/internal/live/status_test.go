@@ -53,13 +53,11 @@ func TestLineOfALongLimit(t *testing.T) {
 func TestTroublesInCommonAreOneLine(t *testing.T) {
 	broken := instance("b", 0, 7, "")
 	broken.Problem, broken.Report = errors.New("cannot be\nread"), nil
-	stating := instance("f", 0, 7, "")
-	stating.Report.Learned = "3/s"
-	f := fleet("", stating, instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
+	f := fleet("", instance("a", 5, 7, "etcd is away"), broken, instance("c", 5, 7, "etcd is away"), instance("d", 0, 7, "etcd is away"), instance("e", 0, 7, ""))
 	left := instance("g", 0, 7, "")
 	left.Report.Debt, left.Report.Time = 500, start
 	f.Left = append(f.Left, left)
-	want := []string{"instance b: cannot be; read", "instance a and 2 more: it says: etcd is away", "instance g: left at 2027-01-01T00:00:00Z with an unpaid debt of 500 permits", "instance f: the provider states 3/s, less than the policy"}
+	want := []string{"instance b: cannot be; read", "instance a and 2 more: it says: etcd is away", "instance g: left at 2027-01-01T00:00:00Z with an unpaid debt of 500 permits"}
 	if diff := cmp.Diff(want, StatusOf(f, start).Troubles); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
