@@ -6,7 +6,7 @@
    internal/escrow decides by these functions:
 
    1. MarkAt.Renewed, Put and Told: [renewed], [put], [told].
-   2. MarkAt.Of: [says_of]. Reading.Withheld, which Purse.Next obeys: [hands_out].
+   2. MarkAt.Of: [says_of]. Reading.Withheld, which Purse.Next obeys: [hands_out_by].
 
    No operator says here what was used: neither a count (Total.Corrected) nor a word for all keys
    ([told]) is in the steps. Not covered: a store that is restored under its old ID (SameId.v), a total
@@ -51,12 +51,12 @@ Definition says_of (m : marking) (at_ here start : nat) (keys : bool) : says :=
   | _ => Says true 0
   end.
 
-Record total := Total { writer : nat; withheld : bool; unreadable : bool }.
+Record total := Total { writer : nat; is_withheld : bool; unreadable : bool }.
 (* Whether permits are handed out, by what was found of the total, at a revision. *)
-Definition hands_out (s : says) (here : nat) (t : option total) (at_ : nat) : bool :=
+Definition hands_out_by (s : says) (here : nat) (t : option total) (at_ : nat) : bool :=
   match t with
   | None => negb (lost s)
-  | Some t => negb (unreadable t) && ((at_ <? vouched s) || (writer t =? here) && negb (withheld t))
+  | Some t => negb (unreadable t) && ((at_ <? vouched s) || (writer t =? here) && negb (is_withheld t))
   end.
 
 (* 2. THE RUN *)
@@ -90,7 +90,7 @@ Definition read_by (w : world) (r : reading) : Prop :=
     r = Reading (r_mark_at a) (r_mark a) (r_total_at b) (r_total b).
 
 Definition decides (h : nat) (r : reading) : bool :=
-  hands_out (says_of (r_mark r) (r_mark_at r) h start keys) h (r_total r) (r_total_at r).
+  hands_out_by (says_of (r_mark r) (r_mark_at r) h start keys) h (r_total r) (r_total_at r).
 
 (* A clock has said [c] between the restore and now. *)
 Definition by_clock (w : world) (c : nat) : Prop := exists u, since w <= u <= now w /\ u <= c + e.
@@ -99,7 +99,7 @@ Definition foreign_total (h : nat) (t : option total) : Prop := forall x, t = So
 Definition foreign_mark (h : nat) (m : marking) : Prop := forall k, m = marked k -> mark_of k <> h.
 (* The window has a total by which nothing is handed out. *)
 Definition stopped (h : nat) (t : option total) : Prop :=
-  exists x, t = Some x /\ (writer x <> h \/ withheld x = true \/ unreadable x = true).
+  exists x, t = Some x /\ (writer x <> h \/ is_withheld x = true \/ unreadable x = true).
 
 Inductive step_world : world -> world -> Prop :=
 | m_time h u n ma m ta t c s r a g n' : n <= n' ->
@@ -131,7 +131,7 @@ Inductive step_world : world -> world -> Prop :=
 | m_late_mark h u n ma m ta t c s r a g k : mark_of k <> h ->
     step_world (World h u n ma m ta t c s r a g) (World h u n (ma + 1) (marked k) ta t c s r a g)
 (* An instance withholds the window: it knows of more than the total says. *)
-| m_withhold h u n ma m ta t c s r a g x : withheld x = true ->
+| m_withhold h u n ma m ta t c s r a g x : is_withheld x = true ->
     step_world (World h u n ma m ta t c s r a g) (World h u n ma m (ta + 1) (Some x) c s r a g)
 (* Permits of another window are taken: by a total of this cluster, or by its mark. *)
 | m_other h u n ma m ta t c s r a g : (c = true \/ exists k, m = marked k /\ mark_of k = h) ->
@@ -172,7 +172,7 @@ Record sound_world (w : world) : Prop := {
       exists s, In s (gone w) /\ list_sum (map out (gone w)) = out s);
   untold : forall k, mark_now w = marked k -> mark_of k = here w -> keys_told k = false;
   counts : counted w = true -> gone w = [] \/ mark_now w <> no_mark;
-  writes : forall x, total_now w = Some x -> writer x = here w -> withheld x = false -> unreadable x = false -> counted w = true;
+  writes : forall x, total_now w = Some x -> writer x = here w -> is_withheld x = false -> unreadable x = false -> counted w = true;
   began : blank (store w) \/ start <= now w + e;
   asks : forall x y, In (x, y) (asked w) -> start <= now w + e /\ decides (here w) y = true /\
     (r_mark_at y <= mark_at w /\ (r_mark_at y = mark_at w -> r_mark y = mark_now w)) /\
@@ -245,7 +245,7 @@ Qed.
 
 (* A total is written by which nothing is handed out. *)
 Lemma total_written h u n ma m ta t c s r a g x : sound_world (World h u n ma m ta t c s r a g) ->
-  writer x <> h \/ withheld x = true -> sound_world (World h u n ma m (ta + 1) (Some x) c s r a g).
+  writer x <> h \/ is_withheld x = true -> sound_world (World h u n ma m (ta + 1) (Some x) c s r a g).
 Proof.
   intros [er on un co wr be as_ kn od] W. simpl in *. constructor; simpl; auto.
   - destruct on as [N | (B & L & _ & z)]; [left; exact N|right]. split; [exact B|]. split; [exact L|]. split; [|exact z].

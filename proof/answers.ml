@@ -214,6 +214,39 @@ let purse () =
   in
   String.concat "," (after 0 (next ()))
 
+(* Of a provider's mark: the one by which it is replaced, and that after an operator's word. Of a window
+   without a total: whether that says nothing, and since when older totals count. Whether permits are
+   handed out, taken and given back by a total or without one, and who writes it. *)
+let mark () =
+  let one b = if b then "1" else "0" in
+  let said k = Printf.sprintf "%d,%d,%s" k.mark_of k.before (one k.keys_told) in
+  let m =
+    match next () with
+    | 0 -> No_mark
+    | 1 -> Bad_mark
+    | _ ->
+      let mark_of = next () in
+      let before = next () in
+      Marked { mark_of; before; keys_told = flag () }
+  in
+  let here = next () in
+  let moved = flag () in
+  let counted = flag () in
+  let clock = next () in
+  let e = next () in
+  let renewal = match renewed m here moved counted clock e with None -> "0" | Some k -> "1," ^ said k in
+  let word = said (told m here clock (next ())) in
+  let at = next () in
+  let start = next () in
+  let s = says_of m at here start (flag ()) in
+  let there = flag () in
+  let writer = next () in
+  let is_withheld = flag () in
+  let unreadable = flag () in
+  let total = if there then Some { writer; is_withheld; unreadable } else None in
+  let out = one (hands_out_by s here total (next ())) in
+  Printf.sprintf "%s,%s,%s,%d,%s,%s,%s,%d,%d" renewal word (one s.lost) s.vouched out out out here here
+
 (* The shares of a key with owners, of all that take part. *)
 let owners () =
   let total = next () in
@@ -310,6 +343,7 @@ let () =
            | "judge" -> judge ()
            | "ledger" -> ledger ()
            | "loans" -> loans ()
+           | "mark" -> mark ()
            | "owners" -> owners ()
            | "purse" -> purse ()
            | "ring" -> ring ()
