@@ -193,6 +193,8 @@ get payments/charge
 get payments/charge -o json
 set payments/charge 1000/s --lend newcomers
 set payments/charge 1000/s --guard auto+20ms
+set payments/charge 1000/s --adaptive off
+set payments/charge 1000/s --reserve 20
 set payments/charge 1000/s --dry-run
 set payments/charge 1000/s
 set payments/charge 1000/s

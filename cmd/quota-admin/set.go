@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/cli/commandline"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -68,6 +69,9 @@ the policy is written at the same moment.`,
 			set, err := f.parse(text)
 			return append(s.fields[i], set), err
 		}, f.usage)
+	}
+	for _, f := range gone {
+		commandline.Gone(cmd.Flags(), f.flag, f.now)
 	}
 	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
 		if old.Revision == 0 && !create && e.revision == anyRevision {
@@ -202,6 +206,15 @@ var fields = []field{
 		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
 	{"max-step", "refuse a change by more than this `FACTOR`, up or down: kept in the policy, and used now; new policies: 10x",
 		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
+}
+
+// gone are flags of earlier versions, each with what to do now.
+var gone = []struct{ flag, now string }{
+	{"adaptive", "leave it out; a 429 still pauses the fleet, and --for lowers a limit for a time"},
+	{"backoff-quorum", "leave it out; a pause of the fleet takes two refused instances, in fleets of up to 3 one; with --backoff instance each pauses alone"},
+	{"reserve", "leave it out; instances keep 1% of their share, in fleets below 20 instances 10%; --classes keeps permits for critical calls"},
+	{"share", "leave it out; shares are equal, and instances lend what they do not need"},
+	{"weight", "leave it out; shares are equal, and instances lend what they do not need"},
 }
 
 // value makes a field's parse of a parser and a setter.

@@ -80,23 +80,12 @@ func Wrong(set *pflag.FlagSet, err error) string {
 	return fmt.Sprintf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), remedy)
 }
 
-// gone are flags of earlier versions, each with what to do in place of it.
-var gone = map[string]string{
-	"backoff-quorum": "it is 1 in fleets of up to 3 instances, else 2: leave it out, or give --backoff instance",
-	"reserve":        "instances keep 1% of their share, in fleets below 20 instances 10%: leave it out, or keep permits for critical calls with --classes",
-	"share":          "shares are equal: leave it out; instances lend what they do not need",
-	"weight":         "shares are equal: leave it out; instances lend what they do not need",
-}
-
 // near returns "; did you mean --reason?" for an error of a flag that set lacks, if a flag
-// of set has nearly that name, or what to do in place of one that is gone; otherwise "".
+// of set has nearly that name; otherwise "".
 func near(set *pflag.FlagSet, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || len(unknown.GetSpecifiedName()) < 2 || unknown.GetSpecifiedShortnames() != "" {
 		return ""
-	}
-	if instead := gone[unknown.GetSpecifiedName()]; instead != "" {
-		return "; it went with an earlier version: " + instead
 	}
 	var names []string
 	set.VisitAll(func(f *pflag.Flag) {

@@ -27,14 +27,11 @@ func flags() *pflag.FlagSet {
 
 func TestWrong(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--resaon":         "unknown flag: --resaon; did you mean --reason?",
-		"--outag":          "unknown flag: --outag; did you mean --outage?",
-		"--ce":             "unknown flag: --ce; did you mean --cert?",
-		"--gurad":          "unknown flag: --gurad; did you mean --guard?",
-		"--share":          "unknown flag: --share; it went with an earlier version: shares are equal: leave it out; instances lend what they do not need",
-		"--reserve":        "unknown flag: --reserve; it went with an earlier version: instances keep 1% of their share, in fleets below 20 instances 10%: leave it out, or keep permits for critical calls with --classes",
-		"--backoff-quorum": "unknown flag: --backoff-quorum; it went with an earlier version: it is 1 in fleets of up to 3 instances, else 2: leave it out, or give --backoff instance",
-		"--nonsense":       "unknown flag: --nonsense", "-z": "unknown shorthand flag: 'z' in -z",
+		"--resaon":   "unknown flag: --resaon; did you mean --reason?",
+		"--outag":    "unknown flag: --outag; did you mean --outage?",
+		"--ce":       "unknown flag: --ce; did you mean --cert?",
+		"--gurad":    "unknown flag: --gurad; did you mean --guard?",
+		"--nonsense": "unknown flag: --nonsense", "-z": "unknown shorthand flag: 'z' in -z",
 		"--outage":  "flag needs an argument: --outage",
 		"--guard=5": `--guard "5": write a number with its unit, as in 250ms, 3s or 1m`,
 		"--n=x":     `--n "x": write a whole number`, "--u=-1": `--u "-1": write a whole number, not below 0`,

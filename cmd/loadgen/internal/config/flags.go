@@ -167,6 +167,9 @@ func (r *raw) register() *commandline.Groups {
 		set.Int64Var(&p.Burst, "burst", 0, "`PERMITS` at once, with shape bucket; 0: the whole limit")
 		set.DurationVar(&p.WarmUp, "warm-up", 0, "time in which the share of a started instance grows to the whole; 0: none")
 		set.StringVar(&r.guard, "guard", "0s", "`duration` without permits at each edge of a window; 50ms covers the errors of clocks")
+		commandline.Gone(set, "share", "leave it out; shares are equal, and instances lend what they do not need")
+		commandline.Gone(set, "adapt", "leave it out; a 429 still pauses the fleet")
+		commandline.Gone(set, "provider-capacity", "leave it out; --transport http counts what the provider receives")
 	})
 	groups.Add("Events while loadgen measures", func(set *pflag.FlagSet) {
 		set.StringArrayVar(&r.changes, "change", nil, "`AT=LIMIT`, as in 5s=150000/s: set the limit; repeatable")
