@@ -197,3 +197,16 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 		})
 	})
 }
+
+// The use of a limit tells the own share apart from what was borrowed, and so it does for a provider.
+func TestAKeysShareHasNothingBorrowed(t *testing.T) {
+	t.Parallel()
+	var k Account
+	windows := lendingAt("me", 0, second)
+	k.Adopt(windows, bounds(10), nil)
+	k.Borrow("host", windows.Running, 5, func(quota.Window) int64 { return 20 })
+	k.Charge(12)
+	if u := k.Uses()[0]; u.Share != 10 || u.Used != 12 || u.Left != 3 {
+		t.Errorf("%+v, want a share of 10, 12 used and 3 left", u)
+	}
+}

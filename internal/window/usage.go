@@ -110,7 +110,7 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 func (a *Account) Uses() (all []LimitUsage) {
 	usable := a.debt == 0 && !a.early && a.windows != nil && !a.windows.Shut
 	for s := range a.bounded {
-		u := LimitUsage{Limit: Limit{Window: s.window}, Share: s.bound, Used: s.used - s.lent, Start: s.window.Start(), End: s.window.End()}
+		u := s.use(Limit{Window: s.window})
 		if usable {
 			u.Left = max(0, s.left()-a.reserved)
 		}
@@ -145,12 +145,21 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 	return g.mu.forecast.estimate(g, n, c)
 }
 
-// usage returns the use of a limit, with taken permits that are not booked yet;
-// booked is the span in which they are.
-func (s *span) usage(l *ledger, booked *span, taken int64) LimitUsage {
-	u := LimitUsage{Limit: *l.limit(s.window), Share: s.own(), Used: s.used - s.lent + taken, Start: s.window.Start(), End: s.window.End()}
+// use returns the use of a limit, without what is left.
+func (s *span) use(of Limit) LimitUsage {
+	u := LimitUsage{Limit: of, Share: s.own(), Used: s.used - s.lent, Start: s.window.Start(), End: s.window.End()}
 	if s.bound == Unbounded {
 		u.Share = 0
+	}
+	return u
+}
+
+// usage returns the use of a provider's limit, with taken permits that are not booked yet;
+// booked is the span in which they are.
+func (s *span) usage(l *ledger, booked *span, taken int64) LimitUsage {
+	u := s.use(*l.limit(s.window))
+	u.Used += taken
+	if s.bound == Unbounded {
 		return u
 	}
 	if l.debt == 0 {
