@@ -153,7 +153,13 @@ func (a *Account) span(w quota.Window) *span {
 
 // Left returns how many permits may be issued now, less those reserved: 0 where no limit is known to
 // bind, because no knowledge is no share.
-func (a *Account) Left() int64 { return max(0, min(a.LeftToBorrowers(), a.inHand()-a.reserved)) }
+func (a *Account) Left() int64 {
+	left := a.LeftToBorrowers()
+	if len(a.budgets) > 0 {
+		left = max(0, min(left, a.inHand()-a.reserved))
+	}
+	return left
+}
 
 // LeftToBorrowers returns how many permits the shares leave, less those reserved: the budgets do not
 // bound what others borrow.
@@ -230,11 +236,13 @@ func (a *Account) Lapses(total func(quota.Window) int64) bool {
 
 // Charge books n issued permits. They count in the running window of every length.
 func (a *Account) Charge(n int64) {
-	for i := range a.spans {
+	for i := range a.spans { // plain loops, as in shares
 		a.spans[i].used += n
 	}
-	for b := range a.binding {
-		b.used += n
+	for i := range a.budgets {
+		if b := &a.budgets[i]; b.binds {
+			b.used += n
+		}
 	}
 }
 
