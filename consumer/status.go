@@ -268,7 +268,7 @@ func withheldOf(provider string, limits []window.LimitUsage) string {
 // refusal by the state says the same.
 func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	p := &k.mu.planner
-	policy, _ := p.Policy()
+	policy, revision := p.Policy()
 	switch {
 	case k.mu.trouble != nil:
 		return k.mu.trouble
@@ -281,7 +281,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	}
 	switch p.Reason(now.Mono) {
 	case share.ReasonUnsupported:
-		return errors.New(cause.Unsupported(policy.Unsupported()))
+		return errors.New(cause.Unsupported(policy, revision))
 	case share.ReasonNoPolicy, share.ReasonJoining:
 		return k.startsLocked(now)
 	case share.ReasonLeft:

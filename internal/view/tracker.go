@@ -21,9 +21,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // Kind says what a key holds.
@@ -116,12 +116,7 @@ func (t *Tracker) add(c *protocol.Change, k Key) {
 			c.Policy, c.PolicyDeleted = p, k.Deleted
 		}
 		if p != nil && len(p.Ignored) > 0 {
-			then := "its limits count without that"
-			if len(p.Unsupported()) > 0 {
-				then = "instances of this version issue nothing by it"
-			}
-			t.documents[Policy].bad = fmt.Errorf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that",
-				k.Revision, strings.Join(p.Ignored, " and "), then)
+			t.documents[Policy].bad = errors.New(cause.Went(p, k.Revision))
 		}
 	case Throttle:
 		c.Throttle = read(&t.documents[Throttle], k, protocol.ReadThrottle, "throttle", "it pauses nobody")

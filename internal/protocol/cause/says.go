@@ -2,8 +2,11 @@ package cause
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // clock writes an instant within the day.
@@ -67,9 +70,23 @@ func NoLimit(provider string) string {
 	return fmt.Sprintf("no limit is set: quota-admin set %s 100/s; quota-admin list shows all", provider)
 }
 
-// Unsupported says what of a policy this version cannot obey.
-func Unsupported(missing []string) string {
-	return fmt.Sprintf("this version cannot obey the policy (it requires %s): upgrade this program", strings.Join(missing, ", "))
+// Unsupported says what of the policy of a revision this version cannot obey: what a later version has,
+// or what went with an earlier one.
+func Unsupported(p *quota.Policy, revision int64) string {
+	later := slices.DeleteFunc(p.Unsupported(), func(name string) bool { return slices.Contains(p.Ignored, name) })
+	if len(later) == 0 {
+		return Went(p, revision)
+	}
+	return fmt.Sprintf("this version cannot obey the policy (it requires %s): upgrade this program", strings.Join(later, ", "))
+}
+
+// Went says what of a policy went with an earlier version, and what instances do instead.
+func Went(p *quota.Policy, revision int64) string {
+	then := "the rest of it counts"
+	if len(p.Unsupported()) > 0 {
+		then = "instances of this version issue nothing by it"
+	}
+	return fmt.Sprintf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that", revision, strings.Join(p.Ignored, " and "), then)
 }
 
 // Silent says since when etcd has not answered.

@@ -46,8 +46,9 @@ func TestOneCauseHasOneName(t *testing.T) {
 	const long = time.Hour
 	type limiter = consumer.Limiter
 	begin := func(s *source, p quota.Policy) { s.tell(&p, long); s.sink.Prove(s.clock.Now()) }
-	plays := map[string]struct {
+	plays := map[string]struct { // by the reason, and a name where it has several
 		n    int64
+		says string // in the sentence
 		set  func(p *quota.Policy)
 		play func(ctx context.Context, s *source, l *limiter, p quota.Policy)
 	}{
@@ -88,16 +89,22 @@ func TestOneCauseHasOneName(t *testing.T) {
 		}},
 		"closed":    {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); _ = l.Close() }},
 		"no policy": {n: 1, play: func(_ context.Context, s *source, _ *limiter, _ quota.Policy) { s.tell(nil, 0) }},
+		"no policy: of a later version": {n: 1, set: func(p *quota.Policy) { p.Requires = []string{"share_by_region"} }, says: "upgrade this program",
+			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
+		"no policy: of an earlier version": {n: 1, set: func(p *quota.Policy) { p.Ignored = []string{"share weighted"} }, says: "set it again",
+			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
 		"stale": {n: 1, set: func(p *quota.Policy) { p.Outage = quota.OutageStop },
 			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p); time.Sleep(time.Minute) }},
 	}
 	sentences := 0
 	for _, c := range cause.All {
-		play, ok := plays[c.Reason]
-		if !ok {
+		if _, ok := plays[c.Reason]; !ok {
 			t.Errorf("nothing here plays %q", c.Reason)
-			continue
 		}
+	}
+	for name, play := range plays {
+		reason, _, _ := strings.Cut(name, ":")
+		c := cause.Of(reason)
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -143,6 +150,9 @@ func TestOneCauseHasOneName(t *testing.T) {
 				return
 			}
 			sentences++
+			if !strings.Contains(r.Problem, play.says) {
+				t.Errorf("%s: %q does not say %q", name, r.Problem, play.says)
+			}
 			if c.Word != "joining" && !strings.Contains(log.String(), fmt.Sprintf("problem=%q", r.Problem)) {
 				t.Errorf("%s: the log does not say %q: %s", c.Reason, r.Problem, log.String())
 			}
