@@ -143,18 +143,16 @@ func (o *origin) lacksKey(n int64) {
 	o.labelled(0, n)
 }
 
-// refusedKey counts permits refused for want of a key's, and has others asked for some.
-func (o *origin) refusedKey(y *keyState, n int64, how way) {
-	k := o.core
+// refusedKey counts n permits refused for want of a key's, and has others asked for some. The caller
+// has the state's lock.
+func (o *origin) refusedKey(y *keyState, n int64, how way, now int64) {
 	o.lacksKey(n)
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.note(&k.keys, 0, n)
+	y.note(&o.core.keys, 0, n)
 	want := n
 	if how == upTo {
 		want = max(1, min(n, y.use.MostOfBudgets()))
 	}
-	y.lacks(k, n, want, k.clock.Mono())
+	y.lacks(o.core, n, want, now)
 }
 
 // maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.

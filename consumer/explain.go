@@ -51,16 +51,16 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 
 // refuseKey returns the error for a call for n permits of a key that has too few, and counts it.
 func (o *origin) refuseKey(y *keyState, n int64) error {
-	k := o.core
-	o.refusedKey(y, n, all)
-	_, err := k.explained(k.clock.Now(), k.unservedBy(y, n, o.class))
+	_, err := o.core.explained(o.core.clock.Now(), o.unservedBy(y, n))
 	return err
 }
 
-// unservedBy is what is known of a call that a key does not serve.
-func (k *core) unservedBy(y *keyState, n int64, c window.Class) *unserved {
+// unservedBy is what is known of a call that a key does not serve, and counts it.
+func (o *origin) unservedBy(y *keyState, n int64) *unserved {
+	k, c := o.core, o.class
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
+	o.refusedKey(y, n, all, now)
 	u := &unserved{verdict: window.Limited, n: n, class: c, key: &y.key, when: now}
 	if s.Keys == nil { // there are no limits by key any more
 		return u

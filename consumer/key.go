@@ -64,7 +64,6 @@ func (y Key) TryAcquire() bool {
 			k.shadowedKey(t.state, 1)
 			return true
 		}
-		l.refusedKey(t.state, 1, all)
 	}
 	return false
 }
@@ -89,9 +88,7 @@ func (y Key) TryTake(n int64) (p Permit) {
 		if p.of == nil {
 			p = l.passed(t.segment, n)
 		}
-	case t.found == keyLacks:
-		l.refusedKey(t.state, lacking, upTo)
-	default:
+	case t.found == providerLacks:
 		k.gate.Want(k.clock.Now()) // others may lend
 		l.refused(k.refuseOne(l.class), lacking)
 	}

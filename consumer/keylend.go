@@ -133,22 +133,15 @@ func (y *keyState) lackOf() *keyLack {
 }
 
 // lacks notes that n permits of a key were refused, and has others asked, or etcd where its
-// long limits lack. want are the permits that a caller wants now, 0 if none does. It returns
-// the instant before which it surely does not have them, whatever others lend or etcd has left;
-// Forever if neither helps. The caller has the state's lock.
-func (y *keyState) lacks(k *core, n, want, now int64) (earliest int64) {
+// long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has the
+// state's lock.
+func (y *keyState) lacks(k *core, n, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
 	}
-	switch end, lacks := y.use.SpentUntil(max(1, want)); {
-	case end != 0:
-		return window.Forever
-	case lacks && y.use.LeftToBorrowers() >= max(1, want):
-		return now
-	}
 	l := y.lackOf()
-	if l == nil {
-		return window.Forever
+	if end, long := y.use.SpentUntil(max(1, want)); l == nil || end != 0 || long && y.use.LeftToBorrowers() >= max(1, want) {
+		return // what others lend is of no use
 	}
 	n = min(n, quota.MaxPermits)
 	l.lacking, l.refused = min(l.lacking+n, quota.MaxPermits), min(l.refused+n, quota.MaxPermits)
@@ -156,7 +149,20 @@ func (y *keyState) lacks(k *core, n, want, now int64) (earliest int64) {
 		l.queued = true
 		k.keys.asks.at(k, y, max(now, l.until))
 	}
-	return y.use.Eta(max(1, want), now, func(w quota.Window) (total, later int64) {
+}
+
+// earliest returns the instant before which a caller surely does not have n permits of a key, whatever
+// others lend or etcd has left; Forever if neither helps. The caller has the state's lock.
+func (y *keyState) earliest(k *core, n, now int64) int64 {
+	switch end, long := y.use.SpentUntil(n); {
+	case end != 0:
+		return window.Forever
+	case long && y.use.LeftToBorrowers() >= n:
+		return now
+	case y.lackOf() == nil:
+		return window.Forever
+	}
+	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if total = k.mu.planner.KeyTotal(y.key, w); total == 0 { // nobody knows until when

@@ -96,7 +96,8 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 		y.use.Reserve(n)
 		return window.Granted
 	}
-	if y.lacks(k, 0, n, now) > until { // nobody lends in time
+	y.lacks(k, 0, n, now)
+	if y.earliest(k, n, now) > until { // nobody lends in time
 		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
 			return window.Limited
 		}

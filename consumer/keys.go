@@ -123,7 +123,8 @@ const (
 	reserve            // n, or keep those of the key if the provider has too few
 )
 
-// tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil.
+// tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil. What the key
+// lacks is counted as refused, but for reserve: there the caller may wait.
 //
 // The state's lock is held while the provider's are taken, so the key is charged for what is
 // issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
@@ -194,6 +195,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			if p != nil {
 				*p = of.keyPermit(y, s.Grant, got)
 			}
+		}
+		if t.found == keyLacks && how != reserve && !s.Shadow {
+			of.refusedKey(y, n-got, how, now)
 		}
 		y.mu.Unlock()
 		return t
