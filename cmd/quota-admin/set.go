@@ -212,6 +212,7 @@ var fields = []field{
 var gone = []struct{ flag, now string }{
 	{"adaptive", "leave it out; a 429 still pauses the fleet, and --for lowers a limit for a time"},
 	{"backoff-quorum", "leave it out; a pause of the fleet takes two refused instances, in fleets of up to 3 one; with --backoff instance each pauses alone"},
+	{"floor", "leave it out; shares are equal, and instances lend what they do not need"},
 	{"reserve", "leave it out; instances keep 1% of their share, in fleets below 20 instances 10%; --classes keeps permits for critical calls"},
 	{"share", "leave it out; shares are equal, and instances lend what they do not need"},
 	{"weight", "leave it out; shares are equal, and instances lend what they do not need"},
