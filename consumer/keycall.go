@@ -118,7 +118,7 @@ func (c *keyCall) waitsIn(place keyPlace) {
 func (c *keyCall) told() (done bool) {
 	o, place := c.waiter.Outcome, c.place
 	c.waiter.Outcome, c.place = nil, outside
-	again := false
+	var again bool
 	switch {
 	case place == inQueue:
 		again, done = c.decided(o.Grant, o.Verdict)

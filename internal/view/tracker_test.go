@@ -3,6 +3,7 @@ package view
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,12 +83,12 @@ func TestALateOrRepeatedEventChangesNothing(t *testing.T) {
 func TestAFieldThatWentIsAProblem(t *testing.T) {
 	tr := started(t)
 	old := policy(11, "100")
-	old.Value = []byte(`{"schema":1,"limits":[{"permits":7,"window":"1s"}],"adaptive":{"floor_percent":20}}`)
-	if got := tr.Events([]Key{old}); len(got) != 1 || got[0].Policy == nil || got[0].Policy.Limits[0].Permits != 7 {
-		t.Errorf("%+v, want the rest of the policy in force", got)
+	old.Value = []byte(`{"schema":1,"limits":[{"permits":7,"window":"1s"}],"adaptive":{"floor_percent":20},"guard":"auto+20ms"}`)
+	if got := tr.Events([]Key{old}); len(got) != 1 || got[0].Policy == nil || got[0].Policy.Limits[0].Permits != 7 || got[0].Policy.Guard != 70*time.Millisecond {
+		t.Errorf("%+v, want the rest of the policy in force, and the most that the guard was", got)
 	}
-	if err := tr.Problem(); err == nil || !strings.Contains(err.Error(), "revision 11") || !strings.Contains(err.Error(), "adaptive") {
-		t.Errorf("problem %v, want it to name the revision and the field", err)
+	if err := tr.Problem(); err == nil || !strings.Contains(err.Error(), "revision 11") || !strings.Contains(err.Error(), "adaptive and guard auto+20ms (now 70ms)") {
+		t.Errorf("problem %v, want it to name the revision and the fields", err)
 	}
 	tr.Events([]Key{policy(13, "7")})
 	if err := tr.Problem(); err != nil {
