@@ -25,13 +25,13 @@ Inductive marking := no_mark | bad_mark | marked (m : mark).
 Definition put (here clock e : nat) : mark := Mark here (clock + 2 * e + 1) false.
 
 (* The mark that cluster [here] gets before anything is taken there; None: this one stands. *)
-Definition renewed (m : marking) (here : nat) (moved counted : bool) (clock e : nat) : option mark :=
+Definition renewed (m : marking) (here : nat) (moved : bool) (clock e : nat) : option mark :=
   match m with
   | bad_mark => None
   | marked k =>
       if (mark_of k =? here) && (negb (before k =? 0) || keys_told k || negb moved) then None
       else Some (put here clock e)
-  | no_mark => Some (if counted && negb moved then Mark here 0 false else put here clock e)
+  | no_mark => Some (put here clock e)
   end.
 
 (* The mark after an operator has vouched for the totals of keys. *)
@@ -77,7 +77,6 @@ Record world := World {
   mark_now : marking;
   total_at : nat;
   total_now : option total; (* by whom; the numbers are in [store] *)
-  counted : bool; (* this cluster has written a total, of this window or of another *)
   store : state; (* what this cluster has handed out *)
   reads : list reading; (* of this cluster *)
   asked : list (transaction * reading); (* sent to this cluster, by a reading *)
@@ -102,59 +101,55 @@ Definition stopped (h : nat) (t : option total) : Prop :=
   exists x, t = Some x /\ (writer x <> h \/ is_withheld x = true \/ unreadable x = true).
 
 Inductive step_world : world -> world -> Prop :=
-| m_time h u n ma m ta t c s r a g n' : n <= n' ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n' ma m ta t c s r a g)
+| m_time h u n ma m ta t s r a g n' : n <= n' ->
+    step_world (World h u n ma m ta t s r a g) (World h u n' ma m ta t s r a g)
 (* An instance reads mark and total. *)
-| m_read h u n ma m ta t c s r a g :
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m ta t c s (Reading ma m ta t :: r) a g)
+| m_read h u n ma m ta t s r a g :
+    step_world (World h u n ma m ta t s r a g) (World h u n ma m ta t s (Reading ma m ta t :: r) a g)
 (* It sends a take or a give-back: in the window by its clock, and by what it has read. *)
-| m_send h u n ma m ta t c s r a g s' x y : step s s' -> flying s' = x :: flying s ->
-    start <= n + e -> read_by (World h u n ma m ta t c s r a g) y -> decides h y = true ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m ta t c s' r ((x, y) :: a) g)
+| m_send h u n ma m ta t s r a g s' x y : step s s' -> flying s' = x :: flying s ->
+    start <= n + e -> read_by (World h u n ma m ta t s r a g) y -> decides h y = true ->
+    step_world (World h u n ma m ta t s r a g) (World h u n ma m ta t s' r ((x, y) :: a) g)
 (* The store commits one, if mark and total are at the revisions read. *)
-| m_commit h u n ma m ta t c s r a g s' x y : step s s' -> version s' = version s + 1 ->
+| m_commit h u n ma m ta t s r a g s' x y : step s s' -> version s' = version s + 1 ->
     out s' = out_after x -> seen_version x = version s ->
     In (x, y) a -> r_mark_at y = ma -> r_total_at y = ta ->
-    step_world (World h u n ma m ta t c s r a g)
-      (World h u n ma m (ta + 1) (Some (Total h false false)) true s' r a g)
+    step_world (World h u n ma m ta t s r a g)
+      (World h u n ma m (ta + 1) (Some (Total h false false)) s' r a g)
 (* The rest of KeyBudget.v: refusals, answers, permits, crashes, policies. *)
-| m_else h u n ma m ta t c s r a g s' : step s s' -> version s' = version s -> out s' = out s ->
+| m_else h u n ma m ta t s r a g s' : step s s' -> version s' = version s -> out s' = out s ->
     (forall x, In x (flying s') -> In x (flying s)) ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m ta t c s' r a g)
+    step_world (World h u n ma m ta t s r a g) (World h u n ma m ta t s' r a g)
 (* So it goes on for the stores of before, which commit nothing more: answers come late, and permits
    are issued. *)
-| m_gone h u n ma m ta t c s r a g1 o o' g2 : step o o' -> version o' = version o -> out o' = out o ->
-    step_world (World h u n ma m ta t c s r a (g1 ++ o :: g2)) (World h u n ma m ta t c s r a (g1 ++ o' :: g2))
+| m_gone h u n ma m ta t s r a g1 o o' g2 : step o o' -> version o' = version o -> out o' = out o ->
+    step_world (World h u n ma m ta t s r a (g1 ++ o :: g2)) (World h u n ma m ta t s r a (g1 ++ o' :: g2))
 (* The store commits what was sent to one of before: a total or a mark of that cluster. *)
-| m_late_total h u n ma m ta t c s r a g x : writer x <> h ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m (ta + 1) (Some x) c s r a g)
-| m_late_mark h u n ma m ta t c s r a g k : mark_of k <> h ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n (ma + 1) (marked k) ta t c s r a g)
+| m_late_total h u n ma m ta t s r a g x : writer x <> h ->
+    step_world (World h u n ma m ta t s r a g) (World h u n ma m (ta + 1) (Some x) s r a g)
+| m_late_mark h u n ma m ta t s r a g k : mark_of k <> h ->
+    step_world (World h u n ma m ta t s r a g) (World h u n (ma + 1) (marked k) ta t s r a g)
 (* An instance withholds the window: it knows of more than the total says. *)
-| m_withhold h u n ma m ta t c s r a g x : is_withheld x = true ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m (ta + 1) (Some x) c s r a g)
-(* Permits of another window are taken: by a total of this cluster, or by its mark. *)
-| m_other h u n ma m ta t c s r a g : (c = true \/ exists k, m = marked k /\ mark_of k = h) ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n ma m ta t true s r a g)
+| m_withhold h u n ma m ta t s r a g x : is_withheld x = true ->
+    step_world (World h u n ma m ta t s r a g) (World h u n ma m (ta + 1) (Some x) s r a g)
 (* An instance renews the mark, if it is at the revision read. It may have been moved or not. *)
-| m_renew h u n ma m ta t c s r a g moved sees clock k : (sees = true -> c = true) ->
-    by_clock (World h u n ma m ta t c s r a g) clock -> renewed m h moved sees clock e = Some k ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n (ma + 1) (marked k) ta t c s r a g)
+| m_renew h u n ma m ta t s r a g moved clock k :
+    by_clock (World h u n ma m ta t s r a g) clock -> renewed m h moved clock e = Some k ->
+    step_world (World h u n ma m ta t s r a g) (World h u n (ma + 1) (marked k) ta t s r a g)
 (* An operator withholds what runs. *)
-| m_put h u n ma m ta t c s r a g clock : by_clock (World h u n ma m ta t c s r a g) clock ->
-    step_world (World h u n ma m ta t c s r a g) (World h u n (ma + 1) (marked (put h clock e)) ta t c s r a g)
+| m_put h u n ma m ta t s r a g clock : by_clock (World h u n ma m ta t s r a g) clock ->
+    step_world (World h u n ma m ta t s r a g) (World h u n (ma + 1) (marked (put h clock e)) ta t s r a g)
 (* An operator sets the provider's first long limits, where there is no mark. ASSUMED: not in a store
    that was restored, but where it has a total of the window or no earlier store has handed out any. *)
-| m_set h u n ma ta t c s r a g : stopped h t \/ (forall o, In o g -> version o = 0) ->
-    step_world (World h u n ma no_mark ta t c s r a g) (World h u n (ma + 1) (marked (Mark h 0 false)) ta t c s r a g)
+| m_set h u n ma ta t s r a g : stopped h t \/ (forall o, In o g -> version o = 0) ->
+    step_world (World h u n ma no_mark ta t s r a g) (World h u n (ma + 1) (marked (Mark h 0 false)) ta t s r a g)
 (* The store is restored under a new ID, with any mark and any total, but none of that ID. *)
-| m_restore h u n ma m ta t c s r a g ma' m' ta' t' l : foreign_mark (h + 1) m' -> foreign_total (h + 1) t' ->
-    step_world (World h u n ma m ta t c s r a g)
-      (World (h + 1) n n ma' m' ta' t' false (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] l 0) [] [] (s :: g)).
+| m_restore h u n ma m ta t s r a g ma' m' ta' t' l : foreign_mark (h + 1) m' -> foreign_total (h + 1) t' ->
+    step_world (World h u n ma m ta t s r a g)
+      (World (h + 1) n n ma' m' ta' t' (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] l 0) [] [] (s :: g)).
 
-(* The first store may have been used by a version that knows no mark. *)
 Inductive reached_world : world -> Prop :=
-| w_first n c l : reached_world (World 0 n n 0 no_mark 0 None c (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] l 0) [] [] [])
+| w_first n l : reached_world (World 0 n n 0 no_mark 0 None (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] l 0) [] [] [])
 | w_step w w' : reached_world w -> step_world w w' -> reached_world w'.
 
 (* 3. WHAT ALWAYS HOLDS *)
@@ -171,8 +166,6 @@ Record sound_world (w : world) : Prop := {
     (blank (store w) /\ start <= since w + e /\ closed (here w) (mark_now w) (total_now w) /\
       exists s, In s (gone w) /\ list_sum (map out (gone w)) = out s);
   untold : forall k, mark_now w = marked k -> mark_of k = here w -> keys_told k = false;
-  counts : counted w = true -> gone w = [] \/ mark_now w <> no_mark;
-  writes : forall x, total_now w = Some x -> writer x = here w -> is_withheld x = false -> unreadable x = false -> counted w = true;
   began : blank (store w) \/ start <= now w + e;
   asks : forall x y, In (x, y) (asked w) -> start <= now w + e /\ decides (here w) y = true /\
     (r_mark_at y <= mark_at w /\ (r_mark_at y = mark_at w -> r_mark y = mark_now w)) /\
@@ -208,9 +201,6 @@ Proof.
     apply Nat.ltb_lt in L. rewrite L. reflexivity.
 Qed.
 
-Lemma put_after h u n c clock : start <= u + e -> (exists v, u <= v <= n /\ v <= clock + e) -> c = put h clock e -> start < before c.
-Proof. intros S (v & (a & _) & b) ->. simpl. lia. Qed.
-
 Lemma blank_sum g : (forall s, In s g -> sound 0 s /\ (blank s -> out s = 0)) -> (forall s, In s g -> blank s) ->
   list_sum (map out g) = 0.
 Proof.
@@ -222,12 +212,12 @@ Lemma first_state l : sound 0 (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] l 0)
 Proof. exact (proj1 (reached_sound l _ (p_first l))). Qed.
 
 (* A mark is written. *)
-Lemma mark_written h u n ma m ta t c s r a g k : sound_world (World h u n ma m ta t c s r a g) ->
+Lemma mark_written h u n ma m ta t s r a g k : sound_world (World h u n ma m ta t s r a g) ->
   (mark_of k = h -> keys_told k = false) ->
   (mark_of k = h -> (forall o, In o g -> blank o) \/ stopped h t \/ (start <= u + e -> start < before k)) ->
-  sound_world (World h u n (ma + 1) (marked k) ta t c s r a g).
+  sound_world (World h u n (ma + 1) (marked k) ta t s r a g).
 Proof.
-  intros [er on un co wr be as_ kn od] T C. simpl in *. constructor; simpl; auto.
+  intros [er on un be as_ kn od] T C. simpl in *. constructor; simpl; auto.
   - destruct on as [N | (B & L & [S | (T' & _)] & z)]; [left; exact N| |].
     + right. split; [exact B|]. split; [exact L|]. split; [left; exact S|exact z].
     + destruct (Nat.eq_dec (mark_of k) h) as [E | E].
@@ -237,20 +227,18 @@ Proof.
       * right. split; [exact B|]. split; [exact L|]. split; [|exact z]. right. split; [exact T'|].
         intros k' [= <-] E'. contradiction.
   - intros k' [= <-]. exact T.
-  - intros _. right. discriminate.
   - intros x y I. destruct (as_ x y I) as (p & q & (r1 & r2) & r3).
     split; [exact p|]. split; [exact q|]. split; [split; [lia|intros; lia]|exact r3].
   - intros y I. destruct (kn y I) as ((r1 & r2) & r3). split; [split; [lia|intros; lia]|exact r3].
 Qed.
 
 (* A total is written by which nothing is handed out. *)
-Lemma total_written h u n ma m ta t c s r a g x : sound_world (World h u n ma m ta t c s r a g) ->
-  writer x <> h \/ is_withheld x = true -> sound_world (World h u n ma m (ta + 1) (Some x) c s r a g).
+Lemma total_written h u n ma m ta t s r a g x : sound_world (World h u n ma m ta t s r a g) ->
+  writer x <> h \/ is_withheld x = true -> sound_world (World h u n ma m (ta + 1) (Some x) s r a g).
 Proof.
-  intros [er on un co wr be as_ kn od] W. simpl in *. constructor; simpl; auto.
+  intros [er on un be as_ kn od] W. simpl in *. constructor; simpl; auto.
   - destruct on as [N | (B & L & _ & z)]; [left; exact N|right]. split; [exact B|]. split; [exact L|]. split; [|exact z].
     left. exists x. tauto.
-  - intros x' [= <-] E W' _. destruct W; congruence.
   - intros x' y I. destruct (as_ x' y I) as (p & q & r1 & (r2 & r3)).
     split; [exact p|]. split; [exact q|]. split; [exact r1|]. split; [lia|intros; lia].
   - intros y I. destruct (kn y I) as (r1 & (r2 & r3)). split; [exact r1|]. split; [lia|intros; lia].
@@ -261,16 +249,16 @@ Proof. intros (v & (a & _) & b) S. simpl. lia. Qed.
 
 Lemma world_sound w : reached_world w -> sound_world w.
 Proof.
-  induction 1 as [n c l|w w' _ IH st].
+  induction 1 as [n l|w w' _ IH st].
   - constructor; simpl; auto; try discriminate; try tauto.
     + intros s [<- | []]. split; [apply first_state|reflexivity].
     + left. reflexivity.
-  - destruct IH as [er on un co wr be as_ kn od].
-    destruct st as [h u n ma m ta t c s r a g n' L|h u n ma m ta t c s r a g|h u n ma m ta t c s r a g s' x y st F L R D|
-      h u n ma m ta t c s r a g s' x y st V O Sv I Em Et|h u n ma m ta t c s r a g s' st V O F|
-      h u n ma m ta t c s r a g1 o o' g2 st V O|h u n ma m ta t c s r a g x W|h u n ma m ta t c s r a g k W|
-      h u n ma m ta t c s r a g x W|h u n ma m ta t c s r a g W|h u n ma m ta t c s r a g moved sees clock k C B R|
-      h u n ma m ta t c s r a g clock B|h u n ma ta t c s r a g W|h u n ma m ta t c s r a g ma' m' ta' t' l Fm Ft]; simpl in *.
+  - destruct IH as [er on un be as_ kn od].
+    destruct st as [h u n ma m ta t s r a g n' L|h u n ma m ta t s r a g|h u n ma m ta t s r a g s' x y st F L R D|
+      h u n ma m ta t s r a g s' x y st V O Sv I Em Et|h u n ma m ta t s r a g s' st V O F|
+      h u n ma m ta t s r a g1 o o' g2 st V O|h u n ma m ta t s r a g x W|h u n ma m ta t s r a g k W|
+      h u n ma m ta t s r a g x W|h u n ma m ta t s r a g moved clock k B R|
+      h u n ma m ta t s r a g clock B|h u n ma ta t s r a g W|h u n ma m ta t s r a g ma' m' ta' t' l Fm Ft]; simpl in *.
     + (* Time. *)
       constructor; simpl; auto; [destruct be; [left; auto|right; lia]| |lia].
       intros x y I. destruct (as_ x y I) as (b & rest). split; [lia|exact rest].
@@ -292,10 +280,6 @@ Proof.
       constructor; simpl; unfold blank in *; auto.
       * intros o [<- | J]; [|auto]. destruct (er s (or_introl eq_refl)) as (S & B).
         split; [eapply step_sound; eassumption|intros; lia].
-      * intros _. destruct m; [|right; discriminate..]. apply co.
-        destruct t as [[w i v]|]; [|discriminate]. unfold decides in D. simpl in D.
-        destruct v; [discriminate|]. simpl in D. apply andb_prop in D as [D1 D2].
-        apply (wr _ eq_refl); simpl; [apply Nat.eqb_eq, D1|destruct i; [discriminate|reflexivity]|reflexivity].
       * intros x' y' J. destruct (as_ _ _ J) as (p & q & r1 & (r2 & r3)).
         split; [exact p|]. split; [exact q|]. split; [exact r1|]. split; [lia|intros; lia].
       * intros y' J. destruct (kn _ J) as (r1 & (r2 & r3)). split; [exact r1|]. split; [lia|intros; lia].
@@ -324,26 +308,18 @@ Proof.
            ++ exists z. split; [apply in_app_iff; auto|reflexivity].
            ++ exists o'. split; [apply in_app_iff; simpl; auto|symmetry; exact O].
            ++ exists z. split; [apply in_app_iff; simpl; auto|reflexivity].
-      * intros I. destruct (co I) as [E | E]; [|right; exact E]. destruct g1; discriminate.
     + (* A late total. *)
       apply total_written with (t := t); [constructor; assumption|auto].
     + (* A late mark. *)
       apply mark_written with (m := m); [constructor; assumption|contradiction|contradiction].
     + (* An instance withholds the window. *)
       apply total_written with (t := t); [constructor; assumption|auto].
-    + (* Another window. *)
-      constructor; simpl; auto.
-      intros _. destruct W as [-> | (k & -> & _)]; [auto|right; discriminate].
     + (* An instance renews the mark. *)
       apply mark_written with (m := m); [constructor; assumption| |].
-      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|].
-        -- destruct (sees && negb moved); injection R as <-; reflexivity.
-        -- destruct (_ && _); [discriminate|]. injection R as <-. reflexivity.
-      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|].
-        -- destruct (sees && negb moved) eqn:X; injection R as <-.
-           ++ apply andb_prop in X as [X _]. destruct (co (C X)) as [-> | F]; [left; intros o []|congruence].
-           ++ right. right. apply (put_covers h u n), B.
-        -- destruct (_ && _); [discriminate|]. injection R as <-. right. right. apply (put_covers h u n), B.
+      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
+          injection R as <-; reflexivity.
+      * intros E. right. right. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
+          injection R as <-; apply (put_covers h u n), B.
     + (* An operator withholds. *)
       apply mark_written with (m := m); [constructor; assumption|reflexivity|].
       intros _. right. right. apply (put_covers h u n), B.
@@ -365,7 +341,6 @@ Proof.
            exists s. simpl. rewrite (blank_sum g eg N). auto.
         -- apply again; [lia|]. exists z. simpl. rewrite (proj2 (er s (or_introl eq_refl)) B). auto.
       * intros k E E'. destruct (Fm k E E').
-      * intros x E E' _ U. destruct (Ft x E); congruence.
       * left. reflexivity.
       * tauto.
       * tauto.
@@ -377,7 +352,7 @@ Theorem marked_never_over w ids M : reached_world w -> NoDup ids ->
   (forall s, In s (store w :: gone w) -> forall q, q <= policy s -> limits s q <= M) ->
   list_sum (map (fun s => held s ids) (store w :: gone w)) <= M.
 Proof.
-  intros H nd all. apply world_sound in H as [er on _ _ _ _ _ _ _].
+  intros H nd all. apply world_sound in H as [er on _ _ _ _ _].
   assert (forall l, (forall s, In s l -> sound 0 s) -> list_sum (map (fun s => held s ids) l) <= list_sum (map out l)) as fit.
   { induction l as [|s l IH]; simpl; intros S; [lia|].
     pose proof (fits 0 s (S s (or_introl eq_refl)) ids nd). specialize (IH (fun x I => S x (or_intror I))). lia. }
@@ -390,37 +365,35 @@ Proof.
 Qed.
 End Run.
 
-(* What m_set and m_renew assume is needed. Window 1 of a key has 5 permits, all taken; a backup of
-   before that is restored. *)
+(* What m_set assumes is needed. Window 1 of a key has 5 permits, all taken; a backup of before that is
+   restored. *)
 Definition take_all := Transaction 0 takes 0 0 5.
 Definition of_five (s : state) (l : list state) : world :=
-  World 1 1 1 0 no_mark 0 None false s [] [] l.
+  World 1 1 1 0 no_mark 0 None s [] [] l.
 Lemma a_restored_store : exists o, out o = 5 /\
   reached_world 1 true 0 (of_five (State 0 0 (fun _ => 0) (fun _ => 0) [] [] [] (fun _ => 5) 0) [o]).
 Proof.
   set (l := fun _ : nat => 5). set (f := fun _ : nat => 0). set (m := marked (Mark 0 0 false)).
   set (y := Reading 1 m 0 None). set (o := State 0 0 f f [] [] [] l 0).
   exists (State 5 1 f f [] [(true, take_all)] [take_all] l 0). split; [reflexivity|].
-  eapply w_step; [eapply w_step; [eapply w_step; [eapply w_step; [eapply w_step; [apply (w_first 1 true 0 1 false l)|]|]|]|]|].
+  eapply w_step; [eapply w_step; [eapply w_step; [eapply w_step; [eapply w_step; [apply (w_first 1 true 0 1 l)|]|]|]|]|].
   - apply m_set. right. intros x [].
   - apply m_read.
-  - apply (m_send 1 true 0 0 1 1 1 m 0 None false o [y] [] [] (State 0 0 f f [take_all] [] [] l 0) take_all y).
+  - apply (m_send 1 true 0 0 1 1 1 m 0 None o [y] [] [] (State 0 0 f f [take_all] [] [] l 0) take_all y).
     + apply (p_take _ _ _ _ _ _ _ _ _ 0 0 0 5 0); auto.
     + reflexivity.
     + auto.
     + exists y, y. simpl. auto.
     + reflexivity.
-  - eapply (m_commit 1 true 0 0 1 1 1 m 0 None false _ [y] [(take_all, y)] [] (State 5 1 f f [] [(true, take_all)] [take_all] l 0) take_all y);
+  - eapply (m_commit 1 true 0 0 1 1 1 m 0 None _ [y] [(take_all, y)] [] (State 5 1 f f [] [(true, take_all)] [take_all] l 0) take_all y);
       [apply (p_commit 0 0 f f [] take_all []); reflexivity|try reflexivity..]. left. reflexivity.
   - apply m_restore; discriminate.
 Qed.
 
-(* A mark without an instant hands all of it out again: of an operator who sets the limit again, or of
-   an instance that takes an operator's count of another key for one that was taken here. *)
-Theorem set_again_it_breaks : exists w o k, reached_world 1 true 0 w /\ gone w = [o] /\ out o = 5 /\
-  mark_now w = no_mark /\ total_now w = None /\ renewed (mark_now w) (here w) false true 1 0 = Some k /\
-  decides 1 true (here w) (Reading 1 (marked k) 0 None) = true.
+(* A mark without an instant hands all of it out again: of an operator who sets the limit again. *)
+Theorem set_again_it_breaks : exists w o, reached_world 1 true 0 w /\ gone w = [o] /\ out o = 5 /\
+  mark_now w = no_mark /\ total_now w = None /\
+  decides 1 true (here w) (Reading 1 (marked (Mark (here w) 0 false)) 0 None) = true.
 Proof.
-  destruct a_restored_store as (o & E & R). eexists. exists o, (Mark 1 0 false).
-  split; [exact R|]. repeat split; auto.
+  destruct a_restored_store as (o & E & R). eexists. exists o. split; [exact R|]. repeat split; auto.
 Qed.

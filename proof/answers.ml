@@ -231,10 +231,9 @@ let mark () =
   in
   let here = next () in
   let moved = flag () in
-  let counted = flag () in
   let clock = next () in
   let e = next () in
-  let renewal = match renewed m here moved counted clock e with None -> "0" | Some k -> "1," ^ said k in
+  let renewal = match renewed m here moved clock e with None -> "0" | Some k -> "1," ^ said k in
   let word = said (told m here clock (next ())) in
   let at = next () in
   let start = next () in

@@ -40,30 +40,19 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	return m
 }
 
-// Found is what an instance knows of the store beside its mark.
-type Found struct {
-	// Moved says that the instance has followed the provider in another store, or has seen
-	// this one go back.
-	Moved bool
-	// Counted says that the store has totals, and that they are of the cluster that answers: so
-	// this is no backup from before there were marks.
-	Counted bool
-}
-
 // Renewed returns the mark that is to be written before anything is taken; ok is false if this one
 // stands. now is by the wall clock, and clocks differ by at most twice the bound on their error.
 //
-// A mark of another cluster came with a backup. So may a store without a mark, unless its totals
-// show the contrary: it may be from before there were marks. And an instance that has followed
-// another store, or has seen this one go back, knows better than whoever set the provider again.
-func (m MarkAt) Renewed(f Found, now int64, bound time.Duration) (next Mark, ok bool) {
+// A mark of another cluster came with a backup. So may a store without a mark, whatever its totals
+// say: an operator may have written them since. moved says that the instance has followed the
+// provider in another store, or has seen this one go back: then it knows better than whoever set the
+// provider again.
+func (m MarkAt) Renewed(moved bool, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
 		return m.Mark, false // a newer version's; nothing is taken by it
-	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || m.KeysTold || !f.Moved):
+	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || m.KeysTold || !moved):
 		return m.Mark, false
-	case m.Revision == 0 && f.Counted && !f.Moved:
-		return Mark{Cluster: m.Answers}, true
 	}
 	return Put(m.Answers, now, bound), true
 }

@@ -52,12 +52,8 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 	if h.seen != s.cluster {
 		h.notice(s)
 	}
-	counted := len(s.totals) > 0
-	for _, a := range s.totals {
-		counted = counted && ReadTotal(a.value, s.cluster).Cluster == s.cluster
-	}
 	m := s.read()
-	if next, ok := m.Renewed(Found{Moved: h.moved, Counted: counted}, now, time.Millisecond); ok {
+	if next, ok := m.Renewed(h.moved, now, time.Millisecond); ok {
 		s.write(next)
 		m = s.read()
 	}
@@ -178,23 +174,22 @@ func TestMarks(t *testing.T) {
 		name  string
 		mark  Mark
 		there bool
-		found Found
+		moved bool
 		want  Mark
 	}{
-		{"there is none, and nothing else", Mark{}, false, Found{}, restored},
-		{"totals show that this is the store", Mark{}, false, Found{Counted: true}, Mark{Cluster: 2}},
-		{"an instance knows of another store", Mark{}, false, Found{Counted: true, Moved: true}, restored},
-		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, Found{Counted: true}, restored},
-		{"of this cluster", Mark{Cluster: 2}, true, Found{}, Mark{Cluster: 2}},
-		{"set again after a restore", Mark{Cluster: 2}, true, Found{Moved: true}, restored},
-		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, Found{Moved: true}, Mark{Cluster: 2, Before: 7, KeysTold: true}},
-		{"an operator knows more", Mark{Cluster: 2, KeysTold: true}, true, Found{Moved: true}, Mark{Cluster: 2, KeysTold: true}},
+		{"there is none", Mark{}, false, false, restored},
+		{"an instance knows of another store", Mark{}, false, true, restored},
+		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, false, restored},
+		{"of this cluster", Mark{Cluster: 2}, true, false, Mark{Cluster: 2}},
+		{"set again after a restore", Mark{Cluster: 2}, true, true, restored},
+		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, true, Mark{Cluster: 2, Before: 7, KeysTold: true}},
+		{"an operator knows more", Mark{Cluster: 2, KeysTold: true}, true, true, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, Answers: 2}
 		if c.there {
 			m.Revision = 5
 		}
-		got, wrote := m.Renewed(c.found, now, bound)
+		got, wrote := m.Renewed(c.moved, now, bound)
 		if got != c.want || wrote != (c.mark != c.want) {
 			t.Errorf("%s: %+v, written: %v; want %+v", c.name, got, wrote, c.want)
 		}
@@ -239,5 +234,25 @@ func TestWhatIsVouchedFor(t *testing.T) {
 		if got := (Rule{Limit: 10}).Left(&f); got != c.left {
 			t.Errorf("%+v at %d: %d are left, want %d", c.total, c.revision, got, c.left)
 		}
+	}
+}
+
+// A backup without a mark and totals is restored, and an operator counts one key before any instance
+// takes permits. That says nothing of another key, which the earlier store has handed out: also to an
+// instance that has not followed that store.
+func TestACountOfOneKeyOpensNoOther(t *testing.T) {
+	t.Parallel()
+	const start = 1000 * markedWindow
+	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
+	text, err := Encode(Total{}.Corrected(1, 0, s.cluster))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.totals["a"] = account{value: []byte(text), revision: 1001}
+	h := holders{of: map[string]*holder{}, seen: s.cluster}
+	h.take(s, "b", start, start+7, 1)
+	h.take(s, "a", start, start+8, 1)
+	if a, b := h.of["a"].purse.Taken, h.of["b"].purse.Taken; a == 0 || b != 0 {
+		t.Errorf("it takes %d permits of the key that was counted, and %d of the other: want some, and none", a, b)
 	}
 }

@@ -43,18 +43,20 @@ func mark(r *rand.Rand) question {
 		m = escrow.ReadMark(text(escrow.Encode(kept)), 1+r.Int64N(9), here)
 		l.ints(2, int64(kept.Cluster), kept.Before, one(kept.KeysTold))
 	}
-	found := escrow.Found{Moved: coin(), Counted: coin()}
-	clock, bound := 1+r.Int64N(40), r.Int64N(5)
-	l.ints(int64(here), one(found.Moved), one(found.Counted), clock, bound, settle)
+	moved, clock, bound := coin(), 1+r.Int64N(40), r.Int64N(5)
+	l.ints(int64(here), one(moved), clock, bound, settle)
 	said := func(m escrow.Mark) string { return fmt.Sprint(m.Cluster, ",", m.Before, ",", one(m.KeysTold)) }
 	answers := []string{"0"}
-	if next, ok := m.Renewed(found, clock, time.Duration(bound)); ok {
+	if next, ok := m.Renewed(moved, clock, time.Duration(bound)); ok {
 		answers = []string{"1", said(next)}
 	}
 	answers = append(answers, said(m.Told(clock)))
 
 	// The window.
 	start, ofKey := r.Int64N(40), coin()
+	if coin() { // at the edge
+		start = max(0, kept.Before-r.Int64N(2))
+	}
 	store := m.Of(start, ofKey)
 	l.ints(m.Revision, start, one(ofKey))
 	answers = append(answers, fmt.Sprint(one(store.Lost != ""), ",", store.Told))

@@ -36,7 +36,7 @@ var proved = Table{
 	Replace("MarkOfAnotherStays", "keeps the mark that a backup has brought", "internal/escrow/mark.go",
 		"m.Cluster == m.Answers && (m.Before", "m.Cluster != 0 && (m.Before", differential),
 	Replace("MarkSetAgain", "keeps a mark of an operator who does not know of the restore, though the instance does", "internal/escrow/mark.go",
-		" || m.KeysTold || !f.Moved)", " || m.KeysTold || !f.Counted)", differential),
+		" || m.KeysTold || !moved)", " || m.KeysTold || moved)", differential),
 	Replace("MarkToldOfAll", "frees the provider's own window by a word for its keys", "internal/escrow/mark.go",
 		"case keys && m.KeysTold:", "case m.KeysTold:", differential),
 	Replace("JudgeViewTooFew", "the judge leaves out a view that was committed at B+", "internal/trace/bound.go",
