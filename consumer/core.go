@@ -80,7 +80,7 @@ type core struct {
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1), wanting: make(chan struct{}, 1)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
-	k.gate.Lent = func(self, guest string, l protocol.Loan) { (*k.carrier.Load()).Tell(self, guest, l) }
+	k.gate.Lent = func(self, guest string, l protocol.Note) { (*k.carrier.Load()).Tell(self, guest, l) }
 	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
 	k.gate.LendsTo = k.lendsTo
 	k.gate.Refused, k.gate.Called = k.refused.sum, k.called

@@ -218,49 +218,60 @@ func (a *keyAsks) look(k *core) {
 	all, next := a.take(now)
 	slices.SortFunc(all, func(x, y *keyState) int { return cmp.Compare(x.key.Name, y.key.Name) })
 	s, _ := k.segmentNow()
-	r := keyRequests{sizes: map[string]int{}, by: map[string]protocol.KeyPermits{}}
+	r := keyRequests{}
 	for _, y := range all {
-		if at := k.ask(y, s.Keys, now, &r); at < window.Forever {
+		if at := k.ask(y, s.Keys, now, r); at < window.Forever {
 			a.at(k, y, at)
 		} else {
 			k.keys.lines.serve(k, y) // nobody waits in vain
 		}
 	}
-	if len(r.by) > 0 {
-		(*k.carrier.Load()).AskKeys(s.Keys.Lending.Self, r.by)
+	if all := r.all(); len(all) > 0 {
+		(*k.carrier.Load()).Ask(s.Keys.Lending.Self, all)
 	}
 	if next < window.Forever {
 		a.alarm.set(k.clock, next)
 	}
 }
 
-// keyRequests are asks by host, and their sizes.
-type keyRequests struct {
-	sizes map[string]int
-	by    map[string]protocol.KeyPermits
+// keyRequests are asks for keys by host.
+type keyRequests map[string]*keyRequest
+
+// keyRequest is an ask for keys, and its size by protocol.NoteBytes.
+type keyRequest struct {
+	protocol.Note
+	size int
 }
 
 // room reports whether each host's ask has room for a key.
-func (r *keyRequests) room(hosts []string, name string) bool {
+func (r keyRequests) room(hosts []string, name string) bool {
 	return !slices.ContainsFunc(hosts, func(h string) bool {
-		return r.sizes[h]+protocol.KeyPermitBytes(name) > protocol.MaxKeyPermitBytes
+		return r[h] != nil && r[h].size+protocol.NoteBytes(name) > protocol.MostAsked
 	})
 }
 
 // add asks hosts for so many permits each.
-func (r *keyRequests) add(hosts []string, windows []quota.Window, name string, each int64) {
+func (r keyRequests) add(hosts []string, windows []quota.Window, name string, each int64) {
 	for _, h := range hosts {
-		if r.by[h].Permits == nil {
-			r.by[h] = protocol.KeyPermits{Windows: windows, Permits: map[string]int64{}}
+		if r[h] == nil {
+			r[h] = &keyRequest{Note: protocol.Note{Windows: windows, Permits: map[string]int64{}}}
 		}
-		r.by[h].Permits[name] = each
-		r.sizes[h] += protocol.KeyPermitBytes(name)
+		r[h].Permits[name] = each
+		r[h].size += protocol.NoteBytes(name)
 	}
+}
+
+// all returns the asks, by host.
+func (r keyRequests) all() (all []protocol.Request) {
+	for _, host := range slices.Sorted(maps.Keys(r)) { // in the same order each time
+		all = append(all, protocol.Request{Host: host, Note: r[host].Note})
+	}
+	return all
 }
 
 // ask adds an ask for a key, if it needs one. It returns when to look at the key again;
 // Forever if nothing more is asked in this window until callers lack something.
-func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (again int64) {
+func (k *core) ask(y *keyState, keys *window.Keys, now int64, r keyRequests) (again int64) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.lack.queued = false
@@ -329,27 +340,28 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r *keyRequests) (a
 	return l.until
 }
 
-// AskedKeys implements feed.Sink.
-func (k *core) AskedKeys(guest string, needs protocol.KeyPermits) {
-	if k.begun(needs.Windows, func() { k.AskedKeys(guest, needs) }) {
+// askedKeys lends permits of the keys that a guest asks for.
+func (k *core) askedKeys(guest string, ask protocol.Note) {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(ask.Permits)), func(name string) bool { return name == "" })
+	if len(names) == 0 {
 		return
 	}
 	if _, lends := k.lendsTo(guest, k.clock.Mono()); !lends {
 		return
 	}
-	lent := protocol.KeyPermits{Windows: needs.Windows, Permits: map[string]int64{}}
+	loan := protocol.Note{Windows: ask.Windows, Permits: map[string]int64{}}
 	self := ""
-	for _, name := range slices.Sorted(maps.Keys(needs.Permits)) {
-		s, told := k.lendKey(guest, name, needs.Windows, needs.Permits[name])
+	for _, name := range names {
+		s, told := k.lendKey(guest, name, ask.Windows, ask.Permits[name])
 		if told > 0 {
 			if self != "" && self != s.Keys.Lending.Self {
 				return // it has registered anew: earlier loans are lost
 			}
-			self, lent.Permits[name] = s.Keys.Lending.Self, told
+			self, loan.Permits[name] = s.Keys.Lending.Self, told
 		}
 	}
-	if len(lent.Permits) > 0 {
-		(*k.carrier.Load()).TellKeys(self, guest, lent)
+	if len(loan.Permits) > 0 {
+		(*k.carrier.Load()).Tell(self, guest, loan)
 	}
 }
 
@@ -385,23 +397,18 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 	}
 }
 
-// BorrowKeys implements feed.Sink.
-func (k *core) BorrowKeys(host string, lent protocol.KeyPermits) {
-	if k.begun(lent.Windows, func() { k.BorrowKeys(host, lent) }) {
+// borrowKey adds what a host has lent of a key, and serves those who wait for it.
+func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) {
+	if k.gate.Segment().Keys == nil {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(lent.Permits)) {
-		if k.gate.Segment().Keys == nil {
-			return
-		}
-		if y := k.keys.known(name); y != nil && k.borrowKey(y, host, lent.Windows, lent.Permits[name]) {
-			k.keys.lines.serve(k, y)
-		}
+	if y := k.keys.known(name); y != nil && y.borrow(k, host, windows, told) {
+		k.keys.lines.serve(k, y)
 	}
 }
 
-// borrowKey adds what a host has lent of a key, and reports whether that is anything.
-func (k *core) borrowKey(y *keyState, host string, windows []quota.Window, told int64) bool {
+// borrow adds what a host has lent of the key, and reports whether that is anything.
+func (y *keyState) borrow(k *core, host string, windows []quota.Window, told int64) bool {
 	s, _ := y.lock(k)
 	defer y.mu.Unlock()
 	l := y.lackOf()

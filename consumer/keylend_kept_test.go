@@ -69,12 +69,12 @@ func TestKeysOfOthersTakeNoRoom(t *testing.T) {
 		for window := range 3 { // in the windows after the first, what was lent before makes room
 			theirs := func(i int) string { return fmt.Sprintf("theirs-%d-%d", window, i) }
 			s, _ := l.core.segmentNow()
-			ask := protocol.KeyPermits{Windows: s.Keys.Running, Permits: map[string]int64{}}
+			ask := protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{}}
 			for i := range 3 * most {
 				ask.Permits[theirs(i)] = 2
 			}
 			before := l.Status().KeysLent
-			l.core.AskedKeys("b", ask)
+			l.core.Asked("b", ask)
 			if n := l.Status().KeysLent - before; n != 2*most {
 				t.Errorf("lent %d permits, want 2 of each of %d keys", n, most)
 			}

@@ -120,8 +120,8 @@ func TestKeysWithoutRoomAreAskedForLater(t *testing.T) {
 		m.mu.Lock()
 		asked := map[string]bool{}
 		for _, a := range m.keyAsks {
-			text, err := json.Marshal(a.KeyPermits)
-			if len(text) > protocol.MaxKeyPermitBytes+256 || err != nil {
+			text, err := json.Marshal(a.Note)
+			if len(text) > protocol.MostAsked+256 || err != nil {
 				t.Errorf("an ask of %d bytes, %v", len(text), err)
 			}
 			for key := range a.Permits {
@@ -149,7 +149,7 @@ func TestWhoLendsNoKeys(t *testing.T) {
 			m.mu.Lock()
 			m.keyLoans = nil // of b
 			m.mu.Unlock()
-			m.sinks["a"].sink.AskedKeys("b", protocol.KeyPermits{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Permits: map[string]int64{"key": 1}})
+			m.sinks["a"].sink.Asked("b", protocol.Note{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Permits: map[string]int64{"key": 1}})
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return len(m.keyLoans) > 0

@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -33,23 +35,40 @@ func (k *core) begun(windows []quota.Window, f func()) (waits bool) {
 }
 
 // Borrow implements feed.Sink.
-func (k *core) Borrow(host string, l protocol.Loan) {
-	if k.begun(l.Windows, func() { k.Borrow(host, l) }) || k.gate.Borrow(k.clock.Now(), host, l) == 0 {
+func (k *core) Borrow(host string, loan protocol.Note) {
+	if k.begun(loan.Windows, func() { k.Borrow(host, loan) }) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(loan.Permits)) {
+		if name == "" {
+			k.borrow(host, loan)
+		} else {
+			k.borrowKey(name, host, loan.Windows, loan.Permits[name])
+		}
+	}
+}
+
+// borrow adds what a host has lent of the provider.
+func (k *core) borrow(host string, loan protocol.Note) {
+	if k.gate.Borrow(k.clock.Now(), host, loan) == 0 {
 		return
 	}
 	k.forgetRefusals()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.mu.borrowed = l.Windows[0].End() - k.clock.Offset()
+	k.mu.borrowed = loan.Windows[0].End() - k.clock.Offset()
 	k.signalLocked()
 }
 
 // Asked implements feed.Sink.
-func (k *core) Asked(guest string, n protocol.Need) {
-	if k.begun(n.Windows, func() { k.Asked(guest, n) }) {
+func (k *core) Asked(guest string, ask protocol.Note) {
+	if k.begun(ask.Windows, func() { k.Asked(guest, ask) }) {
 		return
 	}
-	k.gate.Asked(k.clock.Now(), guest, n)
+	if ask.Permits[""] > 0 {
+		k.gate.Asked(k.clock.Now(), guest, ask)
+	}
+	k.askedKeys(guest, ask)
 }
 
 // lendsTo reports whether this instance lends to another one, and from when that has a share.

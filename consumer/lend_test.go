@@ -22,55 +22,38 @@ type market struct {
 	deaf  map[string]bool // these hear nothing
 
 	keyAsks  []keyAsk
-	keyLoans []protocol.KeyPermits
+	keyLoans []protocol.Note
 }
 
 // Tell implements feed.Carrier.
-func (m *market) Tell(self, guest string, l protocol.Loan) {
+func (m *market) Tell(self, guest string, loan protocol.Note) {
+	if loan.Permits[""] == 0 {
+		m.mu.Lock()
+		m.keyLoans = append(m.keyLoans, loan)
+		m.mu.Unlock()
+	}
 	time.AfterFunc(m.delay, func() {
 		if s := m.sink(guest); s != nil {
-			s.sink.Borrow(self, l)
+			s.sink.Borrow(self, loan)
 		}
 	})
 }
 
 // Ask implements feed.Carrier.
 func (m *market) Ask(self string, all []protocol.Request) {
-	m.mu.Lock()
-	m.asks = append(m.asks, all...)
-	m.mu.Unlock()
 	for _, r := range all {
+		m.mu.Lock()
+		if r.Permits[""] > 0 {
+			m.asks = append(m.asks, r)
+		} else {
+			m.keyAsks = append(m.keyAsks, keyAsk{self, r})
+		}
+		m.mu.Unlock()
 		time.AfterFunc(m.delay, func() {
 			for id, s := range m.sinks {
 				if id != self && (r.Host == id || r.Host == "") && m.sink(id) != nil {
-					s.sink.Asked(self, r.Need)
+					s.sink.Asked(self, r.Note)
 				}
-			}
-		})
-	}
-}
-
-// TellKeys implements feed.Carrier.
-func (m *market) TellKeys(self, guest string, lent protocol.KeyPermits) {
-	m.mu.Lock()
-	m.keyLoans = append(m.keyLoans, lent)
-	m.mu.Unlock()
-	time.AfterFunc(m.delay, func() {
-		if s := m.sink(guest); s != nil {
-			s.sink.BorrowKeys(self, lent)
-		}
-	})
-}
-
-// AskKeys implements feed.Carrier.
-func (m *market) AskKeys(self string, by map[string]protocol.KeyPermits) {
-	for host, needs := range by {
-		m.mu.Lock()
-		m.keyAsks = append(m.keyAsks, keyAsk{self, host, needs})
-		m.mu.Unlock()
-		time.AfterFunc(m.delay, func() {
-			if s := m.sink(host); s != nil {
-				s.sink.AskedKeys(self, needs)
 			}
 		})
 	}
@@ -78,8 +61,8 @@ func (m *market) AskKeys(self string, by map[string]protocol.KeyPermits) {
 
 // keyAsk is an ask for permits of keys.
 type keyAsk struct {
-	guest, host string
-	protocol.KeyPermits
+	guest string
+	protocol.Request
 }
 
 func (m *market) sink(id string) *stub {

@@ -18,11 +18,8 @@ import (
 // nobody is a carrier that brings nothing.
 type nobody struct{}
 
-func (nobody) Tell(string, string, protocol.Loan) {}
+func (nobody) Tell(string, string, protocol.Note) {}
 func (nobody) Ask(string, []protocol.Request)     {}
-
-func (nobody) TellKeys(string, string, protocol.KeyPermits)   {}
-func (nobody) AskKeys(string, map[string]protocol.KeyPermits) {}
 
 // crowded returns a core that is active among n instances, of which five are new. Each
 // instance has a permit in every second window on average.

@@ -43,12 +43,12 @@ func (l *lateSink) Apply(at clock.Instant, c protocol.Change) {
 }
 
 // Borrow implements feed.Sink.
-func (l *lateSink) Borrow(host string, n protocol.Loan) {
+func (l *lateSink) Borrow(host string, n protocol.Note) {
 	l.after(false, func() { l.Sink.Borrow(host, n) })
 }
 
 // Asked implements feed.Sink.
-func (l *lateSink) Asked(guest string, n protocol.Need) {
+func (l *lateSink) Asked(guest string, n protocol.Note) {
 	l.after(false, func() { l.Sink.Asked(guest, n) })
 }
 

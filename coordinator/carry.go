@@ -9,11 +9,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Asks and loans of all providers of a process are written together: one transaction for a
-// round, and at most 50 a second. Letters that wait are merged by keys, since the newest value
-// of a key says all. The sink charges a loan before, so whatever is not written, or not in time,
+// round, and at most 50 a second. Letters that wait for the same key in etcd are joined. The sink charges a loan before, so whatever is not written, or not in time,
 // is lost and exceeds nothing.
 const (
 	round       = 5 * time.Millisecond
@@ -29,12 +30,19 @@ const (
 type letter struct {
 	p     *membership
 	self  string
-	key   string
-	value any
-	until int64 // corrected wall time from which it says nothing any more
-	// join returns the value with that of the letter before, which it replaces; nil: the
-	// value says all.
-	join func(before any) any
+	key   string // in etcd
+	notes []protocol.Note
+}
+
+// text returns what is written at a corrected wall time: notes of windows that have ended are
+// left out. It is empty if all have.
+func (l letter) text(now int64) string {
+	notes := slices.DeleteFunc(slices.Clone(l.notes), func(n protocol.Note) bool { return n.Windows[0].End() <= now })
+	if len(notes) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(notes) // numbers and strings always have a text
+	return string(b)
 }
 
 // post has the letters that wait to be written.
@@ -46,13 +54,18 @@ type post struct {
 	at      map[string]int // by key
 }
 
-// put adds a letter, or replaces the one before of its key.
+// put adds a letter. It is joined with one of the same incarnation that waits for the same key, and
+// replaces one of another incarnation.
 func (t *post) put(l letter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i, there := t.at[l.key]; there {
-		if before := &t.letters[i]; l.join != nil && before.self == l.self {
-			l.value = l.join(before.value)
+		if before := t.letters[i]; before.self == l.self {
+			notes := before.notes
+			for _, n := range l.notes {
+				notes = protocol.JoinNote(notes, n)
+			}
+			l.notes = notes
 		}
 		t.letters[i] = l
 		return
@@ -118,11 +131,9 @@ func (s *Session) send(all []letter) {
 	var ops []clientv3.Op
 	for _, l := range all {
 		own := l.p.current()
-		b, err := json.Marshal(l.value)
-		if err != nil || l.until <= now || own.id != l.self {
-			continue
+		if text := l.text(now); text != "" && own.id == l.self {
+			ops = append(ops, clientv3.OpPut(l.key, text, clientv3.WithLease(own.lease)))
 		}
-		ops = append(ops, clientv3.OpPut(l.key, string(b), clientv3.WithLease(own.lease)))
 	}
 	if len(ops) == 0 {
 		return

@@ -13,11 +13,12 @@ import (
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // keysOf is so many permits of some keys in the running second.
-func keysOf(permits int64, names ...string) protocol.KeyPermits {
-	n := protocol.KeyPermits{Windows: secondOf(time.Now().UnixNano()), Permits: map[string]int64{}}
+func keysOf(permits int64, names ...string) protocol.Note {
+	n := protocol.Note{Windows: secondOf(time.Now().UnixNano()), Permits: map[string]int64{}}
 	for _, name := range names {
 		n.Permits[name] = permits
 	}
@@ -37,13 +38,13 @@ func TestAsksAndLoansOfKeys(t *testing.T) {
 	asked := func(r *recorder) []ofKeys { return r.keyAsked }
 	borrowed := func(r *recorder) []ofKeys { return r.keyBorrowed }
 	await.Until(t, "an ask arrives", func() bool {
-		guest.carrier.AskKeys(to, map[string]protocol.KeyPermits{from: keysOf(3, "x")})
-		guest.carrier.AskKeys(to, map[string]protocol.KeyPermits{from: keysOf(4, "y")})
+		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: keysOf(3, "x")}})
+		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: keysOf(4, "y")}})
 		return heard(asked, host, to, "x", 3)() && heard(asked, host, to, "y", 4)()
 	})
 	await.Until(t, "a loan arrives", func() bool {
 		host.carrier.Tell(from, to, loanOf(9))
-		host.carrier.TellKeys(from, to, keysOf(2, "x", "y"))
+		host.carrier.Tell(from, to, keysOf(2, "x", "y"))
 		return heard(borrowed, guest, from, "x", 2)() && heard(borrowed, guest, from, "y", 2)() &&
 			guest.is(func(r *recorder) bool { return slices.Contains(r.borrowed, loaned{from, 9}) })()
 	})
@@ -71,7 +72,7 @@ func TestManyKeysArePassedOnInParts(t *testing.T) {
 	for i := range 5*mostKeysAtOnce + 1 {
 		names = append(names, fmt.Sprintf("key-%03d", i))
 	}
-	value, err := json.Marshal(keysOf(3, names...))
+	value, err := json.Marshal([]protocol.Note{keysOf(3, names...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +85,9 @@ func TestManyKeysArePassedOnInParts(t *testing.T) {
 		}
 		return got
 	}
-	s.heardAsk(&mvccpb.KeyValue{Key: []byte(keys.OfKeysIn(s.keys.Asks("p", from), to)), Value: value})
+	s.heardAsk(&mvccpb.KeyValue{Key: []byte(keys.In(s.keys.Asks("p", from), to)), Value: value})
 	folder := s.keys.Loans("p", from)
-	s.mu.memberships["p"].heardLoan(from, folder, &mvccpb.KeyValue{Key: []byte(keys.OfKeysIn(folder, to)), Value: value})
+	s.mu.memberships["p"].heardLoan(from, folder, &mvccpb.KeyValue{Key: []byte(keys.In(folder, to)), Value: value})
 	host.is(func(r *recorder) bool {
 		for what, got := range map[string][]string{"ask": all(r.keyAsked), "loan": all(r.keyBorrowed)} {
 			if !slices.Equal(got, names) {
@@ -97,23 +98,34 @@ func TestManyKeysArePassedOnInParts(t *testing.T) {
 	})()
 }
 
-// Messages about keys that wait to be written are written as one.
-func TestKeysWaitTogether(t *testing.T) {
+// Notes that wait to be written to the same instance are written as one message: joined where their
+// windows are the same. What is of a window that has ended meanwhile is left out.
+func TestNotesWaitTogether(t *testing.T) {
 	t.Parallel()
 	p := &membership{s: &Session{post: post{news: make(chan struct{}, 1)}}}
-	first := keysOf(1, "a")
-	p.postKeys("me", "k", first)
-	p.postKeys("me", "k", protocol.KeyPermits{Windows: first.Windows, Permits: map[string]int64{"b": 2}})
+	now := time.Now().UnixNano()
+	first := protocol.Note{Windows: secondOf(now), Permits: map[string]int64{"a": 1}}
+	p.write("me", "k/", first)
+	p.write("me", "k/", protocol.Note{Windows: first.Windows, Permits: map[string]int64{"b": 2}})
+	p.write("me", "k/", protocol.Note{Windows: first.Windows, Permits: map[string]int64{"": 3}})
+	p.write("me", "k/", protocol.Note{Windows: []quota.Window{quota.WindowAt(time.Minute, now+int64(time.Minute))}, Permits: map[string]int64{"c": 4}})
 	all := p.s.post.take()
 	if len(all) != 1 {
 		t.Fatalf("%d letters, want 1", len(all))
 	}
-	b, err := json.Marshal(all[0].value)
-	if err != nil {
-		t.Fatal(err)
+	message, err := protocol.ReadNotes([]byte(all[0].text(now)))
+	if err != nil || len(message) != 2 || !maps.Equal(message[0].Permits, map[string]int64{"": 3, "a": 1, "b": 2}) || message[1].Permits["c"] != 4 {
+		t.Errorf("%+v, %v", message, err)
 	}
-	n, err := protocol.ReadKeyPermits(b)
-	if err != nil || n.Permits["a"] != 1 || n.Permits["b"] != 2 {
-		t.Errorf("%s, %v", b, err)
+	if message, err = protocol.ReadNotes([]byte(all[0].text(first.Windows[0].End()))); err != nil || len(message) != 1 || message[0].Permits["c"] != 4 {
+		t.Errorf("after the second: %+v, %v", message, err)
+	}
+	if text := all[0].text(now + int64(2*time.Minute)); text != "" {
+		t.Errorf("after the minutes: %s", text)
+	}
+	p.s.post.put(letter{p, "me", "k", []protocol.Note{first}})
+	p.s.post.put(letter{p, "me again", "k", []protocol.Note{keysOf(2, "b")}})
+	if all = p.s.post.take(); len(all) != 1 || all[0].notes[0].Permits["a"] != 0 {
+		t.Errorf("of an incarnation before, %+v was kept", all)
 	}
 }

@@ -7,13 +7,11 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is what memberships do with asks and loans: docs/protocol.md, section 13. Those of
-// keys (section 15) have the same folders and watches, and one message has many keys.
+// This file is what memberships do with asks and loans: docs/protocol.md, section 13.
 // hear.go is how they come, carry.go how they go.
 
 // mostApart bounds the providers of a session each of which has its own watch of asks. Beyond
@@ -111,16 +109,19 @@ func (h *hearing) guest(p *membership, id string) *ear {
 // each costs the time of a look at all instances, and whoever proves a view waits meanwhile.
 const mostKeysAtOnce = 64
 
-// partsOf goes over a message about keys in parts that are passed on at once, by names.
-func partsOf(n protocol.KeyPermits) iter.Seq[protocol.KeyPermits] {
-	return func(yield func(protocol.KeyPermits) bool) {
-		for names := range slices.Chunk(slices.Sorted(maps.Keys(n.Permits)), mostKeysAtOnce) {
-			part := protocol.KeyPermits{Windows: n.Windows, Permits: make(map[string]int64, len(names))}
-			for _, name := range names {
-				part.Permits[name] = n.Permits[name]
-			}
-			if !yield(part) {
-				return
+// partsOf goes over a message in parts that are passed on at once, by names.
+func partsOf(message []protocol.Note) iter.Seq[protocol.Note] {
+	return func(yield func(protocol.Note) bool) {
+		for _, n := range message {
+			for names := range slices.Chunk(slices.Sorted(maps.Keys(n.Permits)), mostKeysAtOnce) {
+				part := n
+				part.Permits = make(map[string]int64, len(names))
+				for _, name := range names {
+					part.Permits[name] = n.Permits[name]
+				}
+				if !yield(part) {
+					return
+				}
 			}
 		}
 	}
@@ -129,117 +130,71 @@ func partsOf(n protocol.KeyPermits) iter.Seq[protocol.KeyPermits] {
 // heardLoan passes on what a host lends to an incarnation. Only instances that the view
 // has lend, and ask.
 func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
-	key, ofKeys := keys.OfKeys(string(kv.Key))
-	who, ok := keys.IncarnationIn(folder, key)
-	var loan protocol.Loan
-	var lent protocol.KeyPermits
-	var err error
-	if ofKeys {
-		lent, err = protocol.ReadKeyPermits(kv.Value)
-	} else {
-		loan, err = protocol.ReadLoan(kv.Value)
-	}
-	if !ok || err != nil {
-		p.s.o.Logger.Debug("not a loan", "key", string(kv.Key), "error", err)
-		return
-	}
-	pass := func(f func()) (passed bool) {
+	who, named := keys.IncarnationIn(folder, string(kv.Key))
+	p.s.passOn(kv, func(part *protocol.Note) (passed bool) {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		if passed = p.id == id && !p.silent && p.tracker.Has(who); passed {
-			f()
+		if passed = named && p.id == id && !p.silent && p.tracker.Has(who); passed && part != nil {
+			p.sink.Borrow(who, *part)
 		}
 		return passed
-	}
-	if !ofKeys {
-		pass(func() { p.sink.Borrow(who, loan) })
+	})
+}
+
+// heardAsk passes on what a guest asks for.
+func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
+	provider, host, guest, named := s.keys.AskOf(string(kv.Key))
+	s.passOn(kv, func(part *protocol.Note) (passed bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p := s.mu.memberships[provider]
+		if passed = named && p != nil && !p.silent && (host == "" || host == p.id) && guest != p.id && p.tracker.Has(guest); passed && part != nil {
+			p.sink.Asked(guest, *part)
+		}
+		return passed
+	})
+}
+
+// passOn reads a message and passes it on in parts, while pass returns true. It first passes nil: if
+// nobody is to hear the message, it need not be read.
+func (s *Session) passOn(kv *mvccpb.KeyValue, pass func(part *protocol.Note) bool) {
+	if !pass(nil) {
 		return
 	}
-	for part := range partsOf(lent) {
-		if !pass(func() { p.sink.BorrowKeys(who, part) }) {
+	message, err := protocol.ReadNotes(kv.Value)
+	if err != nil {
+		s.o.Logger.Debug("not an ask or a loan", "key", string(kv.Key), "error", err)
+		return
+	}
+	for part := range partsOf(message) {
+		if !pass(&part) {
 			return
 		}
 	}
 }
 
-// heardAsk passes on what a guest asks for.
-func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
-	key, ofKeys := keys.OfKeys(string(kv.Key))
-	provider, host, guest, ok := s.keys.AskOf(key)
-	pass := func(f func(feed.Sink)) (passed bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		p := s.mu.memberships[provider]
-		if passed = ok && p != nil && !p.silent && (host == "" || host == p.id) && guest != p.id && p.tracker.Has(guest); passed {
-			f(p.sink)
-		}
-		return passed
-	}
-	if !pass(func(feed.Sink) {}) { // it need not be read
+// Tell implements feed.Carrier.
+func (p *membership) Tell(self, guest string, loan protocol.Note) {
+	p.write(self, p.s.keys.Loans(p.provider, guest), loan)
+}
+
+// Ask implements feed.Carrier: once the incarnation could hear the answer.
+func (p *membership) Ask(self string, all []protocol.Request) {
+	if p.ctx.Err() != nil {
 		return
 	}
-	var err error
-	if ofKeys {
-		var needs protocol.KeyPermits
-		needs, err = protocol.ReadKeyPermits(kv.Value)
-		for part := range partsOf(needs) {
-			if !pass(func(sink feed.Sink) { sink.AskedKeys(guest, part) }) {
-				return
-			}
-		}
-	} else {
-		var need protocol.Need
-		if need, err = protocol.ReadNeed(kv.Value); err == nil {
-			pass(func(sink feed.Sink) { sink.Asked(guest, need) })
-		}
-	}
-	if err != nil {
-		s.o.Logger.Debug("not an ask", "key", string(kv.Key), "error", err)
-	}
-}
-
-// Tell implements feed.Carrier.
-func (p *membership) Tell(self, guest string, l protocol.Loan) {
-	p.s.post.put(letter{p, self, keys.In(p.s.keys.Loans(p.provider, guest), self), l, l.Windows[0].End(), nil})
-}
-
-// TellKeys implements feed.Carrier.
-func (p *membership) TellKeys(self, guest string, lent protocol.KeyPermits) {
-	p.postKeys(self, p.s.keys.Loans(p.provider, guest), lent)
-}
-
-// Ask implements feed.Carrier.
-func (p *membership) Ask(self string, all []protocol.Request) {
-	p.whenHeard(self, func() {
+	p.s.hearing.when(p.s.hearing.guest(p, self), func() {
 		for _, r := range all {
 			folder := p.s.keys.SampleAsks(p.provider)
 			if r.Host != "" {
 				folder = p.s.keys.Asks(p.provider, r.Host)
 			}
-			p.s.post.put(letter{p, self, keys.In(folder, self), r.Need, r.Windows[0].End(), nil})
+			p.write(self, folder, r.Note)
 		}
 	})
 }
 
-// AskKeys implements feed.Carrier.
-func (p *membership) AskKeys(self string, by map[string]protocol.KeyPermits) {
-	p.whenHeard(self, func() {
-		for _, host := range slices.Sorted(maps.Keys(by)) { // in the same order each time
-			p.postKeys(self, p.s.keys.Asks(p.provider, host), by[host])
-		}
-	})
-}
-
-// whenHeard asks once an incarnation could hear the answer.
-func (p *membership) whenHeard(self string, ask func()) {
-	if p.ctx.Err() == nil {
-		p.s.hearing.when(p.s.hearing.guest(p, self), ask)
-	}
-}
-
-// postKeys has permits of keys written into a folder, with those that wait to be.
-func (p *membership) postKeys(self, folder string, n protocol.KeyPermits) {
-	p.s.post.put(letter{p, self, keys.OfKeysIn(folder, self), n, n.Windows[0].End(), func(before any) any {
-		return n.Join(before.(protocol.KeyPermits))
-	}})
+// write has a note of an incarnation written into a folder.
+func (p *membership) write(self, folder string, n protocol.Note) {
+	p.s.post.put(letter{p, self, keys.In(folder, self), []protocol.Note{n}})
 }

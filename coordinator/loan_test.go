@@ -19,13 +19,13 @@ import (
 func secondOf(wall int64) []quota.Window { return []quota.Window{quota.WindowAt(time.Second, wall)} }
 
 // loanOf is one of so many permits in the running second.
-func loanOf(permits int64) protocol.Loan {
-	return protocol.Loan{Windows: secondOf(time.Now().UnixNano()), Permits: permits}
+func loanOf(permits int64) protocol.Note {
+	return protocol.Note{Windows: secondOf(time.Now().UnixNano()), Permits: map[string]int64{"": permits}}
 }
 
 // asksOf asks a host, or with "" a sample of all, for so many thousandths.
 func asksOf(host string, permits int64) []protocol.Request {
-	r := protocol.Request{Host: host, Need: protocol.Need{Windows: secondOf(time.Now().UnixNano()), Permits: permits}}
+	r := protocol.Request{Host: host, Note: loanOf(permits)}
 	if host == "" {
 		r.Sample = protocol.Sample{Part: 1 << 32}
 	}
@@ -68,10 +68,14 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	text, _ := json.Marshal(loanOf(5))
+	text, _ := json.Marshal([]protocol.Note{loanOf(5)})
 	put("%zz", string(text))
 	put("stranger", string(text))
 	put(from, "{")
+	old, _ := json.Marshal(map[string]any{"windows": secondOf(time.Now().UnixNano()), "permits": 7}) // of the version before
+	put(from, string(old))
+	put(from+"/keys", strings.Replace(string(old), "7}", `{"a":7}}`, 1))
+	put(from+"/keys", string(text))
 	host.carrier.Tell("it before", to, loanOf(9))
 	await.Until(t, "another arrives", arrives(6))
 	lent := func(r *recorder) (all []loaned) {
@@ -82,6 +86,9 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 		if l != (loaned{from, 1}) && l != (loaned{from, 6}) {
 			t.Errorf("borrowed %+v", l)
 		}
+	}
+	if !guest.is(func(r *recorder) bool { return r.keyBorrowed == nil })() {
+		t.Errorf("borrowed %+v of keys", guest.keyBorrowed)
 	}
 	if all := lent(other); all != nil {
 		t.Errorf("another was lent %+v", all)
@@ -138,8 +145,7 @@ func TestARoundIsOneTransaction(t *testing.T) {
 		all := []letter{}
 		for n := range int64(9) {
 			for _, r := range []*recorder{guest, other} {
-				l := loanOf(1000 + n)
-				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, l, l.Windows[0].End(), nil})
+				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, []protocol.Note{loanOf(1000 + n)}})
 			}
 		}
 		var t post

@@ -121,34 +121,38 @@ func (r *recorder) Carry(c feed.Carrier) {
 	}
 }
 
-func (r *recorder) Asked(guest string, n protocol.Need) {
+func (r *recorder) Asked(guest string, n protocol.Note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked = append(r.asked, wanted{guest, n.Permits})
+	if permits := n.Permits[""]; permits > 0 {
+		r.asked = append(r.asked, wanted{guest, permits})
+	}
+	if n = withoutProvider(n); len(n.Permits) > 0 {
+		r.keyAsked = append(r.keyAsked, ofKeys{guest, n})
+	}
 }
 
-func (r *recorder) Borrow(host string, l protocol.Loan) {
+func (r *recorder) Borrow(host string, n protocol.Note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.borrowed = append(r.borrowed, loaned{host, l.Permits})
+	if permits := n.Permits[""]; permits > 0 {
+		r.borrowed = append(r.borrowed, loaned{host, permits})
+	}
+	if n = withoutProvider(n); len(n.Permits) > 0 {
+		r.keyBorrowed = append(r.keyBorrowed, ofKeys{host, n})
+	}
 }
 
-func (r *recorder) AskedKeys(guest string, n protocol.KeyPermits) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keyAsked = append(r.keyAsked, ofKeys{guest, n})
-}
-
-func (r *recorder) BorrowKeys(host string, n protocol.KeyPermits) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.keyBorrowed = append(r.keyBorrowed, ofKeys{host, n})
+func withoutProvider(n protocol.Note) protocol.Note {
+	n.Permits = maps.Clone(n.Permits)
+	delete(n.Permits, "")
+	return n
 }
 
 // ofKeys is what another instance has said about keys.
 type ofKeys struct {
 	who string
-	protocol.KeyPermits
+	protocol.Note
 }
 
 // pause is that of the newest view.

@@ -244,26 +244,14 @@ func (c *carrier) arrives() time.Duration {
 }
 
 // Tell implements feed.Carrier.
-func (c *carrier) Tell(self, guest string, l protocol.Loan) {
-	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.Borrow(self, l) })
+func (c *carrier) Tell(self, guest string, loan protocol.Note) {
+	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.Borrow(self, loan) })
 }
 
 // Ask implements feed.Carrier.
 func (c *carrier) Ask(self string, all []protocol.Request) {
 	for _, r := range all {
-		c.send(func(id string) bool { return id == r.Host || r.Host == "" && id != self }, func(s feed.Sink) { s.Asked(self, r.Need) })
-	}
-}
-
-// TellKeys implements feed.Carrier.
-func (c *carrier) TellKeys(self, guest string, lent protocol.KeyPermits) {
-	c.send(func(id string) bool { return id == guest }, func(s feed.Sink) { s.BorrowKeys(self, lent) })
-}
-
-// AskKeys implements feed.Carrier.
-func (c *carrier) AskKeys(self string, by map[string]protocol.KeyPermits) {
-	for _, host := range slices.Sorted(maps.Keys(by)) {
-		c.send(func(id string) bool { return id == host }, func(s feed.Sink) { s.AskedKeys(self, by[host]) })
+		c.send(func(id string) bool { return id == r.Host || r.Host == "" && id != self }, func(s feed.Sink) { s.Asked(self, r.Note) })
 	}
 }
 

@@ -38,13 +38,9 @@ type Sink interface {
 	// carrier; with nil it does neither any more.
 	Carry(c Carrier)
 	// Borrow adds what a host has lent to this process.
-	Borrow(host string, l protocol.Loan)
+	Borrow(host string, loan protocol.Note)
 	// Asked has the sink lend to a guest that asks.
-	Asked(guest string, n protocol.Need)
-	// BorrowKeys adds what a host has lent to this process of keys.
-	BorrowKeys(host string, lent protocol.KeyPermits)
-	// AskedKeys has the sink lend permits of keys to a guest that asks.
-	AskedKeys(guest string, needs protocol.KeyPermits)
+	Asked(guest string, ask protocol.Note)
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask
@@ -79,13 +75,9 @@ type Sink interface {
 // not call the sink. Messages may be lost, late, repeated, and in any order.
 type Carrier interface {
 	// Tell tells a guest what the incarnation self, which is this process, has lent to it.
-	Tell(self, guest string, l protocol.Loan)
+	Tell(self, guest string, loan protocol.Note)
 	// Ask asks others for permits in the name of self.
 	Ask(self string, all []protocol.Request)
-	// TellKeys tells a guest what self has lent to it of some keys.
-	TellKeys(self, guest string, lent protocol.KeyPermits)
-	// AskKeys asks hosts for permits of keys in the name of self.
-	AskKeys(self string, by map[string]protocol.KeyPermits)
 }
 
 // Source is what a limiter needs of a coordinator.

@@ -160,16 +160,6 @@ func (k Layout) AskOf(key string) (provider, host, guest string, ok bool) {
 // In is the key of an incarnation directly under a folder, as IncarnationIn reads it.
 func In(folder, incarnation string) string { return folder + url.PathEscape(incarnation) }
 
-// ofKeys ends the names of asks and loans by key, and of no other.
-const ofKeys = "/keys"
-
-// OfKeysIn is the key, directly under a folder of asks or loans, of an incarnation's asks or
-// loans by key.
-func OfKeysIn(folder, incarnation string) string { return In(folder, incarnation) + ofKeys }
-
-// OfKeys returns the key without its end, and whether it is of asks or loans by key.
-func OfKeys(key string) (rest string, is bool) { return strings.CutSuffix(key, ofKeys) }
-
 // Budgets is the folder of the permits of long windows that instances have taken.
 func (k Layout) Budgets(provider string) string { return k.folder("budgets", provider) }
 

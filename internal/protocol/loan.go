@@ -4,36 +4,38 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Loan is permits that one instance, the host, has issued for another to use, the guest. They
-// count at the host.
-type Loan struct {
-	// Windows are those of the limits that bind the host, shortest first. The permits may
-	// be used while all of them run.
+// Note is a loan or an ask of some windows. One instance writes it to another.
+//
+// As a loan it says how many permits the writer, the host, has issued for the reader, the guest, to
+// use. They count at the host. As an ask it says how many permits the guest lacks.
+type Note struct {
+	// Windows are those in which the writer counts, shortest first. The permits may be used
+	// while they run.
 	Windows []quota.Window `json:"windows"`
-	// Long are the long windows in which the host has charged the permits too: a length and
-	// a start of each, in nanoseconds.
-	Long []int64 `json:"long,omitempty"`
-	// Permits is the sum of what the host has lent to the guest in exactly these windows.
-	Permits int64 `json:"permits"`
-}
+	// Permits are numbers by key, each at least 1. The key "" is the provider. A loan has the sum of
+	// what the host has lent to the guest in exactly these windows. An ask is in permits for a
+	// key, and in thousandths for the provider, since it may be for a sample.
+	Permits map[string]int64 `json:"permits"`
 
-// Need is what an instance asks one host for, or every host of a sample.
-type Need struct {
-	// Windows are those of the limits that bind the guest, shortest first.
-	Windows []quota.Window `json:"windows"`
-	// Permits are asked for. Poor are those of them that the guest lacks to its fair share,
-	// and Critical those that its critical calls lack. All are in thousandths.
-	Permits  int64 `json:"permits"`
+	// The fields below belong to the provider's number.
+
+	// Long, in a loan, are the long windows in which the host has charged the permits too: a length
+	// and a start of each, in nanoseconds.
+	Long []int64 `json:"long,omitempty"`
+	// Poor, in an ask, are the permits that the guest lacks to its fair share, and Critical those
+	// that its critical calls lack, both in thousandths and among those asked for.
 	Poor     int64 `json:"poor,omitempty"`
 	Critical int64 `json:"critical,omitempty"`
-	// Edge is what a large call that stands wants of each host at the next edge of the shortest
-	// window, in thousandths too.
+	// Edge, in an ask, is what a large call that stands wants of each host at the next edge of
+	// the shortest window, in thousandths and at most what is asked for.
 	Edge int64 `json:"edge,omitempty"`
-	// Sample says which hosts are asked, if not one.
+	// Sample, in an ask, says which hosts are asked, if not one.
 	Sample
 }
 
@@ -55,40 +57,105 @@ func (s Sample) Whole(thousandths int64, hash uint64) int64 {
 	return (thousandths + int64(Mix(hash^Mix(s.Salt))%1000)) / 1000
 }
 
-// Request is a Need and whom it is for; Host is empty if it is for a sample.
+// Request is an ask and whom it is for; Host is empty if it is for a sample.
 type Request struct {
 	Host string
-	Need
+	Note
 }
 
-const maxLoanBytes = 2 << 10
+const (
+	// MostAsked bounds the keys of one ask, in bytes by NoteBytes.
+	MostAsked = 8 << 10
+	// mostJoined bounds the keys of notes that are joined, in bytes by NoteBytes.
+	mostJoined = 2 * MostAsked
+	// mostRead bounds a message that is read, in bytes.
+	mostRead = 16 * MostAsked
+	// mostNotes bounds the notes of a message. An instance counts its provider in some windows
+	// and its keys in others, or in the same.
+	mostNotes = 2
+	// mostWindows bounds the windows of a note. A policy has at most eight, and a change of policy
+	// has both.
+	mostWindows = 64
+)
 
-// ReadLoan reads a loan. That its host has issued the permits is not checked: the
-// consumers of a provider trust each other with its limit.
-func ReadLoan(value []byte) (l Loan, err error) {
-	return l, readWindows("loan", value, maxLoanBytes, &l, &l.Windows)
+// NoteBytes bounds what a key takes of a note: its name, its number and punctuation.
+func NoteBytes(name string) int {
+	text, _ := json.Marshal(name) // a string always has a text
+	return len(text) + 24
 }
 
-// ReadNeed reads what a guest asks for. It may be anything: a host lends what it can spare.
-func ReadNeed(value []byte) (n Need, err error) {
-	err = readWindows("ask", value, maxLoanBytes, &n, &n.Windows)
-	if err == nil && (n.Permits <= 0 || n.Poor < 0 || n.Poor > n.Permits || n.Critical < 0 || n.Critical > n.Permits || n.Edge < 0 || n.Edge > n.Permits || n.Permits > 2000*quota.MaxPermits) {
-		err = fmt.Errorf("ask: %d thousandths of permits, %d of them poor, %d critical, %d at the edge", n.Permits, n.Poor, n.Critical, n.Edge)
+// JoinNote returns the message with a note added. A message is what an instance tells
+// another at a time. A note of the same windows is joined with the new one: of a key the newer number
+// counts, and keys of the older note are left out where both have no room. A note of earlier windows
+// of the same lengths is dropped, and the oldest note if there are more than two.
+func JoinNote(message []Note, n Note) []Note {
+	var all []Note
+	for _, before := range message {
+		switch {
+		case slices.Equal(before.Windows, n.Windows):
+			n = n.joined(before)
+		case !slices.EqualFunc(before.Windows, n.Windows, func(a, b quota.Window) bool { return a.Length == b.Length }):
+			all = append(all, before)
+		}
 	}
-	return n, err
+	all = append(all, n)
+	return all[max(0, len(all)-mostNotes):]
 }
 
-func readWindows(what string, value []byte, most int, into any, windows *[]quota.Window) error {
-	if len(value) > most {
-		return fmt.Errorf("%s: %d bytes are more than the most, %d", what, len(value), most)
+// joined returns a note and the one before it of the same windows as one.
+func (n Note) joined(before Note) Note {
+	all, size := maps.Clone(n.Permits), 0
+	for name := range all {
+		size += NoteBytes(name)
 	}
-	if err := json.Unmarshal(value, into); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if _, there := all[""]; !there { // the fields of the provider go with its number
+		n = before
+	}
+	for _, name := range slices.Sorted(maps.Keys(before.Permits)) {
+		if _, there := all[name]; there {
+			continue
+		}
+		if size += NoteBytes(name); size > mostJoined {
+			break
+		}
+		all[name] = before.Permits[name]
+	}
+	n.Permits = all
+	return n
+}
+
+// ReadNotes reads a message. Nothing in it is trusted but one thing: that a host has issued the permits
+// of a loan is not checked, since the consumers of a provider trust each other with its limit. A
+// message of an earlier form, which is no list, is refused.
+func ReadNotes(value []byte) (message []Note, err error) {
+	if len(value) > mostRead {
+		return nil, fmt.Errorf("message: %d bytes, at most %d are read", len(value), mostRead)
+	}
+	if err := json.Unmarshal(value, &message); err != nil {
+		return nil, fmt.Errorf("message: %w", err)
 	}
 	var errs problems
-	errs.add(len(*windows) == 0, "%s: it names no window", what)
-	for _, w := range *windows {
-		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "%s: a window of %v; it must be of %v to %v", what, w.Length, quota.MinWindow, quota.MaxWindow)
+	errs.add(len(message) == 0 || len(message) > mostNotes, "message: %d notes, it must have 1 to %d", len(message), mostNotes)
+	for _, n := range message {
+		n.check(&errs)
 	}
-	return errors.Join(errs...)
+	return message, errors.Join(errs...)
+}
+
+func (n Note) check(errs *problems) {
+	errs.add(len(n.Windows) == 0 || len(n.Windows) > mostWindows, "note: %d windows, it must name 1 to %d", len(n.Windows), mostWindows)
+	errs.add(len(n.Long) > 2*mostWindows, "note: %d numbers of long windows, at most %d are read", len(n.Long), 2*mostWindows)
+	for _, w := range n.Windows {
+		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "note: a window of %v, it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
+	}
+	for name, permits := range n.Permits {
+		most := int64(quota.MaxPermits)
+		if name == "" {
+			most *= 2000
+		}
+		errs.add(name != "" && ValidateKey(name) != nil || permits < 1 || permits > most, "note: %d permits of %q, they must be 1 to %d", permits, name[:min(len(name), 64)], most)
+	}
+	for _, part := range []int64{n.Poor, n.Critical, n.Edge} {
+		errs.add(part < 0 || part > n.Permits[""], "note: %d permits are %d poor, %d critical, %d at the edge: each must be 0 to all of them", n.Permits[""], n.Poor, n.Critical, n.Edge)
+	}
 }

@@ -2,6 +2,8 @@ package protocol
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,29 +12,88 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-func TestReadLoan(t *testing.T) {
-	t.Parallel()
-	loan := Loan{Windows: []quota.Window{{Length: time.Second, Index: 7}, {Length: time.Minute, Index: 0}}, Permits: 12}
-	text, err := json.Marshal(loan)
+var (
+	second = []quota.Window{{Length: time.Second, Index: 7}}
+	next   = []quota.Window{{Length: time.Second, Index: 8}}
+	minute = []quota.Window{{Length: time.Minute, Index: 0}}
+)
+
+func encoded(t *testing.T, message ...Note) string {
+	t.Helper()
+	text, err := json.Marshal(message)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err := ReadLoan(text); err != nil || l.Permits != 12 || len(l.Windows) != 2 {
-		t.Errorf("%+v, %v", l, err)
+	return string(text)
+}
+
+func TestReadNotes(t *testing.T) {
+	t.Parallel()
+	of := func(windows []quota.Window, permits map[string]int64) Note {
+		return Note{Windows: windows, Permits: permits}
 	}
-	in := func(windows ...quota.Window) string {
-		text, _ := json.Marshal(Loan{Windows: windows, Permits: 12})
-		return string(text)
+	one := func(name string, permits int64) Note { return of(second, map[string]int64{name: permits}) }
+	good := []Note{
+		{Windows: []quota.Window{second[0], minute[0]}, Permits: map[string]int64{"": 12}, Long: []int64{1, 2}},
+		of(second, map[string]int64{"a": 1, "b": quota.MaxPermits, "": 2000 * quota.MaxPermits}),
+	}
+	if all, err := ReadNotes([]byte(encoded(t, good...))); err != nil || !slices.EqualFunc(all, good, same) {
+		t.Errorf("%+v, %v", all, err)
 	}
 	for name, text := range map[string]string{
-		"no window":     in(),
-		"a long window": in(quota.Window{Length: time.Hour}),
-		"an empty one":  in(quota.Window{Length: time.Second}, quota.Window{}),
-		"no JSON":       "{",
-		"too long":      strings.Repeat(" ", maxLoanBytes) + string(text),
+		"no note":               "[]",
+		"three notes":           encoded(t, one("", 1), one("a", 1), one("b", 1)),
+		"no window":             encoded(t, of(nil, map[string]int64{"": 1})),
+		"a long window":         encoded(t, of([]quota.Window{{Length: time.Hour}}, map[string]int64{"": 1})),
+		"an empty window":       encoded(t, of([]quota.Window{second[0], {}}, map[string]int64{"": 1})),
+		"many windows":          encoded(t, of(slices.Repeat(second, mostWindows+1), map[string]int64{"": 1})),
+		"many long windows":     encoded(t, Note{Windows: second, Permits: map[string]int64{"": 1}, Long: make([]int64, 2*mostWindows+1)}),
+		"none of the provider":  encoded(t, one("", 0)),
+		"too many of it":        encoded(t, one("", 2000*quota.MaxPermits+1)),
+		"none of a key":         encoded(t, one("a", 0)),
+		"less than none":        encoded(t, one("a", -1)),
+		"too many of a key":     encoded(t, one("a", quota.MaxPermits+1)),
+		"a long name":           encoded(t, one(strings.Repeat("a", MaxKeyBytes+1), 1)),
+		"no JSON":               "[{",
+		"too long":              strings.Repeat(" ", mostRead) + encoded(t, good...),
+		"the second is no note": encoded(t, one("", 1), Note{}),
+		"a loan of version 0":   `{"windows":[{"Length":1000000000,"Index":7}],"permits":12}`,
+		"keys of version 0":     `{"windows":[{"Length":1000000000,"Index":7}],"permits":{"a":12}}`,
+		"permits of version 0":  `[{"windows":[{"Length":1000000000,"Index":7}],"permits":12}]`,
 	} {
-		if l, err := ReadLoan([]byte(text)); err == nil {
-			t.Errorf("%s: read %+v", name, l)
+		if all, err := ReadNotes([]byte(text)); err == nil {
+			t.Errorf("%s: read %+v", name, all)
+		}
+	}
+}
+
+func same(a, b Note) bool {
+	return slices.Equal(a.Windows, b.Windows) && maps.Equal(a.Permits, b.Permits) && slices.Equal(a.Long, b.Long) &&
+		a.Poor == b.Poor && a.Critical == b.Critical && a.Edge == b.Edge && a.Sample == b.Sample
+}
+
+// What an instance of the version before reads: a loan or an ask of the provider, and of keys under
+// another name. It takes a message for neither.
+func TestTheVersionBeforeReadsNoMessage(t *testing.T) {
+	t.Parallel()
+	for _, n := range []Note{
+		{Windows: second, Permits: map[string]int64{"": 12}},
+		{Windows: second, Permits: map[string]int64{"a": 12}},
+		{Windows: second, Permits: map[string]int64{"": 12, "a": 12}, Poor: 12},
+	} {
+		for what, into := range map[string]any{
+			"the provider": &struct {
+				Windows []quota.Window `json:"windows"`
+				Permits int64          `json:"permits"`
+			}{},
+			"keys": &struct {
+				Windows []quota.Window   `json:"windows"`
+				Permits map[string]int64 `json:"permits"`
+			}{},
+		} {
+			if err := json.Unmarshal([]byte(encoded(t, n)), into); err == nil {
+				t.Errorf("of %s it reads %+v", what, into)
+			}
 		}
 	}
 }
@@ -41,32 +102,103 @@ func TestReadLoan(t *testing.T) {
 func TestAnAskIsOfItsPermits(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		`"permits":7,"poor":7,"critical":7`: true,
-		`"permits":7`:                       true,
-		`"permits":7,"critical":8`:          false,
-		`"permits":7,"critical":-1`:         false,
-		`"permits":7,"poor":8`:              false,
-		`"permits":0`:                       false,
+		`"permits":{"":7},"poor":7,"critical":7,"edge":7`: true,
+		`"permits":{"":7}`:                true,
+		`"permits":{"":7},"critical":8`:   false,
+		`"permits":{"":7},"critical":-1`:  false,
+		`"permits":{"":7},"poor":8`:       false,
+		`"permits":{"":7},"edge":8`:       false,
+		`"permits":{"a":7},"poor":1`:      false,
+		`"permits":{"":0}`:                false,
+		`"permits":{"":7,"a":8},"poor":7`: true,
 	} {
-		if _, err := ReadNeed([]byte(`{"windows":[{"Length":1000000000,"Index":7}],` + text + "}")); (err == nil) != want {
+		if _, err := ReadNotes([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],` + text + "}]")); (err == nil) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
 
-func FuzzLoan(f *testing.F) {
+// Notes that wait together have the newer number of each key, and a bounded size.
+func TestJoinNote(t *testing.T) {
+	t.Parallel()
+	before := Note{Windows: second, Permits: map[string]int64{"a": 1, "b": 2, "": 9}, Poor: 4, Sample: Sample{Salt: 3}}
+	of := func(windows []quota.Window, permits map[string]int64) Note {
+		return Note{Windows: windows, Permits: permits}
+	}
+	for name, step := range map[string]struct {
+		add  Note
+		want []Note
+	}{
+		"of keys": {
+			of(second, map[string]int64{"b": 3, "c": 4}),
+			[]Note{{Windows: second, Permits: map[string]int64{"a": 1, "b": 3, "c": 4, "": 9}, Poor: 4, Sample: Sample{Salt: 3}}},
+		},
+		"of the provider": {
+			Note{Windows: second, Permits: map[string]int64{"": 5}, Edge: 1},
+			[]Note{{Windows: second, Permits: map[string]int64{"a": 1, "b": 2, "": 5}, Edge: 1}},
+		},
+		"of the next window": {
+			of(next, map[string]int64{"c": 4}),
+			[]Note{of(next, map[string]int64{"c": 4})},
+		},
+		"of other lengths": {
+			of(minute, map[string]int64{"c": 4}),
+			[]Note{before, of(minute, map[string]int64{"c": 4})},
+		},
+	} {
+		if all := JoinNote([]Note{before}, step.add); !slices.EqualFunc(all, step.want, same) || len(before.Permits) != 3 {
+			t.Errorf("%s: %+v, before %+v", name, all, before)
+		}
+	}
+	three := JoinNote(JoinNote([]Note{before}, of(minute, map[string]int64{"a": 1})), of([]quota.Window{second[0], minute[0]}, map[string]int64{"a": 2}))
+	if len(three) != 2 || three[1].Permits["a"] != 2 {
+		t.Errorf("of three lists: %+v", three)
+	}
+	var all []Note
+	for i := range 4000 {
+		windows := second
+		if i%2 == 0 {
+			windows = minute
+		}
+		all = JoinNote(all, of(windows, map[string]int64{strings.Repeat("<", 200) + fmt.Sprint(i): quota.MaxPermits}))
+	}
+	if _, err := ReadNotes([]byte(encoded(t, all...))); err != nil || len(all) != 2 {
+		t.Errorf("%d notes cannot be read: %v", len(all), err)
+	}
+}
+
+// FuzzNotes feeds what an instance reads of others. What is read obeys all bounds, and is
+// written and read again as the same, also joined.
+func FuzzNotes(f *testing.F) {
+	f.Add([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],"permits":{"":12},"long":[3600000000000,0]}]`))
+	f.Add([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],"permits":{"":12000,"a":3},"poor":7,"critical":1,"edge":2,"salt":9,"part":4294967296},{"windows":[{"Length":60000000000,"Index":0}],"permits":{"b":1}}]`))
 	f.Add([]byte(`{"windows":[{"Length":1000000000,"Index":7}],"permits":12}`))
+	f.Add([]byte(`[null]`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		l, err := ReadLoan(text)
+		all, err := ReadNotes(text)
 		if err != nil {
 			return
 		}
-		again, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
+		if len(text) > mostRead || len(all) < 1 || len(all) > mostNotes {
+			t.Fatalf("%d bytes, %d notes", len(text), len(all))
 		}
-		if o, err := ReadLoan(again); err != nil || o.Permits != l.Permits || !slices.Equal(o.Windows, l.Windows) {
-			t.Errorf("%+v was written and read as %+v, %v", l, o, err)
+		var joined []Note
+		for _, n := range all {
+			if len(n.Windows) < 1 || len(n.Windows) > mostWindows || len(n.Long) > 2*mostWindows || min(n.Poor, n.Critical, n.Edge) < 0 || max(n.Poor, n.Critical, n.Edge) > n.Permits[""] {
+				t.Errorf("read %+v", n)
+			}
+			for name, permits := range n.Permits {
+				if len(name) > MaxKeyBytes || permits < 1 || permits > 2000*quota.MaxPermits || name != "" && permits > quota.MaxPermits {
+					t.Errorf("read %d of %q", permits, name)
+				}
+			}
+			joined = JoinNote(joined, n)
+		}
+		for _, message := range [][]Note{all, joined} {
+			again := encoded(t, message...)
+			if o, err := ReadNotes([]byte(again)); len(again) <= mostRead && (err != nil || !slices.EqualFunc(o, message, same)) {
+				t.Errorf("%+v was written and read as %+v, %v", message, o, err)
+			}
 		}
 	})
 }

@@ -16,7 +16,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	g.Changed(at(0))
 	borrow := func(now time.Duration, host string, permits int64) {
 		g.Tick(at(now))
-		g.Borrow(at(now), host, protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: permits})
+		g.Borrow(at(now), host, protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": permits}})
 	}
 	upTo(g, at(200*ms), 40)
 	g.Enter(at(300*ms), nil, 1, 0, Default)
@@ -74,14 +74,14 @@ func TestAsksStand(t *testing.T) {
 	g.Changed(at(0))
 	g.Asked(at(300*ms), "a", need(g, 500, false))
 	first := lent()
-	if len(first) != 1 || first[0].loan.Permits >= 100 {
+	if len(first) != 1 || first[0].loan.Permits[""] >= 100 {
 		t.Fatalf("lent %+v of 100, want all but a reserve", first)
 	}
 	if armed != int64(860*ms) {
 		t.Fatalf("looks at %v, want 140 ms before the window ends", time.Duration(armed))
 	}
 	g.Look(at(860 * ms))
-	if l := lent(); len(l) != 1 || l[0].loan.Permits != 100 {
+	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 100 {
 		t.Errorf("lent %+v in all, want 100", l)
 	}
 	g.Tick(at(second))
@@ -140,7 +140,7 @@ func TestAHostWithoutCallsAsksNobody(t *testing.T) {
 	g.Tick(at(3 * second))
 	g.Asked(at(3*second+400*ms), "a", need(g, 80, false))
 	ask, _ := g.Look(at(3*second + 860*ms))
-	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits != 20 || ask != nil {
+	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits[""] != 20 || ask != nil {
 		t.Errorf("lent %+v of 20, and asks for %+v", l, ask)
 	}
 }

@@ -25,9 +25,9 @@ func TestCriticalCallsBorrowFirst(t *testing.T) {
 		t.Errorf("a busy host lends %+v to default calls", l)
 	}
 	n := need(host, 100, false)
-	n.Critical = n.Permits
+	n.Critical = n.Permits[""]
 	host.Asked(at(3*second+ms), "a", n)
-	if l := lent(); len(l) != 1 || l[0].loan.Permits != 80 {
+	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 80 {
 		t.Errorf("to critical calls a host lends %+v, want 80 of its 100 permits", l)
 	}
 	if got := upTo(host, at(3*second+2*ms), 50); got != 0 {

@@ -31,7 +31,7 @@ type Gate struct {
 	// call the gate. They may be replaced before the first call.
 
 	// Lent is told what this instance, self, has lent to a guest.
-	Lent func(self, guest string, loan protocol.Loan)
+	Lent func(self, guest string, loan protocol.Note)
 	// Arm is told to have Look called at a monotonic instant.
 	Arm func(at int64)
 	// Refused returns how many permits were refused since the beginning, and Called how many
@@ -80,7 +80,7 @@ type Gate struct {
 func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{
 		planner: planner, alarm: alarm,
-		Lent: func(_, _ string, _ protocol.Loan) {}, Arm: func(int64) {}, Wanting: func() {},
+		Lent: func(_, _ string, _ protocol.Note) {}, Arm: func(int64) {}, Wanting: func() {},
 		Refused: func() int64 { return 0 }, Called: func(Class) int64 { return 0 },
 		LendsTo: func(string, int64) (int64, bool) { return 0, true },
 	}
@@ -262,9 +262,9 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	return true, back
 }
 
-// Borrow adds permits that a host has issued for this instance, and returns how many: none
+// Borrow adds permits of the provider that a host has issued for this instance, and returns how many: none
 // if their windows are not those that run here, or if they have been added before.
-func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Loan) int64 {
+func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {

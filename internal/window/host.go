@@ -35,9 +35,9 @@ const (
 	joinerWindows = 4
 )
 
-// Asked lends to a guest that asks in the windows that run, and returns how much. It may lend
+// Asked lends permits of the provider to a guest that asks in the windows that run, and returns how much. It may lend
 // the rest later in the window.
-func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
+func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Note) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
@@ -48,7 +48,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Need) int64 {
 	if !ok || !lends || !l.lends() || !slices.Equal(n.Windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
+	a := asked{guest: guest, permits: n.Whole(n.Permits[""], hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
 	a.until = min(from, s.window.End()+joinerWindows*int64(s.window.Length))
 	a.part = max(1, a.poor) + l.lentTo(guest) // late in a window a first permit is no poor part
 	if n.Edge > 0 {

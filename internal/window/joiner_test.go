@@ -45,7 +45,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		g.Asked(at(want.at+ms), "joiner", need(g, 1, false)) // it has its part
 		got := map[string]int64{}
 		for _, l := range lent() {
-			got[l.guest] = l.loan.Permits
+			got[l.guest] = l.loan.Permits[""]
 		}
 		if diff := cmp.Diff(want.all, got); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", want.at, diff)

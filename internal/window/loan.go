@@ -148,14 +148,14 @@ func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }
 
 // lend is that of the account. The provider's budgets count lent permits too, and the guest is told in
 // which.
-func (l *ledger) lend(guest string, n int64) protocol.Loan {
+func (l *ledger) lend(guest string, n int64) protocol.Note {
 	l.overIssued += max(0, n-l.budget())
 	for i := range l.budgets {
 		l.budgets[i].Used += n
 		l.budgets[i].out += n
 	}
 	long := l.long()
-	return protocol.Loan{Windows: l.windows.Running, Long: long, Permits: l.Account.lend(guest, n, long)}
+	return protocol.Note{Windows: l.windows.Running, Long: long, Permits: map[string]int64{"": l.Account.lend(guest, n, long)}}
 }
 
 // long returns the budgets' windows that bind: a length and a start of each.
@@ -169,11 +169,11 @@ func (l *ledger) long() (all []int64) {
 }
 
 // borrow is that of the account. A loan counts in exactly the budgets' windows that run, too.
-func (l *ledger) borrow(host string, told protocol.Loan) int64 {
+func (l *ledger) borrow(host string, told protocol.Note) int64 {
 	if !l.lendable() || !slices.Equal(told.Long, l.long()) {
 		return 0
 	}
-	n := l.Account.borrow(host, told.Windows, told.Long, told.Permits, l.total)
+	n := l.Account.borrow(host, told.Windows, told.Long, told.Permits[""], l.total)
 	for i := range l.budgets {
 		l.budgets[i].lent += n // the host has taken them
 	}

@@ -17,7 +17,7 @@ import (
 // loaned is what a gate has lent.
 type loaned struct {
 	guest string
-	loan  protocol.Loan
+	loan  protocol.Note
 }
 
 // lender returns a gate that lends and borrows as the incarnation "me", and a function that
@@ -26,15 +26,15 @@ func lender(f *fixed) (g *Gate, lent func() []loaned) {
 	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
 	var all []loaned
 	g = NewGate(f, func(*Waiter, Grant, Verdict) {}, nil)
-	g.Lent = func(_, guest string, l protocol.Loan) { all = append(all, loaned{guest, l}) }
+	g.Lent = func(_, guest string, l protocol.Note) { all = append(all, loaned{guest, l}) }
 	return g, func() []loaned { l := all; all = nil; return l }
 }
 
 // need asks a gate for so many permits in the windows that run, poor ones if poor.
-func need(g *Gate, permits int64, poor bool) protocol.Need {
-	n := protocol.Need{Windows: g.mu.ledger.windows.Running, Permits: 1000 * permits}
+func need(g *Gate, permits int64, poor bool) protocol.Note {
+	n := protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 1000 * permits}}
 	if poor {
-		n.Poor = n.Permits
+		n.Poor = n.Permits[""]
 	}
 	return n
 }
@@ -56,7 +56,7 @@ func TestAHostChargesWhatItLends(t *testing.T) {
 		g.Tick(at(step.at))
 		g.Asked(at(step.at), step.guest, need(g, step.permits, true))
 		l := lent()
-		if len(l) != 1 || l[0].guest != step.guest || l[0].loan.Permits != step.want || len(l[0].loan.Windows) != 2 {
+		if len(l) != 1 || l[0].guest != step.guest || l[0].loan.Permits[""] != step.want || len(l[0].loan.Windows) != 2 {
 			t.Fatalf("at %v: lent %+v, want %d", step.at, l, step.want)
 		}
 	}
@@ -127,7 +127,7 @@ func TestAGuestCountsTheLargestNumber(t *testing.T) {
 		{"of the window before", second + 1, in(0, 0), 9, 0},
 		{"of more than there is", 2 * second, in(2, 0), math.MaxInt64, 50 - 10},
 	} {
-		if got := g.Borrow(at(step.at), "h", protocol.Loan{Windows: step.windows, Permits: step.permits}); got != step.want {
+		if got := g.Borrow(at(step.at), "h", protocol.Note{Windows: step.windows, Permits: map[string]int64{"": step.permits}}); got != step.want {
 			t.Errorf("%s: added %v, want %v", step.what, got, step.want)
 		}
 		if n := upTo(g, at(step.at), 99); n != step.want {
@@ -152,12 +152,12 @@ func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
 		t.Helper()
 		g.Changed(at(d))
 		g.Asked(at(d), "a", need(g, 10, true))
-		if l := lent(); len(l) != 1 || l[0].loan.Permits != want {
+		if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != want {
 			t.Errorf("at %v: lent %+v, want %d", d, l, want)
 		}
 	}
 	told(700*ms, 10)
-	heard := protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 4}
+	heard := protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 4}}
 	g.Borrow(at(701*ms), "h", heard)
 	f.set(func() { f.plan.Known = false }) // as during a relist
 	g.Changed(at(705 * ms))
@@ -184,16 +184,16 @@ func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
 	g, lent := lender(f)
 	g.Changed(at(0))
 	for i, want := range []int64{9, 9, 0, 0} {
-		if got := g.Borrow(at(1), fmt.Sprint("h", i), protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 9}); got != want {
+		if got := g.Borrow(at(1), fmt.Sprint("h", i), protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 9}}); got != want {
 			t.Errorf("host %d: added %d, want %d", i, got, want)
 		}
 	}
 	// What it has lent on, it may borrow again.
 	g.Asked(at(990*ms), "a", need(g, 5, true))
-	if l := lent(); len(l) != 1 || l[0].loan.Permits != 5 {
+	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 5 {
 		t.Fatalf("lent on %+v, want 5", l)
 	}
-	if got := g.Borrow(at(991*ms), "h9", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 9}); got != 5 {
+	if got := g.Borrow(at(991*ms), "h9", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 9}}); got != 5 {
 		t.Errorf("added %d, want 5", got)
 	}
 	if n := upTo(g, at(992*ms), 99); n != 20 {
@@ -209,7 +209,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 		type message struct {
 			to   int
 			from string
-			loan protocol.Loan
+			loan protocol.Note
 		}
 		const gates = 3
 		var all [gates]*Gate
@@ -229,7 +229,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 			}
 			g, _ := lender(plans[i])
 			plans[i].plan.Lending.Self = fmt.Sprint("g", i)
-			g.Lent = func(self, guest string, l protocol.Loan) {
+			g.Lent = func(self, guest string, l protocol.Note) {
 				sent = append(sent, message{int(guest[1] - '0'), self, l})
 			}
 			all[i] = g
@@ -297,7 +297,7 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	if next > int64(60*ms) {
 		t.Errorf("looks again at %v", time.Duration(next))
 	}
-	g.Borrow(at(10*ms), "h", protocol.Loan{Windows: ask.Windows, Permits: 1})
+	g.Borrow(at(10*ms), "h", protocol.Note{Windows: ask.Windows, Permits: map[string]int64{"": 1}})
 	if diff := cmp.Diff([]string{"a@0s"}, told.take()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
@@ -346,12 +346,12 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	take("news")
 	g.Tick(at(second))
 	take("a window", "small@1s", "next@1s")
-	g.Borrow(at(second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 40})
+	g.Borrow(at(second+10*ms), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 40}})
 	take("too few loans")
 	g.Tick(at(2 * second))
 	g.Tick(at(3 * second))
 	take("two windows more")
-	g.Borrow(at(3*second+10*ms), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 55})
+	g.Borrow(at(3*second+10*ms), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 55}})
 	take("loans", "large@3s")
 	w.Payload = "again" // it may be used again
 	if _, v := g.Enter(at(3*second+20*ms), w, 60, int64(5*second), Default); v != Queued {
@@ -441,14 +441,14 @@ func TestALargeCallThatStands(t *testing.T) {
 		refused += 1 - upTo(host, at(now), 1)
 	}
 	n := need(host, 4, false)
-	n.Edge = n.Permits
+	n.Edge = n.Permits[""]
 	host.Asked(at(second-5*ms), "guest", n)
 	host.Asked(at(second-4*ms), "guest", need(host, 7, false)) // another ask does not replace it
 	lent()
 	own := &Waiter{}
 	host.Enter(at(second-3*ms), own, 10, Forever, Default)
 	host.Tick(at(second))
-	if l := lent(); len(l) != 1 || l[0].loan.Permits != 4 {
+	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 4 {
 		t.Errorf("lent %+v at the edge, want 4", l)
 	}
 	host.Cancel(at(second+ms), own)
@@ -468,7 +468,7 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 	guest, _ := lender(f)
 	host.Changed(at(0))
 	guest.Changed(at(0))
-	ask := func() protocol.Need { return need(host, 5, true) }
+	ask := func() protocol.Note { return need(host, 5, true) }
 	if n := host.Asked(at(700*ms), "me", ask()); n != 0 {
 		t.Errorf("lent %d of a budget of which nothing was taken", n)
 	}
@@ -477,7 +477,7 @@ func TestALoanIsChargedToBudgetsToo(t *testing.T) {
 	host.Fund(at(701*ms), fund)
 	host.Asked(at(702*ms), "me", ask())
 	all := lent()
-	if len(all) != 1 || all[0].loan.Permits != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
+	if len(all) != 1 || all[0].loan.Permits[""] != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
 		t.Fatalf("lent %+v of 3 in hand", all)
 	}
 	if n := guest.Borrow(at(704*ms), "h", all[0].loan); n != 0 {
@@ -539,7 +539,7 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	enter(8*second, 85, 12*second, Queued)
 	g.Tick(at(9 * second))
 	told.take()
-	g.Borrow(at(9*second), "h", protocol.Loan{Windows: g.mu.ledger.windows.Running, Permits: 90})
+	g.Borrow(at(9*second), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 90}})
 	if l := told.take(); len(l) != 1 {
 		t.Errorf("told %v", l)
 	}

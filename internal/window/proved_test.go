@@ -200,11 +200,11 @@ func loanQuestion(seed uint64) (ask, code string) {
 			l.charge(n, l.now)
 			question = append(question, fmt.Sprintf("1 %d", n))
 		case 2:
-			said = fmt.Sprintf("%d,", l.lend(fmt.Sprint(who), n).Permits)
+			said = fmt.Sprintf("%d,", l.lend(fmt.Sprint(who), n).Permits[""])
 			question = append(question, fmt.Sprintf("2 %d %d", who, n))
 		default:
 			told := r.Int64N(30)
-			said = fmt.Sprintf("%d,", l.borrow(fmt.Sprint(who), protocol.Loan{Windows: l.windows.Running, Permits: told}))
+			said = fmt.Sprintf("%d,", l.borrow(fmt.Sprint(who), protocol.Note{Windows: l.windows.Running, Permits: map[string]int64{"": told}}))
 			question = append(question, fmt.Sprintf("3 %d %d", who, told))
 		}
 		answer = append(answer, said+fmt.Sprint(l.budget()))

@@ -303,12 +303,12 @@ func (f *fleet) lentBy(id string, win quota.Window) (n int64) {
 	if f.net == nil {
 		f.net = map[quota.Window]map[string]int64{}
 		for _, l := range f.loans {
-			for _, w := range l.Windows {
+			for _, w := range l.windows {
 				if f.net[w] == nil {
 					f.net[w] = map[string]int64{}
 				}
-				f.net[w][l.host] += l.Permits
-				f.net[w][l.guest] -= l.Permits
+				f.net[w][l.host] += l.permits
+				f.net[w][l.guest] -= l.permits
 			}
 		}
 	}

@@ -268,35 +268,39 @@ func (s *noting) Carry(c feed.Carrier) {
 type carrying struct{ feed.Carrier }
 
 // Tell implements feed.Carrier.
-func (c carrying) Tell(self, guest string, l protocol.Loan) {
-	loanLent.note()
-	c.Carrier.Tell(self, guest, l)
+func (c carrying) Tell(self, guest string, loan protocol.Note) {
+	if ofKeys(loan) {
+		keyLent.note()
+	} else {
+		loanLent.note()
+	}
+	c.Carrier.Tell(self, guest, loan)
 }
 
 // Ask implements feed.Carrier.
 func (c carrying) Ask(self string, all []protocol.Request) {
-	for range all { // each to one host: no fleet here has the nine that a sample needs
-		asked.note()
+	for _, r := range all { // each to one host: no fleet here has the nine that a sample needs
+		if ofKeys(r.Note) {
+			keyAsked.note()
+		} else {
+			asked.note()
+		}
 	}
 	c.Carrier.Ask(self, all)
 }
 
-// TellKeys implements feed.Carrier.
-func (c carrying) TellKeys(self, guest string, lent protocol.KeyPermits) {
-	keyLent.note()
-	c.Carrier.TellKeys(self, guest, lent)
+// ofKeys reports whether a note has numbers of keys other than the provider.
+func ofKeys(n protocol.Note) bool {
+	_, provider := n.Permits[""]
+	return len(n.Permits) > 1 || !provider
 }
 
-// AskKeys implements feed.Carrier.
-func (c carrying) AskKeys(self string, by map[string]protocol.KeyPermits) {
-	keyAsked.note()
-	c.Carrier.AskKeys(self, by)
-}
-
-// BorrowKeys implements feed.Sink.
-func (s *noting) BorrowKeys(host string, lent protocol.KeyPermits) {
-	keyBorrowed.note()
-	s.Sink.BorrowKeys(host, lent)
+// Borrow implements feed.Sink.
+func (s *noting) Borrow(host string, loan protocol.Note) {
+	if ofKeys(loan) {
+		keyBorrowed.note()
+	}
+	s.Sink.Borrow(host, loan)
 }
 
 // Fund implements feed.Sink.

@@ -84,7 +84,8 @@ type loansOf = map[string]*loan
 // loan is one that a host has written.
 type loan struct {
 	host, guest string
-	protocol.Loan
+	windows     []quota.Window
+	permits     int64
 }
 
 func newStates(now func() int64, s *store, provider string) *states {
@@ -144,34 +145,30 @@ func (x *states) noteLoans() {
 	all := layout.AllLoans(x.provider)
 	for _, e := range x.store.since(x.store.revision, x.store.revision, all, clientv3.GetPrefixRangeEnd(all)) {
 		guest, host, ok := strings.Cut(strings.TrimPrefix(string(e.Kv.Key), all), "/")
-		if host, keyed := strings.CutSuffix(host, "/keys"); ok && keyed {
-			x.noteKeyLoans(host, guest, e.Kv.Value)
+		message, err := protocol.ReadNotes(e.Kv.Value)
+		if !ok || err != nil {
 			continue
 		}
-		if l, err := protocol.ReadLoan(e.Kv.Value); ok && err == nil {
-			noteLoan(x.loans, loan{host, guest, l})
+		for _, n := range message {
+			for name, permits := range n.Permits {
+				x.noteLoan(name, loan{host, guest, n.Windows, permits})
+			}
 		}
 	}
 }
 
-func noteLoan(all loansOf, l loan) {
-	k := fmt.Sprint(l.host, l.guest, l.Windows)
-	if o := all[k]; o == nil || o.Permits < l.Permits {
-		all[k] = &l
-	}
-}
-
-// noteKeyLoans notes the loans of keys that a host has written for a guest.
-func (x *states) noteKeyLoans(host, guest string, value []byte) {
-	lent, err := protocol.ReadKeyPermits(value)
-	if err != nil {
-		return
-	}
-	for name, n := range lent.Permits {
+// noteLoan notes a loan of a key, "" for the provider, that a host has written for a guest.
+func (x *states) noteLoan(name string, l loan) {
+	all := x.loans
+	if name != "" {
 		if x.ofKeys[name] == nil {
 			x.ofKeys[name] = loansOf{}
 		}
-		noteLoan(x.ofKeys[name], loan{host, guest, protocol.Loan{Windows: lent.Windows, Permits: n}})
+		all = x.ofKeys[name]
+	}
+	k := fmt.Sprint(l.host, l.guest, l.windows)
+	if o := all[k]; o == nil || o.permits < l.permits {
+		all[k] = &l
 	}
 }
 

@@ -80,24 +80,27 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 		}
 		rest = 0
 	}
-	need := protocol.Need{Windows: windows, Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
+	need := protocol.Note{Windows: windows, Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
+	permits := amount(float64(a.Permits))
 	var all []protocol.Request
 	for id, lent := range chosen {
-		q := protocol.Request{Host: id, Need: need}
+		q, most := protocol.Request{Host: id, Note: need}, permits
 		if lent > 0 {
-			most := poor
+			part := poor
 			if !large && owing > 1 {
-				most = poor * 1.5 / float64(owing)
+				part = poor * 1.5 / float64(owing)
 			}
-			q.Poor = min(int64(math.Ceil(1000*most)), max(q.Poor, 1000*lent))
-			q.Permits = max(q.Permits, q.Poor)
+			q.Poor = min(int64(math.Ceil(1000*part)), max(q.Poor, 1000*lent))
+			most = max(most, q.Poor)
 		}
+		q.Permits = map[string]int64{"": most}
 		all = append(all, q)
 	}
 	slices.SortFunc(all, func(a, b protocol.Request) int { return cmp.Compare(a.Host, b.Host) })
 	if rest > 0 {
 		need.Part = uint64(math.Ceil(float64(rest) / float64(len(others)) * (1 << 32)))
-		all = append(all, protocol.Request{Need: need})
+		need.Permits = map[string]int64{"": permits}
+		all = append(all, protocol.Request{Note: need})
 	}
 	return all
 }
@@ -106,8 +109,8 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 // next window, and for as much of this one. hosts have shares.
 func (r Rules) Standing(a Ask, windows []quota.Window, salt uint64, hosts int) protocol.Request {
 	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
-	return protocol.Request{Need: protocol.Need{
-		Windows: windows, Permits: part, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32},
+	return protocol.Request{Note: protocol.Note{
+		Windows: windows, Permits: map[string]int64{"": part}, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32},
 	}}
 }
 

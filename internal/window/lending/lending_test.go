@@ -386,10 +386,10 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
 			seen[q.Host] = true
-			if k := float64(a.Permits); float64(q.Permits) > 1000*1.25*k+1 && owed[q.Host] == 0 {
-				t.Fatalf("%v for one that needs %v: %+v", q.Permits, 1000*k, a)
+			if k := float64(a.Permits); float64(q.Permits[""]) > 1000*1.25*k+1 && owed[q.Host] == 0 {
+				t.Fatalf("%v for one that needs %v: %+v", q.Permits[""], 1000*k, a)
 			}
-			if q.Permits < 1 || q.Poor < 0 || q.Poor > max(q.Permits, 1000*a.Poor) {
+			if q.Permits[""] < 1 || q.Poor < 0 || q.Poor > max(q.Permits[""], 1000*a.Poor) {
 				t.Fatalf("%+v of %+v", q, a)
 			}
 			hosts := 1.0
@@ -398,7 +398,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 			} else if owed[q.Host] > 0 && a.Poor > 0 {
 				continue
 			}
-			sum += hosts * float64(q.Permits) / 1000
+			sum += hosts * float64(q.Permits[""]) / 1000
 		}
 		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum > 1.25*a.Part*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
 			t.Fatalf("%d asked for, of %d hosts %.1f", a.Permits, len(seen), sum)
