@@ -173,7 +173,25 @@ func (f *fleet) forgeLoans() {
 	for _, kv := range all {
 		if f.server.writable() {
 			f.write(string(kv.Key), kv.Value)
+			f.forgeOldLoan(kv)
 		}
+	}
+}
+
+// forgeOldLoan writes a message as the version before would: of 1,000 permits in the same windows, for
+// the provider, and for keys under another name. Whoever read it would use permits that nobody has lent.
+func (f *fleet) forgeOldLoan(kv *mvccpb.KeyValue) {
+	message, err := protocol.ReadNotes(kv.Value)
+	if err != nil {
+		return
+	}
+	for _, n := range message {
+		f.write(string(kv.Key), encoded(map[string]any{"windows": n.Windows, "permits": 1000}))
+		ofKeys := map[string]int64{}
+		for name := range n.Permits {
+			ofKeys[name] = 1000
+		}
+		f.write(string(kv.Key)+"/keys", encoded(map[string]any{"windows": n.Windows, "permits": ofKeys}))
 	}
 }
 
