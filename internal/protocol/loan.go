@@ -149,7 +149,7 @@ func (n Note) check(errs *problems) {
 		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "note: a window of %v, it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
 	}
 	for name, permits := range n.Permits {
-		most := int64(quota.MaxPermits)
+		most := quota.MaxPermits
 		if name == "" {
 			most *= 2000
 		}
