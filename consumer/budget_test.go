@@ -7,8 +7,35 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 )
+
+// use returns the use of the only long limit, once more is wanted.
+func (s *stub) use(l *Limiter) escrow.KeyUse {
+	for {
+		if all, _ := s.sink.Uses(64); len(all) > 0 {
+			return all[0]
+		}
+		l.core.gate.Want(l.core.clock.Now())
+		time.Sleep(time.Second)
+		s.prove()
+	}
+}
+
+// fund answers with a purse once more is wanted.
+func (s *stub) fund(l *Limiter, p escrow.Purse) {
+	u := s.use(l)
+	u.Purse = p
+	s.sink.Fund([]escrow.KeyUse{u})
+}
+
+// purse has taken so many permits, and has read a total.
+func purse(taken int64, total escrow.Total) escrow.Purse {
+	p := escrow.Purse{Taken: taken}
+	total.Cluster = 1
+	p.Committed(total, 0, 1, &escrow.Store{Cluster: 1})
+	return p
+}
 
 // A fortnight of days in Berlin, one of which has 23 hours: each holds its limit, no more
 // and no less, and a refusal tells when it ends.
@@ -93,10 +120,8 @@ func TestTryTakeSaysThatMoreIsWanted(t *testing.T) {
 		if n := l.TryTake(5).N(); n != 0 || !wanted() {
 			t.Errorf("%d permits of none taken, or more is not wanted", n)
 		}
-		u := s.sink.Budgets()[0]
-		u.Taken = 2
-		s.sink.Fund(u)
-		if n := l.TryTake(5).N(); n != 2 || !wanted() || s.sink.Budgets()[0].Need != 1 {
+		s.fund(l, escrow.Purse{Taken: 2})
+		if n := l.TryTake(5).N(); n != 2 || !wanted() || s.use(l).Use.Need != 1 {
 			t.Errorf("%d permits of 2, or more is not wanted", n)
 		}
 	})
@@ -124,27 +149,28 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 				t.Errorf("%q, try again in %v; want %q, %v to %v", got, wait, want, least, most)
 			}
 		}
-		fund := func(u protocol.BudgetUse) {
-			b := s.sink.Budgets()[0]
-			u.Budget = b.Budget
-			s.sink.Fund(u)
+		fund := func(taken, left int64) {
+			s.fund(l, purse(taken, escrow.Total{Out: 100 - left}))
 		}
 		const soon = 200 * time.Millisecond
-		fund(protocol.BudgetUse{Left: -1})
+		s.fund(l, escrow.Purse{})
 		is(1, "none in hand of 100/h; more are being fetched", 1, soon)
-		fund(protocol.BudgetUse{Taken: 8, Left: 92})
+		fund(8, 92)
 		if n := l.TryTake(8).N(); n != 8 {
 			t.Fatal(n)
 		}
 		time.Sleep(time.Second)
-		fund(protocol.BudgetUse{Taken: 11, Left: 89})
+		fund(11, 89)
 		l.TryTake(3)
 		is(1, "none in hand of 100/h; 89 are left and more are being fetched", 1, soon)
-		fund(protocol.BudgetUse{Taken: 11, Left: 5})
+		fund(11, 5)
 		is(6, "5 left of 100/h, too few for 6", time.Minute, time.Hour)
-		fund(protocol.BudgetUse{Taken: 11, Spent: true})
+		fund(11, 0)
 		is(1, "the limit of 100/h is used up", time.Minute, time.Hour)
-		fund(protocol.BudgetUse{Taken: 11, Away: true, Left: 89})
+		fund(11, 89)
+		u := s.use(l)
+		u.Away = true
+		s.sink.Fund([]escrow.KeyUse{u})
 		const spent = "none in hand of 100/h, and no more can be fetched: "
 		for _, why := range []string{"etcd has not answered", "the role does not allow it"} {
 			if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), spent+why) {
@@ -156,7 +182,7 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 			s.sink.Trouble(errors.New("the role does not allow it"))
 		}
 		s.sink.Trouble(nil)
-		fund(protocol.BudgetUse{Taken: 11, Spent: true, Withheld: "etcd was restored"})
+		s.fund(l, purse(11, escrow.Total{Withheld: "etcd was restored"}))
 		const way = "nothing more of 100/h is handed out in this window: etcd was restored: give the provider's count: quota-admin budget p --used N --limit 100/h"
 		if err := l.Acquire(t.Context(), 0); !strings.Contains(err.Error(), way) || l.Status().Problem != way {
 			t.Errorf("%v, problem %q", err, l.Status().Problem)
@@ -170,9 +196,7 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, l := proved(t, "100/h", 2)
-		u := s.sink.Budgets()[0]
-		u.Taken, u.Left = 8, 92
-		s.sink.Fund(u)
+		s.fund(l, purse(8, escrow.Total{Out: 8}))
 		l.TryTake(3)
 		st := l.Status()
 		if len(st.Limits) != 1 || st.Shortest().Limit.String() != "100/h" || st.Shortest().Share != 8 || st.Instances != 2 || st.Largest > 100 {

@@ -189,15 +189,6 @@ func (k *core) Prove(sent clock.Instant) {
 	k.gate.Proved(k.clock.Now())
 }
 
-// Budgets implements feed.Sink.
-func (k *core) Budgets() []protocol.BudgetUse { return k.gate.Budgets(k.clock.Now()) }
-
-// Fund implements feed.Sink.
-func (k *core) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
-	k.forgetRefusals()
-	return k.gate.Fund(k.clock.Now(), u)
-}
-
 // wants says that more of a budget is wanted.
 func (k *core) wants() {
 	select {

@@ -9,10 +9,11 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// This file is what a core takes of keys' long limits: docs/protocol.md, section 15. The source
-// fetches the uses of keys that want more, and returns them.
+// This file is what a core takes of long limits, the provider's and those of keys: docs/protocol.md,
+// section 14. The source fetches the uses of those of which more is wanted, and returns them.
 
 // keyFunds are the keys of which etcd is asked for more.
 type keyFunds struct {
@@ -116,16 +117,33 @@ func (m *keys) giveBack(most int, now int64, ends bool) (all []escrow.KeyUse) {
 	return all
 }
 
-// KeyUses implements feed.Sink.
-func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
+// Uses implements feed.Sink.
+func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
+	all, used, any := k.gate.Uses(k.clock.Now(), most)
+	switch {
+	case used:
+		look = window.LookUsed
+	case any:
+		look = window.LookAtRest
+	}
 	s, now := k.segmentNow()
-	f := &k.keys.funds
 	k.mu.Lock()
 	begun, ends := k.keys.parts != nil, k.mu.closed
 	k.mu.Unlock()
-	if !begun || !ends && (s.Keys == nil || len(s.Keys.Budgets) == 0) {
-		return nil, false
+	if begun && (ends || s.Keys != nil && len(s.Keys.Budgets) > 0) {
+		if all = append(all, k.usesOfKeys(s.Keys, now, most-len(all), ends)...); look == 0 {
+			look = window.LookAtRest
+		}
 	}
+	if len(all) == most {
+		k.wants() // the others come next
+	}
+	return all, look
+}
+
+// usesOfKeys hands out the uses of keys.
+func (k *core) usesOfKeys(windows *window.Keys, now int64, most int, ends bool) (all []escrow.KeyUse) {
+	f := &k.keys.funds
 	var later []*keyState
 	for !ends && len(all) < most {
 		y := f.take()
@@ -134,7 +152,7 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 		}
 		y.mu.Lock()
 		if !y.gone {
-			y.adopt(k, s.Keys, now)
+			y.adopt(k, windows, now)
 			all = append(all, y.use.TakeUse(y.key.Name, most-len(all), now)...)
 			if y.use.WantsMore() { // etcd is asked again later, or there is no room
 				later = append(later, y)
@@ -145,15 +163,12 @@ func (k *core) KeyUses(most int) (all []escrow.KeyUse, ok bool) {
 	for _, y := range later {
 		f.want(k, y, false)
 	}
-	all = append(all, k.keys.giveBack(most-len(all), now, ends)...)
-	if len(all) == most {
-		k.wants() // the others come next
-	}
-	return all, true
+	return append(all, k.keys.giveBack(most-len(all), now, ends)...)
 }
 
 // Restored implements feed.Sink.
 func (k *core) Restored() {
+	k.gate.Restored(k.clock.Now())
 	k.mu.Lock()
 	begun := k.keys.parts != nil
 	k.mu.Unlock()
@@ -172,10 +187,15 @@ func (k *core) Restored() {
 	}
 }
 
-// FundKeys implements feed.Sink.
-func (k *core) FundKeys(all []escrow.KeyUse) {
+// Fund implements feed.Sink.
+func (k *core) Fund(all []escrow.KeyUse) {
 	for i := range all {
 		u := &all[i]
+		if u.Key == "" {
+			k.forgetRefusals()
+			k.gate.Fund(k.clock.Now(), *u)
+			continue
+		}
 		y := k.keys.known(u.Key)
 		if y == nil {
 			continue

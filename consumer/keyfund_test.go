@@ -27,14 +27,14 @@ type treasury struct {
 func (b *treasury) serve(all ...*stub) (uses int) {
 	for _, s := range all {
 		for {
-			some, _ := s.sink.KeyUses(10)
+			some, _ := s.sink.Uses(10)
 			if uses += len(some); len(some) == 0 {
 				break
 			}
 			for i := range some {
 				b.answer(&some[i], int64(len(all)))
 			}
-			s.sink.FundKeys(some)
+			s.sink.Fund(some)
 			if b.away {
 				break
 			}
@@ -339,7 +339,7 @@ func TestABatchOfLongKeys(t *testing.T) {
 		}
 		<-sinks[0].sink.Wanting()
 		for seen := 0; seen < 300; {
-			some, _ := sinks[0].sink.KeyUses(64)
+			some, _ := sinks[0].sink.Uses(64)
 			if len(some) == 0 || len(some) > 64 {
 				t.Fatalf("%d uses, %d before; want 300 in all, 64 at most at once", len(some), seen)
 			}
@@ -347,7 +347,7 @@ func TestABatchOfLongKeys(t *testing.T) {
 			for i := range some {
 				bank.answer(&some[i], 1)
 			}
-			sinks[0].sink.FundKeys(some)
+			sinks[0].sink.Fund(some)
 			if seen < 300 {
 				<-sinks[0].sink.Wanting()
 			}

@@ -196,9 +196,9 @@ func TestADeniedTakingIsToldOnce(t *testing.T) {
 	r, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", r.is(proved))
 	p := f.only(r)
-	w := &budgetWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 100, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall()), share: 1, use: escrow.Use{Need: 1}}
+	uses := []escrow.KeyUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 100, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall()), Share: 1, Use: escrow.Use{Need: 1}}}
 	for range 3 {
-		if err := p.exchange(t.Context(), takingTries, p.standing().policy, []*budgetWindow{w}, nil); !errors.Is(err, ErrPermission) {
+		if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); !errors.Is(err, ErrPermission) {
 			t.Fatalf("%v: its role allows no budgets", err)
 		}
 	}

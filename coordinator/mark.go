@@ -8,7 +8,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // A provider's mark says in which store its long windows count: package escrow. An instance reads
@@ -65,11 +64,11 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 	return errors.New("the mark of the store changes all the time")
 }
 
-// storeOf returns what the mark says of the keys' window that a budget is.
-func (f *budgets) storeOf(b *protocol.Budget) *escrow.Store {
-	l := f.of(b.Window)
-	if l.store == nil || l.store.Cluster != f.mark.Answers || l.storeBy != f.mark.Revision || l.storeOf != b.Start {
-		l.store, l.storeBy, l.storeOf = f.mark.Of(b.Start, true), f.mark.Revision, b.Start
+// storeOf returns what the mark says of a use's window.
+func (f *budgets) storeOf(u *escrow.KeyUse) *escrow.Store {
+	l := f.of(u)
+	if l.store == nil || l.store.Cluster != f.mark.Answers || l.storeBy != f.mark.Revision || l.storeOf != u.Start {
+		l.store, l.storeBy, l.storeOf = f.mark.Of(u.Start, u.Key != ""), f.mark.Revision, u.Start
 	}
 	return l.store
 }

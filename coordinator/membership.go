@@ -3,11 +3,9 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,7 +47,7 @@ type membership struct {
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
 	p := &membership{s: s, member: member{m: &s.mu.machine, provider: provider, folder: s.keys.Provider(provider), sink: sink}}
-	p.budgets = budgets{holder: rand.Text()[:16], lengths: map[time.Duration]*budgetLength{}}
+	p.budgets = budgets{lengths: map[budgetKind]*budgetLength{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
 	// without a pause while no member has a leader.

@@ -38,8 +38,7 @@ type recorder struct {
 
 	keyAsked, keyBorrowed []ofKeys
 
-	budget  func(protocol.BudgetUse) // is told what a budget has; set before
-	budgets []protocol.BudgetUse
+	uses []escrow.KeyUse // are handed out once
 }
 
 // loaned is what a host has lent.
@@ -171,25 +170,19 @@ func (r *recorder) heldBack() (left time.Duration, why string) {
 	return time.Until(a.Until), a.Why
 }
 
-func (r *recorder) Budgets() []protocol.BudgetUse {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.budgets
-}
-
 func (r *recorder) Wanting() <-chan struct{} { return nil }
 func (r *recorder) Needs(need func())        { need() }
 
-func (r *recorder) KeyUses(int) ([]escrow.KeyUse, bool) { return nil, false }
-func (r *recorder) FundKeys([]escrow.KeyUse)            {}
-func (r *recorder) Restored()                           {}
+func (r *recorder) Restored() {}
 
-func (r *recorder) Fund(u protocol.BudgetUse) (int64, bool) {
-	if r.budget != nil {
-		r.budget(u)
-	}
-	return u.Taken, true
+func (r *recorder) Uses(int) (all []escrow.KeyUse, look time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, r.uses = r.uses, nil
+	return all, 0
 }
+
+func (r *recorder) Fund([]escrow.KeyUse) {}
 
 func (r *recorder) Pushed() <-chan protocol.Ask { return r.asks }
 

@@ -10,7 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -18,15 +17,6 @@ import (
 // transaction: package escrow decides, and this file reads and writes. Each window of a
 // transaction has conditions of its own, so one that another instance has written in between
 // holds up no other.
-
-// taking is a window of which permits are taken, or given back.
-type taking interface {
-	// offer decides by what was read last. An offer without gets is none.
-	offer(ctx context.Context, p *membership, at standing) (offer, error)
-	// answered takes the answer: at which revision the puts were committed, or what the gets
-	// have found at it. It returns whether there is more to do.
-	answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error)
-}
 
 // offer is what a transaction does for one taking: puts when the conditions hold, else gets.
 // Without puts it only reads.
@@ -59,35 +49,21 @@ func (p *membership) standing() (s standing) {
 	return s
 }
 
-// exchange sends what is due for windows of budgets and for keys, and tells the sink what is
-// taken then. The limits are of the policy at a revision.
-func (p *membership) exchange(ctx context.Context, tries int, policy int64, windows []*budgetWindow, uses []escrow.KeyUse) error {
+// exchange sends what is due, and tells the sink what is taken then. The limits are of the policy at
+// a revision.
+func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses []escrow.KeyUse) error {
 	p.setExchanging(true)
 	defer p.setExchanging(false)
 	ctx, done := context.WithTimeout(ctx, reportTimeout)
 	defer done()
-	var all []taking
-	for _, w := range windows {
-		w.known = false
-		all = append(all, w)
-	}
+	all := make([]*taking, 0, len(uses))
 	for i := range uses {
 		uses[i].Away = true
-		all = append(all, &keyTaking{KeyUse: &uses[i]})
+		all = append(all, &taking{KeyUse: &uses[i]})
 	}
-	err := p.transact(ctx, tries, policy, all)
-	err = classify(ctx, "take permits of "+p.provider, err)
+	err := classify(ctx, "take permits of "+p.provider, p.transact(ctx, tries, policy, all))
 	p.s.step(asked{p, toTake, err})
-	for _, w := range windows {
-		spent := err == nil && w.left() == 0
-		if w.again = min(max(2*w.again, budgetRest), budgetAgain); !spent {
-			w.again = budgetRest
-		}
-		p.fund(w, w.account.May(), spent, err != nil)
-	}
-	if len(uses) > 0 {
-		p.sink.FundKeys(uses)
-	}
+	p.sink.Fund(uses)
 	return err
 }
 
@@ -97,9 +73,9 @@ func (p *membership) setExchanging(on bool) {
 	p.exchanging = on
 }
 
-// transact sends transactions until each taking is decided, so many at most. Nothing is taken of
-// a key by policy 0.
-func (p *membership) transact(ctx context.Context, tries int, policy int64, all []taking) (failed error) {
+// transact sends transactions until each taking is decided, so many at most. Nothing is taken by
+// policy 0.
+func (p *membership) transact(ctx context.Context, tries int, policy int64, all []*taking) (failed error) {
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing() // each time: the view may have changed since the windows were seen
 		at.policy, at.fresh = policy, at.fresh && policy != 0
@@ -110,7 +86,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			return errors.Join(failed, err)
 		}
 		mark := p.s.keys.BudgetMark(p.provider)
-		var sent []taking
+		var sent []*taking
 		var offers []offer
 		var ops, reads []clientv3.Op
 		for _, t := range all {
@@ -157,8 +133,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			} else {
 				r.Responses = r.Responses[len(offers[i].gets):]
 			}
-			again, err := t.answered(p, at, committed, found, r.Header.Revision)
-			if failed = errors.Join(failed, err); again {
+			if t.answered(p, committed, found, r.Header.Revision) {
 				all = append(all, t)
 			}
 		}
@@ -166,28 +141,28 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	return failed
 }
 
-// leaseOf returns the lease of a window's keys.
-func (p *membership) leaseOf(ctx context.Context, b *protocol.Budget) (clientv3.LeaseID, error) {
-	l := p.budgets.of(b.Window)
-	if l.lease == clientv3.NoLease || l.leased < b.Start {
-		r, err := p.s.client.Grant(ctx, int64(2*b.Window/time.Second))
+// leaseOf returns the lease of a window's totals.
+func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse) (clientv3.LeaseID, error) {
+	l := p.budgets.of(u)
+	if l.lease == clientv3.NoLease || l.leased < u.Start {
+		r, err := p.s.client.Grant(ctx, int64(2*u.Window/time.Second))
 		if err != nil {
 			return clientv3.NoLease, err
 		}
-		l.leased, l.lease = b.Start, r.ID
+		l.leased, l.lease = u.Start, r.ID
 	}
 	return l.lease, nil
 }
 
-// put adds the write of a total or a holding, if its key is at a revision; 0: it is not there.
-func put[T escrow.Total | escrow.Holding](ctx context.Context, p *membership, x *offer, b *protocol.Budget, key string, revision int64, value T) error {
-	text, err := escrow.Encode(value)
+// putTotal adds the write of a total, if its key is at a revision; 0: it is not there.
+func (p *membership) putTotal(ctx context.Context, x *offer, u *escrow.KeyUse, key string, revision int64, total escrow.Total) error {
+	text, err := escrow.Encode(total)
 	if err != nil {
 		return err
 	}
 	lease := clientv3.WithIgnoreLease()
 	if revision == 0 {
-		id, err := p.leaseOf(ctx, b)
+		id, err := p.leaseOf(ctx, u)
 		if err != nil {
 			return err
 		}
@@ -202,113 +177,32 @@ func (p *membership) onPolicy(x *offer, at standing) {
 	x.when = append(x.when, is(p.s.keys.Policy(p.provider), at.policy))
 }
 
-// offer implements taking.
-func (w *budgetWindow) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
-	total, own := p.budgetKeys(w)
-	x.gets = []clientv3.Op{ // the newest total up to the window's, and the own holding
-		clientv3.OpGet(p.s.keys.BudgetTotals(p.provider, w.Name()), clientv3.WithRange(total+"\x00"), clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend), clientv3.WithLimit(1)),
-		clientv3.OpGet(own),
+// totalOf returns the key of a window's total.
+func (p *membership) totalOf(u *escrow.KeyUse) string {
+	if u.Key == "" {
+		return p.s.keys.BudgetTotal(p.provider, u.Name(), u.Start)
 	}
-	if w.known = w.known && w.found.Cluster == at.cluster; !w.known {
-		return x, nil
-	}
-	found := w.found
-	found.Store = *p.budgets.mark.Of(w.Start, false)
-	step, ok := w.account.Next(w.rule(at), found, w.use, at.id)
-	if w.step = step; !ok {
-		return offer{}, nil
-	}
-	if !at.fresh && !w.use.Ends && w.step.Own.Taken >= found.Own.Taken && w.step.Total.Withheld == "" {
-		w.found = nil // the view is in doubt: look again
-		return offer{}, nil
-	}
-	if w.step.Own.Taken < w.taken {
-		// Permits that are given back are not issued from before on.
-		if taken, ok := p.fund(w, w.step.Own.Taken, false, false); !ok || taken > w.step.Own.Taken {
-			return offer{}, nil
-		}
-	}
-	totalAt := found.TotalRevision
-	if found.Older {
-		totalAt = 0
-	}
-	if err = errors.Join(put(ctx, p, &x, &w.Budget, total, totalAt, w.step.Total), put(ctx, p, &x, &w.Budget, own, found.OwnRevision, w.step.Own)); err != nil {
-		return x, err
-	}
-	if w.step.Own.Taken > found.Own.Taken {
-		p.onPolicy(&x, at)
-	}
-	w.account.Sent(w.step.Own.Taken)
-	return x, nil
+	return p.s.keys.BudgetOfKey(p.provider, u.Name(), u.Start, u.Key)
 }
 
-// answered implements taking.
-func (w *budgetWindow) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
-	now := p.s.o.Clock.Mono()
-	if committed {
-		w.account.Committed(revision)
-		w.found = &escrow.Reading{Store: w.found.Store, Revision: revision, Total: w.step.Total, TotalRevision: revision, Own: w.step.Own, OwnRevision: revision}
-		w.written = now
-		return false, nil
-	}
-	f := &escrow.Reading{Store: *p.budgets.mark.Of(w.Start, false), Revision: revision}
-	if kv := keyIn(found[0]); kv.ModRevision != 0 {
-		total, _ := p.budgetKeys(w)
-		f.TotalRevision, f.Older, f.Total = kv.ModRevision, string(kv.Key) != total, escrow.ReadTotal(kv.Value, at.cluster)
-	}
-	if kv := keyIn(found[1]); kv.ModRevision != 0 {
-		f.OwnRevision = kv.ModRevision
-		if f.Own, err = escrow.Decode[escrow.Holding](kv.Value); err != nil {
-			return false, err
-		}
-	}
-	if w.known {
-		w.account.Refused(f)
-	} else {
-		w.account.Read(f)
-	}
-	w.found, w.read, w.known = f, now, true
-	return true, nil
-}
-
-// budgetKeys returns the keys of a window's total and of the own holding in it.
-func (p *membership) budgetKeys(w *budgetWindow) (total, own string) {
-	k := p.s.keys
-	return k.BudgetTotal(p.provider, w.Name(), w.Start), k.BudgetHoldings(p.provider, w.Name(), w.Start) + p.budgets.holder
-}
-
-// fund tells the sink what is taken of a window.
-func (p *membership) fund(w *budgetWindow, taken int64, spent, away bool) (int64, bool) {
-	withheld := ""
-	if w.found != nil {
-		withheld = w.found.Withheld()
-	}
-	if withheld != w.withheld && withheld != "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+w.String(),
-			"provider", p.provider, "limit", w.String(), "because", withheld)
-	}
-	w.withheld = withheld
-	return p.sink.Fund(protocol.BudgetUse{Budget: w.Budget, Taken: taken, Spent: spent, Away: away, Left: w.left(), Withheld: withheld})
-}
-
-// keyTaking is the taking of a window of a key. Use.Away is true until it is decided.
-type keyTaking struct {
+// taking is a window of which permits are taken, or given back. Away is true until it is decided.
+type taking struct {
 	*escrow.KeyUse
 	known bool         // the total was read for this
 	total escrow.Total // to be written
 	n     int64        // permits that are taken by it
 }
 
-// offer implements taking.
-func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
-	store := p.budgets.storeOf(&k.Budget)
+// offer decides by what was read last. An offer without gets is none.
+func (k *taking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
+	store := p.budgets.storeOf(k.KeyUse)
 	if !k.Purse.Of(store) { // what it had in hand is of another store, and counts no more
 		if k.Purse = (escrow.Purse{Taken: k.Use.Used}); k.Back > 0 {
 			k.decided(p)
 			return x, nil
 		}
 	}
-	key, rule := p.s.keys.BudgetOfKey(p.provider, k.Name(), k.Start, k.Key), escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}
+	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}
 	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {
@@ -320,7 +214,7 @@ func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x of
 	}
 	x.gets = []clientv3.Op{clientv3.OpGet(key)}
 	if ok && (k.known || k.n >= 0) { // a give-back has one try, but for those that Refused allows
-		err = put(ctx, p, &x, &k.Budget, key, k.Purse.Revision(), k.total)
+		err = p.putTotal(ctx, &x, k.KeyUse, key, k.Purse.Revision(), k.total)
 	}
 	if k.n > 0 {
 		p.onPolicy(&x, at)
@@ -328,30 +222,36 @@ func (k *keyTaking) offer(ctx context.Context, p *membership, at standing) (x of
 	return x, err
 }
 
-// answered implements taking.
-func (k *keyTaking) answered(p *membership, at standing, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool, err error) {
+// answered takes the answer: at which revision the total was committed, or what was found in its place. It
+// returns whether there is more to do.
+func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool) {
 	if committed {
-		k.Purse.Committed(k.total, k.n, revision, p.budgets.storeOf(&k.Budget))
+		k.Purse.Committed(k.total, k.n, revision, p.budgets.storeOf(k.KeyUse))
 		k.decided(p)
-		return false, nil
+		return false
 	}
 	kv := keyIn(found[0])
-	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(&k.Budget))
+	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(k.KeyUse))
 	if k.known && k.n < 0 && !never { // a copy of the give-back may be committed
 		k.decided(p)
-		return false, nil
+		return false
 	}
 	k.known = true
-	return true, nil
+	return true
 }
 
-// decided notes that etcd has answered.
-func (k *keyTaking) decided(p *membership) {
+// decided notes that etcd has answered, and logs what is withheld.
+func (k *taking) decided(p *membership) {
 	k.Away = false
-	why := k.Purse.Withheld()
-	if l := p.budgets.of(k.Window); why != "" && l.withheld != k.Start {
-		l.withheld = k.Start
-		p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.provider+" --key KEY --used N, or --keys-unused",
-			"provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
+	why, l := k.Purse.Withheld(), p.budgets.of(k.KeyUse)
+	if why == "" || l.withheld == k.Start {
+		return
 	}
+	if l.withheld = k.Start; k.Key == "" {
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+k.String(),
+			"provider", p.provider, "limit", k.String(), "because", why)
+		return
+	}
+	p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.provider+" --key KEY --used N, or --keys-unused",
+		"provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
 }

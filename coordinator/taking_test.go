@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
@@ -28,7 +27,7 @@ func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
 		b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 		uses = append(uses, escrow.KeyUse{Key: name, Budget: b, Use: escrow.Use{Need: 1}, Share: -1})
 	}
-	if err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses); err != nil {
+	if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); err != nil {
 		t.Log(err)
 	}
 	for _, u := range uses {
@@ -50,7 +49,7 @@ func TestKeysAreTakenInBatches(t *testing.T) {
 		names = append(names, fmt.Sprint("tenant/", i))
 	}
 	await.Until(t, "a whole batch is taken", func() bool { return p.takesOf(t, names...) == 0 })
-	if _, err := p.s.client.Revoke(t.Context(), p.budgets.of(time.Hour).lease); err != nil {
+	if _, err := p.s.client.Revoke(t.Context(), p.budgets.of(&escrow.KeyUse{Key: "new", Budget: protocol.Budget{Limit: quota.Limit{Window: time.Hour}}}).lease); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "keys are taken under another lease", func() bool { return p.takesOf(t, "new") == 0 })
@@ -68,12 +67,12 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	p := f.only(r)
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	for i := range 3 {
-		k := &keyTaking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
+		k := &taking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
 		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, &escrow.Store{Cluster: 1})
 		if k.decided(p); k.Purse.Withheld() == "" {
 			t.Fatal("more is handed out")
 		}
-		p.budgets.of(b.Window).lease = clientv3.NoLease
+		p.budgets.of(k.KeyUse).lease = clientv3.NoLease
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -83,43 +82,57 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// meddler does something before each transaction.
-type meddler func()
-
-func (m meddler) offer(context.Context, *membership, standing) (offer, error) {
-	m()
-	return offer{gets: []clientv3.Op{clientv3.OpGet("nothing")}}, nil
+// hooked calls something before each transaction, once that is set.
+type hooked struct {
+	clientv3.KV
+	before atomic.Pointer[func()]
 }
 
-func (m meddler) answered(*membership, standing, bool, []*etcdserverpb.ResponseOp, int64) (bool, error) {
-	return true, nil
+func (h *hooked) Txn(ctx context.Context) clientv3.Txn {
+	if before := h.before.Load(); before != nil {
+		(*before)()
+	}
+	return h.KV.Txn(ctx)
 }
 
-// Budgets and keys are taken in one transaction. A window that another instance writes in between
-// holds up no other.
+// Permits of the provider and of its keys are taken in one transaction. A window that another
+// instance writes in between holds up no other.
 func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 	t.Parallel()
-	k := setup(t).taker("10/s,100/d", 100)
-	k.t.use.Need = 7
-	hour := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, k.t.Start)
-	key := &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: hour, Use: escrow.Use{Need: 1}, Share: -1}}
-	rounds := 0
-	between := meddler(func() {
-		if rounds++; rounds == 2 { // after both were read, and before both are written
-			text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 10, Cluster: k.t.found.Cluster})
-			if err == nil {
-				_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.t.Start), text)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	if err := k.p.transact(t.Context(), 3, k.policy, []taking{k.t, key, between}); err != nil {
+	f := setup(t)
+	kv := &hooked{KV: f.client}
+	f.kv = kv
+	k := f.taker("10/s,100/d", 100)
+	if err := k.p.knowMark(t.Context(), k.p.standing()); err != nil {
 		t.Fatal(err)
 	}
-	if key.Purse.Taken != 1 || k.t.account.May() != 7 || k.total().Out != 17 || k.t.found.OwnRevision <= key.Purse.Revision() || rounds != 3 {
-		t.Errorf("%d transactions: %d of the key at %d, %d of the day at %d, %+v", rounds, key.Purse.Taken, key.Purse.Revision(), k.t.account.May(), k.t.found.OwnRevision, k.total())
+	hour := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, k.u.Start)
+	k.u.Use.Need = 7
+	day, key := &taking{KeyUse: &k.u}, &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: hour, Use: escrow.Use{Need: 1}, Share: -1}}
+	write := func(out int64) {
+		text, err := escrow.Encode(escrow.Total{Limit: 100, Out: out, Cluster: k.p.standing().cluster})
+		if err == nil {
+			_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.u.Start), text)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	rounds := 0
+	between := func() {
+		switch rounds++; rounds {
+		case 1: // neither was read
+			write(5)
+		case 2: // after both were read
+			write(10)
+		}
+	}
+	kv.before.Store(&between)
+	if err := k.p.transact(t.Context(), 3, k.policy, []*taking{day, key}); err != nil {
+		t.Fatal(err)
+	}
+	if key.Purse.Taken != 1 || day.Purse.Taken != 7 || k.total().Out != 17 || day.Purse.Revision() <= key.Purse.Revision() || rounds != 3 {
+		t.Errorf("%d transactions: %d of the key at %d, %d of the day at %d, %+v", rounds, key.Purse.Taken, key.Purse.Revision(), day.Purse.Taken, day.Purse.Revision(), k.total())
 	}
 }
 
@@ -132,14 +145,14 @@ func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
-		return p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses) == nil && uses[0].Purse.Taken == 5
+		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && uses[0].Purse.Taken == 5
 	})
 	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 2, 3, escrow.Use{}
 	p.s.mu.Lock()
 	followed := p.line
 	p.line = &line{m: p.m}
 	p.s.mu.Unlock()
-	err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses)
+	err := p.exchange(t.Context(), takingTries, p.standing().policy, uses)
 	p.s.mu.Lock()
 	p.line = followed
 	p.s.mu.Unlock()
@@ -194,11 +207,11 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 50}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
-		return p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses) == nil && uses[0].Purse.Taken == 50
+		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && uses[0].Purse.Taken == 50
 	})
 	r.on.Store(true)
 	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 10, 40, escrow.Use{}
-	if err := p.exchange(t.Context(), takingTries, p.standing().policy, nil, uses); err != nil {
+	if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); err != nil {
 		t.Fatal(err)
 	}
 	got, err := f.client.Get(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"))
@@ -210,27 +223,25 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	}
 }
 
-// rounds counts the transactions of a taking.
-type rounds struct {
-	taking
-	n int
-}
-
-func (r *rounds) offer(ctx context.Context, p *membership, at standing) (offer, error) {
-	r.n++
-	return r.taking.offer(ctx, p, at)
-}
-
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
-	p, _ := setup(t).follower("100/s,1000000/h")
-	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
-	key := &rounds{taking: &keyTaking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}}
-	if err := p.transact(t.Context(), endingTries, 0, []taking{key}); err != nil {
+	f := setup(t)
+	kv := &hooked{KV: f.client}
+	f.kv = kv
+	p, _ := f.follower("100/s,1000000/h")
+	if err := p.knowMark(t.Context(), p.standing()); err != nil {
 		t.Fatal(err)
 	}
-	if key.n > 2 {
-		t.Errorf("asked %d times", key.n)
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	n := 0
+	count := func() { n++ }
+	kv.before.Store(&count)
+	key := &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
+	if err := p.transact(t.Context(), endingTries, 0, []*taking{key}); err != nil {
+		t.Fatal(err)
+	}
+	if n > 2 || key.Purse.Taken > 0 {
+		t.Errorf("asked %d times, for %d permits", n, key.Purse.Taken)
 	}
 }

@@ -203,13 +203,8 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		return err
 	}
 	b.cluster, b.at = r.Header.ClusterId, r.Header.Revision
-	b.total = escrow.Total{Limit: w.Permits, Cluster: b.cluster}
-	for _, kv := range r.Responses[0].GetResponseRange().Kvs {
-		if b.revision = kv.ModRevision; b.revision != 0 {
-			b.total = escrow.ReadTotal(kv.Value, b.cluster)
-			b.total.Limit = cmp.Or(b.total.Limit, w.Permits)
-		}
-	}
+	found := purseOf(r.Responses[0].GetResponseRange(), markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Start, false))
+	b.total, b.revision = found.Total(), found.Revision()
 	for _, s := range instances {
 		h := handJSON{Instance: cmp.Or(s.Instance.Name, s.Instance.ID)}
 		if s.Report != nil {
@@ -219,13 +214,9 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		}
 		b.Instances = append(b.Instances, h)
 	}
-	f := escrow.Reading{Store: *markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Start, false), Total: b.total, TotalRevision: b.revision}
-	b.Withheld = f.Withheld()
+	b.Withheld, b.Left = found.Withheld(), found.Left(w.Permits)
 	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
 	b.Rest = max(0, b.HandedOut-b.Used-b.InHand)
-	if b.Withheld == "" {
-		b.Left = max(0, w.Permits-b.HandedOut)
-	}
 	b.total.Limit = w.Permits
 	return nil
 }

@@ -106,14 +106,15 @@ type keyCount struct {
 type keyWindow struct {
 	protocol.Budget
 	keyCount
-	path  string
-	found escrow.Reading
+	path    string
+	found   escrow.Purse
+	cluster uint64 // that has answered
 }
 
 func (w *keyWindow) shown() *keyBudgetJSON {
 	return &keyBudgetJSON{
 		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
-		HandedOut: w.found.Total.Out, Left: escrow.Rule{Limit: w.Permits}.Left(&w.found), Withheld: w.found.Withheld(),
+		HandedOut: w.found.Total().Out, Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
 	}
 }
 
@@ -257,6 +258,15 @@ func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.
 	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
 }
 
+// purseOf returns a purse that has read the total in an answer of a store.
+func purseOf(r *etcdserverpb.RangeResponse, store *escrow.Store) (found escrow.Purse) {
+	found.Read(nil, 0, store)
+	for _, kv := range r.GetKvs() {
+		found.Read(kv.Value, kv.ModRevision, store)
+	}
+	return found
+}
+
 // readKeys reads windows of keys together.
 func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*keyWindow) error {
 	ops := []clientv3.Op{clientv3.OpGet(mark)}
@@ -269,10 +279,8 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	}
 	m := markIn(r.Responses[0].GetResponseRange(), r.Header.ClusterId)
 	for i, w := range all {
-		w.found = escrow.Reading{Store: *m.Seen(w.Start, true)}
-		for _, kv := range r.Responses[1+i].GetResponseRange().Kvs {
-			w.found.Total, w.found.TotalRevision = escrow.ReadTotal(kv.Value, r.Header.ClusterId), kv.ModRevision
-		}
+		w.cluster = r.Header.ClusterId
+		w.found = purseOf(r.Responses[1+i].GetResponseRange(), m.Seen(w.Start, true))
 	}
 	return nil
 }
@@ -284,12 +292,12 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	var sent []*keyWindow
 	leases := map[time.Duration]clientv3.LeaseID{}
 	for _, w := range all {
-		if have := w.found.Total.Out; w.found.Withheld() == "" && w.used < have {
+		if have := w.found.Total().Out; w.found.Withheld() == "" && w.used < have {
 			failed = append(failed, fmt.Errorf("key %s: nothing is withheld of it, and %d permits are used or in hand: give no less", format.Show(w.key), have))
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()
-		if w.found.TotalRevision == 0 {
+		if w.found.Revision() == 0 {
 			if _, ok := leases[w.Window]; !ok {
 				l, err := client.Grant(ctx, int64(2*w.Window/time.Second))
 				if err != nil {
@@ -299,14 +307,14 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			}
 			lease = clientv3.WithLease(leases[w.Window])
 		}
-		total := w.found.Total.Corrected(w.used, 0, w.found.Cluster)
+		total := w.found.Total().Corrected(w.used, 0, w.cluster)
 		total.Limit = w.Permits
 		text, err := escrow.Encode(total)
 		if err != nil {
 			return failed, nil, err
 		}
 		sent = append(sent, w)
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.path), "=", w.found.TotalRevision)}, []clientv3.Op{clientv3.OpPut(w.path, text, lease)}, nil))
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(w.path), "=", w.found.Revision())}, []clientv3.Op{clientv3.OpPut(w.path, text, lease)}, nil))
 	}
 	if len(ops) == 0 {
 		return failed, nil, nil

@@ -175,7 +175,7 @@ func TestACountThatWasOvertakenIsGivenAgain(t *testing.T) {
 		t.Errorf("%v, %v: want it told apart", failed, taken)
 	}
 	read()
-	if failed, taken := give(); len(failed)+len(taken) > 0 || w.found.Total.Out != 7 {
-		t.Errorf("again: %v, %v, %d are out", failed, taken, w.found.Total.Out)
+	if failed, taken := give(); len(failed)+len(taken) > 0 || w.found.Total().Out != 7 {
+		t.Errorf("again: %v, %v, %d are out", failed, taken, w.found.Total().Out)
 	}
 }

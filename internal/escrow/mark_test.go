@@ -230,8 +230,8 @@ func TestWhatIsVouchedFor(t *testing.T) {
 		{Total{Withheld: unreadable, Cluster: 2}, 3, 0},
 		{Total{}, 0, 10},
 	} {
-		f := Reading{Store: Store{Cluster: 2, Told: 9}, Total: c.total, TotalRevision: c.revision}
-		if got := (Rule{Limit: 10}).Left(&f); got != c.left {
+		p := Purse{total: c.total, revision: c.revision, store: &Store{Cluster: 2, Told: 9}}
+		if got := p.Left(10); got != c.left {
 			t.Errorf("%+v at %d: %d are left, want %d", c.total, c.revision, got, c.left)
 		}
 	}

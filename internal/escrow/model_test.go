@@ -5,62 +5,63 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
 
-// store is a naive etcd with the keys of one window.
+// store is a naive etcd with the total of one window, and the mark.
 type store struct {
-	cluster  uint64
-	revision int64
-	total    Total
-	totalRev int64
-	older    *Total // of the window before, at revision 1
-	own      map[string]Holding
-	ownRev   map[string]int64
+	marked
+	total   []byte
+	of      Total // that it is
+	totalAt int64 // revision of the total; 0: there is none
 }
 
 func (s *store) copy() *store {
 	c := *s
-	c.own, c.ownRev = map[string]Holding{}, map[string]int64{}
-	for k, v := range s.own {
-		c.own[k], c.ownRev[k] = v, s.ownRev[k]
-	}
 	return &c
 }
 
-func (s *store) read(by string) Reading {
-	if s.totalRev == 0 && s.older != nil {
-		return Reading{Store: Store{Cluster: s.cluster}, Revision: s.revision, Total: *s.older, TotalRevision: 1, Older: true}
-	}
-	return Reading{Store: Store{Cluster: s.cluster}, Revision: s.revision, Total: s.total, TotalRevision: s.totalRev, Own: s.own[by], OwnRevision: s.ownRev[by]}
-}
+func (s *store) is() Total { return s.of }
 
-// sent is a transaction on its way.
+// sent is a transaction on its way: a total to write, if the total and the mark are as they were.
 type sent struct {
 	by       string
-	step     Step
-	totalRev int64
-	ownRev   int64
+	next     Total
+	total    int64 // revision of the total
+	mark     int64
+	returned bool // it gives back
 }
 
 func (s *store) commit(x *sent) bool {
-	if s.totalRev != x.totalRev || s.ownRev[x.by] != x.ownRev {
+	if s.totalAt != x.total || s.markRevision != x.mark {
 		return false
 	}
-	s.revision++
-	s.total, s.totalRev = x.step.Total, s.revision
-	s.own[x.by], s.ownRev[x.by] = x.step.Own, s.revision
+	s.put(x.next)
 	return true
 }
 
-// process is an instance with its ledger.
-type process struct {
-	name    string
-	account Account
-	bound   int64
-	used    int64
+func (s *store) put(t Total) {
+	text, err := Encode(t)
+	if err != nil {
+		panic(err)
+	}
+	s.revision++
+	s.total, s.of, s.totalAt = []byte(text), t, s.revision
 }
+
+// process is an instance with its purse.
+type process struct {
+	name  string
+	purse Purse
+	used  int64
+	mark  MarkAt
+	seen  uint64 // the cluster that it follows
+	moved bool
+}
+
+func (p *process) hand() int64 { return p.purse.Taken - p.used }
 
 // history plays one random history of a window, and returns what was wrong, and how many
 // permits were issued of what limit. restores says that the store may be put back.
@@ -80,6 +81,9 @@ type history struct {
 	rewritten bool // the total, in this step, by an operator or a backup: it may be more than is needed
 }
 
+// The window starts at 0, and it is an hour later.
+const modelNow = int64(time.Hour)
+
 func (h *history) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
@@ -89,66 +93,101 @@ func (h *history) join() {
 	h.procs = append(h.procs, &process{name: fmt.Sprint("i", h.names)})
 }
 
-// act lets an instance do what the coordinator does.
-func (h *history) act(p *process, u Use) {
-	f := h.s.read(p.name)
-	p.account.Read(&f)
-	p.bound = p.account.May()
-	u.Used = p.used
-	r := Rule{h.limit, int64(len(h.procs)), h.r.Int64N(12) - 1}
-	step, ok := p.account.Next(r, &f, u, p.name)
-	if !ok {
-		return
-	}
-	p.bound = min(p.bound, step.Own.Taken)
-	x := &sent{p.name, step, f.TotalRevision, f.OwnRevision}
-	if f.Older {
-		x.totalRev = 0
-	}
-	p.account.Sent(step.Own.Taken)
-	switch h.r.IntN(9) {
-	case 0: // lost on its way
-		h.note("%s: %+v lost", p.name, step)
-	case 1: // late
-		h.late = append(h.late, x)
-		h.note("%s: %+v late", p.name, step)
-	case 2: // its answer is lost
-		h.note("%s: %+v unanswered, %v", p.name, step, h.s.commit(x))
-	case 3: // it comes twice, and the second answer is heard
-		h.note("%s: %+v twice, %v", p.name, step, h.s.commit(x))
-		h.hear(p, h.s.commit(x))
-	case 4: // others come between
-		if o := h.procs[h.r.IntN(len(h.procs))]; o != p && !h.between {
-			h.between = true
-			h.act(o, Use{Need: 1})
-			h.between = false
-		}
-		fallthrough
-	default:
-		ok := h.s.commit(x)
-		h.hear(p, ok)
-		h.note("%s: %+v %v", p.name, step, ok)
+// notice has an instance see that the store is another one: what it has in hand counts no more.
+func (h *history) notice(p *process) {
+	if p.seen != h.s.cluster {
+		p.moved, p.seen, p.purse.Taken = p.moved || p.seen != 0, h.s.cluster, p.used
 	}
 }
 
-// hear lets an instance take the answer to what it has sent.
-func (h *history) hear(p *process, committed bool) {
-	if committed {
-		p.account.Committed(h.s.revision)
-	} else {
-		f := h.s.read(p.name)
-		p.account.Refused(&f)
+// knowMark makes sure that the mark is known, as the coordinator does.
+func (h *history) knowMark(p *process) {
+	if _, renew := p.mark.Renewed(p.moved, 0, 0); p.mark.Answers == h.s.cluster && !renew {
+		return
 	}
-	p.bound = p.account.May()
+	p.mark = h.s.read()
+	if next, renew := p.mark.Renewed(p.moved, modelNow, time.Millisecond); renew {
+		h.s.write(next)
+		p.mark = h.s.read()
+		h.note("%s: mark %+v", p.name, next)
+	}
+}
+
+// act lets an instance do what the coordinator does: take some, or give back what its purse has no
+// more.
+func (h *history) act(p *process, need, back int64) {
+	h.notice(p)
+	h.knowMark(p)
+	r := Rule{h.limit, int64(len(h.procs)), h.r.Int64N(12) - 1}
+	known := false
+	for range 4 {
+		store := p.mark.Of(0, false)
+		if !p.purse.Of(store) {
+			if p.purse = (Purse{Taken: p.used}); back > 0 {
+				return
+			}
+		}
+		next, n, ok := p.purse.Next(r, Use{Used: p.used, Need: need, Rate: h.r.Int64N(4)}, back, store)
+		if !ok && known {
+			return
+		}
+		committed := false
+		if ok && (known || n >= 0) {
+			x := &sent{p.name, next, p.purse.Revision(), p.mark.Revision, n < 0}
+			switch h.r.IntN(9) {
+			case 0: // lost on its way
+				h.note("%s: %+v lost", p.name, *x)
+				return
+			case 1: // late
+				h.late = append(h.late, x)
+				h.note("%s: %+v late", p.name, *x)
+				return
+			case 2: // its answer is lost
+				h.note("%s: %+v unanswered, %v", p.name, *x, h.s.commit(x))
+				return
+			case 3: // it comes twice, and the second answer is heard
+				h.note("%s: %+v twice, %v", p.name, *x, h.s.commit(x))
+				committed = h.s.commit(x)
+			case 4: // others come between
+				if o := h.procs[h.r.IntN(len(h.procs))]; o != p && !h.between {
+					h.between = true
+					h.act(o, 1, 0)
+					h.between = false
+				}
+				fallthrough
+			default:
+				committed = h.s.commit(x)
+				h.note("%s: %+v %v", p.name, *x, committed)
+			}
+		}
+		if committed {
+			p.purse.Committed(next, n, h.s.revision, store)
+			return
+		}
+		p.mark = h.s.read()
+		never := p.purse.Refused(next, h.s.total, h.s.totalAt, p.mark.Of(0, false))
+		if known && n < 0 && !never {
+			return
+		}
+		known = true
+	}
+}
+
+// giveBack gives back so many of those in hand: the purse has them no more before that is sent.
+func (h *history) giveBack(p *process, n int64) {
+	if n > 0 {
+		p.purse.Taken -= n
+		h.act(p, 0, n)
+	}
 }
 
 func (h *history) step(restores bool) {
 	p := h.procs[h.r.IntN(len(h.procs))]
 	switch n := h.r.IntN(100); {
 	case n < 45:
-		h.act(p, Use{Need: h.r.Int64N(4), Rate: h.r.Int64N(4), WriteUsed: h.r.IntN(4) == 0, Along: h.r.IntN(4) == 0, Full: h.r.IntN(4) == 0})
+		h.act(p, h.r.Int64N(4), 0)
 	case n < 70:
-		k := min(p.bound-p.used, 1+h.r.Int64N(3))
+		k := min(p.hand(), 1+h.r.Int64N(3))
 		if k > 0 {
 			p.used += k
 			h.issued += k
@@ -157,33 +196,27 @@ func (h *history) step(restores bool) {
 		p.used--
 		h.issued--
 	case n < 82:
-		h.act(p, Use{Idle: true, Keep: h.r.Int64N(2)})
+		h.giveBack(p, p.hand()-h.r.Int64N(2))
 	case n < 87 && len(h.late) > 0:
 		i := h.r.IntN(len(h.late))
-		h.note("%s: late %+v %v", h.late[i].by, h.late[i].step, h.s.commit(h.late[i]))
+		h.note("%s: late %+v %v", h.late[i].by, *h.late[i], h.s.commit(h.late[i]))
 	case n < 89:
 		h.join()
 	case n < 92 && len(h.procs) > 1: // crash, or leave
 		i := h.r.IntN(len(h.procs))
 		if h.r.IntN(2) == 0 {
-			h.act(h.procs[i], Use{Ends: true})
+			h.giveBack(h.procs[i], h.procs[i].hand())
 		}
 		h.procs = append(h.procs[:i:i], h.procs[i+1:]...)
-	case n < 93: // an operator says what was used, after all have told what they hold
-		for _, p := range h.procs {
-			h.act(p, Use{WriteUsed: true})
-		}
+	case n < 93: // an operator says what was used, after all have told what they have in hand
 		hand := int64(0)
 		for _, p := range h.procs {
-			if p.account.lost || len(p.account.unknown) > 0 || h.s.own[p.name].Used > p.used {
-				return // it could not tell
-			}
-			hand += max(0, h.s.own[p.name].Taken-h.s.own[p.name].Used)
+			h.notice(p)
+			hand += p.hand()
 		}
-		h.s.revision++
-		h.s.total = h.s.total.Corrected(h.issued, hand, h.s.cluster)
-		h.s.totalRev, h.rewritten = h.s.revision, true
-		h.note("corrected to %+v", h.s.total)
+		h.s.put(h.s.is().Corrected(h.issued, hand, h.s.cluster))
+		h.rewritten = true
+		h.note("corrected to %+v", h.s.is())
 	case n < 94:
 		h.limit = 1 + h.r.Int64N(40)
 		h.most = max(h.most, h.limit)
@@ -201,69 +234,69 @@ func (h *history) step(restores bool) {
 func (h *history) restore() {
 	var knows *process
 	for _, p := range h.procs {
-		if p.account.own > h.backup.revision {
+		if p.purse.Revision() > h.backup.totalAt && p.seen == h.backup.cluster && p.seen == h.s.cluster {
 			knows = p
 		}
 	}
 	other := knows == nil || h.r.IntN(2) == 0
+	now := h.s
 	h.s, h.rewritten = h.backup.copy(), true
+	h.s.next, h.s.revision = now.next, now.revision+1000 // bumped
 	if !other {
 		h.late = nil // what was sent to the old store is lost
 	} else { // what was read of the old store may be sent to the new one
-		h.s.cluster += uint64(1 + h.r.IntN(3))
-		h.s.revision += 1000 // bumped
+		h.s.next++
+		h.s.cluster = h.s.next
 	}
 	h.note("restored as %d", h.s.cluster)
 	h.between = true // nobody else comes between
-	for i := 0; !other && h.s.total.Withheld == "" && i < 100; i++ {
-		h.act(knows, Use{})
+	for i := 0; !other && h.s.is().Withheld == "" && i < 100; i++ {
+		h.act(knows, 1, 0)
 	}
 	h.between = false
 }
 
 // run plays a history of one window and reports the first violation.
 func run(seed uint64, restores bool) (issued, out int64, err error) {
-	h := &history{r: rand.New(rand.NewPCG(seed, 1)), s: &store{cluster: 1, revision: 1, own: map[string]Holding{}, ownRev: map[string]int64{}}}
+	h := &history{r: rand.New(rand.NewPCG(seed, 1)), s: &store{marked: marked{cluster: 1, next: 1, revision: 1}}}
+	h.s.write(Mark{Cluster: 1})
 	h.limit = 1 + h.r.Int64N(40)
 	h.most = h.limit
-	if restores || h.r.IntN(2) == 0 {
-		h.s.older = &Total{Limit: 7, Out: 7, Cluster: 1}
-	}
 	for range 1 + h.r.IntN(4) {
 		h.join()
 	}
 	for range 60 {
-		before := h.s.total.Out
+		before := h.s.is().Out
 		h.rewritten = false
 		h.step(restores)
 		// What instances may issue, and have issued, is never more than handed out, and
 		// nothing is handed out beyond the limit in force.
 		inHand := int64(0)
 		for _, p := range h.procs {
-			inHand += p.bound - p.used
-			if p.used > p.bound {
-				return 0, 0, fmt.Errorf("%s issued %d of %d\n%s", p.name, p.used, p.bound, strings.Join(h.log, "\n"))
+			inHand += p.hand()
+			if p.hand() < 0 {
+				return 0, 0, fmt.Errorf("%s issued %d of %d\n%s", p.name, p.used, p.purse.Taken, strings.Join(h.log, "\n"))
 			}
 		}
-		switch {
+		switch now := h.s.is().Out; {
 		case h.issued+inHand > h.most:
 			err = fmt.Errorf("%d issued and %d in hand of %d", h.issued, inHand, h.most)
-		case !restores && h.issued+inHand > h.s.total.Out:
-			err = fmt.Errorf("%d issued and %d in hand of %d handed out", h.issued, inHand, h.s.total.Out)
-		case h.s.total.Out > before && !h.rewritten && h.s.total.Out > h.most:
-			err = fmt.Errorf("%d handed out of %d", h.s.total.Out, h.most)
+		case !restores && h.issued+inHand > now:
+			err = fmt.Errorf("%d issued and %d in hand of %d handed out", h.issued, inHand, now)
+		case now > before && !h.rewritten && now > h.most:
+			err = fmt.Errorf("%d handed out of %d", now, h.most)
 		}
 		if err != nil {
 			return 0, 0, fmt.Errorf("%w\n%s", err, strings.Join(h.log, "\n"))
 		}
 	}
-	return h.issued, h.s.total.Out, nil
+	return h.issued, h.s.is().Out, nil
 }
 
 func play(t *testing.T, restores bool) {
 	t.Helper()
 	issued := int64(0)
-	for seed := range uint64(10_000) {
+	for seed := range uint64(2_000) {
 		n, _, err := run(seed, restores)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -282,71 +315,10 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 }
 
 // A backup is restored, as often as not with permits handed out since. Its cluster has
-// another ID.
+// another ID, or an instance that knows of more looks first.
 func TestARestoredBackupHandsNothingOutTwice(t *testing.T) {
 	t.Parallel()
 	play(t, true)
-}
-
-// An instance that knows of another cluster, and finds nothing, cannot tell what was
-// handed out.
-func TestAnEmptyStoreOfAnotherCluster(t *testing.T) {
-	t.Parallel()
-	var a Account
-	a.Read(&Reading{Store: Store{Cluster: 1}, Revision: 5})
-	empty := Reading{Store: Store{Cluster: 2}, Revision: 5}
-	a.Read(&empty)
-	if s, ok := a.Next(Rule{10, 1, -1}, &empty, Use{Need: 1}, "i"); !ok || s.Total.Withheld == "" || s.Own.Taken != 0 {
-		t.Errorf("%+v, %v", s, ok)
-	}
-}
-
-// While no answer comes, what an instance keeps in mind does not grow, and it issues no more
-// than the least that it has sent. The first answer settles all of that.
-func TestWhatIsUnknownIsBounded(t *testing.T) {
-	t.Parallel()
-	var a Account
-	r := Rule{Limit: 1e6, Instances: 1, Share: 100}
-	f := Reading{Store: Store{Cluster: 1}, Revision: 9, Total: Total{Limit: 1e6, Out: 50, Cluster: 1}, TotalRevision: 9, Own: Holding{"i", 50, 0}, OwnRevision: 9}
-	a.Sent(50)
-	a.Committed(9)
-	step := func(need int64) Step {
-		t.Helper()
-		a.Read(&f)
-		s, ok := a.Next(r, &f, Use{Need: need, Idle: need == 0, Keep: 20}, "i")
-		if !ok {
-			t.Fatal("nothing is sent")
-		}
-		a.Sent(s.Own.Taken)
-		return s
-	}
-	least := int64(50)
-	for i := range int64(1000) {
-		s := step(100 + i%9*(i%2)) // some values come again
-		least = min(least, s.Own.Taken)
-		if a.May() != least || len(a.unknown) > mostUnknown+1 {
-			t.Fatalf("sent %d: may issue %d, want %d; %d are unknown", s.Own.Taken, a.May(), least, len(a.unknown))
-		}
-	}
-	s := step(200)
-	if s.Own.Taken != f.Own.Taken || s.Total.Out != f.Total.Out {
-		t.Fatalf("sent %+v beyond the bound, want what there is", s)
-	}
-	refused := f
-	refused.Revision, refused.TotalRevision = 10, 10
-	if a.Refused(&refused); !a.Unsure() {
-		t.Fatal("a refusal settles what is unknown")
-	}
-	f.Revision, f.TotalRevision = 10, 10
-	step(200)
-	a.Committed(11)
-	if a.Unsure() || a.May() != 50 {
-		t.Errorf("may issue %d after an answer, want 50", a.May())
-	}
-	f.Revision, f.TotalRevision, f.OwnRevision = 11, 11, 11
-	if s := step(200); s.Own.Taken <= 50 {
-		t.Errorf("takes %d after an answer", s.Own.Taken)
-	}
 }
 
 // An instance has at most a second of its share in hand, or one permit. Without a short

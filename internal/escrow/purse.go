@@ -1,10 +1,14 @@
 package escrow
 
-import "github.com/quotient-limiter/quotient/internal/protocol"
+import (
+	"cmp"
 
-// A Purse is an instance's knowledge of what it has taken of one window of a key. There are many
-// keys, so no instance writes a holding of them: it counts what etcd has acknowledged, and
-// nothing else. A transaction writes the total, on the condition that it is as it was read:
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// A Purse is an instance's knowledge of what it has taken of one window. There may be many keys, so
+// no instance writes into etcd what it has: it counts what etcd has acknowledged, and nothing else.
+// A transaction writes the total, on the condition that it is as it was read:
 //
 //	total.Out >= the permits that all instances have taken, by their purses
 //
@@ -20,11 +24,6 @@ type Purse struct {
 	revision int64
 	store    *Store // that answered last; nil if none did
 	lost     bool   // the store went back, and its total does not say so
-}
-
-// reading is what is known of the total.
-func (p *Purse) reading(s *Store) *Reading {
-	return &Reading{Store: *s, Revision: p.revision, Total: p.total, TotalRevision: p.revision}
 }
 
 // Revision is that of the total's key by what is known; 0 if there is none.
@@ -59,7 +58,20 @@ func (p *Purse) Withheld() string {
 	if p.store == nil {
 		return ""
 	}
-	return p.reading(p.store).Withheld()
+	return p.withheld(p.store)
+}
+
+// withheld is Withheld by what a store says.
+func (p *Purse) withheld(s *Store) string {
+	switch {
+	case p.revision == 0:
+		return s.Lost
+	case p.revision < s.Told && p.total.Withheld != unreadable:
+		return ""
+	case p.total.Cluster != s.Cluster:
+		return cmp.Or(p.total.Withheld, otherCluster)
+	}
+	return p.total.Withheld
 }
 
 // Left returns how many permits of the limit nobody has taken, by what was read last; negative if
@@ -68,16 +80,25 @@ func (p *Purse) Left(limit int64) int64 {
 	if p.store == nil {
 		return -1
 	}
-	return Rule{Limit: limit}.Left(p.reading(p.store))
+	return p.left(limit, p.store)
 }
+
+func (p *Purse) left(limit int64, s *Store) int64 {
+	if p.withheld(s) != "" {
+		return 0
+	}
+	return max(0, limit-p.total.Out) // without a total, nothing is out
+}
+
+// Total returns what was read last.
+func (p *Purse) Total() Total { return p.total }
 
 // Next returns the total to write, if it is at Revision, and by how many permits it differs:
 // fewer than none if u.Back are given back, which Taken has no more. ok is false if there is
 // nothing to write. The purse is Of the store.
 func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, ok bool) {
-	f := p.reading(s)
 	next = p.total
-	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, f.Withheld()
+	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
 	next.Writes++
 	switch {
 	case next.Withheld != "":
@@ -88,7 +109,7 @@ func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, 
 	case back > 0:
 		n = -min(back, next.Out)
 	default:
-		n = r.more(r.Left(f), p.Taken-u.Used, u)
+		n = r.more(p.left(r.Limit, s), p.Taken-u.Used, u)
 	}
 	next.Out += n
 	return next, n, n != 0
@@ -100,10 +121,10 @@ func (p *Purse) Committed(next Total, n, revision int64, s *Store) {
 	p.total, p.revision, p.store, p.lost = next, revision, s, false
 }
 
-// KeyUse is what an instance does with its part of a long limit of a key. The instance hands it
-// out, and takes it back before it hands out another one of this key.
+// KeyUse is what an instance does with its part of a long limit. The instance hands it out, and takes
+// it back before it hands out another one of this window.
 type KeyUse struct {
-	Key string
+	Key string // "" is the provider
 	protocol.Budget
 	Purse Purse
 	// Back are permits that the purse has no more, and that are given back.

@@ -6,6 +6,8 @@
 package feed
 
 import (
+	"time"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -44,17 +46,13 @@ type Sink interface {
 	// Pushed returns a channel of the newest pause that the provider has asked the
 	// sink for; who asks is the source's to fill in.
 	Pushed() <-chan protocol.Ask
-	// Budgets returns what this process does with its parts of the budgets that bind.
-	Budgets() []protocol.BudgetUse
-	// Fund sets what was taken of a budget's window. It returns what is set, not less than
-	// what was issued; ok is false if that window does not run any more.
-	Fund(u protocol.BudgetUse) (taken int64, ok bool)
-	// KeyUses hands out what this process does with its parts of keys' long limits, where it
-	// wants more or gives some back: at most so many uses. Each is returned by FundKeys. If
-	// more wait, Wanting says so. ok is false if no key has a long limit.
-	KeyUses(most int) (all []escrow.KeyUse, ok bool)
-	// FundKeys returns them, with the purses as they are after etcd has answered.
-	FundKeys(all []escrow.KeyUse)
+	// Uses hands out what this process does with its parts of long limits, its own and those of
+	// keys, where it wants more or gives some back: at most so many uses. Each is returned by Fund.
+	// If more wait, Wanting says so. The source is to call Uses again after about look, or when
+	// Wanting says so if look is 0.
+	Uses(most int) (all []escrow.KeyUse, look time.Duration)
+	// Fund returns them, with the purses as they are after etcd has answered.
+	Fund(all []escrow.KeyUse)
 	// Wanting returns a channel that tells when more of a budget is wanted, also of a key's.
 	Wanting() <-chan struct{}
 	// Needs has the sink call need when Pushed or Wanting has something. need does not

@@ -85,14 +85,8 @@ type BudgetUse struct {
 	// answer.
 	Spent, Away bool
 	Used        int64 // issued in the window
-	Need        int64 // the largest request that is not met, or 0
 	// Left is what nobody had taken when etcd was read last; negative if it was not.
 	Left int64
 	// Withheld says why nothing more is handed out in the window; empty if more is.
 	Withheld string
-	// Share is how many permits the instance may issue in a second, by its share of the
-	// short limits; negative without a short limit.
-	Share int64
-	// Full says that a short limit lets the instance issue nothing now.
-	Full bool
 }

@@ -25,9 +25,6 @@ type Note struct {
 
 	// The fields below belong to the provider's number.
 
-	// Long, in a loan, are the long windows in which the host has charged the permits too: a length
-	// and a start of each, in nanoseconds.
-	Long []int64 `json:"long,omitempty"`
 	// Poor, in an ask, are the permits that the guest lacks to its fair share, and Critical those
 	// that its critical calls lack, both in thousandths and among those asked for.
 	Poor     int64 `json:"poor,omitempty"`
@@ -144,7 +141,6 @@ func ReadNotes(value []byte) (message []Note, err error) {
 
 func (n Note) check(errs *problems) {
 	errs.add(len(n.Windows) == 0 || len(n.Windows) > mostWindows, "note: %d windows, it must name 1 to %d", len(n.Windows), mostWindows)
-	errs.add(len(n.Long) > 2*mostWindows, "note: %d numbers of long windows, at most %d are read", len(n.Long), 2*mostWindows)
 	for _, w := range n.Windows {
 		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "note: a window of %v, it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
 	}

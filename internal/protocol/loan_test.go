@@ -34,7 +34,7 @@ func TestReadNotes(t *testing.T) {
 	}
 	one := func(name string, permits int64) Note { return of(second, map[string]int64{name: permits}) }
 	good := []Note{
-		{Windows: []quota.Window{second[0], minute[0]}, Permits: map[string]int64{"": 12}, Long: []int64{1, 2}},
+		{Windows: []quota.Window{second[0], minute[0]}, Permits: map[string]int64{"": 12}},
 		of(second, map[string]int64{"a": 1, "b": quota.MaxPermits, "": 2000 * quota.MaxPermits}),
 	}
 	if all, err := ReadNotes([]byte(encoded(t, good...))); err != nil || !slices.EqualFunc(all, good, same) {
@@ -47,7 +47,6 @@ func TestReadNotes(t *testing.T) {
 		"a long window":         encoded(t, of([]quota.Window{{Length: time.Hour}}, map[string]int64{"": 1})),
 		"an empty window":       encoded(t, of([]quota.Window{second[0], {}}, map[string]int64{"": 1})),
 		"many windows":          encoded(t, of(slices.Repeat(second, mostWindows+1), map[string]int64{"": 1})),
-		"many long windows":     encoded(t, Note{Windows: second, Permits: map[string]int64{"": 1}, Long: make([]int64, 2*mostWindows+1)}),
 		"none of the provider":  encoded(t, one("", 0)),
 		"too many of it":        encoded(t, one("", 2000*quota.MaxPermits+1)),
 		"none of a key":         encoded(t, one("a", 0)),
@@ -68,7 +67,7 @@ func TestReadNotes(t *testing.T) {
 }
 
 func same(a, b Note) bool {
-	return slices.Equal(a.Windows, b.Windows) && maps.Equal(a.Permits, b.Permits) && slices.Equal(a.Long, b.Long) &&
+	return slices.Equal(a.Windows, b.Windows) && maps.Equal(a.Permits, b.Permits) &&
 		a.Poor == b.Poor && a.Critical == b.Critical && a.Edge == b.Edge && a.Sample == b.Sample
 }
 
@@ -170,7 +169,7 @@ func TestJoinNote(t *testing.T) {
 // FuzzNotes feeds what an instance reads of others. What is read obeys all bounds, and is
 // written and read again as the same, also joined.
 func FuzzNotes(f *testing.F) {
-	f.Add([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],"permits":{"":12},"long":[3600000000000,0]}]`))
+	f.Add([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],"permits":{"":12}}]`))
 	f.Add([]byte(`[{"windows":[{"Length":1000000000,"Index":7}],"permits":{"":12000,"a":3},"poor":7,"critical":1,"edge":2,"salt":9,"part":4294967296},{"windows":[{"Length":60000000000,"Index":0}],"permits":{"b":1}}]`))
 	f.Add([]byte(`{"windows":[{"Length":1000000000,"Index":7}],"permits":12}`))
 	f.Add([]byte(`[null]`))
@@ -184,7 +183,7 @@ func FuzzNotes(f *testing.F) {
 		}
 		var joined []Note
 		for _, n := range all {
-			if len(n.Windows) < 1 || len(n.Windows) > mostWindows || len(n.Long) > 2*mostWindows || min(n.Poor, n.Critical, n.Edge) < 0 || max(n.Poor, n.Critical, n.Edge) > n.Permits[""] {
+			if len(n.Windows) < 1 || len(n.Windows) > mostWindows || min(n.Poor, n.Critical, n.Edge) < 0 || max(n.Poor, n.Critical, n.Edge) > n.Permits[""] {
 				t.Errorf("read %+v", n)
 			}
 			for name, permits := range n.Permits {

@@ -15,7 +15,7 @@ import (
 type Account struct {
 	windows *Windows // by which the counts are; nil before the first Adopt
 	spans   []span   // shortest first
-	budgets []keyBudget
+	budgets []long
 	early   bool // corrected time was set back: a span's window has not begun
 	// epoch numbers the times in which no span moves to another window. It is never 0 once something
 	// was issued.
@@ -308,7 +308,7 @@ func (a *Account) Own() int64 {
 func (a *Account) Over(windows *Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.used > 0 && s.window.End() > windows.Over }) &&
-		!slices.ContainsFunc(a.budgets, func(b keyBudget) bool {
+		!slices.ContainsFunc(a.budgets, func(b long) bool {
 			return b.state == handedOut || b.End > windows.Over && (b.again > windows.Over-windows.Offset || b.holds())
 		})
 }

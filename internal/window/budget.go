@@ -1,103 +1,54 @@
 package window
 
 import (
-	"slices"
-	"time"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 )
 
-// budget counts the permits issued under a limit of a long window. They are taken from
-// etcd before: what is taken bounds them, not a share.
-type budget struct {
-	protocol.BudgetUse
-	lent  int64 // permits that others have taken for this instance
-	out   int64 // permits of Used that this instance has lent
-	binds bool  // as for an account
-}
+// This file joins the provider's long limits, which are counted as those of each key, to the gate.
 
-func budgetIn(w protocol.Budget) budget {
-	return budget{BudgetUse: protocol.BudgetUse{Budget: w, Left: -1}}
-}
-
-func (b *budget) left() int64 { return b.Taken + b.lent - b.Used }
-
-// couldHave returns how many permits this instance could have by what was read last.
-func (b *budget) couldHave() int64 {
-	switch {
-	case b.Spent:
-		return b.left()
-	case b.Left < 0:
-		return Unbounded
-	}
-	return b.left() + b.Left
-}
-
-// adoptBudgets moves every budget to its window by the plan.
-func (l *ledger) adoptBudgets() {
-	for i := range l.budgets {
-		l.budgets[i].binds = false
-	}
-	for _, planned := range l.plan.Budgets {
-		b := l.budgetOf(planned.Window)
-		if b == nil {
-			l.budgets = append(l.budgets, budgetIn(planned))
-			b = &l.budgets[len(l.budgets)-1]
-			l.epoch++
-		}
-		switch {
-		case planned.Start > b.Start:
-			*b = budgetIn(planned)
-			l.epoch++
-		case planned.Start < b.Start:
-			l.early = true
-		}
-		b.Spent = b.Spent && planned.Permits <= b.Permits
-		if planned.Permits > b.Permits {
-			b.Left = -1 // until etcd is read again
-		}
-		b.Limit, b.End, b.binds = planned.Limit, max(b.End, planned.End), true
-		if b.Whole = planned.Whole; b.Whole {
-			b.Taken, b.Spent, b.Left = b.Permits, true, 0
+// adoptLong moves the long limits to their windows by the plan.
+func (l *ledger) adoptLong() {
+	l.adoptBudgets(l.plan.Budgets)
+	for b := range l.binding {
+		if b.since == 0 {
+			b.since = max(b.Start, l.now+l.plan.Offset)
 		}
 	}
-	l.budgets = slices.DeleteFunc(l.budgets, func(b budget) bool { return !b.binds && b.End <= l.now+l.plan.Offset })
 }
 
-func (l *ledger) budgetOf(length time.Duration) *budget {
-	for i := range l.budgets {
-		if l.budgets[i].Window == length {
-			return &l.budgets[i]
-		}
-	}
-	return nil
-}
-
-// counts reports whether a budget bounds what is issued. A forecast does not know what etcd
-// may still hand out.
-func (l *ledger) counts(b *budget) bool { return b.binds && (b.Spent || !l.ahead) }
-
-// inHand returns how many permits the budgets leave now.
+// inHand returns how many permits the long limits leave. A forecast does not know what etcd may
+// still hand out.
 func (l *ledger) inHand() int64 {
 	least := Unbounded
-	for i := range l.budgets {
-		if b := &l.budgets[i]; l.counts(b) {
-			least = min(least, b.left())
+	for b := range l.binding {
+		if l.counts(b) {
+			least = min(least, b.hand())
 		}
 	}
 	return least
 }
 
-// spentUntil returns when the budgets' windows end that hold no n permits more; 0 if there
+// counts reports whether what is in hand of a long limit bounds what is issued.
+func (l *ledger) counts(b *long) bool { return !l.ahead || b.left() == 0 }
+
+// spentUntil returns when the windows of long limits end that hold no n permits more; 0 if there
 // is none.
 func (l *ledger) spentUntil(n int64) (end int64) {
-	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds && n > b.couldHave() {
-			end = max(end, b.End-l.plan.Offset)
-		}
+	if end, _ = l.SpentUntil(n); end > 0 {
+		end -= l.plan.Offset
 	}
 	return end
+}
+
+// spent reports whether nothing is left of a long limit beside what is in hand.
+func (l *ledger) spent() bool {
+	for b := range l.binding {
+		if b.left() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // wantForQueueLocked wants what the queue could have now, but for the budgets, and at least
@@ -119,23 +70,9 @@ func (g *Gate) wantNowLocked(n int64) {
 
 // wantBudgetsLocked notes that n permits are wanted, and says so if it is news.
 func (g *Gate) wantBudgetsLocked(n int64) {
-	l, news, taken := &g.mu.ledger, false, g.takenLocked()
-	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds && n > b.left()-taken && n > b.Need && n <= b.Permits {
-			b.Need, news = n, true
-		}
-	}
-	if news {
+	if n > 0 && g.mu.ledger.wants(n, g.takenLocked(), g.mu.last) {
 		g.Wanting()
 	}
-}
-
-// Budgets returns the budgets that bind.
-func (g *Gate) Budgets(at clock.Instant) (all []protocol.BudgetUse) {
-	g.mu.Lock()
-	defer g.unlock()
-	g.currentLocked(at)
-	return g.budgetsLocked()
 }
 
 // takenLocked returns how many permits were taken from the segment and are not booked.
@@ -146,47 +83,72 @@ func (g *Gate) takenLocked() int64 {
 	return 0
 }
 
-func (g *Gate) budgetsLocked() (all []protocol.BudgetUse) {
-	for i := range g.mu.ledger.budgets {
-		if b := &g.mu.ledger.budgets[i]; b.binds {
-			all = append(all, g.budgetUseLocked(b))
+// Uses hands out the uses of long limits of which more is wanted from etcd, or some is given back,
+// at most so many. Each comes back by Fund. used reports whether permits were used since the call
+// before, and any whether there is a long limit.
+func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, any bool) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	l, taken := &g.mu.ledger, g.takenLocked()
+	if len(l.budgets) == 0 {
+		return nil, false, false
+	}
+	if used = l.issued+taken != g.mu.seen; used {
+		g.mu.seen = l.issued + taken
+		l.wants(0, taken, g.mu.last)
+	}
+	if !g.mu.closed {
+		g.wantForQueueLocked()
+		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().second() })
+		all = append(all, l.looks(most-len(all), g.mu.last)...)
+	}
+	spare := false
+	for i := range l.budgets {
+		spare = spare || l.budgets[i].spare(g.mu.last, g.mu.closed) > 0
+	}
+	if spare { // none of them may be taken by a caller any more before they are given back
+		g.settleLocked()
+		all = append(all, l.GiveBack("", most-len(all), g.mu.last, g.mu.closed)...)
+		g.mu.forecast.forget()
+		g.mu.forecast.void = true
+		g.rebuildLocked(at)
+	}
+	return all, used, true
+}
+
+// looks hands out uses that only read what is left, where that was not read for a while.
+func (l *ledger) looks(most int, now int64) (all []escrow.KeyUse) {
+	for b := range l.binding {
+		if len(all) < most && b.state == atRest && !b.Whole && (b.read == 0 || now-b.read > longRead) {
+			all = append(all, b.handOut(escrow.KeyUse{Use: escrow.Use{Used: b.used, Look: true}}))
 		}
 	}
 	return all
 }
 
-// budgetUseLocked tells what is used of the permits that this instance has taken: lent ones
-// are, borrowed ones count at their owner.
-func (g *Gate) budgetUseLocked(b *budget) protocol.BudgetUse {
-	use, taken := b.BudgetUse, g.takenLocked()
-	use.Used += taken - b.lent
-	use.Share, use.Full = g.planLocked().second(), g.mu.ledger.shares() <= taken
-	return use
-}
-
-// Fund sets what has been taken of a budget's window. It returns what is set: not less
-// than what was issued; and false if this window does not run any more.
-func (g *Gate) Fund(at clock.Instant, f protocol.BudgetUse) (taken int64, ok bool) {
+// Fund takes a use back that Uses has handed out.
+func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
 	g.settleLocked()
-	b := g.mu.ledger.budgetOf(f.Window)
-	if b == nil || b.Start != f.Start {
-		g.rebuildLocked(at)
-		return 0, false
-	}
-	f.Taken = max(f.Taken, b.Used-b.lent)
-	if f.Taken > b.Taken || f.Spent {
-		b.Need = 0
-	}
-	worse := f.Taken < b.Taken || f.Spent && !b.Spent
-	if f.Taken != b.Taken || f.Spent != b.Spent {
-		g.mu.forecast.forget()
-	}
-	could := g.headLocked() <= b.couldHave()
-	b.Taken, b.Spent, b.Away, b.Left, b.Withheld = f.Taken, f.Spent, f.Away, f.Left, f.Withheld
-	g.mu.forecast.void = g.mu.forecast.void || worse || could && g.headLocked() > b.couldHave()
+	l := &g.mu.ledger
+	could, spent := l.spentUntil(g.headLocked()) == 0, l.spent()
+	l.fund(u, g.mu.last)
+	g.mu.forecast.forget()
+	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
+	g.mu.forecast.void = g.mu.forecast.void || worse
 	g.rebuildLocked(at)
-	return f.Taken, true
+}
+
+// Restored is Account.Restored for the provider.
+func (g *Gate) Restored(at clock.Instant) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.settleLocked()
+	g.mu.ledger.Restored()
+	g.mu.forecast.forget()
+	g.mu.forecast.void = true
+	g.rebuildLocked(at)
 }

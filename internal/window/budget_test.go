@@ -8,28 +8,72 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-const long = 2 * time.Minute
+const twoMinutes = 2 * time.Minute
 
 // funded is a gate with 10 permits a second and 50 in two minutes. fund sets what was
 // taken of the window that runs.
 func funded(decided func(*Waiter, Grant, Verdict)) (g *Gate, wants *int, fund func(d time.Duration, taken int64, spent bool) int64) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.long = quota.Limit{Permits: 50, Window: long}
+	f.long = quota.Limit{Permits: 50, Window: twoMinutes}
 	g, wants = gateOf(f, 0, decided), new(int)
 	g.Wanting = func() { *wants++ }
 	g.Changed(at(0))
 	return g, wants, func(d time.Duration, taken int64, spent bool) int64 {
-		b := protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, int64(d)), Taken: taken, Spent: spent, Left: -1}
-		got, ok := g.Fund(at(d), b)
-		if !ok {
-			return -1
+		left := int64(-1)
+		if spent {
+			left = 0
 		}
-		return got
+		return funds(g, d, protocol.BudgetAt(f.long, time.UTC, int64(d)), taken, left)
 	}
+}
+
+// funds answers a gate at an instant that it has taken so many permits in a window, and that others
+// are left; negative if that is not known. It returns what is taken then, and -1 if the window does
+// not run.
+func funds(g *Gate, d time.Duration, b protocol.Budget, taken, left int64) int64 {
+	g.mu.Lock()
+	g.currentLocked(at(d))
+	u := escrow.KeyUse{Budget: b, Purse: escrow.Purse{Taken: taken}}
+	of := func() *long {
+		for b := range g.mu.ledger.binding {
+			if b.Window == u.Window && b.Start == u.Start {
+				return b
+			}
+		}
+		return nil
+	}
+	if b := of(); b != nil {
+		b.state = handedOut
+	}
+	g.unlock()
+	if left >= 0 {
+		u.Purse.Committed(escrow.Total{Out: b.Permits - left, Cluster: 1}, 0, 1, &escrow.Store{Cluster: 1})
+	}
+	g.Fund(at(d), u)
+	g.mu.Lock()
+	defer g.unlock()
+	if b := of(); b != nil {
+		return b.purse.Taken
+	}
+	return -1
+}
+
+// budgetOf returns what a gate tells of its only long limit.
+func budgetOf(g *Gate, d time.Duration) protocol.BudgetUse {
+	all := g.Usage(at(d)).Limits
+	return *all[len(all)-1].Budget
+}
+
+// need returns the largest request that waits for its only long limit.
+func (g *Gate) need() int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	return g.mu.ledger.budgets[0].need
 }
 
 func TestABudgetBindsByWhatWasTaken(t *testing.T) {
@@ -43,7 +87,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 		t.Errorf("%d permits of 4 taken, wanted %d times", n, *wants)
 	}
 	g.Enter(at(4), &Waiter{Payload: "w"}, 2, int64(3*second), Default)
-	if u := g.Budgets(at(5))[0]; u.Need != 2 || u.Used != 4 {
+	if u := budgetOf(g, 5); g.need() != 2 || u.Used != 4 {
 		t.Errorf("%+v, want a need of 2 with 4 used", u)
 	}
 	fund(6, 7, false)
@@ -69,17 +113,17 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 // A budget of which nothing was left is asked for again when its limit is raised.
 func TestARaisedBudgetIsWanted(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.long = quota.Limit{Permits: 50, Window: long}
+	f.long = quota.Limit{Permits: 50, Window: twoMinutes}
 	var told told
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	g.Fund(at(1), protocol.BudgetUse{Budget: protocol.BudgetAt(f.long, time.UTC, 1), Spent: true})
+	funds(g, 1, protocol.BudgetAt(f.long, time.UTC, 1), 0, 0)
 	f.set(func() { f.long.Permits = 60 })
 	g.Changed(at(2))
 	if _, v := g.Enter(at(3), &Waiter{Payload: "w"}, 4, int64(3*second), Default); v != Queued {
 		t.Errorf("verdict %d, want a place in the queue", v)
 	}
-	if u := g.Budgets(at(4))[0]; u.Spent || u.Need != 4 || u.Permits != 60 {
+	if u := budgetOf(g, 4); u.Spent || g.need() != 4 || u.Permits != 60 {
 		t.Errorf("%+v, want a need of 4", u)
 	}
 }
@@ -89,8 +133,8 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 	var told told
 	g, _, _ := funded(told.decided)
 	rest := func(d time.Duration, left int64) {
-		b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: long}, time.UTC, int64(d))
-		g.Fund(at(d), protocol.BudgetUse{Budget: b, Taken: 2, Left: left})
+		b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: twoMinutes}, time.UTC, int64(d))
+		funds(g, d, b, 2, left)
 	}
 	rest(1, 5)
 	if _, v := g.Enter(at(1), &Waiter{Payload: "late"}, 8, int64(5*second), Default); v != Limited {
@@ -119,14 +163,14 @@ func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
 	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(long) {
+	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(twoMinutes) {
 		t.Errorf("the next permit comes at %v, %v", time.Duration(when), known)
 	}
-	g.Tick(at(long))
-	if n := fund(long-1, 9, false); n != -1 {
+	g.Tick(at(twoMinutes))
+	if n := fund(twoMinutes-1, 9, false); n != -1 {
 		t.Errorf("the window before was funded with %d", n)
 	}
-	fund(long+1, 1, false)
+	fund(twoMinutes+1, 1, false)
 	if diff := cmp.Diff([]string{"b@2m0s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -144,9 +188,9 @@ func TestBudgetsAgainstANaiveCount(t *testing.T) {
 		}
 		var permits []held
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			before := int64(now / long)
+			before := int64(now / twoMinutes)
 			now += time.Duration(rapid.Int64Range(0, int64(20*second)).Draw(t, "later"))
-			w := int64(now / long)
+			w := int64(now / twoMinutes)
 			if w != before {
 				taken, used = 0, 0
 			}
@@ -174,10 +218,75 @@ func TestBudgetsAgainstANaiveCount(t *testing.T) {
 					permits = permits[:k-1]
 				}
 			}
-			b := g.Budgets(at(now))[0]
+			b := budgetOf(g, now)
 			if b.Taken != taken || b.Used < used || b.Used > taken || g.Usage(at(now)).OverIssued != 0 {
 				t.Fatalf("at %v: %+v, want %d taken and at least %d used", now, b, taken, used)
 			}
 		}
 	})
+}
+
+// Permits that are given back cannot be issued any more once Uses has handed them out. What callers
+// have taken from the segment by then stays.
+func TestWhatIsGivenBackIsNotIssued(t *testing.T) {
+	g, _, fund := funded(nil)
+	fund(1, 9, false)
+	if n := upTo(g, at(2), 2); n != 2 {
+		t.Fatal(n)
+	}
+	if all, used, any := g.Uses(at(3), 8); len(all) != 0 && all[0].Back != 0 || !used || !any {
+		t.Errorf("%+v, %v, %v: nothing is given back yet", all, used, any)
+	}
+	rested := time.Duration(longRest) + 4
+	fund(rested-1, 9, false)
+	upTo(g, at(rested+2), 3) // taken from the segment
+	g.mu.Lock()
+	g.mu.ledger.budgets[0].active, g.mu.ledger.budgets[0].funded, g.mu.seen = 0, 0, 5
+	g.unlock()
+	all, _, _ := g.Uses(at(rested+3), 8)
+	if len(all) != 1 || all[0].Back != 4 || all[0].Purse.Taken != 5 {
+		t.Fatalf("%+v, want the 4 that are not issued", all)
+	}
+	if n := upTo(g, at(rested+4), 9); n != 0 {
+		t.Errorf("%d permits were issued that are given back", n)
+	}
+	g.Fund(at(rested+5), all[0])
+	if u := budgetOf(g, rested+6); u.Taken != 5 || u.Used != 5 || g.Usage(at(rested+7)).OverIssued != 0 {
+		t.Errorf("%+v, want 5 taken and used", u)
+	}
+}
+
+// An instance at rest keeps what its last call needed for twice the time between two calls, and
+// gives all else back.
+func TestWhatTheLastCallNeededIsKept(t *testing.T) {
+	g, _, fund := funded(nil)
+	fund(1, 9, false)
+	upTo(g, at(2), 1)
+	g.Uses(at(3), 8)
+	next := 40 * second
+	upTo(g, at(next), 1)
+	if all, _, _ := g.Uses(at(next+1), 8); len(all) == 1 && all[0].Back == 0 { // a look
+		all[0].Purse.Taken = 9
+		g.Fund(at(next+2), all[0])
+	}
+	back := func(d time.Duration, want int64) {
+		t.Helper()
+		all, _, _ := g.Uses(at(d), 8)
+		for _, u := range all {
+			if u.Back > 0 {
+				want -= u.Back
+			}
+			g.Fund(at(d+1), u)
+		}
+		if want != 0 {
+			t.Errorf("at %v: gives back %d too few", d, want)
+		}
+	}
+	back(next+time.Duration(longRest)-1, 0)
+	back(next+time.Duration(longRest)+10, 6)
+	back(next+60*second, 0)
+	back(next+79*second, 0)
+	if next+81*second < twoMinutes {
+		t.Fatal("the window is over before")
+	}
 }

@@ -107,7 +107,7 @@ func (g *Gate) passLocked(w *Waiter) bool {
 		}
 	}
 	for i := range l.budgets {
-		if u := &l.budgets[i]; u.binds && w.n > u.couldHave()-taken-b.budgets[i] {
+		if u := &l.budgets[i]; u.binds && !u.couldHave(addCapped(w.n, taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
 	}
@@ -142,8 +142,8 @@ func (g *Gate) besideLocked() int64 {
 		}
 	}
 	for i := range l.budgets {
-		if u := &l.budgets[i]; b.budgets[i] > 0 && l.counts(u) {
-			room = min(room, u.left()-taken-b.budgets[i])
+		if u := &l.budgets[i]; b.budgets[i] > 0 && u.binds && l.counts(u) {
+			room = min(room, u.hand()-taken-b.budgets[i])
 		}
 	}
 	return max(0, room)

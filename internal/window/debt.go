@@ -72,10 +72,8 @@ func (l *ledger) instalment() int64 {
 		}
 		n = min(n, max(1, part))
 	}
-	for i := range l.budgets {
-		if b := &l.budgets[i]; l.counts(b) {
-			n = min(n, max(1, b.left()))
-		}
+	if hand := l.inHand(); hand != Unbounded {
+		n = min(n, max(1, hand))
 	}
 	return n
 }

@@ -63,6 +63,7 @@ type Gate struct {
 		stale     bool  // the segment is empty for want of a proof
 		published int64 // permits put into the segment, less those withheld
 		held      int64 // permits of this segment that belong to the queue
+		seen      int64 // permits issued by the latest call of Uses
 		closed    bool
 	}
 }

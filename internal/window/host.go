@@ -68,7 +68,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		flow, waiting, critical = g.smallLocked(), waiting-g.mu.queue.large(Sheddable), critical-g.mu.queue.large(Critical)
 	}
 	h := lending.Host{
-		Phase: s.phase, Length: s.length, Share: s.own(), Issued: g.smallIssuedLocked(s), Left: l.budget() - taken, Kept: g.segment.Load().floor,
+		Phase: s.phase, Length: s.length, Share: s.own(), Issued: g.smallIssuedLocked(s), Left: l.shares() - taken, Kept: g.segment.Load().floor,
 		Forecast: flow.Forecast(s.phase, s.length, waiting),
 		Critical: b.of[Critical].Forecast(s.phase, s.length, critical),
 		Duty:     s.rules.OnDuty(l.plan.Lending.Hash, s.window.Index),
@@ -80,7 +80,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
-		if n = min(n, l.budget()-h.Kept); n > 0 {
+		if n = min(n, l.shares()-h.Kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 		}
 		g.rebuildLocked(at)
@@ -186,7 +186,7 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 		if a.edgeOf == s.window.Index && g.mu.queue.large(Sheddable) == 0 {
 			n = max(n, a.edge)
 		}
-		if n = min(n, l.budget()-kept); n > 0 {
+		if n = min(n, l.shares()-kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 			lent = true
 		}

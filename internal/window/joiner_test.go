@@ -172,8 +172,8 @@ func TestAPermitOnLoanIsCountedOnce(t *testing.T) {
 	}
 	lend := func(host, guest string, n int64) {
 		windows := []quota.Window{{Length: second}}
-		of[host].guests.add(guest, windows, nil, n)
-		of[guest].hosts.add(host, windows, nil, n)
+		of[host].guests.add(guest, windows, n)
+		of[guest].hosts.add(host, windows, n)
 	}
 	lend("a", "b", 100)
 	lend("b", "c", 100)

@@ -23,7 +23,7 @@ func (a *Account) Lend(guest string, n, now int64, all bool) (told int64) {
 	if n = min(n, a.LeftToBorrowers()-keep); n <= 0 {
 		return 0
 	}
-	return a.lend(guest, n, nil)
+	return a.lend(guest, n)
 }
 
 // wanted returns how many permits callers will want until the shortest window ends.
@@ -51,7 +51,7 @@ func (a *Account) Rate(now int64) (used, gone, rest int64) {
 // Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
 // total of a window is what all instances may issue in it.
 func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
-	n := a.borrow(host, windows, nil, told, total)
+	n := a.borrow(host, windows, told, total)
 	a.repay()
 	return n
 }

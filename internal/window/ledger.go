@@ -13,14 +13,13 @@ import (
 // it, then any of the others.
 type ledger struct {
 	Account
-	budgets []budget
-	plan    *Plan
-	now     int64 // as of the latest adopt or advance
-	issued  int64 // permits booked since the beginning, but for those lent
-	paid    int64 // of issued: what has paid debts
-	wanted  wanted
-	ended   Loans // of the windows that ended last
-	ahead   bool  // a forecast's
+	plan   *Plan
+	now    int64 // as of the latest adopt or advance
+	issued int64 // permits booked since the beginning, but for those lent
+	paid   int64 // of issued: what has paid debts
+	wanted wanted
+	ended  Loans // of the windows that ended last
+	ahead  bool  // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -40,7 +39,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 		}
 		l.reshape(s)
 	}
-	l.adoptBudgets()
+	l.adoptLong()
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
@@ -189,8 +188,8 @@ func (l *ledger) charge(n, at int64) {
 	}
 	l.overIssued += max(0, n-l.budget())
 	l.issued += n
-	for i := range l.budgets {
-		l.budgets[i].Used += n
+	for b := range l.binding {
+		b.used += n
 	}
 	for i := range l.spans {
 		s := &l.spans[i]
@@ -211,9 +210,9 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 		return false
 	}
 	l.issued -= n
-	for i := range l.budgets {
-		if b := &l.budgets[i]; same || grant.At+l.plan.Offset >= b.Start {
-			b.Used -= n
+	for b := range l.binding {
+		if same || grant.At+l.plan.Offset >= b.since {
+			b.used -= n
 		}
 	}
 	for i := range l.spans {

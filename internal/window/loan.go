@@ -28,24 +28,21 @@ type loan struct {
 	until   int64 // the end of the window that ends first
 }
 
-// listOf names a list of windows, and of long ones.
-func listOf(windows []quota.Window, long []int64) string {
-	b := make([]byte, 0, 16*len(windows)+8*len(long))
+// listOf names a list of windows.
+func listOf(windows []quota.Window) string {
+	b := make([]byte, 0, 16*len(windows))
 	for _, w := range windows {
 		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(b, uint64(w.Length)), uint64(w.Index))
-	}
-	for _, n := range long {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return string(b)
 }
 
 // add adds n permits, and returns the number.
-func (l *loans) add(who string, windows []quota.Window, long []int64, n int64) int64 {
+func (l *loans) add(who string, windows []quota.Window, n int64) int64 {
 	if *l == nil {
 		*l = loans{}
 	}
-	k := loanOf{who, listOf(windows, long)}
+	k := loanOf{who, listOf(windows)}
 	next := loan{(*l)[k].permits + n, Forever}
 	for _, w := range windows {
 		next.until = min(next.until, w.End())
@@ -90,12 +87,12 @@ func (l Loans) net() Loans {
 
 // lend issues n permits, of those that may be issued, for a guest: they count here as if callers had
 // them. It returns the sum of what was lent to the guest in these windows.
-func (a *Account) lend(guest string, n int64, long []int64) (told int64) {
+func (a *Account) lend(guest string, n int64) (told int64) {
 	for i := range a.spans {
 		a.spans[i].used += n
 		a.spans[i].lent += n
 	}
-	return a.guests.add(a.asGuest(guest), a.windows.Running, long, n)
+	return a.guests.add(a.asGuest(guest), a.windows.Running, n)
 }
 
 // asGuest names a guest in loans. They are told under this incarnation's name: another one's begin
@@ -105,20 +102,20 @@ func (a *Account) asGuest(id string) string { return a.windows.Lending.Self + "\
 // borrow adds what a host has lent, by the sum that it has told, and returns how much that is. A sum
 // counts in exactly the windows that run, and of several of a host the largest. With it the account
 // has no more than its total: so whoever tells it what, it uses no more.
-func (a *Account) borrow(host string, windows []quota.Window, long []int64, told int64, total func(quota.Window) int64) int64 {
+func (a *Account) borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	if a.windows == nil || a.early || !slices.Equal(windows, a.windows.Running) || slices.ContainsFunc(windows, func(w quota.Window) bool {
 		return w.End() <= a.windows.Over // the number may be forgotten
 	}) {
 		return 0
 	}
-	n := told - a.hosts[loanOf{host, listOf(windows, long)}].permits
+	n := told - a.hosts[loanOf{host, listOf(windows)}].permits
 	for s := range a.bounded {
 		n = min(n, total(s.window)-(s.bound-s.lent))
 	}
 	if n <= 0 {
 		return 0
 	}
-	a.hosts.add(host, windows, long, n)
+	a.hosts.add(host, windows, n)
 	for i := range a.spans {
 		if s := &a.spans[i]; slices.Contains(windows, s.window) {
 			s.borrowed += n
@@ -146,48 +143,28 @@ func (l *ledger) lendable() bool { return !l.early && l.borrowable() }
 // lends reports whether permits of this instance are lent: none before a debt is paid.
 func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }
 
-// lend is that of the account. The provider's budgets count lent permits too, and the guest is told in
-// which.
+// lend is that of the account, with what to tell the guest.
 func (l *ledger) lend(guest string, n int64) protocol.Note {
-	l.overIssued += max(0, n-l.budget())
-	for i := range l.budgets {
-		l.budgets[i].Used += n
-		l.budgets[i].out += n
-	}
-	long := l.long()
-	return protocol.Note{Windows: l.windows.Running, Long: long, Permits: map[string]int64{"": l.Account.lend(guest, n, long)}}
+	l.overIssued += max(0, n-l.shares())
+	return protocol.Note{Windows: l.windows.Running, Permits: map[string]int64{"": l.Account.lend(guest, n)}}
 }
 
-// long returns the budgets' windows that bind: a length and a start of each.
-func (l *ledger) long() (all []int64) {
-	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds {
-			all = append(all, int64(b.Window), b.Start)
-		}
-	}
-	return all
-}
-
-// borrow is that of the account. A loan counts in exactly the budgets' windows that run, too.
+// borrow is that of the account, if permits can be borrowed now.
 func (l *ledger) borrow(host string, told protocol.Note) int64 {
-	if !l.lendable() || !slices.Equal(told.Long, l.long()) {
+	if !l.lendable() {
 		return 0
 	}
-	n := l.Account.borrow(host, told.Windows, told.Long, told.Permits[""], l.total)
-	for i := range l.budgets {
-		l.budgets[i].lent += n // the host has taken them
-	}
-	return n
+	return l.Account.borrow(host, told.Windows, told.Permits[""], l.total)
 }
 
 // lentTo returns how many permits were lent to a guest in the windows that run.
 func (l *ledger) lentTo(guest string) int64 {
-	return l.guests[loanOf{l.asGuest(guest), listOf(l.windows.Running, l.long())}].permits
+	return l.guests[loanOf{l.asGuest(guest), listOf(l.windows.Running)}].permits
 }
 
 // debtors are the guests to which permits were lent in the windows that run.
 func (l *ledger) debtors() (all []lending.Debtor) {
-	list := listOf(l.windows.Running, l.long())
+	list := listOf(l.windows.Running)
 	for k, n := range l.guests {
 		if id, own := strings.CutPrefix(k.who, l.asGuest("")); own && k.list == list {
 			all = append(all, lending.Debtor{ID: id, Permits: n.permits})

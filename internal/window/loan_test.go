@@ -459,42 +459,36 @@ func TestALargeCallThatStands(t *testing.T) {
 	}
 }
 
-// A loan counts where the same budgets bind, in the same windows: the host has charged these.
-func TestALoanIsChargedToBudgetsToo(t *testing.T) {
+// A loan is of the short windows alone: a host lends whatever it has taken of a long limit, and a
+// guest takes its own.
+func TestALoanTakesNothingOfALongLimit(t *testing.T) {
 	h, f := newFixed(map[time.Duration]int64{second: 30}), newFixed(map[time.Duration]int64{second: 0})
 	h.long = quota.Limit{Permits: 500, Window: time.Hour}
-	f.total = 30
+	f.total, f.long = 30, h.long
 	host, lent := lender(h)
 	guest, _ := lender(f)
 	host.Changed(at(0))
 	guest.Changed(at(0))
-	ask := func() protocol.Note { return need(host, 5, true) }
-	if n := host.Asked(at(700*ms), "me", ask()); n != 0 {
-		t.Errorf("lent %d of a budget of which nothing was taken", n)
-	}
-	fund := host.Budgets(at(700 * ms))[0]
-	fund.Taken = 3
-	host.Fund(at(701*ms), fund)
-	host.Asked(at(702*ms), "me", ask())
+	hour := protocol.BudgetAt(h.long, time.UTC, 0)
+	funds(host, 701*ms, hour, 3, 497)
+	host.Asked(at(702*ms), "me", need(host, 5, true))
 	all := lent()
-	if len(all) != 1 || all[0].loan.Permits[""] != 3 || host.Budgets(at(703 * ms))[0].Used != 3 {
-		t.Fatalf("lent %+v of 3 in hand", all)
+	if len(all) != 1 || all[0].loan.Permits[""] != 5 || budgetOf(host, 703*ms).Used != 0 {
+		t.Fatalf("lent %+v, with 3 in hand", all)
 	}
-	if n := guest.Borrow(at(704*ms), "h", all[0].loan); n != 0 {
-		t.Errorf("%d were added by one that knows of no budget", n)
+	if n := guest.Borrow(at(704*ms), "h", all[0].loan); n != 5 {
+		t.Errorf("%d were added, want 5", n)
 	}
-	f.long = h.long
-	guest.Changed(at(705 * ms))
-	if n := guest.Borrow(at(706*ms), "h", all[0].loan); n != 3 {
-		t.Errorf("%d were added, want 3", n)
+	if n := upTo(guest, at(705*ms), 9); n != 0 {
+		t.Errorf("%d permits of a long limit of which nothing was taken", n)
 	}
-	if n := upTo(guest, at(707*ms), 9); n != 3 {
-		t.Errorf("%d permits, want 3", n)
+	funds(guest, 706*ms, hour, 4, 493)
+	if n := upTo(guest, at(707*ms), 9); n != 4 {
+		t.Errorf("%d permits, want 4", n)
 	}
-	// Each permit was issued once, by the guest, of what the host has taken.
 	lender, borrower := host.Usage(at(708 * ms)).Limits[1], guest.Usage(at(708 * ms)).Limits[1]
-	if lender.Used != 0 || lender.Left != 0 || lender.Budget.Used != 3 || borrower.Used != 3 || borrower.Budget.Used != 0 {
-		t.Errorf("host %+v, guest %+v: want 0 and 3 issued, and all used of what the host has taken", lender, borrower)
+	if lender.Used != 0 || lender.Left != 3 || borrower.Used != 4 || borrower.Left != 0 || host.Usage(at(709*ms)).OverIssued != 0 {
+		t.Errorf("host %+v, guest %+v: want 0 and 4 issued", lender, borrower)
 	}
 }
 
@@ -552,9 +546,7 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	// Where a budget lacks, loans are no help.
 	f.long = quota.Limit{Permits: 500, Window: time.Hour}
 	g.Changed(at(10 * second))
-	spent := g.Budgets(at(10 * second))[0]
-	spent.Left, spent.Spent = 0, true
-	g.Fund(at(10*second), spent)
+	funds(g, 10*second, protocol.BudgetAt(f.long, time.UTC, int64(10*second)), 0, 0)
 	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second), Default); v != Limited {
 		t.Errorf("verdict %d where a budget is spent", v)
 	}

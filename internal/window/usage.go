@@ -88,12 +88,10 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 			u.Limits = append(u.Limits, s.usage(l, &r.ledger.spans[i], taken))
 		}
 	}
-	for i := range l.budgets {
-		if b := &l.budgets[i]; b.binds {
-			of := usageOf(g.budgetUseLocked(b))
-			of.Used += b.lent - b.out
-			u.Limits = append(u.Limits, of)
-		}
+	for b := range l.binding {
+		use := b.use()
+		use.Used += taken
+		u.Limits = append(u.Limits, usageOf(use))
 	}
 	return u
 }

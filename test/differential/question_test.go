@@ -15,7 +15,7 @@ import (
 type question struct{ ask, code string }
 
 // kinds make questions, each about other functions.
-var kinds = []func(*rand.Rand) question{history, history, keyHistory, ownedHistory, timing, judged, account, ledger, purse, mark, owners}
+var kinds = []func(*rand.Rand) question{history, history, keyHistory, ownedHistory, timing, judged, purse, mark, owners}
 
 // questionOf returns the question of a seed.
 func questionOf(seed uint64) question {

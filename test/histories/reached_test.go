@@ -42,7 +42,6 @@ const (
 	paidByLoan
 	budgetSpent
 	budgetGivenBack
-	budgetGivenBackLate
 	budgetOver
 	wentBack
 	lagging
@@ -61,37 +60,36 @@ const (
 // rareText describes them. Those with a star are reached by the fixed histories of any test
 // run, all by a long run.
 var rareText = [rares]string{
-	gap:                 "*a history begins again, after a gap",
-	backInTime:          "*a proof comes after a silence, and the history goes on",
-	restoreSeen:         "*the store went back",
-	staleAndFresh:       "*stale and fresh again within a window",
-	heldOn:              "*permits are issued without a proof, by hold",
-	renewedWhileShut:    "*a lease is renewed while etcd shuts down",
-	endedWhileShut:      "*a lease ends while etcd shuts down",
-	raisedAndCut:        "a limit rises and falls within one lookback",
-	endAnnounced:        "*an end is announced",
-	asked:               "*an instance asks another for permits",
-	loanLent:            "*a loan is made",
-	loanPassed:          "borrowed permits are lent on",
-	loanBorrowed:        "*a loan is used",
-	loanStranded:        "*a window ends with a loan not used up",
-	backedOff:           "*instances are held back",
-	paidByLoan:          "*a debt is paid in a window in which something was borrowed",
-	budgetSpent:         "*a budget has nothing left",
-	budgetGivenBack:     "permits of a budget are given back",
-	budgetGivenBackLate: "permits that were to be given back had been issued",
-	budgetOver:          "permits of a budget arrive after its window",
-	wentBack:            "*a read is older than what is known, or of another cluster",
-	lagging:             "*a watch lags behind and is opened again",
-	compacted:           "*the revision of a watch is compacted",
-	leaseGone:           "a lease is gone",
-	keyAsked:            "*an instance asks another for permits of a key",
-	keyLent:             "*permits of a key are lent",
-	keyBorrowed:         "*an instance hears of a loan of a key",
-	keyFunded:           "*permits of a key's long limit are taken",
-	keySpent:            "*a key's long limit has nothing left",
-	keyGone:             "*the key of one that lives is gone",
-	firstAtOnce:         "*a fleet of one starts at once",
+	gap:              "*a history begins again, after a gap",
+	backInTime:       "*a proof comes after a silence, and the history goes on",
+	restoreSeen:      "*the store went back",
+	staleAndFresh:    "*stale and fresh again within a window",
+	heldOn:           "*permits are issued without a proof, by hold",
+	renewedWhileShut: "*a lease is renewed while etcd shuts down",
+	endedWhileShut:   "*a lease ends while etcd shuts down",
+	raisedAndCut:     "a limit rises and falls within one lookback",
+	endAnnounced:     "*an end is announced",
+	asked:            "*an instance asks another for permits",
+	loanLent:         "*a loan is made",
+	loanPassed:       "borrowed permits are lent on",
+	loanBorrowed:     "*a loan is used",
+	loanStranded:     "*a window ends with a loan not used up",
+	backedOff:        "*instances are held back",
+	paidByLoan:       "*a debt is paid in a window in which something was borrowed",
+	budgetSpent:      "*a budget has nothing left",
+	budgetGivenBack:  "permits of a budget are given back",
+	budgetOver:       "permits of a budget arrive after its window",
+	wentBack:         "*a read is older than what is known, or of another cluster",
+	lagging:          "*a watch lags behind and is opened again",
+	compacted:        "*the revision of a watch is compacted",
+	leaseGone:        "a lease is gone",
+	keyAsked:         "*an instance asks another for permits of a key",
+	keyLent:          "*permits of a key are lent",
+	keyBorrowed:      "*an instance hears of a loan of a key",
+	keyFunded:        "*permits of a key's long limit are taken",
+	keySpent:         "*a key's long limit has nothing left",
+	keyGone:          "*the key of one that lives is gone",
+	firstAtOnce:      "*a fleet of one starts at once",
 }
 
 // logged are states by a part of what a session logs of them.
@@ -190,7 +188,6 @@ type noting struct {
 	first    int64                   // wall time of the beginning of the history, if it is that of the first of a fleet; else 0
 	proof    int64                   // monotonic instant at which it was asked for; 0 without one
 	lastOf   map[string][]window.Use // by key; "": the provider's
-	taken    map[quota.Limit]int64
 }
 
 // Reset implements feed.Sink.
@@ -304,39 +301,26 @@ func (s *noting) Borrow(host string, loan protocol.Note) {
 }
 
 // Fund implements feed.Sink.
-func (s *noting) Fund(u protocol.BudgetUse) (taken int64, ok bool) {
-	taken, ok = s.Sink.Fund(u)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken == nil {
-		s.taken = map[quota.Limit]int64{}
-	}
-	switch before := s.taken[u.Limit]; {
-	case !ok:
-		budgetOver.note()
-	case u.Taken < before && taken > u.Taken:
-		budgetGivenBackLate.note()
-	case u.Taken < before:
-		budgetGivenBack.note()
-	}
-	if u.Spent {
-		budgetSpent.note()
-	}
-	s.taken[u.Limit] = taken
-	return taken, ok
-}
-
-// FundKeys implements feed.Sink.
-func (s *noting) FundKeys(all []escrow.KeyUse) {
+func (s *noting) Fund(all []escrow.KeyUse) {
 	for i := range all {
-		switch left := all[i].Purse.Left(all[i].Permits); {
-		case left == 0:
+		u := &all[i]
+		left, key := u.Purse.Left(u.Permits), u.Key != ""
+		switch {
+		case key && left == 0:
 			keySpent.note()
-		case left > 0:
+		case key && left > 0:
 			keyFunded.note()
+		case !key && left == 0:
+			budgetSpent.note()
+		}
+		if !key && u.Back > 0 {
+			budgetGivenBack.note()
+		}
+		if !key && s.clock.Wall() > u.End {
+			budgetOver.note()
 		}
 	}
-	s.Sink.FundKeys(all)
+	s.Sink.Fund(all)
 }
 
 // booked notes what is booked, of the provider under the gate's lock, or of a key under the key's.

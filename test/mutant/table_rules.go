@@ -58,7 +58,7 @@ var rules = Table{
 	Replace("LoanPassedNotCharged", "lends borrowed permits on and uses them too", "internal/window/loan.go",
 		"\t\ta.spans[i].used += n\n", "\t\tif a.spans[0].borrowed == 0 {\n\t\t\ta.spans[i].used += n\n\t\t}\n", histories, loans),
 	Replace("LoanTwice", "counts a loan as often as it is told", "internal/window/loan.go",
-		"n := told - a.hosts[loanOf{host, listOf(windows, long)}].permits", "n := told", histories, loans),
+		"n := told - a.hosts[loanOf{host, listOf(windows)}].permits", "n := told", histories, loans),
 	Replace("LoanKept", "uses a loan in the next window too", "internal/window/account.go",
 		"bound: Unbounded, by:", "bound: Unbounded, borrowed: s.borrowed, by:", histories, loans),
 	Replace("LoanAboveTotal", "uses whatever it is told", "internal/window/loan.go",

@@ -148,7 +148,7 @@ func (r *run) countBudgets(ctx context.Context) error {
 	}
 	r.budgets = &load.Budgets{}
 	for _, kv := range got.Kvs {
-		total, failed := escrow.Decode[escrow.Total](kv.Value) // of a holding it has neither field
+		total, failed := escrow.Decode[escrow.Total](kv.Value) // of a mark it has neither field
 		err = errors.Join(err, failed)
 		r.budgets.Transactions += total.Writes
 		r.budgets.NotIssued += total.Out

@@ -9,16 +9,16 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// keyBudget counts the permits of a key under a limit of a long window. They are taken from
-// etcd: no share bounds them.
-type keyBudget struct {
+// long counts the permits of an account under a limit of a long window. They are taken from
+// etcd before they are issued: what is taken bounds them, not a share.
+type long struct {
 	protocol.Budget
 	purse escrow.Purse // while etcd is asked, nothing here changes it
 	used  int64        // permits issued while the limit bound
-	// binds says that the newest view has the limit. The budget is then kept to the end of its
-	// window, in case the limit comes back.
+	// binds says that the newest view has the limit. The limit is then kept to the end of its
+	// window, in case it comes back.
 	binds bool
-	state budgetState
+	state longState
 	// low is the number in hand below which more is wanted, and need the largest request that
 	// was not met.
 	low, need int64
@@ -29,18 +29,21 @@ type keyBudget struct {
 	again int64
 	// funded is when permits were taken, and before how many were used by then.
 	funded, before int64
-	// active is when permits were last used or wanted, 0 for never, and patient for how long they
-	// stay in hand after that.
-	active, patient int64
+	// active is when permits were last used or wanted, 0 for never, and patient for how long the
+	// last need, keep, stays in hand after that.
+	active, patient, keep int64
+	// since is the corrected wall time at which the limit began to bind in the window, and read the
+	// monotonic time at which etcd answered last, 0 for never. Both are of the provider alone.
+	since, read int64
 }
 
-// budgetState says what a key's budget waits for.
-type budgetState uint8
+// longState says what a long limit waits for.
+type longState uint8
 
 const (
-	atRest    budgetState = iota
-	wanting               // it wants more: for TakeUse
-	handedOut             // etcd is asked with its use: for Fund
+	atRest    longState = iota
+	wanting             // it wants more: for TakeUse
+	handedOut           // etcd is asked with its use: for Fund
 )
 
 const (
@@ -48,16 +51,22 @@ const (
 	// awayAgain that until etcd is asked again after it did not answer.
 	spentAgain = int64(10 * time.Second)
 	awayAgain  = int64(time.Second)
-	// keyRest is the least time for which permits stay in hand that nobody uses. A caller that
-	// comes seldom finds some: it is twice the longest time between two calls, if that is more.
-	keyRest = int64(16 * time.Second)
+	// longRest is the least time for which permits stay in hand that nobody uses. A caller that
+	// comes seldom finds what the last one needed: for twice the longest time between two calls, if
+	// that is more.
+	longRest = int64(16 * time.Second)
+	// longRead is how old becomes what is known of a provider's total.
+	longRead = int64(30 * time.Second)
+	// LookUsed is the time between two looks at what is in hand while it is used, and LookAtRest the
+	// same while nothing is.
+	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
 )
 
-func (b *keyBudget) hand() int64 { return b.purse.Taken - b.used }
+func (b *long) hand() int64 { return b.purse.Taken - b.used }
 
-// holds reports whether the zero keyBudget would not say the same: permits are in hand, or it is
+// holds reports whether the zero long would not say the same: permits are in hand, or it is
 // the only one that counts them.
-func (b *keyBudget) holds() bool {
+func (b *long) holds() bool {
 	if b.Whole {
 		return b.used > 0
 	}
@@ -65,7 +74,7 @@ func (b *keyBudget) holds() bool {
 }
 
 // left returns how many permits nobody had taken by the latest answer; negative if there was none.
-func (b *keyBudget) left() int64 {
+func (b *long) left() int64 {
 	if b.Whole {
 		return 0
 	}
@@ -73,7 +82,7 @@ func (b *keyBudget) left() int64 {
 }
 
 // couldHave reports whether this instance could have n permits by what was read last.
-func (b *keyBudget) couldHave(n int64) bool {
+func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left())
 }
 
@@ -83,21 +92,22 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b := &a.budgets[i]
 		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
 	}
-	a.budgets = slices.DeleteFunc(a.budgets, func(b keyBudget) bool { return !b.binds && b.End <= a.windows.Over })
+	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool { return !b.binds && b.End <= a.windows.Over })
 	for _, now := range all {
-		i := slices.IndexFunc(a.budgets, func(b keyBudget) bool { return b.Window == now.Window })
+		i := slices.IndexFunc(a.budgets, func(b long) bool { return b.Window == now.Window })
 		if i < 0 {
 			i = len(a.budgets)
-			a.budgets = append(a.budgets, keyBudget{Budget: now})
+			a.budgets = append(a.budgets, long{Budget: now})
 		}
 		b := &a.budgets[i]
 		if !b.binds || now.Start > b.Start { // an earlier permit may not have counted in it
 			a.epoch++
+			b.since = 0
 		}
 		b.binds = true
 		switch {
 		case now.Start > b.Start:
-			*b = keyBudget{Budget: now, binds: true, active: b.active, patient: b.patient}
+			*b = long{Budget: now, binds: true, active: b.active, patient: b.patient, keep: b.keep}
 		case now.Start < b.Start:
 			a.early = true
 		default:
@@ -113,7 +123,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 }
 
 // binding goes over the budgets that bind.
-func (a *Account) binding(yield func(*keyBudget) bool) {
+func (a *Account) binding(yield func(*long) bool) {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.binds && !yield(b) {
 			return
@@ -144,15 +154,19 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 
 // Wants notes that n more permits are wanted, or with n = 0 that one was used. It returns whether
 // etcd is to be asked for more by TakeUse, and was not to be before.
-func (a *Account) Wants(n, now int64) (news bool) {
+func (a *Account) Wants(n, now int64) (news bool) { return a.wants(n, 0, now) }
+
+// wants is Wants where so many permits in hand were taken by callers and are not booked.
+func (a *Account) wants(n, taken, now int64) (news bool) {
 	wanted := addCapped(n, a.reserved)
 	for b := range a.binding {
 		if b.Whole {
 			continue
 		}
-		b.calls(now)
-		lacks := n > 0 && wanted > b.hand() && wanted <= b.Permits
-		if b.state == handedOut || now < b.again || !lacks && b.hand() >= b.low {
+		b.calls(n, now)
+		hand := b.hand() - taken
+		lacks := n > 0 && wanted > hand && wanted <= b.Permits
+		if b.state == handedOut || now < b.again || !lacks && hand >= b.low {
 			continue
 		}
 		news = news || b.state == atRest || lacks && b.need == 0
@@ -163,12 +177,12 @@ func (a *Account) Wants(n, now int64) (news bool) {
 	return news
 }
 
-// calls notes that a permit was used or wanted.
-func (b *keyBudget) calls(now int64) {
+// calls notes that n permits were wanted, or with n = 0 that one was used.
+func (b *long) calls(n, now int64) {
 	if b.active != 0 {
 		b.patient = max(b.patient, 2*(now-b.active))
 	}
-	b.active = now
+	b.active, b.keep = now, max(1, n)
 }
 
 // MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
@@ -182,23 +196,29 @@ func (a *Account) MostOfBudgets() int64 {
 
 // WantsMore reports whether TakeUse will hand out uses, now or later.
 func (a *Account) WantsMore() bool {
-	return slices.ContainsFunc(a.budgets, func(b keyBudget) bool { return b.binds && b.state == wanting })
+	return slices.ContainsFunc(a.budgets, func(b long) bool { return b.binds && b.state == wanting })
 }
 
-func (b *keyBudget) use() protocol.BudgetUse {
+func (b *long) use() protocol.BudgetUse {
 	left := b.left()
 	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away}
 }
 
 // TakeUse hands out the uses of the budgets that want more from etcd, at most so many. Each comes
 // back by Fund.
-func (a *Account) TakeUse(name string, most int, now int64) (all []escrow.KeyUse) {
+func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
+	return a.takeUse(name, most, 0, now, a.second)
+}
+
+// takeUse is TakeUse where so many permits were taken by callers and are not booked. second returns
+// how many the shares allow in a second, for a limit of so many.
+func (a *Account) takeUse(name string, most int, taken, now int64, second func(limit int64) int64) (all []escrow.KeyUse) {
 	for b := range a.binding {
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u := escrow.Use{Used: b.used, Need: b.need, Rate: b.rate(now)}
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: a.second(b.Permits)}))
+		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now)}
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits)}))
 	}
 	return all
 }
@@ -209,19 +229,34 @@ func (a *Account) TakeUse(name string, most int, now int64) (all []escrow.KeyUse
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		rests := b.state == atRest && now-max(b.active, b.funded) >= max(keyRest, b.patient)
-		n := b.hand() - a.reserved
-		if b.state == handedOut || b.Whole || n <= 0 || b.End <= now+a.windows.Offset || !rests && !ends || len(all) == most {
+		n := b.spare(now, ends) - a.reserved
+		if n <= 0 || b.End <= now+a.windows.Offset || len(all) == most {
 			continue
 		}
 		b.purse.Taken -= n
-		b.low = 0
+		b.low = max(0, b.hand()-a.reserved) // what the last need was is taken again once it is used
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: n}))
 	}
 	return all
 }
 
-func (b *keyBudget) handOut(u escrow.KeyUse) escrow.KeyUse {
+// spare returns how many permits are given back now.
+func (b *long) spare(now int64, ends bool) int64 {
+	idle := now - max(b.active, b.funded)
+	switch {
+	case b.state == handedOut || b.Whole:
+		return 0
+	case ends:
+		return b.hand()
+	case b.state != atRest || idle < longRest:
+		return 0
+	case idle < b.patient:
+		return b.hand() - b.keep
+	}
+	return b.hand()
+}
+
+func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 	b.state = handedOut
 	u.Budget, u.Purse = b.Budget, b.purse
 	return u
@@ -241,7 +276,7 @@ func (a *Account) Restored() {
 }
 
 // rate returns how many permits a second were used since some were taken last.
-func (b *keyBudget) rate(now int64) int64 {
+func (b *long) rate(now int64) int64 {
 	if b.funded == 0 {
 		return 0
 	}
@@ -263,37 +298,46 @@ func (a *Account) second(limit int64) int64 {
 
 // Fund takes a use back, and returns whether callers may have more by it.
 func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
+	more = a.fund(u, now)
+	a.repay()
+	return more
+}
+
+// fund is Fund, and pays no debt.
+func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
-		b := &a.budgets[i]
-		if b.Window != u.Window || b.Start != u.Start || b.state != handedOut {
-			continue
+		if b := &a.budgets[i]; b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
+			more = b.fund(u, now)
 		}
-		if b.forgotten {
-			u.Purse.Taken, b.forgotten = 0, false
+	}
+	return more
+}
+
+func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
+	if b.forgotten {
+		u.Purse.Taken, b.forgotten = 0, false
+	}
+	u.Purse.Taken = max(u.Purse.Taken, b.used)
+	more = u.Purse.Taken > b.purse.Taken
+	b.state, b.purse, b.away, b.read = atRest, u.Purse, u.Away, now
+	raised := u.Permits < b.Permits // since etcd was asked
+	if u.Back == 0 && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) {
+		b.state = wanting
+	}
+	switch {
+	case u.Away:
+		b.again = now + awayAgain
+	case u.Back > 0, raised, u.Use.Look:
+	case more:
+		b.funded, b.before, b.need, b.again = now, b.used, 0, 0
+		b.low = (b.hand() + 1) / 2
+	case b.left() > 0: // as much as others leave is in hand
+		if b.need > b.hand() {
+			b.again = now + spentAgain
 		}
-		u.Purse.Taken = max(u.Purse.Taken, b.used)
-		more = u.Purse.Taken > b.purse.Taken
-		b.state, b.purse, b.away = atRest, u.Purse, u.Away
-		raised := u.Permits < b.Permits // since etcd was asked
-		if u.Back == 0 && (u.Away || raised) {
-			b.state = wanting
-		}
-		switch {
-		case u.Away:
-			b.again = now + awayAgain
-		case u.Back > 0, raised:
-		case more:
-			b.funded, b.before, b.need, b.again = now, b.used, 0, 0
-			b.low = (b.hand() + 1) / 2
-		case b.left() > 0: // as much as others leave is in hand
-			if b.need > b.hand() {
-				b.again = now + spentAgain
-			}
-			b.need, b.low = 0, min(b.low, b.hand())
-		default: // nothing is left; callers that come later look again
-			b.need, b.low, b.again = 0, 0, now+spentAgain
-		}
-		a.repay()
+		b.need, b.low = 0, min(b.low, b.hand())
+	default: // nothing is left; callers that come later look again
+		b.need, b.low, b.again = 0, 0, now+spentAgain
 	}
 	return more
 }

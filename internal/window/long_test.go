@@ -158,25 +158,25 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 	fund(k, k.TakeUse("x", 8, 1)[0], 9, 91, 2)
 	k.Charge(2)
 	k.Reserve(1)
-	for _, now := range []int64{3, 4, keyRest + 1} {
+	for _, now := range []int64{3, 4, longRest + 1} {
 		if all := k.GiveBack("x", 8, now, false); len(all) != 0 {
 			t.Fatalf("at %d: %+v", now, all)
 		}
 	}
-	all := k.GiveBack("x", 8, 2+keyRest, false)
+	all := k.GiveBack("x", 8, 2+longRest, false)
 	if len(all) != 1 || all[0].Back != 6 || all[0].Purse.Taken != 3 || k.Left() != 0 {
 		t.Fatalf("%+v, %d left; want 6 back", all, k.Left())
 	}
-	fund(k, all[0], 0, 97, 3+keyRest)
+	fund(k, all[0], 0, 97, 3+longRest)
 	if !k.Confirm(1) {
 		t.Error("a reserved permit was given back")
 	}
-	if k.Wants(0, 4+keyRest) {
+	if k.Wants(0, 4+longRest) {
 		t.Error("it wants more though nobody calls")
 	}
-	k.Wants(1, 4+keyRest)
-	fund(k, k.TakeUse("x", 8, 4+keyRest)[0], 4, 93, 5+keyRest)
-	if all := k.GiveBack("x", 8, 6+keyRest, true); len(all) != 1 || all[0].Back != 4 {
+	k.Wants(1, 4+longRest)
+	fund(k, k.TakeUse("x", 8, 4+longRest)[0], 4, 93, 5+longRest)
+	if all := k.GiveBack("x", 8, 6+longRest, true); len(all) != 1 || all[0].Back != 4 {
 		t.Errorf("at the end %+v, want all back", all)
 	}
 }
