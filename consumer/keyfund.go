@@ -119,11 +119,11 @@ func (m *keys) giveBack(most int, now int64, ends bool) (all []escrow.KeyUse) {
 
 // Uses implements feed.Sink.
 func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
-	all, used, any := k.gate.Uses(k.clock.Now(), most)
+	all, used, limited := k.gate.Uses(k.clock.Now(), most)
 	switch {
 	case used:
 		look = window.LookUsed
-	case any:
+	case limited:
 		look = window.LookAtRest
 	}
 	s, now := k.segmentNow()

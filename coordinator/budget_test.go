@@ -39,14 +39,14 @@ func (f *fixture) follower(limits string) (*membership, *recorder) {
 }
 
 func (k *taker) total() escrow.Total {
-	k.fixture.t.Helper()
-	got, err := k.client.Get(k.fixture.t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.u.Start))
+	k.t.Helper()
+	got, err := k.client.Get(k.t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.u.Start))
 	if err != nil || len(got.Kvs) == 0 {
 		return escrow.Total{}
 	}
 	v, err := escrow.Decode[escrow.Total](got.Kvs[0].Value)
 	if err != nil {
-		k.fixture.t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	return v
 }
@@ -58,7 +58,7 @@ func (k *taker) exchange(use escrow.Use) {
 
 func (k *taker) send() {
 	uses := []escrow.KeyUse{k.u}
-	_ = k.p.exchange(k.fixture.t.Context(), takingTries, k.policy, uses)
+	_ = k.p.exchange(k.t.Context(), takingTries, k.policy, uses)
 	k.u = uses[0]
 }
 
@@ -70,15 +70,15 @@ func (k *taker) givesBack(n int64) {
 
 // becomes takes permits until so many are handed out.
 func (k *taker) becomes(out int64, use escrow.Use) {
-	k.fixture.t.Helper()
-	await.Until(k.fixture.t, "an exchange", func() bool { // again where the view is in doubt
+	k.t.Helper()
+	await.Until(k.t, "an exchange", func() bool { // again where the view is in doubt
 		if k.total().Out != out {
 			k.exchange(use)
 		}
 		return k.total().Out == out
 	})
 	if may := k.u.Purse.Taken; may != out {
-		k.fixture.t.Errorf("%d handed out, of which the only process knows %d", out, may)
+		k.t.Errorf("%d handed out, of which the only process knows %d", out, may)
 	}
 }
 

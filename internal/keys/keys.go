@@ -178,11 +178,6 @@ func (k Layout) BudgetTotal(provider, window string, wall int64) string {
 	return fmt.Sprintf("%s%020d", k.BudgetTotals(provider, window), wall/int64(time.Second))
 }
 
-// BudgetHoldings is the folder of what instances have taken in that window.
-func (k Layout) BudgetHoldings(provider, window string, wall int64) string {
-	return fmt.Sprintf("%s%s/holdings/%020d/", k.Budgets(provider), window, wall/int64(time.Second))
-}
-
 // BudgetsOfKeys is the folder of the totals of a provider's keys in all windows of a length.
 func (k Layout) BudgetsOfKeys(provider, window string) string {
 	return k.Budgets(provider) + window + "/keys/"

@@ -85,8 +85,8 @@ func (g *Gate) takenLocked() int64 {
 
 // Uses hands out the uses of long limits of which more is wanted from etcd, or some is given back,
 // at most so many. Each comes back by Fund. used reports whether permits were used since the call
-// before, and any whether there is a long limit.
-func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, any bool) {
+// before, and limited whether there is a long limit.
+func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limited bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)

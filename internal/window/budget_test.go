@@ -234,8 +234,8 @@ func TestWhatIsGivenBackIsNotIssued(t *testing.T) {
 	if n := upTo(g, at(2), 2); n != 2 {
 		t.Fatal(n)
 	}
-	if all, used, any := g.Uses(at(3), 8); len(all) != 0 && all[0].Back != 0 || !used || !any {
-		t.Errorf("%+v, %v, %v: nothing is given back yet", all, used, any)
+	if all, used, limited := g.Uses(at(3), 8); len(all) != 0 && all[0].Back != 0 || !used || !limited {
+		t.Errorf("%+v, %v, %v: nothing is given back yet", all, used, limited)
 	}
 	rested := time.Duration(longRest) + 4
 	fund(rested-1, 9, false)
