@@ -13,13 +13,13 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-const twoMinutes = 2 * time.Minute
+const longWindow = 2 * time.Minute
 
 // funded is a gate with 10 permits a second and 50 in two minutes. fund sets what was
 // taken of the window that runs.
 func funded(decided func(*Waiter, Grant, Verdict)) (g *Gate, wants *int, fund func(d time.Duration, taken int64, spent bool) int64) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.long = quota.Limit{Permits: 50, Window: twoMinutes}
+	f.long = quota.Limit{Permits: 50, Window: longWindow}
 	g, wants = gateOf(f, 0, decided), new(int)
 	g.Wanting = func() { *wants++ }
 	g.Changed(at(0))
@@ -113,7 +113,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 // A budget of which nothing was left is asked for again when its limit is raised.
 func TestARaisedBudgetIsWanted(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.long = quota.Limit{Permits: 50, Window: twoMinutes}
+	f.long = quota.Limit{Permits: 50, Window: longWindow}
 	var told told
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
@@ -133,7 +133,7 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 	var told told
 	g, _, _ := funded(told.decided)
 	rest := func(d time.Duration, left int64) {
-		b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: twoMinutes}, time.UTC, int64(d))
+		b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: longWindow}, time.UTC, int64(d))
 		funds(g, d, b, 2, left)
 	}
 	rest(1, 5)
@@ -163,14 +163,14 @@ func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
 	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(twoMinutes) {
+	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(longWindow) {
 		t.Errorf("the next permit comes at %v, %v", time.Duration(when), known)
 	}
-	g.Tick(at(twoMinutes))
-	if n := fund(twoMinutes-1, 9, false); n != -1 {
+	g.Tick(at(longWindow))
+	if n := fund(longWindow-1, 9, false); n != -1 {
 		t.Errorf("the window before was funded with %d", n)
 	}
-	fund(twoMinutes+1, 1, false)
+	fund(longWindow+1, 1, false)
 	if diff := cmp.Diff([]string{"b@2m0s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -188,9 +188,9 @@ func TestBudgetsAgainstANaiveCount(t *testing.T) {
 		}
 		var permits []held
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			before := int64(now / twoMinutes)
+			before := int64(now / longWindow)
 			now += time.Duration(rapid.Int64Range(0, int64(20*second)).Draw(t, "later"))
-			w := int64(now / twoMinutes)
+			w := int64(now / longWindow)
 			if w != before {
 				taken, used = 0, 0
 			}
@@ -286,7 +286,7 @@ func TestWhatTheLastCallNeededIsKept(t *testing.T) {
 	back(next+time.Duration(longRest)+10, 6)
 	back(next+60*second, 0)
 	back(next+79*second, 0)
-	if next+81*second < twoMinutes {
+	if next+81*second < longWindow {
 		t.Fatal("the window is over before")
 	}
 }

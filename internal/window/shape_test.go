@@ -246,19 +246,19 @@ func TestASlidingLimitThatComesBackCounts(t *testing.T) {
 // takes it back.
 func TestAReturnIsNoneToTheNextBudget(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.long, f.plan.Shape = quota.Limit{Permits: 50, Window: twoMinutes}, sliding
+	f.long, f.plan.Shape = quota.Limit{Permits: 50, Window: longWindow}, sliding
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	fund := func(d time.Duration) {
 		funds(g, d, protocol.BudgetAt(f.long, time.UTC, int64(d)), 5, -1)
 	}
-	fund(twoMinutes - 2*ms)
-	grant, ok := take(g, at(twoMinutes-1*ms), 5)
-	fund(twoMinutes + 1*ms)
-	if !ok || !refund(g, at(twoMinutes+2*ms), grant, 5) {
+	fund(longWindow - 2*ms)
+	grant, ok := take(g, at(longWindow-1*ms), 5)
+	fund(longWindow + 1*ms)
+	if !ok || !refund(g, at(longWindow+2*ms), grant, 5) {
 		t.Fatal("the permits cannot be issued and given back")
 	}
-	if n := upTo(g, at(twoMinutes+3*ms), 10); n != 5 {
+	if n := upTo(g, at(longWindow+3*ms), 10); n != 5 {
 		t.Errorf("%d permits of 5 that were taken of the budget", n)
 	}
 }
