@@ -81,6 +81,7 @@ type keyLack struct {
 	short   int   // asks in a row that brought too little
 	low     int64 // with fewer permits left others are asked
 	queued  bool  // it is in keyAsks
+	calls   window.Calls
 
 	from  int   // of KeyHosts: the first one that is asked next
 	width int   // how many are
@@ -104,7 +105,7 @@ func (l *keyLack) enter(w quota.Window) {
 	if l.in.Length != w.Length {
 		l.vain, l.rests = 0, 0
 	}
-	*l = keyLack{in: w, queued: l.queued, from: l.from, width: max(1, l.width), vain: l.vain, rests: l.rests}
+	*l = keyLack{in: w, queued: l.queued, calls: l.calls, from: l.from, width: max(1, l.width), vain: l.vain, rests: l.rests}
 }
 
 // hopes reports whether others may lend in this window.
@@ -383,8 +384,15 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n int64) (s *
 			if s.Open(now) { // so its bounds are in force
 				// Large calls of several instances would block each other: see Gate.yieldsLocked.
 				if yields := y.line.Large() > 0 && window.Before(guest, s.Keys.Lending.Self, windows[0]); y.line == nil || yields && y.line.Permits() == y.line.Large() {
+					if y.lack == nil {
+						y.lack = &keyLack{}
+					}
+					calls := &y.lack.calls
+					if yields {
+						calls = nil
+					}
 					left := y.use.LeftToBorrowers()
-					if told = y.use.Lend(guest, n, now, yields); yields && told > 0 && y.lack != nil {
+					if told = y.use.Lend(guest, n, now, calls); yields && told > 0 {
 						y.lack.vain = 0 // others' large calls came first: not that nobody had any
 					}
 					k.keys.lent.Add(left - y.use.LeftToBorrowers())

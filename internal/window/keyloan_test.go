@@ -36,7 +36,7 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 		{"me again", second, "b", 1, 0, 0},
 	} {
 		k.Adopt(lendingAt(step.self, step.wall, second, 60*second), bounds(20), nil)
-		if told := k.Lend(step.guest, step.n, int64(step.wall), false); told != step.told || k.Left() != step.remain {
+		if told := k.Lend(step.guest, step.n, int64(step.wall), nil); told != step.told || k.Left() != step.remain {
 			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
 		}
 		for _, u := range k.Uses() {
@@ -47,22 +47,31 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 	}
 }
 
-// A host keeps what its own callers will use at their rate in this window and the one before.
+// A host keeps what its own callers will use, by what they have used in this window and in the one
+// before, until they fall silent.
 func TestAHostKeepsWhatItsCallersUse(t *testing.T) {
 	t.Parallel()
 	var k Account
-	k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
-	k.Charge(40)
-	if told := k.Lend("a", 100, int64(500*ms), false); told != 46 {
-		t.Errorf("%d are lent, want 46 of 60: callers have used 40 in a second and a half, and want 14 more", told)
-	}
-	k.Adopt(lendingAt("me", second, second), bounds(100), nil)
-	if told := k.Lend("a", 100, int64(second), false); told != 60 {
-		t.Errorf("%d are lent, want 60: callers have used 40 in the second before", told)
-	}
-	k.Adopt(lendingAt("me", 3*second, second), bounds(100), nil)
-	if told := k.Lend("a", 100, int64(3*second), false); told != 100 {
-		t.Errorf("%d are lent, want 100: callers have used none in the second before", told)
+	var calls Calls
+	for _, step := range []struct {
+		what        string
+		at          time.Duration
+		then        int64 // permits that callers use afterwards
+		least, most int64 // told to the guest, in this window
+	}{
+		{"callers have used 40 in half a second, and want as many more", 500 * ms, 9, 8, 20},
+		{"they have used 49 in the second before", second, 0, 38, 51},
+		{"they have been silent for 600 ms", second + 600*ms, 0, 100, 100},
+		{"they have used none for two seconds", 4 * second, 0, 100, 100},
+	} {
+		k.Adopt(lendingAt("me", step.at, second), bounds(100), nil)
+		if step.at < second {
+			k.Charge(40)
+		}
+		if told := k.Lend("a", 100, int64(step.at), &calls); told < step.least || told > step.most {
+			t.Errorf("%s: %d are lent, want %d to %d", step.what, told, step.least, step.most)
+		}
+		k.Charge(step.then)
 	}
 }
 
@@ -113,7 +122,7 @@ func TestAGuestHasNoMoreOfAKeyThanTheTotal(t *testing.T) {
 	if got := k.Borrow("a", keys.Running, 99, bounds(10)); got != 8 || k.Left() != 10 {
 		t.Errorf("counted %d, %d left; want 8 and 10", got, k.Left())
 	}
-	if told := k.Lend("b", 4, 0, false); told != 4 {
+	if told := k.Lend("b", 4, 0, nil); told != 4 {
 		t.Errorf("lends %d on, want 4", told)
 	}
 	if got := k.Borrow("c", keys.Running, 99, bounds(10)); got != 4 || k.Left() != 10 {
@@ -155,7 +164,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 		for _, s := range shares {
 			total += s
 		}
-		all, sent := make([]Account, n), make([][]message, n)
+		all, calls, sent := make([]Account, n), make([]Calls, n), make([][]message, n)
 		used := map[quota.Window]int64{}
 		wall := time.Duration(0)
 		names := []string{"a", "b", "c", "d"}
@@ -180,7 +189,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 			"lend": func(t *rapid.T) {
 				host, guest := instance.Draw(t, "host"), instance.Draw(t, "guest")
 				keys := at(host)
-				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall), rapid.Bool().Draw(t, "all")); told > 0 {
+				if told := all[host].Lend(names[guest], rapid.Int64Range(1, 9).Draw(t, "n"), int64(wall), rapid.SampledFrom([]*Calls{nil, &calls[host]}).Draw(t, "calls")); told > 0 {
 					sent[guest] = append(sent[guest], message{host, keys.Running, told})
 				}
 			},
