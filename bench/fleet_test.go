@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -29,7 +30,7 @@ func startFleet(b *testing.B, n int, permits int64) (*embedded.Cluster, []*consu
 func startUnder(b *testing.B, n int, policy quota.Policy) (*embedded.Cluster, []*consumer.Limiter) {
 	b.Helper()
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	admin, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond
 	_, err = admin.Put(b.Context(), "bench", policy)

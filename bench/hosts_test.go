@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -36,7 +36,7 @@ func BenchmarkHosts(b *testing.B) {
 		b.Skip("-hosts names no size")
 	}
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	admin, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	set := func(permits int) {
 		_, err := admin.Put(b.Context(), "bench", limit(int64(permits), time.Second))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -31,10 +32,10 @@ func BenchmarkProviders(b *testing.B) {
 		for i := range names {
 			names[i] = fmt.Sprintf("tenant/%04d", i)
 		}
-		admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+		admin, err := admin.New(client, admin.Options{Author: "bench"})
 		must(b, err)
 		for some := range slices.Chunk(names, 32) {
-			_, err := admin.Update(b.Context(), some, func(old []coordinator.Stored) (all []*quota.Policy, err error) {
+			_, err := admin.Update(b.Context(), some, func(old []admin.Stored) (all []*quota.Policy, err error) {
 				for range old {
 					p := limit(1000, time.Second)
 					all = append(all, &p)

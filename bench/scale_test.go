@@ -17,7 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -105,7 +105,7 @@ func measureScale(b *testing.B, n int) {
 	// etcd's own timers are those of a real one.
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
 	endpoint := etcd.Endpoints()[0]
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	admin, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	set := func(extra int) int64 {
 		policy := limit(int64(100*n+extra), time.Second)

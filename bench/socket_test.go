@@ -18,7 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -163,7 +163,7 @@ func startServer(b *testing.B, cmd *exec.Cmd, socket string) *exec.Cmd {
 func startEtcd(b *testing.B, permits int64) string {
 	b.Helper()
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	admin, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))
 	must(b, err)

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -29,8 +30,8 @@ func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *embedded.Clu
 	t.Helper()
 	cluster, root := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, root)
-	consumer, operator := users(t, cluster, root, f.admin.keys)
-	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	consumer, operator := users(t, cluster, root, f.keys)
+	admin, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +91,10 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	t.Parallel()
 	cluster, root := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, root)
-	consumer, operator := users(t, cluster, root, f.admin.keys)
+	consumer, operator := users(t, cluster, root, f.keys)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
-	as := func(c *clientv3.Client) *Admin {
-		admin, err := NewAdmin(c, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	as := func(c *clientv3.Client) *admin.Client {
+		admin, err := admin.New(c, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +107,7 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 		t.Errorf("%v: a consumer must not set policies", err)
 	}
 	override := func(protocol.KeyOverrides) (map[string]*protocol.Override, error) {
-		return keyLimits("installation-4711", "9/s"), nil
+		return map[string]*protocol.Override{"installation-4711": {Limits: []quota.Limit{{Permits: 9, Window: time.Second}}}}, nil
 	}
 	if _, err := feed.Inside(as(consumer)).SetOverrides(t.Context(), "p", "", override); err != nil && !errors.Is(err, ErrPermission) || err == nil {
 		t.Errorf("%v: a consumer must not set overrides", err)
@@ -140,13 +141,13 @@ func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 	t.Parallel()
 	cluster, noAuth := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, noAuth)
-	consumer, operator := users(t, cluster, noAuth, f.admin.keys)
+	consumer, operator := users(t, cluster, noAuth, f.keys)
 	root := login(t, cluster, "root")
-	all := f.admin.keys.Provider("")
+	all := f.keys.Provider("")
 	if _, err := root.RoleGrantPermission(t.Context(), "consumer", all, clientv3.GetPrefixRangeEnd(all), clientv3.PermissionType(clientv3.PermRead)); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := NewAdmin(operator, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	admin, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,7 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -45,14 +41,14 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 		t.Helper()
 		for i := range n {
 			for _, key := range []string{
-				f.admin.keys.Instance("p", fmt.Sprint("value", i)),
-				f.admin.keys.Report("p", fmt.Sprint("value", i)),
+				f.keys.Instance("p", fmt.Sprint("value", i)),
+				f.keys.Report("p", fmt.Sprint("value", i)),
 			} {
 				if _, err := f.client.Put(t.Context(), key, strings.Repeat("x", large)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := f.client.Put(t.Context(), f.admin.keys.Instances("p")+fmt.Sprint(i, strings.Repeat("x", large)), "{}"); err != nil {
+			if _, err := f.client.Put(t.Context(), f.keys.Instances("p")+fmt.Sprint(i, strings.Repeat("x", large)), "{}"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -93,77 +89,6 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "another program writes keys") {
 		t.Errorf("its third try to register has succeeded, and it logs\n%s", &log)
-	}
-}
-
-// TestALargeAnswerIsRefusedUnread: by the real client, before it is in memory.
-func TestALargeAnswerIsRefusedUnread(t *testing.T) {
-	f := setup(t)
-	for i := range 10 {
-		if _, err := f.client.Put(t.Context(), fmt.Sprint(f.prefix, i), strings.Repeat("x", 1400<<10)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := f.admin.kv.Get(t.Context(), f.prefix, clientv3.WithPrefix()); !tooLarge(err) {
-		t.Errorf("14 MB were read: %v", err)
-	}
-	read := func(limit int64) []clientv3.OpOption {
-		return []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(limit)}
-	}
-	if _, err := f.admin.kv.Get(t.Context(), f.prefix, read(3)...); !tooLarge(err) {
-		t.Errorf("a page of 4.2 MB was read: %v", err)
-	}
-	if _, err := f.admin.kv.Txn(t.Context()).Then(clientv3.OpGet(f.prefix, read(3)...)).Commit(); !tooLarge(err) {
-		t.Errorf("a page of 4.2 MB was read by a transaction: %v", err)
-	}
-	if r, err := f.admin.kv.Get(t.Context(), f.prefix, read(2)...); err != nil || len(r.Kvs) != 2 {
-		t.Errorf("2.8 MB were not read: %v", err)
-	}
-}
-
-// TestPagesShrinkWhereValuesAreLarge: every key comes once and in order, and no
-// page is beyond the bound. Few are refused: only where values become large.
-func TestPagesShrinkWhereValuesAreLarge(t *testing.T) {
-	const keys, bound = 1000, 12 << 20
-	size := func(i int) int {
-		if i%400 > 200 {
-			return 3 << 20
-		}
-		return 100
-	}
-	asked, refused, got, large := 0, 0, 0, make([]byte, 3<<20)
-	err := eachKey("0", func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
-		asked++
-		op := clientv3.OpGet(from, o...)
-		var first int
-		if _, err := fmt.Sscanf(strings.TrimRight(from, "\x00"), "%d", &first); err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(from, "\x00") {
-			first++
-		}
-		r, bytes := &pb.RangeResponse{}, 0
-		for i := first; i < keys; i++ {
-			if int64(len(r.Kvs)) == op.Limit() {
-				r.More = true
-				break
-			}
-			bytes += size(i)
-			r.Kvs = append(r.Kvs, &mvccpb.KeyValue{Key: fmt.Appendf(nil, "%04d", i), Value: large[:size(i)]})
-		}
-		if bytes > bound {
-			refused++
-			return nil, status.Error(codes.ResourceExhausted, "grpc: received message larger than max (1 vs. 0)")
-		}
-		return r, nil
-	}, nil, func(kv *mvccpb.KeyValue) {
-		if string(kv.Key) != fmt.Sprintf("%04d", got) {
-			t.Fatalf("key %s, want %04d", kv.Key, got)
-		}
-		got++
-	})
-	if err != nil || got != keys || asked > keys || refused > 9 {
-		t.Errorf("%d keys by %d pages, %d refused, %v", got, asked, refused, err)
 	}
 }
 
@@ -243,7 +168,7 @@ func TestTheBoundOfInstances(t *testing.T) {
 	for i := range maxSeats/each + 1 {
 		names = append(names, fmt.Sprintf("p%02d", i))
 		for k := range each {
-			puts = append(puts, clientv3.OpPut(f.admin.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a"}`))
+			puts = append(puts, clientv3.OpPut(f.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a"}`))
 		}
 	}
 	for some := range slices.Chunk(puts, 100) {
@@ -268,7 +193,7 @@ func TestTheBoundOfInstances(t *testing.T) {
 			continue
 		}
 		n++
-		got, err := f.client.Get(t.Context(), f.admin.keys.Reports(names[i]), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		got, err := f.client.Get(t.Context(), f.keys.Reports(names[i]), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil || got.Count != 0 {
 			t.Errorf("%s has %d reports, %v", names[i], got.Count, err)
 		}

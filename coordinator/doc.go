@@ -1,6 +1,6 @@
 // Package coordinator is the etcd side of Quotient. A Session makes a process an instance
 // of its providers. It tells limiters the policies in force and the instances that share
-// them. An Admin sets policies and reads fleets.
+// them. Package admin, below this one, sets policies and reads fleets.
 //
 // One session serves a process: it has one lease, one watch of all providers and one probe.
 // The session tries again after failures, with one back-off for all providers.

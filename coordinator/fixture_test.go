@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -56,7 +57,8 @@ type fixture struct {
 	client *clientv3.Client
 	kv     clientv3.KV // of its sessions; nil: the client's own
 	prefix string
-	admin  *Admin
+	keys   keys.Layout
+	admin  *admin.Client
 
 	sessions []*Session
 }
@@ -66,15 +68,17 @@ func setup(t *testing.T) *fixture { return setupOn(t, etcdtest.NewClient(t, serv
 func setupOn(t *testing.T, client *clientv3.Client) *fixture {
 	t.Helper()
 	f := &fixture{t: t, client: client, prefix: "/" + strings.ReplaceAll(t.Name(), "/", "-") + "-" + rand.Text()[:8] + "/"} // also with -count
-	admin, err := NewAdmin(client, AdminOptions{Prefix: f.prefix, Author: "ann@host", Timeout: time.Minute})
-	if err != nil {
+	var err error
+	if f.keys, err = keys.New(f.prefix); err != nil {
 		t.Fatal(err)
 	}
-	f.admin = admin
+	if f.admin, err = admin.New(client, admin.Options{Prefix: f.prefix, Author: "ann@host", Timeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
 	return f
 }
 
-func (f *fixture) set(provider, limits string) Stored {
+func (f *fixture) set(provider, limits string) admin.Stored {
 	f.t.Helper()
 	l, err := quota.ParseLimits(limits)
 	if err != nil {

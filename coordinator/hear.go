@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // hearing has a session's watches of asks and loans, all on one stream of etcd's watch
@@ -188,7 +190,7 @@ func (s *Session) listen(wait *backoff) {
 	var sender sync.WaitGroup
 	defer sender.Wait()
 	defer end()
-	stream, err := boundedWatch{pb.NewWatchClient(s.client.ActiveConnection())}.Watch(ctx)
+	stream, err := etcdcall.NewWatchClient(s.client).Watch(ctx)
 	if err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/keys"
 )
 
@@ -70,7 +71,7 @@ func (p *membership) sweep() {
 	defer done()
 	folder := p.s.keys.Issuers(p.provider)
 	var found []*mvccpb.KeyValue
-	err := eachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
+	err := etcdcall.EachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
 		if len(found) < sweepKeys && !p.mayIssue(kv) {
 			found = append(found, kv)
 		}
@@ -79,7 +80,7 @@ func (p *membership) sweep() {
 	for _, kv := range p.left(found, err) {
 		key := string(kv.Key)
 		instance := p.s.keys.Instances(p.provider) + strings.TrimPrefix(key, folder)
-		when := []clientv3.Cmp{is(key, kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0)}
+		when := []clientv3.Cmp{etcdcall.At(key, kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0)}
 		gone = append(gone, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpDelete(key)}, nil))
 	}
 	if len(gone) == 0 {

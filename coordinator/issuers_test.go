@@ -51,7 +51,7 @@ func TestTheFirstIsFirst(t *testing.T) {
 	if err := leaveC(); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.client.Put(t.Context(), f.admin.keys.Issuer("p", "another"), ""); err != nil {
+	if _, err := f.client.Put(t.Context(), f.keys.Issuer("p", "another"), ""); err != nil {
 		t.Fatal(err)
 	}
 	d, leaveD := begins()
@@ -67,8 +67,8 @@ func TestWhatIsLeftGoes(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	f.set("p", "10/s")
-	stays, goes := f.admin.keys.Issuers("p")+"%zz", f.admin.keys.Issuer("p", "gone")
-	for key, value := range map[string]string{stays: "", goes: "", f.admin.keys.Instances("p") + "%zz": "written by hand"} {
+	stays, goes := f.keys.Issuers("p")+"%zz", f.keys.Issuer("p", "gone")
+	for key, value := range map[string]string{stays: "", goes: "", f.keys.Instances("p") + "%zz": "written by hand"} {
 		if err := f.write(clientv3.OpPut(key, value)); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestWhatIsLeftGoes(t *testing.T) {
 		return r.Count > 0
 	}
 	await.Until(t, "what is left goes", func() bool { return !there(goes) })
-	if own := f.only(r).current().id; !there(stays) || !there(f.admin.keys.Issuer("p", own)) {
+	if own := f.only(r).current().id; !there(stays) || !there(f.keys.Issuer("p", own)) {
 		t.Error("the key of an instance that is there goes too")
 	}
 }

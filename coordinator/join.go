@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
@@ -20,7 +22,7 @@ import (
 const (
 	// batchJoins bounds the memberships of a batch: each takes four operations of a
 	// transaction.
-	batchJoins = maxOps / 4
+	batchJoins = etcdcall.MaxOps / 4
 	// leastPage is how many keys of a provider a full batch reads at least.
 	leastPage = 64
 	// joinTries bounds the transactions of a batch that finds keys it did not expect.
@@ -157,7 +159,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 			return fmt.Errorf("coordinator: register: another program writes keys under %s: give it another prefix (Options.Prefix, --prefix)", s.keys.Provider(""))
 		}
 		left, err := s.commitJoins(ctx, l, batch)
-		if tooLarge(err) { // the answer is lost
+		if etcdcall.TooLarge(err) { // the answer is lost
 			for _, j := range batch {
 				j.more = true
 			}
@@ -175,7 +177,7 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (left []*joining, err error) {
 	var when []clientv3.Cmp
 	var then, other []clientv3.Op
-	limit := max(leastPage, pageKeys/len(batch))
+	limit := max(leastPage, etcdcall.PageKeys/len(batch))
 	for _, j := range batch {
 		when = append(when, j.m.lives())
 		none, unless := j.p.unissued(&j.m.incarnation)
@@ -197,7 +199,7 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
 	}
 	r, err := s.kv.Txn(ctx).If(when...).Then(then...).Else(other...).Commit()
-	if tooLarge(err) {
+	if etcdcall.TooLarge(err) {
 		return nil, err
 	}
 	if err != nil {
@@ -244,7 +246,7 @@ func others(n int) string {
 // found takes what a transaction has found in place of what it expected: the key, and whether
 // there are others, as unissued names them. It reports whether to try again.
 func (j *joining) found(all []*etcdserverpb.ResponseOp) (again bool) {
-	kv, others := keyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
+	kv, others := etcdcall.KeyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
 	switch {
 	case !j.fresh && kv.CreateRevision != j.m.created:
 		j.err = errGone
@@ -284,7 +286,8 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 			continue
 		}
 		e := admitted{joining: j, others: responses[1].GetResponseRange().Count}
-		if st := stored(j.p.provider, keyIn(responses[0])); st.Revision != 0 && st.Problem == nil {
+		kv := etcdcall.KeyIn(responses[0])
+		if st := protocol.ReadStored(j.p.provider, kv.Value, kv.ModRevision); st.Revision != 0 && st.Problem == nil {
 			e.policy = &st.Policy
 		}
 		s.step(e)

@@ -20,7 +20,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -37,8 +39,8 @@ func TestJoinWithoutEtcdFailsSoonAndSaysWhy(t *testing.T) {
 		defer client.Close()
 		began := time.Now()
 		_, err = Join(t.Context(), client, Options{Logger: quiet})
-		if took := time.Since(began); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") || took != defaultTimeout {
-			t.Errorf("%v after %v, want ErrUnreachable with the endpoint after %v", err, took, defaultTimeout)
+		if took := time.Since(began); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "127.0.0.1:1") || took != etcdcall.Timeout {
+			t.Errorf("%v after %v, want ErrUnreachable with the endpoint after %v", err, took, etcdcall.Timeout)
 		}
 	})
 }
@@ -91,8 +93,8 @@ func TestAClientThatCannotServeIsRefused(t *testing.T) {
 				}
 			}
 		}
-		if _, err := NewAdmin(c, AdminOptions{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: NewAdmin answered %v, want an error with %q", name, err, want)
+		if _, err := admin.New(c, admin.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: admin.New answered %v, want an error with %q", name, err, want)
 		}
 	}
 	if _, err := Join(nil, etcdtest.NewClient(t, server), Options{}); err == nil || !strings.Contains(err.Error(), "ctx is nil") { //nolint:staticcheck // that is the mistake

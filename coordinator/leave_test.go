@@ -12,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -99,7 +100,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			t.Parallel()
 			cluster, client := etcdtest.New(t, embedded.Options{})
 			f := setupOn(t, client)
-			f.kv = newKV(client, time.Second) // as long as one call may take
+			f.kv = etcdcall.NewKV(client, time.Second) // as long as one call may take
 			s := f.join(Options{TTL: 30 * time.Second})
 			s.closing = 50 * time.Millisecond
 			var sinks []*recorder
@@ -241,7 +242,7 @@ func (f *fixture) lose(s *Session, id, how string) {
 	f.t.Helper()
 	var err error
 	if how == "key" {
-		_, err = f.client.Delete(f.t.Context(), f.admin.keys.Instance("p", id))
+		_, err = f.client.Delete(f.t.Context(), f.keys.Instance("p", id))
 	} else {
 		s.mu.Lock()
 		l := s.mu.lease

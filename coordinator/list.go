@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
@@ -51,10 +52,10 @@ func outdated(err error) bool {
 // would be lost as long as the lease lives.
 func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err error) {
 	var revived []clientv3.Op
-	err = eachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+	err = etcdcall.EachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		for wait := (backoff{}); ; {
 			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.revision))...))
-			if err == nil || outdated(err) || errors.Is(err, errGone) || tooLarge(err) || ctx.Err() != nil {
+			if err == nil || outdated(err) || errors.Is(err, errGone) || etcdcall.TooLarge(err) || ctx.Err() != nil {
 				return r, err
 			}
 			p.s.step(troubled{p, classify(ctx, "list "+p.provider, err)})

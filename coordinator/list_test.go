@@ -11,6 +11,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -55,7 +56,7 @@ func (x *pagedTxn) Commit() (*clientv3.TxnResponse, error) {
 // others join and leave and compact meanwhile. Not parallel to the others: to compact
 // the store that they share is a gap for a watch that is opened anew.
 func TestAListingIsOfOneRevision(t *testing.T) {
-	const others = 2*pageKeys + 20
+	const others = 2*etcdcall.PageKeys + 20
 	lost := errors.New("the page is lost")
 	for name, c := range map[string]struct {
 		meanwhile func(f *fixture, page int) error
@@ -71,14 +72,14 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 		}, 5, others + 1}, // the 1st, 3rd and 5th
 		"others come and go": {func(f *fixture, page int) error {
 			return errors.Join(
-				f.write(clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b"}`)),
-				f.write(clientv3.OpDelete(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", others-page)))))
+				f.write(clientv3.OpPut(f.keys.Instance("p", fmt.Sprint("b", page)), `{"schema":1,"name":"b"}`)),
+				f.write(clientv3.OpDelete(f.keys.Instance("p", fmt.Sprintf("a%04d", others-page)))))
 		}, 3, others + 1},
 		"it is compacted": {func(f *fixture, page int) error {
 			if page != 2 {
 				return nil
 			}
-			at := f.write(clientv3.OpDelete(f.admin.keys.Instance("p", "a0000")))
+			at := f.write(clientv3.OpDelete(f.keys.Instance("p", "a0000")))
 			_, err := f.client.Compact(f.t.Context(), f.revision())
 			return errors.Join(at, err)
 		}, 5, others}, // the 2nd in vain, and then all again, as of the present
@@ -89,14 +90,14 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			f.set("p", "10/s")
 			var puts []clientv3.Op
 			for i := range others {
-				puts = append(puts, clientv3.OpPut(f.admin.keys.Instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a"}`))
+				puts = append(puts, clientv3.OpPut(f.keys.Instance("p", fmt.Sprintf("a%04d", i)), `{"schema":1,"name":"a"}`))
 			}
 			for some := range slices.Chunk(puts, 100) {
 				if err := f.write(clientv3.OpTxn(nil, some, nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			store := &paged{KV: newKV(client, defaultTimeout), before: func(page int) error { return c.meanwhile(f, page) }}
+			store := &paged{KV: etcdcall.NewKV(client, etcdcall.Timeout), before: func(page int) error { return c.meanwhile(f, page) }}
 			f.kv = store
 			r, leave := f.subscribe(f.join(Options{TTL: time.Minute}), "p")
 			await.Until(t, "a proof", r.is(proved))
@@ -107,7 +108,7 @@ func TestAListingIsOfOneRevision(t *testing.T) {
 			if store.pages != c.pages {
 				t.Errorf("%d pages, want %d", store.pages, c.pages)
 			}
-			got, err := client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+			got, err := client.Get(t.Context(), f.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithCountOnly())
 			if err != nil {
 				t.Fatal(err)
 			}

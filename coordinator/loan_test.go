@@ -62,7 +62,7 @@ func TestALoanReachesItsGuestAlone(t *testing.T) {
 	await.Until(t, "a loan arrives", arrives(1))
 	// Garbage is not borrowed, nor a key that names no host, nor one of a stranger. A loan of
 	// another incarnation is not written.
-	folder := f.admin.keys.Loans("p", to)
+	folder := f.keys.Loans("p", to)
 	put := func(key, value string) {
 		if err := f.write(clientv3.OpPut(folder+key, value)); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestARoundIsOneTransaction(t *testing.T) {
 		all := []letter{}
 		for n := range int64(9) {
 			for _, r := range []*recorder{guest, other} {
-				all = append(all, letter{f.only(host), from, f.admin.keys.Loans("p", r.told().self) + from, []protocol.Note{loanOf(1000 + n)}})
+				all = append(all, letter{f.only(host), from, f.keys.Loans("p", r.told().self) + from, []protocol.Note{loanOf(1000 + n)}})
 			}
 		}
 		var t post

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // A provider's mark says in which store its long windows count: package escrow. An instance reads
@@ -34,7 +35,7 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 		if r.Header.ClusterId != at.cluster {
 			return errOtherCluster
 		}
-		kv := keyIn(r.Responses[0])
+		kv := etcdcall.KeyIn(r.Responses[0])
 		*m = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
 		next, renew := m.Renewed(at.moved, p.s.o.Clock.Wall(), at.bound)
 		if !renew {
@@ -44,7 +45,7 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 		if err != nil {
 			return err
 		}
-		w, err := p.s.kv.Txn(ctx).If(is(key, m.Revision)).Then(clientv3.OpPut(key, text)).Commit()
+		w, err := p.s.kv.Txn(ctx).If(etcdcall.At(key, m.Revision)).Then(clientv3.OpPut(key, text)).Commit()
 		if err != nil {
 			*m = escrow.MarkAt{} // it may have been written
 			return err

@@ -88,9 +88,9 @@ func (p *member) take(keys []view.Key) {
 	}
 	if !p.tracker.Has(p.id) {
 		p.lose(errGone)
-	} else if p.tracker.Instances() > maxInstances {
+	} else if p.tracker.Instances() > protocol.MaxInstances {
 		p.stage, p.failed = toList, true
-		p.tell(errTooMany)
+		p.tell(protocol.ErrTooMany)
 		p.m.emit(wake{})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -97,7 +98,7 @@ func (p *membership) close() error {
 	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil
 	}
-	ctx, done := context.WithTimeout(context.Background(), defaultTimeout)
+	ctx, done := context.WithTimeout(context.Background(), etcdcall.Timeout)
 	defer done()
 	indebted, err := p.part(ctx)
 	var gone, ours []clientv3.Op

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -61,7 +62,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 	for _, perform := range []bool{true, false} {
 		t.Run(fmt.Sprintf("done is %v", perform), func(t *testing.T) {
 			client := etcdtest.NewClient(t, server)
-			lossy := &lossy{KV: newKV(client, defaultTimeout), perform: perform}
+			lossy := &lossy{KV: etcdcall.NewKV(client, etcdcall.Timeout), perform: perform}
 			f := setupOn(t, client)
 			f.set("p", "10/s")
 			f.kv = lossy
@@ -72,11 +73,11 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 				t.Errorf("%d answers were lost", n)
 			}
 			told := a.told()
-			got, err := client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix())
+			got, err := client.Get(t.Context(), f.keys.Instances("p"), clientv3.WithPrefix())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.Kvs) != 1 || string(got.Kvs[0].Key) != f.admin.keys.Instance("p", told.self) {
+			if len(got.Kvs) != 1 || string(got.Kvs[0].Key) != f.keys.Instance("p", told.self) {
 				t.Fatalf("%d keys, of %q: %v", len(got.Kvs), told.self, got.Kvs)
 			}
 			p := f.only(a)
@@ -103,7 +104,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 // Who closes before the answer is there takes the key along that may be there.
 func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 	client := etcdtest.NewClient(t, server)
-	lossy := &lossy{KV: newKV(client, defaultTimeout), perform: true}
+	lossy := &lossy{KV: etcdcall.NewKV(client, etcdcall.Timeout), perform: true}
 	f := setupOn(t, client)
 	f.set("p", "10/s")
 	f.kv = lossy
@@ -118,7 +119,7 @@ func TestWhoClosesUnansweredLeavesNoGhost(t *testing.T) {
 
 func (f *fixture) hasNoInstances(provider string) {
 	f.t.Helper()
-	for _, keys := range []string{f.admin.keys.Instances(provider), f.admin.keys.Reports(provider), f.admin.keys.Issuers(provider)} {
+	for _, keys := range []string{f.keys.Instances(provider), f.keys.Reports(provider), f.keys.Issuers(provider)} {
 		got, err := f.client.Get(f.t.Context(), keys, clientv3.WithPrefix())
 		if err != nil {
 			f.t.Fatal(err)
@@ -141,7 +142,7 @@ func TestARevivedIncarnationIsDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	earlier, other := f.admin.keys.Instance("p", "earlier"), f.admin.keys.Instance("p", "other")
+	earlier, other := f.keys.Instance("p", "earlier"), f.keys.Instance("p", "other")
 	_, err = f.client.Txn(t.Context()).Then(
 		clientv3.OpPut(earlier, string(now.Kvs[0].Value), clientv3.WithLease(clientv3.LeaseID(now.Kvs[0].Lease))),
 		clientv3.OpPut(other, string(now.Kvs[0].Value)), clientv3.OpDelete(key)).Commit()
@@ -149,7 +150,7 @@ func TestARevivedIncarnationIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "the session's one instance and the other", func() bool {
-		got, err := f.client.Get(t.Context(), f.admin.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		got, err := f.client.Get(t.Context(), f.keys.Instances("p"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		if err != nil {
 			t.Fatal(err)
 		}

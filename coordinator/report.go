@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -157,14 +157,6 @@ func (s *Session) write(all []*written) error {
 	return nil
 }
 
-func readReport(value []byte) (r protocol.Report, err error) {
-	if n := len(value); n > maxReportBytes {
-		return r, fmt.Errorf("%d bytes are more than the most, %d", n, maxReportBytes)
-	}
-	err = json.Unmarshal(value, &r)
-	return r, err
-}
-
 // next returns what the last report is once r is written, and whether that is due. watched
 // says that somebody looks.
 func (l *reporting) next(r *protocol.Report, now int64, watched bool) (next reporting, due bool) {
@@ -210,7 +202,7 @@ func (s *Session) observe() {
 	}
 	s.mu.Unlock()
 	for _, folder := range folders {
-		_ = eachIn(ctx, s.kv, folder, func(kv *mvccpb.KeyValue) {
+		_ = etcdcall.EachIn(ctx, s.kv, folder, func(kv *mvccpb.KeyValue) {
 			if provider, ok := s.keys.ObservedBy(string(kv.Key)); ok {
 				o.at[provider] = true
 			}

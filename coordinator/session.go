@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
@@ -145,7 +146,7 @@ func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, er
 	if ctx == nil {
 		return nil, fmt.Errorf("coordinator: join: %w", errNilContext)
 	}
-	if err := usable(client); err != nil {
+	if err := etcdcall.Usable(client); err != nil {
 		return nil, fmt.Errorf("coordinator: join: %w", err)
 	}
 	return join(ctx, client, nil, o)
@@ -167,7 +168,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	}
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	if kv == nil {
-		s.kv = newWatchedKV(client, defaultTimeout, s.answeredWrite)
+		s.kv = etcdcall.NewWatchedKV(client, etcdcall.Timeout, s.answeredWrite)
 	}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -388,5 +389,5 @@ func (s *Session) stepLocked(e event) {
 }
 
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, defaultTimeout)
+	return context.WithTimeout(ctx, etcdcall.Timeout)
 }

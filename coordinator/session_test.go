@@ -150,7 +150,7 @@ func TestADeletedKeyMeansANewIncarnation(t *testing.T) {
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
 	old := a.told().self
-	if _, err := f.client.Delete(t.Context(), f.admin.keys.Instance("p", old)); err != nil {
+	if _, err := f.client.Delete(t.Context(), f.keys.Instance("p", old)); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "a new incarnation", a.is(func(r *recorder) bool { return r.self != old && r.proofs > 0 }))
@@ -161,7 +161,7 @@ func TestABrokenPolicyLeavesTheLastGoodOneInForce(t *testing.T) {
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
-	key := f.admin.keys.Policy("p")
+	key := f.keys.Policy("p")
 	if _, err := f.client.Put(t.Context(), key, `{"schema":1,"limits":[`); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestANewcomerUnderABrokenPolicyWaitsForAGoodOne(t *testing.T) {
 	a, _ := f.subscribe(s, "p")
 	b, _ := f.subscribe(f.join(Options{Name: "b"}), "p")
 	await.Until(t, "both are there", func() bool { return a.is(members(2))() && b.is(members(2))() })
-	if _, err := f.client.Put(t.Context(), f.admin.keys.Policy("p"), `{"schema":1,"limits":[`); err != nil {
+	if _, err := f.client.Put(t.Context(), f.keys.Policy("p"), `{"schema":1,"limits":[`); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
@@ -258,7 +258,7 @@ func TestAHandWrittenInstanceKeyTakesPart(t *testing.T) {
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
-	if _, err := f.client.Put(t.Context(), f.admin.keys.Instances("p")+"foreign", "not json"); err != nil {
+	if _, err := f.client.Put(t.Context(), f.keys.Instances("p")+"foreign", "not json"); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "it takes part, and is told of", a.is(func(r *recorder) bool { return len(r.view.Instances) == 2 && r.trouble != nil }))

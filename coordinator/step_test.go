@@ -328,12 +328,12 @@ func TestStep(t *testing.T) {
 		}, "r apply 41, r trouble this instance's key is gone from etcd; i, wake, p prove 14, q prove 14"},
 		"a provider has too many keys": {func(s *steps, p, q *membership) {
 			var many []view.Key
-			for i := range maxInstances {
+			for i := range protocol.MaxInstances {
 				many = append(many, instanceKey(fmt.Sprint("x", i), 50))
 			}
 			s.tell("p", 50, many)
 			s.register(51, 1)
-		}, fmt.Sprintf("p apply 50, p trouble there are more than %d keys, wake, p reset 51 at 12 as p20 of 1, p no trouble", maxInstances)},
+		}, fmt.Sprintf("p apply 50, p trouble there are more than %d keys, wake, p reset 51 at 12 as p20 of 1, p no trouble", protocol.MaxInstances)},
 		"a provider is listed in another cluster": {func(s *steps, p, q *membership) {
 			s.subscribe("r")
 			s.register(40, 2)

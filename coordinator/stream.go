@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // stream is a watch on a stream of its own. etcd answers a question about progress for
@@ -22,7 +24,7 @@ type stream struct {
 // newStream returns a watch from a revision on that is still to be opened. It ends with
 // ctx, or by close.
 func (s *Session) newStream(ctx context.Context, from int64) *stream {
-	w := &stream{Watcher: newWatcher(s.client), from: from}
+	w := &stream{Watcher: etcdcall.NewWatcher(s.client), from: from}
 	w.ctx, w.end = context.WithCancel(ctx)
 	return w
 }

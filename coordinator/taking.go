@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -108,7 +109,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			return failed
 		}
 		// Another mark may forbid all of it: then it is only read.
-		r, err := p.s.kv.Txn(ctx).If(is(mark, p.budgets.mark.Revision)).Then(ops...).Else(append(reads, clientv3.OpGet(mark))...).Commit()
+		r, err := p.s.kv.Txn(ctx).If(etcdcall.At(mark, p.budgets.mark.Revision)).Then(ops...).Else(append(reads, clientv3.OpGet(mark))...).Commit()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
 			for _, l := range p.budgets.lengths {
 				l.lease = clientv3.NoLease
@@ -121,7 +122,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			return errors.Join(failed, err)
 		}
 		if !r.Succeeded {
-			kv := keyIn(r.Responses[len(r.Responses)-1])
+			kv := etcdcall.KeyIn(r.Responses[len(r.Responses)-1])
 			p.budgets.mark = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
 		}
 		all = nil
@@ -168,13 +169,13 @@ func (p *membership) putTotal(ctx context.Context, x *offer, u *escrow.KeyUse, k
 		}
 		lease = clientv3.WithLease(id)
 	}
-	x.when, x.puts = append(x.when, is(key, revision)), append(x.puts, clientv3.OpPut(key, text, lease))
+	x.when, x.puts = append(x.when, etcdcall.At(key, revision)), append(x.puts, clientv3.OpPut(key, text, lease))
 	return nil
 }
 
 // onPolicy adds the condition that the policy is the one that the limits are of.
 func (p *membership) onPolicy(x *offer, at standing) {
-	x.when = append(x.when, is(p.s.keys.Policy(p.provider), at.policy))
+	x.when = append(x.when, etcdcall.At(p.s.keys.Policy(p.provider), at.policy))
 }
 
 // totalOf returns the key of a window's total.
@@ -230,7 +231,7 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 		k.decided(p)
 		return false
 	}
-	kv := keyIn(found[0])
+	kv := etcdcall.KeyIn(found[0])
 	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(k.KeyUse))
 	if k.known && k.n < 0 && !never { // a copy of the give-back may be committed
 		k.decided(p)

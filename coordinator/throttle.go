@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
@@ -28,7 +29,7 @@ func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Th
 	key := p.s.keys.Throttle(p.provider)
 	b, err := json.Marshal(next)
 	if err == nil {
-		t, err = p.s.kv.Txn(ctx).If(is(key, w.revision), w.lives()).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
+		t, err = p.s.kv.Txn(ctx).If(etcdcall.At(key, w.revision), w.lives()).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
 	}
 	err = classify(ctx, "throttle "+p.provider, err)
 	p.s.step(asked{p, toThrottle, err})
@@ -78,7 +79,7 @@ func (p *membership) putOn(w writer, known protocol.Throttle, policy *quota.Poli
 			return 2, !errors.Is(err, ErrPermission)
 		}
 		if again = !t.Succeeded; again {
-			kv := keyIn(t.Responses[0])
+			kv := etcdcall.KeyIn(t.Responses[0])
 			w.revision, known = kv.ModRevision, protocol.Throttle{}
 			if read, err := protocol.ReadThrottle(kv.Value); err == nil {
 				known = *read
@@ -86,22 +87,6 @@ func (p *membership) putOn(w writer, known protocol.Throttle, policy *quota.Poli
 		}
 	}
 	return writes, again
-}
-
-// Resume ends the pauses that a provider asked for. Its instances issue permits as soon as they
-// see it, until the next 429. A pause that an operator set (quota.ModePause) stays. It returns
-// false if there was nothing to end.
-func (a *Admin) Resume(ctx context.Context, provider string) (ended bool, err error) {
-	if err := quota.ValidateProvider(provider); err != nil {
-		return false, err
-	}
-	key := a.keys.Throttle(provider)
-	r, err := a.kv.Get(ctx, key, clientv3.WithCountOnly())
-	if err == nil && r.Count > 0 { // who may not delete it is told so only then
-		ended = true
-		_, err = a.kv.Delete(ctx, key)
-	}
-	return ended && err == nil, classify(ctx, "resume "+provider, err)
 }
 
 // writer is an instance that may write the throttle.

@@ -168,7 +168,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	}
 	put := func(value string) {
 		t.Helper()
-		r, err := f.client.Put(t.Context(), f.admin.keys.Throttle("p"), value)
+		r, err := f.client.Put(t.Context(), f.keys.Throttle("p"), value)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/view"
 )
 
@@ -38,7 +39,7 @@ func (w *watch) run() {
 		if w.ctx.Err() != nil {
 			return
 		}
-		gap := errors.Is(err, rpctypes.ErrCompacted) || tooLarge(err)
+		gap := errors.Is(err, rpctypes.ErrCompacted) || etcdcall.TooLarge(err)
 		w.s.step(ended{w.line, classify(w.ctx, "watch "+w.folder, err), gap})
 		if pause := w.open.pause; pause > 0 {
 			sleep(w.ctx, jitter(pause)) // not all at the same instants

@@ -1,55 +1,19 @@
 package coordinator
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // An etcd that is full, or corrupt, answers reads and keeps leases alive, and refuses writes. The
 // fleet goes on by what it knows; but nothing is lent, and nothing more of long limits is had. So a
 // session says that its last write was refused.
-
-// writes tells what etcd has answered to a session's writes. Reads, and what only deletes, say
-// nothing: a full etcd takes them.
-type writes struct {
-	pb.KVClient
-	answered func(err error)
-}
-
-// Put implements pb.KVClient.
-func (w writes) Put(ctx context.Context, in *pb.PutRequest, o ...grpc.CallOption) (*pb.PutResponse, error) {
-	r, err := w.KVClient.Put(ctx, in, o...)
-	w.answered(err)
-	return r, err
-}
-
-// Txn implements pb.KVClient.
-func (w writes) Txn(ctx context.Context, in *pb.TxnRequest, o ...grpc.CallOption) (*pb.TxnResponse, error) {
-	r, err := w.KVClient.Txn(ctx, in, o...)
-	if puts(in) {
-		w.answered(err)
-	}
-	return r, err
-}
-
-// puts reports whether a transaction may write a key. etcd refuses it then, whatever it decides.
-func puts(in *pb.TxnRequest) bool {
-	for _, ops := range [][]*pb.RequestOp{in.GetSuccess(), in.GetFailure()} {
-		for _, op := range ops {
-			if op.GetRequestPut() != nil || op.GetRequestTxn() != nil && puts(op.GetRequestTxn()) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // refusal is the owner of the session's problem that etcd refuses writes.
 const refusal = "writes"
@@ -66,7 +30,7 @@ func (s *Session) answeredWrite(err error) {
 	switch code := status.Code(err); {
 	case err == nil:
 		s.writing.taken.Store(true)
-	case (code == codes.ResourceExhausted || code == codes.DataLoss) && !tooLarge(err):
+	case (code == codes.ResourceExhausted || code == codes.DataLoss) && !etcdcall.TooLarge(err):
 		s.writing.taken.Store(false)
 		s.writing.stands.Store(true)
 		s.step(problem{refusal, fmt.Errorf("etcd refuses writes (%w): nothing is lent, and nothing more of limits above a minute is had, until it takes them: quota-admin doctor", rpctypes.Error(err))})

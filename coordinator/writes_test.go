@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -44,7 +45,7 @@ func TestAnEtcdThatRefusesWritesIsAProblem(t *testing.T) {
 		}
 	}
 	write := func() error {
-		_, err := s.kv.Txn(t.Context()).If(is("none", 0)).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(f.prefix+"x", "")}, nil)).Commit()
+		_, err := s.kv.Txn(t.Context()).If(etcdcall.At("none", 0)).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(f.prefix+"x", "")}, nil)).Commit()
 		return err
 	}
 	full(pb.AlarmRequest_ACTIVATE)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/bench/peer"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -86,7 +86,7 @@ func serveEtcd(ctx context.Context, policy func(limit int64) quota.Policy) (*ser
 		s.close()
 		return nil, err
 	}
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "bench"})
+	admin, err := admin.New(client, admin.Options{Author: "bench"})
 	if err != nil {
 		s.close()
 		return nil, err

@@ -48,7 +48,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/embedded"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/trace"
 )
@@ -111,7 +111,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 	if err != nil {
 		fail(stderr, err)
 	}
-	if errors.Is(err, etcderr.ErrUnreachable) && !c.Embedded {
+	if errors.Is(err, etcdcall.ErrUnreachable) && !c.Embedded {
 		for _, line := range append(c.Etcd.Diagnose(ctx, err), "check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself; without them loadgen starts an etcd") {
 			fmt.Fprintln(stderr, "  "+line)
 		}
@@ -188,7 +188,7 @@ func create(flag, name string) (*os.File, error) {
 }
 
 func fail(stderr io.Writer, err error) int {
-	fmt.Fprintf(stderr, "loadgen: %s\n", etcderr.Plain(err.Error()))
+	fmt.Fprintf(stderr, "loadgen: %s\n", etcdcall.Plain(err.Error()))
 	if _, ok := errors.AsType[*etcdflags.UsageError](err); ok {
 		return exitUsage
 	}

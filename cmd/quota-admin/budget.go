@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -94,7 +94,7 @@ provider that came after the backup, before instances take permits of it.`,
 		if k.any() {
 			return a.budgetOfKeys(ctx, etcd, args[0], &k, used)
 		}
-		w := live.NewWatcher(etcd.Admin, 1)
+		w := live.NewWatcher(etcd.Client, 1)
 		defer w.Close()
 		rate, err := w.Rate(ctx, args[0], ratesWithin)
 		if err != nil {
@@ -164,7 +164,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	if err != nil {
 		return nil, nil, err
 	}
-	fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	fleet, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +177,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	for _, w := range protocol.BudgetsAt(&p, now) {
 		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w}
 		if err := b.read(ctx, etcd.client, k, provider, fleet.Instances); err != nil {
-			return nil, nil, etcderr.Wrap(ctx, "read the budgets of "+provider, err)
+			return nil, nil, etcdcall.Wrap(ctx, "read the budgets of "+provider, err)
 		}
 		all = append(all, b)
 	}
@@ -252,7 +252,7 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 		if b.revision == 0 {
 			l, err := client.Grant(ctx, 2*int64(b.End.Sub(b.Start).Seconds()))
 			if err != nil {
-				return etcderr.Wrap(ctx, "correct the budget", err)
+				return etcdcall.Wrap(ctx, "correct the budget", err)
 			}
 			lease = clientv3.WithLease(l.ID)
 		}
@@ -264,7 +264,7 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 			Then(clientv3.OpPut(b.key, text, lease)).Else(clientv3.OpGet(b.key)).Commit()
 		switch {
 		case err != nil:
-			return etcderr.Wrap(ctx, "correct the budget", err)
+			return etcdcall.Wrap(ctx, "correct the budget", err)
 		case r.Succeeded:
 			return nil
 		case r.Header.ClusterId != b.cluster || len(r.Responses[0].GetResponseRange().Kvs) == 0:
@@ -272,7 +272,7 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 		}
 		taken, err := b.follow(since, r.Responses[0].GetResponseRange().Kvs[0].ModRevision)
 		if err != nil {
-			return etcderr.Wrap(ctx, "correct the budget", err)
+			return etcdcall.Wrap(ctx, "correct the budget", err)
 		}
 		hand, lease = hand+taken, clientv3.WithIgnoreLease()
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -125,7 +125,7 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.etcd.CommandTimeout)
 	defer cancel()
-	o, err := feed.Inside(etcd.Admin).Overrides(ctx, provider)
+	o, err := feed.Inside(etcd.Client).Overrides(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func markIn(r *etcdserverpb.RangeResponse, cluster uint64) escrow.MarkAt {
 func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.MarkAt, error) {
 	r, err := client.Get(ctx, key)
 	if err != nil {
-		return escrow.MarkAt{}, etcderr.Wrap(ctx, "read the mark of the store", err)
+		return escrow.MarkAt{}, etcdcall.Wrap(ctx, "read the mark of the store", err)
 	}
 	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
 }
@@ -275,7 +275,7 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	}
 	r, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return etcderr.Wrap(ctx, "read the budgets of keys", err)
+		return etcdcall.Wrap(ctx, "read the budgets of keys", err)
 	}
 	m := markIn(r.Responses[0].GetResponseRange(), r.Header.ClusterId)
 	for i, w := range all {
@@ -301,7 +301,7 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			if _, ok := leases[w.Window]; !ok {
 				l, err := client.Grant(ctx, int64(2*w.Window/time.Second))
 				if err != nil {
-					return failed, nil, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+					return failed, nil, etcdcall.Wrap(ctx, "correct the budgets of keys", err)
 				}
 				leases[w.Window] = l.ID
 			}
@@ -321,7 +321,7 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	}
 	r, err := client.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return failed, nil, etcderr.Wrap(ctx, "correct the budgets of keys", err)
+		return failed, nil, etcdcall.Wrap(ctx, "correct the budgets of keys", err)
 	}
 	for i, w := range sent {
 		if !r.Responses[i].GetResponseTxn().Succeeded {
@@ -351,7 +351,7 @@ func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider
 		err = errors.New("an instance wrote the mark at the same moment: try again")
 	}
 	if err != nil {
-		return etcderr.Wrap(ctx, "mark the store", err)
+		return etcdcall.Wrap(ctx, "mark the store", err)
 	}
 	return a.emit(map[string]any{"provider": provider, "keys_unused": unused, "withheld_before": time.Unix(0, next.Before).UTC()}, func(w io.Writer) { fmt.Fprint(w, text) })
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -22,7 +22,7 @@ func TestHistoryFollows(t *testing.T) {
 	b := newBench(t, server)
 	b.want(exitDone, "set", "payments/charge", "100/s")
 	client := etcdtest.NewClient(t, server)
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: b.prefix})
+	admin, err := admin.New(client, admin.Options{Prefix: b.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, prefix string)
 		})
 	case "KEY", "KEY-PREFIX":
 		return a.ask(cmd, func(ctx context.Context, c connection) (names []string, err error) {
-			o, err := feed.Inside(c.Admin).Overrides(ctx, args[0])
+			o, err := feed.Inside(c.Client).Overrides(ctx, args[0])
 			for _, name := range slices.Sorted(maps.Keys(o.Keys)) {
 				if strings.HasPrefix(name, prefix) && format.Printable(name) {
 					names = append(names, name)
@@ -65,7 +65,7 @@ func (a *app) completeArgument(cmd *cobra.Command, args []string, prefix string)
 		return a.ask(cmd, func(ctx context.Context, c connection) ([]string, error) { return revisions(ctx, c, args[0]) })
 	case "INSTANCE":
 		return a.ask(cmd, func(ctx context.Context, c connection) (names []string, err error) {
-			f, err := feed.Inside(c.Admin).Fleet(ctx, args[0])
+			f, err := feed.Inside(c.Client).Fleet(ctx, args[0])
 			for _, i := range f.Instances {
 				if format.Printable(i.Instance.ID) {
 					names = append(names, i.Instance.ID)
@@ -114,7 +114,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		return limits, err
 	})
 	of("key", func(ctx context.Context, c connection, provider string) ([]string, error) {
-		o, err := feed.Inside(c.Admin).Overrides(ctx, provider)
+		o, err := feed.Inside(c.Client).Overrides(ctx, provider)
 		return slices.Sorted(maps.Keys(o.Keys)), err
 	})
 	for name, words := range map[string][]string{

@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
@@ -145,14 +146,14 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 // sample sets the sample provider's policy, unless the data has one, and returns
 // its limits.
 func (a *app) sample(ctx context.Context, client *clientv3.Client) (string, error) {
-	admin, err := a.admin(client, a.etcd.CommandTimeout)
+	operator, err := a.admin(client, a.etcd.CommandTimeout)
 	if err != nil {
 		return "", err
 	}
-	s, err := admin.Get(ctx, sampleProvider)
-	if errors.Is(err, coordinator.ErrNotFound) {
+	s, err := operator.Get(ctx, sampleProvider)
+	if errors.Is(err, admin.ErrNotFound) {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: sampleLimit, Window: time.Second}}, Reason: "sample of quota-admin dev"}
-		s, err = admin.PutIf(ctx, sampleProvider, policy, 0)
+		s, err = operator.PutIf(ctx, sampleProvider, policy, 0)
 	}
 	return quota.FormatLimits(s.Policy.Limits), err
 }

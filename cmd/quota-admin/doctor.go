@@ -62,11 +62,11 @@ etcd denies permission.`,
 			ask = false
 		}
 		err := a.connected(cmd.Context(), func(etcd connection) error {
-			quotad(etcd.Admin)
+			quotad(etcd.Client)
 			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); err != nil {
 				return err
 			}
-			return c.Fleets(cmd.Context(), etcd.Admin, a.etcd.Prefix, args)
+			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args)
 		})
 		quotad(nil) // without a connection
 		problems := c.Problems()

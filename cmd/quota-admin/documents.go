@@ -16,7 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -34,7 +34,7 @@ after it has written the others.`,
 		Example: `  quota-admin export > policies.yaml
   quota-admin export payments/charge payments/refund -o json`,
 	}, func(ctx context.Context, etcd connection, args []string) error {
-		var all []coordinator.Stored
+		var all []admin.Stored
 		var err error
 		if len(args) == 0 {
 			if all, err = etcd.List(ctx); err != nil {
@@ -52,7 +52,7 @@ after it has written the others.`,
 	})
 }
 
-func (a *app) export(ctx context.Context, etcd connection, all []coordinator.Stored) error {
+func (a *app) export(ctx context.Context, etcd connection, all []admin.Stored) error {
 	policies := map[string]document.Entry{}
 	var left []string
 	for _, s := range all {
@@ -62,7 +62,7 @@ func (a *app) export(ctx context.Context, etcd connection, all []coordinator.Sto
 		}
 		e := document.Entry{Policy: s.Policy}
 		if len(s.Policy.Keys.Limits) > 0 {
-			o, err := feed.Inside(etcd.Admin).Overrides(ctx, s.Provider)
+			o, err := feed.Inside(etcd.Client).Overrides(ctx, s.Provider)
 			if err != nil {
 				return err
 			}
@@ -137,14 +137,14 @@ a transaction for each provider.`,
 		policies, err = a.readDocument(file)
 		return err
 	}
-	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
+	e.next = func(_ context.Context, _ *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error) {
 		return change.Carry(old.Policy, policies[old.Provider].Policy, now), nil
 	}
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, _ []string) error {
 		if err := a.checkOverrides(ctx, etcd, e, policies); err != nil {
 			return err
 		}
-		results, err := e.run(ctx, etcd.Admin, slices.Sorted(maps.Keys(policies)))
+		results, err := e.run(ctx, etcd.Client, slices.Sorted(maps.Keys(policies)))
 		if err != nil && results == nil {
 			return err
 		}
@@ -160,8 +160,8 @@ func (a *app) checkOverrides(ctx context.Context, etcd connection, e *edit, poli
 		if len(entry.Overrides) == 0 || e.force {
 			continue
 		}
-		old, err := feed.Inside(etcd.Admin).Overrides(ctx, provider)
-		if errors.Is(err, coordinator.ErrNotFound) {
+		old, err := feed.Inside(etcd.Client).Overrides(ctx, provider)
+		if errors.Is(err, admin.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -199,14 +199,14 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 			return next
 		}
 		was := map[string]*protocol.Override{}
-		changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+		changes, err := feed.Inside(etcd.Client).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 			was = old.Keys
 			if e.dryRun {
 				return nil, nil
 			}
 			return differ(old), nil
 		})
-		if e.dryRun && errors.Is(err, coordinator.ErrNotFound) {
+		if e.dryRun && errors.Is(err, admin.ErrNotFound) {
 			err = nil // the policy would be written before
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -39,7 +39,7 @@ type edit struct {
 	already  string    // says that nothing would change, where the command knows it better
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
-	next func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error)
+	next func(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error)
 }
 
 // anyRevision stands for no --if-revision: a policy's revisions are 0 or more.
@@ -54,7 +54,7 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	}
 	a.revisionFlag(cmd, &e.revision, least, what)
 	a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		results, err := e.run(ctx, etcd.Admin, args[:1])
+		results, err := e.run(ctx, etcd.Client, args[:1])
 		if results == nil || a.format == format.Table {
 			return err
 		}
@@ -90,11 +90,11 @@ func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usa
 	}, usage)
 }
 
-func conflict(s coordinator.Stored, want int64) error {
+func conflict(s admin.Stored, want int64) error {
 	if want == anyRevision || want == s.Revision {
 		return nil
 	}
-	return &coordinator.ConflictError{Provider: s.Provider, Have: s.Revision, Want: want}
+	return &admin.ConflictError{Provider: s.Provider, Have: s.Revision, Want: want}
 }
 
 // storedJSON is a policy as it stands in etcd, as -o json shows it.
@@ -107,12 +107,12 @@ type storedJSON struct {
 	Throttle *protocol.Throttle `json:"throttle,omitempty"`
 }
 
-func toJSON(s coordinator.Stored) *storedJSON {
+func toJSON(s admin.Stored) *storedJSON {
 	return &storedJSON{s.Provider, s.Revision, (*shown)(policyIn(s)), format.OneLine(s.Problem), nil}
 }
 
 // policyIn returns the policy, nil if none is set or it cannot be decoded at all.
-func policyIn(s coordinator.Stored) *quota.Policy {
+func policyIn(s admin.Stored) *quota.Policy {
 	if len(s.Policy.Limits) == 0 {
 		return nil
 	}
@@ -126,7 +126,7 @@ type editResult struct {
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
 	Wait     *waitJSON   `json:"wait,omitempty"`
 
-	old, new coordinator.Stored
+	old, new admin.Stored
 	changed  bool
 	ended    bool // a back-off
 	inForce  time.Time
@@ -134,18 +134,18 @@ type editResult struct {
 
 // make makes the changes in one transaction, which is bound to what next was given: so
 // "keeps the rest" is true of what was there. A dry run writes nothing, and shows shares.
-func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
+func (e *edit) make(ctx context.Context, operator *admin.Client, providers []string) ([]*editResult, error) {
 	now, results := time.Now(), make([]*editResult, len(providers))
-	all, err := admin.Update(ctx, providers, func(found []coordinator.Stored) ([]*quota.Policy, error) {
+	all, err := operator.Update(ctx, providers, func(found []admin.Stored) ([]*quota.Policy, error) {
 		policies := make([]*quota.Policy, len(found))
 		for i, old := range found {
-			p, err := e.checked(ctx, admin, old, now)
+			p, err := e.checked(ctx, operator, old, now)
 			if err != nil {
 				return nil, err
 			}
 			results[i] = &editResult{Provider: old.Provider, old: old, new: old, changed: p != nil}
 			if p != nil {
-				results[i].new = coordinator.Stored{Provider: old.Provider, Policy: *p}
+				results[i].new = admin.Stored{Provider: old.Provider, Policy: *p}
 				if !e.dryRun {
 					policies[i] = p
 				}
@@ -172,14 +172,14 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 		}
 		r.inForce = inForce(r.old.Policy, r.new.Policy, e.at, time.Now())
 		if r.changed && e.dryRun {
-			f, err := feed.Inside(admin).Fleet(ctx, r.Provider)
+			f, err := feed.Inside(operator).Fleet(ctx, r.Provider)
 			if err != nil {
 				return nil, err
 			}
 			r.DryRun = compareShares(&f, r.new.Policy, r.inForce)
 		}
 		if e.resume && !e.dryRun {
-			if r.ended, err = admin.Resume(ctx, r.Provider); err != nil {
+			if r.ended, err = operator.Resume(ctx, r.Provider); err != nil {
 				return results, err
 			}
 		}
@@ -189,8 +189,8 @@ func (e *edit) make(ctx context.Context, admin *coordinator.Admin, providers []s
 
 // run makes the changes, tells people, and waits if asked to. With an error and results
 // the changes are made.
-func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []string) ([]*editResult, error) {
-	results, err := e.make(ctx, admin, providers)
+func (e *edit) run(ctx context.Context, operator *admin.Client, providers []string) ([]*editResult, error) {
+	results, err := e.make(ctx, operator, providers)
 	if results == nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (e *edit) run(ctx context.Context, admin *coordinator.Admin, providers []st
 		e.a.note("dry run: nothing was written")
 	}
 	if len(waits) > 0 && err == nil {
-		err = e.a.awaitAll(ctx, admin, e.wait, waits)
+		err = e.a.awaitAll(ctx, operator, e.wait, waits)
 	}
 	return results, err
 }
@@ -241,9 +241,9 @@ func (e *edit) tell(r *editResult, several bool, now time.Time) error {
 }
 
 // checked returns the policy to write; nil if nothing would change and e is lazy.
-func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (*quota.Policy, error) {
+func (e *edit) checked(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (*quota.Policy, error) {
 	if e.exists && old.Revision == 0 {
-		return nil, fmt.Errorf("%s: %w", old.Provider, coordinator.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", old.Provider, admin.ErrNotFound)
 	}
 	if err := conflict(old, e.revision); err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 		return nil, fmt.Errorf("the policy of %s at revision %d cannot be read, so the rest of it cannot be kept: %s: quota-admin rollback %[1]s REVISION restores an earlier one (quota-admin history %[1]s); deleting it stops all calls until you set a new one",
 			old.Provider, old.Revision, format.OneLine(old.Problem))
 	}
-	p, err := e.next(ctx, admin, old, now)
+	p, err := e.next(ctx, operator, old, now)
 	if err != nil {
 		return nil, err
 	}
@@ -265,7 +265,7 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 	err = p.Validate()
 	if err == nil && e.steps && !e.force {
 		var last []quota.Limit
-		if last, err = limitsBefore(ctx, admin, old, now); err != nil {
+		if last, err = limitsBefore(ctx, operator, old, now); err != nil {
 			return nil, err
 		}
 		err = change.CheckStep(old.Policy, p, last, now, e.maxStep)
@@ -281,11 +281,11 @@ func (e *edit) checked(ctx context.Context, admin *coordinator.Admin, old coordi
 
 // limitsBefore finds in the history the limits that were last in force before limits of 0;
 // nil where none are known or 0 is not in force.
-func limitsBefore(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) ([]quota.Limit, error) {
+func limitsBefore(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) ([]quota.Limit, error) {
 	if in := change.InForce(old.Policy, now); len(in) == 0 || !change.Nothing(in) {
 		return nil, nil
 	}
-	records, err := admin.History(ctx, old.Provider)
+	records, err := operator.History(ctx, old.Provider)
 	for _, r := range records {
 		if r.Old == nil {
 			continue
@@ -300,7 +300,7 @@ func limitsBefore(ctx context.Context, admin *coordinator.Admin, old coordinator
 // writeChange says what was changed: the limits in force in one line, and a line for each
 // other field that differs, of a new policy from the defaults. A revision of 0 was not
 // written.
-func writeChange(w io.Writer, old, next coordinator.Stored, now time.Time) {
+func writeChange(w io.Writer, old, next admin.Stored, now time.Time) {
 	o, n := change.Current(old.Policy, now), change.Current(next.Policy, now)
 	limits, written := change.Limits(&n), fmt.Sprintf(" (revision %d, was %d)", next.Revision, old.Revision)
 	switch before := change.Limits(&o); {

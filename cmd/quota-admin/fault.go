@@ -12,8 +12,9 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,7 +53,7 @@ func usageError(cmd *cobra.Command, text string, args ...any) error {
 }
 
 func notFound(text string, hints ...string) error {
-	return &fault{errors.New(text), coordinator.ErrNotFound, hints}
+	return &fault{errors.New(text), admin.ErrNotFound, hints}
 }
 
 // refused says that a guard rail does not let a change pass.
@@ -81,14 +82,14 @@ var kinds = []struct {
 }{
 	{errUsage, "usage", exitUsage},
 	{errRefused, "refused", exitRefused}, {errLate, "not_applied_in_time", exitLate},
-	{coordinator.ErrNotFound, "not_found", exitNotFound},
+	{admin.ErrNotFound, "not_found", exitNotFound},
 	{coordinator.ErrPermission, "permission", exitPermission},
 	{coordinator.ErrUnreachable, "unreachable", exitUnreachable}, {context.DeadlineExceeded, "unreachable", exitUnreachable},
 }
 
 func classify(err error) failure {
 	// Which package failed is of no use to operators.
-	f := failure{Error: etcderr.Plain(format.OneLine(err)), Kind: "failed", ExitCode: exitFailed}
+	f := failure{Error: etcdcall.Plain(format.OneLine(err)), Kind: "failed", ExitCode: exitFailed}
 	for _, k := range kinds {
 		if errors.Is(err, k.is) {
 			f.Kind, f.ExitCode = k.kind, k.code
@@ -104,7 +105,7 @@ func classify(err error) failure {
 		f.Kind, f.ExitCode = "usage", exitUsage
 	} else if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {
 		f.Kind, f.ExitCode, f.pointer, f.Offset = "usage", exitUsage, syntax.Point(), &syntax.Offset
-	} else if conflict, ok := errors.AsType[*coordinator.ConflictError](err); ok {
+	} else if conflict, ok := errors.AsType[*admin.ConflictError](err); ok {
 		f.Kind, f.ExitCode, f.Provider, f.Have, f.Want = "conflict", exitConflict, conflict.Provider, &conflict.Have, &conflict.Want
 	} else if _, ok := errors.AsType[*quota.FieldError](err); ok && f.ExitCode == exitFailed {
 		f.Kind, f.ExitCode = "refused", exitRefused
@@ -130,7 +131,7 @@ func (a *app) fail(err error) int {
 // connectError says whether etcd does not answer, or does not let the user in. Only with
 // a user does the client ask etcd anything before the first request.
 func connectError(err error) error {
-	kind := etcderr.Kind(err)
+	kind := etcdcall.Kind(err)
 	if status.Code(err) == codes.InvalidArgument {
 		kind = coordinator.ErrPermission // how etcd refuses a password
 	}
@@ -149,7 +150,7 @@ func (a *app) explain(ctx context.Context, err error) error {
 			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}
-	case errors.Is(err, coordinator.ErrNotFound):
+	case errors.Is(err, admin.ErrNotFound):
 		if _, own := errors.AsType[*fault](err); !own {
 			return &fault{err, nil, []string{"quota-admin list shows the providers, set adds one"}}
 		}

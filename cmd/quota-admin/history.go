@@ -16,8 +16,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -120,7 +120,7 @@ interrupted: for a log. With -o json each line is a document.`,
 				err = notFound(args[0]+" has no history", "quota-admin history --all shows the changes of all providers")
 			}
 			if err == nil {
-				data.Throttle, err = feed.Inside(etcd.Admin).Throttle(ctx, args[0])
+				data.Throttle, err = feed.Inside(etcd.Client).Throttle(ctx, args[0])
 			}
 		}
 		if err != nil {
@@ -152,20 +152,20 @@ type diffJSON struct {
 // between shows what differs between the policies of two revisions. Without the second one it
 // takes the policy that is set now.
 func (a *app) between(ctx context.Context, etcd connection, provider string, revisions []string) error {
-	fleet, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	fleet, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
 	if err != nil {
 		return err
 	}
-	now := coordinator.Stored(fleet.Policy)
+	now := admin.Stored(fleet.Policy)
 	d := diffJSON{Provider: provider, From: revisionOf(revisions[0]), To: now.Revision, Differences: []change.Difference{}}
-	from, err := policyAt(ctx, etcd.Admin, now, d.From)
+	from, err := policyAt(ctx, etcd.Client, now, d.From)
 	if err != nil {
 		return err
 	}
 	to := policyIn(now)
 	if len(revisions) == 2 {
 		d.To = revisionOf(revisions[1])
-		if to, err = policyAt(ctx, etcd.Admin, now, d.To); err != nil {
+		if to, err = policyAt(ctx, etcd.Client, now, d.To); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (a *app) allChanges(ctx context.Context, etcd connection) (changes []record
 	defer cancel()
 	r, err := etcd.client.Get(asked, k.History(""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, etcderr.Wrap(ctx, "read the history", err)
+		return nil, etcdcall.Wrap(ctx, "read the history", err)
 	}
 	last := ""
 	for _, kv := range r.Kvs { // in the order of their keys
@@ -251,7 +251,7 @@ func (a *app) follow(ctx context.Context, etcd connection) error {
 	a.note("following the changes of all providers")
 	for r := range etcd.client.Watch(clientv3.WithRequireLeader(ctx), k.History(""), clientv3.WithPrefix(), clientv3.WithFilterDelete()) {
 		if err := r.Err(); err != nil && ctx.Err() == nil {
-			return etcderr.Wrap(ctx, "follow the changes", err)
+			return etcdcall.Wrap(ctx, "follow the changes", err)
 		}
 		for _, e := range r.Events {
 			provider := providerOf(k, string(e.Kv.Key))

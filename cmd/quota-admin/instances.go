@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
@@ -112,7 +112,7 @@ until when.`,
 		if len(args) > 1 {
 			only = args[1]
 			if !slices.ContainsFunc(f.Instances, func(s protocol.InstanceStatus) bool { return is(&s.Instance, only) }) {
-				return &fault{fmt.Errorf("%s has no live instance %s", args[0], only), coordinator.ErrNotFound,
+				return &fault{fmt.Errorf("%s has no live instance %s", args[0], only), admin.ErrNotFound,
 					[]string{"quota-admin instances " + args[0] + " shows them"}}
 			}
 		}
@@ -127,9 +127,9 @@ func is(i *protocol.Instance, name string) bool {
 }
 
 func fleetOf(ctx context.Context, etcd connection, provider string) (*protocol.Fleet, error) {
-	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
 	if err == nil && f.Policy.Revision == 0 && len(f.Instances) == 0 {
-		err = fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
+		err = fmt.Errorf("%s: %w", provider, admin.ErrNotFound)
 	}
 	return &f, err
 }

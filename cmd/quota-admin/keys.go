@@ -111,7 +111,7 @@ func (a *app) keysDeleteCommand() *cobra.Command {
 func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, next *protocol.Override) error {
 	r := keyResult{Provider: provider, Key: key}
 	var notes []string
-	changes, err := feed.Inside(etcd.Admin).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+	changes, err := feed.Inside(etcd.Client).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 		was := old.Keys[key]
 		if next == nil && was == nil {
 			return nil, notFound(fmt.Sprintf("key %s of %s has no limits of its own", format.Show(key), provider), "quota-admin keys list "+provider+" shows the keys that have")
@@ -135,7 +135,7 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		if !e.dryRun || !r.Changed {
 			return map[string]*protocol.Override{key: next}, nil
 		}
-		f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+		f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
 		if err == nil && after != nil {
 			r.DryRun = compareKey(&f, key, was, next, after.Limits)
 		}
@@ -235,7 +235,7 @@ func (a *app) keysListCommand() *cobra.Command {
 		Example: `  quota-admin keys list github
   quota-admin keys list github installation-47`,
 	}, func(ctx context.Context, etcd connection, args []string) error {
-		o, err := feed.Inside(etcd.Admin).Overrides(ctx, args[0])
+		o, err := feed.Inside(etcd.Client).Overrides(ctx, args[0])
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/cli/commandline"
@@ -97,7 +97,7 @@ func (a *app) note(text string, args ...any) {
 
 // connection is what a command does things by.
 type connection struct {
-	*coordinator.Admin
+	*admin.Client
 	client *clientv3.Client
 }
 
@@ -117,7 +117,7 @@ func (a *app) onEtcd(cmd *cobra.Command, f func(context.Context, connection, []s
 // withNear adds to the error of an absent provider the one that may have been meant. A user
 // that may not list providers is told none.
 func withNear(ctx context.Context, etcd connection, args []string, err error) error {
-	if _, own := errors.AsType[*fault](err); own || len(args) == 0 || !errors.Is(err, coordinator.ErrNotFound) {
+	if _, own := errors.AsType[*fault](err); own || len(args) == 0 || !errors.Is(err, admin.ErrNotFound) {
 		return err
 	}
 	all, _ := etcd.List(ctx)
@@ -143,8 +143,8 @@ func (a *app) connected(ctx context.Context, f func(connection) error) error {
 	return f(connection{admin, client})
 }
 
-func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*coordinator.Admin, error) {
-	return coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: a.etcd.Prefix, Author: a.author(), Timeout: timeout})
+func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*admin.Client, error) {
+	return admin.New(client, admin.Options{Prefix: a.etcd.Prefix, Author: a.author(), Timeout: timeout})
 }
 
 func (a *app) log() *slog.Logger {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -53,7 +53,7 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 		}
 		e := a.edits(cmd, 1)
 		e.lazy, e.exists, e.resume, e.already = true, true, m.mode == "", m.already
-		e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (quota.Policy, error) {
+		e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error) {
 			return toMode(ctx, admin, old, m.mode, now)
 		}
 		all = append(all, cmd)
@@ -62,7 +62,7 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 }
 
 // toMode returns the policy in another mode; "" ends a pause.
-func toMode(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
+func toMode(ctx context.Context, admin *admin.Client, old admin.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
 	p = change.Carry(old.Policy, old.Policy, now)
 	if p.Mode = mode; mode == "" {
 		p.Mode, err = modeBefore(ctx, admin, old)
@@ -72,7 +72,7 @@ func toMode(ctx context.Context, admin *coordinator.Admin, old coordinator.Store
 
 // modeBefore finds the mode before the pause in the history; enforce where that
 // does not reach so far.
-func modeBefore(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored) (quota.Mode, error) {
+func modeBefore(ctx context.Context, admin *admin.Client, old admin.Stored) (quota.Mode, error) {
 	if old.Policy.Mode != quota.ModePause {
 		return old.Policy.Mode, nil
 	}
@@ -100,7 +100,7 @@ time may cost some permits; the limit is never exceeded.`,
 	addFlag(a, cmd, &at, "at", when, "only the change that is announced for `TIME`, as get shows it")
 	e := a.edits(cmd, 1)
 	e.exists = true
-	e.next = func(_ context.Context, _ *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+	e.next = func(_ context.Context, _ *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
 		if p, err = change.Cancel(old.Policy, at, now); err != nil {
 			err = fmt.Errorf("%s: %w", old.Provider, err)
 		}
@@ -128,7 +128,7 @@ again. The greatest step is not checked, since the policy was in force before.`,
 			e.reason = "rollback to revision " + args[1]
 		}
 	}
-	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+	e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
 		past, err := policyAt(ctx, admin, old, revision)
 		if err == nil && past == nil {
 			err = fmt.Errorf("at revision %d %s had no policy: delete does that", revision, old.Provider)
@@ -143,7 +143,7 @@ again. The greatest step is not checked, since the policy was in force before.`,
 
 // policyAt returns the policy as it was written at a revision, and nil where
 // that change deleted it.
-func policyAt(ctx context.Context, admin *coordinator.Admin, now coordinator.Stored, revision int64) (*quota.Policy, error) {
+func policyAt(ctx context.Context, admin *admin.Client, now admin.Stored, revision int64) (*quota.Policy, error) {
 	if p := policyIn(now); revision == now.Revision && p != nil {
 		return p, nil
 	}
@@ -208,7 +208,7 @@ is set again. The overrides of its keys are deleted too. The history is kept.`,
 		}
 		remove := etcd.Delete
 		if revision != anyRevision {
-			remove = func(ctx context.Context, provider, reason string) (coordinator.Stored, error) {
+			remove = func(ctx context.Context, provider, reason string) (admin.Stored, error) {
 				return etcd.DeleteIf(ctx, provider, reason, revision)
 			}
 		}
@@ -228,7 +228,7 @@ func (a *app) wouldDelete(ctx context.Context, etcd connection, provider string,
 	if err != nil {
 		return err
 	}
-	f, err := feed.Inside(etcd.Admin).Fleet(ctx, provider)
+	f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (a *app) wouldDelete(ctx context.Context, etcd connection, provider string,
 	return err
 }
 
-func spelled(s coordinator.Stored) string {
+func spelled(s admin.Stored) string {
 	limits := "unreadable limits"
 	if p := policyIn(s); p != nil {
 		limits = change.Limits(p)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -30,14 +30,14 @@ func (a *app) getCommand() *cobra.Command {
 			return err
 		}
 		data := toJSON(stored)
-		if data.Throttle, err = feed.Inside(etcd.Admin).Throttle(ctx, args[0]); err != nil {
+		if data.Throttle, err = feed.Inside(etcd.Client).Throttle(ctx, args[0]); err != nil {
 			return err
 		}
 		return a.emit(data, func(w io.Writer) { describe(w, stored, data.Throttle, time.Now()) })
 	})
 }
 
-func describe(w io.Writer, s coordinator.Stored, throttle *protocol.Throttle, now time.Time) {
+func describe(w io.Writer, s admin.Stored, throttle *protocol.Throttle, now time.Time) {
 	line := func(name, value string) { format.Row(w, name+":", value) }
 	line("Provider", format.Show(s.Provider))
 	line("Revision", fmt.Sprint(s.Revision))
@@ -80,7 +80,7 @@ func (a *app) listCommand() *cobra.Command {
 			return err
 		}
 		prefix := strings.Join(args, "")
-		all = slices.DeleteFunc(all, func(s coordinator.Stored) bool { return !strings.HasPrefix(s.Provider, prefix) })
+		all = slices.DeleteFunc(all, func(s admin.Stored) bool { return !strings.HasPrefix(s.Provider, prefix) })
 		if len(all) == 0 {
 			a.note("no policies of providers %s* under %s", prefix, a.etcd.Prefix)
 		}
@@ -95,7 +95,7 @@ func (a *app) listCommand() *cobra.Command {
 	})
 }
 
-func listTable(w io.Writer, all []coordinator.Stored) {
+func listTable(w io.Writer, all []admin.Stored) {
 	if len(all) == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/commandline"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -73,7 +74,7 @@ the policy is written at the same moment.`,
 	for _, f := range gone {
 		commandline.Gone(cmd.Flags(), f.flag, f.now)
 	}
-	e.next = func(ctx context.Context, admin *coordinator.Admin, old coordinator.Stored, now time.Time) (p quota.Policy, err error) {
+	e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
 		if old.Revision == 0 && !create && e.revision == anyRevision {
 			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
 				return p, err
@@ -108,7 +109,7 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 // mayCreate refuses a new provider whose name has a blank, or is nearly that of another: a
 // typing error would leave the one that was meant as it is. On a terminal it asks. A user
 // that may not list providers is not refused for another's name.
-func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider string) error {
+func (a *app) mayCreate(ctx context.Context, admin *admin.Client, provider string) error {
 	if strings.Contains(provider, " ") && !(isTerminal(a.stdin) && a.confirm(fmt.Sprintf("The name %q has a blank. Create it?", provider))) {
 		return refused(fmt.Errorf("the name %q has a blank; if it is meant, give --create", provider))
 	}
@@ -127,7 +128,7 @@ func (a *app) mayCreate(ctx context.Context, admin *coordinator.Admin, provider 
 }
 
 // nearest returns the provider whose name a typing error may have made provider; "" if none.
-func nearest(provider string, all []coordinator.Stored) (near string) {
+func nearest(provider string, all []admin.Stored) (near string) {
 	least := 3
 	for _, s := range all {
 		if d := distance(provider, s.Provider); d < least && len(provider) > 2*d && digits.ReplaceAllString(provider, "") != digits.ReplaceAllString(s.Provider, "") {

@@ -71,7 +71,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 			if count == 0 {
 				unrated = 0 // the next table has them
 			}
-			top.Each(ctx, etcd.Admin, top.Subject{Provider: strings.Join(args, ""), By: by}, interval, unrated, f)
+			top.Each(ctx, etcd.Client, top.Subject{Provider: strings.Join(args, ""), By: by}, interval, unrated, f)
 		}
 		if isTerminal(a.stdin) && isTerminal(a.stdout) && a.format == format.Table && count == 0 {
 			return top.Run(ctx, each)

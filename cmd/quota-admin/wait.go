@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -51,14 +52,14 @@ code is 8 if that takes longer than --timeout.`,
 			if err != nil {
 				return err
 			}
-			was, err := policyBefore(ctx, etcd.Admin, s)
+			was, err := policyBefore(ctx, etcd.Client, s)
 			if err != nil {
 				return err
 			}
 			waits = append(waits, &waitJSON{Provider: provider, Revision: s.Revision, InForce: inForce(was, s.Policy, time.Time{}, s.Policy.Time), healthy: healthy, only: true})
 		}
 		left = append(left, waits...)
-		err := a.awaitAll(ctx, etcd.Admin, most, left)
+		err := a.awaitAll(ctx, etcd.Client, most, left)
 		if a.format == format.Table {
 			return err
 		}
@@ -68,7 +69,7 @@ code is 8 if that takes longer than --timeout.`,
 
 // policyBefore returns the policy that a stored one took the place of; one without limits if
 // there was none, or if that is not known.
-func policyBefore(ctx context.Context, admin *coordinator.Admin, s coordinator.Stored) (was quota.Policy, err error) {
+func policyBefore(ctx context.Context, admin *admin.Client, s admin.Stored) (was quota.Policy, err error) {
 	records, err := admin.History(ctx, s.Provider)
 	if errors.Is(err, coordinator.ErrPermission) {
 		err = nil
@@ -108,7 +109,7 @@ const waitEvery = 300 * time.Millisecond
 
 // awaitAll waits, for at most so long, until every live instance has reported that it
 // applied each of the policies. The error names the instances that have not.
-func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.Duration, all []*waitJSON) error {
+func (a *app) awaitAll(ctx context.Context, admin *admin.Client, most time.Duration, all []*waitJSON) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var providers []string
@@ -145,7 +146,7 @@ func (a *app) awaitAll(ctx context.Context, admin *coordinator.Admin, most time.
 	}
 }
 
-func (w *waitJSON) look(ctx context.Context, admin *coordinator.Admin) (bool, error) {
+func (w *waitJSON) look(ctx context.Context, admin *admin.Client) (bool, error) {
 	f, err := feed.Inside(admin).Fleet(ctx, w.Provider)
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -122,7 +122,7 @@ func (d *program) acquire(t *testing.T) (status int) {
 	return r.StatusCode
 }
 
-func instances(t *testing.T, admin *coordinator.Admin) []string {
+func instances(t *testing.T, admin *admin.Client) []string {
 	t.Helper()
 	f, err := feed.Inside(admin).Fleet(t.Context(), "p")
 	if err != nil {
@@ -136,10 +136,10 @@ func instances(t *testing.T, admin *coordinator.Admin) []string {
 }
 
 // limited starts an etcd with a policy for provider p.
-func limited(t *testing.T) (*embedded.Cluster, *coordinator.Admin) {
+func limited(t *testing.T) (*embedded.Cluster, *admin.Client) {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	admin, err := admin.New(client, admin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,10 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/coordinator/etcdlog"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // service is what quotad serves by the flags of one kind of client.
@@ -53,7 +54,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: f.etcd.Prefix, Timeout: lookupTime})
+	operator, err := admin.New(client, admin.Options{Prefix: f.etcd.Prefix, Timeout: lookupTime})
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		return usagef("%v", err) // a lazy session fails for its options only
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	h, err := host.New(ctx, session, host.Options{Known: known(admin), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log})
+	h, err := host.New(ctx, session, host.Options{Known: known(operator), Keep: f.providers, Max: f.maxProviders, Idle: f.idle, Log: log})
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		return errors.Join(err, h.Close())
 	}
 	group, ended := errgroup.WithContext(ctx)
-	group.Go(func() error { f.reach(ended, admin, log); return nil })
+	group.Go(func() error { f.reach(ended, operator, log); return nil })
 	for _, s := range servers {
 		group.Go(s.Serve)
 	}
@@ -98,8 +99,8 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 
 // reach asks etcd for something and logs if it does not answer: the first call of a client
 // may come much later.
-func (f *flags) reach(ctx context.Context, admin *coordinator.Admin, log *slog.Logger) {
-	if _, err := admin.Get(ctx, "any"); errors.Is(err, coordinator.ErrUnreachable) {
+func (f *flags) reach(ctx context.Context, operator *admin.Client, log *slog.Logger) {
+	if _, err := operator.Get(ctx, "any"); errors.Is(err, coordinator.ErrUnreachable) {
 		log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ctx, err), "do", "check --endpoints, and etcd itself")
 	}
 }
@@ -142,16 +143,16 @@ func (f *flags) leave(session *coordinator.Session, signals <-chan os.Signal) er
 }
 
 // known asks etcd whether a provider has a policy.
-func known(admin *coordinator.Admin) func(context.Context, string) error {
+func known(operator *admin.Client) func(context.Context, string) error {
 	return func(ctx context.Context, provider string) error {
-		_, err := admin.Get(ctx, provider)
-		if errors.Is(err, coordinator.ErrNotFound) {
+		_, err := operator.Get(ctx, provider)
+		if errors.Is(err, admin.ErrNotFound) {
 			return host.Unknown(provider)
 		}
 		if err == nil {
 			return nil
 		}
-		said := etcderr.Plain(err.Error()) // clients know of no package, and not of gRPC
+		said := etcdcall.Plain(err.Error()) // clients know of no package, and not of gRPC
 		if errors.Is(err, coordinator.ErrPermission) {
 			return fmt.Errorf("%w %s: %s; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, said, provider)
 		}

@@ -8,7 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 )
 
 // A client is told what happened, in the words of no package and not of gRPC.
@@ -18,7 +18,7 @@ func TestAnEtcdThatIsAwayIsToldPlainly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: 100 * time.Millisecond})
+	admin, err := admin.New(client, admin.Options{Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/quotient-limiter/quotient/consumer/limittest"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -129,7 +129,7 @@ func setLimit(ctx context.Context, etcd *embedded.Cluster, provider string) erro
 		return err
 	}
 	defer client.Close()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	admin, err := admin.New(client, admin.Options{})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -46,7 +47,7 @@ func setUp(t *testing.T) (endpoint string, client *clientv3.Client, other *consu
 	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
+	admin, err := admin.New(client, admin.Options{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,17 +2,18 @@ package protocol
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Inspector is a coordinator.Admin as this module's commands see it.
+// Inspector is an admin.Client as this module's commands see it.
 type Inspector interface {
 	// Fleet returns a provider's policy, live instances and reports.
 	Fleet(ctx context.Context, provider string) (Fleet, error)
 	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.
 	Throttle(ctx context.Context, provider string) (*Throttle, error)
-	// Overrides returns the overrides of single keys of a provider, or coordinator.ErrNotFound if
+	// Overrides returns the overrides of single keys of a provider, or admin.ErrNotFound if
 	// that has no policy.
 	Overrides(ctx context.Context, provider string) (KeyOverrides, error)
 	// SetOverrides changes the overrides of single keys of a provider in one transaction: all of
@@ -21,7 +22,7 @@ type Inspector interface {
 	// result is what has changed; nothing is written if that is nothing. The same transaction
 	// writes the history record. The provider must have limits by key unless all are deleted.
 	// The keys' names and limits must be valid, and there may be MaxOverrides of them. If the
-	// policy or an override changes meanwhile, the error is a *coordinator.ConflictError.
+	// policy or an override changes meanwhile, the error is a *admin.ConflictError.
 	SetOverrides(ctx context.Context, provider, reason string, edit func(old KeyOverrides) (map[string]*Override, error)) (map[string]KeyChange, error)
 }
 
@@ -41,12 +42,25 @@ type KeyChange struct {
 	Old, New *Override
 }
 
-// Stored is a coordinator.Stored.
+// Stored is an admin.Stored.
 type Stored struct {
 	Provider string
 	Policy   quota.Policy
 	Revision int64
 	Problem  error
+}
+
+// ReadStored reads the value of a policy's key at a revision, 0 if there is none. A value that cannot
+// be used is a Problem.
+func ReadStored(provider string, value []byte, revision int64) Stored {
+	s := Stored{Provider: provider, Revision: revision}
+	if revision == 0 {
+		return s
+	}
+	if s.Problem = json.Unmarshal(value, &s.Policy); s.Problem == nil {
+		s.Problem = s.Policy.Validate()
+	}
+	return s
 }
 
 // Fleet is a provider's policy, its instances and their reports, all at one

@@ -2,9 +2,16 @@ package protocol
 
 import (
 	"errors"
+	"fmt"
 	"time"
 	"unicode/utf8"
 )
+
+// MaxInstances bounds the instances of a provider, and the keys of a folder that anybody reads.
+const MaxInstances = 1 << 17
+
+// ErrTooMany is a folder with more keys than an instance or an operator keeps.
+var ErrTooMany = fmt.Errorf("there are more than %d keys: they are not read until they are fewer", MaxInstances)
 
 // Instance is one incarnation of a consumer process, as its key in etcd says.
 type Instance struct {

@@ -1,10 +1,25 @@
 package protocol
 
 import (
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+// MaxReportBytes bounds a report: several times the longest that an instance writes. A longer one is
+// refused before it is read.
+const MaxReportBytes = 16 << 10
+
+// ReadReport reads the value of a report's key.
+func ReadReport(value []byte) (r Report, err error) {
+	if n := len(value); n > MaxReportBytes {
+		return r, fmt.Errorf("%d bytes are more than the most, %d", n, MaxReportBytes)
+	}
+	err = json.Unmarshal(value, &r)
+	return r, err
+}
 
 // Report is an instance's state for operators.
 type Report struct {

@@ -13,12 +13,12 @@ import (
 )
 
 // faqPackages have the errors that docs/faq.md explains.
-var faqPackages = []string{"consumer", "coordinator", "quota"}
+var faqPackages = []string{"consumer", "coordinator", "coordinator/admin", "quota"}
 
 var (
 	entry      = regexp.MustCompile("(?m)^(?:#+ .*|\\| *[^|\n]*)")
 	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
-	ofPackages = regexp.MustCompile(`^(?:consumer|coordinator|quota)\.`)
+	ofPackages = regexp.MustCompile(`^(?:admin|consumer|coordinator|quota)\.`)
 	errorName  = regexp.MustCompile(`^(?:Err[A-Z]\w*|[A-Z]\w*Error|Reason[A-Z]\w*)$`)
 )
 

@@ -123,6 +123,16 @@ var rules = []rule{
 		not: []string{module + "/internal/protocol", module + "/internal/share", module + "/internal/window"},
 		why: "a judge shares no code with what it judges",
 	},
+	{
+		who: []string{"coordinator"},
+		not: []string{module + "/coordinator/admin"},
+		why: "an instance follows policies, and sets none",
+	},
+	{
+		who: []string{"coordinator/admin"},
+		not: []string{module + "/coordinator"},
+		why: "what operators and sessions both need lies below both",
+	},
 }
 
 // matches reports whether path is the pattern, or below it where the pattern
@@ -233,7 +243,7 @@ func TestRulesCatch(t *testing.T) {
 		m + "/internal/text":             {"time"},
 		m + "/consumer":                  {m + "/quota", m + "/internal/feed"},
 		m + "/internal/feed":             {"go.etcd.io/etcd/client/v3"},
-		m + "/coordinator":               {m + "/consumer/httplimit", m + "/internal/testkit/etcdtest"},
+		m + "/coordinator":               {m + "/consumer/httplimit", m + "/internal/testkit/etcdtest", m + "/coordinator/admin"},
 		m + "/internal/testkit/etcdtest": {"go.etcd.io/etcd/server/v3/embed", "testing"},
 		m + "/internal/load":             {m + "/coordinator"},
 		m + "/cmd/loadgen":               {m + "/internal/testkit/etcdtest"},
@@ -266,6 +276,7 @@ func TestRulesCatch(t *testing.T) {
 		"consumer/grpclimit github.com/prometheus/common 10",
 		"consumer/httplimit google.golang.org/grpc/codes 9",
 		"coordinator consumer/httplimit 3",
+		"coordinator coordinator/admin 16",
 		"coordinator internal/testkit/etcdtest go.etcd.io/etcd/server/v3/embed 6",
 		"coordinator internal/testkit/etcdtest testing 7",
 		"internal/feed go.etcd.io/etcd/client/v3 1",

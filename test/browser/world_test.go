@@ -23,6 +23,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -55,13 +56,13 @@ type world struct {
 	t       *testing.T
 	cluster *embedded.Cluster
 	client  *clientv3.Client
-	admin   *coordinator.Admin
+	admin   *admin.Client
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "setup@test", Timeout: time.Minute})
+	admin, err := admin.New(client, admin.Options{Author: "setup@test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/httplimit"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -222,7 +223,7 @@ func TestEnvoysAndInstancesShareALimit(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	cluster, client := etcdtest.New(t, embedded.Options{Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -41,7 +42,7 @@ type fleetOf struct {
 	t         *testing.T
 	size      int
 	endpoints []string
-	admin     *coordinator.Admin
+	admin     *admin.Client
 	members   []*guest
 	took      latencies
 
@@ -168,7 +169,7 @@ func TestLatencies(t *testing.T) {
 // of its provider one after the other, the lanes beside each other.
 func measureLatencies(t *testing.T, size, samples int) {
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true, Processes: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})
+	admin, err := admin.New(client, admin.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

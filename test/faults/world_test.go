@@ -15,7 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/trace"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -44,7 +44,7 @@ type world struct {
 type store struct {
 	etcd   *cluster
 	client *clientv3.Client
-	admin  *coordinator.Admin
+	admin  *admin.Client
 }
 
 func (w *world) newStore(t *testing.T, first byte, members int) (s store) {
@@ -55,7 +55,7 @@ func (w *world) newStore(t *testing.T, first byte, members int) (s store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.client.Close() })
-	if s.admin, err = coordinator.NewAdmin(s.client, coordinator.AdminOptions{Author: "e2e"}); err != nil {
+	if s.admin, err = admin.New(s.client, admin.Options{Author: "e2e"}); err != nil {
 		t.Fatal(err)
 	}
 	return s

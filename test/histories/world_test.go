@@ -14,7 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,7 +27,7 @@ type world struct {
 	begin  time.Time
 	server *server
 	fleets []*fleet // by provider
-	admin  *coordinator.Admin
+	admin  *admin.Client
 	links  []*link
 
 	mu        sync.Mutex
@@ -114,7 +114,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	l.calm = true
 	client := l.client()
 	defer client.Close()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "operator"})
+	admin, err := admin.New(client, admin.Options{Author: "operator"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func (w *world) operate(do func(ctx context.Context)) {
 // setPolicy changes a policy.
 func (w *world) setPolicy(f *fleet, edit func(p quota.Policy) *quota.Policy) {
 	w.operate(func(ctx context.Context) {
-		_, _ = w.admin.Update(ctx, []string{f.provider}, func(old []coordinator.Stored) ([]*quota.Policy, error) {
+		_, _ = w.admin.Update(ctx, []string{f.provider}, func(old []admin.Stored) ([]*quota.Policy, error) {
 			p := old[0].Policy
 			if len(p.Limits) == 0 {
 				p = w.policy

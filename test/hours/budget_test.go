@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -44,11 +45,11 @@ type spender struct {
 // fifteenth.
 var spending = quota.Limit{Permits: 900, Window: 15 * time.Minute}
 
-// limit sets the limits, and returns a client and an Admin.
-func (s *spenders) limit() (*clientv3.Client, *coordinator.Admin) {
+// limit sets the limits, and returns a client and an operator's.
+func (s *spenders) limit() (*clientv3.Client, *admin.Client) {
 	s.t.Helper()
 	client := s.connect(s.t)
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+	admin, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test"})
 	if err != nil {
 		s.t.Fatal(err)
 	}

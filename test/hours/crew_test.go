@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,7 +21,7 @@ type crew struct {
 	t       *testing.T
 	total   int64
 	network *network
-	admin   *coordinator.Admin
+	admin   *admin.Client
 	ctx     context.Context
 	hands   []*hand                                      // oldest first
 	calls   func(h *hand, permits int64) (refused int64) // makes the calls that were permitted; nil: nothing does
@@ -51,7 +52,7 @@ func inCrew(t *testing.T, n int, total int64, p quota.Policy, f func(c *crew)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, net *network) {
 		c := &crew{t: t, total: total, network: net, issued: map[int64]int64{}, asked: map[int64]int64{}}
-		admin, err := coordinator.NewAdmin(net.connect(t), coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+		admin, err := admin.New(net.connect(t), admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

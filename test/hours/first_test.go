@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -28,7 +29,7 @@ func alone(t *testing.T, p quota.Policy, f func(s *solo)) {
 		if s.keys, err = keys.New(prefix); err != nil {
 			t.Fatal(err)
 		}
-		admin, err := coordinator.NewAdmin(s.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+		admin, err := admin.New(s.client, admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -23,7 +24,7 @@ import (
 type scene struct {
 	t       *testing.T
 	client  *clientv3.Client
-	admin   *coordinator.Admin
+	admin   *admin.Client
 	session *coordinator.Session
 	limiter *consumer.Limiter
 	writes  <-chan write
@@ -42,7 +43,7 @@ func inScene(t *testing.T, f func(s *scene)) {
 	bubble(t, func(t *testing.T, connect func() *clientv3.Client) {
 		s := &scene{t: t, client: connect()}
 		var err error
-		if s.admin, err = coordinator.NewAdmin(s.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"}); err != nil {
+		if s.admin, err = admin.New(s.client, admin.Options{Prefix: prefix, Author: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		s.set("1000/s")

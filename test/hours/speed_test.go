@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,7 +26,7 @@ type runners struct {
 	*network
 	t        *testing.T
 	client   *clientv3.Client
-	admin    *coordinator.Admin
+	admin    *admin.Client
 	limiters []*consumer.Limiter
 	lines    []*line
 	ctx      context.Context
@@ -44,7 +45,7 @@ func inRun(t *testing.T, n int, limits string, f func(r *runners)) {
 		defer cancel()
 		r.ctx = ctx
 		var err error
-		if r.admin, err = coordinator.NewAdmin(r.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"}); err != nil {
+		if r.admin, err = admin.New(r.client, admin.Options{Prefix: prefix, Author: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		all, err := quota.ParseLimits(limits)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,7 +28,7 @@ func inTeam(t *testing.T, n int, f func(f *team)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, net *network) {
 		f1 := &team{network: net, t: t, client: net.connect(t)}
-		admin, err := coordinator.NewAdmin(f1.client, coordinator.AdminOptions{Prefix: prefix, Author: "test"})
+		admin, err := admin.New(f1.client, admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/quotient-limiter/quotient/consumer/limittest"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -79,7 +79,7 @@ func TestRealKafka(t *testing.T) {
 
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 2000, Window: 2 * time.Second}}, Timing: quota.Timing{Guard: 600 * time.Millisecond}}
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
-	must(must(coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: time.Minute})).Put(t.Context(), "p", policy))
+	must(must(admin.New(client, admin.Options{Timeout: time.Minute})).Put(t.Context(), "p", policy))
 
 	meter, processed, mu := limittest.NewMeter(policy.Limits), map[string]bool{}, sync.Mutex{}
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

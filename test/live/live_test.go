@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -60,7 +61,7 @@ type group struct {
 	client *clientv3.Client
 	prefix string
 	ttl    time.Duration // of leases; long, so that nobody is given up by chance
-	admin  *coordinator.Admin
+	admin  *admin.Client
 
 	ctx  context.Context // until halt
 	halt context.CancelFunc
@@ -75,7 +76,7 @@ type group struct {
 func newGroup(t *testing.T, client *clientv3.Client, p quota.Policy) *group {
 	t.Helper()
 	g := &group{t: t, client: client, prefix: "/" + t.Name() + "-" + rand.Text()[:8] + "/", ttl: time.Minute}
-	admin, err := coordinator.NewAdmin(g.client, coordinator.AdminOptions{Prefix: g.prefix, Author: "test", Timeout: patience})
+	admin, err := admin.New(g.client, admin.Options{Prefix: g.prefix, Author: "test", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -47,7 +48,7 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	const providers = 100
 	cluster, client := etcdtest.New(t, embedded.Options{})
 	prefix := "/many/"
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Prefix: prefix, Author: "test", Timeout: time.Minute})
+	admin, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -75,7 +75,7 @@ type world struct {
 func newWorld(t *testing.T, folder string) *world {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{Processes: true, Slow: true})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Timeout: 2 * time.Minute})
+	admin, err := admin.New(client, admin.Options{Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

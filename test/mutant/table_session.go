@@ -106,7 +106,7 @@ var session = Table{
 `, histories),
 	Replace("RenewedAnew", "renews a lease by new streams only, which etcd refuses while it shuts down", "coordinator/lease.go",
 		"{anew, func() error { return r.again(ctx) }}", "{anew}", histories),
-	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/lowering.go",
+	Replace("LoweredAtOnce", "lets operators lower the settle time below a freshness that instances still go by", "coordinator/admin/lowering.go",
 		"next.Settle < need {", "false && next.Settle < need {", histories),
 	Replace("ProgressProves", "takes a progress notification alone for a proof", "coordinator/line.go",
 		"\t\tl.Progress(e.revision)\n", `		l.Progress(e.revision)

@@ -16,6 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/httplimit"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/feed"
@@ -258,7 +259,7 @@ func (a *api) delay(at time.Time, but int) (longest time.Duration) {
 func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
 	command := tool(t, cluster.Endpoints())
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

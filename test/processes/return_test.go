@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -98,7 +99,7 @@ func fleetReturns(t *testing.T, providers int) {
 	const processes = 3
 	etcd, client := etcdtest.New(t, embedded.Options{Members: 3, Processes: true, Slow: true})
 	w := tenants{Endpoints: etcd.Endpoints(), Providers: providers}
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	operator, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func fleetReturns(t *testing.T, providers int) {
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}, Outage: quota.OutageStop}
 	for some := range slices.Chunk(names, 32) {
-		if _, err := admin.Update(t.Context(), some, func(old []coordinator.Stored) ([]*quota.Policy, error) {
+		if _, err := operator.Update(t.Context(), some, func(old []admin.Stored) ([]*quota.Policy, error) {
 			return slices.Repeat([]*quota.Policy{&policy}, len(old)), nil
 		}); err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -45,7 +46,7 @@ type worker struct {
 func workers(t *testing.T) (all []worker) {
 	t.Helper()
 	_, etcd := etcdtest.New(t, embedded.Options{})
-	admin, err := coordinator.NewAdmin(etcd, coordinator.AdminOptions{Author: "test", Timeout: time.Minute})
+	admin, err := admin.New(etcd, admin.Options{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

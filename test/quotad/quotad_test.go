@@ -25,6 +25,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/child"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -155,7 +156,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *embedded.Cl
 		t.Fatalf("%v: %s", err, out)
 	}
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	admin, err := admin.New(client, admin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

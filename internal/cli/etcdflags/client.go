@@ -21,7 +21,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -59,7 +59,7 @@ func (f *Flags) Reach(ctx context.Context, client *clientv3.Client) error {
 			return nil
 		}
 		if !conn.WaitForStateChange(ctx, state) {
-			return fmt.Errorf("%w within %v (--dial-timeout)", etcderr.ErrUnreachable, f.DialTimeout)
+			return fmt.Errorf("%w within %v (--dial-timeout)", etcdcall.ErrUnreachable, f.DialTimeout)
 		}
 	}
 }

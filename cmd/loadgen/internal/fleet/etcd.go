@@ -10,7 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/config"
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 )
 
@@ -18,7 +18,7 @@ import (
 // embedded one.
 type etcd struct {
 	client   *clientv3.Client
-	admin    *coordinator.Admin
+	admin    *admin.Client
 	embedded *embedded.Cluster // nil if it ran already
 }
 
@@ -48,7 +48,7 @@ func openEtcd(ctx context.Context, c *config.Config, lost func(error)) (_ *etcd,
 	if e.client, err = c.Client(ctx, endpoints); err != nil {
 		return nil, fmt.Errorf("%s: %w", e.where(c), err)
 	}
-	e.admin, err = coordinator.NewAdmin(e.client, coordinator.AdminOptions{Author: "loadgen", Prefix: c.Etcd.Prefix, Timeout: c.Etcd.CommandTimeout})
+	e.admin, err = admin.New(e.client, admin.Options{Author: "loadgen", Prefix: c.Etcd.Prefix, Timeout: c.Etcd.CommandTimeout})
 	return e, err
 }
 

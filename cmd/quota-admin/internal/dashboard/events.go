@@ -9,14 +9,14 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // eventsOf returns what a provider's history says of its chart, oldest first: changes,
 // pauses with their end, and announced changes when they come into force. The records come
 // newest first.
-func eventsOf(records []coordinator.Record) []live.Event {
+func eventsOf(records []admin.Record) []live.Event {
 	events := []live.Event{}
 	paused := -1                    // the event of a pause that lasts
 	var announced []announcedChange // that are not in force yet
@@ -55,7 +55,7 @@ type announcedChange struct {
 
 // announcedBy returns what is announced after a record: what stays is of who announced it
 // first.
-func announcedBy(before []announcedChange, p *quota.Policy, r *coordinator.Record) (all []announcedChange) {
+func announcedBy(before []announcedChange, p *quota.Policy, r *admin.Record) (all []announcedChange) {
 	if p == nil {
 		return nil
 	}

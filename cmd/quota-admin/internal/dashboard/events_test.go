@@ -9,7 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,7 +26,7 @@ func TestEventsOfTheHistory(t *testing.T) {
 		}
 		return l
 	}
-	var records []coordinator.Record
+	var records []admin.Record
 	var last *quota.Policy
 	write := func(m int, author string, edit func(p *quota.Policy)) {
 		p := quota.Policy{}.WithDefaults()
@@ -34,7 +34,7 @@ func TestEventsOfTheHistory(t *testing.T) {
 			p = last.Clone()
 		}
 		edit(&p)
-		records = slices.Insert(records, 0, coordinator.Record{Revision: int64(m + 1), Time: at(m), Author: author, Old: last, New: &p})
+		records = slices.Insert(records, 0, admin.Record{Revision: int64(m + 1), Time: at(m), Author: author, Old: last, New: &p})
 		last = &p
 	}
 	announce := func(m int, text string, p *quota.Policy, now int) quota.Policy {

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,8 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/document"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 const (
@@ -44,7 +45,7 @@ const overview = ""
 // follower reads etcd for the pages. Its loop owns what it has read; pages only
 // come and go.
 type follower struct {
-	admin *coordinator.Admin
+	admin *admin.Client
 	log   *slog.Logger
 	grace time.Duration
 
@@ -62,7 +63,7 @@ type follower struct {
 	beyond  map[string]bool // providers whose shares sum to too much; logged once
 }
 
-func newFollower(admin *coordinator.Admin, log *slog.Logger) *follower {
+func newFollower(admin *admin.Client, log *slog.Logger) *follower {
 	return &follower{
 		admin: admin, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
 		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
@@ -156,7 +157,7 @@ func (f *follower) look(ctx context.Context, topics map[string]*topic) {
 		f.etcd = etcdState{OK: ok, Since: began.UnixMilli()}
 	}
 	if err != nil {
-		f.etcd.Error, f.etcd.Denied = strings.TrimPrefix(err.Error(), "coordinator: "), errors.Is(err, coordinator.ErrPermission)
+		f.etcd.Error, f.etcd.Denied = etcdcall.Unnamed(err.Error()), errors.Is(err, coordinator.ErrPermission)
 	}
 	s := state{Now: now.UnixMilli(), Etcd: f.etcd, Notes: []string{}, Providers: f.watcher.Rows(now)}
 	if note := f.watcher.Blind; note != "" {
@@ -243,7 +244,7 @@ var columns = func() (names []string) {
 func detailOf(p *live.Provider, now time.Time) *detail {
 	f := p.Fleet
 	d := &detail{
-		Provider: f.Provider, Revision: f.Revision, Policy: policyOf((*coordinator.Stored)(&f.Policy), p.At), Bucket: p.Bucket().Seconds(),
+		Provider: f.Provider, Revision: f.Revision, Policy: policyOf((*admin.Stored)(&f.Policy), p.At), Bucket: p.Bucket().Seconds(),
 		Troubles: slices.Clone(p.Status.Troubles), Columns: columns, SumOfShares: p.Status.SumOfShares, Instances: [][]any{}, Events: append([]live.Event{}, p.Events...),
 		Gone: f.Policy.Revision == 0 && len(f.Instances) == 0,
 	}
@@ -262,7 +263,7 @@ func detailOf(p *live.Provider, now time.Time) *detail {
 }
 
 // policyOf returns a policy as a document has it, and who wrote it, when and why.
-func policyOf(s *coordinator.Stored, now time.Time) map[string]any {
+func policyOf(s *admin.Stored, now time.Time) map[string]any {
 	if s.Revision == 0 || s.Problem != nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -21,7 +22,7 @@ func TestItRemembersWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
 	quiet := slog.New(slog.DiscardHandler)
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test", Timeout: 2 * time.Second})
+	admin, err := admin.New(client, admin.Options{Author: "test", Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/internal/webconfig"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/uplot"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -36,7 +36,7 @@ var files embed.FS
 
 // Options of a Server.
 type Options struct {
-	Admin *coordinator.Admin
+	Admin *admin.Client
 	// Hosts are the names, without ports, by which browsers may ask; nil: by any. Another's
 	// page whose name was made to point here (DNS rebinding) cannot change the name that it
 	// asks for.
@@ -199,7 +199,7 @@ type record struct {
 
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	name, err := providerIn(r)
-	var found []coordinator.Record
+	var found []admin.Record
 	if err == nil {
 		found, err = s.o.Admin.History(r.Context(), name)
 	}

@@ -19,7 +19,9 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -58,7 +60,7 @@ func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.
 }
 
 // Fleets looks at the instances of the providers, of all if none is named.
-func (c *Chart) Fleets(ctx context.Context, admin *coordinator.Admin, prefix string, providers []string) error {
+func (c *Chart) Fleets(ctx context.Context, admin *admin.Client, prefix string, providers []string) error {
 	if len(providers) == 0 {
 		all, err := admin.List(ctx)
 		if err != nil {
@@ -224,7 +226,7 @@ func brief(err error) string {
 	if _, after, ok := strings.Cut(text, " desc = "); ok {
 		text = after
 	}
-	return strings.TrimPrefix(text, "coordinator: ")
+	return etcdcall.Unnamed(text)
 }
 
 const (

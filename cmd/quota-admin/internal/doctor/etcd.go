@@ -18,7 +18,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // Beyond these, doctor speaks up.
@@ -89,7 +89,7 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 			}
 			return err
 		})
-		f.quorum.err = etcderr.Wrap(context.WithoutCancel(ctx), "read", f.quorum.err)
+		f.quorum.err = etcdcall.Wrap(context.WithoutCancel(ctx), "read", f.quorum.err)
 		var err error
 		if f.longHistory, err = longHistory(ctx, client, f.revision, muchHistory); err != nil {
 			f.revision = 0

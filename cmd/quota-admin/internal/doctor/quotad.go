@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
@@ -31,9 +31,9 @@ type quotadFacts struct {
 	err error
 }
 
-// Policies returns policies as coordinator.Admin does.
+// Policies returns policies as admin.Client does.
 type Policies interface {
-	Get(ctx context.Context, provider string) (coordinator.Stored, error)
+	Get(ctx context.Context, provider string) (admin.Stored, error)
 }
 
 // starts reports whether a provider that joins may still need that time: the settle time

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -62,12 +62,12 @@ func TestQuotad(t *testing.T) {
 // known are policies, by provider.
 type known map[string]quota.Policy
 
-func (k known) Get(_ context.Context, provider string) (coordinator.Stored, error) {
+func (k known) Get(_ context.Context, provider string) (admin.Stored, error) {
 	p, ok := k[provider]
 	if !ok {
-		return coordinator.Stored{}, errors.New("etcd does not answer")
+		return admin.Stored{}, errors.New("etcd does not answer")
 	}
-	return coordinator.Stored{Provider: provider, Policy: p}, nil
+	return admin.Stored{Provider: provider, Policy: p}, nil
 }
 
 // A provider may join for its settle time and two windows; by default 5 s.

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
@@ -23,17 +24,17 @@ import (
 // Watcher reads providers, and asks their instances to report every second. It is
 // for one goroutine.
 type Watcher struct {
-	admin  *coordinator.Admin
+	admin  *admin.Client
 	most   int // providers that are observed: each of their instances writes every second
 	seen   map[string]*Provider
-	listed []coordinator.Stored
+	listed []admin.Stored
 	turn   int
 	Blind  string    // why instances do not report every second; "" if they do
 	Away   time.Time // since when etcd does not answer; zero if it does
 }
 
 // NewWatcher returns a watcher that observes at most so many providers.
-func NewWatcher(admin *coordinator.Admin, most int) *Watcher {
+func NewWatcher(admin *admin.Client, most int) *Watcher {
 	return &Watcher{admin: admin, most: most, seen: map[string]*Provider{}}
 }
 
@@ -324,7 +325,7 @@ func (p *Provider) end() {
 func (p *Provider) Bucket() time.Duration { return p.meter.length }
 
 // RowOf is the row of a policy that was listed.
-func RowOf(s *coordinator.Stored, now time.Time) Row {
+func RowOf(s *admin.Stored, now time.Time) Row {
 	row := Row{Provider: s.Provider, Mode: "none"}
 	switch {
 	case s.Problem != nil:
@@ -350,7 +351,7 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 	if line := p.meter.clockTrouble(f); line != "" {
 		p.Status.Troubles = append(p.Status.Troubles, line)
 	}
-	row := RowOf((*coordinator.Stored)(&f.Policy), now)
+	row := RowOf((*admin.Stored)(&f.Policy), now)
 	row.Provider, row.Instances, row.Applied, row.Troubles = f.Provider, p.Status.Instances, p.Status.Applied, len(p.Status.Troubles)
 	issued, refused, known := 0.0, 0.0, false
 	for i := range f.Instances {

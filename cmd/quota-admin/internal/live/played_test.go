@@ -16,6 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -77,7 +78,7 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{Author: "test"})
+	admin, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/etcderr"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -105,7 +105,7 @@ type Etcd struct {
 func (e Etcd) call(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()
-	return etcderr.Wrap(ctx, what, f(ctx))
+	return etcdcall.Wrap(ctx, what, f(ctx))
 }
 
 // Put makes etcd have the role with exactly these grants: what it has beside

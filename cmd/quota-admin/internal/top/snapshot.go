@@ -16,7 +16,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 )
 
 // Snapshot is what is shown at one moment. A value is a text, an int64, a float64,
@@ -133,7 +133,7 @@ var Bys = []string{ByInstance, ByClass, ByKey, ByLabel}
 
 // Each calls f with a snapshot at each interval until f returns false or ctx ends. Snapshots without the rates of instances
 // that have reported are dropped for the first time of that length.
-func Each(ctx context.Context, admin *coordinator.Admin, of Subject, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
+func Each(ctx context.Context, admin *admin.Client, of Subject, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
 	w := live.NewWatcher(admin, ObservedAtMost)
 	defer w.Close()
 	begun := time.Now()
@@ -179,7 +179,7 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 	}
 	f := p.Fleet
 	if f.Policy.Revision == 0 && len(f.Instances) == 0 {
-		return nil, fmt.Errorf("%s: %w", provider, coordinator.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", provider, admin.ErrNotFound)
 	}
 	t := &Snapshot{at: p.At, title: provider + ": " + p.Status.Line(), what: "instances"}
 	if p.Status.Problem != "" {

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -164,7 +164,7 @@ func linearPolicy(h cell) *quota.Policy {
 }
 
 // operate has one operator do some things, as the commands of quota-admin do them.
-func (o *operators) operate(ctx context.Context, client int, admin *Admin, r *rand.Rand, n int) {
+func (o *operators) operate(ctx context.Context, client int, admin *Client, r *rand.Rand, n int) {
 	for k := range n {
 		p := r.IntN(2)
 		tag := cell{fmt.Sprintf("%d-%d", client, k), 1 + r.Int64N(1000)}
@@ -257,7 +257,7 @@ func (o *operators) play(count map[string]int) {
 		o.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := NewAdmin(client, AdminOptions{Prefix: f.prefix, Timeout: time.Minute})
+	admin, err := New(client, Options{Prefix: f.prefix, Timeout: time.Minute})
 	if err != nil {
 		o.Fatal(err)
 	}

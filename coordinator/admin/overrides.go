@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -35,13 +36,13 @@ const (
 
 // Overrides implements protocol.Inspector.
 func (i *inspector) Overrides(ctx context.Context, provider string) (protocol.KeyOverrides, error) {
-	o, _, err := (*Admin)(i).readOverrides(ctx, provider)
+	o, _, err := (*Client)(i).readOverrides(ctx, provider)
 	return o.KeyOverrides, err
 }
 
 // SetOverrides implements protocol.Inspector.
 func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, edit func(old protocol.KeyOverrides) (map[string]*protocol.Override, error)) (map[string]protocol.KeyChange, error) {
-	a := (*Admin)(i)
+	a := (*Client)(i)
 	o, c, err := a.readOverrides(ctx, provider)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 			is = &protocol.Override{Limits: quota.Policy{Limits: is.Limits}.WithDefaults().Limits, Owners: is.Owners} // in order
 		}
 		if bad := o.documents[protocol.OverrideBucket(name)].bad; bad != nil {
-			return nil, fmt.Errorf("coordinator: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
+			return nil, fmt.Errorf("admin: key %q: %w; delete that key of etcd first, and set its overrides again", name, bad)
 		}
 		if was.Equal(is) {
 			continue
@@ -76,10 +77,10 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 		return nil, nil
 	}
 	if n := len(next.Keys); n > protocol.MaxOverrides && n > len(o.Keys) {
-		return nil, fmt.Errorf("coordinator: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
+		return nil, fmt.Errorf("admin: %s: %d overrides: at most %d; delete some, or change the limits of all keys", provider, n, protocol.MaxOverrides)
 	}
 	if n := windowsOf(next.Keys); n > protocol.MaxOverrideWindows && n > windowsOf(o.Keys) {
-		return nil, fmt.Errorf("coordinator: %s: overrides with windows of %d lengths: at most %d; use the same windows for several keys", provider, n, protocol.MaxOverrideWindows)
+		return nil, fmt.Errorf("admin: %s: overrides with windows of %d lengths: at most %d; use the same windows for several keys", provider, n, protocol.MaxOverrideWindows)
 	}
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func windowsAbove(all map[string]*protocol.Override) (n int) {
 }
 
 // checkOverride checks the override of a key, nil if it is deleted, against the policy.
-func (a *Admin) checkOverride(p *quota.Policy, name string, own *protocol.Override) error {
+func (a *Client) checkOverride(p *quota.Policy, name string, own *protocol.Override) error {
 	if own == nil {
 		return nil
 	}
@@ -132,7 +133,7 @@ func (a *Admin) checkOverride(p *quota.Policy, name string, own *protocol.Overri
 }
 
 // readOverrides reads the overrides of a provider, and what a change of them depends on.
-func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides, c *change, err error) {
+func (a *Client) readOverrides(ctx context.Context, provider string) (o overrides, c *change, err error) {
 	found, err := a.read(ctx, []string{provider})
 	if err != nil {
 		return o, nil, err
@@ -168,10 +169,10 @@ func (a *Admin) readOverrides(ctx context.Context, provider string) (o overrides
 
 // prepareOverrides makes a change ready: the documents that differ, on the condition that
 // neither the policy nor any document is another than was read, and the record.
-func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
+func (a *Client) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
 	provider := c.old.Provider
 	if len(old.Policy.Policy.Keys.Limits) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(changes)), func(k protocol.KeyChange) bool { return k.New != nil }) {
-		return fmt.Errorf("coordinator: %s has no limits by key, so no key of it can have limits of its own: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
+		return fmt.Errorf("admin: %s has no limits by key, so no key of it can have limits of its own: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
 	}
 	var buckets [protocol.OverrideBuckets]map[string]*protocol.Override
 	for name := range changes {
@@ -197,7 +198,7 @@ func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[st
 			continue
 		}
 		key := a.keys.Overrides(provider, bucket)
-		c.unchanged = append(c.unchanged, is(key, old.documents[bucket].revision))
+		c.unchanged = append(c.unchanged, etcdcall.At(key, old.documents[bucket].revision))
 		if len(of) == 0 {
 			c.ops = append(c.ops, clientv3.OpDelete(key))
 			continue
@@ -207,14 +208,14 @@ func (a *Admin) prepareOverrides(c *change, old, next *overrides, changes map[st
 			return err
 		}
 		if n := len(text); n > protocol.MaxOverridesBytes {
-			return fmt.Errorf("coordinator: %s: the %d overrides of document %02d, into which a hash of their names puts them, take %d bytes: at most %d; use shorter names or fewer overrides",
+			return fmt.Errorf("admin: %s: the %d overrides of document %02d, into which a hash of their names puts them, take %d bytes: at most %d; use shorter names or fewer overrides",
 				provider, len(of), bucket, n, protocol.MaxOverridesBytes)
 		}
 		written += len(text)
 		c.ops = append(c.ops, clientv3.OpPut(key, string(text)))
 	}
 	if written > maxWrittenBytes {
-		return fmt.Errorf("coordinator: %s: the documents of %d changes take %d bytes: one transaction takes %d; make it several", provider, len(changes), written, maxWrittenBytes)
+		return fmt.Errorf("admin: %s: the documents of %d changes take %d bytes: one transaction takes %d; make it several", provider, len(changes), written, maxWrittenBytes)
 	}
 	return nil
 }

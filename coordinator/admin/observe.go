@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -20,7 +20,7 @@ const observerTTL = 10 // seconds
 // or ctx ends. They begin within a few seconds. An outage of etcd interrupts that. stop
 // waits at most a second for etcd, and may be called twice. A user without the permission to
 // write gets ErrPermission: reports then come on significant changes, and every 30 s.
-func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
+func (a *Client) Observe(ctx context.Context, providers ...string) (stop func(), err error) {
 	for _, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {
 			return nil, err
@@ -34,7 +34,15 @@ func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for sleep(alive, observerTTL/3*time.Second) {
+		defer func() { a.revoke(ctx, lease) }()
+		tick := time.NewTicker(observerTTL / 3 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-alive.Done():
+				return
+			case <-tick.C:
+			}
 			c, cancel := context.WithTimeout(alive, a.o.Timeout)
 			_, err := a.client.KeepAliveOnce(c, lease)
 			cancel()
@@ -42,13 +50,12 @@ func (a *Admin) Observe(ctx context.Context, providers ...string) (stop func(), 
 				lease, _ = a.observe(alive, providers)
 			}
 		}
-		a.revoke(ctx, lease)
 	}()
 	return func() { end(); <-done }, nil
 }
 
 // observe writes the keys under a new lease.
-func (a *Admin) observe(ctx context.Context, providers []string) (clientv3.LeaseID, error) {
+func (a *Client) observe(ctx context.Context, providers []string) (clientv3.LeaseID, error) {
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
 	lease, err := a.client.Grant(c, observerTTL)
@@ -65,7 +72,7 @@ func (a *Admin) observe(ctx context.Context, providers []string) (clientv3.Lease
 }
 
 // revoke removes an observer's keys, if etcd answers; else they end by themselves.
-func (a *Admin) revoke(ctx context.Context, lease clientv3.LeaseID) {
+func (a *Client) revoke(ctx context.Context, lease clientv3.LeaseID) {
 	c, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, _ = a.client.Revoke(c, lease)

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -57,7 +58,7 @@ type InstanceStatus struct {
 
 // Fleet returns a provider's policy and live instances; without a policy that is no error.
 // Observe makes the instances report often.
-func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
+func (a *Client) Fleet(ctx context.Context, provider string) (Fleet, error) {
 	found, err := feed.Inside(a).Fleet(ctx, provider)
 	f := Fleet{Provider: found.Provider, Revision: found.Revision, Policy: Stored(found.Policy)}
 	for _, i := range found.Instances {
@@ -79,11 +80,11 @@ func (a *Admin) Fleet(ctx context.Context, provider string) (Fleet, error) {
 type inspected = feed.Cover[protocol.Inspector]
 
 // inspector implements protocol.Inspector.
-type inspector Admin
+type inspector Client
 
 // Fleet implements protocol.Inspector.
 func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet, error) {
-	a := (*Admin)(i)
+	a := (*Client)(i)
 	f := protocol.Fleet{Provider: provider, Policy: protocol.Stored{Provider: provider}}
 	if err := quota.ValidateProvider(provider); err != nil {
 		return f, err
@@ -100,13 +101,13 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 		r, err = a.kv.Txn(ctx).Then(clientv3.OpGet(a.keys.Policy(provider), clientv3.WithRev(revision)), clientv3.OpGet(a.keys.Throttle(provider), clientv3.WithRev(revision))).Commit()
 	}
 	if err == nil {
-		f.Policy = protocol.Stored(stored(provider, keyIn(r.Responses[0])))
-		f.Throttle, _ = protocol.ReadThrottle(keyIn(r.Responses[1]).Value)
+		f.Policy = protocol.Stored(stored(provider, etcdcall.KeyIn(r.Responses[0])))
+		f.Throttle, _ = protocol.ReadThrottle(etcdcall.KeyIn(r.Responses[1]).Value)
 		_, err = a.each(ctx, a.keys.Reports(provider), revision, nil, func(kv *mvccpb.KeyValue) {
 			if id, ok := keys.IncarnationIn(a.keys.Reports(provider), string(kv.Key)); ok {
 				if i, ok := at[id]; ok {
 					takeReport(&f.Instances[i], kv)
-				} else if r, err := readReport(kv.Value); err == nil && r.State == quota.StateClosed && r.Debt > 0 {
+				} else if r, err := protocol.ReadReport(kv.Value); err == nil && r.State == quota.StateClosed && r.Debt > 0 {
 					f.Left = append(f.Left, protocol.InstanceStatus{Instance: protocol.Instance{ID: id, Name: r.Name}, Report: &r})
 				}
 			}
@@ -153,7 +154,7 @@ const endOfID = 4
 
 // budgets fills in the budgets, and the long limits of keys that a restore withholds, unless the
 // role lacks their folder.
-func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
+func (a *Client) budgets(ctx context.Context, f *protocol.Fleet) error {
 	if f.Policy.Problem != nil {
 		return nil //nolint:nilerr // the fleet tells the problem
 	}
@@ -175,11 +176,11 @@ func (a *Admin) budgets(ctx context.Context, f *protocol.Fleet) error {
 	if err != nil {
 		return err
 	}
-	kv := keyIn(r.Responses[0])
+	kv := etcdcall.KeyIn(r.Responses[0])
 	mark := escrow.ReadMark(kv.Value, kv.ModRevision, r.Header.ClusterId)
 	for i := range all {
 		var found escrow.Purse
-		kv := keyIn(r.Responses[1+i])
+		kv := etcdcall.KeyIn(r.Responses[1+i])
 		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Start, false))
 		all[i].Left, all[i].Withheld = found.Left(all[i].Permits), found.Withheld()
 	}
@@ -224,7 +225,7 @@ func instanceOf(id string, kv *mvccpb.KeyValue) (s protocol.InstanceStatus) {
 }
 
 func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue) {
-	r, err := readReport(kv.Value)
+	r, err := protocol.ReadReport(kv.Value)
 	switch {
 	case err == nil:
 		s.Report = &r
@@ -235,8 +236,8 @@ func takeReport(s *protocol.InstanceStatus, kv *mvccpb.KeyValue) {
 
 // each calls f with the keys under a prefix, at a revision, 0 for the newest, and returns
 // it. after is as in eachKey.
-func (a *Admin) each(ctx context.Context, prefix string, revision int64, after func(key string) string, f func(*mvccpb.KeyValue)) (int64, error) {
-	err := eachKey(prefix, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+func (a *Client) each(ctx context.Context, prefix string, revision int64, after func(key string) string, f func(*mvccpb.KeyValue)) (int64, error) {
+	err := etcdcall.EachKey(prefix, func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		r, err := a.kv.Get(ctx, from, append(o, clientv3.WithRev(revision))...)
 		if err == nil && revision == 0 {
 			revision = r.Header.Revision

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"errors"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -229,54 +228,4 @@ func TestOverridesWithoutLimitsByKey(t *testing.T) {
 	if o, err := admin.Overrides(t.Context(), "p"); err != nil || len(o.Keys) != 1 || o.Keys["b"] == nil {
 		t.Errorf("%v, %v, want that of b", o.Keys, err)
 	}
-}
-
-// TestInstancesFollowOverrides: listed and told, and a document that cannot be read stays as it
-// was and is a problem, also for operators.
-func TestInstancesFollowOverrides(t *testing.T) {
-	f := setup(t)
-	setKeyed(f)
-	set := func(limits string) {
-		t.Helper()
-		if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", limits))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	has := func(want string) func(*recorder) bool {
-		return func(r *recorder) bool {
-			own, broken := r.view.Override("a")
-			return !broken && own.String() == want && r.proofs > 0
-		}
-	}
-	set("5/s")
-	a, _ := f.subscribe(f.join(Options{}), "p")
-	await.Until(t, "the override is listed", a.is(has("5/s")))
-	set("7/s")
-	await.Until(t, "the change is told", a.is(has("7/s")))
-	key := f.admin.keys.Overrides("p", protocol.OverrideBucket("a"))
-	if _, err := f.client.Put(t.Context(), key, `{"schema":1,"keys":{"a":"many"}}`); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "the problem is told", a.is(func(r *recorder) bool {
-		return r.trouble != nil && strings.Contains(r.trouble.Error(), "overrides of keys") && has("7/s")(r)
-	}))
-	b, _ := f.subscribe(f.join(Options{}), "p")
-	await.Until(t, "one that lists does not know the key's limits", b.is(func(r *recorder) bool {
-		_, broken := r.view.Override("a")
-		return broken && r.trouble != nil
-	}))
-	if o, err := feed.Inside(f.admin).Overrides(t.Context(), "p"); err != nil || o.Problem == nil {
-		t.Errorf("operators are told nothing: %v", err)
-	}
-	if _, err := feed.Inside(f.admin).SetOverrides(t.Context(), "p", "", to(keyLimits("a", "8/s"))); err == nil || !strings.Contains(err.Error(), "delete that key of etcd first") {
-		t.Errorf("%v: a document that cannot be read was written over", err)
-	}
-	if _, err := f.client.Delete(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
-	set("9/s owners=2")
-	await.Until(t, "it is mended", a.is(func(r *recorder) bool { return r.trouble == nil && has("9/s owners=2")(r) }))
-	await.Until(t, "it is mended there", b.is(func(r *recorder) bool { return r.trouble == nil && has("9/s owners=2")(r) }))
-	set("")
-	await.Until(t, "the deletion is told", a.is(has("")))
 }

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"cmp"
@@ -14,32 +14,30 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// maxTogether is how many policies Update can change: etcd takes maxOps
+// maxTogether is how many policies Update can change: etcd takes etcdcall.MaxOps
 // operations, and each policy comes with its history record. Policies whose
 // freshness, clock error or windows are lowered take another operation.
-const maxTogether = maxOps / 2
-
-// maxOps is etcd's default for the operations of a transaction.
-const maxOps = 128
+const maxTogether = etcdcall.MaxOps / 2
 
 // Put sets a provider's policy. It fills in Time, and Author if it is empty. The same
 // transaction writes the history record. If the policy is not valid, the error has its
 // *quota.FieldErrors. Put also refuses a settle time too short for a freshness still in
 // force. If the policy changes at the same moment, the error is a *ConflictError.
-func (a *Admin) Put(ctx context.Context, provider string, p quota.Policy) (Stored, error) {
+func (a *Client) Put(ctx context.Context, provider string, p quota.Policy) (Stored, error) {
 	return a.put(ctx, provider, p, always)
 }
 
 // PutIf is Put if the policy has that revision, as returned by Get; 0 means not set.
 // Otherwise it changes nothing and returns a *ConflictError.
-func (a *Admin) PutIf(ctx context.Context, provider string, p quota.Policy, revision int64) (Stored, error) {
+func (a *Client) PutIf(ctx context.Context, provider string, p quota.Policy, revision int64) (Stored, error) {
 	return a.put(ctx, provider, p, at(revision))
 }
 
-func (a *Admin) put(ctx context.Context, provider string, p quota.Policy, may func(Stored) error) (Stored, error) {
+func (a *Client) put(ctx context.Context, provider string, p quota.Policy, may func(Stored) error) (Stored, error) {
 	all, err := a.Update(ctx, []string{provider}, func(old []Stored) ([]*quota.Policy, error) {
 		return []*quota.Policy{&p}, may(old[0])
 	})
@@ -66,7 +64,7 @@ func at(revision int64) func(Stored) error {
 // is set. edit returns as many policies in the same order: nil for an unchanged one, and
 // at most 64 others. Each is checked as by Put. If one changes meanwhile, the error is a
 // *ConflictError. The result is the stored policies, in the same order.
-func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
+func (a *Client) Update(ctx context.Context, providers []string, edit func(old []Stored) ([]*quota.Policy, error)) ([]Stored, error) {
 	found, err := a.read(ctx, providers)
 	if err != nil {
 		return nil, err
@@ -80,7 +78,7 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 		return nil, err
 	}
 	if len(policies) != len(all) {
-		return nil, fmt.Errorf("coordinator: edit returned %d policies of %d providers: return one for each, nil for one that stays as it is", len(policies), len(all))
+		return nil, fmt.Errorf("admin: edit returned %d policies of %d providers: return one for each, nil for one that stays as it is", len(policies), len(all))
 	}
 	var changes []*change
 	for i, p := range policies {
@@ -99,7 +97,7 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 	case n == 0:
 		return all, nil
 	case n > maxTogether:
-		return nil, fmt.Errorf("coordinator: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
+		return nil, fmt.Errorf("admin: %d policies to change: one transaction of etcd takes %d (128 operations, two for each); make it several",
 			n, maxTogether)
 	}
 	if err := a.markNew(ctx, changes); err != nil {
@@ -118,17 +116,17 @@ func (a *Admin) Update(ctx context.Context, providers []string, edit func(old []
 // reason is for the history. Instances then issue nothing; they stay registered. If none is
 // set, the error is ErrNotFound; if the policy changes at the same moment, it is a
 // *ConflictError.
-func (a *Admin) Delete(ctx context.Context, provider, reason string) (Stored, error) {
+func (a *Client) Delete(ctx context.Context, provider, reason string) (Stored, error) {
 	return a.remove(ctx, provider, reason, always)
 }
 
 // DeleteIf is Delete if the policy has that revision. Otherwise it changes nothing and
 // returns a *ConflictError.
-func (a *Admin) DeleteIf(ctx context.Context, provider, reason string, revision int64) (Stored, error) {
+func (a *Client) DeleteIf(ctx context.Context, provider, reason string, revision int64) (Stored, error) {
 	return a.remove(ctx, provider, reason, at(revision))
 }
 
-func (a *Admin) remove(ctx context.Context, provider, reason string, may func(Stored) error) (Stored, error) {
+func (a *Client) remove(ctx context.Context, provider, reason string, may func(Stored) error) (Stored, error) {
 	found, err := a.read(ctx, []string{provider})
 	if err != nil {
 		return Stored{}, err
@@ -167,17 +165,17 @@ type change struct {
 const trimmed = 2
 
 // read reads what changes of the providers depend on.
-func (a *Admin) read(ctx context.Context, providers []string) (all []*change, err error) {
+func (a *Client) read(ctx context.Context, providers []string) (all []*change, err error) {
 	for i, p := range providers {
 		if err := quota.ValidateProvider(p); err != nil {
 			return nil, err
 		}
 		if slices.Contains(providers[:i], p) {
-			return nil, fmt.Errorf("coordinator: two changes of %s in one transaction", p)
+			return nil, fmt.Errorf("admin: two changes of %s in one transaction", p)
 		}
 	}
 	const each = 3
-	for chunk := range slices.Chunk(providers, maxOps/each) {
+	for chunk := range slices.Chunk(providers, etcdcall.MaxOps/each) {
 		var ops []clientv3.Op
 		for _, p := range chunk {
 			ops = append(ops,
@@ -192,7 +190,7 @@ func (a *Admin) read(ctx context.Context, providers []string) (all []*change, er
 		}
 		for i, p := range chunk {
 			of := r.Responses[each*i:]
-			kv := keyIn(of[0])
+			kv := etcdcall.KeyIn(of[0])
 			all = append(all, &change{key: a.keys.Policy(p), old: stored(p, kv), raw: kv.Value,
 				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange(), cluster: r.Header.ClusterId})
 		}
@@ -202,7 +200,7 @@ func (a *Admin) read(ctx context.Context, providers []string) (all []*change, er
 
 // prepare fills in and checks a policy, nil for none, and makes the change ready, with its
 // history record. It returns the policy, without a revision.
-func (a *Admin) prepare(c *change, p *quota.Policy, reason string) (Stored, error) {
+func (a *Client) prepare(c *change, p *quota.Policy, reason string) (Stored, error) {
 	after, author, put := Stored{Provider: c.old.Provider}, a.o.Author, clientv3.OpDelete(c.key)
 	var value []byte
 	if p != nil {
@@ -271,7 +269,7 @@ func hasLong(p *quota.Policy) bool {
 // markNew marks the providers that get their first long limits, unless they have a mark: nothing of
 // these was used yet, so nothing is withheld. A role that may not do this leaves it to the
 // instances, which cannot know that.
-func (a *Admin) markNew(ctx context.Context, all []*change) error {
+func (a *Client) markNew(ctx context.Context, all []*change) error {
 	var ops []clientv3.Op
 	for _, c := range all {
 		if !c.fresh {
@@ -282,7 +280,7 @@ func (a *Admin) markNew(ctx context.Context, all []*change) error {
 			return err
 		}
 		key := a.keys.BudgetMark(c.old.Provider)
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{is(key, 0)}, []clientv3.Op{clientv3.OpPut(key, text)}, nil))
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{etcdcall.At(key, 0)}, []clientv3.Op{clientv3.OpPut(key, text)}, nil))
 	}
 	if len(ops) == 0 {
 		return nil
@@ -295,18 +293,18 @@ func (a *Admin) markNew(ctx context.Context, all []*change) error {
 }
 
 // commit makes changes together, if none of their policies has changed since they were read.
-func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
+func (a *Client) commit(ctx context.Context, all ...*change) (int64, error) {
 	var (
 		unchanged   []clientv3.Cmp
 		then, other []clientv3.Op
 	)
 	for _, c := range all {
-		unchanged = append(append(unchanged, is(c.key, c.old.Revision)), c.unchanged...)
+		unchanged = append(append(unchanged, etcdcall.At(c.key, c.old.Revision)), c.unchanged...)
 		then = append(then, c.ops...)
 		other = append(other, clientv3.OpGet(c.key, clientv3.WithKeysOnly()))
 	}
 	for _, c := range all {
-		if len(then)+len(c.trim) <= maxOps {
+		if len(then)+len(c.trim) <= etcdcall.MaxOps {
 			then = append(then, c.trim...)
 		}
 	}
@@ -326,12 +324,12 @@ func (a *Admin) commit(ctx context.Context, all ...*change) (int64, error) {
 			for _, s := range c.keep {
 				a.expire(ctx, s)
 			}
-		} else if have := keyIn(r.Responses[i]).ModRevision; have != c.old.Revision || len(c.unchanged) > 0 {
+		} else if have := etcdcall.KeyIn(r.Responses[i]).ModRevision; have != c.old.Revision || len(c.unchanged) > 0 {
 			return 0, &ConflictError{c.old.Provider, have, c.old.Revision}
 		}
 	}
 	if !r.Succeeded {
-		return 0, errors.New("coordinator: etcd refused the change although the policy is unchanged: try again, and report this if it repeats")
+		return 0, errors.New("admin: etcd refused the change although the policy is unchanged: try again, and report this if it repeats")
 	}
 	return r.Header.Revision, nil
 }

@@ -1,4 +1,4 @@
-package coordinator_test
+package admin_test
 
 import (
 	"context"
@@ -6,19 +6,19 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A program sets a provider's limit. It needs an etcd, so it is compiled and not
 // run; examples/quickstart is an application that keeps to the limit.
-func ExampleAdmin_Put() {
+func ExampleClient_Put() {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:2379"}})
 	if err != nil {
 		return
 	}
 	defer client.Close()
-	admin, err := coordinator.NewAdmin(client, coordinator.AdminOptions{})
+	operator, err := admin.New(client, admin.Options{})
 	if err != nil {
 		return
 	}
@@ -26,6 +26,6 @@ func ExampleAdmin_Put() {
 	if err != nil {
 		return
 	}
-	stored, err := admin.Put(context.Background(), "payments/charge", quota.Policy{Limits: limits, Reason: "campaign"})
+	stored, err := operator.Put(context.Background(), "payments/charge", quota.Policy{Limits: limits, Reason: "campaign"})
 	fmt.Println(stored.Revision, err)
 }

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -12,9 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -288,7 +287,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 func TestListIsPaged(t *testing.T) {
 	f := setup(t)
-	const n = pageKeys/2 + 20 // each with an instance's key, so that more than a page is read
+	const n = etcdcall.PageKeys/2 + 20 // each with an instance's key, so that more than a page is read
 	for i := range n {
 		if _, err := f.admin.PutIf(t.Context(), fmt.Sprintf("p%04d", i), limit(int64(i)), 0); err != nil {
 			t.Fatal(err)
@@ -314,7 +313,7 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := NewAdmin(client, AdminOptions{Timeout: 300 * time.Millisecond})
+	admin, err := New(client, Options{Timeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,33 +333,9 @@ func TestErrorsOfEtcdAreTold(t *testing.T) {
 			t.Errorf("%s: %v, want context.Canceled", what, err)
 		}
 	}
-	for _, o := range []AdminOptions{{Prefix: "x"}, {Timeout: -1}} {
-		if _, err := NewAdmin(client, o); err == nil {
+	for _, o := range []Options{{Prefix: "x"}, {Timeout: -1}} {
+		if _, err := New(client, o); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
-	}
-}
-
-// Users see each instance with its share and what it reported.
-func TestFleetShowsTheInstances(t *testing.T) {
-	f := setup(t)
-	f.set("p", "10/s")
-	recorded, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
-	var found Fleet
-	await.Until(t, "the instance has reported", func() (ok bool) {
-		var err error
-		found, err = f.admin.Fleet(t.Context(), "p")
-		return err == nil && len(found.Instances) == 1 && found.Instances[0].State != ""
-	})
-	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
-	if err != nil || inside.Instances[0].Report == nil {
-		t.Fatalf("%+v, %v", inside, err)
-	}
-	if found.Policy.Policy.Limits[0].Permits != 10 || found.Policy.Revision == 0 || found.Revision < found.Policy.Revision {
-		t.Errorf("%+v", found)
-	}
-	i, r := found.Instances[0], inside.Instances[0].Report
-	if i.ID != f.only(recorded).id || i.Name != "a" || i.Started.IsZero() || !i.ShareKnown || i.State != r.State || i.Used != r.Used || i.Problem != nil {
-		t.Errorf("%+v, and the report is %+v", i, r)
 	}
 }

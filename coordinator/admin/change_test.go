@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -127,50 +126,5 @@ func TestAChangeIsTwoRequests(t *testing.T) {
 		if _, err := f.admin.Put(t.Context(), "p", limit(int64(i))); err != nil || count.n != 2 {
 			t.Fatalf("change %d: %d requests, %v; want 2", i, count.n, err)
 		}
-	}
-}
-
-func TestObserversMakeInstancesReportEverySecond(t *testing.T) {
-	t.Parallel()
-	f := setup(t)
-	f.set("p", "10/s")
-	f.subscribe(f.join(Options{Name: "a"}), "p")
-	stop, err := f.admin.Observe(t.Context(), "p", "q")
-	if err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "reports although nothing happens", func() bool {
-		r, err := f.client.Get(t.Context(), f.admin.keys.Reports("p"), clientv3.WithPrefix())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(r.Kvs) == 1 && r.Kvs[0].Version >= 5
-	})
-	count := func() int64 {
-		r, err := f.client.Get(t.Context(), f.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Count
-	}
-	if count() != 2 {
-		t.Errorf("%d observers, want 2", count())
-	}
-	// As after an outage that the lease did not live through.
-	r, err := f.client.Get(t.Context(), f.prefix+"observers/", clientv3.WithPrefix())
-	if err != nil || len(r.Kvs) != 2 {
-		t.Fatalf("%d observers, %v", len(r.Kvs), err)
-	}
-	lost := clientv3.LeaseID(r.Kvs[0].Lease)
-	if _, err := f.client.Revoke(t.Context(), lost); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "observers that came again", func() bool { return count() == 2 })
-	stop()
-	if count() != 0 {
-		t.Errorf("%d observers are left", count())
-	}
-	if _, err := f.admin.Observe(t.Context(), "a//b"); err == nil || count() != 0 {
-		t.Errorf("%v; %d observers of a provider that cannot be", err, count())
 	}
 }

@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -58,9 +59,9 @@ type wireRecord struct {
 }
 
 // newRecord returns the operation that writes the record of a change to a value.
-func (a *Admin) newRecord(c *change, value []byte, who, why string, keys map[string][2]string) (clientv3.Op, error) {
+func (a *Client) newRecord(c *change, value []byte, who, why string, keys map[string][2]string) (clientv3.Op, error) {
 	if len(why) > maxReasonBytes {
-		return clientv3.Op{}, fmt.Errorf("coordinator: a reason of %d bytes: at most %d", len(why), maxReasonBytes)
+		return clientv3.Op{}, fmt.Errorf("admin: a reason of %d bytes: at most %d", len(why), maxReasonBytes)
 	}
 	old := c.raw
 	if !json.Valid(old) || len(old) > quota.MaxPolicyBytes {
@@ -75,7 +76,7 @@ func (a *Admin) newRecord(c *change, value []byte, who, why string, keys map[str
 }
 
 // overrideRecord returns the operation that writes the record of changes of single keys.
-func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange, why string) (clientv3.Op, error) {
+func (a *Client) overrideRecord(c *change, changes map[string]protocol.KeyChange, why string) (clientv3.Op, error) {
 	keys, size := map[string][2]string{}, 0
 	for name, k := range changes {
 		keys[name] = [2]string{k.Old.String(), k.New.String()}
@@ -83,7 +84,7 @@ func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange,
 		size += len(text) + len(keys[name][0]) + len(keys[name][1]) + len(`:["",""],`)
 	}
 	if size > maxChangeRecordBytes {
-		return clientv3.Op{}, fmt.Errorf("coordinator: %s: the history record of %d changes takes %d bytes: at most %d; make it several changes", c.old.Provider, len(changes), size, maxChangeRecordBytes)
+		return clientv3.Op{}, fmt.Errorf("admin: %s: the history record of %d changes takes %d bytes: at most %d; make it several changes", c.old.Provider, len(changes), size, maxChangeRecordBytes)
 	}
 	return a.newRecord(c, c.raw, a.o.Author, why, keys)
 }
@@ -91,7 +92,7 @@ func (a *Admin) overrideRecord(c *change, changes map[string]protocol.KeyChange,
 // History returns the last 100 changes of a provider's policy, newest first, also after its
 // deletion. It is empty for a provider that never had one. A record that cannot be read has
 // a Problem.
-func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) {
+func (a *Client) History(ctx context.Context, provider string) ([]Record, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return nil, err
 	}
@@ -100,7 +101,7 @@ func (a *Admin) History(ctx context.Context, provider string) ([]Record, error) 
 	for more := true; more && len(records) < maxRecords; {
 		r, err := a.kv.Get(ctx, a.keys.History(provider), clientv3.WithPrefix(), clientv3.WithLimit(limit),
 			clientv3.WithMaxCreateRev(newest), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
-		if tooLarge(err) && limit > 1 {
+		if etcdcall.TooLarge(err) && limit > 1 {
 			limit = 1
 			continue
 		}

@@ -1,9 +1,8 @@
-package coordinator
+package admin
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,52 +10,51 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-const defaultTimeout = 5 * time.Second
-
-// AdminOptions of an Admin. The zero value is ready to use.
-type AdminOptions struct {
+// Options are those of a Client. The zero value is ready to use.
+type Options struct {
 	Prefix  string        // of all keys; default "/quotient/v1/"
 	Author  string        // stored with each change; default user@host
 	Timeout time.Duration // of one call to etcd, not negative; default 5 s
 }
 
-// Admin sets providers' policies and reads their fleets. Its methods are safe for
+// Client sets providers' policies and reads their fleets. Its methods are safe for
 // concurrent use. It keeps no state: every method asks etcd.
 //
 // Errors of etcd are ErrUnreachable and ErrPermission. A change that ends with
 // ErrUnreachable may have been made: read the policy before you try again. A name of a
 // provider must be valid by quota.ValidateProvider.
-type Admin struct {
+type Client struct {
 	inspected
 	client *clientv3.Client
 	kv     clientv3.KV
 	keys   keys.Layout
-	o      AdminOptions
+	o      Options
 }
 
-// NewAdmin returns an Admin that uses the client, which the caller closes. It asks no etcd,
-// and returns an error only for options that cannot work, and for a client that Join would
-// refuse.
-func NewAdmin(client *clientv3.Client, o AdminOptions) (*Admin, error) {
-	if err := usable(client); err != nil {
-		return nil, fmt.Errorf("coordinator: %w", err)
+// New returns a Client that uses etcd's client, which the caller closes. It asks no etcd, and
+// returns an error only for options that cannot work, and for a client that coordinator.Join
+// would refuse.
+func New(client *clientv3.Client, o Options) (*Client, error) {
+	if err := etcdcall.Usable(client); err != nil {
+		return nil, fmt.Errorf("admin: %w", err)
 	}
 	k, err := keys.New(o.Prefix)
 	if err != nil {
 		return nil, err
 	}
 	if o.Timeout < 0 {
-		return nil, fmt.Errorf("coordinator: timeout %v: must not be negative; 0 means %v", o.Timeout, defaultTimeout)
+		return nil, fmt.Errorf("admin: timeout %v: must not be negative; 0 means %v", o.Timeout, etcdcall.Timeout)
 	}
-	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Timeout = cmp.Or(o.Timeout, etcdcall.Timeout)
 	o.Author = cmp.Or(o.Author, buildinfo.User())
-	a := &Admin{client: client, kv: newKV(client, o.Timeout), keys: k, o: o}
+	a := &Client{client: client, kv: etcdcall.NewKV(client, o.Timeout), keys: k, o: o}
 	a.inspected = feed.Over[protocol.Inspector]((*inspector)(a))
 	return a, nil
 }
@@ -74,7 +72,7 @@ type Stored struct {
 
 // Get returns a provider's policy, or ErrNotFound. A policy that cannot be used is returned
 // with a Problem, and without an error.
-func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
+func (a *Client) Get(ctx context.Context, provider string) (Stored, error) {
 	if err := quota.ValidateProvider(provider); err != nil {
 		return Stored{}, err
 	}
@@ -82,7 +80,7 @@ func (a *Admin) Get(ctx context.Context, provider string) (Stored, error) {
 	if err != nil {
 		return Stored{}, classify(ctx, "read the policy of "+provider, err)
 	}
-	s := stored(provider, keyIn(r.Responses[0]))
+	s := stored(provider, etcdcall.KeyIn(r.Responses[0]))
 	if s.Revision == 0 {
 		return s, fmt.Errorf("%s: %w", provider, ErrNotFound)
 	}
@@ -95,25 +93,34 @@ func (i *inspector) Throttle(ctx context.Context, provider string) (*protocol.Th
 	if err != nil {
 		return nil, classify(ctx, "read the throttle of "+provider, err)
 	}
-	t, _ := protocol.ReadThrottle(keyIn(r.Responses[0]).Value)
+	t, _ := protocol.ReadThrottle(etcdcall.KeyIn(r.Responses[0]).Value)
 	return t, nil
+}
+
+// Resume ends the pauses that a provider asked for. Its instances issue permits as soon as they
+// see it, until the next 429. A pause that an operator set (quota.ModePause) stays. It returns
+// false if there was nothing to end.
+func (a *Client) Resume(ctx context.Context, provider string) (ended bool, err error) {
+	if err := quota.ValidateProvider(provider); err != nil {
+		return false, err
+	}
+	key := a.keys.Throttle(provider)
+	r, err := a.kv.Get(ctx, key, clientv3.WithCountOnly())
+	if err == nil && r.Count > 0 { // who may not delete it is told so only then
+		ended = true
+		_, err = a.kv.Delete(ctx, key)
+	}
+	return ended && err == nil, classify(ctx, "resume "+provider, err)
 }
 
 // stored reads a policy's key, which may be empty.
 func stored(provider string, kv *mvccpb.KeyValue) Stored {
-	s := Stored{Provider: provider, Revision: kv.ModRevision}
-	if s.Revision == 0 {
-		return s
-	}
-	if s.Problem = json.Unmarshal(kv.Value, &s.Policy); s.Problem == nil {
-		s.Problem = s.Policy.Validate()
-	}
-	return s
+	return Stored(protocol.ReadStored(provider, kv.Value, kv.ModRevision))
 }
 
 // List returns all policies, sorted by provider: also those that cannot be used, which have
 // a Problem.
-func (a *Admin) List(ctx context.Context) ([]Stored, error) {
+func (a *Client) List(ctx context.Context) ([]Stored, error) {
 	var all []Stored
 	_, err := a.each(ctx, a.keys.Provider(""), 0, a.keys.AfterMany, func(kv *mvccpb.KeyValue) {
 		if provider, ok := a.keys.ProviderOf(string(kv.Key)); ok {

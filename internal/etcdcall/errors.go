@@ -1,5 +1,6 @@
-// Package etcderr tells what an error of etcd's client means for its caller.
-package etcderr
+// Package etcdcall calls etcd with bounds: on the time of a call, on the size of an answer and on the
+// keys of a page. It also tells what an error of etcd's client means for its caller.
+package etcdcall
 
 import (
 	"context"
@@ -62,8 +63,13 @@ var (
 	grpcTransport = regexp.MustCompile(`(?:last )?connection error: desc = "transport: (?:Error while dialing: )?([^"]*)"`)
 )
 
+// Unnamed leaves out of a message which package failed.
+func Unnamed(message string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(message, "coordinator: "), "admin: ")
+}
+
 // Plain leaves out of a message which package failed, and how gRPC spells it: it is for
 // people who know of neither.
 func Plain(message string) string {
-	return grpcTransport.ReplaceAllString(grpcPrefix.ReplaceAllString(strings.TrimPrefix(message, "coordinator: "), ""), "$1")
+	return grpcTransport.ReplaceAllString(grpcPrefix.ReplaceAllString(Unnamed(message), ""), "$1")
 }

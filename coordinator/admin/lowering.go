@@ -1,4 +1,4 @@
-package coordinator
+package admin
 
 import (
 	"context"
@@ -77,7 +77,7 @@ func supersededIn(kvs []*mvccpb.KeyValue) []superseded {
 
 // expire lets etcd remove the key when nobody can rely on the policy any more. If
 // that fails, the next change tries again.
-func (a *Admin) expire(ctx context.Context, s superseded) {
+func (a *Client) expire(ctx context.Context, s superseded) {
 	c, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
 	lease, err := a.client.Grant(c, s.ttl())
