@@ -1,6 +1,6 @@
-(* Long limits by key (docs/protocol.md, section 14): the store has one total for each window of a
-   key, and no holdings. The permits issued in the window, and those that instances may still issue,
-   are at most the total, and that is at most the largest limit so far.
+(* Long limits (docs/protocol.md, section 14): the store has one total for each window, of the provider
+   or of a key. The permits issued in the window, and those that instances may still issue, are at most
+   the total, and that is at most the largest limit so far.
 
    Messages may be lost, late, or come again: the store executes each as often as it likes. A
    transaction has two conditions, the total and its version, which is the number of its writes so

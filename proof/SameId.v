@@ -64,7 +64,7 @@ Proof.
   - discriminate.
 Qed.
 
-(* 2. LONG LIMITS BY KEY, where nothing is noticed *)
+(* 2. LONG LIMITS, where nothing is noticed *)
 
 (* The state, and how many permits the restores have forgotten. A restore sets the total to one that
    a store had. No copy reaches the restored store of what was committed or refused before. *)

@@ -17,9 +17,9 @@
    permits (section 13), the first of a fleet, without loans (section 12), and `hold`
    (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
    Arrivals.v calls as the provider counts them, Shapes.v the shapes `sliding` and `bucket`
-   (section 10), Escrow.v, KeyBudget.v, Restored.v, Marks.v and Upgrade.v long limits (section 14), SameId.v
-   and SameIdHoldings.v restores under the old cluster ID, Keys.v limits by key (section 15),
-   Changes.v changes of the policy's times, Debts.v costs that are known late.
+   (section 10), KeyBudget.v, Marks.v and Upgrade.v long limits (section 14), SameId.v
+   restores under the old cluster ID, Keys.v limits by key (section 15), Changes.v
+   changes of the policy's times, Debts.v costs that are known late.
 
    Not covered: histories in restored stores (11), clocks that are worse than e (7), and the
    code itself.

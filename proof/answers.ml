@@ -117,72 +117,7 @@ let window () =
   let n = bound_by (z begins) ranks lo hi last in
   Printf.sprintf "%d %d %s" (int (qfloor lo)) (int (qfloor hi)) n
 
-(* What a process may have issued of a long limit after each event. *)
-let escrow () =
-  let rec after p = function
-    | 0 -> []
-    | n ->
-      let p =
-        match next () with
-        | 0 -> sends p (next ())
-        | 1 ->
-          let f_hold = next () in
-          let f_own = next () in
-          learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None }
-        | 3 -> forgets p
-        | _ -> p (* an answer in which its holding has not moved *)
-      in
-      string_of_int (may p) :: after p (n - 1)
-  in
-  String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
-
-(* The same of a process that takes permits, and of one that goes on in a restored store (4 to 6 under
-   another cluster ID, 8 and 9 under the same): after each event what it may have issued. Of what it sends also whether it may, and the total. *)
-let ledger () =
-  let one legal = if legal then "1" else "0" in
-  let mark () = let by_new = flag () in { by_new; withheld = flag () } in
-  let rec after p = function
-    | 0 -> []
-    | n ->
-      let said, p =
-        match next () with
-        | 1 ->
-          let f_hold = next () in
-          let f_own = next () in
-          ("", learns p { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None })
-        | 2 -> ("", p)
-        | 3 ->
-          let p = { p with used = next () } in
-          let value = next () in
-          let f_hold = next () in
-          let f_out = next () in
-          let limit = next () in
-          let f = { of2 = 0; f_hold; f_own = p.own; f_out; f_total = 0; refused = None } in
-          (Printf.sprintf "%d,%s," (makes_by f value) (one (may_send limit p f value)), sends p value)
-        | 4 ->
-          let m = mark () in
-          let found = next () in
-          ("", looks p m found (next ()))
-        | 5 ->
-          let value = next () in
-          let m = mark () in
-          (one (hands_out m || value = may p) ^ ",", sends p value)
-        | 7 -> ("", forgets p)
-        | 8 ->
-          let f_hold = next () in
-          let f_own = next () in
-          let f = { of2 = 0; f_hold; f_own; f_out = 0; f_total = 0; refused = None } in
-          (one (notices p f) ^ ",", looks_back p f)
-        | 9 -> (string_of_int (may p) ^ ",", sends p (may p))
-        | _ ->
-          let found = next () in
-          ("", looks_again p found (next ()))
-      in
-      (said ^ string_of_int (may p)) :: after p (n - 1)
-  in
-  String.concat "," (after { taken = 0; own = 0; unknown = []; used = 0 } (next ()))
-
-(* Of a long limit of a key: whether an instance may send a take, or a give-back before which it lowers
+(* Of a long limit: whether an instance may send a take, or a give-back before which it lowers
    what it has, and the total that this makes; whether it may count on a refusal; and what it has then. *)
 let purse () =
   let one legal = if legal then "1" else "0" in
@@ -338,9 +273,7 @@ let () =
           (match kind with
            | "bound" -> bound ()
            | "bucket" -> bucket ()
-           | "escrow" -> escrow ()
            | "judge" -> judge ()
-           | "ledger" -> ledger ()
            | "loans" -> loans ()
            | "mark" -> mark ()
            | "owners" -> owners ()
