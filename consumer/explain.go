@@ -25,9 +25,9 @@ type unserved struct {
 	// debtUntil is the monotonic instant at which the own share has paid it, about; window.Forever
 	// if that is not known.
 	debtUntil int64
-	ahead     int   // callers that wait before this one
+	ahead     int   // callers that wait before this one: of its class, and of higher ones
 	first     int64 // permits that the first of them wants
-	// when is the monotonic instant at which permits may come, if known; else they do not come before.
+	// when is the monotonic instant at which permits may come. If known is false, they may come later.
 	when  int64
 	known bool
 
@@ -40,7 +40,12 @@ type unserved struct {
 func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error) {
 	now := k.clock.Now()
 	use := k.gate.Usage(now)
-	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: max(1, use.Waiting), first: use.Head}
+	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: 1, first: use.Head}
+	waiting := 0
+	for _, n := range use.WaitingBy[:c+1] {
+		waiting += n
+	}
+	u.ahead = max(u.ahead, waiting) // one at least was ahead when the gate decided
 	if v.Refused() {
 		u.when, u.known = k.gate.Estimate(now, n, c)
 	} else if v == window.TooLarge {
@@ -55,26 +60,34 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	return err
 }
 
-// unservedBy is what is known of a call that a key does not serve, and counts it.
+// unservedBy collects what is known of a call that a key does not serve, and counts its refusal.
 func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	k, c := o.core, o.class
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
-	o.refusedKey(y, n, all, now)
 	u := &unserved{verdict: window.Limited, n: n, class: c, key: &y.key, when: now}
 	if s.Keys == nil { // there are no limits by key any more
+		o.refusedKey(y, n, all, now)
 		return u
 	}
-	u.uses, u.debt, u.debtUntil = k.keyUses(y), y.use.Debt(), y.use.PaidAt()
+	u.uses = k.keyUses(y)
+	if u.largest = k.tooLarge(s.Keys, y.key, n, now); u.largest > 0 { // others have not so many either
+		if u.verdict = window.TooLarge; u.below().Permits > 0 {
+			k.refused.impossible.Add(1)
+		} else {
+			o.lacksKey(n)
+			y.note(&k.keys, 0, n)
+		}
+		return u
+	}
+	o.refusedKey(y, n, all, now)
+	u.debt, u.debtUntil = y.use.Debt(), y.use.PaidAt()
 	u.owner, u.elsewhere = y.ownerIn(k, s.Keys, now)
 	u.ahead, u.first = y.line.Ahead(c)
-	u.largest = k.tooLarge(s.Keys, y.key, n, now)
 	if at := y.use.Opens(n, now); at != window.Forever {
 		u.when, u.known = at, true
 	}
 	switch {
-	case u.largest > 0:
-		u.verdict = window.TooLarge
 	case u.debt > 0:
 		u.verdict = window.Owes
 	case u.ahead > 0 && y.use.Left() >= n:
@@ -83,7 +96,9 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	return u
 }
 
-// explained is the one table from a verdict, and the state where the verdict is Limited, to an error.
+// explained turns what is known of a call into the reason and the error. Closed, Full, Displaced and
+// TooLarge decide alone. Else the limiter's state comes first, then the verdict, and then the limit that
+// has too little left.
 func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	named := func(kind error, hint string, arguments ...any) error {
 		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
@@ -138,9 +153,9 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		k.explainBudgetLocked(&e, b, u)
 	case u.elsewhere:
 		e.Owner, u.known = u.owner, false
-	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // under hold, of a view without it
+	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // no view in force has this instance
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
-	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // its share settles
+	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
 	}
 	if b == nil {
@@ -152,7 +167,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	return e.Reason, e
 }
 
-// below returns the smallest limit that has fewer permits than are asked for; zero if all have more.
+// below returns the smallest limit that has fewer permits than are asked for; zero if none has.
 func (u *unserved) below() (limit quota.Limit) {
 	for i := range u.uses {
 		of := &u.uses[i].Limit
@@ -231,8 +246,8 @@ func (k *core) pausedLocked() error {
 	return errors.New(cause.Paused(k.provider, policy.Author, policy.Reason, policy.Time))
 }
 
-// explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. When to try
-// again is what is known of that without etcd's next answer.
+// explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It sets when to
+// try again: at the window's end, or soon while permits are being taken.
 func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
 	switch {
@@ -283,15 +298,15 @@ func (k *core) caused(err error) error {
 	return fmt.Errorf("%w: %w", err, k.mu.trouble)
 }
 
-// leaveOut names no limit where nobody has set the shortest one.
+// leaveOut names no limit if the shortest one is the built-in one, which nobody has set.
 func (e *LimitError) leaveOut(limits []window.LimitUsage) {
 	if len(limits) > 0 && limits[0].Free() {
 		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
 	}
 }
 
-// name names the limit that has too little left for the longest; the shortest one if none
-// has. It returns the use of that, if it is a budget.
+// name names, of the limits that leave fewer than are asked for, the one whose window ends last; if none
+// does, the shortest one. It returns the use of that limit if it is of more than a minute, or else nil.
 func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
 	ends := int64(0)
 	for i, u := range limits {
@@ -304,9 +319,8 @@ func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *p
 		}
 		if i == 0 || short && end > ends {
 			e.Total, e.Share, e.Window, budget = u.Limit.Limit, u.Share, u.Window, u.Budget
-			if e.Remaining = 0; budget == nil {
-				e.Instances = u.Instances
-			} else if !budget.Spent {
+			e.Instances = u.Instances
+			if e.Remaining = 0; budget != nil && !budget.Spent {
 				e.Remaining = budget.Left
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -161,21 +162,23 @@ func TestACriticalCallTakesAPlaceInAFullLine(t *testing.T) {
 		outcome := make(chan string, 3)
 		wait := func(c Class, key string) {
 			taken(l.Key(key).TryAcquire)
-			l.Class(c).Key(key).TakeFunc(1, Forever, func(_ Permit, err error) { outcome <- fmt.Sprint(c, " ", errors.Is(err, ErrQueueFull)) })
+			l.Class(c).Key(key).TakeFunc(1, Forever, func(_ Permit, err error) {
+				outcome <- fmt.Sprint(c, " ", errors.Is(err, ErrQueueFull), err != nil && strings.Contains(err.Error(), "displaced"))
+			})
 			synctest.Wait()
 		}
 		wait(Sheddable, "a")
 		wait(Critical, "b")
-		if got := fmt.Sprint(received(outcome)); got != "[critical true]" {
+		if got := fmt.Sprint(received(outcome)); got != "[critical true false]" {
 			t.Fatalf("beside a full line of another key: %s, want the critical call refused", got)
 		}
 		wait(Critical, "a")
-		if got := fmt.Sprint(received(outcome)); got != "[sheddable true]" {
+		if got := fmt.Sprint(received(outcome)); got != "[sheddable true true]" {
 			t.Fatalf("in a full line: %s, want the sheddable call refused", got)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := fmt.Sprint(received(outcome)); got != "[critical false]" {
+		if got := fmt.Sprint(received(outcome)); got != "[critical false false]" {
 			t.Errorf("in the next window: %s, want the critical call served", got)
 		}
 	})
@@ -347,6 +350,20 @@ func TestARefusalOfAKeySaysWhatStopsTheProvider(t *testing.T) {
 		err := key.Acquire(t.Context(), 0)
 		if e, ok := errors.AsType[LimitError](err); !ok || e.Reason != ReasonPause || e.Key != "a" || !e.RetryAt.Equal(until) {
 			t.Errorf("of a spent key during a pause: %v", err)
+		}
+	})
+}
+
+// A call for more than a key's limit is a mistake, and no refusal: so it is for the provider.
+func TestAnImpossibleCallForAKeyIsNoRefusal(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		for _, maxWait := range []time.Duration{0, time.Second} {
+			if _, err := l.Key("a").Take(t.Context(), 4, maxWait); !errors.Is(err, ErrTooLarge) {
+				t.Errorf("4 of 3: %v", err)
+			}
+		}
+		if st := l.Status(); st.Impossible != 2 || st.KeysRefused != 0 {
+			t.Errorf("%d impossible, %d refused, want 2 and 0", st.Impossible, st.KeysRefused)
 		}
 	})
 }

@@ -15,11 +15,13 @@ import (
 //
 //	outside  -> inLine    start: the key has too few
 //	outside  -> inQueue   start: the key's permits are reserved, and the provider has too few
-//	inLine   -> outside   told: the key's permits are reserved, or it is refused
-//	inQueue  -> outside   told: the provider's permits are issued, or it is refused
-//	any      -> finished  with the permit or the error
+//	inLine   -> outside   told: the key's permits are reserved, or it is to start again
+//	inQueue  -> outside   told: the provider's permits came too late, and it starts again
+//	any      -> finished  start or told: with the permit or the error
+//	waiting  -> finished  leave or discard: the caller has given up
 //
-// Each step returns at once. A goroutine that waits makes them, or, for TakeFunc, the dispatcher.
+// Each step returns at once. The caller's goroutine makes the steps. For TakeFunc it makes start, and the
+// dispatcher makes the rest.
 type keyCall struct {
 	key     Key
 	n       int64
@@ -53,8 +55,8 @@ func newKeyCall(ctx context.Context, y Key, n int64, maxWait time.Duration) keyC
 	return c
 }
 
-// waits returns the waiter: without another one that of a goroutine.
-func (c *keyCall) waits() *window.Waiter {
+// ownWaiter returns the call's waiter. If it has none, it takes one for a goroutine.
+func (c *keyCall) ownWaiter() *window.Waiter {
 	l := c.key.limiter
 	if c.waiter == nil {
 		c.waiter = l.core.parked.Get().(*window.Waiter)
@@ -87,15 +89,17 @@ func (c *keyCall) start() (done bool) {
 				return c.finish(l.refuseKey(t.state, c.n))
 			}
 			c.state = t.state
-			if v := k.keys.lines.enter(k, t.state, c.waits(), c.n, c.until, l.class); v == window.Queued {
+			switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
+			case window.Granted:
+			case window.Queued:
 				c.waitsIn(inLine)
 				if l.all.closed.Load() { // Close may have looked before the waiter came
 					k.keys.lines.evict(k, l.all.id)
 				}
 				return false
-			} else if v == window.Closed {
+			case window.Closed:
 				continue
-			} else if v != window.Granted {
+			default:
 				return c.refused(v)
 			}
 		default: // the provider's lack
@@ -138,7 +142,7 @@ func (c *keyCall) told() (done bool) {
 
 // refused ends a call that the key's line refuses.
 func (c *keyCall) refused(v window.Verdict) (done bool) {
-	if v == window.Full {
+	if v == window.Full || v == window.Displaced {
 		return c.finish(c.key.limiter.answer(v, c.n))
 	}
 	return c.finish(c.key.limiter.refuseKey(c.state, c.n))
@@ -152,7 +156,7 @@ func (c *keyCall) askGate() (again, done bool) {
 		g, err := l.acquire(context.Background(), c.n, 0)
 		return c.answered(g, err)
 	}
-	w := c.waits()
+	w := c.ownWaiter()
 	w.Unsure = l.core.lapses(c.state)
 	g, v := l.ask(w, c.n, c.until)
 	if v == window.Queued {
@@ -168,8 +172,9 @@ func (c *keyCall) decided(g window.Grant, v window.Verdict) (again, done bool) {
 	return c.answered(g, err)
 }
 
-// answered books what the gate has issued with the key, or ends the call. again is true if the key has
-// less than it had, or the provider's permits came too late: they are given back.
+// answered books what the gate has issued with the key, or ends the call. If the key does not allow n
+// permits any more, or the provider's window is over, the provider's permits are given back, and again
+// is true.
 func (c *keyCall) answered(g window.Grant, err error) (again, done bool) {
 	l := c.key.limiter
 	switch {
@@ -205,7 +210,7 @@ func (c *keyCall) finish(err error) (done bool) {
 }
 
 // leave takes a call that gives up out of where it waits. It returns false if the call was told an
-// outcome before, which discard must have then.
+// outcome before: then the caller receives that and calls discard.
 func (c *keyCall) leave() bool {
 	k, left := c.key.limiter.core, false
 	switch c.place {
@@ -221,7 +226,8 @@ func (c *keyCall) leave() bool {
 	return left
 }
 
-// discard gives back what the outcome of a call that has given up brings.
+// discard is for a call that gave up after it was told its outcome: it gives back what that brings, and
+// ends the reservation.
 func (c *keyCall) discard() {
 	l, o := c.key.limiter, c.waiter.Outcome
 	c.waiter.Outcome = nil
@@ -248,7 +254,7 @@ func (c *keyCall) waited() time.Duration {
 // didNotWait is the duration of a wait that there was not.
 const didNotWait = time.Duration(-1)
 
-// acquire is the way to permits of a key where TryAcquire's does not do: the goroutine makes the steps.
+// acquire takes n permits of the key, and waits for them up to maxWait.
 func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	l := y.limiter
 	k := l.core
@@ -301,7 +307,7 @@ func (y Key) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Wai
 	t.call.waiter = w
 	if t.call.start() {
 		t.over = true
-		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // finished says the rest
+		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // any outcome: the call is finished
 		return Waiter{}
 	}
 	return Waiter{l.core, w}

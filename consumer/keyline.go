@@ -12,27 +12,28 @@ import (
 )
 
 // Callers that a key has too few permits for wait in its line, which the state's lock guards. They leave
-// it with the key's permits reserved. A line is served when permits of its key come back or are lent, and
-// all lines by one alarm: at the end of a window, and when a plan gives more.
+// it with the key's permits reserved. A line is served when permits of its key come back or are lent. One
+// alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan.
 
 // keyLines are the keys for which callers wait.
 type keyLines struct {
-	// length is the number of callers in all lines, and of those that look whether they have to wait;
-	// by is that of those in lines, by class.
+	// length counts the callers in all lines, and those inside enter; by counts the callers in all
+	// lines, by class.
 	length atomic.Int64
 	by     [window.Classes]atomic.Int64
 	alarm  alarm
 
-	mu   sync.Mutex // taken last
+	mu   sync.Mutex // guards keys; nothing else is locked while it is
 	keys map[*keyState]struct{}
 }
 
-// enter has a caller wait for n permits of a key (Queued), unless it need not or must not: Granted says
-// that they are reserved, Closed that it has to look again. until is monotonic. Where as many wait as
-// may, it takes the place of the key's last caller of a lower class, or its line is Full.
+// enter puts a caller into a key's line, until the monotonic instant until (Queued). Granted says that
+// its n permits are reserved, and Limited that they do not come in time. Closed says that it has to start
+// again. If Options.MaxWaiters callers wait, the caller takes the place of the key's last one of a lower
+// class; if there is none, the verdict is Full.
 func (q *keyLines) enter(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) window.Verdict {
-	length := q.length.Add(1) // so permits that come back have the line served
-	s, now, v := q.push(k, y, w, n, until, c, length)
+	q.length.Add(1) // so permits that come back have the line served
+	s, now, v := q.push(k, y, w, n, until, c)
 	switch {
 	case v != window.Queued:
 		q.length.Add(-1)
@@ -44,14 +45,14 @@ func (q *keyLines) enter(k *core, y *keyState, w *window.Waiter, n, until int64,
 
 // push is the part of enter under the state's lock. It returns the segment and the instant by which it
 // decided.
-func (q *keyLines) push(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class, length int64) (s *window.Segment, now int64, v window.Verdict) {
+func (q *keyLines) push(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) (s *window.Segment, now int64, v window.Verdict) {
 	s, now = y.lock(k)
 	defer y.mu.Unlock()
 	callers, _ := y.line.Ahead(c)
 	v = y.verdict(k, s, now, n, until, callers == 0)
-	if most := k.options.Load().MaxWaiters; v == window.Queued && most > 0 && length > int64(most) {
+	if most := k.options.Load().MaxWaiters; v == window.Queued && most > 0 && q.waiting() >= most {
 		if last := y.line.Last(); last != nil && last.Class() > c {
-			q.tell(k, y, last, window.Full)
+			q.tell(k, y, last, window.Displaced)
 		} else {
 			v = window.Full
 		}
@@ -85,9 +86,10 @@ func (q *keyLines) all() []*keyState {
 	return slices.Collect(maps.Keys(q.keys))
 }
 
-// verdict returns what becomes of a caller that wants n permits of the key: Granted, and they are
-// reserved; Queued; Limited, if none come by its deadline, or never so many at once; or Closed, if the
-// key has no such state any more. first says that nobody is before it. The caller has the state's lock.
+// verdict decides about a caller that wants n permits of the key. Granted: they are reserved. Queued: they
+// may come in time, and others are asked for some. Limited: they do not come by the monotonic instant
+// until, or no window holds so many. Closed: the state was forgotten, or keys have no limits. first says
+// that nobody is before the caller. The caller of verdict has the state's lock.
 func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, first bool) window.Verdict {
 	if s.Keys == nil || y.gone {
 		return window.Closed
@@ -96,14 +98,14 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 		y.use.Reserve(n)
 		return window.Granted
 	}
+	if until <= now || k.tooLarge(s.Keys, y.key, n, now) > 0 {
+		return window.Limited
+	}
 	y.lacks(k, 0, n, now)
 	if y.earliest(k, n, now) > until { // nobody lends in time
 		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
 			return window.Limited
 		}
-	}
-	if until <= now || k.tooLarge(s.Keys, y.key, n, now) > 0 {
-		return window.Limited
 	}
 	return window.Queued
 }
@@ -202,8 +204,8 @@ func (q *keyLines) evict(k *core, owner uint32) {
 	}
 }
 
-// tooLarge returns the most permits that the shares of a key often hold, or its total if
-// others lend, if n are more; else 0.
+// tooLarge returns the most permits that one call for a key can have, if n are more: the key's total where
+// others lend, or else what its share often holds. If n are not too many, or nobody knows, it returns 0.
 func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
 		return 0
@@ -216,7 +218,9 @@ func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most in
 		switch {
 		case b.Permits == window.Unbounded:
 		case keys.Lending.Borrows:
-			most = min(most, k.mu.planner.KeyTotal(key, w))
+			if total := k.mu.planner.KeyTotal(key, w); total > 0 { // 0: nobody knows
+				most = min(most, total)
+			}
 		default:
 			most = min(most, max(b.Permits, b.Most))
 		}

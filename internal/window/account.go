@@ -10,25 +10,25 @@ import (
 )
 
 // Account counts the permits that this instance issues for one key. The provider is the key with the
-// empty name: see ledger. The zero Account has issued none. The caller keeps calls apart. The order
-// of calls: Adopt for the windows that run, then any of the others.
+// empty name: see ledger. The zero Account has issued none, and has nothing left. Adopt is called
+// whenever the windows change, before any other method. The caller keeps calls apart.
 type Account struct {
 	windows *Windows // by which the counts are; nil before the first Adopt
 	spans   []span   // shortest first
 	budgets []long
 	early   bool // corrected time was set back: a span's window has not begun
-	// epoch numbers the times in which no span moves to another window. It is never 0 once something
-	// was issued.
+	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
+	// sees by it whether a permit still counts. It is never 0 once something was issued.
 	epoch    uint64
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
-	reserved int64 // permits that callers have, who wait for the provider's
-	before   int64 // permits that callers have used in the window of the shortest limit before
-	// guests and hosts are the sums that were told to guests, or heard of hosts.
-	guests, hosts loans
+	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
+	before   int64 // permits that callers used in the shortest limit's window before the one that runs
+	guests   loans // what was lent to each guest, as this instance has told it
+	hosts    loans // what each host has lent, as it has told this instance
 }
 
-// span counts the permits of an account in one window, the one that runs of its length. Once no limit
-// binds it any more, it is kept to the window's end, in case the limit comes back.
+// span counts the permits of an account in one window: the running one of its length. If the limit is
+// removed, the span stays until its window ends, since the limit may come back.
 type span struct {
 	window   quota.Window
 	bound    int64 // permits that may be issued in the window, borrowed ones included; Unbounded while no limit binds
@@ -51,7 +51,7 @@ func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budget
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
 		a.adoptBudgets(budgets())
 	}
-	a.end(func(s *span) int64 { return s.window.End() })
+	a.dropEnded(func(s *span) int64 { return s.window.End() })
 	a.guests.end(windows.Over)
 	a.hosts.end(windows.Over)
 	a.repay()
@@ -60,19 +60,26 @@ func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budget
 // begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
 // does.
 func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
+	if !sameShortest(a.windows, windows) {
+		a.before = 0
+	}
 	a.windows, a.early = windows, false
 	for i := range a.spans {
 		a.spans[i].bound = Unbounded
 	}
 	for _, w := range windows.Running {
 		s := a.move(w)
-		if s.bound = bound(w); s.window == w {
-			s.bound = addCapped(s.bound, s.borrowed)
-		}
+		s.bound = addCapped(bound(w), s.borrowed)
 	}
 }
 
-// move returns the span of windows as long as w. It counts in w, or in a later window.
+// sameShortest reports whether the shortest windows of both are of one length.
+func sameShortest(a, b *Windows) bool {
+	return a != nil && len(a.Running) > 0 && len(b.Running) > 0 && a.Running[0].Length == b.Running[0].Length
+}
+
+// move returns the span with w's length, and moves it to w. A span that is in a later window stays
+// there: then the account is early.
 func (a *Account) move(w quota.Window) *span {
 	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.window.Length, w.Length) })
 	if !there {
@@ -92,7 +99,7 @@ func (a *Account) move(w quota.Window) *span {
 	return s
 }
 
-// enter moves the span to a window in which nothing was issued yet.
+// enter moves the span to a window in which nothing was issued yet. Its schedules count on.
 func (s *span) enter(w quota.Window) { *s = span{window: w, bound: Unbounded, by: s.by} }
 
 // calledBefore returns how many permits callers have used in the span's window, if that is the one
@@ -110,8 +117,9 @@ func (s *span) called() int64 { return s.used - s.lent - s.paid }
 // own is the part of the bound that is this instance's share.
 func (s *span) own() int64 { return s.bound - s.borrowed }
 
-// end forgets the spans that bind no more, once the wall time has come until which they count.
-func (a *Account) end(until func(*span) int64) {
+// dropEnded forgets the spans that bind no more and that count no more: until returns the corrected wall
+// time at which a span ceases to, which is later than its window's end under some shapes.
+func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
 	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.bound == Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
 	if len(a.spans) < was {
@@ -151,8 +159,8 @@ func (a *Account) span(w quota.Window) *span {
 	return nil
 }
 
-// Left returns how many permits may be issued now, less those reserved: 0 where no limit is known to
-// bind, because no knowledge is no share.
+// Left returns how many permits may be issued now, less those reserved. It is 0 while a debt is owed, and
+// where no limit is known: without a plan this instance may issue nothing.
 func (a *Account) Left() int64 {
 	left := a.LeftToBorrowers()
 	if len(a.budgets) > 0 {
@@ -161,8 +169,7 @@ func (a *Account) Left() int64 {
 	return left
 }
 
-// LeftToBorrowers returns how many permits the shares leave, less those reserved: the budgets do not
-// bound what others borrow.
+// LeftToBorrowers is Left without the long limits, which do not bound what other instances borrow.
 func (a *Account) LeftToBorrowers() int64 {
 	if a.debt > 0 {
 		return 0
@@ -170,10 +177,10 @@ func (a *Account) LeftToBorrowers() int64 {
 	return max(0, a.shares()-a.reserved)
 }
 
-// left is Left with those reserved, and whatever is owed.
+// left is Left, but it does not take off what is reserved, and does not look at the debt.
 func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
 
-// shares is left as far as shares decide it.
+// shares is left without the long limits. It is 0 in a guard, and where no limit binds.
 func (a *Account) shares() int64 {
 	if a.early || a.windows == nil || a.windows.Shut {
 		return 0
@@ -223,8 +230,8 @@ func (a *Account) Confirm(n int64) bool {
 	return true
 }
 
-// Lapses reports whether the permits that are reserved may be gone in the next windows: a share may
-// hold fewer there. Total returns how many the shares of all instances hold.
+// Lapses reports whether a next window might hold fewer permits than are reserved, all callers together.
+// total returns what the shares of all instances hold in a window.
 func (a *Account) Lapses(total func(quota.Window) int64) bool {
 	for s := range a.bounded {
 		if each := total(s.window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
@@ -271,8 +278,9 @@ func (a *Account) Span() (start, end int64) {
 	return start, end
 }
 
-// Opens returns the first monotonic instant after now at which n permits may come, if there is no
-// news: at the end of the windows that leave fewer. Forever if nothing is limited.
+// Opens returns the earliest monotonic instant at which n permits may come if there is no news: the
+// opening after the windows that leave fewer. It is now where etcd may give them, and before the first
+// Adopt; Forever if nothing is limited. It does not look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now
@@ -302,9 +310,9 @@ func (a *Account) Own() int64 {
 	return own
 }
 
-// Over reports whether nothing of the account counts any more: then it may be forgotten, and the zero
-// Account stands for it. A budget of which nothing is in hand counts in etcd's total alone; it is kept
-// while etcd is not to be asked again.
+// Over reports whether the account may be forgotten, since the zero Account says the same: nothing is
+// owed or reserved, nothing was used in a window that still runs, and nothing is in hand. A long limit
+// that etcd had too little of is kept until etcd may be asked again, or a new account would ask sooner.
 func (a *Account) Over(windows *Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.used > 0 && s.window.End() > windows.Over }) &&

@@ -85,3 +85,31 @@ func TestALimitOfKeysThatComesBack(t *testing.T) {
 		t.Error("no limit is known to bind, and permits are left")
 	}
 }
+
+// What callers used in another limit's window says nothing of the shortest one's.
+func TestTheWindowBeforeIsOfTheSameLength(t *testing.T) {
+	t.Parallel()
+	var k Account
+	k.Adopt(keysAt(0, second, 60*second), bounds(100), nil)
+	k.Charge(40)
+	k.Adopt(keysAt(second, second, 60*second), bounds(100), nil)
+	if k.before != 40 {
+		t.Errorf("%d used in the second before, want 40", k.before)
+	}
+	if k.Adopt(keysAt(2*second, 60*second), bounds(100), nil); k.before != 0 {
+		t.Errorf("%d used in the minute before, want 0", k.before)
+	}
+}
+
+// The own share is right also where corrected time was set back, and something was borrowed.
+func TestTheShareOfAnEarlyWindow(t *testing.T) {
+	t.Parallel()
+	var k Account
+	later := keysAt(second, second)
+	later.Lending.Self = "me"
+	k.Adopt(later, bounds(10), nil)
+	k.Borrow("host", later.Running, 5, func(quota.Window) int64 { return 20 })
+	if k.Adopt(keysAt(0, second), bounds(10), nil); k.Own() != 10 || k.Left() != 0 {
+		t.Errorf("a share of %d and %d left in a window that was over, want 10 and 0", k.Own(), k.Left())
+	}
+}

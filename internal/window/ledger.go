@@ -30,7 +30,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	was := l.epoch
 	l.plan, l.now = p, max(l.now, now)
 	l.begin(&p.Windows, func(w quota.Window) int64 { return l.limit(w).Permits })
-	l.end(func(s *span) int64 { return s.counts(&p.Shape) })
+	l.dropEnded(func(s *span) int64 { return s.counts(&p.Shape) })
 	for i := range l.spans {
 		s := &l.spans[i]
 		if w := quota.WindowAt(s.window.Length, l.now+p.Offset); w.Index > s.window.Index && !l.runs(s) {

@@ -1,11 +1,11 @@
 package window
 
 // Line is where callers wait for the permits of one key: higher classes first, and callers of one
-// class in the order in which they came. The zero Line is empty, and so is nil, which must not be
-// changed. The caller keeps calls apart.
+// class in the order in which they came. The zero Line is empty. A nil Line is, too: only Push needs one
+// that is not nil. The caller keeps calls apart.
 type Line struct{ queue queue }
 
-// Push adds a waiter of class c that wants n permits by a deadline. large says that it wants more than
+// Push adds a waiter of class c that wants n permits by a deadline, a monotonic instant. large says that it wants more than
 // the own share of its key.
 func (l *Line) Push(w *Waiter, n, deadline int64, c Class, large bool) {
 	w.n, w.deadline, w.class, w.large = n, deadline, c, large
@@ -79,13 +79,10 @@ func (l *Line) Permits() int64 {
 	return l.queue.permits()
 }
 
-// Large returns for how many of them large calls wait.
+// Large returns for how many permits the large calls of all classes wait.
 func (l *Line) Large() int64 {
 	if l == nil {
 		return 0
 	}
 	return l.queue.large(Sheddable)
 }
-
-// Deadline returns the instant by which the waiter wants its permits.
-func (w *Waiter) Deadline() int64 { return w.deadline }

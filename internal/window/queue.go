@@ -14,7 +14,7 @@ type Waiter struct {
 	// Owner is the number by which the caller knows its waiters; Gate.Evict removes
 	// those of one owner.
 	Owner uint32
-	// place says whether the waiter is in the queue. Guarded by the gate's lock.
+	// place says whether the waiter is in a queue. Guarded by the lock of the queue's owner.
 	place place
 	// class is that of the call.
 	class Class
@@ -50,6 +50,9 @@ type Outcome struct {
 // N returns the number of permits that the waiter wants.
 func (w *Waiter) N() int64 { return w.n }
 
+// Deadline returns the monotonic instant by which the waiter wants its permits; Forever for none.
+func (w *Waiter) Deadline() int64 { return w.deadline }
+
 // Class returns the class of the waiter's call.
 func (w *Waiter) Class() Class { return w.class }
 
@@ -61,7 +64,7 @@ func (w *Waiter) Chain(next *Waiter) { w.next = next }
 func (w *Waiter) Next() *Waiter { return w.next }
 
 // queue holds waiters in the order in which they are served: a lane for each class.
-// Guarded by the gate's lock. Appending and removing anywhere cost O(1).
+// Guarded by its owner's lock. Appending and removing anywhere cost O(1).
 type queue struct {
 	lanes [Classes]lane
 }
