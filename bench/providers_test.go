@@ -32,10 +32,10 @@ func BenchmarkProviders(b *testing.B) {
 		for i := range names {
 			names[i] = fmt.Sprintf("tenant/%04d", i)
 		}
-		admin, err := admin.New(client, admin.Options{Author: "bench"})
+		operator, err := admin.New(client, admin.Options{Author: "bench"})
 		must(b, err)
 		for some := range slices.Chunk(names, 32) {
-			_, err := admin.Update(b.Context(), some, func(old []admin.Stored) (all []*quota.Policy, err error) {
+			_, err := operator.Update(b.Context(), some, func(old []admin.Stored) (all []*quota.Policy, err error) {
 				for range old {
 					p := limit(1000, time.Second)
 					all = append(all, &p)
