@@ -245,3 +245,22 @@ func TestNothingIsTakenAtTheEnd(t *testing.T) {
 		t.Errorf("asked %d times, for %d permits", n, key.Purse.Taken)
 	}
 }
+
+// What an instance has in hand of another store counts no more, also if the sink does not know yet that
+// the store is another one.
+func TestWhatIsInHandOfAnotherStoreIsDropped(t *testing.T) {
+	t.Parallel()
+	p, _ := setup(t).follower("100/s,1000000/h")
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	use := escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Used: 3, Look: true}, Share: -1}
+	use.Purse.Read(nil, 0, &escrow.Store{Cluster: 1})
+	use.Purse.Taken = 9
+	uses := []escrow.KeyUse{use}
+	await.Until(t, "etcd answers", func() bool {
+		uses[0] = use
+		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && !uses[0].Away
+	})
+	if n := uses[0].Purse.Taken; n != 3 {
+		t.Errorf("%d permits are taken, want the 3 that were used", n)
+	}
+}

@@ -154,7 +154,7 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 
 // Wants notes that n more permits are wanted, or with n = 0 that one was used. It returns whether
 // etcd is to be asked for more by TakeUse, and was not to be before.
-func (a *Account) Wants(n, now int64) (news bool) { return a.wants(n, 0, now) }
+func (a *Account) Wants(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(n, 0, now) }
 
 // wants is Wants where so many permits in hand were taken by callers and are not booked.
 func (a *Account) wants(n, taken, now int64) (news bool) {
