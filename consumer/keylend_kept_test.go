@@ -40,10 +40,10 @@ func TestAKeyThatHasAskedIsKept(t *testing.T) {
 				t.Fatalf("forgotten %s", when)
 			}
 		}
+		guest, host := l.Status(), all["b"].Status() // before the last permit is used, for which others are asked again
 		if !key.TryAcquire() {
 			t.Error("its calls do not find the loan")
 		}
-		guest, host := l.Status(), all["b"].Status()
 		if guest.KeyAsks != 1 || guest.KeysBorrowed != 1 || guest.KeysLent != 0 || guest.Borrowed+guest.Asks != 0 {
 			t.Errorf("asked %d times, borrowed %d, lent %d; want 1, 1 and 0, of keys only", guest.KeyAsks, guest.KeysBorrowed, guest.KeysLent)
 		}
