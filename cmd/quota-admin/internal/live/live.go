@@ -443,12 +443,11 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 // Rate looks at a provider until its reports tell how many permits a second it issues, for
 // at most that time. It is nil if they do not.
 func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration) (*float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
+	over := time.Now().Add(most)
 	for {
-		p, err := w.Look(ctx, provider)
+		p, err := w.Look(ctx, provider) // which observes it from then on, until ctx ends
 		switch {
-		case ctx.Err() != nil:
+		case time.Now().After(over) && (err != nil || p.Row.Issued == nil):
 			return nil, nil // the reports do not tell
 		case err != nil:
 			return nil, err
@@ -457,6 +456,7 @@ func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration)
 		}
 		select {
 		case <-ctx.Done():
+			return nil, ctx.Err()
 		case <-time.After(lookEvery):
 		}
 	}
