@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
@@ -195,5 +196,34 @@ func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 	end()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A provider whose rate was read stays observed until the watcher is closed: whoever waits for its
+// reports has them each second.
+func TestARateLeavesItsProviderObserved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/s")
+	client, err := server.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	a := &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
+	admin, err := a.admin(client, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := live.NewWatcher(admin, 1)
+	defer w.Close()
+	if _, err := w.Rate(t.Context(), "p", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 { // an observation that has ended takes its key away soon
+		r, err := client.Get(t.Context(), b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil || r.Count != 1 {
+			t.Fatalf("%d observers, want 1: %v", r.Count, err)
+		}
 	}
 }
