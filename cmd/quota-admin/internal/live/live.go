@@ -447,11 +447,9 @@ func (w *Watcher) Rate(ctx context.Context, provider string, most time.Duration)
 	for {
 		p, err := w.Look(ctx, provider) // which observes it from then on, until ctx ends
 		switch {
-		case time.Now().After(over) && (err != nil || p.Row.Issued == nil):
-			return nil, nil // the reports do not tell
 		case err != nil:
 			return nil, err
-		case p.Row.Issued != nil || len(p.Fleet.Instances) == 0:
+		case p.Row.Issued != nil || len(p.Fleet.Instances) == 0 || time.Now().After(over):
 			return p.Row.Issued, nil
 		}
 		select {
