@@ -180,7 +180,7 @@ func (l *ledger) grant() Grant {
 	return g
 }
 
-// charge books n issued permits in every account. They were issued at the instant
+// charge books n issued permits, in every schedule too. They were issued at the instant
 // at or before, which is not before the latest advance.
 func (l *ledger) charge(n, at int64) {
 	if n <= 0 {
@@ -188,13 +188,9 @@ func (l *ledger) charge(n, at int64) {
 	}
 	l.overIssued += max(0, n-l.budget())
 	l.issued += n
-	for b := range l.binding {
-		b.used += n
-	}
+	l.Charge(n)
 	for i := range l.spans {
-		s := &l.spans[i]
-		s.used += n
-		for by := range s.schedules {
+		for by := range l.spans[i].schedules {
 			by.take(n, at)
 		}
 	}
