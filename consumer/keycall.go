@@ -106,8 +106,8 @@ func (c *keyCall) start() (done bool) {
 			c.state = t.state
 		}
 		c.held = true
-		if again, done := c.askGate(); !again {
-			return done
+		if !c.askGate() {
+			return c.place == finished
 		}
 	}
 }
@@ -122,22 +122,21 @@ func (c *keyCall) waitsIn(place keyPlace) {
 func (c *keyCall) told() (done bool) {
 	o, place := c.waiter.Outcome, c.place
 	c.waiter.Outcome, c.place = nil, outside
-	var again bool
+	again := true
 	switch {
 	case place == inQueue:
-		again, done = c.decided(o.Grant, o.Verdict)
+		again = c.decided(o.Grant, o.Verdict)
 	case o.Verdict == window.Granted:
 		c.held = true
-		again, done = c.askGate()
+		again = c.askGate()
 	case o.Verdict == window.Closed:
-		again = true
 	default:
 		return c.refused(o.Verdict)
 	}
 	if again {
 		return c.start()
 	}
-	return done
+	return c.place == finished
 }
 
 // refused ends a call that the key's line refuses.
@@ -148,9 +147,9 @@ func (c *keyCall) refused(v window.Verdict) (done bool) {
 	return c.finish(c.key.limiter.refuseKey(c.state, c.n))
 }
 
-// askGate takes the provider's permits for a call whose key's are reserved, or has it wait for them.
-// again is true if it has to start again.
-func (c *keyCall) askGate() (again, done bool) {
+// askGate takes the provider's permits for a call whose key's are reserved, or has it wait for them. It
+// returns whether the call has to start again.
+func (c *keyCall) askGate() (again bool) {
 	l := c.key.limiter
 	if c.maxWait <= 0 {
 		g, err := l.acquire(context.Background(), c.n, 0)
@@ -161,13 +160,13 @@ func (c *keyCall) askGate() (again, done bool) {
 	g, v := l.ask(w, c.n, c.until)
 	if v == window.Queued {
 		c.waitsIn(inQueue)
-		return false, false
+		return false
 	}
 	return c.decided(g, v)
 }
 
-// decided takes the gate's verdict.
-func (c *keyCall) decided(g window.Grant, v window.Verdict) (again, done bool) {
+// decided takes the gate's verdict. It returns whether the call has to start again.
+func (c *keyCall) decided(g window.Grant, v window.Verdict) (again bool) {
 	err := c.key.limiter.answer(v, c.n)
 	return c.answered(g, err)
 }
@@ -175,25 +174,28 @@ func (c *keyCall) decided(g window.Grant, v window.Verdict) (again, done bool) {
 // answered books what the gate has issued with the key, or ends the call. If the key does not allow n
 // permits any more, or the provider's window is over, the provider's permits are given back, and again
 // is true.
-func (c *keyCall) answered(g window.Grant, err error) (again, done bool) {
+func (c *keyCall) answered(g window.Grant, err error) (again bool) {
 	l := c.key.limiter
 	switch {
 	case err != nil:
 		c.release()
-		return false, c.finish(err)
+		c.finish(err)
+		return false
 	case g.Epoch == 0: // shadow mode lets it pass
 		c.release()
 		c.permit = l.permit(g, c.n, 0)
-		return false, c.finish(nil)
+		c.finish(nil)
+		return false
 	}
 	c.held = false
 	p, ok := l.confirm(c.state, g, c.n)
 	if !ok {
 		l.permit(g, c.n, c.n).Release()
-		return true, false
+		return true
 	}
 	c.permit = p
-	return false, c.finish(nil)
+	c.finish(nil)
+	return false
 }
 
 // release ends the reservation, if there is one.

@@ -20,7 +20,7 @@ type keyFunds struct {
 	mu  sync.Mutex
 	due map[*keyState]struct{}
 
-	// part of all keys is looked at next for permits to give back, and when. They are of KeyUses,
+	// part of all keys is looked at next for permits to give back, and when. They are of Uses,
 	// whose calls do not overlap.
 	part int
 	at   int64 // monotonic

@@ -163,10 +163,9 @@ func (y *keyState) earliest(k *core, n, now int64) int64 {
 	case y.lackOf() == nil:
 		return window.Forever
 	}
+	of := y.totals(k)
 	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if total = k.mu.planner.KeyTotal(y.key, w); total == 0 { // nobody knows until when
+		if total = of(w); total == 0 { // nobody knows until when
 			total = window.Unbounded
 		}
 		return total, total
@@ -423,11 +422,7 @@ func (y *keyState) borrow(k *core, host string, windows []quota.Window, told int
 	if s.Keys == nil || l == nil { // nothing is borrowed now
 		return false
 	}
-	n := y.use.Borrow(host, windows, told, func(w quota.Window) int64 {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return k.mu.planner.KeyTotal(y.key, w)
-	})
+	n := y.use.Borrow(host, windows, told, y.totals(k))
 	y.tellBooked(&k.keys)
 	k.keys.got.Add(max(0, n))
 	if n <= 0 || y.gone {

@@ -298,11 +298,17 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 func (k *core) lapses(y *keyState) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	return y.use.Lapses(func(w quota.Window) int64 {
+	return y.use.Lapses(y.totals(k))
+}
+
+// totals returns what tells the key's limit for a window, by which all instances together are bounded; 0
+// if nobody knows.
+func (y *keyState) totals(k *core) func(quota.Window) int64 {
+	return func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.mu.planner.KeyTotal(y.key, w)
-	})
+	}
 }
 
 // unreserve ends a reservation. Others may have the permits.
