@@ -14,7 +14,8 @@ import (
 )
 
 // Asks and loans of all providers of a process are written together: one transaction for a
-// round, and at most 50 a second. Letters that wait for the same key in etcd are joined. The sink charges a loan before, so whatever is not written, or not in time,
+// round, and at most 50 a second. Letters that wait for the same key in etcd are joined. The
+// sink charges a loan before, so whatever is not written, or not in time,
 // is lost and exceeds nothing.
 const (
 	round       = 5 * time.Millisecond

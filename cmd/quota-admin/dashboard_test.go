@@ -17,6 +17,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/dashboard"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
@@ -148,27 +149,9 @@ func TestAKeyThatNamesNoProviderHidesNothing(t *testing.T) {
 // as a page is open, and no longer.
 func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, server)
-	b.want(exitDone, "set", "p", "100/s")
-	client, err := server.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	observers := func() int64 {
-		r, err := client.Get(t.Context(), b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r.Count
-	}
+	a, operator, observers := newBench(t, server).observed()
 	ctx, end := context.WithCancel(t.Context())
-	a := &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
-	admin, err := a.admin(client, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := dashboard.New(dashboard.Options{Admin: admin, Log: a.log(), Grace: 10 * time.Millisecond})
+	d := dashboard.New(dashboard.Options{Admin: operator, Log: a.log(), Grace: 10 * time.Millisecond})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -203,27 +186,37 @@ func TestObserversOnlyWhileSomebodyLooks(t *testing.T) {
 // reports has them each second.
 func TestARateLeavesItsProviderObserved(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, server)
-	b.want(exitDone, "set", "p", "100/s")
-	client, err := server.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	a := &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
-	admin, err := a.admin(client, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := live.NewWatcher(admin, 1)
+	_, operator, observers := newBench(t, server).observed()
+	w := live.NewWatcher(operator, 1)
 	defer w.Close()
 	if _, err := w.Rate(t.Context(), "p", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for range 200 { // an observation that has ended takes its key away soon
-		r, err := client.Get(t.Context(), b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil || r.Count != 1 {
-			t.Fatalf("%d observers, want 1: %v", r.Count, err)
+		if n := observers(); n != 1 {
+			t.Fatalf("%d observers, want 1", n)
 		}
+	}
+}
+
+// observed sets a policy of a provider p. It returns an operator, and what counts those that observe.
+func (b *bench) observed() (a *app, operator *admin.Client, observers func() int64) {
+	b.t.Helper()
+	b.want(exitDone, "set", "p", "100/s")
+	client, err := server.Client()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = client.Close() })
+	a = &app{stdout: io.Discard, stderr: io.Discard, env: func(n string) string { return b.env[n] }, etcd: &etcdflags.Flags{Prefix: b.prefix}}
+	if operator, err = a.admin(client, time.Minute); err != nil {
+		b.t.Fatal(err)
+	}
+	return a, operator, func() int64 {
+		r, err := client.Get(b.t.Context(), b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return r.Count
 	}
 }

@@ -59,8 +59,8 @@ func (g *Gate) wantForQueueLocked() {
 	}
 }
 
-// wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short limit has not so
-// many now, more of a budget would be of no use.
+// wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short
+// limit has not so many now, more of a long one would be of no use.
 func (g *Gate) wantNowLocked(n int64) {
 	g.noteLackLocked()
 	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.shares()-g.takenLocked() {
