@@ -29,6 +29,7 @@ func TestAKeyThatHasAskedIsKept(t *testing.T) {
 			l.core.keys.swept = nil
 			l.core.keys.sweep(s.Keys)
 		}
+		time.Sleep(100 * time.Millisecond) // calls at the very beginning have no rate yet
 		if key.TryAcquire() {
 			t.Fatal("a permit of another owner comes from nowhere")
 		}
@@ -44,11 +45,12 @@ func TestAKeyThatHasAskedIsKept(t *testing.T) {
 		if !key.TryAcquire() {
 			t.Error("its calls do not find the loan")
 		}
-		if guest.KeyAsks != 1 || guest.KeysBorrowed != 1 || guest.KeysLent != 0 || guest.Borrowed+guest.Asks != 0 {
-			t.Errorf("asked %d times, borrowed %d, lent %d; want 1, 1 and 0, of keys only", guest.KeyAsks, guest.KeysBorrowed, guest.KeysLent)
+		lent := host.KeysLent
+		if lent < 1 || guest.KeyAsks != 1 || guest.KeysBorrowed != lent || guest.KeysLent != 0 || guest.Borrowed+guest.Asks != 0 {
+			t.Errorf("asked %d times, borrowed %d, lent %d; want 1, %d and 0, of keys only", guest.KeyAsks, guest.KeysBorrowed, guest.KeysLent, lent)
 		}
-		if host.KeyAsks != 0 || host.KeysBorrowed != 0 || host.KeysLent != 1 || host.Lent != 0 {
-			t.Errorf("the host asked %d times, borrowed %d, lent %d; want 0, 0 and 1, of keys only", host.KeyAsks, host.KeysBorrowed, host.KeysLent)
+		if host.KeyAsks != 0 || host.KeysBorrowed != 0 || host.Lent != 0 {
+			t.Errorf("the host asked %d times, borrowed %d; want none", host.KeyAsks, host.KeysBorrowed)
 		}
 		time.Sleep(2 * time.Second)
 		m.prove()
@@ -69,9 +71,9 @@ func TestKeysOfOthersTakeNoRoom(t *testing.T) {
 		for window := range 3 { // in the windows after the first, what was lent before makes room
 			theirs := func(i int) string { return fmt.Sprintf("theirs-%d-%d", window, i) }
 			s, _ := l.core.segmentNow()
-			ask := protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{}}
+			ask := protocol.Note{Windows: s.Keys.Running, Needs: map[string]protocol.Need{}}
 			for i := range 3 * most {
-				ask.Permits[theirs(i)] = 2
+				ask.Needs[theirs(i)] = protocol.Need{Permits: 2000}
 			}
 			before := l.Status().KeysLent
 			l.core.Asked("b", ask)

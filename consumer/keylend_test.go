@@ -124,7 +124,7 @@ func TestKeysWithoutRoomAreAskedForLater(t *testing.T) {
 			if len(text) > protocol.MostAsked+256 || err != nil {
 				t.Errorf("an ask of %d bytes, %v", len(text), err)
 			}
-			for key := range a.Permits {
+			for key := range a.Needs {
 				asked[key] = true
 			}
 		}
@@ -149,7 +149,7 @@ func TestWhoLendsNoKeys(t *testing.T) {
 			m.mu.Lock()
 			m.keyLoans = nil // of b
 			m.mu.Unlock()
-			m.sinks["a"].sink.Asked("b", protocol.Note{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Permits: map[string]int64{"key": 1}})
+			m.sinks["a"].sink.Asked("b", protocol.Note{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Needs: map[string]protocol.Need{"key": {Permits: 1000}}})
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return len(m.keyLoans) > 0

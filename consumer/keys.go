@@ -91,7 +91,6 @@ type keyState struct {
 	issued  uint8        // permits that the busiest keys do not count yet
 	refused uint8        // the same of refused ones
 	line    *window.Line // nil if nobody waits for the key
-	lack    *keyLack     // nil until something is borrowed
 	owner   *keyOwner    // nil until somebody asks for it
 }
 

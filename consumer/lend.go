@@ -65,8 +65,8 @@ func (k *core) Asked(guest string, ask protocol.Note) {
 	if k.begun(ask.Windows, func() { k.Asked(guest, ask) }) {
 		return
 	}
-	if ask.Permits[""] > 0 {
-		k.gate.Asked(k.clock.Now(), guest, ask)
+	if need, asked := ask.Needs[""]; asked {
+		k.gate.Asked(k.clock.Now(), guest, ask.Windows, need)
 	}
 	k.askedKeys(guest, ask)
 }
@@ -96,11 +96,10 @@ func (k *core) askOthers(now int64, a *window.Asking) {
 	k.mu.Lock()
 	peers := k.mu.planner.Peers(now, a.Debtors)
 	k.mu.Unlock()
-	if a.Edge > 0 {
-		(*k.carrier.Load()).Ask(a.Self, []protocol.Request{a.Rules.Standing(a.Ask, a.Windows, a.Salt, a.Hosts)})
-		return
+	var all []protocol.Request
+	for _, r := range a.Requests(peers) {
+		all = append(all, protocol.Request{Host: r.Host, Note: protocol.Note{Windows: a.Windows, Needs: map[string]protocol.Need{"": r.Need}}})
 	}
-	all := a.Rules.Requests(a.Ask, a.Fair, a.Windows, a.Salt, peers, a.Debtors)
 	if len(all) > 0 {
 		(*k.carrier.Load()).Ask(a.Self, all)
 	}

@@ -43,7 +43,7 @@ func (m *market) Tell(self, guest string, loan protocol.Note) {
 func (m *market) Ask(self string, all []protocol.Request) {
 	for _, r := range all {
 		m.mu.Lock()
-		if r.Permits[""] > 0 {
+		if r.Needs[""].Permits > 0 {
 			m.asks = append(m.asks, r)
 		} else {
 			m.keyAsks = append(m.keyAsks, keyAsk{self, r})
@@ -207,7 +207,7 @@ func TestReadyBorrowsAFirstPermit(t *testing.T) {
 		if took := time.Since(began); took > 100*time.Millisecond || !l.TryAcquire() {
 			t.Errorf("ready after %v; %+v", took, l.Status())
 		}
-		if !slices.ContainsFunc(m.asks, func(r protocol.Request) bool { return r.Poor > 0 }) {
+		if !slices.ContainsFunc(m.asks, func(r protocol.Request) bool { return r.Needs[""].Poor > 0 }) {
 			t.Errorf("asked %+v", m.asks)
 		}
 	})

@@ -32,14 +32,14 @@ func TestAsksAndLoansOfKeys(t *testing.T) {
 	from, to := host.told().self, guest.told().self
 	heard := func(of func(r *recorder) []ofKeys, at *recorder, who, key string, permits int64) func() bool {
 		return at.is(func(r *recorder) bool {
-			return slices.ContainsFunc(of(r), func(n ofKeys) bool { return n.who == who && n.Permits[key] == permits })
+			return slices.ContainsFunc(of(r), func(n ofKeys) bool { return n.who == who && n.permits[key] == permits })
 		})
 	}
 	asked := func(r *recorder) []ofKeys { return r.keyAsked }
 	borrowed := func(r *recorder) []ofKeys { return r.keyBorrowed }
 	await.Until(t, "an ask arrives", func() bool {
-		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: keysOf(3, "x")}})
-		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: keysOf(4, "y")}})
+		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: needOf("x", protocol.Need{Permits: 3})}})
+		guest.carrier.Ask(to, []protocol.Request{{Host: from, Note: needOf("y", protocol.Need{Permits: 4})}})
 		return heard(asked, host, to, "x", 3)() && heard(asked, host, to, "y", 4)()
 	})
 	await.Until(t, "a loan arrives", func() bool {
@@ -54,6 +54,10 @@ func TestAsksAndLoansOfKeys(t *testing.T) {
 		}
 		return true
 	})()
+	await.Until(t, "an ask of a sample arrives", func() bool {
+		guest.carrier.Ask(to, []protocol.Request{{Note: needOf("z", protocol.Need{Permits: 5, Sample: protocol.Sample{Part: 1 << 32}})}})
+		return heard(asked, host, to, "z", 5)() && heard(asked, other, to, "z", 5)()
+	})
 	host.is(func(r *recorder) bool {
 		if len(r.asked) > 0 {
 			t.Errorf("asks for keys were taken for the provider's: %+v", r.asked)
@@ -72,22 +76,29 @@ func TestManyKeysArePassedOnInParts(t *testing.T) {
 	for i := range 5*mostKeysAtOnce + 1 {
 		names = append(names, fmt.Sprintf("key-%03d", i))
 	}
-	value, err := json.Marshal([]protocol.Note{keysOf(3, names...)})
-	if err != nil {
-		t.Fatal(err)
+	loan, ask := keysOf(3, names...), needOf("", protocol.Need{Permits: 1})
+	for _, name := range names {
+		ask.Needs[name] = protocol.Need{Permits: 3000}
+	}
+	text := func(n protocol.Note) []byte {
+		value, err := json.Marshal([]protocol.Note{n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
 	}
 	all := func(heard []ofKeys) (got []string) {
 		for _, n := range heard {
-			if len(n.Permits) > mostKeysAtOnce {
-				t.Errorf("%d keys were passed on at once", len(n.Permits))
+			if len(n.permits) > mostKeysAtOnce {
+				t.Errorf("%d keys were passed on at once", len(n.permits))
 			}
-			got = append(got, slices.Sorted(maps.Keys(n.Permits))...)
+			got = append(got, slices.Sorted(maps.Keys(n.permits))...)
 		}
 		return got
 	}
-	s.heardAsk(&mvccpb.KeyValue{Key: []byte(keys.In(s.keys.Asks("p", from), to)), Value: value})
+	s.heardAsk(&mvccpb.KeyValue{Key: []byte(keys.In(s.keys.Asks("p", from), to)), Value: text(ask)})
 	folder := s.keys.Loans("p", from)
-	s.mu.memberships["p"].heardLoan(from, folder, &mvccpb.KeyValue{Key: []byte(keys.In(folder, to)), Value: value})
+	s.mu.memberships["p"].heardLoan(from, folder, &mvccpb.KeyValue{Key: []byte(keys.In(folder, to)), Value: text(loan)})
 	host.is(func(r *recorder) bool {
 		for what, got := range map[string][]string{"ask": all(r.keyAsked), "loan": all(r.keyBorrowed)} {
 			if !slices.Equal(got, names) {

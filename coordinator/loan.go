@@ -1,10 +1,6 @@
 package coordinator
 
 import (
-	"iter"
-	"maps"
-	"slices"
-
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -109,24 +105,6 @@ func (h *hearing) guest(p *membership, id string) *ear {
 // each costs the time of a look at all instances, and whoever proves a view waits meanwhile.
 const mostKeysAtOnce = 64
 
-// partsOf goes over a message in parts that are passed on at once, by names.
-func partsOf(message []protocol.Note) iter.Seq[protocol.Note] {
-	return func(yield func(protocol.Note) bool) {
-		for _, n := range message {
-			for names := range slices.Chunk(slices.Sorted(maps.Keys(n.Permits)), mostKeysAtOnce) {
-				part := n
-				part.Permits = make(map[string]int64, len(names))
-				for _, name := range names {
-					part.Permits[name] = n.Permits[name]
-				}
-				if !yield(part) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // heardLoan passes on what a host lends to an incarnation. Only instances that the view
 // has lend, and ask.
 func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
@@ -166,9 +144,11 @@ func (s *Session) passOn(kv *mvccpb.KeyValue, pass func(part *protocol.Note) boo
 		s.o.Logger.Debug("not an ask or a loan", "key", string(kv.Key), "error", err)
 		return
 	}
-	for part := range partsOf(message) {
-		if !pass(&part) {
-			return
+	for _, note := range message {
+		for part := range note.Parts(mostKeysAtOnce) {
+			if !pass(&part) {
+				return
+			}
 		}
 	}
 }

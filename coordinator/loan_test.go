@@ -23,13 +23,18 @@ func loanOf(permits int64) protocol.Note {
 	return protocol.Note{Windows: secondOf(time.Now().UnixNano()), Permits: map[string]int64{"": permits}}
 }
 
+// needOf is an ask for a key in the running second.
+func needOf(name string, n protocol.Need) protocol.Note {
+	return protocol.Note{Windows: secondOf(time.Now().UnixNano()), Needs: map[string]protocol.Need{name: n}}
+}
+
 // asksOf asks a host, or with "" a sample of all, for so many thousandths.
 func asksOf(host string, permits int64) []protocol.Request {
-	r := protocol.Request{Host: host, Note: loanOf(permits)}
+	n := protocol.Need{Permits: permits}
 	if host == "" {
-		r.Sample = protocol.Sample{Part: 1 << 32}
+		n.Sample = protocol.Sample{Part: 1 << 32}
 	}
-	return []protocol.Request{r}
+	return []protocol.Request{{Host: host, Note: needOf("", n)}}
 }
 
 // three are a host, a guest, and another instance of a provider.

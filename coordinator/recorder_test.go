@@ -123,11 +123,14 @@ func (r *recorder) Carry(c feed.Carrier) {
 func (r *recorder) Asked(guest string, n protocol.Note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if permits := n.Permits[""]; permits > 0 {
-		r.asked = append(r.asked, wanted{guest, permits})
+	permits := map[string]int64{}
+	for name, need := range n.Needs {
+		if permits[name] = need.Permits; name == "" {
+			r.asked = append(r.asked, wanted{guest, need.Permits})
+		}
 	}
-	if n = withoutProvider(n); len(n.Permits) > 0 {
-		r.keyAsked = append(r.keyAsked, ofKeys{guest, n})
+	if permits = withoutProvider(permits); len(permits) > 0 {
+		r.keyAsked = append(r.keyAsked, ofKeys{guest, permits})
 	}
 }
 
@@ -137,21 +140,21 @@ func (r *recorder) Borrow(host string, n protocol.Note) {
 	if permits := n.Permits[""]; permits > 0 {
 		r.borrowed = append(r.borrowed, loaned{host, permits})
 	}
-	if n = withoutProvider(n); len(n.Permits) > 0 {
-		r.keyBorrowed = append(r.keyBorrowed, ofKeys{host, n})
+	if lent := withoutProvider(n.Permits); len(lent) > 0 {
+		r.keyBorrowed = append(r.keyBorrowed, ofKeys{host, lent})
 	}
 }
 
-func withoutProvider(n protocol.Note) protocol.Note {
-	n.Permits = maps.Clone(n.Permits)
-	delete(n.Permits, "")
-	return n
+func withoutProvider(permits map[string]int64) map[string]int64 {
+	permits = maps.Clone(permits)
+	delete(permits, "")
+	return permits
 }
 
-// ofKeys is what another instance has said about keys.
+// ofKeys is what another instance has lent of keys, or asked for in thousandths.
 type ofKeys struct {
-	who string
-	protocol.Note
+	who     string
+	permits map[string]int64
 }
 
 // pause is that of the newest view.

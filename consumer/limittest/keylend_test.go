@@ -64,7 +64,7 @@ func (c *counted) check(t *testing.T, most, from, to int64) map[string]int64 {
 // permits. One that does not wait is refused, and those after it are served.
 func TestACallerElsewhereBorrowsFromTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newOwners(t, lendingKeys(10, 1), 3)
+		f := newOwners(t, lendingKeys(1000, 1), 3)
 		var c counted
 		for k := range 20 {
 			key := fmt.Sprint("key-", k)
@@ -92,7 +92,7 @@ func TestACallerElsewhereBorrowsFromTheOwner(t *testing.T) {
 				f.nextSecond()
 			}
 		}
-		c.check(t, 10, 0, 0)
+		c.check(t, 1000, 0, 0)
 	})
 }
 

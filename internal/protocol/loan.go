@@ -4,35 +4,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Note is a loan or an ask of some windows. One instance writes it to another.
-//
-// As a loan it says how many permits the writer, the host, has issued for the reader, the guest, to
-// use. They count at the host. As an ask it says how many permits the guest lacks.
+// Note is a loan or an ask of some windows. One instance writes it to another. The key "" is the
+// provider.
 type Note struct {
 	// Windows are those in which the writer counts, shortest first. The permits may be used
 	// while they run.
 	Windows []quota.Window `json:"windows"`
-	// Permits are numbers by key, each at least 1. The key "" is the provider. A loan has the sum of
-	// what the host has lent to the guest in exactly these windows. An ask is in permits for a
-	// key, and in thousandths for the provider, since it may be for a sample.
-	Permits map[string]int64 `json:"permits"`
+	// Permits make the note a loan. They are numbers by key, each at least 1: the sum of what the
+	// writer, the host, has issued for the reader, the guest, to use in exactly these windows. They
+	// count at the host.
+	Permits map[string]int64 `json:"permits,omitempty"`
+	// Needs make the note an ask: what the writer, the guest, lacks, by key.
+	Needs map[string]Need `json:"needs,omitempty"`
+}
 
-	// The fields below belong to the provider's number.
-
-	// Poor, in an ask, are the permits that the guest lacks to its fair share, and Critical those
-	// that its critical calls lack, both in thousandths and among those asked for.
+// Need is what a guest asks one host for, or each host of a sample. Its numbers are in thousandths of
+// a permit, since each host of a sample is asked for a small part.
+type Need struct {
+	Permits int64 `json:"permits"`
+	// Poor are those of Permits that the guest lacks to its fair share, and Critical those that
+	// its critical calls lack.
 	Poor     int64 `json:"poor,omitempty"`
 	Critical int64 `json:"critical,omitempty"`
-	// Edge, in an ask, is what a large call that stands wants of each host at the next edge of
-	// the shortest window, in thousandths and at most what is asked for.
+	// Edge is what a large call that stands wants of each host at the next edge of the shortest
+	// window, at most Permits.
 	Edge int64 `json:"edge,omitempty"`
-	// Sample, in an ask, says which hosts are asked, if not one.
+	// Sample says which hosts are asked, if not one.
 	Sample
 }
 
@@ -54,19 +59,19 @@ func (s Sample) Whole(thousandths int64, hash uint64) int64 {
 	return (thousandths + int64(Mix(hash^Mix(s.Salt))%1000)) / 1000
 }
 
-// Request is an ask and whom it is for; Host is empty if it is for a sample.
+// Request is a note and the host it is for; Host is empty if it is an ask of a sample.
 type Request struct {
 	Host string
 	Note
 }
 
 const (
-	// MostAsked bounds the keys of one ask, in bytes by NoteBytes.
-	MostAsked = 8 << 10
-	// mostJoined bounds the keys of notes that are joined, in bytes by NoteBytes.
+	// MostAsked bounds the keys of one ask, in bytes by NeedBytes.
+	MostAsked = 16 << 10
+	// mostJoined bounds the keys of notes that are joined, in bytes.
 	mostJoined = 2 * MostAsked
 	// mostRead bounds a message that is read, in bytes.
-	mostRead = 16 * MostAsked
+	mostRead = 8 * MostAsked
 	// mostNotes bounds the notes of a message. An instance counts its provider in some windows
 	// and its keys in others, or in the same.
 	mostNotes = 2
@@ -75,10 +80,19 @@ const (
 	mostWindows = 64
 )
 
-// NoteBytes bounds what a key takes of a note: its name, its number and punctuation.
-func NoteBytes(name string) int {
-	text, _ := json.Marshal(name) // a string always has a text
-	return len(text) + 24
+// NeedBytes returns what a key takes of an ask: its name, its need and punctuation.
+func NeedBytes(name string, n Need) int { return bytesOf(name, n) }
+
+// MostNeedBytes returns the most that a key takes of an ask.
+func MostNeedBytes(name string) int {
+	return bytesOf(name, Need{mostNeeded, mostNeeded, mostNeeded, mostNeeded, Sample{math.MaxUint64, 1 << 32}})
+}
+
+// bytesOf returns what a key takes of a note.
+func bytesOf[T any](name string, of T) int {
+	key, _ := json.Marshal(name) // texts and numbers always have a text
+	value, _ := json.Marshal(of)
+	return len(key) + len(value) + len(":,")
 }
 
 // JoinNote returns the message with a note added. A message is what an instance tells
@@ -101,24 +115,61 @@ func JoinNote(message []Note, n Note) []Note {
 
 // joined returns a note and the one before it of the same windows as one.
 func (n Note) joined(before Note) Note {
-	all, size := maps.Clone(n.Permits), 0
-	for name := range all {
-		size += NoteBytes(name)
+	n.Permits = joined(n.Permits, before.Permits)
+	n.Needs = joined(n.Needs, before.Needs)
+	return n
+}
+
+// joined returns what is said by key and what was said before, as far as there is room.
+func joined[T any](said, before map[string]T) map[string]T {
+	if len(before) == 0 {
+		return said
 	}
-	if _, there := all[""]; !there { // the fields of the provider go with its number
-		n = before
+	all, size := make(map[string]T, len(said)+len(before)), 0
+	for name, of := range said {
+		all[name] = of
+		size += bytesOf(name, of)
 	}
-	for _, name := range slices.Sorted(maps.Keys(before.Permits)) {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if _, there := all[name]; there {
 			continue
 		}
-		if size += NoteBytes(name); size > mostJoined {
+		if size += bytesOf(name, before[name]); size > mostJoined {
 			break
 		}
-		all[name] = before.Permits[name]
+		all[name] = before[name]
 	}
-	n.Permits = all
-	return n
+	return all
+}
+
+// Parts goes over a note in parts of at most so many keys, by names.
+func (n Note) Parts(most int) iter.Seq[Note] {
+	return func(yield func(Note) bool) {
+		for part := range parts(n.Permits, most) {
+			if !yield(Note{Windows: n.Windows, Permits: part}) {
+				return
+			}
+		}
+		for part := range parts(n.Needs, most) {
+			if !yield(Note{Windows: n.Windows, Needs: part}) {
+				return
+			}
+		}
+	}
+}
+
+func parts[T any](all map[string]T, most int) iter.Seq[map[string]T] {
+	return func(yield func(map[string]T) bool) {
+		for names := range slices.Chunk(slices.Sorted(maps.Keys(all)), most) {
+			part := make(map[string]T, len(names))
+			for _, name := range names {
+				part[name] = all[name]
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
 }
 
 // ReadNotes reads a message. Nothing in it is trusted but one thing: that a host has issued the permits
@@ -145,13 +196,17 @@ func (n Note) check(errs *problems) {
 		errs.add(w.Length < quota.MinWindow || w.Length > quota.MaxWindow, "note: a window of %v, it must be of %v to %v", w.Length, quota.MinWindow, quota.MaxWindow)
 	}
 	for name, permits := range n.Permits {
-		most := quota.MaxPermits
-		if name == "" {
-			most *= 2000
-		}
-		errs.add(name != "" && ValidateKey(name) != nil || permits < 1 || permits > most, "note: %d permits of %q, they must be 1 to %d", permits, name[:min(len(name), 64)], most)
+		errs.add(badName(name) || permits < 1 || permits > quota.MaxPermits, "note: %d permits of %q, they must be 1 to %d", permits, name[:min(len(name), 64)], quota.MaxPermits)
 	}
-	for _, part := range []int64{n.Poor, n.Critical, n.Edge} {
-		errs.add(part < 0 || part > n.Permits[""], "note: %d permits are %d poor, %d critical, %d at the edge: each must be 0 to all of them", n.Permits[""], n.Poor, n.Critical, n.Edge)
+	for name, need := range n.Needs {
+		errs.add(badName(name) || need.Permits < 1 || need.Permits > mostNeeded, "note: %d thousandths of %q, they must be 1 to %d", need.Permits, name[:min(len(name), 64)], mostNeeded)
+		for _, part := range []int64{need.Poor, need.Critical, need.Edge} {
+			errs.add(part < 0 || part > need.Permits, "note: %d thousandths are %d poor, %d critical, %d at the edge: each must be 0 to all of them", need.Permits, need.Poor, need.Critical, need.Edge)
+		}
 	}
 }
+
+// mostNeeded bounds a need, in thousandths: twice what a limit can be.
+const mostNeeded = 2000 * quota.MaxPermits
+
+func badName(name string) bool { return name != "" && ValidateKey(name) != nil }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -107,6 +108,15 @@ func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
 	return 0
 }
 
+// KeyFleet is what n instances have together of a key in a window.
+func (p *Planner) KeyFleet(key Key, w quota.Window, n int) window.Fleet {
+	f := window.Fleet{Total: p.KeyTotal(key, w), Instances: n, Owners: n}
+	if t := new(keyTerms).of(p.newest(), key.Name); t != nil {
+		f.Owners = int(t.owns(int64(n)))
+	}
+	return f
+}
+
 // keyWindows returns the windows that run at the instant now and in which keys are counted,
 // shortest first: those whose length some view that counts for them has for keys. So instances
 // count keys in the same windows, whatever else they have seen: loans need that.
@@ -154,33 +164,26 @@ func (p *Planner) KeyBudgets(key Key, now int64) (all []protocol.Budget) {
 	return all
 }
 
-// KeyHosts returns up to n other instances that may lend permits of a key at the monotonic
-// instant now: owners, or any that take part if the key has no owners. They are the from-th and
-// the following ones in an order of this instance's own, without end.
-func (p *Planner) KeyHosts(key Key, from, n int, now int64) (ids []string) {
-	t, wall := p.newest(), now+p.offset
-	if t.keys == nil || len(p.rows) == 0 {
+// KeyPeers returns the other instances that may lend permits of a key at the monotonic instant now, in
+// no order: its owners, or Peers if the key has none. Each key has them by other hashes.
+func (p *Planner) KeyPeers(key Key, now int64, debtors []lending.Debtor) (all []lending.Peer) {
+	t := p.newest()
+	switch {
+	case t.keys == nil:
 		return nil
-	}
-	if new(keyTerms).of(t, key.Name).owners > 0 {
-		ids = slices.DeleteFunc(p.ownersOf(key, wall), func(id string) bool { return id == p.self })
-		if len(ids) == 0 {
-			return nil
-		}
-		first := from % len(ids)
-		return slices.Concat(ids[first:], ids[:first])[:min(n, len(ids))]
-	}
-	first := int((protocol.Mix(key.Hash^p.phase)%uint64(len(p.rows)) + uint64(from)) % uint64(len(p.rows)))
-	for i := range p.rows {
-		r := &p.rows[(first+i)%len(p.rows)]
-		if len(ids) == n {
-			break
-		}
-		if r.id != p.self && r.takesPart(wall) {
-			ids = append(ids, r.id)
+	case new(keyTerms).of(t, key.Name).owners == 0:
+		all = p.Peers(now, debtors)
+	default:
+		for _, id := range p.ownersOf(key, now+p.offset) {
+			if id != p.self {
+				all = append(all, lending.Peer{ID: id, Hash: p.members[id].hash})
+			}
 		}
 	}
-	return ids
+	for i := range all {
+		all[i].Hash ^= key.Hash
+	}
+	return all
 }
 
 // ownersOf returns the owners of a key by the newest view, highest rank first; none if it has no

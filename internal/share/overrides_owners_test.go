@@ -67,9 +67,9 @@ func TestOwnersOfAnOverride(t *testing.T) {
 				if got := bound(25_500); got != c.settled[rank] {
 					t.Errorf("%d permits of rank %d after the settle time, want %d", got, rank, c.settled[rank])
 				}
-				for _, host := range p.KeyHosts(share.KeyOf(key), 0, 3, instant(25_500).Mono) {
-					if at := slices.Index(ids, host); host == id || c.settled[at] == 0 {
-						t.Errorf("%s asks %s, which has nothing", id, host)
+				for _, host := range p.KeyPeers(share.KeyOf(key), instant(25_500).Mono, nil) {
+					if at := slices.Index(ids, host.ID); host.ID == id || c.settled[at] == 0 {
+						t.Errorf("%s asks %s, which has nothing", id, host.ID)
 					}
 				}
 			}

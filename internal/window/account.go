@@ -25,6 +25,9 @@ type Account struct {
 	before   int64 // permits that callers used in the shortest limit's window before the one that runs
 	guests   loans // what was lent to each guest, as this instance has told it
 	hosts    loans // what each host has lent, as it has told this instance
+	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
+	// is asked for some, and of the provider, whose gate has it.
+	trade *Trade
 }
 
 // span counts the permits of an account in one window: the running one of its length. If the limit is
@@ -89,6 +92,7 @@ func (a *Account) move(w quota.Window) *span {
 	switch {
 	case w.Index > s.window.Index:
 		if w == a.windows.Running[0] {
+			a.trade.leave(a, s, w)
 			a.before = s.calledBefore(w)
 		}
 		s.enter(w)

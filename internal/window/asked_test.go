@@ -33,9 +33,9 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
 	}
 	borrow(second+30*ms, "h1", 20)
-	g.Asked(at(second+700*ms), "a", need(g, 2, true))
-	g.Asked(at(second+710*ms), "a", need(g, 3, true))
-	g.Asked(at(second+720*ms), "b", need(g, 1, true))
+	g.asked(at(second+700*ms), "a", need(2, true))
+	g.asked(at(second+710*ms), "a", need(3, true))
+	g.asked(at(second+720*ms), "b", need(1, true))
 	if u := g.Usage(at(2 * second)); u.FirstLoans != 2 || u.FirstLoanTime != 40*ms || u.LastLoans != (Loans{14, 1, 0, 0}) {
 		t.Errorf("%+v: want 30 ms more for one that waited from the window's start, and that 6 of 20 permits were lent on", u.LendingCounts)
 	}
@@ -72,7 +72,7 @@ func TestAsksStand(t *testing.T) {
 	armed := Forever
 	g.Arm = func(at int64) { armed = min(armed, at) }
 	g.Changed(at(0))
-	g.Asked(at(300*ms), "a", need(g, 500, false))
+	g.asked(at(300*ms), "a", need(500, false))
 	first := lent()
 	if len(first) != 1 || first[0].loan.Permits[""] >= 100 {
 		t.Fatalf("lent %+v of 100, want all but a reserve", first)
@@ -138,7 +138,7 @@ func TestAHostWithoutCallsAsksNobody(t *testing.T) {
 	g.Tick(at(second))
 	g.Tick(at(2 * second))
 	g.Tick(at(3 * second))
-	g.Asked(at(3*second+400*ms), "a", need(g, 80, false))
+	g.asked(at(3*second+400*ms), "a", need(80, false))
 	ask, _ := g.Look(at(3*second + 860*ms))
 	if l := lent(); len(l) == 0 || l[len(l)-1].loan.Permits[""] != 20 || ask != nil {
 		t.Errorf("lent %+v of 20, and asks for %+v", l, ask)
@@ -153,7 +153,7 @@ func TestAnAskEndsWhenItsGuestLeaves(t *testing.T) {
 		left := false
 		g.LendsTo = func(string, int64) (int64, bool) { return 0, !left }
 		g.Changed(at(0))
-		g.Asked(at(100*ms), "a", need(g, 30, false))
+		g.asked(at(100*ms), "a", need(30, false))
 		lent()
 		left = leaves
 		for now := 101 * ms; now < 999*ms; now += ms {

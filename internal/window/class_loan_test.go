@@ -20,13 +20,13 @@ func TestCriticalCallsBorrowFirst(t *testing.T) {
 		}
 	}
 	host.Tick(at(3*second + ms))
-	host.Asked(at(3*second+ms), "a", need(host, 60, false))
+	host.asked(at(3*second+ms), "a", need(60, false))
 	if l := lent(); len(l) != 0 {
 		t.Errorf("a busy host lends %+v to default calls", l)
 	}
-	n := need(host, 100, false)
-	n.Critical = n.Permits[""]
-	host.Asked(at(3*second+ms), "a", n)
+	n := need(100, false)
+	n.Critical = n.Permits
+	host.asked(at(3*second+ms), "a", n)
 	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 80 {
 		t.Errorf("to critical calls a host lends %+v, want 80 of its 100 permits", l)
 	}

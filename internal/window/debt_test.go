@@ -117,7 +117,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 		t.Errorf("3 more are foreseen at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(second))
-	g.Asked(at(second), "a", need(g, 1, true))
+	g.asked(at(second), "a", need(1, true))
 	if len(lent()) > 0 || len(told.take()) > 0 {
 		t.Error("the debt is not paid, and something else is issued")
 	}
@@ -142,7 +142,7 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))
 			debt := g.Usage(at(now)).Debt
-			if n := g.Asked(at(now), "a", need(g, 1, true)); n > 0 && debt > 0 {
+			if n := g.asked(at(now), "a", need(1, true)); n > 0 && debt > 0 {
 				t.Fatalf("%s: %d are lent at %v, and a debt of %d is not paid", name, n, now, debt)
 			}
 			_, ok := take(g, at(now), 1)

@@ -7,6 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // This file has what a gate lends to guests that ask, and to joiners: guests without a share
@@ -37,7 +38,7 @@ const (
 
 // Asked lends permits of the provider to a guest that asks in the windows that run, and returns how much. It may lend
 // the rest later in the window.
-func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Note) int64 {
+func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n protocol.Need) int64 {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
@@ -45,10 +46,10 @@ func (g *Gate) Asked(at clock.Instant, guest string, n protocol.Note) int64 {
 	from, lends := g.LendsTo(guest, g.mu.last)
 	l := &g.mu.ledger
 	hash := l.plan.Lending.Hash
-	if !ok || !lends || !l.lends() || !slices.Equal(n.Windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
+	if !ok || !lends || !l.lends() || !slices.Equal(windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	a := asked{guest: guest, permits: n.Whole(n.Permits[""], hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
+	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
 	a.until = min(from, s.window.End()+joinerWindows*int64(s.window.Length))
 	a.part = max(1, a.poor) + l.lentTo(guest) // late in a window a first permit is no poor part
 	if n.Edge > 0 {

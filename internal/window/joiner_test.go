@@ -27,11 +27,11 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		}
 	}
 	for guest, permits := range map[string]int64{"joiner": 30, "modest": 3, "sooner": 30, "old": 30} {
-		if n := g.Asked(at(300*ms), guest, need(g, permits, true)); n != 0 {
+		if n := g.asked(at(300*ms), guest, need(permits, true)); n != 0 {
 			t.Fatalf("%s is lent %d of what callers wait for", guest, n)
 		}
 	}
-	g.Asked(at(900*ms), "late", need(g, 3, false)) // the rest of a fair share is no permit
+	g.asked(at(900*ms), "late", need(3, false)) // the rest of a fair share is no permit
 	for _, want := range []struct {
 		at  time.Duration
 		all map[string]int64
@@ -42,7 +42,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 		{3 * second, map[string]int64{}},
 	} {
 		g.Changed(at(want.at))
-		g.Asked(at(want.at+ms), "joiner", need(g, 1, false)) // it has its part
+		g.asked(at(want.at+ms), "joiner", need(1, false)) // it has its part
 		got := map[string]int64{}
 		for _, l := range lent() {
 			got[l.guest] = l.loan.Permits[""]
@@ -51,7 +51,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 			t.Errorf("at %v (-want +got):\n%s", want.at, diff)
 		}
 	}
-	g.Asked(at(3*second+ms), "gone", need(g, 30, true))
+	g.asked(at(3*second+ms), "gone", need(30, true))
 	g.Changed(at(7 * second))
 	if l := lent(); len(l) != 1 {
 		t.Errorf("lent %v, want a part to the one that asked 4 windows ago", l)
@@ -135,7 +135,7 @@ func TestAJoinerIsLentItsPartAtOnce(t *testing.T) {
 		{"other", 30, 10},
 		{"third", 30, 0}, // nothing is left
 	} {
-		if n := g.Asked(at(second+10*ms), ask.guest, need(g, ask.permits, true)); n != ask.lent {
+		if n := g.asked(at(second+10*ms), ask.guest, need(ask.permits, true)); n != ask.lent {
 			t.Errorf("%s is lent %d of %d, want %d", ask.guest, n, ask.permits, ask.lent)
 		}
 	}
@@ -154,7 +154,7 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 	g.Changed(at(0))
 	upTo(g, at(1), 40)
 	for _, guest := range []string{"stays", "leaves"} {
-		g.Asked(at(300*ms), guest, need(g, 30, true))
+		g.asked(at(300*ms), guest, need(30, true))
 	}
 	gone = "leaves"
 	for i, want := range []int{2, 1} {

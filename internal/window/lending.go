@@ -17,7 +17,10 @@ const (
 	// lookEvery is the time between two looks of a gate that may lack permits soon, and
 	// lookSeldom of one that has enough. A gate is quietAfter without calls.
 	lookEvery, lookSeldom = 5 * time.Millisecond, 50 * time.Millisecond
-	quietAfter            = 100 // in milliseconds
+	// lookAgain is the time between two looks of a key for which nothing is asked, while callers wait:
+	// there may be thousands of such keys.
+	lookAgain  = 20 * time.Millisecond
+	quietAfter = 100 // in milliseconds
 )
 
 // borrower is what a gate knows of its callers and of others' asks.
@@ -65,6 +68,14 @@ type Asking struct {
 	Salt    uint64
 	// Hosts is how many others have shares.
 	Hosts int
+}
+
+// Requests returns whom of the others to ask for what.
+func (a *Asking) Requests(peers []lending.Peer) []lending.Request {
+	if a.Edge > 0 {
+		return []lending.Request{a.Rules.Standing(a.Ask, a.Salt, a.Hosts)}
+	}
+	return a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
 }
 
 // scene is the shortest window, in milliseconds.
@@ -259,7 +270,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	h := lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.lent + g.takenLocked(), Borrowed: s.borrowed, Own: s.own(),
+		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.lent + g.takenLocked(), Borrowed: s.borrowed, Own: s.own(), New: s.own() == 0,
 		Fair: s.fair(), Total: s.limit.Limit,
 	}
 	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor

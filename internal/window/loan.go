@@ -163,10 +163,10 @@ func (l *ledger) lentTo(guest string) int64 {
 }
 
 // debtors are the guests to which permits were lent in the windows that run.
-func (l *ledger) debtors() (all []lending.Debtor) {
-	list := listOf(l.windows.Running)
-	for k, n := range l.guests {
-		if id, own := strings.CutPrefix(k.who, l.asGuest("")); own && k.list == list {
+func (a *Account) debtors() (all []lending.Debtor) {
+	list := listOf(a.windows.Running)
+	for k, n := range a.guests {
+		if id, own := strings.CutPrefix(k.who, a.asGuest("")); own && k.list == list {
 			all = append(all, lending.Debtor{ID: id, Permits: n.permits})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,13 +31,18 @@ func lender(f *fixed) (g *Gate, lent func() []loaned) {
 	return g, func() []loaned { l := all; all = nil; return l }
 }
 
-// need asks a gate for so many permits in the windows that run, poor ones if poor.
-func need(g *Gate, permits int64, poor bool) protocol.Note {
-	n := protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 1000 * permits}}
+// need is for so many permits, poor ones if poor.
+func need(permits int64, poor bool) protocol.Need {
+	n := protocol.Need{Permits: 1000 * permits}
 	if poor {
-		n.Poor = n.Permits[""]
+		n.Poor = n.Permits
 	}
 	return n
+}
+
+// asked is Asked in the windows that run.
+func (g *Gate) asked(now clock.Instant, guest string, n protocol.Need) int64 {
+	return g.Asked(now, guest, g.mu.ledger.windows.Running, n)
 }
 
 func TestAHostChargesWhatItLends(t *testing.T) {
@@ -54,7 +60,7 @@ func TestAHostChargesWhatItLends(t *testing.T) {
 		{second + 700*ms, "a", 5, 5}, // another list of windows: its numbers begin anew
 	} {
 		g.Tick(at(step.at))
-		g.Asked(at(step.at), step.guest, need(g, step.permits, true))
+		g.asked(at(step.at), step.guest, need(step.permits, true))
 		l := lent()
 		if len(l) != 1 || l[0].guest != step.guest || l[0].loan.Permits[""] != step.want || len(l[0].loan.Windows) != 2 {
 			t.Fatalf("at %v: lent %+v, want %d", step.at, l, step.want)
@@ -87,13 +93,13 @@ func TestWhenAHostLendsNothing(t *testing.T) {
 		f := newFixed(map[time.Duration]int64{second: 30})
 		g, lent := lender(f)
 		g.Changed(at(0))
-		n := need(g, 5, true)
+		windows := g.mu.ledger.windows.Running
 		change(f, g)
 		g.Changed(at(700 * ms))
 		if name != "the clock was set back" && len(g.mu.ledger.windows.Running) > 0 {
-			n = need(g, 5, true)
+			windows = g.mu.ledger.windows.Running
 		}
-		got := g.Asked(at(700*ms), "a", n)
+		got := g.Asked(at(700*ms), "a", windows, need(5, true))
 		if l := lent(); (got > 0) != (name == "it lends") || (len(l) > 0) != (got > 0) {
 			t.Errorf("%s: lent %d, told %v", name, got, l)
 		}
@@ -151,7 +157,7 @@ func TestNumbersBelongToTheirWindowsAndIncarnation(t *testing.T) {
 	told := func(d time.Duration, want int64) {
 		t.Helper()
 		g.Changed(at(d))
-		g.Asked(at(d), "a", need(g, 10, true))
+		g.asked(at(d), "a", need(10, true))
 		if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != want {
 			t.Errorf("at %v: lent %+v, want %d", d, l, want)
 		}
@@ -189,7 +195,7 @@ func TestAGuestHasNoMoreThanTheTotal(t *testing.T) {
 		}
 	}
 	// What it has lent on, it may borrow again.
-	g.Asked(at(990*ms), "a", need(g, 5, true))
+	g.asked(at(990*ms), "a", need(5, true))
 	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 5 {
 		t.Fatalf("lent on %+v, want 5", l)
 	}
@@ -253,7 +259,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 			case 2, 3:
 				g.Tick(at(now))
 				other := (i + rapid.IntRange(1, gates-1).Draw(t, "guest")) % gates
-				g.Asked(at(now), fmt.Sprint("g", other), need(g, rapid.Int64Range(1, 12).Draw(t, "asks"), rapid.Bool().Draw(t, "poor")))
+				g.asked(at(now), fmt.Sprint("g", other), need(rapid.Int64Range(1, 12).Draw(t, "asks"), rapid.Bool().Draw(t, "poor")))
 			default: // late, again, not in order, or never
 				if len(sent) > 0 {
 					m := sent[rapid.IntRange(0, len(sent)-1).Draw(t, "message")]
@@ -440,10 +446,10 @@ func TestALargeCallThatStands(t *testing.T) {
 	for now := time.Duration(0); now < second; now += 10 * ms { // its own callers want ten times its share
 		refused += 1 - upTo(host, at(now), 1)
 	}
-	n := need(host, 4, false)
-	n.Edge = n.Permits[""]
-	host.Asked(at(second-5*ms), "guest", n)
-	host.Asked(at(second-4*ms), "guest", need(host, 7, false)) // another ask does not replace it
+	n := need(4, false)
+	n.Edge = n.Permits
+	host.asked(at(second-5*ms), "guest", n)
+	host.asked(at(second-4*ms), "guest", need(7, false)) // another ask does not replace it
 	lent()
 	own := &Waiter{}
 	host.Enter(at(second-3*ms), own, 10, Forever, Default)
@@ -471,7 +477,7 @@ func TestALoanTakesNothingOfALongLimit(t *testing.T) {
 	guest.Changed(at(0))
 	hour := protocol.BudgetAt(h.long, time.UTC, 0)
 	funds(host, 701*ms, hour, 3, 497)
-	host.Asked(at(702*ms), "me", need(host, 5, true))
+	host.asked(at(702*ms), "me", need(5, true))
 	all := lent()
 	if len(all) != 1 || all[0].loan.Permits[""] != 5 || budgetOf(host, 703*ms).Used != 0 {
 		t.Fatalf("lent %+v, with 3 in hand", all)

@@ -64,7 +64,7 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if k.Left() != 7 {
 		t.Errorf("%d left, want 7: the share of the second", k.Left())
 	}
-	if lent := k.Lend("guest", 4, 5, nil); lent != 4 || k.budgets[0].used != 3 {
+	if lent := lends(k, "guest", 4, int64(900*ms)); lent != 4 || k.budgets[0].used != 3 {
 		t.Errorf("lent %d, %d used of the long limit", lent, k.budgets[0].used)
 	}
 	if at(int64(time.Second)); k.Left() != 10 {

@@ -50,7 +50,7 @@ func TestTheOnlyOwnerAsksItsGuests(t *testing.T) {
 		if ask, _ := g.Look(at(second + 10*ms)); (ask != nil) != asks {
 			t.Errorf("%d times it has lent, and asks for %+v", lent, ask)
 		}
-		g.Asked(at(second+11*ms), "joiner", need(g, 30, true))
+		g.asked(at(second+11*ms), "joiner", need(30, true))
 		upTo(g, at(second+12*ms), 100)
 		g.Enter(at(second+13*ms), &Waiter{}, 1, Forever, Default)
 	}

@@ -276,7 +276,7 @@ func (c carrying) Tell(self, guest string, loan protocol.Note) {
 
 // Ask implements feed.Carrier.
 func (c carrying) Ask(self string, all []protocol.Request) {
-	for _, r := range all { // each to one host: no fleet here has the nine that a sample needs
+	for _, r := range all { // to one host, or to a sample
 		if ofKeys(r.Note) {
 			keyAsked.note()
 		} else {
@@ -286,10 +286,11 @@ func (c carrying) Ask(self string, all []protocol.Request) {
 	c.Carrier.Ask(self, all)
 }
 
-// ofKeys reports whether a note has numbers of keys other than the provider.
+// ofKeys reports whether a note says something of keys other than the provider.
 func ofKeys(n protocol.Note) bool {
-	_, provider := n.Permits[""]
-	return len(n.Permits) > 1 || !provider
+	_, lent := n.Permits[""]
+	_, asked := n.Needs[""]
+	return len(n.Permits)+len(n.Needs) > 1 || !lent && !asked
 }
 
 // Borrow implements feed.Sink.

@@ -68,6 +68,9 @@ func (f *Flow) Begin(window int64, from, length float64) {
 	f.window, f.before, f.first, f.windowFrom = window, f.calls, -1, from
 }
 
+// Seen returns how many calls have come by the latest look.
+func (f *Flow) Seen() float64 { return f.calls }
+
 // Used returns the rate of calls in the window before.
 func (f *Flow) Used() float64 { return f.used[0] }
 
@@ -81,6 +84,9 @@ func (f *Flow) Enough(h Has) float64 {
 	}
 	return math.MaxInt32
 }
+
+// Lead returns how many permits it will want before an ask could bring some.
+func (f *Flow) Lead() int64 { return int64(math.Ceil(f.expected() * lead)) }
 
 // Asked notes that the instance has asked for permits by a rate.
 func (f *Flow) Asked(rate float64) { f.askedAt, f.askedRate = f.at, rate }

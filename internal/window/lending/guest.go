@@ -27,6 +27,7 @@ type Has struct {
 	Issued        int64   // to its own callers
 	Borrowed      int64   // in this window
 	Own           int64   // its own share
+	New           bool    // it has no share yet: hosts lend it a part of theirs unasked
 	Fair          float64 // the total divided equally
 	Total         int64
 }
@@ -67,11 +68,14 @@ func (g *Guest) Begin(borrowed int64) {
 // Asked reports whether it has asked in this window.
 func (g *Guest) Asked() bool { return g.rounds > 0 }
 
+// Busy reports whether it has asked in this window, or in the last one.
+func (g *Guest) Busy() bool { return g.lately || g.rounds > 0 }
+
 // Ask returns what to ask for now. ok is false if nothing is.
 func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	due := h.Fair*(1-max(0, f.first)/h.Length) - float64(h.Issued) - float64(max(0, h.Left))
-	poor := due >= 1 // a share is a whole number
-	if g.quiet > 0 && !poor {
+	poor := due >= 1                                    // a share is a whole number
+	if g.quiet > 0 && (!poor || h.Own == 0 && !h.New) { // nobody keeps a reserve for one that has no share
 		return a, false
 	}
 	rate, free := f.expected(), float64(h.Left-h.Kept-h.Waiting)
@@ -93,7 +97,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	if need <= 0 || wanted < seldom || float64(need) < little && h.Waiting <= h.Left && h.Own > 0 {
 		return a, false
 	}
-	if h.Own == 0 && g.lately && g.rounds == 0 && h.Borrowed == 0 { // a host lends a newcomer its part unasked
+	if h.New && g.lately && g.rounds == 0 && h.Borrowed == 0 { // a host lends a newcomer its part unasked
 		if g.lacked = min(g.lacked, f.at); f.at < g.lacked+spacing {
 			return a, false
 		}
@@ -105,7 +109,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 		g.late++
 	}
 	g.rounds++
-	g.bare = h.Own == 0
+	g.bare = h.New
 	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
 	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Part: g.part, Fails: g.fails}, true

@@ -25,9 +25,15 @@ type Debtor struct {
 // all others, are asked by a sample.
 const direct = 6
 
-// Requests returns whom to ask for what, in these windows. peers are the others, in any order; debtors are
+// Request is what one host is asked for; Host is empty if it is a sample.
+type Request struct {
+	Host string
+	protocol.Need
+}
+
+// Requests returns whom to ask for what, in the window of the shortest length with an index. peers are the others, in any order; debtors are
 // some of them. salt is another one for each ask.
-func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64, peers []Peer, debtors []Debtor) []protocol.Request {
+func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []Peer, debtors []Debtor) []Request {
 	poor, n := float64(a.Poor), len(peers)
 	large := poor >= 0.1*fair
 	fewest := fewHosts // that the poor ask
@@ -52,14 +58,14 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 		k = n
 	}
 	k = min(k, n-owing)
-	sample := protocol.Sample{Salt: salt}
+	sample := protocol.Sample{Salt: salt >> 32} // short to write, and enough
 	slices.SortFunc(others, func(a, b Peer) int {
 		return cmp.Or(cmp.Compare(sample.Rank(a.Hash), sample.Rank(b.Hash)), cmp.Compare(a.ID, b.ID))
 	})
 	if a.Poor > 0 { // that somebody has a reserve is known
 		on := 0
 		for _, p := range others {
-			if on < min(fewHosts, k) && r.OnDuty(p.Hash, windows[0].Index) {
+			if on < min(fewHosts, k) && r.OnDuty(p.Hash, index) {
 				chosen[p.ID] = 0
 				on++
 			}
@@ -80,38 +86,35 @@ func (r Rules) Requests(a Ask, fair float64, windows []quota.Window, salt uint64
 		}
 		rest = 0
 	}
-	need := protocol.Note{Windows: windows, Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample}
-	permits := amount(float64(a.Permits))
-	var all []protocol.Request
+	need := protocol.Need{
+		Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample,
+	}
+	var all []Request
 	for id, lent := range chosen {
-		q, most := protocol.Request{Host: id, Note: need}, permits
+		q := Request{Host: id, Need: need}
 		if lent > 0 {
 			part := poor
 			if !large && owing > 1 {
 				part = poor * 1.5 / float64(owing)
 			}
 			q.Poor = min(int64(math.Ceil(1000*part)), max(q.Poor, 1000*lent))
-			most = max(most, q.Poor)
+			q.Permits = max(q.Permits, q.Poor)
 		}
-		q.Permits = map[string]int64{"": most}
 		all = append(all, q)
 	}
-	slices.SortFunc(all, func(a, b protocol.Request) int { return cmp.Compare(a.Host, b.Host) })
+	slices.SortFunc(all, func(a, b Request) int { return cmp.Compare(a.Host, b.Host) })
 	if rest > 0 {
 		need.Part = uint64(math.Ceil(float64(rest) / float64(len(others)) * (1 << 32)))
-		need.Permits = map[string]int64{"": permits}
-		all = append(all, protocol.Request{Note: need})
+		all = append(all, Request{Need: need})
 	}
 	return all
 }
 
 // Standing returns the request for a large call that stands: every host is asked for an equal part of the
 // next window, and for as much of this one. hosts have shares.
-func (r Rules) Standing(a Ask, windows []quota.Window, salt uint64, hosts int) protocol.Request {
+func (r Rules) Standing(a Ask, salt uint64, hosts int) Request {
 	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
-	return protocol.Request{Note: protocol.Note{
-		Windows: windows, Permits: map[string]int64{"": part}, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32},
-	}}
+	return Request{Need: protocol.Need{Permits: part, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
 }
 
 // choose are hosts, with what was lent to each.

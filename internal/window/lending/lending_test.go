@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"math"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // called is a flow of calls at a rate, looked at each 5 ms, from one instant to another, in
@@ -295,7 +293,7 @@ func TestANewcomerWaitsForItsPart(t *testing.T) {
 		f, g := begun(), Guest{rounds: 1}
 		g.Begin(1)
 		h, first := has, f.at
-		h.Own, h.Borrowed = own, borrowed
+		h.Own, h.New, h.Borrowed = own, own == 0, borrowed
 		for ; f.at < first+200; f.at += 5 {
 			if _, ok := g.Ask(f, RulesOf(8, 4), h); ok {
 				return f.at - first
@@ -340,7 +338,7 @@ func TestWhoIsAsked(t *testing.T) {
 		{"many for the poor: its debtors and four more", Ask{Permits: 60, Poor: 60, Part: 1}, debtors, 6, 0, "p001"},
 		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 6, 0, ""},
 	} {
-		all := r.Requests(test.ask, 100, []quota.Window{{Length: time.Second, Index: 7}}, 99, peersOf(95), test.debtors)
+		all := r.Requests(test.ask, 100, 7, 99, peersOf(95), test.debtors)
 		direct, sample := 0, 0
 		for _, q := range all {
 			if q.Host != "" {
@@ -381,15 +379,15 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		sum := 0.0
-		for _, q := range RulesOf(n+1, n+1).Requests(a, fair, []quota.Window{{Length: time.Second, Index: 3}}, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
+		for _, q := range RulesOf(n+1, n+1).Requests(a, fair, 3, rapid.Uint64().Draw(t, "salt"), peers, debtors) {
 			if seen[q.Host] {
 				t.Fatalf("%q is asked twice", q.Host)
 			}
 			seen[q.Host] = true
-			if k := float64(a.Permits); float64(q.Permits[""]) > 1000*1.25*k+1 && owed[q.Host] == 0 {
-				t.Fatalf("%v for one that needs %v: %+v", q.Permits[""], 1000*k, a)
+			if k := float64(a.Permits); float64(q.Permits) > 1000*1.25*k+1 && owed[q.Host] == 0 {
+				t.Fatalf("%v for one that needs %v: %+v", q.Permits, 1000*k, a)
 			}
-			if q.Permits[""] < 1 || q.Poor < 0 || q.Poor > max(q.Permits[""], 1000*a.Poor) {
+			if q.Permits < 1 || q.Poor < 0 || q.Poor > max(q.Permits, 1000*a.Poor) {
 				t.Fatalf("%+v of %+v", q, a)
 			}
 			hosts := 1.0
@@ -398,7 +396,7 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 			} else if owed[q.Host] > 0 && a.Poor > 0 {
 				continue
 			}
-			sum += hosts * float64(q.Permits[""]) / 1000
+			sum += hosts * float64(q.Permits) / 1000
 		}
 		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum > 1.25*a.Part*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
 			t.Fatalf("%d asked for, of %d hosts %.1f", a.Permits, len(seen), sum)
