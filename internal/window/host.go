@@ -2,6 +2,7 @@ package window
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -10,31 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file has what a gate lends to guests that ask, and to joiners: guests without a share
-// of their own yet. Callers who wait take a window at its edge, before an ask can come, so a
-// joiner is lent its part there first.
-
-// asked is a guest's latest ask.
-type asked struct {
-	guest string
-	// permits and critical are what still stands of it in its window, and poor is as asked.
-	permits, poor, critical int64
-	// until is the corrected wall time from which windows begin in which the guest is not
-	// lent a part unasked. part is the most of such a part: what the guest had been lent in
-	// the window of the ask, and lacked yet.
-	until, part int64
-	// edge is what a large call that stands wants of this instance at the edge of the window
-	// with index edgeOf.
-	edge, edgeOf int64
-}
-
-const (
-	// mostAsked bounds the asks that are kept.
-	mostAsked = 1024
-	// joinerWindows bounds the windows that a joiner is lent a part of without another ask:
-	// its callers may have gone. One that has enough by its part asks no more.
-	joinerWindows = 4
-)
+// This file has what a gate lends to guests that ask. Callers who wait take a window at its edge,
+// before an ask can come. So guests that have asked are lent some there first: see asks.
 
 // Asked lends permits of the provider to a guest that asks in the windows that run, and returns how much. It may lend
 // the rest later in the window.
@@ -49,13 +27,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 	if !ok || !lends || !l.lends() || !slices.Equal(windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
 		return 0
 	}
-	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
-	a.until = min(from, s.window.End()+joinerWindows*int64(s.window.Length))
-	a.part = max(1, a.poor) + l.lentTo(guest) // late in a window a first permit is no poor part
-	if n.Edge > 0 {
-		a.edge, a.edgeOf = n.Whole(n.Edge, hash), s.window.Index+1
-	}
-	return g.lendLocked(at, s, a)
+	return g.lendLocked(at, s, askOf(guest, n, hash, s.window, l.lentTo(guest), from))
 }
 
 // lendLocked lends to a guest as much as the rules say. The rest stands, or the guest asks again
@@ -91,7 +63,9 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		a.permits = 0
 	}
 	a.critical = max(0, a.critical-n)
-	g.keepAskLocked(a, s)
+	if b.asked.keep(a, s.window); a.permits > 0 {
+		g.armLocked(g.releasesLocked(s))
+	}
 	return n
 }
 
@@ -101,23 +75,6 @@ func (g *Gate) lendOutLocked(guest string, n int64) {
 	g.Lent(l.plan.Lending.Self, guest, l.lend(guest, n))
 	g.mu.borrower.Lent += n
 	g.mu.forecast.forget()
-}
-
-// keepAskLocked keeps an ask that stands or is a joiner's, in place of the guest's earlier one.
-func (g *Gate) keepAskLocked(a asked, s scene) {
-	b := &g.mu.borrower
-	b.asked = slices.DeleteFunc(b.asked, func(o asked) bool {
-		if o.guest == a.guest && a.edge == 0 { // it stands until the edge, whatever else is asked for
-			a.edge, a.edgeOf = o.edge, o.edgeOf
-		}
-		return o.guest == a.guest
-	})
-	if (a.permits > 0 || a.until > s.window.End() || a.edgeOf > s.window.Index) && len(b.asked) < mostAsked {
-		b.asked = append(b.asked, a)
-	}
-	if a.permits > 0 {
-		g.armLocked(g.releasesLocked(s))
-	}
 }
 
 // releasesLocked returns when asks that stand are served next; Forever if they are not.
@@ -154,19 +111,15 @@ func (g *Gate) serveAskedLocked(at clock.Instant, s scene) (next int64) {
 	return g.releasesLocked(s)
 }
 
-// endAskedLocked ends the asks of the window before: those of joiners are kept.
+// endAskedLocked ends the asks of the window before.
 func (g *Gate) endAskedLocked() {
 	b := &g.mu.borrower
-	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool { return a.until <= b.window.Start() && a.edgeOf < b.window.Index })
-	for i := range b.asked {
-		b.asked[i].permits = 0
-	}
+	b.asked.enter(b.window)
 	b.served, b.joined = 0, false
 }
 
-// lendAtEdgeLocked lends to each joiner, at the beginning of a window, the part of the own
-// share that the joiner will have, or what it needed if that was less; and to a large call that
-// stands what it wants of this instance. It returns whether it lent any.
+// lendAtEdgeLocked lends to guests that have asked, at the beginning of a window. It returns whether it
+// lent any.
 func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	s, ok := g.sceneLocked()
@@ -174,19 +127,15 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 		return false
 	}
 	b.joined = true
-	b.asked = slices.DeleteFunc(b.asked, func(a asked) bool {
-		_, lends := g.LendsTo(a.guest, g.mu.last)
-		return !lends
+	b.asked.leave(func(guest string) bool {
+		_, lends := g.LendsTo(guest, g.mu.last)
+		return lends
 	})
-	for _, a := range b.asked {
+	critical := b.of[Critical].Forecast(s.phase, s.length, g.mu.queue.lanes[Critical].permits)
+	for i := range b.asked {
+		a := &b.asked[i]
 		kept, _ := l.kept()
-		n := int64(0)
-		if a.until > s.window.Start() {
-			n = min(a.part, g.partLocked(s, a.guest))
-		}
-		if a.edgeOf == s.window.Index && g.mu.queue.large(Sheddable) == 0 {
-			n = max(n, a.edge)
-		}
+		n := a.atEdge(s.window, g.partLocked(s, a.guest), l.shares()-int64(math.Ceil(critical)), g.mu.queue.large(Sheddable) > 0)
 		if n = min(n, l.shares()-kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 			lent = true

@@ -36,8 +36,8 @@ type borrower struct {
 	guest       lending.Guest
 	window      quota.Window // of the shortest limit
 	owners      int          // that share it
-	asked       []asked
-	joined      bool    // joiners were lent their part of the window
+	asked       asks
+	joined      bool    // guests were lent their part of the window at its edge
 	served      float64 // when in the window asks that stand were served, in milliseconds
 	look        int64   // when Look is called next; Forever: when Arm says so
 	awaited     int     // callers that wait for a first permit: see Await

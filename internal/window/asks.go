@@ -1,0 +1,107 @@
+package window
+
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// asks are the guests' latest asks that a host keeps. By these it lends at the edge of a window, before
+// its own callers who wait take all:
+//
+//   - to a guest without a share the part of the own share that it would have, or what it needed if that
+//     was less;
+//   - to one whose critical calls lacked permits, what they lacked;
+//   - to a large call that stands, what it wants of this host.
+type asks []asked
+
+// asked is a guest's latest ask.
+type asked struct {
+	guest string
+	// permits and critical are what still stands of it in its window, and poor is as asked.
+	permits, poor, critical int64
+	// until is the corrected wall time from which windows begin in which the guest is not
+	// lent a part unasked. part is the most of such a part: what the guest had been lent in
+	// the window of the ask, and lacked yet.
+	until, part int64
+	// urgent is the same for its critical calls, in windows that begin before urgentUntil.
+	urgent, urgentUntil int64
+	// edge is what a large call that stands wants of this instance at the edge of the window
+	// with index edgeOf.
+	edge, edgeOf int64
+}
+
+const (
+	// mostAsked bounds the asks that are kept.
+	mostAsked = 1024
+	// edgeWindows bounds the windows in which a guest is lent some without another ask: its
+	// callers may have gone. One that has enough by that asks no more.
+	edgeWindows = 4
+)
+
+// askOf is an ask in a window for what a guest needs of the host with a hash, which has lent it some
+// permits in the window. The guest has a share from the corrected wall time from on.
+func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, from int64) asked {
+	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
+	last := w.End() + edgeWindows*int64(w.Length)
+	a.until = min(from, last)
+	a.part = max(1, a.poor) + lent // late in a window a first permit is no poor part
+	if a.critical > 0 {
+		a.urgent, a.urgentUntil = a.critical+lent, last
+	}
+	if n.Edge > 0 {
+		a.edge, a.edgeOf = n.Whole(n.Edge, hash), w.Index+1
+	}
+	return a
+}
+
+// keep keeps an ask of window w that stands, or is of use at an edge, in place of the guest's earlier one.
+func (l *asks) keep(a asked, w quota.Window) {
+	*l = slices.DeleteFunc(*l, func(o asked) bool {
+		if o.guest != a.guest {
+			return false
+		}
+		if a.edge == 0 { // it stands until the edge, whatever else is asked for
+			a.edge, a.edgeOf = o.edge, o.edgeOf
+		}
+		if a.urgent == 0 {
+			a.urgent, a.urgentUntil = o.urgent, o.urgentUntil
+		}
+		return true
+	})
+	if (a.permits > 0 || max(a.until, a.urgentUntil) > w.End() || a.edgeOf > w.Index) && len(*l) < mostAsked {
+		*l = append(*l, a)
+	}
+}
+
+// enter ends what stood of the asks in the window before w, and those that are of no use at its edge.
+func (l *asks) enter(w quota.Window) {
+	*l = slices.DeleteFunc(*l, func(a asked) bool {
+		return max(a.until, a.urgentUntil) <= w.Start() && a.edgeOf < w.Index
+	})
+	for i := range *l {
+		(*l)[i].permits = 0
+	}
+}
+
+// leave forgets the asks of guests to which nothing is lent any more.
+func (l *asks) leave(lends func(guest string) bool) {
+	*l = slices.DeleteFunc(*l, func(a asked) bool { return !lends(a.guest) })
+}
+
+// atEdge returns how many permits the guest is lent at the edge of w. part is what one without a share
+// may have of the host's, spare what the host's own critical calls leave, and large says that large calls
+// wait at the host.
+func (a *asked) atEdge(w quota.Window, part, spare int64, large bool) (n int64) {
+	if a.until > w.Start() {
+		n = min(a.part, part)
+	}
+	if a.urgentUntil > w.Start() {
+		n = max(n, min(a.urgent, spare))
+	}
+	if a.edgeOf == w.Index && !large {
+		n = max(n, a.edge)
+	}
+	return n
+}
