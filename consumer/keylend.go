@@ -76,7 +76,10 @@ func (a *keyAsks) putBack(y dueKey) {
 
 // callers are those that wait for the key. The caller has the state's lock.
 func (y *keyState) callers() window.Callers {
-	return window.Callers{Waiting: y.waiting(), Large: min(y.line.Large(), quota.MaxPermits)}
+	of := func(n int64) int64 { return min(n, quota.MaxPermits) }
+	return window.Callers{
+		Waiting: y.waiting(), Large: of(y.line.Large()), Critical: of(y.line.Of(window.Critical)), Sheddable: of(y.line.Of(window.Sheddable)),
+	}
 }
 
 // fleet is what all have of the key together. The caller has the state's lock.
@@ -272,13 +275,14 @@ func (k *core) askedKeys(guest string, ask protocol.Note) {
 	if len(names) == 0 {
 		return
 	}
-	if _, lends := k.lendsTo(guest, k.clock.Mono()); !lends {
+	from, lends := k.lendsTo(guest, k.clock.Mono())
+	if !lends {
 		return
 	}
 	loan := protocol.Note{Windows: ask.Windows, Permits: map[string]int64{}}
 	self := ""
 	for _, name := range names {
-		s, told := k.lendKey(guest, name, ask.Windows, ask.Needs[name])
+		s, told := k.lendKey(guest, name, ask.Windows, ask.Needs[name], from)
 		if told > 0 {
 			if self != "" && self != s.Keys.Lending.Self {
 				return // it has registered anew: earlier loans are lost
@@ -293,7 +297,7 @@ func (k *core) askedKeys(guest string, ask protocol.Note) {
 
 // lendKey lends to a guest what it needs of a key in these windows, as far as the rules say. It
 // returns what to tell the guest, and the segment in whose time that was issued.
-func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Need) (s *window.Segment, told int64) {
+func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Need, from int64) (s *window.Segment, told int64) {
 	for {
 		s, now := k.segmentNow()
 		if !s.KeysLend || !slices.Equal(s.Keys.Running, windows) {
@@ -311,14 +315,35 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force
-				left := y.use.LeftToBorrowers()
-				told = y.use.Lend(guest, n, y.fleet(k, &s.Keys.Windows), y.callers(), hash, now)
+				y.lendAtEdge(k, s, now)
+				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
+				if fleet.Owners < fleet.Instances { // whoever is poor owns no part
+					from = window.Forever
+				}
+				told = y.use.Lend(guest, n, fleet, y.callers(), hash, from, now)
 				k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				y.mu.Unlock()
 				return s, told
 			}
 		}
 		y.mu.Unlock()
+	}
+}
+
+// lendAtEdge lends to guests if a window has just begun, before callers take all. The segment's bounds are
+// in force now. The caller has the state's lock.
+func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
+	if !y.use.AtEdge() || !s.KeysLend {
+		return
+	}
+	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
+	told := y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, func(guest string) bool {
+		_, lends := k.lendsTo(guest, now)
+		return lends
+	})
+	k.keys.lent.Add(left - y.use.LeftToBorrowers())
+	for guest, permits := range told {
+		(*k.carrier.Load()).Tell(l.Self, guest, protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{y.key.Name: permits}})
 	}
 }
 

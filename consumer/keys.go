@@ -156,7 +156,9 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		}
 		t.state = y
 		if y.use.Windows() != &s.Keys.Windows {
-			y.adopt(k, s.Keys, now)
+			if y.adopt(k, s.Keys, now); s.Open(now) {
+				y.lendAtEdge(k, s, now)
+			}
 		}
 		got := int64(0)
 		t.found = keyLacks
@@ -257,6 +259,7 @@ func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 			return s, now
 		}
 		if y.adopt(k, s.Keys, now); s.Open(now) {
+			y.lendAtEdge(k, s, now)
 			return s, now
 		}
 		y.mu.Unlock() // the bounds may be others now

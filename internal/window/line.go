@@ -79,6 +79,14 @@ func (l *Line) Permits() int64 {
 	return l.queue.permits()
 }
 
+// Of returns for how many permits callers of a class wait.
+func (l *Line) Of(c Class) int64 {
+	if l == nil {
+		return 0
+	}
+	return l.queue.lanes[c].permits
+}
+
 // Large returns for how many permits the large calls of all classes wait.
 func (l *Line) Large() int64 {
 	if l == nil {

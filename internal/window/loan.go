@@ -158,8 +158,8 @@ func (l *ledger) borrow(host string, told protocol.Note) int64 {
 }
 
 // lentTo returns how many permits were lent to a guest in the windows that run.
-func (l *ledger) lentTo(guest string) int64 {
-	return l.guests[loanOf{l.asGuest(guest), listOf(l.windows.Running)}].permits
+func (a *Account) lentTo(guest string) int64 {
+	return a.guests[loanOf{a.asGuest(guest), listOf(a.windows.Running)}].permits
 }
 
 // debtors are the guests to which permits were lent in the windows that run.

@@ -22,12 +22,16 @@ type Trade struct {
 	low     int64        // with fewer permits left it is looked whether to ask others; 0: not before one is refused
 	looked  int64        // when it was last looked, monotonic
 	look    int64        // when it is looked next, monotonic; Forever: when callers lack permits
+	guests  asks         // that have asked
+	edge    bool         // the window has begun, and guests were not lent some at its edge yet
 }
 
 // Callers are those that wait for the permits of a key.
 type Callers struct {
-	Waiting int64 // permits that they wait for
-	Large   int64 // those of Waiting for which large calls wait
+	Waiting   int64 // permits that they wait for
+	Large     int64 // those of Waiting for which large calls wait
+	Critical  int64 // those for which critical ones wait
+	Sheddable int64 // those for which sheddable ones wait
 }
 
 // Fleet is what all instances have together of a key in the shortest window.
@@ -98,8 +102,10 @@ func (t *Trade) leave(a *Account, s *span, to quota.Window) {
 		t.before += max(0, s.called()) + t.refused
 	}
 	if to.Length != t.window.Length { // calls are counted anew
-		*t = Trade{before: t.before, asks: t.asks, looked: t.looked, look: t.look}
+		*t = Trade{before: t.before, asks: t.asks, looked: t.looked, look: t.look, guests: t.guests}
 	}
+	t.guests.enter(to)
+	t.edge = len(t.guests) > 0
 	t.guest.Begin(s.borrowed)
 	t.calls.Begin(to.Index, a.milli(to.Start()), float64(to.Length)/milli)
 	t.window, t.refused, t.low = to, 0, 0
@@ -168,6 +174,7 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	}
 	if what, ok := t.guest.Ask(&t.calls, r, h); ok {
 		t.asks++
+		what.Divide(h, &lending.Flow{}, &lending.Flow{}, c.Critical, addCapped(c.Sheddable, a.debt))
 		if c.Large > 0 {
 			what.Poor = min(what.Poor, c.Waiting-c.Large)
 			t.guest.Gather(&what)
@@ -193,10 +200,10 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 }
 
 // Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
-// long limits, of which the guest takes permits itself. hash is that of this instance for the key. It
-// returns the sum of what was lent to the guest in these windows, 0 if nothing is lent now.
-// docs/protocol.md, section 15.
-func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, now int64) (told int64) {
+// long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
+// the corrected wall time from which the guest has a share of it. It returns the sum of what was lent to
+// the guest in these windows, 0 if nothing is lent now. docs/protocol.md, section 15.
+func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told int64) {
 	t := a.tradeAt(now, c.Waiting)
 	if t == nil || a.debt > 0 {
 		return 0
@@ -205,16 +212,54 @@ func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, has
 	phase, length := a.phase(s, now)
 	h := lending.Host{
 		Phase: phase, Length: length, Share: min(s.own(), int64(math.Ceil(f.fair()))), Issued: s.called(), Left: a.LeftToBorrowers(),
-		Forecast: t.calls.Forecast(phase, length, c.Waiting),
-		Duty:     r.OnDuty(hash, s.window.Index), Chance: hash ^ uint64(s.window.Index),
+		Forecast: t.calls.Forecast(phase, length, c.Waiting), Critical: float64(c.Critical),
+		Duty: r.OnDuty(hash, s.window.Index), Chance: hash ^ uint64(s.window.Index),
 	}
 	if c.Large > 0 && Before(guest, a.windows.Lending.Self, s.window) { // it keeps nothing for large calls
 		h.Forecast = float64(c.Waiting - c.Large)
 	}
-	if n := h.Lend(r, need.Whole(need.Permits, hash), need.Whole(need.Poor, hash), 0); n > 0 {
+	ask := askOf(guest, need, hash, s.window, a.lentTo(guest), from)
+	if ask.until > s.window.Start() {
+		h.Part = a.partOf(guest, f, hash)
+	}
+	t.guests.keep(ask, s.window)
+	if n := h.Lend(r, ask.permits, ask.poor, ask.critical); n > 0 {
 		return a.lend(guest, n)
 	}
 	return 0
+}
+
+// partOf returns what a guest without a share may have of this instance's, besides what it was lent in
+// this window: the part that it would have if the share were divided among all.
+func (a *Account) partOf(guest string, f Fleet, hash uint64) int64 {
+	s := a.shortest()
+	return max(0, lending.Part(s.own(), f.Instances, lending.Chance(guest, hash^uint64(s.window.Index)))-a.lentTo(guest))
+}
+
+// AtEdge reports whether a window has begun in which guests may be lent some before callers take all:
+// see LendAtEdge.
+func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
+
+// LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
+// lends says that anything is lent to them. It returns what to tell each: the sum of what was lent to it
+// in these windows.
+func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, lends func(guest string) bool) (told map[string]int64) {
+	t := a.trade
+	if t.edge = false; a.debt > 0 || c.Waiting == 0 {
+		return nil
+	}
+	t.guests.leave(lends)
+	for i := range t.guests {
+		guest, s := t.guests[i].guest, a.shortest()
+		n := t.guests[i].atEdge(s.window, a.partOf(guest, f, hash), a.LeftToBorrowers()-c.Critical, c.Large > 0)
+		if n = min(n, a.LeftToBorrowers()); n > 0 {
+			if told == nil {
+				told = map[string]int64{}
+			}
+			told[guest] = a.lend(guest, n)
+		}
+	}
+	return told
 }
 
 // Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
