@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -140,6 +141,9 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	}
 	b := e.name(u.uses, u.class)
+	if b != nil {
+		e.Instances = p.Instances()
+	}
 	bound := share.Bound{Reason: share.ReasonShare} // of the key
 	if b == nil && u.key != nil && len(u.uses) > 0 {
 		bound = p.KeyBound(*u.key, e.Window, now.Mono)
@@ -287,7 +291,18 @@ func withheld(provider string, b *protocol.BudgetUse) error {
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %q --used N --limit %[1]s, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, key)
+	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %s --used N --limit %[1]s, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, shellWord(key))
+}
+
+// shellWord writes text as one word of a command for a POSIX shell.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // caused adds to err the reason why the instance has no share, if it is known.

@@ -29,8 +29,8 @@ Definition renewed (m : marking) (here : nat) (moved : bool) (clock e : nat) : o
   match m with
   | bad_mark => None
   | marked k =>
-      if (mark_of k =? here) && (negb (before k =? 0) || keys_told k || negb moved) then None
-      else Some (put here clock e)
+      if (mark_of k =? here) && (negb (before k =? 0) || negb moved) then None
+      else Some (Mark here (before (put here clock e)) ((mark_of k =? here) && keys_told k))
   | no_mark => Some (put here clock e)
   end.
 
@@ -316,9 +316,10 @@ Proof.
       apply total_written with (t := t); [constructor; assumption|auto].
     + (* An instance renews the mark. *)
       apply mark_written with (m := m); [constructor; assumption| |].
-      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
-          injection R as <-; reflexivity.
-      * intros E. right. right. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
+      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && (_ || _)); [discriminate|]];
+          injection R as <-; [reflexivity|]. simpl. destruct (Nat.eqb_spec (mark_of k') h) as [E' | _]; [|reflexivity].
+          rewrite (un k' eq_refl E'). reflexivity.
+      * intros E. right. right. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && (_ || _)); [discriminate|]];
           injection R as <-; apply (put_covers h u n), B.
     + (* An operator withholds. *)
       apply mark_written with (m := m); [constructor; assumption|reflexivity|].

@@ -46,15 +46,17 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 // A mark of another cluster came with a backup. So may a store without a mark, whatever its totals
 // say: an operator may have written them since. moved says that the instance has followed the
 // provider in another store, or has seen this one go back: then it knows better than whoever set the
-// provider again.
+// provider again. What an operator has vouched for in this store, the totals of keys, stays so.
 func (m MarkAt) Renewed(moved bool, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
 		return m.Mark, false // a newer version's; nothing is taken by it
-	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || m.KeysTold || !moved):
+	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || !moved):
 		return m.Mark, false
 	}
-	return Put(m.Answers, now, bound), true
+	next = Put(m.Answers, now, bound)
+	next.KeysTold = m.Revision != 0 && m.Cluster == m.Answers && m.KeysTold
+	return next, true
 }
 
 // Put returns the mark of a store that was put back by now at the latest.

@@ -183,7 +183,8 @@ func TestMarks(t *testing.T) {
 		{"of this cluster", Mark{Cluster: 2}, true, false, Mark{Cluster: 2}},
 		{"set again after a restore", Mark{Cluster: 2}, true, true, restored},
 		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, true, Mark{Cluster: 2, Before: 7, KeysTold: true}},
-		{"an operator knows more", Mark{Cluster: 2, KeysTold: true}, true, true, Mark{Cluster: 2, KeysTold: true}},
+		{"set again, and keys vouched for", Mark{Cluster: 2, KeysTold: true}, true, true, Mark{Cluster: 2, Before: now + 201, KeysTold: true}},
+		{"keys vouched for, without a restore", Mark{Cluster: 2, KeysTold: true}, true, false, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, Answers: 2}
 		if c.there {

@@ -1,0 +1,17 @@
+package consumer
+
+import (
+	"os/exec"
+	"testing"
+)
+
+// A shell reads a key in a command of an error as the key.
+func TestAShellReadsAKeyAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"installation-4711", "a b", "it's", `$HOME "x" \n`, "-x", "é", "a;rm", "~"} {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+shellWord(key)).Output()
+		if err != nil || string(out) != key {
+			t.Errorf("%q is read as %q, %v", key, out, err)
+		}
+	}
+}
