@@ -35,15 +35,15 @@ func (l *Limiter) Key(name string) Key {
 // and of one class in the order in which they came. They wait first for the key and then, in the
 // limiter's queue, for the provider: so a key that is spent holds up no other.
 func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
-	_, err := y.acquire(ctx, 1, maxWait)
-	return err
+	return y.acquire(ctx, 1, maxWait, nil)
 }
 
 // Take is Acquire for n permits, all or none, and returns the Permit; n is at least 1. The
 // Permit's window ends with the first of the provider's and the key's. Release gives back
 // both, and Settle counts for both.
-func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
-	return y.acquire(ctx, n, maxWait)
+func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
+	err = y.acquire(ctx, n, maxWait, &p)
+	return p, err
 }
 
 // TryAcquire issues one permit if one is available. It never waits.
@@ -57,8 +57,11 @@ func (y Key) TryAcquire() bool {
 	case granted:
 		return true
 	case providerLacks:
-		_, err := y.acquire(context.Background(), 1, 0)
-		return err == nil
+		if r := k.refusedIn(t.segment, 1, l.class); r != nil {
+			l.refused(r, 1)
+			return false
+		}
+		return y.acquire(context.Background(), 1, 0, nil) == nil
 	case keyLacks:
 		if t.segment.Shadow {
 			k.shadowedKey(t.state, 1)

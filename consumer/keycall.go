@@ -13,14 +13,14 @@ import (
 // key's permits are reserved for it, and then in the gate's queue for the provider's. So a key that is
 // spent holds up no other.
 //
-//	outside  -> inLine    start: the key has too few
-//	outside  -> inQueue   start: the key's permits are reserved, and the provider has too few
+//	outside  -> inLine    tried: the key has too few
+//	outside  -> inQueue   tried: the key's permits are reserved, and the provider has too few
 //	inLine   -> outside   told: the key's permits are reserved, or it is to start again
 //	inQueue  -> outside   told: the provider's permits came too late, and it starts again
-//	any      -> finished  start or told: with the permit or the error
+//	any      -> finished  tried or told: with the permit or the error
 //	waiting  -> finished  leave or discard: the caller has given up
 //
-// Each step returns at once. The caller's goroutine makes the steps. For TakeFunc it makes start, and the
+// Each step returns at once. The caller's goroutine makes the steps. For TakeFunc it makes tried, and the
 // dispatcher makes the rest.
 type keyCall struct {
 	key     Key
@@ -65,51 +65,63 @@ func (c *keyCall) ownWaiter() *window.Waiter {
 	return c.waiter
 }
 
-// start takes permits or begins to wait. It returns whether the call is finished, as the other steps do.
-func (c *keyCall) start() (done bool) {
+// proceed tries to take permits, if the call has to start again, until it is finished or waits. It returns
+// whether it is finished.
+func (c *keyCall) proceed(again bool) (done bool) {
 	l := c.key.limiter
-	k := l.core
-	for {
+	for again {
 		if l.all.closed.Load() {
 			return c.finish(l.answer(window.Closed, c.n))
 		}
-		t := k.tryKey(c.key, c.n, reserve, &c.permit)
-		switch t.found {
-		case granted:
-			return c.finish(nil)
-		case unusable, tooMany:
-			return c.finish(k.unusable(c.key, c.n, &t))
-		case keyLacks:
-			switch {
-			case t.segment.Shadow:
-				k.shadowedKey(t.state, c.n)
-				c.permit = l.passed(t.segment, c.n)
-				return c.finish(nil)
-			case c.maxWait <= 0:
-				return c.finish(l.refuseKey(t.state, c.n))
-			}
-			c.state = t.state
-			switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
-			case window.Granted:
-			case window.Queued:
-				c.waitsIn(inLine)
-				if l.all.closed.Load() { // Close may have looked before the waiter came
-					k.keys.lines.evict(k, l.all.id)
-				}
-				return false
-			case window.Closed:
-				continue
-			default:
-				return c.refused(v)
-			}
-		default: // the provider's lack
-			c.state = t.state
-		}
-		c.held = true
-		if !c.askGate() {
-			return c.place == finished
-		}
+		t := l.core.tryKey(c.key, c.n, reserve, &c.permit)
+		again = c.tried(&t)
 	}
+	return c.place == finished
+}
+
+// tried takes the outcome of an attempt to take permits (reserve). It returns whether the call has to start
+// again.
+func (c *keyCall) tried(t *keyTry) (again bool) {
+	l := c.key.limiter
+	k := l.core
+	switch t.found {
+	case granted:
+		c.finish(nil)
+		return false
+	case unusable, tooMany:
+		c.finish(k.unusable(c.key, c.n, t))
+		return false
+	case keyLacks:
+		switch {
+		case t.segment.Shadow:
+			k.shadowedKey(t.state, c.n)
+			c.permit = l.passed(t.segment, c.n)
+			c.finish(nil)
+			return false
+		case c.maxWait <= 0:
+			c.finish(l.refuseKey(t.state, c.n))
+			return false
+		}
+		c.state = t.state
+		switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
+		case window.Granted:
+		case window.Queued:
+			c.waitsIn(inLine)
+			if l.all.closed.Load() { // Close may have looked before the waiter came
+				k.keys.lines.evict(k, l.all.id)
+			}
+			return false
+		case window.Closed:
+			return true
+		default:
+			c.refused(v)
+			return false
+		}
+	default: // the provider's lack
+		c.state = t.state
+	}
+	c.held = true
+	return c.askGate()
 }
 
 // waitsIn notes where the call waits.
@@ -133,10 +145,7 @@ func (c *keyCall) told() (done bool) {
 	default:
 		return c.refused(o.Verdict)
 	}
-	if again {
-		return c.start()
-	}
-	return c.place == finished
+	return c.proceed(again)
 }
 
 // refused ends a call that the key's line refuses.
@@ -256,18 +265,35 @@ func (c *keyCall) waited() time.Duration {
 // didNotWait is the duration of a wait that there was not.
 const didNotWait = time.Duration(-1)
 
-// acquire takes n permits of the key, and waits for them up to maxWait.
-func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
+// acquire takes n permits of the key, and waits for them up to maxWait. It fills in p, if that is not nil.
+func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Permit) error {
 	l := y.limiter
-	k := l.core
 	if n <= 0 || l.bad || ctx == nil {
-		return Permit{}, l.invalid(ctx, n)
+		return l.invalid(ctx, n)
 	}
 	if err := ctx.Err(); err != nil {
-		return Permit{}, err
+		return err
 	}
+	if l.all.closed.Load() {
+		return l.answer(window.Closed, n)
+	}
+	t := l.core.tryKey(y, n, reserve, p)
+	if t.found == granted {
+		return nil
+	}
+	got, err := y.wait(ctx, n, maxWait, &t)
+	if p != nil {
+		*p = got
+	}
+	return err
+}
+
+// wait is acquire after an attempt that did not get the permits. It is apart, so that a call that gets them
+// at once pays for no keyCall.
+func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t *keyTry) (Permit, error) {
+	l := y.limiter
 	c := newKeyCall(ctx, y, n, maxWait)
-	for done := c.start(); !done; done = c.told() {
+	for done := c.proceed(c.tried(t)); !done; done = c.told() {
 		if await(ctx, c.waiter) {
 			continue
 		}
@@ -279,7 +305,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration) (Permi
 		break
 	}
 	if c.waiter != nil {
-		k.parked.Put(c.waiter)
+		l.core.parked.Put(c.waiter)
 	}
 	l.all.waited(ctx, c.waited(), c.err)
 	return c.permit, c.err
@@ -307,7 +333,7 @@ func (y Key) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Wai
 	defer t.mu.Unlock()
 	t.call = newKeyCall(context.Background(), y, n, maxWait)
 	t.call.waiter = w
-	if t.call.start() {
+	if t.call.proceed(true) {
 		t.over = true
 		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // any outcome: the call is finished
 		return Waiter{}

@@ -76,7 +76,7 @@ func (k *core) shadowedKey(y *keyState, n int64) {
 	if k.shadowed.Add(n); y == nil {
 		return
 	}
-	y.mu.Lock()
+	y.hold(&k.keys)
 	defer y.mu.Unlock()
 	if y.use.Wants(min(n, y.use.MostOfBudgets()), k.clock.Mono()) {
 		k.keys.funds.want(k, y, true)
@@ -104,7 +104,7 @@ func (m *keys) giveBack(most int, now int64, ends bool) (all []escrow.KeyUse) {
 			if len(all) == most {
 				break
 			}
-			y.mu.Lock()
+			y.hold(m)
 			all = append(all, y.use.GiveBack(y.key.Name, most-len(all), now, ends)...)
 			y.mu.Unlock()
 		}
@@ -150,7 +150,7 @@ func (k *core) usesOfKeys(windows *window.Keys, now int64, most int, ends bool) 
 		if y == nil {
 			break
 		}
-		y.mu.Lock()
+		y.hold(&k.keys)
 		if !y.gone {
 			y.adopt(k, windows, now)
 			all = append(all, y.use.TakeUse(y.key.Name, most-len(all), now)...)
@@ -179,7 +179,7 @@ func (k *core) Restored() {
 		part := &k.keys.parts[i]
 		part.RLock()
 		for _, y := range part.states {
-			y.mu.Lock()
+			y.hold(&k.keys)
 			y.use.Restored()
 			y.mu.Unlock()
 		}
@@ -201,7 +201,7 @@ func (k *core) Fund(all []escrow.KeyUse) {
 			continue
 		}
 		now := k.clock.Mono()
-		y.mu.Lock()
+		y.hold(&k.keys)
 		y.use.Fund(*u, now)
 		y.tellBooked(&k.keys)
 		again := y.use.WantsMore() // etcd did not answer

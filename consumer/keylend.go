@@ -228,7 +228,7 @@ func (r keyRequests) all() (all []protocol.Request) {
 // ask adds an ask for a key, if it needs one and there is room. It returns when to look at the key again;
 // Forever if nothing is asked until callers lack something.
 func (k *core) ask(y *keyState, keys *window.Keys, now int64, r keyRequests) (again int64, full bool) {
-	y.mu.Lock()
+	y.hold(&k.keys)
 	defer y.mu.Unlock()
 	again = window.Forever
 	if keys != nil && !y.gone {
@@ -311,7 +311,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 		if y == nil {
 			return s, 0
 		}
-		y.mu.Lock()
+		y.hold(&k.keys)
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
 			if s.Open(now) { // so its bounds are in force

@@ -180,7 +180,7 @@ func (q *keyLines) remove(y *keyState, w *window.Waiter) bool {
 
 // cancel takes a waiter out of a key's line; false if it was told before.
 func (q *keyLines) cancel(k *core, y *keyState, w *window.Waiter) bool {
-	y.mu.Lock()
+	y.hold(&k.keys)
 	gone := q.remove(y, w)
 	y.mu.Unlock()
 	if gone {
@@ -192,7 +192,7 @@ func (q *keyLines) cancel(k *core, y *keyState, w *window.Waiter) bool {
 // evict has the callers of one limiter look again.
 func (q *keyLines) evict(k *core, owner uint32) {
 	for _, y := range q.all() {
-		y.mu.Lock()
+		y.hold(&k.keys)
 		y.line.Each(func(w *window.Waiter) bool {
 			if w.Owner == owner {
 				q.tell(k, y, w, window.Closed)

@@ -84,14 +84,16 @@ type keyState struct {
 	// next is a later state of the name, for a Key that has this one; nil if none is known.
 	next atomic.Pointer[keyState]
 
-	mu      sync.Mutex
-	use     window.Account
-	gone    bool         // forgotten, or never in use: another state may have its name
-	guest   bool         // only others want it, until a call of this instance does
-	issued  uint8        // permits that the busiest keys do not count yet
-	refused uint8        // the same of refused ones
-	line    *window.Line // nil if nobody waits for the key
-	owner   *keyOwner    // nil until somebody asks for it
+	front window.Front // what calls can have without mu
+
+	mu      sync.Mutex     // hold takes it
+	use     window.Account // counts all permits while mu is held
+	gone    bool           // forgotten, or never in use: another state may have its name
+	guest   bool           // only others want it, until a call of this instance does
+	issued  uint8          // permits that the busiest keys do not count yet
+	refused uint8          // the same of refused ones
+	line    *window.Line   // nil if nobody waits for the key
+	owner   *keyOwner      // nil until somebody asks for it
 }
 
 // found is the outcome of an attempt to take permits of a key.
@@ -125,8 +127,9 @@ const (
 // tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil. What the key
 // lacks is counted as refused, but for reserve: there the caller may wait.
 //
-// The state's lock is held while the provider's are taken, so the key is charged for what is
-// issued and nothing else. If a segment gives permits, the bounds of its Keys are in force.
+// Most calls get them from the state's front, or are refused by it. The others hold the state's lock while
+// they take the provider's, so the key is charged for what is issued and nothing else. If a segment gives
+// permits, the bounds of its Keys are in force.
 func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 	of := &key.limiter.origin
 	for {
@@ -140,7 +143,24 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		if later := y.next.Load(); later != nil {
 			y = later
 		}
-		y.mu.Lock()
+		switch part, v := y.front.Take(s, now, n, of.class, how != reserve && !s.Shadow); v {
+		case window.Taken:
+			of.counted(n)
+			if p != nil {
+				*p = of.permit(s.Grant, n, n)
+				start, end := part.Span(&s.Keys.Windows)
+				p.ofKey(y, start, end, part.Epoch())
+			}
+			t.state, t.found = y, granted
+			return t
+		case window.Refused:
+			of.lacksKey(n)
+			t.state, t.found = y, keyLacks
+			return t
+		case window.Torn:
+			k.uncharge(y, part, s.Keys, n)
+		}
+		y.hold(&k.keys)
 		if y.gone || y.guest {
 			y.mu.Unlock()
 			switch y, t.found = k.keys.find(key.state.key.Name, s.Keys, false); {
@@ -194,11 +214,14 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			y.issuedLast(k, now)
 			of.counted(got)
 			if p != nil {
-				*p = of.keyPermit(y, s.Grant, got)
+				*p = of.permit(s.Grant, got, got)
+				p.bookedIn(y)
 			}
+			y.open()
 		}
 		if t.found == keyLacks && how != reserve && !s.Shadow {
 			of.refusedKey(y, n-got, how, now)
+			y.front.Refuse(&y.use) // others were asked for some
 		}
 		y.mu.Unlock()
 		return t
@@ -254,7 +277,7 @@ func (y *keyState) tellBooked(m *keys) {
 func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 	for {
 		s, now = k.segmentNow()
-		y.mu.Lock()
+		y.hold(&k.keys)
 		if s.Keys == nil {
 			return s, now
 		}
@@ -266,14 +289,17 @@ func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 	}
 }
 
-// keyPermit returns the permit for permits that were charged just now, under the state's
-// lock. Its window is the part that the provider's and the key's have in common.
-func (o *origin) keyPermit(y *keyState, g window.Grant, n int64) Permit {
+// bookedIn makes a permit one of a key that was charged for it just now, under the state's lock.
+func (p *Permit) bookedIn(y *keyState) {
 	start, end := y.use.Span()
-	g.Start, g.End = max(g.Start, start), min(g.End, end)
-	p := o.permit(g, n, n)
-	p.key, p.keyEpoch = y, y.use.Epoch()
-	return p
+	p.ofKey(y, start, end, y.use.Epoch())
+}
+
+// ofKey makes a permit of the provider's one of a key too, whose windows last from start until end. The
+// permit's window is the part that both have in common.
+func (p *Permit) ofKey(y *keyState, start, end int64, epoch uint32) {
+	p.grant.Start, p.grant.End = max(p.grant.Start, start), min(p.grant.End, end)
+	p.key, p.keyEpoch = y, epoch
 }
 
 // confirm charges the key for n permits of the grant that were reserved. It returns false if
@@ -287,7 +313,8 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 	} else if ok = y.use.Confirm(n); ok {
 		y.note(&k.keys, n, 0)
 		y.issuedLast(k, now)
-		p = o.keyPermit(y, g, n)
+		p = o.permit(g, n, n)
+		p.bookedIn(y)
 	}
 	y.mu.Unlock()
 	if !ok {
@@ -298,7 +325,7 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 
 // lapses reports whether a key's permits that are reserved may be gone in its next windows.
 func (k *core) lapses(y *keyState) bool {
-	y.mu.Lock()
+	y.hold(&k.keys)
 	defer y.mu.Unlock()
 	return y.use.Lapses(y.totals(k))
 }
@@ -315,14 +342,14 @@ func (y *keyState) totals(k *core) func(quota.Window) int64 {
 
 // unreserve ends a reservation. Others may have the permits.
 func (k *core) unreserve(y *keyState, n int64) {
-	y.mu.Lock()
+	y.hold(&k.keys)
 	y.use.Unreserve(n)
 	y.mu.Unlock()
 	k.keys.lines.serve(k, y)
 }
 
 // correct books that n permits of a key, issued in an epoch, cost actual permits.
-func (k *core) correct(y *keyState, epoch uint64, n, actual int64) (back bool) {
+func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 	s, now := y.lock(k)
 	for y.gone { // nothing is left of its windows, but a debt counts in later ones
 		y.mu.Unlock()
@@ -448,7 +475,7 @@ func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
 // forget drops the states of which nothing counts any more. The caller has the part's lock.
 func (m *keys) forget(part *keyPart, keys *window.Keys) {
 	for name, y := range part.states {
-		y.mu.Lock()
+		y.hold(m)
 		if y.gone = y.line == nil && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)

@@ -21,7 +21,7 @@ type Permit struct {
 	issued int64 // of n; the rest passed in shadow mode
 
 	key      *keyState // nil if it is of no key
-	keyEpoch uint64
+	keyEpoch uint32
 }
 
 // origin is the core of a permit, its class and its label, in one word of it.

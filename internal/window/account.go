@@ -18,8 +18,9 @@ type Account struct {
 	budgets []long
 	early   bool // corrected time was set back: a span's window has not begun
 	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
-	// sees by it whether a permit still counts. It is never 0 once something was issued.
-	epoch    uint64
+	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
+	// one epoch, after years, in which it begins again.
+	epoch    uint32
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
 	before   int64 // permits that callers used in the shortest limit's window before the one that runs
@@ -258,7 +259,7 @@ func (a *Account) Charge(n int64) {
 }
 
 // Refund takes n permits out again that were issued in an epoch; false if that is over.
-func (a *Account) Refund(n int64, epoch uint64) bool {
+func (a *Account) Refund(n int64, epoch uint32) bool {
 	if epoch != a.epoch {
 		return false
 	}
@@ -267,8 +268,22 @@ func (a *Account) Refund(n int64, epoch uint64) bool {
 	return true
 }
 
+// Uncharge takes n permits out again that were taken of a Front in an epoch, by its windows, and not
+// issued. If a window has ended since, they still leave the longer ones.
+func (a *Account) Uncharge(n int64, epoch uint32, windows *Windows) {
+	if a.Refund(n, epoch) {
+		return
+	}
+	for i := range a.spans {
+		if s := &a.spans[i]; slices.Contains(windows.Running, s.window) {
+			s.used -= n
+		}
+	}
+	a.repay()
+}
+
 // Epoch returns the number for Refund of permits that are issued now.
-func (a *Account) Epoch() uint64 { return a.epoch }
+func (a *Account) Epoch() uint32 { return a.epoch }
 
 // Span returns from when until when the running windows of all limits last, in corrected wall time.
 func (a *Account) Span() (start, end int64) {

@@ -165,7 +165,7 @@ func (l *ledger) pace(need int64) {
 
 // grant returns the window of permits that are issued now.
 func (l *ledger) grant() Grant {
-	g := Grant{At: l.now, Epoch: l.epoch}
+	g := Grant{At: l.now, Epoch: uint64(l.epoch)}
 	switch a := l.shortest(); {
 	case a == nil:
 	case l.plan.Shape.Unaligned:
@@ -198,7 +198,7 @@ func (l *ledger) charge(n, at int64) {
 
 // refund takes n permits of the grant out again, if they count still.
 func (l *ledger) refund(n int64, grant Grant) bool {
-	same := grant.Epoch == l.epoch
+	same := grant.Epoch == uint64(l.epoch)
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false
 	}

@@ -1,0 +1,306 @@
+package window
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// fronted is an account of one bound with its front, by the windows of a segment of left permits.
+func fronted(bound, left int64, wall time.Duration, lengths ...time.Duration) (f *Front, a *Account, s *Segment) {
+	s = &Segment{until: Forever, Keys: &Keys{Windows: *keysAt(wall, lengths...)}}
+	s.left.Store(left)
+	f, a = &Front{}, &Account{}
+	a.Adopt(&s.Keys.Windows, bounds(bound), nil)
+	return f, a, s
+}
+
+// A front gives what it was opened with, and the provider is charged for as many. What it does not have
+// is the account's to decide.
+func TestAFrontGivesWhatLiesInIt(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 100, 0, time.Second)
+	takes := func(n int64, want Fronted) (p Part) {
+		t.Helper()
+		p, got := f.Take(s, 0, n, Default, true)
+		if got != want {
+			t.Errorf("%d permits: %d, want %d", n, got, want)
+		}
+		return p
+	}
+	shut := func(taken, refused int64) {
+		t.Helper()
+		if gotTaken, gotRefused := f.Shut(); gotTaken != taken || gotRefused != refused {
+			t.Errorf("taken %d, refused %d, want %d and %d", gotTaken, gotRefused, taken, refused)
+		}
+	}
+	takes(1, Ask)
+	f.Open(a, 4)
+	takes(5, Ask)
+	takes(3, Taken)
+	if p := takes(1, Taken); p.Epoch() != a.Epoch() {
+		t.Errorf("epoch %d, not %d", p.Epoch(), a.Epoch())
+	}
+	takes(1, Ask) // the account has more
+	if shut(4, 0); s.Left() != 96 {
+		t.Errorf("the provider has %d left, want 96", s.Left())
+	}
+	shut(0, 0)
+	a.Charge(4)
+	f.Refuse(a) // it has more
+	takes(1, Ask)
+	f.Open(a, 100) // 6 are left
+	takes(6, Taken)
+	takes(1, Ask)
+	shut(6, 0)
+	a.Charge(6)
+	f.Open(a, 1)
+	takes(1, Ask)
+	f.Refuse(a)
+	takes(1, Refused)
+	takes(MostOut-1, Refused)
+	takes(1, Ask) // it counts no more
+	if _, v := f.Take(s, 0, 1, Default, false); v != Ask {
+		t.Errorf("a call that may wait: %d", v)
+	}
+	shut(0, MostOut)
+}
+
+// A front is of one plan's windows. The next plan's segment is not served from it.
+func TestAFrontIsOfItsWindows(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 100, 0, time.Second)
+	f.Open(a, 4)
+	_, _, next := fronted(10, 100, 0, time.Second)
+	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
+		t.Errorf("by other windows: %d", v)
+	}
+	f.Shut()
+	a.Charge(10)
+	f.Refuse(a)
+	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
+		t.Errorf("refused by other windows: %d", v)
+	}
+	if _, v := f.Take(s, 0, 1, Default, true); v != Refused {
+		t.Errorf("by its own windows: %d", v)
+	}
+}
+
+// A front leaves the provider's permits to those for whom they are kept, and has the key's taken back if
+// the segment has ended.
+func TestAFrontAndTheProvider(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 3, 0, time.Second)
+	s.floor = 2
+	f.Open(a, 10)
+	for i, c := range []struct {
+		class Class
+		want  Fronted
+	}{{Default, Taken}, {Default, Ask}, {Critical, Taken}, {Sheddable, Ask}, {Critical, Taken}, {Critical, Ask}} {
+		if _, v := f.Take(s, 0, 1, c.class, true); v != c.want {
+			t.Errorf("call %d, of class %d: %d, want %d", i, c.class, v, c.want)
+		}
+	}
+	s.left.Store(9)
+	s.until = 5
+	p, v := f.Take(s, 5, 2, Default, true)
+	taken, _ := f.Shut()
+	if v != Torn || taken != 5 || s.Left() != 9 {
+		t.Fatalf("at the segment's end: %d, %d taken, %d left; want %d, 5 and 9", v, taken, s.Left(), Torn)
+	}
+	a.Charge(taken)
+	if a.Uncharge(2, p.Epoch(), &s.Keys.Windows); a.Left() != 7 {
+		t.Errorf("%d left, want 7: 3 were issued", a.Left())
+	}
+}
+
+// What was not issued counts in no window that still runs, also if a shorter one has ended.
+func TestPermitsThatWereNotIssuedCountNowhere(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 0, 0, time.Second, 3*time.Second)
+	f.Open(a, 10)
+	s.left.Store(9)
+	s.until = 0
+	p, _ := f.Take(s, 0, 4, Default, true)
+	taken, _ := f.Shut()
+	a.Charge(taken)
+	a.Adopt(keysAt(time.Second, time.Second, 3*time.Second), bounds(10), nil)
+	a.Charge(1)
+	a.Uncharge(4, p.Epoch(), &s.Keys.Windows)
+	for _, u := range a.Booked() {
+		if u.Used != 1 {
+			t.Errorf("window %v: %d used, want 1", u.Window, u.Used)
+		}
+	}
+}
+
+// A front is not opened while calls have to ask: for a debt, a guard, long limits, or more windows than it
+// has room for.
+func TestWhenAFrontStaysShut(t *testing.T) {
+	t.Parallel()
+	many := make([]time.Duration, 9)
+	for i := range many {
+		many[i] = time.Duration(i+1) * time.Second
+	}
+	for name, open := range map[string]func() (*Front, *Account, *Segment){
+		"debt": func() (*Front, *Account, *Segment) {
+			f, a, s := fronted(10, 9, 0, time.Second)
+			a.Owe(20)
+			return f, a, s
+		},
+		"guard": func() (*Front, *Account, *Segment) {
+			f, a, s := fronted(10, 9, 0, time.Second)
+			s.Keys.Shut = true
+			return f, a, s
+		},
+		"long limit": func() (*Front, *Account, *Segment) {
+			f, a, s := fronted(10, 9, 0, time.Second)
+			s.Keys.Budgets = []protocol.Budget{{Limit: quota.Limit{Permits: 9, Window: time.Hour}, End: int64(time.Hour), Whole: true}}
+			a.Adopt(&s.Keys.Windows, bounds(10), func() []protocol.Budget { return s.Keys.Budgets })
+			return f, a, s
+		},
+		"nine windows": func() (*Front, *Account, *Segment) { return fronted(10, 9, 0, many...) },
+	} {
+		f, a, s := open()
+		f.Open(a, 5)
+		if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+			t.Errorf("%s: %d", name, v)
+		}
+	}
+}
+
+// The window of a permit is the part that those windows have in common that bind its key.
+func TestSpanOfAFront(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 9, 4*time.Second, time.Second, 2*time.Second, 3*time.Second)
+	a.Adopt(&s.Keys.Windows, func(w quota.Window) int64 {
+		if w.Length == time.Second {
+			return Unbounded
+		}
+		return 10
+	}, nil)
+	f.Open(a, 5)
+	p, _ := f.Take(s, 0, 1, Default, true)
+	start, end := p.Span(&s.Keys.Windows)
+	if wantStart, wantEnd := a.Span(); start != wantStart || end != wantEnd || start != int64(4*time.Second) || end != int64(6*time.Second) {
+		t.Errorf("from %v to %v, want 4s to 6s, as %v to %v", time.Duration(start), time.Duration(end), time.Duration(wantStart), time.Duration(wantEnd))
+	}
+}
+
+// TestFrontsUnderStress: calls take permits of a key while plans follow each other, and others look at the
+// account. What callers got is what the account and the segments have booked, in each window, and no
+// window holds more than its bound.
+func TestFrontsUnderStress(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	const bound, windows, callers = 100, 2000, 4
+	var (
+		mu      sync.Mutex // of the account
+		front   Front
+		account Account
+		segment atomic.Pointer[Segment]
+		got     [windows]atomic.Int64 // by second
+		left    int64                 // of all segments, as they were sealed
+		torn    atomic.Int64
+		over    atomic.Bool
+	)
+	lengths := []time.Duration{time.Second, windows * time.Second}
+	limit := func(w quota.Window) int64 {
+		if w.Length == time.Second {
+			return bound
+		}
+		return windows * bound
+	}
+	plan := func(second int) *Segment {
+		s := &Segment{until: Forever, Keys: &Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
+		s.left.Store(2 * bound)
+		return s
+	}
+	hold := func() {
+		mu.Lock()
+		taken, _ := front.Shut()
+		account.Charge(taken)
+	}
+	call := func(n int64) {
+		s := segment.Load()
+		second := s.Keys.Running[0].Index
+		switch p, v := front.Take(s, 0, n, Default, true); v {
+		case Taken:
+			got[second].Add(n)
+		case Torn:
+			torn.Add(1)
+			hold()
+			account.Uncharge(n, p.Epoch(), &s.Keys.Windows)
+			mu.Unlock()
+		case Ask:
+			hold()
+			defer mu.Unlock()
+			if account.Windows() != &s.Keys.Windows {
+				account.Adopt(&s.Keys.Windows, limit, nil)
+			}
+			if account.Left() < n {
+				if segment.Load() == s {
+					front.Refuse(&account)
+				}
+				return
+			}
+			if s.Take(0, n, Default) {
+				account.Charge(n)
+				got[second].Add(n)
+				front.Open(&account, 64)
+			}
+		}
+	}
+	segment.Store(plan(0))
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+			for !over.Load() {
+				call(1 + rnd.Int64N(3))
+			}
+		})
+	}
+	end := func() { left += segment.Load().seal() }
+	for second := 1; second < windows; second++ {
+		for segment.Load().Left() > 2*bound-bound/2 { // half of the window is issued
+			runtime.Gosched()
+		}
+		end()
+		segment.Store(plan(second))
+	}
+	over.Store(true)
+	end()
+	wg.Wait()
+	sum := int64(0)
+	for second := range got {
+		n := got[second].Load()
+		if sum += n; n > bound {
+			t.Errorf("second %d: %d permits, the bound is %d", second, n, bound)
+		}
+	}
+	if issued := int64(windows*2*bound) - left; issued != sum {
+		t.Errorf("callers got %d permits, the provider issued %d", sum, issued)
+	}
+	hold()
+	defer mu.Unlock()
+	last := segment.Load().Keys
+	account.Adopt(&last.Windows, limit, nil)
+	for _, u := range account.Booked() {
+		want := sum
+		if u.Window.Length == time.Second {
+			want = got[windows-1].Load()
+		}
+		if u.Used != want {
+			t.Errorf("window %v: %d booked, callers got %d", u.Window, u.Used, want)
+		}
+	}
+	t.Logf("%d permits, %d calls found a segment sealed", sum, torn.Load())
+}
