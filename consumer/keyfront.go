@@ -6,14 +6,8 @@ import "github.com/quotient-limiter/quotient/internal/window"
 // Whoever looks at the account takes the lock so.
 func (y *keyState) hold(m *keys) {
 	y.mu.Lock()
-	issued, refused := y.front.Shut()
-	if issued == 0 && refused == 0 {
-		return
-	}
-	y.use.Charge(issued)
-	y.note(m, issued, refused)
-	if refused > 0 && y.borrows() {
-		y.use.Refused(refused)
+	if issued, refused := y.front.Shut(&y.use); issued > 0 || refused > 0 {
+		y.note(m, issued, refused)
 	}
 }
 

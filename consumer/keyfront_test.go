@@ -1,12 +1,15 @@
 package consumer
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -51,6 +54,101 @@ func TestCallsOfAKeyCountOnceWhilePlansChange(t *testing.T) {
 		}
 		if n := refused.Load(); st.KeysRefused != n {
 			t.Errorf("%d calls were refused; %d count", n, st.KeysRefused)
+		}
+	})
+}
+
+// A call that has permits of a key, and then finds the provider's segment sealed, gives them back: they
+// count nowhere, and whoever waits for them gets them at once.
+func TestAKeyGetsBackWhatTheProviderDidNotIssue(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		key := l.Key("a")
+		l.Status()
+		for range 2 * noteBatch { // the busiest keys hear of them
+			key.TryAcquire()
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		key.TryAcquire()
+		s, y := l.core.gate.Segment(), l.core.keys.known("a")
+		part, v := y.front.Take(s, math.MaxInt64, 2, window.Default, true)
+		if v != window.Torn {
+			t.Fatalf("taken after the segment's end: %d", v)
+		}
+		waits := make(chan error, 1)
+		go func() { waits <- key.Acquire(t.Context(), Forever) }()
+		synctest.Wait()
+		l.core.uncharge(y, part, s.Keys, 2)
+		if err := <-waits; err != nil || time.Since(began) > 0 {
+			t.Errorf("who waits for them: %v, after %v", err, time.Since(began))
+		}
+		if used := key.Limits()[0].Used; used != 2 {
+			t.Errorf("%d of the key are used, want 2", used)
+		}
+		time.Sleep(2 * time.Second)
+		key.Limits() // the last ones are counted
+		time.Sleep(busiestPeriod)
+		if got := l.Status().BusiestKeys; len(got) != 1 || math.Round(got[0].Issued*13) != 3+2 {
+			t.Errorf("busiest keys: %v, want 5 permits in 13 s", got)
+		}
+	})
+}
+
+// Where a caller waits for more than a key has left, none of its class or a lower one overtakes it, also
+// after one of a higher class has.
+func TestNobodyOvertakesBehindACriticalCall(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		key := l.Key("a")
+		key.TryAcquire()
+		waits := make(chan error, 1)
+		go func() {
+			_, err := key.Take(t.Context(), 3, Forever)
+			waits <- err
+		}()
+		synctest.Wait()
+		if !l.Class(Critical).Key("a").TryAcquire() {
+			t.Error("a critical call does not overtake")
+		}
+		if key.TryAcquire() {
+			t.Error("another call overtakes behind it")
+		}
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// In shadow mode no call for a key is refused, also if that mode begins in a window in which calls were.
+func TestShadowModeBeginsForASpentKey(t *testing.T) {
+	p := keyedPolicy()
+	keyed(t, p, func(t *testing.T, l *Limiter, source *FixedSource) {
+		key := l.Key("a")
+		if n := taken(key.TryAcquire); n != 3 || key.TryAcquire() {
+			t.Errorf("%d permits, want 3", n)
+		}
+		p.Mode = quota.ModeShadow
+		if err := source.Set(p); err != nil {
+			t.Fatal(err)
+		}
+		if !key.TryAcquire() || l.Status().KeysRefused != 2 {
+			t.Errorf("a call was refused in shadow mode; %d refused, want 2", l.Status().KeysRefused)
+		}
+	})
+}
+
+// A call for a key that the provider has no permit for is refused by the provider.
+func TestTheProviderRefusesACallForAKey(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits = 1
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		for range 4 {
+			l.Key("a").TryAcquire()
+		}
+		if st := l.Status(); st.Issued != 1 || st.Refused != 3 || st.KeysRefused != 0 {
+			t.Errorf("%d issued, %d refused, %d of keys; want 1, 3 and none", st.Issued, st.Refused, st.KeysRefused)
+		}
+		if used := l.Key("a").Limits()[0].Used; used != 1 {
+			t.Errorf("%d of the key are used, want 1", used)
 		}
 	})
 }

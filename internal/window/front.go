@@ -138,14 +138,17 @@ func (f *Front) set(a *Account, p Part) {
 	f.state.Store(uint64(p))
 }
 
-// Shut closes the front and returns how many permits were taken and refused since it was opened. It is
-// called as soon as the account's lock is taken; the caller charges the account for those taken.
-func (f *Front) Shut() (taken, refused int64) {
+// Shut closes the front, and books in the account what calls took and were refused since it was opened,
+// which it returns. It is called as soon as the account's lock is taken.
+func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.Swap(0)); {
 	case p&partOpen != 0:
-		return p.out() - p.count(), 0
+		taken = p.out() - p.count()
+		a.Charge(taken)
 	case p&partSpent != 0:
-		return 0, p.count()
+		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
+			a.Refused(refused)
+		}
 	}
-	return 0, 0
+	return taken, refused
 }

@@ -36,7 +36,7 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	}
 	shut := func(taken, refused int64) {
 		t.Helper()
-		if gotTaken, gotRefused := f.Shut(); gotTaken != taken || gotRefused != refused {
+		if gotTaken, gotRefused := f.Shut(a); gotTaken != taken || gotRefused != refused {
 			t.Errorf("taken %d, refused %d, want %d and %d", gotTaken, gotRefused, taken, refused)
 		}
 	}
@@ -52,14 +52,12 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 		t.Errorf("the provider has %d left, want 96", s.Left())
 	}
 	shut(0, 0)
-	a.Charge(4)
 	f.Refuse(a) // it has more
 	takes(1, Ask)
 	f.Open(a, 100) // 6 are left
 	takes(6, Taken)
 	takes(1, Ask)
 	shut(6, 0)
-	a.Charge(6)
 	f.Open(a, 1)
 	takes(1, Ask)
 	f.Refuse(a)
@@ -72,6 +70,22 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	shut(0, MostOut)
 }
 
+// Those that a front refuses have others asked for permits as those that the account refuses do.
+func TestOthersAreAskedForWhatAFrontRefuses(t *testing.T) {
+	t.Parallel()
+	for _, borrows := range []bool{true, false} {
+		f, a, s := fronted(0, 100, 0, time.Second)
+		s.Keys.Lending.Borrows = borrows
+		f.Refuse(a)
+		for n := range int64(4) {
+			f.Take(s, 0, n, Default, true)
+		}
+		if f.Shut(a); a.Wanted() != borrows || borrows && a.trade.refused != 6 {
+			t.Errorf("borrows %v: permits were wanted: %v, %+v", borrows, a.Wanted(), a.trade)
+		}
+	}
+}
+
 // A front is of one plan's windows. The next plan's segment is not served from it.
 func TestAFrontIsOfItsWindows(t *testing.T) {
 	t.Parallel()
@@ -81,7 +95,7 @@ func TestAFrontIsOfItsWindows(t *testing.T) {
 	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
 		t.Errorf("by other windows: %d", v)
 	}
-	f.Shut()
+	f.Shut(a)
 	a.Charge(10)
 	f.Refuse(a)
 	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
@@ -110,11 +124,10 @@ func TestAFrontAndTheProvider(t *testing.T) {
 	s.left.Store(9)
 	s.until = 5
 	p, v := f.Take(s, 5, 2, Default, true)
-	taken, _ := f.Shut()
+	taken, _ := f.Shut(a)
 	if v != Torn || taken != 5 || s.Left() != 9 {
 		t.Fatalf("at the segment's end: %d, %d taken, %d left; want %d, 5 and 9", v, taken, s.Left(), Torn)
 	}
-	a.Charge(taken)
 	if a.Uncharge(2, p.Epoch(), &s.Keys.Windows); a.Left() != 7 {
 		t.Errorf("%d left, want 7: 3 were issued", a.Left())
 	}
@@ -128,8 +141,7 @@ func TestPermitsThatWereNotIssuedCountNowhere(t *testing.T) {
 	s.left.Store(9)
 	s.until = 0
 	p, _ := f.Take(s, 0, 4, Default, true)
-	taken, _ := f.Shut()
-	a.Charge(taken)
+	f.Shut(a)
 	a.Adopt(keysAt(time.Second, time.Second, 3*time.Second), bounds(10), nil)
 	a.Charge(1)
 	a.Uncharge(4, p.Epoch(), &s.Keys.Windows)
@@ -172,6 +184,42 @@ func TestWhenAFrontStaysShut(t *testing.T) {
 		if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
 			t.Errorf("%s: %d", name, v)
 		}
+		if name != "long limit" {
+			continue
+		}
+		a.Charge(9)
+		f.Refuse(a) // etcd may give more
+		if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+			t.Errorf("%s, spent: %d", name, v)
+		}
+	}
+}
+
+// The permits with which callers will soon lack some do not lie in front, until others were asked.
+func TestAFrontLeavesTheLastPermits(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 99, 0, time.Second)
+	a.begun().low = 4
+	f.Open(a, 99)
+	if _, v := f.Take(s, 0, 7, Default, true); v != Ask {
+		t.Errorf("7 of 10, where one is asked for at fewer than 4: %d", v)
+	}
+	if _, v := f.Take(s, 0, 6, Default, true); v != Taken {
+		t.Errorf("6 of 10: %d", v)
+	}
+	f.Shut(a)
+	if f.Open(a, 99); a.Low() {
+		t.Error("4 are left, which is enough")
+	}
+	if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+		t.Errorf("the one after which others are to be asked: %d", v)
+	}
+	a.Charge(1)
+	if f.Open(a, 99); !a.Low() {
+		t.Error("3 are left, which is too little")
+	}
+	if _, v := f.Take(s, 0, 3, Default, true); v != Taken {
+		t.Errorf("the last ones: %d", v)
 	}
 }
 
@@ -225,8 +273,7 @@ func TestFrontsUnderStress(t *testing.T) {
 	}
 	hold := func() {
 		mu.Lock()
-		taken, _ := front.Shut()
-		account.Charge(taken)
+		front.Shut(&account)
 	}
 	call := func(n int64) {
 		s := segment.Load()
