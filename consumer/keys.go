@@ -143,7 +143,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 		if later := y.next.Load(); later != nil {
 			y = later
 		}
-		switch part, v := y.front.Take(s, now, n, of.class, how != reserve && !s.Shadow); v {
+		switch part, v := y.front.Take(s, now, n, of.class, how != reserve); v {
 		case window.Taken:
 			of.counted(n)
 			if p != nil {
