@@ -41,8 +41,9 @@ func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
 // Take is Acquire for n permits, all or none, and returns the Permit; n is at least 1. The
 // Permit's window ends with the first of the provider's and the key's. Release gives back
 // both, and Settle counts for both.
-func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (p Permit, err error) {
-	err = y.acquire(ctx, n, maxWait, &p)
+func (y Key) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
+	var p Permit
+	err := y.acquire(ctx, n, maxWait, &p)
 	return p, err
 }
 
