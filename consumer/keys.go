@@ -105,6 +105,7 @@ const (
 	providerLacks              // the key has enough, but the provider too few
 	unusable                   // there is no such key: keys have no limits, or the name is none
 	tooMany                    // there are too many keys to put it into use
+	moved                      // it is to be made again: the segment is over
 )
 
 // keyTry is an attempt to take permits of a key. It is kept in registers, as long as it is this
@@ -175,57 +176,63 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
 			return t
 		}
 		t.state = y
-		if y.use.Windows() != &s.Keys.Windows {
-			if y.adopt(k, s.Keys, now); s.Open(now) {
-				y.lendAtEdge(k, s, now)
-			}
-		}
-		got := int64(0)
-		t.found = keyLacks
-		switch left := min(n, y.use.Left()); {
-		case y.line != nil && y.line.Before(of.class) || left == 0 || left < n && how != upTo:
-			if k.gate.Segment() != s { // another one has more, perhaps
-				y.mu.Unlock()
-				continue
-			}
-		case how == upTo:
-			if got = s.TakeUpTo(now, left, of.class); got == 0 && !s.Open(now) {
-				y.mu.Unlock()
-				continue
-			}
-			if got < left {
-				t.found = providerLacks
-			} else if got == n {
-				t.found = granted
-			}
-		case s.Take(now, n, of.class):
-			got, t.found = n, granted
-		case !s.Open(now): // its bounds may be others now
-			y.mu.Unlock()
-			continue
-		default:
-			if t.found = providerLacks; how == reserve {
-				y.use.Reserve(n)
-			}
-		}
-		if got > 0 {
-			y.use.Charge(got)
-			y.note(&k.keys, got, 0)
-			y.issuedLast(k, now)
+		var got int64
+		if t.found, got = of.tryAccount(y, s, now, n, how); got > 0 {
 			of.counted(got)
 			if p != nil {
 				*p = of.permit(s.Grant, got, got)
 				p.bookedIn(y)
 			}
-			y.open()
-		}
-		if t.found == keyLacks && how != reserve && !s.Shadow {
-			of.refusedKey(y, n-got, how, now)
-			y.front.Refuse(&y.use) // others were asked for some
 		}
 		y.mu.Unlock()
-		return t
+		if t.found != moved {
+			return t
+		}
 	}
+}
+
+// tryAccount is tryKey under the state's lock. It returns how many permits were taken, and moved if another
+// segment may have more. Some of what it leaves lies in the front then, or the front refuses the next calls.
+func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how way) (f found, got int64) {
+	k := o.core
+	if y.use.Windows() != &s.Keys.Windows {
+		y.adopt(k, s.Keys, now)
+	}
+	f = keyLacks
+	switch left := min(n, y.use.Left()); {
+	case y.line != nil && y.line.Before(o.class) || left == 0 || left < n && how != upTo:
+		if k.gate.Segment() != s {
+			return moved, 0
+		}
+	case how == upTo:
+		if got = s.TakeUpTo(now, left, o.class); got == 0 && !s.Open(now) {
+			return moved, 0
+		}
+		if got < left {
+			f = providerLacks
+		} else if got == n {
+			f = granted
+		}
+	case s.Take(now, n, o.class):
+		got, f = n, granted
+	case !s.Open(now): // its bounds may be others now
+		return moved, 0
+	default:
+		if f = providerLacks; how == reserve {
+			y.use.Reserve(n)
+		}
+	}
+	if got > 0 {
+		y.use.Charge(got)
+		y.note(&k.keys, got, 0)
+		y.issuedLast(k, now)
+		y.open()
+	}
+	if f == keyLacks && how != reserve && !s.Shadow {
+		o.refusedKey(y, n-got, how, now)
+		y.front.Refuse(&y.use) // others were asked for some
+	}
+	return f, got
 }
 
 // segmentNow returns the segment that runs now, and the time.

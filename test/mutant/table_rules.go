@@ -68,7 +68,7 @@ var rules = Table{
 	Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
 		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, small),
 	Replace("ReturnedLate", "takes a permit back after its window", "internal/window/ledger.go",
-		"same := grant.Epoch == l.epoch", "same := true", histories),
+		"same := grant.Epoch == uint64(l.epoch)", "same := true", histories),
 	{Name: "RotatedRemainders", Wrong: "passes remainders on in every window", By: []string{histories}, Edits: []Edit{
 		{"internal/share/shape.go", "\tif !h.shaped() {\n\t\treturn last, last", "\tif true {\n\t\treturn last, last"},
 		{"internal/share/split.go", "w = quota.WindowAt(w.Length*protocol.Turn, w.Start())", "w = quota.WindowAt(w.Length, w.Start()+0*protocol.Turn)"},
