@@ -109,10 +109,10 @@ func (y *keyState) looks(k *core, now int64) {
 	}
 }
 
-// lacks notes that n permits of a key were refused, and has others asked, or etcd where its
+// lacks notes that n permits of a key were refused to calls of class c, and has others asked, or etcd where its
 // long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has the
 // state's lock.
-func (y *keyState) lacks(k *core, n, want, now int64) {
+func (y *keyState) lacks(k *core, n int64, c window.Class, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
 	}
@@ -120,7 +120,7 @@ func (y *keyState) lacks(k *core, n, want, now int64) {
 	if !y.borrows() || end != 0 || long && y.use.LeftToBorrowers() >= max(1, want) {
 		return // what others lend is of no use
 	}
-	y.use.Refused(n)
+	y.use.Refused(n, c)
 	y.looks(k, now)
 }
 
@@ -337,7 +337,7 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 		return
 	}
 	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
-	told := y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, func(guest string) bool {
+	told := y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, func(guest string) bool {
 		_, lends := k.lendsTo(guest, now)
 		return lends
 	})

@@ -101,7 +101,7 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 	if until <= now || k.tooLarge(s.Keys, y.key, n, now) > 0 {
 		return window.Limited
 	}
-	y.lacks(k, 0, n, now)
+	y.lacks(k, 0, window.Default, n, now)
 	if y.earliest(k, n, now) > until { // nobody lends in time
 		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
 			return window.Limited

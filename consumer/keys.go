@@ -224,6 +224,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	}
 	if got > 0 {
 		y.use.Charge(got)
+		y.use.Called(got, o.class)
 		y.note(&k.keys, got, 0)
 		y.issuedLast(k, now)
 		y.open()
@@ -318,6 +319,7 @@ func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok boo
 	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(n)
 	} else if ok = y.use.Confirm(n); ok {
+		y.use.Called(n, o.class)
 		y.note(&k.keys, n, 0)
 		y.issuedLast(k, now)
 		p = o.permit(g, n, n)

@@ -55,3 +55,38 @@ func TestCriticalCallsBorrowFirst(t *testing.T) {
 		t.Errorf("30 critical permits are waited for, and the ask is %+v", ask)
 	}
 }
+
+// So it is for a key: an ask is for the critical calls that will come, not only for those that wait, and
+// a host keeps what its own critical calls will want.
+func TestCriticalCallsForAKeyBorrowFirst(t *testing.T) {
+	t.Parallel()
+	all := Fleet{Total: 400, Instances: 4, Owners: 4}
+	// called is an account whose critical calls come at 40 a second, for a second and a half. It has 100
+	// permits a second.
+	called := func() (*Account, time.Duration) {
+		k, now := new(Account), time.Duration(0)
+		k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
+		k.Refused(1, Critical)
+		for ; now < 3*second/2; now += 25 * ms {
+			k.Adopt(lendingAt("me", now, second), bounds(100), nil)
+			k.Ask(all, Callers{}, int64(now))
+			k.Charge(1)
+			k.Called(1, Critical)
+		}
+		return k, now
+	}
+	guest, now := called()
+	guest.Charge(guest.Left()) // for others
+	one := Callers{Waiting: 1, Critical: 1}
+	if ask, _ := guest.Ask(all, one, int64(now)); ask == nil || ask.Critical < 15 || ask.Critical > ask.Permits {
+		t.Errorf("critical calls will want 20, and the ask is %+v", ask)
+	}
+
+	host, now := called()
+	need := need(100, false)
+	need.Critical = need.Permits
+	told := host.Lend("a", need, all, Callers{Waiting: 100}, 0, 0, int64(now))
+	if told < 50 || told > 65 {
+		t.Errorf("of 80 permits, of which critical calls will want 20 and others all, %d are lent to critical calls", told)
+	}
+}

@@ -39,6 +39,8 @@ const (
 
 	partOpen  Part = 1 << partMode
 	partSpent Part = 2 << partMode
+	// partTrades says of either that the account has a Trade, which is told the class of a call.
+	partTrades Part = 4 << partMode
 
 	// MostOut is the most permits that lie in a front, and that it counts as refused.
 	MostOut = 255
@@ -81,6 +83,8 @@ func (f *Front) Take(s *Segment, now, n int64, c Class, refuses bool) (Part, Fro
 	for {
 		p := Part(f.state.Load())
 		switch {
+		case p&partTrades != 0 && c != Default:
+			return 0, Ask
 		case p&partOpen != 0 && n <= p.count():
 			if s.left.Load()-s.keeps(c) < n {
 				return 0, Ask
@@ -132,6 +136,9 @@ func (f *Front) Refuse(a *Account) {
 }
 
 func (f *Front) set(a *Account, p Part) {
+	if a.trade != nil {
+		p |= partTrades
+	}
 	if f.windows.Load() != a.windows {
 		f.windows.Store(a.windows)
 	}
@@ -147,7 +154,7 @@ func (f *Front) Shut(a *Account) (taken, refused int64) {
 		a.Charge(taken)
 	case p&partSpent != 0:
 		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
-			a.Refused(refused)
+			a.Refused(refused, Default)
 		}
 	}
 	return taken, refused

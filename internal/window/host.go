@@ -48,7 +48,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		Chance:   l.plan.Lending.Hash ^ uint64(s.window.Index),
 	}
 	if a.until > s.window.Start() {
-		h.Part = g.partLocked(s, a.guest)
+		h.Part = l.partOf(a.guest, s.instances, l.plan.Lending.Hash)
 	}
 	n := h.Lend(s.rules, a.permits, a.poor, a.critical)
 	if n > 0 {
@@ -135,19 +135,11 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	for i := range b.asked {
 		a := &b.asked[i]
 		kept, _ := l.kept()
-		n := a.atEdge(s.window, g.partLocked(s, a.guest), l.shares()-int64(math.Ceil(critical)), g.mu.queue.large(Sheddable) > 0)
+		n := a.atEdge(s.window, l.partOf(a.guest, s.instances, l.plan.Lending.Hash), l.shares()-int64(math.Ceil(critical)), g.mu.queue.large(Sheddable) > 0)
 		if n = min(n, l.shares()-kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 			lent = true
 		}
 	}
 	return lent
-}
-
-// partLocked returns what a guest without a share may have of this instance's, besides what it
-// was lent in this window: the part that it will have when it has a share.
-func (g *Gate) partLocked(s scene, guest string) int64 {
-	l := &g.mu.ledger
-	chance := lending.Chance(guest, l.plan.Lending.Hash^uint64(s.window.Index))
-	return max(0, lending.Part(s.own(), s.instances, chance)-l.lentTo(guest))
 }

@@ -22,8 +22,15 @@ type Trade struct {
 	low     int64        // with fewer permits left it is looked whether to ask others; 0: not before one is refused
 	looked  int64        // when it was last looked, monotonic
 	look    int64        // when it is looked next, monotonic; Forever: when callers lack permits
-	guests  asks         // that have asked
+	of      *classes     // nil until a call of another class than the usual one comes
+	guests  asks         // of others
 	edge    bool         // the window has begun, and guests were not lent some at its edge yet
+}
+
+// classes are the calls of critical and sheddable callers.
+type classes struct {
+	called              [Classes]int64 // permits that they have used or were refused, since the first of them
+	critical, sheddable lending.Flow
 }
 
 // Callers are those that wait for the permits of a key.
@@ -47,10 +54,10 @@ func (f Fleet) fair() float64 { return float64(f.Total) / float64(max(1, f.Insta
 func (f Fleet) rules() lending.Rules { return lending.RulesOf(f.Instances, f.Owners) }
 
 // tradeAt returns the account's Trade with the calls that have come by now; nil where nothing is counted.
-func (a *Account) tradeAt(now, waiting int64) *Trade {
+func (a *Account) tradeAt(now int64, c Callers) *Trade {
 	t := a.begun()
 	if t != nil {
-		t.take(float64(now)/milli, a.shortest(), waiting)
+		t.take(float64(now)/milli, a.shortest(), c)
 	}
 	return t
 }
@@ -80,10 +87,17 @@ func (a *Account) milli(wall int64) float64 { return float64(wall-a.windows.Offs
 
 // take notes the calls that have come by an instant, in milliseconds. Those of the very instant of the
 // look before are noted by the next one.
-func (t *Trade) take(at float64, s *span, waiting int64) {
-	t.calls.Look(at, t.called(s, waiting))
-	if waiting > 0 {
+func (t *Trade) take(at float64, s *span, c Callers) {
+	t.calls.Look(at, t.called(s, c.Waiting))
+	if c.Waiting > 0 {
 		t.calls.Waits()
+	}
+	if t.of == nil && c.Critical+c.Sheddable > 0 {
+		t.of = &classes{}
+	}
+	if t.of != nil {
+		t.of.critical.Look(at, float64(t.of.called[Critical]+c.Critical))
+		t.of.sheddable.Look(at, float64(t.of.called[Sheddable]+c.Sheddable))
 	}
 }
 
@@ -98,7 +112,7 @@ func (t *Trade) leave(a *Account, s *span, to quota.Window) {
 		return
 	}
 	if s.window == t.window {
-		t.take(a.milli(s.window.End()), s, 0)
+		t.take(a.milli(s.window.End()), s, Callers{})
 		t.before += max(0, s.called()) + t.refused
 	}
 	if to.Length != t.window.Length { // calls are counted anew
@@ -107,15 +121,36 @@ func (t *Trade) leave(a *Account, s *span, to quota.Window) {
 	t.guests.enter(to)
 	t.edge = len(t.guests) > 0
 	t.guest.Begin(s.borrowed)
-	t.calls.Begin(to.Index, a.milli(to.Start()), float64(to.Length)/milli)
+	from, length := a.milli(to.Start()), float64(to.Length)/milli
+	t.calls.Begin(to.Index, from, length)
+	if t.of != nil {
+		t.of.critical.Begin(to.Index, from, length)
+		t.of.sheddable.Begin(to.Index, from, length)
+	}
 	t.window, t.refused, t.low = to, 0, 0
 }
 
-// Refused notes that n permits were refused.
-func (a *Account) Refused(n int64) {
+// Refused notes that n permits were refused to calls of class c.
+func (a *Account) Refused(n int64, c Class) {
 	if t := a.begun(); t != nil {
 		t.refused = min(addCapped(t.refused, n), quota.MaxPermits)
+		a.Called(n, c)
 	}
+}
+
+// Called notes that calls of class c had n permits, which Charge counts, or were refused them.
+func (a *Account) Called(n int64, c Class) {
+	if c != Default && a.trade != nil {
+		a.trade.note(n, c)
+	}
+}
+
+// note is Called, of critical and sheddable calls.
+func (t *Trade) note(n int64, c Class) {
+	if t.of == nil {
+		t.of = &classes{}
+	}
+	t.of.called[c] = addCapped(t.of.called[c], n)
 }
 
 // LookSoon returns when to look next whether to ask others; sooner is false if that was due by then.
@@ -153,6 +188,14 @@ func (a *Account) Low() bool {
 	return a.trade != nil && a.trade.low > 0 && a.LeftToBorrowers() < a.trade.low
 }
 
+// flows are those of critical and of sheddable calls.
+func (t *Trade) flows() (critical, sheddable *lending.Flow) {
+	if t.of == nil {
+		return new(lending.Flow), new(lending.Flow)
+	}
+	return &t.of.critical, &t.of.sheddable
+}
+
 // phase returns where now is in the shortest window, and how long that is, in milliseconds.
 func (a *Account) phase(s *span, now int64) (phase, length float64) {
 	return float64(now)/milli - a.milli(s.window.Start()), float64(s.window.Length) / milli
@@ -161,7 +204,7 @@ func (a *Account) phase(s *span, now int64) (phase, length float64) {
 // Ask returns what to ask others for now, nil for nothing, and when to look again: Forever says not
 // until callers lack permits.
 func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
-	t := a.tradeAt(now, c.Waiting)
+	t := a.tradeAt(now, c)
 	if t == nil {
 		return nil, Forever
 	}
@@ -174,7 +217,8 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	}
 	if what, ok := t.guest.Ask(&t.calls, r, h); ok {
 		t.asks++
-		what.Divide(h, &lending.Flow{}, &lending.Flow{}, c.Critical, addCapped(c.Sheddable, a.debt))
+		critical, sheddable := t.flows()
+		what.Divide(h, critical, sheddable, c.Critical, addCapped(c.Sheddable, a.debt))
 		if c.Large > 0 {
 			what.Poor = min(what.Poor, c.Waiting-c.Large)
 			t.guest.Gather(&what)
@@ -204,15 +248,16 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 // the corrected wall time from which the guest has a share of it. It returns the sum of what was lent to
 // the guest in these windows, 0 if nothing is lent now. docs/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told int64) {
-	t := a.tradeAt(now, c.Waiting)
+	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
 		return 0
 	}
 	s, r := a.shortest(), f.rules()
 	phase, length := a.phase(s, now)
+	critical, _ := t.flows()
 	h := lending.Host{
 		Phase: phase, Length: length, Share: min(s.own(), int64(math.Ceil(f.fair()))), Issued: s.called(), Left: a.LeftToBorrowers(),
-		Forecast: t.calls.Forecast(phase, length, c.Waiting), Critical: float64(c.Critical),
+		Forecast: t.calls.Forecast(phase, length, c.Waiting), Critical: critical.Forecast(phase, length, c.Critical),
 		Duty: r.OnDuty(hash, s.window.Index), Chance: hash ^ uint64(s.window.Index),
 	}
 	if c.Large > 0 && Before(guest, a.windows.Lending.Self, s.window) { // it keeps nothing for large calls
@@ -220,10 +265,11 @@ func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, has
 	}
 	ask := askOf(guest, need, hash, s.window, a.lentTo(guest), from)
 	if ask.until > s.window.Start() {
-		h.Part = a.partOf(guest, f, hash)
+		h.Part = a.partOf(guest, f.Instances, hash)
 	}
-	t.guests.keep(ask, s.window)
-	if n := h.Lend(r, ask.permits, ask.poor, ask.critical); n > 0 {
+	n := h.Lend(r, ask.permits, ask.poor, ask.critical)
+	ask.permits = 0 // the guest asks again by itself
+	if t.guests.keep(ask, s.window); n > 0 {
 		return a.lend(guest, n)
 	}
 	return 0
@@ -231,9 +277,9 @@ func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, has
 
 // partOf returns what a guest without a share may have of this instance's, besides what it was lent in
 // this window: the part that it would have if the share were divided among all.
-func (a *Account) partOf(guest string, f Fleet, hash uint64) int64 {
+func (a *Account) partOf(guest string, instances int, hash uint64) int64 {
 	s := a.shortest()
-	return max(0, lending.Part(s.own(), f.Instances, lending.Chance(guest, hash^uint64(s.window.Index)))-a.lentTo(guest))
+	return max(0, lending.Part(s.own(), instances, lending.Chance(guest, hash^uint64(s.window.Index)))-a.lentTo(guest))
 }
 
 // AtEdge reports whether a window has begun in which guests may be lent some before callers take all:
@@ -243,15 +289,22 @@ func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 // LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
 // lends says that anything is lent to them. It returns what to tell each: the sum of what was lent to it
 // in these windows.
-func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, lends func(guest string) bool) (told map[string]int64) {
-	t := a.trade
+func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool) (told map[string]int64) {
+	t := a.tradeAt(now, c)
+	if t == nil {
+		return nil
+	}
 	if t.edge = false; a.debt > 0 || c.Waiting == 0 {
 		return nil
 	}
 	t.guests.leave(lends)
+	s := a.shortest()
+	phase, length := a.phase(s, now)
+	critical, _ := t.flows()
+	own := int64(math.Ceil(critical.Forecast(phase, length, c.Critical)))
 	for i := range t.guests {
-		guest, s := t.guests[i].guest, a.shortest()
-		n := t.guests[i].atEdge(s.window, a.partOf(guest, f, hash), a.LeftToBorrowers()-c.Critical, c.Large > 0)
+		guest := t.guests[i].guest
+		n := t.guests[i].atEdge(s.window, a.partOf(guest, f.Instances, hash), a.LeftToBorrowers()-own, c.Large > 0)
 		if n = min(n, a.LeftToBorrowers()); n > 0 {
 			if told == nil {
 				told = map[string]int64{}
