@@ -174,6 +174,7 @@ func (l *line) gap(why string) {
 	for _, p := range l.members {
 		if p.stage == following {
 			p.stage = toList
+			p.listed = max(p.listed, l.Position()) // a listing of an older revision shows that the store went back
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 	m, key := &p.budgets.mark, p.s.keys.BudgetMark(p.provider)
 	for range takingTries {
 		if m.Answers == at.cluster {
-			if _, renew := m.Renewed(at.moved, 0, 0); !renew {
+			if _, renew := m.Renewed(at.elsewhere, 0, at.bound); !renew {
 				return nil
 			}
 		}
@@ -37,7 +37,7 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 		}
 		kv := etcdcall.KeyIn(r.Responses[0])
 		*m = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
-		next, renew := m.Renewed(at.moved, p.s.o.Clock.Wall(), at.bound)
+		next, renew := m.Renewed(at.elsewhere, p.s.o.Clock.Wall(), at.bound)
 		if !renew {
 			return nil
 		}

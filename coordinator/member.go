@@ -33,7 +33,8 @@ type member struct {
 	silent      bool     // the sink is closed
 	listed      int64    // revision of the listing
 	store       uint64   // ID of the cluster that was listed; 0 before the first listing
-	moved       bool     // it was another one before, or went back, and there was a policy
+	lastHeard   int64    // corrected wall time at which this store last told of the provider
+	elsewhere   int64    // lastHeard of another store, or of this one before it went back; 0: none had a policy
 	since       int64    // monotonic, when it was listed: earlier probes do not count
 	untold      int64    // revision of its key that the watch has still to tell while it follows; 0: none
 	failure     error    // the reason why this membership cannot follow its provider, or nil
@@ -131,6 +132,7 @@ func (p *member) prove(proof clock.Instant) {
 	if p.stage != following || proof.Mono < p.since || p.silent {
 		return
 	}
+	p.lastHeard = p.m.now.wall
 	p.call(func() { p.sink.Prove(proof) })
 	if p.problem != "" {
 		p.tell(nil)
@@ -293,10 +295,12 @@ func (e joined) on(m *machine) {
 func (p *member) begin(m listing, all []view.Key) {
 	at := p.m.now.Instant
 	if p.store != 0 && (m.cluster != p.store || m.revision < max(p.listed, p.policyAt)) {
-		p.moved = p.moved || p.policy != nil
+		if p.policy != nil {
+			p.elsewhere = p.lastHeard
+		}
 		p.call(p.sink.Restored)
 	}
-	p.store = m.cluster
+	p.store, p.lastHeard = m.cluster, p.m.now.wall
 	v := p.tracker.List(m.revision, all)
 	v.First = m.value.First && m.revision == m.created
 	p.policy, p.policyAt, p.since, p.listed = v.Policy, v.PolicyRevision, at.Mono, m.revision

@@ -61,6 +61,7 @@ func (n noted) Apply(_ clock.Instant, c protocol.Change) { n.note("apply %d", c.
 func (n noted) Prove(sent clock.Instant)                 { n.note("prove %d", sent.Mono/1e9) }
 func (n noted) Announce(until int64)                     { n.note("announce") }
 func (n noted) Close()                                   { n.note("close") }
+func (n noted) Restored()                                { n.note("restored") }
 
 func (n noted) Trouble(err error) {
 	if err == nil {
@@ -168,6 +169,15 @@ func TestStep(t *testing.T) {
 		happens func(s *steps, p, q *membership)
 		want    string
 	}{
+		"the store goes back to what came after the listing": {func(s *steps, p, q *membership) {
+			s.tell("p", 50, []view.Key{policyKey(31)})
+			s.probe(50, 1, 30)
+			s.probe(45, 1, 30)
+			s.begins("/", 45)
+			s.register(45, 1)
+			s.log = append(s.log, fmt.Sprint(p.elsewhere/1e9, q.elsewhere/1e9)) // q had no policy
+		}, "p apply 31, p prove 12, q prove 12, warn starting over: no share for the settle time, unwatch, wake, " +
+			"p restored, p reset 45 at 18 as p20 of 1, q restored, q reset 45 at 19 as q30 of 1, 13 0"},
 		"a probe is answered": {func(s *steps, p, q *membership) { s.probe(30, 1, 30) },
 			"p prove 11, q prove 11"},
 		"a probe is answered before the watch has told": {func(s *steps, p, q *membership) {

@@ -32,7 +32,7 @@ type standing struct {
 	policy    int64  // revision of the policy in the view
 	instances int64
 	cluster   uint64        // that the session follows
-	moved     bool          // the provider was followed in another store before
+	elsewhere int64         // that of member
 	fresh     bool          // the view is proved
 	bound     time.Duration // on clocks' errors
 }
@@ -41,7 +41,7 @@ func (p *membership) standing() (s standing) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	s.id, s.policy, s.instances, s.fresh = p.id, p.policyAt, int64(p.tracker.Instances()), p.fresh(p.s.o.Clock.Mono())
-	if s.moved, s.bound = p.moved, quota.MaxSettle; p.line != nil {
+	if s.elsewhere, s.bound = p.elsewhere, quota.MaxSettle; p.line != nil {
 		s.cluster = p.line.Cluster()
 	}
 	if p.policy != nil {

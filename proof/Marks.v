@@ -24,13 +24,14 @@ Inductive marking := no_mark | bad_mark | marked (m : mark).
 (* The mark of a store that was put back before a clock said [clock]. *)
 Definition put (here clock e : nat) : mark := Mark here (clock + 2 * e + 1) false.
 
-(* The mark that cluster [here] gets before anything is taken there; None: this one stands. *)
-Definition renewed (m : marking) (here : nat) (moved : bool) (clock e : nat) : option mark :=
+(* The mark that cluster [here] gets before anything is taken there; None: this one stands. [left] is
+   when the instance last followed another store, by its clock; 0: it never did. *)
+Definition renewed (m : marking) (here left clock e : nat) : option mark :=
   match m with
   | bad_mark => None
   | marked k =>
-      if (mark_of k =? here) && (negb (before k =? 0) || negb moved) then None
-      else Some (Mark here (before (put here clock e)) ((mark_of k =? here) && keys_told k))
+      if (mark_of k =? here) && ((left =? 0) || (left + 4 * e + 1 <? before k)) then None
+      else Some (put here clock e)
   | no_mark => Some (put here clock e)
   end.
 
@@ -132,9 +133,10 @@ Inductive step_world : world -> world -> Prop :=
 (* An instance withholds the window: it knows of more than the total says. *)
 | m_withhold h u n ma m ta t s r a g x : is_withheld x = true ->
     step_world (World h u n ma m ta t s r a g) (World h u n ma m (ta + 1) (Some x) s r a g)
-(* An instance renews the mark, if it is at the revision read. It may have been moved or not. *)
-| m_renew h u n ma m ta t s r a g moved clock k :
-    by_clock (World h u n ma m ta t s r a g) clock -> renewed m h moved clock e = Some k ->
+(* An instance renews the mark, if it is at the revision read. It may have followed another store,
+   whenever that was. *)
+| m_renew h u n ma m ta t s r a g left clock k :
+    by_clock (World h u n ma m ta t s r a g) clock -> renewed m h left clock e = Some k ->
     step_world (World h u n ma m ta t s r a g) (World h u n (ma + 1) (marked k) ta t s r a g)
 (* An operator withholds what runs. *)
 | m_put h u n ma m ta t s r a g clock : by_clock (World h u n ma m ta t s r a g) clock ->
@@ -257,7 +259,7 @@ Proof.
     destruct st as [h u n ma m ta t s r a g n' L|h u n ma m ta t s r a g|h u n ma m ta t s r a g s' x y st F L R D|
       h u n ma m ta t s r a g s' x y st V O Sv I Em Et|h u n ma m ta t s r a g s' st V O F|
       h u n ma m ta t s r a g1 o o' g2 st V O|h u n ma m ta t s r a g x W|h u n ma m ta t s r a g k W|
-      h u n ma m ta t s r a g x W|h u n ma m ta t s r a g moved clock k B R|
+      h u n ma m ta t s r a g x W|h u n ma m ta t s r a g left clock k B R|
       h u n ma m ta t s r a g clock B|h u n ma ta t s r a g W|h u n ma m ta t s r a g ma' m' ta' t' l Fm Ft]; simpl in *.
     + (* Time. *)
       constructor; simpl; auto; [destruct be; [left; auto|right; lia]| |lia].
@@ -316,10 +318,9 @@ Proof.
       apply total_written with (t := t); [constructor; assumption|auto].
     + (* An instance renews the mark. *)
       apply mark_written with (m := m); [constructor; assumption| |].
-      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && (_ || _)); [discriminate|]];
-          injection R as <-; [reflexivity|]. simpl. destruct (Nat.eqb_spec (mark_of k') h) as [E' | _]; [|reflexivity].
-          rewrite (un k' eq_refl E'). reflexivity.
-      * intros E. right. right. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && (_ || _)); [discriminate|]];
+      * intros E. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
+          injection R as <-; reflexivity.
+      * intros E. right. right. destruct m as [| |k']; simpl in R; [|discriminate|destruct (_ && _); [discriminate|]];
           injection R as <-; apply (put_covers h u n), B.
     + (* An operator withholds. *)
       apply mark_written with (m := m); [constructor; assumption|reflexivity|].

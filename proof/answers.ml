@@ -165,11 +165,11 @@ let mark () =
       Marked { mark_of; before; keys_told = flag () }
   in
   let here = next () in
-  let moved = flag () in
+  let left = next () in
   let clock = next () in
   let e = next () in
-  let renewal = match renewed m here moved clock e with None -> "0" | Some k -> "1," ^ said k in
-  let word = said (told m here clock (next ())) in
+  let renewal = match renewed m here left clock e with None -> "0" | Some k -> "1," ^ said k in
+  let word = said (told m here clock e) in
   let at = next () in
   let start = next () in
   let s = says_of m at here start (flag ()) in

@@ -338,9 +338,13 @@ func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider
 		return err
 	}
 	now := time.Now()
-	next, text := m.Told(now.UnixNano()), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
+	bound := p.WithDefaults().ClockError
+	next, text := m.Told(now.UnixNano(), bound), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
+	if next.Before == 0 { // whoever set the provider here has said that nothing was used
+		text += fmt.Sprintf("By its mark this store was never restored, so nothing of %s itself is withheld. If it was: quota-admin budget %s --withhold\n", provider, provider)
+	}
 	if !unused {
-		next, text = escrow.Put(m.Answers, now.UnixNano(), p.WithDefaults().ClockError), "Windows that run are withheld, but for what etcd counts, until counts are given.\n"
+		next, text = escrow.Put(m.Answers, now.UnixNano(), bound), "Windows that run are withheld, but for what etcd counts, until counts are given.\n"
 	}
 	value, err := escrow.Encode(next)
 	if err != nil {

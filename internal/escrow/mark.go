@@ -2,8 +2,6 @@ package escrow
 
 import (
 	"time"
-
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Mark is the value of a key that each provider has one of. It says what it means that a window has
@@ -44,19 +42,18 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 // stands. now is by the wall clock, and clocks differ by at most twice the bound on their error.
 //
 // A mark of another cluster came with a backup. So may a store without a mark, whatever its totals
-// say: an operator may have written them since. moved says that the instance has followed the
-// provider in another store, or has seen this one go back: then it knows better than whoever set the
-// provider again. What an operator has vouched for in this store, the totals of keys, stays so.
-func (m MarkAt) Renewed(moved bool, now int64, bound time.Duration) (next Mark, ok bool) {
+// say: an operator may have written them since. left is when the instance last followed the provider
+// in another store, or in this one before it went back; 0 if it never did. A mark that does not tell
+// of a later restore says nothing about what was handed out until then. So this instance knows
+// better: than a backup, than whoever set the provider again, and than the operator who vouched.
+func (m MarkAt) Renewed(left, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
 		return m.Mark, false // a newer version's; nothing is taken by it
-	case m.Revision != 0 && m.Cluster == m.Answers && (m.Before != 0 || !moved):
-		return m.Mark, false
+	case m.Revision != 0 && m.Cluster == m.Answers && (left == 0 || m.Before > Put(0, left, 2*bound).Before):
+		return m.Mark, false // by any clocks it was written after left
 	}
-	next = Put(m.Answers, now, bound)
-	next.KeysTold = m.Revision != 0 && m.Cluster == m.Answers && m.KeysTold
-	return next, true
+	return Put(m.Answers, now, bound), true
 }
 
 // Put returns the mark of a store that was put back by now at the latest.
@@ -65,10 +62,10 @@ func Put(cluster uint64, now int64, bound time.Duration) Mark {
 }
 
 // Told returns the mark after an operator has vouched for the totals of keys.
-func (m MarkAt) Told(now int64) Mark {
+func (m MarkAt) Told(now int64, bound time.Duration) Mark {
 	next := m.Mark
 	if m.Bad || m.Revision == 0 || m.Cluster != m.Answers {
-		next = Put(m.Answers, now, quota.MaxSettle)
+		next = Put(m.Answers, now, bound)
 	}
 	next.KeysTold = true
 	return next

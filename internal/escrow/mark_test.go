@@ -37,14 +37,16 @@ func (s *marked) write(m Mark) {
 
 // holders is an instance with the purses of keys' windows.
 type holders struct {
-	of    map[string]*holder
-	moved bool
-	seen  uint64 // the cluster that it follows
+	of        map[string]*holder
+	elsewhere int64  // when it last looked at another store; 0: never
+	looked    int64  // when it last looked
+	seen      uint64 // the cluster that it follows
 }
 
 const (
 	markedLimit  = 4
 	markedWindow = int64(time.Hour)
+	markedBound  = time.Millisecond // on the error of clocks
 )
 
 // take has an instance take permits of a key's window, by the mark as it is.
@@ -52,8 +54,9 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 	if h.seen != s.cluster {
 		h.notice(s)
 	}
+	h.looked = now
 	m := s.read()
-	if next, ok := m.Renewed(h.moved, now, time.Millisecond); ok {
+	if next, ok := m.Renewed(h.elsewhere, now, markedBound); ok {
 		s.write(next)
 		m = s.read()
 	}
@@ -76,9 +79,10 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 	own.purse.Committed(next, n, s.revision, store)
 }
 
-// notice has an instance see that the store is another one: what it has in hand counts no more.
+// notice has an instance see that the store is another one, or went back: what it has in hand counts
+// no more.
 func (h *holders) notice(s *marked) {
-	h.moved, h.seen = h.moved || h.seen != 0, s.cluster
+	h.elsewhere, h.seen = h.looked, s.cluster
 	for _, own := range h.of {
 		own.purse = Purse{Taken: own.used}
 	}
@@ -118,10 +122,13 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 				restored := backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].copied()
 				restored.cluster, restored.next, restored.revision = s.next, s.next+1, s.revision+1000
 				*s = restored
+				now += int64(5 * markedBound)
 			case 3: // an operator, once all have noticed: the count of a key, or that nothing was used
 				told := true
 				for _, a := range all {
-					a.notice(s)
+					if a.seen != s.cluster {
+						a.notice(s)
+					}
 				}
 				for k := range keys {
 					of, _ := window(k)
@@ -129,7 +136,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 				}
 				s.revision++
 				if told && rapid.Bool().Draw(t, "all") {
-					s.write(s.read().Told(now))
+					s.write(s.read().Told(now, markedBound))
 					continue
 				}
 				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, s.cluster))
@@ -170,33 +177,35 @@ func TestMarks(t *testing.T) {
 	t.Parallel()
 	const now, bound = int64(1_000_000), 100 * time.Nanosecond
 	restored := Mark{Cluster: 2, Before: now + 201}
+	const left = now - 1000 // when the instance was in another store
 	for _, c := range []struct {
 		name  string
 		mark  Mark
 		there bool
-		moved bool
+		left  int64
 		want  Mark
 	}{
-		{"there is none", Mark{}, false, false, restored},
-		{"an instance knows of another store", Mark{}, false, true, restored},
-		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, false, restored},
-		{"of this cluster", Mark{Cluster: 2}, true, false, Mark{Cluster: 2}},
-		{"set again after a restore", Mark{Cluster: 2}, true, true, restored},
-		{"a restore that is known", Mark{Cluster: 2, Before: 7, KeysTold: true}, true, true, Mark{Cluster: 2, Before: 7, KeysTold: true}},
-		{"set again, and keys vouched for", Mark{Cluster: 2, KeysTold: true}, true, true, Mark{Cluster: 2, Before: now + 201, KeysTold: true}},
-		{"keys vouched for, without a restore", Mark{Cluster: 2, KeysTold: true}, true, false, Mark{Cluster: 2, KeysTold: true}},
+		{"there is none", Mark{}, false, 0, restored},
+		{"an instance knows of another store", Mark{}, false, left, restored},
+		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, 0, restored},
+		{"of this cluster", Mark{Cluster: 2}, true, 0, Mark{Cluster: 2}},
+		{"set again after a restore", Mark{Cluster: 2}, true, left, restored},
+		{"a restore that is known", Mark{Cluster: 2, Before: left + 402, KeysTold: true}, true, left, Mark{Cluster: 2, Before: left + 402, KeysTold: true}},
+		{"it may be of before", Mark{Cluster: 2, Before: left + 401, KeysTold: true}, true, left, restored},
+		{"an operator who does not know of the restore", Mark{Cluster: 2, KeysTold: true}, true, left, restored},
+		{"an operator's word where nothing was restored", Mark{Cluster: 2, KeysTold: true}, true, 0, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, Answers: 2}
 		if c.there {
 			m.Revision = 5
 		}
-		got, wrote := m.Renewed(c.moved, now, bound)
+		got, wrote := m.Renewed(c.left, now, bound)
 		if got != c.want || wrote != (c.mark != c.want) {
 			t.Errorf("%s: %+v, written: %v; want %+v", c.name, got, wrote, c.want)
 		}
 	}
 	m := MarkAt{Mark: restored, Revision: 5, Answers: 2}
-	told := MarkAt{Mark: m.Told(now), Revision: 9, Answers: 2}
+	told := MarkAt{Mark: m.Told(now, bound), Revision: 9, Answers: 2}
 	for _, c := range []struct {
 		name  string
 		store *Store
@@ -255,5 +264,53 @@ func TestACountOfOneKeyOpensNoOther(t *testing.T) {
 	h.take(s, "a", start, start+8, 1)
 	if a, b := h.of["a"].purse.Taken, h.of["b"].purse.Taken; a == 0 || b != 0 {
 		t.Errorf("it takes %d permits of the key that was counted, and %d of the other: want some, and none", a, b)
+	}
+}
+
+// A store was restored and marked, and goes back later, under the ID that it has. The mark says nothing
+// of what was handed out since it was written. So an instance that has seen it writes another one, which
+// holds for an instance that knows nothing of it; and an operator's word for the keys is of before.
+func TestAMarkedStoreGoesBackUnderItsID(t *testing.T) {
+	t.Parallel()
+	const start = 1000 * markedWindow
+	for _, told := range []bool{false, true} {
+		s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
+		a, b := holders{of: map[string]*holder{}, seen: 2}, holders{of: map[string]*holder{}, seen: 2}
+		s.write(Put(2, start-markedWindow, markedBound))
+		if told {
+			s.write(s.read().Told(start-markedWindow/2, markedBound))
+		}
+		backup := s.copied()
+		a.take(s, "k", start, start+1, markedLimit)
+		if taken := a.of["k"].purse.Taken; taken != markedLimit {
+			t.Fatalf("%d are taken of a window after the mark", taken)
+		}
+		*s = backup
+		a.of["k"].used = markedLimit
+		a.notice(s)
+		for i, h := range []*holders{&a, &b} {
+			name := fmt.Sprint("k", i) // that of another key, so that no purse knows of more
+			if h.take(s, name, start, start+int64(time.Second), 1); h.of[name].purse.Taken != 0 {
+				t.Errorf("vouched for: %v: instance %d takes of a window that was handed out before the store went back", told, i)
+			}
+		}
+		if got := s.read().Of(start, false).Lost; got != earlierStore {
+			t.Errorf("vouched for: %v: the provider's own window: %q", told, got)
+		}
+	}
+}
+
+// A provider is set again in a restored store without --withhold, and an operator vouches for its keys.
+// That opens no window of the provider itself, once an instance comes that knows the earlier store.
+func TestAWordForKeysOpensNoWindowOfTheProvider(t *testing.T) {
+	t.Parallel()
+	const start = 1000 * markedWindow
+	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
+	s.write(Mark{Cluster: 2})
+	s.write(s.read().Told(start+7, markedBound))
+	h := holders{of: map[string]*holder{}, seen: 1, looked: start + 1}
+	h.take(s, "k", start, start+8, 1)
+	if got := s.read().Of(start, false).Lost; got != earlierStore {
+		t.Errorf("the provider's own window: %q", got)
 	}
 }

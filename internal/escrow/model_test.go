@@ -53,12 +53,12 @@ func (s *store) put(t Total) {
 
 // process is an instance with its purse.
 type process struct {
-	name  string
-	purse Purse
-	used  int64
-	mark  MarkAt
-	seen  uint64 // the cluster that it follows
-	moved bool
+	name      string
+	purse     Purse
+	used      int64
+	mark      MarkAt
+	seen      uint64 // the cluster that it follows
+	elsewhere int64  // when it last looked at another store; 0: never
 }
 
 func (p *process) hand() int64 { return p.purse.Taken - p.used }
@@ -96,17 +96,20 @@ func (h *history) join() {
 // notice has an instance see that the store is another one: what it has in hand counts no more.
 func (h *history) notice(p *process) {
 	if p.seen != h.s.cluster {
-		p.moved, p.seen, p.purse.Taken = p.moved || p.seen != 0, h.s.cluster, p.used
+		if p.seen != 0 {
+			p.elsewhere = modelNow - int64(time.Minute)
+		}
+		p.seen, p.purse.Taken = h.s.cluster, p.used
 	}
 }
 
 // knowMark makes sure that the mark is known, as the coordinator does.
 func (h *history) knowMark(p *process) {
-	if _, renew := p.mark.Renewed(p.moved, 0, 0); p.mark.Answers == h.s.cluster && !renew {
+	if _, renew := p.mark.Renewed(p.elsewhere, 0, time.Millisecond); p.mark.Answers == h.s.cluster && !renew {
 		return
 	}
 	p.mark = h.s.read()
-	if next, renew := p.mark.Renewed(p.moved, modelNow, time.Millisecond); renew {
+	if next, renew := p.mark.Renewed(p.elsewhere, modelNow, time.Millisecond); renew {
 		h.s.write(next)
 		p.mark = h.s.read()
 		h.note("%s: mark %+v", p.name, next)

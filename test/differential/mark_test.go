@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // mark asks what a provider's mark says: by which one it is replaced before permits are taken, and
@@ -29,7 +28,7 @@ func mark(r *rand.Rand) question {
 	}
 	var l line
 	l.WriteString("mark")
-	here, settle := 1+r.Uint64N(2), int64(quota.MaxSettle)
+	here := 1 + r.Uint64N(2)
 
 	// The mark.
 	kept := escrow.Mark{Cluster: 1 + r.Uint64N(2), Before: max(0, r.Int64N(40)-10), KeysTold: r.IntN(3) == 0}
@@ -43,14 +42,20 @@ func mark(r *rand.Rand) question {
 		m = escrow.ReadMark(text(escrow.Encode(kept)), 1+r.Int64N(9), here)
 		l.ints(2, int64(kept.Cluster), kept.Before, one(kept.KeysTold))
 	}
-	moved, clock, bound := coin(), 1+r.Int64N(40), r.Int64N(5)
-	l.ints(int64(here), one(moved), clock, bound, settle)
+	left, clock, bound := int64(0), 1+r.Int64N(40), r.Int64N(5)
+	switch r.IntN(3) {
+	case 0:
+		left = 1 + r.Int64N(40)
+	case 1: // at the edge
+		left = max(0, kept.Before-4*bound-2+r.Int64N(3))
+	}
+	l.ints(int64(here), left, clock, bound)
 	said := func(m escrow.Mark) string { return fmt.Sprint(m.Cluster, ",", m.Before, ",", one(m.KeysTold)) }
 	answers := []string{"0"}
-	if next, ok := m.Renewed(moved, clock, time.Duration(bound)); ok {
+	if next, ok := m.Renewed(left, clock, time.Duration(bound)); ok {
 		answers = []string{"1", said(next)}
 	}
-	answers = append(answers, said(m.Told(clock)))
+	answers = append(answers, said(m.Told(clock, time.Duration(bound))))
 
 	// The window.
 	start, ofKey := r.Int64N(40), coin()
