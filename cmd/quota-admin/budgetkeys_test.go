@@ -59,14 +59,18 @@ func TestCountsOfKeysAfterARestore(t *testing.T) {
 	if stdout, _ := b.want(exitDone, "budget", "p"); strings.Contains(stdout, "Withheld") {
 		t.Errorf("a new provider: %s", stdout)
 	}
+	b.want(exitDone, "set", "fresh", "1000/s", "--keys", "50/d")
+	if stdout, _ := b.want(exitDone, "budget", "fresh", "--keys-unused"); !strings.Contains(stdout, "quota-admin budget fresh --withhold") {
+		t.Errorf("by its mark nothing is withheld of the provider, and that is not said: %s", stdout)
+	}
 	b.restored("p")
 	l := b.join(server, "p", 1)[0]
 	const way = "quota-admin budget p --key "
 	n, why := served(t, l, "tenant")
-	if n != 0 || !strings.Contains(why, way+`"tenant" --used N`) {
+	if n != 0 || !strings.Contains(why, way+"tenant --used N") {
 		t.Errorf("%d permits, refused: %s", n, why)
 	}
-	await.Until(t, "the status says so", func() bool { return strings.Contains(l.Status().Problem, way+`"tenant" --used N`) })
+	await.Until(t, "the status says so", func() bool { return strings.Contains(l.Status().Problem, way+"tenant --used N") })
 	for _, args := range [][]string{{"budget", "p"}, {"doctor"}} {
 		_, stdout, _ := b.call(args...)
 		if !strings.Contains(stdout, "quota-admin budget p --key KEY --used N, or --keys-file FILE; then --keys-unused") {
