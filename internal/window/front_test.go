@@ -351,3 +351,22 @@ func TestFrontsUnderStress(t *testing.T) {
 	}
 	t.Logf("%d permits, %d calls found a segment sealed", sum, torn.Load())
 }
+
+// Critical and sheddable calls for a key that is lent ask the account, which notes of what class they are.
+func TestAFrontLeavesOtherClassesToTheTrade(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 100, 0, time.Second)
+	for _, want := range []Fronted{Taken, Ask} {
+		f.Open(a, 4)
+		for _, c := range []Class{Critical, Sheddable} {
+			if _, v := f.Take(s, 0, 1, c, true); v != want {
+				t.Errorf("a call of class %d: %d, want %d", c, v, want)
+			}
+		}
+		if _, v := f.Take(s, 0, 1, Default, true); v != Taken {
+			t.Errorf("a default call: %d", v)
+		}
+		f.Shut(a)
+		a.begun()
+	}
+}
