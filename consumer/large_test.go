@@ -135,11 +135,13 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
 			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
 		}
-		for _, others := range []float64{0.01, 0.47, 0.5, 1, 1.5} {
-			without, _, _ := small(false, others)
+		// While the others leave some of the limit, but less than the large call needs, that is lost until
+		// the call has stood long enough to be lent to: so from 0.4 to 0.7 the use is 0.89 to 0.95, not 0.97.
+		for _, others := range []float64{0.01, 0.47, 0.5, 0.7, 1, 1.5} {
+			without, alone, _ := small(false, others)
 			with, use, larges := small(true, others)
-			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 {
-				t.Errorf("others %.2f: small calls %.0f/s beside a large one, %.0f/s without; %d large ones were served, use %.2f", others, with, without, larges, use)
+			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 || use < alone-0.01 {
+				t.Errorf("others %.2f: small calls %.0f/s beside a large one, %.0f/s without; %d large ones were served, use %.2f, %.2f without", others, with, without, larges, use, alone)
 			}
 		}
 	})

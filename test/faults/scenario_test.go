@@ -80,6 +80,7 @@ var scenarios = []scenario{
 	{name: "etcd's only member gets SIGTERM, back after 20 s; half of the fleet borrows", outage: quota.OutageHold, single: true, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(20 * time.Second)},
 	{name: "etcd's only member gets SIGTERM, back after 60 s; half of the fleet borrows", outage: quota.OutageHold, single: true, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(time.Minute)},
 	{name: "etcd's only member gets SIGTERM, back after 20 s", outage: quota.OutageStop, single: true, most: 1, fault: stopped(20 * time.Second)},
+	{name: "etcd's only member gets SIGTERM, back after 60 s", outage: quota.OutageStop, single: true, most: 1, fault: stopped(time.Minute)},
 	{name: "all three members get SIGTERM, back after 20 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(20 * time.Second)},
 	{name: "all three members get SIGTERM, back after 60 s; half of the fleet borrows", outage: quota.OutageHold, most: 1, least: lent, keeps: half, within: soon, configure: borrows, fault: stopped(time.Minute)},
 	{name: "all three members get SIGTERM, back after 20 s", outage: quota.OutageStop, most: 1, fault: stopped(20 * time.Second)},
