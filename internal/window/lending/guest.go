@@ -9,7 +9,7 @@ type Guest struct {
 	at           float64 // of the latest ask
 	lacked       float64 // when in this window it first lacked permits
 	wanted, had  int64   // permits asked for, and borrowed by then
-	part         float64 // of what is needed that is asked for, doubled while less than half comes
+	part         float64 // of what is needed that is asked for, raised while less than half comes
 	rate         float64 // by which it asked
 	lately       bool    // it asked in the last window
 	bare         bool    // it asked without a share of its own
@@ -170,9 +170,12 @@ func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {
 		}
 	}
 	g.rounds, g.fails = rounds, fails
+	most := max(1, float64(h.Total)/max(1, h.Fair))
 	switch {
+	case came < g.wanted/16: // perhaps one host has all, and was asked for an equal part
+		g.part = min(8*g.part, most)
 	case came < g.wanted/2:
-		g.part = min(2*g.part, max(1, float64(h.Total)/max(1, h.Fair)))
+		g.part = min(2*g.part, most)
 	case came > g.wanted:
 		g.part = max(1, g.part/2)
 	}

@@ -226,8 +226,13 @@ func TestWhenAGuestAsks(t *testing.T) {
 	if phases, all = asking(2, hot, none); len(phases) != 5 || phases[2] > 200 || phases[3] < 1000-ends || phases[1]-phases[0] < 2*spacing {
 		t.Errorf("in vain it asks at %v", phases)
 	}
-	if all[3].Part != 8 {
-		t.Errorf("it asks for %v times what it needs after three rounds in vain", all[3].Part)
+	for i, want := range []float64{1, 8, 20, 20} { // 20 instances share the total
+		if all[i].Part != want {
+			t.Errorf("after %d rounds in vain it asks for %v times what it needs, want %v", i, all[i].Part, want)
+		}
+	}
+	if _, all = asking(2, hot, func(a Ask, _ float64) int64 { return a.Permits / 4 }); all[1].Part != 2 {
+		t.Errorf("where a quarter comes it asks for %v times what it needs, want 2", all[1].Part)
 	}
 	if phases, _ = asking(2, hot, func(a Ask, _ float64) int64 { return a.Permits / 20 }); len(phases) != 8 || phases[5] < 400 || phases[6] < 1000-ends {
 		t.Errorf("where little comes it asks at %v", phases)
