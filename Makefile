@@ -37,8 +37,8 @@ loadgen: ## a short run with an embedded etcd; its verdict is the status
 compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
 
-e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/reliability.md
-	E2E_TABLE=$(CURDIR)/docs/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./test/faults
+e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/proof/reliability.md
+	E2E_TABLE=$(CURDIR)/docs/proof/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./test/faults
 	E2E_PROVIDERS=100,1000 go test -tags e2e -count=1 -timeout 10m -run WholeFleet -v ./test/processes
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing

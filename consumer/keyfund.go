@@ -12,7 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// This file is what a core takes of long limits, the provider's and those of keys: docs/protocol.md,
+// This file is what a core takes of long limits, the provider's and those of keys: docs/proof/protocol.md,
 // section 14. The source fetches the uses of those of which more is wanted, and returns them.
 
 // keyFunds are the keys of which etcd is asked for more.

@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what a core asks, lends and borrows of keys: docs/protocol.md, section 15.
+// This file is what a core asks, lends and borrows of keys: docs/proof/protocol.md, section 15.
 // The counts are in window.Account. Nothing here decides whether the sum is exact.
 
 // keyRound is the time between two rounds of asks, where one has no room for all keys.

@@ -11,7 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what a core tells and hears about loans: docs/protocol.md, section 13.
+// This file is what a core tells and hears about loans: docs/proof/protocol.md, section 13.
 
 // Carry implements feed.Sink.
 func (k *core) Carry(c feed.Carrier) {

@@ -13,7 +13,7 @@ import (
 )
 
 // This file is about issuer keys, by which the first instance of a fleet knows that nobody
-// else can issue permits: docs/protocol.md, section 12.
+// else can issue permits: docs/proof/protocol.md, section 12.
 
 // unissued returns the conditions on which an incarnation registers: that it has never had an
 // issuer key; for the first of a fleet, that nobody has one, nor an instance's key. unless

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is what memberships do with asks and loans: docs/protocol.md, section 13.
+// This file is what memberships do with asks and loans: docs/proof/protocol.md, section 13.
 // hear.go is how they come, carry.go how they go.
 
 // mostApart bounds the providers of a session each of which has its own watch of asks. Beyond

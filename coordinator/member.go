@@ -244,7 +244,7 @@ func (m *machine) seat(p *membership, instances int64) error {
 		}
 	}
 	if p.seats = 0; seats > maxSeats && len(m.memberships) > 1 {
-		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/scaling.md)",
+		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/proof/scaling.md)",
 			p.provider, seats, maxSeats)
 	}
 	p.seats = instances

@@ -269,7 +269,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	}
 	p := s.mu.memberships[provider]
 	if n := len(s.mu.memberships); p == nil && n >= maxProviders {
-		return nil, nil, fmt.Errorf("coordinator: %s: it would be provider %d of this session, the most is %d: open a second session for the rest (docs/scaling.md)",
+		return nil, nil, fmt.Errorf("coordinator: %s: it would be provider %d of this session, the most is %d: open a second session for the rest (docs/proof/scaling.md)",
 			provider, n+1, maxProviders)
 	}
 	if p == nil {

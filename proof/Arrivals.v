@@ -1,4 +1,4 @@
-(* Fixed windows as the provider counts them (docs/protocol.md, section 4): it counts a call when the
+(* Fixed windows as the provider counts them (docs/proof/protocol.md, section 4): it counts a call when the
    call arrives, in windows of its own clock. *)
 From Quotient Require Import Sum.
 From Coq Require Import Lqa Lia.

@@ -1,4 +1,4 @@
-(* Changes of S, S', e, g and of the window lengths (docs/protocol.md, section 4). Here each view
+(* Changes of S, S', e, g and of the window lengths (docs/proof/protocol.md, section 4). Here each view
    has its own, as each policy has. [changes_never_over] says that the sum is at most the largest
    total, whatever is changed, if policies obey [timing] and settle times are lowered as
    coordinator/admin/lowering.go allows it. [length_holds] has it with the views of [B-, B+], where S and

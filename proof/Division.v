@@ -1,5 +1,5 @@
 (* Shares that are divided equally, among all or among owners, satisfy two assumptions of
-   Statement.v, [fit] and [taking] (docs/protocol.md, section 4: "A revision that gives takes from
+   Statement.v, [fit] and [taking] (docs/proof/protocol.md, section 4: "A revision that gives takes from
    nobody"). An announced end is one way in which n falls. How the code ranks instances is
    not modelled. *)
 From Quotient Require Import Sum.

@@ -1,4 +1,4 @@
-(* Loans under the outage rule `hold` (docs/protocol.md, sections 6 and 13). An instance that has
+(* Loans under the outage rule `hold` (docs/proof/protocol.md, sections 6 and 13). An instance that has
    lost etcd counts the loans that it was told before, and those that it has charged, until their
    windows end. The bounds of Hold.v stay: a loan adds nothing, whichever of host and guest is cut
    off.

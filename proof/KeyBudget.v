@@ -1,4 +1,4 @@
-(* Long limits (docs/protocol.md, section 14): the store has one total for each window, of the provider
+(* Long limits (docs/proof/protocol.md, section 14): the store has one total for each window, of the provider
    or of a key. The permits issued in the window, and those that instances may still issue, are at most
    the total, and that is at most the largest limit so far.
 

@@ -1,4 +1,4 @@
-(* Keys (docs/protocol.md, section 15). A key's share is any function of the view, the
+(* Keys (docs/proof/protocol.md, section 15). A key's share is any function of the view, the
    incarnation, the key and the window that satisfies [fit] and [taking] for each key. The
    views, clocks, proofs and lookbacks are the provider's, so they are the same for all keys.
    What is proved of a world then holds for each key, with loans too. *)

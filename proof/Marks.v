@@ -1,6 +1,6 @@
 (* Long limits, whose windows have one total in the store each (KeyBudget.v), through restores of the
    store from backups: any number, each under a new cluster ID, with whatever a backup has
-   (docs/protocol.md, section 14, the mark). All permits that are issued in the window, by the totals
+   (docs/proof/protocol.md, section 14, the mark). All permits that are issued in the window, by the totals
    of all these stores, are at most the largest limit.
 
    internal/escrow decides by these functions:

@@ -1,4 +1,4 @@
-(* A store that is restored from a backup under its old cluster ID (docs/protocol.md, sections 11 and
+(* A store that is restored from a backup under its old cluster ID (docs/proof/protocol.md, sections 11 and
    14): what an instance notices of it, and what it may cost where it notices nothing. *)
 From Quotient Require Import KeyBudget.
 From Coq Require Import Arith List Lia Bool.

@@ -1,4 +1,4 @@
-(* The shapes `sliding` and `bucket` (docs/protocol.md, section 10).
+(* The shapes `sliding` and `bucket` (docs/proof/protocol.md, section 10).
 
    1. Which views bind a permit whose spans begin at any instant: the lemma of section 10.
    2. `sliding`: in no span of a window's length more calls arrive than the total.

@@ -1,4 +1,4 @@
-(* What is proved about the rule of docs/protocol.md, and from what.
+(* What is proved about the rule of docs/proof/protocol.md, and from what.
 
    This file has definitions only, and is all that a reader has to believe: a world, what
    is assumed of it ([assumed]), the rule that its instances obey ([obeys]), and the

@@ -1,4 +1,4 @@
-(* The proofs of Statement.v's claims. The comments name the steps of docs/protocol.md,
+(* The proofs of Statement.v's claims. The comments name the steps of docs/proof/protocol.md,
    section 4. *)
 From Quotient Require Export Statement.
 From Coq Require Import Lqa Lia Qfield Qminmax.

@@ -1,4 +1,4 @@
-(* Long limits in a fleet of two versions (docs/protocol.md, section 14). Instances of the one move the
+(* Long limits in a fleet of two versions (docs/proof/protocol.md, section 14). Instances of the one move the
    total of a window alone, by what they know of it (KeyBudget.v). Those of the other have a holding in
    the store, and move it and the total together, by the same number. Such an instance issues at most
    its holding: it lowers what it may issue before it sends a smaller one.

@@ -1,5 +1,5 @@
 (* The division of a total and the revisions that give, as functions of what two views show of
-   one window (docs/protocol.md, sections 1 and 2). They satisfy [fit] and [taking] of
+   one window (docs/proof/protocol.md, sections 1 and 2). They satisfy [fit] and [taking] of
    Statement.v. Extract.v makes programs of them, which the shipped code is compared with. *)
 From Quotient Require Import Sum Division.
 From Coq Require Import Lia Lqa Qfield.

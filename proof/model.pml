@@ -1,4 +1,4 @@
-/* A model of the rule of docs/protocol.md for SPIN: three instances, three windows, and
+/* A model of the rule of docs/proof/protocol.md for SPIN: three instances, three windows, and
    few revisions. The search plays all orders of what may happen. Statement.v is about any
    number of each. Here a switch takes out one part of the rule (-D and one of the
    names in `#ifdef` and `#ifndef`, below the line), and the search must then find a history

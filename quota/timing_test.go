@@ -94,7 +94,7 @@ func TestMinSettleForIsTheRule(t *testing.T) {
 }
 
 // Clocks part for the longest window, and for three of them and the guard under another
-// shape, whose lookback reaches so far (docs/protocol.md, section 10).
+// shape, whose lookback reaches so far (docs/proof/protocol.md, section 10).
 func TestDriftWindow(t *testing.T) {
 	t.Parallel()
 	p := Policy{Limits: []Limit{{1, time.Second}, {1, 10 * time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond}}

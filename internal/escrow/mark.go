@@ -6,7 +6,7 @@ import (
 
 // Mark is the value of a key that each provider has one of. It says what it means that a window has
 // no total in etcd: that nobody has taken of it, or that an earlier store may have had one, which
-// was restored from a backup since. docs/protocol.md, section 14.
+// was restored from a backup since. docs/proof/protocol.md, section 14.
 type Mark struct {
 	// Cluster is the ID of the etcd cluster that wrote this. In another one the mark came with a
 	// backup.

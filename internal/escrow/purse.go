@@ -14,7 +14,7 @@ import (
 //
 // holds because a purse grows after such a transaction, and shrinks before one that gives back.
 // Where no answer comes, or a give-back is refused whose copy may have been committed, the permits
-// are stranded until the window ends. docs/protocol.md, section 14. The zero Purse has taken
+// are stranded until the window ends. docs/proof/protocol.md, section 14. The zero Purse has taken
 // nothing. It is not safe for concurrent use.
 type Purse struct {
 	// Taken are the permits that the instance may issue in the window, and has issued.

@@ -8,7 +8,7 @@ import (
 )
 
 // Shapes other than aligned windows promise this of the whole fleet
-// (docs/protocol.md, section 10):
+// (docs/proof/protocol.md, section 10):
 //
 //   - sliding: the slots that begin within any window's length, and the guard on top,
 //     hold at most the total;

@@ -5,7 +5,7 @@
 // view. [History] adds the settle rule: an instance may issue the smallest of its
 // shares by every view that it held from S before the window's start until now. So
 // a share shrinks at once and grows only at a window's start, S after the reason.
-// docs/protocol.md proves that the permits of all instances then sum to at most the
+// docs/proof/protocol.md proves that the permits of all instances then sum to at most the
 // total.
 //
 // Everything here is integer arithmetic on values that the caller gives. Nothing reads

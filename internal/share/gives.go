@@ -5,7 +5,7 @@ import "github.com/quotient-limiter/quotient/quota"
 // gives reports whether a revision takes permits of window w from nobody, by the terms
 // before and after, which are the provider's or those of its keys. Each instance
 // with a share by the view before then has no less by the view after, or has promised
-// to issue none. Then the view before need not be waited out (docs/protocol.md, rule
+// to issue none. Then the view before need not be waited out (docs/proof/protocol.md, rule
 // 3), and a larger total counts at once.
 //
 // All instances must come to the same answer. So it depends on the two views alone,

@@ -5,7 +5,7 @@ package share_test
 // after the other, in the memory of one. The share and the settle rule are the real code;
 // the hosts' clocks, what delays the watch, and how recent a proof can be at best are models.
 // Every instance takes all that it may, whenever it asks, and the sum of each window is
-// compared with the totals that the proof allows (docs/protocol.md, section 4).
+// compared with the totals that the proof allows (docs/proof/protocol.md, section 4).
 
 import (
 	"cmp"

@@ -14,7 +14,7 @@ import (
 // at any instant. Its bound is then the least over all windows that a span which
 // ends now can touch, on any host's clock: so a gain of an instance is held back
 // for a window's length, until no span holds another's permits of it.
-// docs/protocol.md section 10 says why the sum stays under the total.
+// docs/proof/protocol.md section 10 says why the sum stays under the total.
 
 // boundShape returns the shapes that bind a permit issued at the instant now: those
 // of the newest view and of every one that any window of its reach may look back

@@ -1,5 +1,5 @@
 // Package trace writes what the instances of a run learn and issue, and judges it
-// afterwards by the proof of docs/protocol.md, section 4. In each window W the fleet
+// afterwards by the proof of docs/proof/protocol.md, section 4. In each window W the fleet
 // issues at most the smallest T*(u, W) of the views u that were newest within [B-, B+].
 //
 // Wrap puts a Writer between a session and its limiters: nothing else of them changes,

@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The judge works out totals and shares by itself, by the text of docs/protocol.md, as
+// The judge works out totals and shares by itself, by the text of docs/proof/protocol.md, as
 // plainly as it can: it shares no code with protocol.PermitsFor and package share. A mistake of theirs is then no part of what they are judged by.
 
 // limitOf returns the limit of a window's length by a policy. inForce is false before the

@@ -14,7 +14,7 @@ import (
 // A host issues permits for a guest: they count at the host as if its own callers had them,
 // and the guest uses them in the same windows, or lends them on. So no rule about shares is
 // touched: used and lent permits are at most the own bound of this moment and what was
-// borrowed. docs/protocol.md, section 13.
+// borrowed. docs/proof/protocol.md, section 13.
 
 // loans are the numbers told to guests, or heard of hosts. A number is the sum of what a host
 // has lent to a guest in exactly these windows: so messages may be lost, late, repeated and

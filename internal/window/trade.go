@@ -246,7 +246,7 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 // Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
 // long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
 // the corrected wall time from which the guest has a share of it. It returns the sum of what was lent to
-// the guest in these windows, 0 if nothing is lent now. docs/protocol.md, section 15.
+// the guest in these windows, 0 if nothing is lent now. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {

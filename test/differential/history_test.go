@@ -393,7 +393,7 @@ func (s *story) bound(self string) int64 {
 	return p.History.Bound(s.w, now, 0, share.NotFrozen).Permits
 }
 
-// rank is v of an instance in the window, in parts of 2^64, by docs/protocol.md, section 1:
+// rank is v of an instance in the window, in parts of 2^64, by docs/proof/protocol.md, section 1:
 // by code of its own, so that a mistake in that of package share shows.
 func (s *story) rank(id string) uint64 {
 	window := splitmix(splitmix(uint64(s.w.Length)) + uint64(s.w.Index))

@@ -6,7 +6,7 @@
 // what goes between an instance and etcd. The world (happen_test.go) sets clocks apart,
 // suspends machines, and stops and kills processes. It changes policies, lets a
 // stranger write and the provider ask for pauses, and puts back a backup. The judge adds
-// up the permits of every window and compares them with docs/protocol.md. After the last
+// up the permits of every window and compares them with docs/proof/protocol.md. After the last
 // fault the whole limit must be used (judge_test.go). Mutants, which are patches of the
 // code that ships, show that the judge sees. Their histories are led by a drama: a few
 // events that show a missing rule only together (drama_test.go).

@@ -39,7 +39,7 @@ func (v *violation) String() string {
 }
 
 // judge returns what is wrong with a history: windows of which more was issued than
-// docs/protocol.md allows, windows of which less was issued than the total although all
+// docs/proof/protocol.md allows, windows of which less was issued than the total although all
 // faults were over for long, and what was seen on the way.
 func (w *world) judge() []string {
 	for _, f := range w.fleets {
@@ -156,7 +156,7 @@ func (f *fleet) outlasts(win quota.Window) bool {
 
 // judgeWindow compares one window with etcd. The permits of an incarnation that were
 // issued at different times, and those of different ones, all lie under their shares of
-// one and the same state: that is the proof (docs/protocol.md). While the timing stays
+// one and the same state: that is the proof (docs/proof/protocol.md). While the timing stays
 // the same, it holds for every state that was the newest at some time in [B-, B+]. When
 // it changes, it holds for one state at least, around the same time.
 func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) *violation {
@@ -190,7 +190,7 @@ func (f *fleet) judgeWindow(win quota.Window, b *book, part []int64, sum int64) 
 
 // firstOf returns the state that registered the first of a fleet, if that has issued or lent
 // permits of a window which starts after that on every clock; -1 if there is none. Then those
-// states count that are not before it (docs/protocol.md, section 12).
+// states count that are not before it (docs/proof/protocol.md, section 12).
 func (f *fleet) firstOf(win quota.Window, b *book, part []int64) (first int) {
 	if f.firsts == nil {
 		f.firsts = map[string]int{}

@@ -284,7 +284,7 @@ func (l *link) answered(life int) {
 }
 
 // outlived reports whether a later store has answered the client before now: nothing comes
-// from the one before any more (docs/protocol.md, section 11).
+// from the one before any more (docs/proof/protocol.md, section 11).
 func (l *link) outlived(life int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

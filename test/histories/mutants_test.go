@@ -40,7 +40,7 @@ var hunts = []hunt{
 	when("CompactedAgain", faults, relisted),
 	when("DatedByAnswer", faults, slowThroughCut),
 
-	// Of the rule: sections 2 to 6 of docs/protocol.md.
+	// Of the rule: sections 2 to 6 of docs/proof/protocol.md.
 	{"AnchorNow", faults, lead{often: []action{doPolicy, doPolicy, doJoin}}},
 	when("JoinAtOnce", faults, relistedWithMore),
 	when("ListedWhenSent", faults, relistedSlowly),

@@ -13,7 +13,7 @@ import (
 )
 
 // This file judges limits of other shapes than fixed windows: all spans of true time that
-// begin with a permit, and whose states have the shape (docs/protocol.md, section 10).
+// begin with a permit, and whose states have the shape (docs/proof/protocol.md, section 10).
 
 // shapedBy reports whether a state's policy has the shape.
 func (f *fleet) shapedBy(s int, shape quota.Shape) bool {

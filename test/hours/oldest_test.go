@@ -46,7 +46,7 @@ var harms = []struct {
 func TestTheOldestFailsAgainAndAgain(t *testing.T) {
 	const total, n, times = 12_000, 24, 8
 	for _, harm := range harms {
-		// One that is cut off and holds its share would exceed: see docs/protocol.md.
+		// One that is cut off and holds its share would exceed: see docs/proof/protocol.md.
 		inCrew(t, n, total, quota.Policy{Outage: quota.OutageStop}, func(c *crew) {
 			ask := func(i int) int64 { return int64(1+i%4) * total * 2 / 5 / int64(n) }
 			c.offer(ask)

@@ -1,6 +1,6 @@
 package mutant
 
-// rules are mistakes in the rules of docs/protocol.md: what an instance may issue, and when.
+// rules are mistakes in the rules of docs/proof/protocol.md: what an instance may issue, and when.
 var rules = Table{
 	Replace("AnchorNow", "looks S back from now, not from the window's start", "internal/share/bound.go",
 		"\tstart := sub(w.Start(), offset)\n", "\tstart := sub(max(w.Start(), add(now, offset)), offset)\n", histories, small),

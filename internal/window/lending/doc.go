@@ -1,5 +1,5 @@
 // Package lending decides when an instance asks others for permits, whom it asks and for how
-// many, and how many a host lends. The rules are those of docs/protocol.md, section 13.
+// many, and how many a host lends. The rules are those of docs/proof/protocol.md, section 13.
 //
 // Nothing here decides whether the sum is exact: package window books what is lent and
 // borrowed. Every function takes the time; the package reads no clock and draws no random
