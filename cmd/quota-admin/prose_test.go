@@ -22,7 +22,7 @@ func TestSentencesNameCommandsThatExist(t *testing.T) {
 	t.Parallel()
 	root := (&app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: os.Getenv, format: format.Table}).root()
 	checked := 0
-	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/proof/*.md", "../../docs/proof/adr/*.md"} {
+	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/proof/*.md", "../../deploy/helm/*/*.md", "../../docs/proof/adr/*.md"} {
 		pages, err := markdown.Pages(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -140,10 +140,10 @@ func TestTheChartIsValid(t *testing.T) {
 	}
 }
 
-// The values in docs/kubernetes.md make what it says.
+// The values in deploy/helm/quotient/README.md make what it says.
 func TestTheDocumentedValues(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/kubernetes.md")
+	text, err := os.ReadFile("../../deploy/helm/quotient/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 const root = "../.."
 
 // documents are those that show commands.
-var documents = []string{"README.md", "SECURITY.md", "DESIGN.md", "docs/*.md", "docs/proof/*.md", "docs/proof/adr/*.md", "bench/README.md", "examples/*/README.md", "deploy/*.md", "deploy/*/*.md"}
+var documents = []string{"README.md", "SECURITY.md", "DESIGN.md", "docs/*.md", "docs/proof/*.md", "docs/proof/adr/*.md", "bench/README.md", "examples/*/README.md", "deploy/*.md", "deploy/*/*.md", "deploy/helm/*/*.md"}
 
 var (
 	continued = regexp.MustCompile(`\\\n\s*`)
