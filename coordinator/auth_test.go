@@ -164,19 +164,19 @@ func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 	await.Until(t, "a proof", a.is(proved))
 	p := f.only(a)
 	s.mu.Lock() // nothing the watch says is taken before all this is done
-	if s.mu.narrow {
+	if s.mu.Narrow() {
 		t.Error("it has a line for each provider already")
 	}
 	if _, err := root.RoleRevokePermission(t.Context(), "consumer", all, clientv3.GetPrefixRangeEnd(all)); err != nil {
 		t.Error(err)
 	}
-	p.line.watch.open.end()
+	s.onlyWatch().open.end()
 	set(1)
 	s.mu.Unlock()
 	await.Until(t, "a line of its own", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.mu.narrow && p.line != nil && p.line.begun
+		return s.mu.Narrow() && p.Standing(0).Cluster != 0
 	})
 	narrowed := s.o.Clock.Mono()
 	await.Until(t, "a newer proof", a.is(func(r *recorder) bool { return r.proof.Mono > narrowed }))
@@ -199,7 +199,7 @@ func TestADeniedTakingIsToldOnce(t *testing.T) {
 	p := f.only(r)
 	uses := []escrow.KeyUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 100, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall()), Share: 1, Use: escrow.Use{Need: 1}}}
 	for range 3 {
-		if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); !errors.Is(err, ErrPermission) {
+		if err := p.exchange(t.Context(), takingTries, p.standing().Policy, uses); !errors.Is(err, ErrPermission) {
 			t.Fatalf("%v: its role allows no budgets", err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -100,33 +101,27 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 	if _, err := f.admin.Put(t.Context(), "p", policy); err != nil {
 		t.Fatal(err)
 	}
-	a, _ := f.subscribe(f.join(Options{}), "p")
+	s := f.join(Options{})
+	a, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", a.is(proved))
-	large, before := strings.Repeat("x", 1400<<10), f.revision()
+	lost := s.deaf() // as if the watch had been lost before
+	large := strings.Repeat("x", 1400<<10)
 	for range 20 {
 		if _, err := f.client.Put(t.Context(), f.prefix+"providers/p/other", large); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := f.client.Get(t.Context(), "x")
-	if err != nil {
-		t.Fatal(err)
-	}
 	resets := func() int { return strings.Count(a.told().log, "reset") }
-	had, p := resets(), f.only(a)
-	p.s.mu.Lock()                                                           // as if the watch had been lost before
-	lost, gen, watches := p.line.watch.open, p.line.gen, map[*stream]bool{} // watches of the history that is too large
-	p.line.Begin(before, r.Header.ClusterId)
+	had, watches := resets(), map[*stream]bool{} // watches of the history that is too large
 	lost.end()
-	p.s.mu.Unlock()
 	await.Until(t, "a new history, or a second watch", func() bool {
-		p.s.mu.Lock()
-		open, now := p.line.watch.open, p.line.gen
-		p.s.mu.Unlock()
-		if now == gen && open != nil && open != lost {
+		s.mu.Lock()
+		open, from := s.onlyWatch().open, s.onlyWatch().line.From()
+		s.mu.Unlock()
+		if from > 0 && open != lost {
 			watches[open] = true
 		}
-		return now > gen || len(watches) > 1
+		return from == 0 || resets() > had || len(watches) > 1
 	})
 	if len(watches) > 1 {
 		t.Fatal("the watch was opened again where it was")
@@ -140,8 +135,8 @@ func TestAHistoryThatIsTooLargeBeginsAnew(t *testing.T) {
 // nothing is written.
 func TestTheBoundOfProviders(t *testing.T) {
 	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.machine = newMachine(layout.Provider(""))
-	s.mu.lines[s.mu.folder] = &line{m: &s.mu.machine, members: map[string]*membership{}}
+	s.begin()
+	s.mu.Step(session.Opened{}, session.Instant{}) // nobody follows its line
 	open := func(provider string) error {
 		_, _, err := s.subscribe(provider, func() feed.Sink { return &recorder{} })
 		return err
@@ -162,10 +157,10 @@ func TestTheBoundOfProviders(t *testing.T) {
 // TestTheBoundOfInstances: a provider beyond it is not registered, and says why.
 func TestTheBoundOfInstances(t *testing.T) {
 	f := setup(t)
-	const each = maxCounted
+	const each = session.MaxCounted
 	var puts []clientv3.Op
 	names := []string{}
-	for i := range maxSeats/each + 1 {
+	for i := range session.MaxInstances/each + 1 {
 		names = append(names, fmt.Sprintf("p%02d", i))
 		for k := range each {
 			puts = append(puts, clientv3.OpPut(f.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a"}`))
@@ -200,26 +195,5 @@ func TestTheBoundOfInstances(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d are refused, want 1", n)
-	}
-}
-
-// TestTheBoundOfFolders: an account that may read only some providers has a watch for each,
-// up to a bound, and is told of that and of the way out.
-func TestTheBoundOfFolders(t *testing.T) {
-	s := &Session{keys: layout, ctx: t.Context(), o: settings{Options: Options{Logger: quiet}, Clock: clock.New()}}
-	s.mu.machine = newMachine(layout.Provider(""))
-	s.mu.narrow = true
-	for i := range mostFolders {
-		s.mu.lines[fmt.Sprint(i)] = &line{}
-	}
-	r := &recorder{}
-	if _, _, err := s.subscribe("p", func() feed.Sink { return r }); err != nil {
-		t.Fatal(err)
-	}
-	if r.trouble == nil || !strings.Contains(r.trouble.Error(), "a session can follow 16 of them: let it read all (quota-admin roles), or use a second session") {
-		t.Errorf("it is told %v", r.trouble)
-	}
-	if _, batch, _ := s.nextBatch(false); len(batch) > 0 {
-		t.Error("it is registered")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // This file decides when permits of long windows are taken from etcd; taking.go takes them.
@@ -73,21 +74,21 @@ func (p *membership) runBudgets() {
 		select {
 		case <-p.ctx.Done():
 			return
-		case <-p.sink.Wanting():
+		case <-p.Sink.Wanting():
 			wait = budgetGather
 		case <-timer.C:
 		}
-		pause := p.standing().pause()
+		pause := takingPause(p.standing())
 		wait = max(wait, time.Duration(f.next-int64(pause)-p.s.o.Clock.Mono()))
 		if wait > 0 && !sleep(p.ctx, wait) {
 			return
 		}
 		now := p.s.o.Clock.Mono()
 		at := p.standing() // before the uses: they are of its policy, or of a newer one
-		uses, look := p.sink.Uses(keyBatch)
+		uses, look := p.Sink.Uses(keyBatch)
 		if len(uses) > 0 {
 			f.next = max(f.next, now) + int64(pause)
-			if err := p.exchange(p.ctx, takingTries, at.policy, uses); err != nil {
+			if err := p.exchange(p.ctx, takingTries, at.Policy, uses); err != nil {
 				f.next += int64(mostPause)
 			}
 		}
@@ -97,15 +98,15 @@ func (p *membership) runBudgets() {
 	}
 }
 
-// pause returns how long it is between two takings, in the long run.
-func (s standing) pause() time.Duration {
-	return min(max(leastPause, time.Duration(s.instances)*pausePer), mostPause)
+// takingPause returns how long it is between two takings, in the long run.
+func takingPause(s session.Standing) time.Duration {
+	return min(max(leastPause, time.Duration(s.Instances)*pausePer), mostPause)
 }
 
 // giveBack gives back what this process, whose sink is closed, has in hand.
 func (p *membership) giveBack(ctx context.Context) {
 	for ctx.Err() == nil { // what cannot be given back is stranded
-		uses, _ := p.sink.Uses(keyBatch)
+		uses, _ := p.Sink.Uses(keyBatch)
 		if len(uses) == 0 {
 			return
 		}

@@ -25,7 +25,7 @@ func (f *fixture) taker(limits string, day int64) *taker {
 	f.t.Helper()
 	p, _ := f.follower(limits)
 	b := protocol.BudgetAt(quota.Limit{Permits: day, Window: 24 * time.Hour}, time.UTC, p.s.o.Clock.Wall())
-	return &taker{f, p, p.standing().policy, escrow.KeyUse{Budget: b, Share: 1}}
+	return &taker{f, p, p.standing().Policy, escrow.KeyUse{Budget: b, Share: 1}}
 }
 
 // follower has a session follow a provider with these limits until its view is proved recent.
@@ -34,7 +34,7 @@ func (f *fixture) follower(limits string) (*membership, *recorder) {
 	f.set("p", limits)
 	r, _ := f.subscribe(f.join(Options{}), "p")
 	p := f.only(r)
-	await.Until(f.t, "the view is proved", func() bool { return p.standing().fresh })
+	await.Until(f.t, "the view is proved", func() bool { return p.standing().Fresh })
 	return p, r
 }
 
@@ -171,7 +171,7 @@ func TestGivesBackAtItsEnd(t *testing.T) {
 	k.p.cancel()
 	k.p.parts.Wait()
 	k.u.Use, k.u.Back, k.u.Purse.Taken = escrow.Use{}, 2, 5
-	r := k.p.sink.(*recorder)
+	r := k.p.Sink.(*recorder)
 	r.mu.Lock()
 	r.uses = []escrow.KeyUse{k.u}
 	r.mu.Unlock()

@@ -132,8 +132,8 @@ func (s *Session) send(all []letter) {
 	var ops []clientv3.Op
 	for _, l := range all {
 		own := l.p.current()
-		if text := l.text(now); text != "" && own.id == l.self {
-			ops = append(ops, clientv3.OpPut(l.key, text, clientv3.WithLease(own.lease)))
+		if text := l.text(now); text != "" && own.ID == l.self {
+			ops = append(ops, clientv3.OpPut(l.key, text, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 		}
 	}
 	if len(ops) == 0 {

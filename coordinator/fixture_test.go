@@ -18,6 +18,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/session"
+	"github.com/quotient-limiter/quotient/internal/session/view"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -132,11 +134,51 @@ func (f *fixture) only(r *recorder) *membership {
 	f.t.Helper()
 	for _, s := range f.sessions {
 		for _, p := range s.all() {
-			if p.sink == feed.Sink(r) {
+			if p.Sink == feed.Sink(r) {
 				return p
 			}
 		}
 	}
 	f.t.Fatal("no membership has this sink")
 	return nil
+}
+
+// onlyWatch returns the watch of a session that has one line. Session.mu is held.
+func (s *Session) onlyWatch() (only *watch) {
+	for _, only = range s.mu.watches {
+	}
+	return only
+}
+
+// deaf has a session whose only watch is open take no more answers of it, until it has opened another
+// one. It returns the stream that nobody hears.
+func (s *Session) deaf() *stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.onlyWatch()
+	s.stepLocked(session.WatchEnded{Line: w.line})
+	return w.open
+}
+
+// among returns a session that follows p among so many instances, under a policy. It has no etcd.
+func among(t *testing.T, o settings, instances int, policy string) *Session {
+	t.Helper()
+	s := &Session{keys: layout, ctx: t.Context(), o: o}
+	s.begin()
+	m := s.mu.Machine
+	do := func(e session.Event) []session.Effect { return m.Step(e, session.Instant{}) }
+	line := do(session.Opened{})[0].(session.Follow).Line
+	do(session.WatchOpened{Line: line})
+	do(session.WatchAnswer{Line: line, Created: true, Revision: 1, Cluster: 1})
+	do(session.Leased{Lease: session.Lease{ID: 7}})
+	do(session.Subscribed{Member: newMembership(s, "p", &recorder{}).Member})
+	batch, _ := m.NextBatch(1, false)
+	j := batch[0]
+	j.Revision, j.Cluster, j.Incarnation = 7, 1, session.Incarnation{ID: "0", Key: "key", Lease: 7, Created: 7}
+	j.All = []view.Key{{Kind: view.Policy, Value: []byte(policy), Revision: 7}}
+	for i := range instances {
+		j.All = append(j.All, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a"}`), Revision: 7})
+	}
+	do(session.Joined{Joining: j})
+	return s
 }

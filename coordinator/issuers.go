@@ -3,13 +3,13 @@ package coordinator
 import (
 	"context"
 	"strings"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // This file is about issuer keys, by which the first instance of a fleet knows that nobody
@@ -18,13 +18,13 @@ import (
 // unissued returns the conditions on which an incarnation registers: that it has never had an
 // issuer key; for the first of a fleet, that nobody has one, nor an instance's key. unless
 // counts the two kinds of keys that are in the way.
-func (p *membership) unissued(i *incarnation) (none []clientv3.Cmp, unless []clientv3.Op) {
+func (p *membership) unissued(i *session.Incarnation) (none []clientv3.Cmp, unless []clientv3.Op) {
 	for _, kind := range [][2]string{
-		{p.s.keys.Issuers(p.provider), p.s.keys.Issuer(p.provider, i.id)},
-		{p.s.keys.Instances(p.provider), i.key},
+		{p.s.keys.Issuers(p.Provider), p.s.keys.Issuer(p.Provider, i.ID)},
+		{p.s.keys.Instances(p.Provider), i.Key},
 	} {
 		c, op := clientv3.Compare(clientv3.CreateRevision(kind[1]), "=", 0), clientv3.OpGet(kind[1], clientv3.WithCountOnly())
-		if i.value.First {
+		if i.Value.First {
 			c, op = clientv3.Compare(clientv3.CreateRevision(kind[0]), "=", 0).WithPrefix(), clientv3.OpGet(kind[0], clientv3.WithPrefix(), clientv3.WithCountOnly())
 		}
 		none, unless = append(none, c), append(unless, op)
@@ -34,60 +34,44 @@ func (p *membership) unissued(i *incarnation) (none []clientv3.Cmp, unless []cli
 
 // issuerGone deletes the issuer keys of this membership, when nothing is issued any more.
 func (p *membership) issuerGone() (gone []clientv3.Op) {
-	if own := p.current(); own.key != "" {
-		gone = append(gone, clientv3.OpDelete(p.s.keys.Issuer(p.provider, own.id)))
+	if own := p.current(); own.Key != "" {
+		gone = append(gone, clientv3.OpDelete(p.s.keys.Issuer(p.Provider, own.ID)))
 	}
 	if a := p.attempt; a != nil {
-		gone = append(gone, clientv3.OpDelete(p.s.keys.Issuer(p.provider, a.id)))
+		gone = append(gone, clientv3.OpDelete(p.s.keys.Issuer(p.Provider, a.ID)))
 	}
 	return gone
 }
 
-const (
-	sweepEvery = 2 * time.Second
-	sweepKeys  = 50 // at once
-)
+// sweepKeys bounds the issuer keys that a round of sweeping looks at.
+const sweepKeys = 50
 
-// sweeping is what a membership knows of issuer keys that incarnations have left behind. An
-// incarnation whose instance's key is gone does not come back, and issues nothing S later.
-type sweeping struct {
-	at    int64                // monotonic instant of the last round; 0: there was none
-	clean bool                 // the last round found none, and no instance has gone since
-	gone  map[string]abandoned // by key
-	// settle is the largest S of the policies since the listing.
-	settle time.Duration
-}
-
-// abandoned is an issuer key of a revision, whose incarnation was gone by the instant at.
-type abandoned struct{ revision, at int64 }
-
-// sweep deletes some issuer keys that incarnations have left behind: the oldest instance does,
-// after instances have gone. A later round does what fails, and the rest.
+// sweep deletes some issuer keys that incarnations have left behind, if a round is due. A later round
+// does what fails, and the rest.
 func (p *membership) sweep() {
 	if !p.sweepIsDue() {
 		return
 	}
 	ctx, done := context.WithTimeout(p.s.ctx, reportTimeout)
 	defer done()
-	folder := p.s.keys.Issuers(p.provider)
-	var found []*mvccpb.KeyValue
+	folder := p.s.keys.Issuers(p.Provider)
+	var found []session.IssuerKey
 	err := etcdcall.EachIn(ctx, p.s.kv, folder, func(kv *mvccpb.KeyValue) {
 		if len(found) < sweepKeys && !p.mayIssue(kv) {
-			found = append(found, kv)
+			found = append(found, session.IssuerKey{Key: string(kv.Key), Revision: kv.ModRevision})
 		}
 	}, clientv3.WithKeysOnly(), clientv3.WithSerializable())
 	var gone []clientv3.Op
-	for _, kv := range p.left(found, err) {
-		key := string(kv.Key)
-		instance := p.s.keys.Instances(p.provider) + strings.TrimPrefix(key, folder)
-		when := []clientv3.Cmp{etcdcall.At(key, kv.ModRevision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0)}
-		gone = append(gone, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpDelete(key)}, nil))
+	for _, k := range p.swept(found, err == nil) {
+		instance := p.s.keys.Instances(p.Provider) + strings.TrimPrefix(k.Key, folder)
+		when := []clientv3.Cmp{etcdcall.At(k.Key, k.Revision), clientv3.Compare(clientv3.CreateRevision(instance), "=", 0)}
+		gone = append(gone, clientv3.OpTxn(when, []clientv3.Op{clientv3.OpDelete(k.Key)}, nil))
 	}
 	if len(gone) == 0 {
 		return
 	}
 	if _, err := p.s.kv.Txn(ctx).Then(gone...).Commit(); err == nil {
-		p.s.o.Logger.Info("removed the issuer keys of instances that are gone", "provider", p.provider, "keys", len(gone))
+		p.s.o.Logger.Info("removed the issuer keys of instances that are gone", "provider", p.Provider, "keys", len(gone))
 	}
 }
 
@@ -95,43 +79,20 @@ func (p *membership) sweep() {
 func (p *membership) sweepIsDue() bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	w, now := &p.sweeping, p.s.o.Clock.Mono()
-	if p.stage != following || p.silent || p.policy == nil || w.clean || w.at != 0 && now-w.at < int64(sweepEvery) {
-		return false
-	}
-	w.at, w.clean = now, p.tracker.Rank(p.id) == 0
-	return w.clean
+	return p.SweepDue(p.s.o.Clock.Mono())
 }
 
-// mayIssue reports whether the incarnation of an issuer key is there, or may be: the watch has not
-// told of it yet.
+// mayIssue reports whether the incarnation of an issuer key is there, or may be.
 func (p *membership) mayIssue(kv *mvccpb.KeyValue) bool {
+	id, _ := keys.IncarnationIn(p.s.keys.Issuers(p.Provider), string(kv.Key)) // empty if the key is nobody's
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	id, ok := keys.IncarnationIn(p.s.keys.Issuers(p.provider), string(kv.Key))
-	return ok && p.tracker.Has(id) || p.line == nil || kv.ModRevision > p.line.Position()
+	return p.MayIssue(id, kv.ModRevision)
 }
 
-// left returns those of the issuer keys whose incarnations have been gone for S. If they could
-// not be read the round counts for nothing.
-func (p *membership) left(found []*mvccpb.KeyValue, err error) (left []*mvccpb.KeyValue) {
+// swept ends a round, and returns the keys that are to be deleted.
+func (p *membership) swept(found []session.IssuerKey, ok bool) []session.IssuerKey {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	w, now, gone := &p.sweeping, p.s.o.Clock.Mono(), map[string]abandoned{}
-	if err != nil || p.stage != following || w.settle == 0 {
-		w.clean = false
-		return nil
-	}
-	for _, kv := range found {
-		key := string(kv.Key)
-		a := w.gone[key]
-		if a.revision != kv.ModRevision {
-			a = abandoned{kv.ModRevision, now}
-		}
-		if gone[key] = a; now-a.at >= int64(w.settle) {
-			left = append(left, kv)
-		}
-	}
-	w.gone, w.clean = gone, w.clean && len(gone) == 0
-	return left
+	return p.Swept(found, ok, p.s.o.Clock.Mono())
 }

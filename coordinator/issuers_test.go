@@ -5,6 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
@@ -25,7 +26,7 @@ func TestTheFirstIsFirst(t *testing.T) {
 		r.mu.Unlock()
 		p := f.only(r)
 		p.s.mu.Lock()
-		own := p.value
+		own := p.Own().Value
 		p.s.mu.Unlock()
 		if told != first || own.First != first || own.From.IsZero() != first {
 			t.Errorf("%s: is told that it is first: %v; its key says %+v", what, told, own)
@@ -37,7 +38,7 @@ func TestTheFirstIsFirst(t *testing.T) {
 	is(b, "one beside it", false)
 	p := f.only(a)
 	p.s.mu.Lock()
-	p.s.stepLocked(watchAnswer{line: p.line, cluster: p.line.Cluster() + 1})
+	p.s.stepLocked(session.WatchAnswer{Line: p.s.onlyWatch().line, Cluster: p.Standing(0).Cluster + 1})
 	p.s.mu.Unlock()
 	await.Until(t, "another listing", a.is(func(r *recorder) bool { return !r.view.First && r.proofs > 0 }))
 	for _, leave := range []func() error{leaveB, leaveA} {
@@ -84,7 +85,7 @@ func TestWhatIsLeftGoes(t *testing.T) {
 		return r.Count > 0
 	}
 	await.Until(t, "what is left goes", func() bool { return !there(goes) })
-	if own := f.only(r).current().id; !there(stays) || !there(f.keys.Issuer("p", own)) {
+	if own := f.only(r).current().ID; !there(stays) || !there(f.keys.Issuer("p", own)) {
 		t.Error("the key of an instance that is there goes too")
 	}
 }

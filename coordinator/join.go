@@ -13,7 +13,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // Registrations and listings go in batches, one after the other, so that what a session
@@ -31,30 +31,11 @@ const (
 	mostAlone = 4
 )
 
-// stage says what a membership needs.
-type stage int
-
-const (
-	toRegister stage = iota
-	toList           // its key is there
-	following
-)
-
 // joining is a membership in a batch.
 type joining struct {
-	p     *membership
-	m     listing    // of the key that is to be written, or is there
-	fresh bool       // the key is to be written
-	from  time.Time  // its beginning, if it is not the first
-	all   []view.Key // listed
-	more  bool       // there are more keys, or they are too large to be listed with others
-	err   error
-
-	// Session.mu guards these:
-	early    [][]view.Key // events since the batch began, by the watch's answers
-	line     *line        // the membership's when it did
-	gen      int          // the line's then
-	position int64        // the line's then
+	*session.Joining
+	p    *membership
+	more bool // there are more keys than were listed with the batch's, or they are too large for that
 }
 
 // signal has a channel hold one.
@@ -94,34 +75,37 @@ func (s *Session) join() {
 	}
 }
 
-func (s *Session) nextBatch(again bool) (l *lease, batch []*joining, failing bool) {
+// nextBatch takes the next memberships, which do not end before their part in the batch does.
+func (s *Session) nextBatch(again bool) (l session.Lease, batch []*joining, failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch, failing = s.mu.nextBatch(again)
-	for _, j := range batch {
-		j.p.parts.Add(1)
+	next, failing := s.mu.NextBatch(batchJoins, again)
+	for _, j := range next {
+		p := s.mu.memberships[j.Member.Provider]
+		p.parts.Add(1)
+		batch = append(batch, &joining{Joining: j, p: p})
 	}
-	return s.mu.lease, batch, failing
+	return s.mu.Lease(), batch, failing
 }
 
 // joinBatch registers and lists a batch. It returns false if all have failed.
-func (s *Session) joinBatch(l *lease, batch []*joining) (ok bool) {
+func (s *Session) joinBatch(l session.Lease, batch []*joining) (ok bool) {
 	for _, j := range batch {
-		if j.fresh {
-			j.m.incarnation = j.p.attemptOf(l)
+		if j.Fresh {
+			j.Incarnation = j.p.attemptOf(l)
 		}
 	}
 	err := s.registerAll(l, batch)
 	if len(batch) > 1 && errors.Is(err, ErrPermission) { // of one of them
 		for _, j := range batch {
-			j.err = s.registerAll(l, []*joining{j})
+			j.Err = s.registerAll(l, []*joining{j})
 		}
 		err = nil
 	}
 	for _, j := range batch {
-		j.err = errors.Join(err, j.err)
-		ok = ok || j.err == nil
-		if j.err == nil && j.more {
+		j.Err = errors.Join(err, j.Err)
+		ok = ok || j.Err == nil
+		if j.Err == nil && j.more {
 			s.alone(j)
 		} else {
 			s.finish(j)
@@ -135,10 +119,10 @@ func (s *Session) alone(j *joining) {
 	s.wg.Go(func() {
 		select {
 		case s.few <- struct{}{}:
-			j.all, j.m, j.err = j.p.list(j.p.ctx, j.m)
+			j.All, j.Listing, j.Err = j.p.list(j.p.ctx, j.Listing)
 			<-s.few
 		case <-j.p.ctx.Done():
-			j.err = j.p.ctx.Err()
+			j.Err = j.p.ctx.Err()
 		}
 		s.finish(j)
 	})
@@ -147,13 +131,13 @@ func (s *Session) alone(j *joining) {
 // registerAll writes the keys of a batch, with their first reports, and lists what each
 // provider has then, in one transaction. A key that is found is that of an attempt whose
 // answer was lost; it is listed.
-func (s *Session) registerAll(l *lease, batch []*joining) error {
+func (s *Session) registerAll(l session.Lease, batch []*joining) error {
 	ctx, done := s.bounded(s.ctx)
 	defer done()
 	if err := s.announceStarts(ctx, batch); err != nil {
 		return err
 	}
-	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.err != nil })
+	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.Err != nil })
 	for try := 0; len(batch) > 0; try++ {
 		if try == joinTries {
 			return fmt.Errorf("coordinator: register: another program writes keys under %s: give it another prefix (Options.Prefix, --prefix)", s.keys.Provider(""))
@@ -174,36 +158,36 @@ func (s *Session) registerAll(l *lease, batch []*joining) error {
 }
 
 // commitJoins sends the transaction of a batch. It returns those that are to be tried again.
-func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (left []*joining, err error) {
+func (s *Session) commitJoins(ctx context.Context, l session.Lease, batch []*joining) (left []*joining, err error) {
 	var when []clientv3.Cmp
 	var then, other []clientv3.Op
 	limit := max(leastPage, etcdcall.PageKeys/len(batch))
 	for _, j := range batch {
-		when = append(when, j.m.lives())
-		none, unless := j.p.unissued(&j.m.incarnation)
-		other = append(append(other, clientv3.OpGet(j.m.key)), unless...)
-		if j.fresh {
-			put, err := j.m.putKey(clientv3.WithLease(l.id))
+		when = append(when, lives(&j.Incarnation))
+		none, unless := j.p.unissued(&j.Incarnation)
+		other = append(append(other, clientv3.OpGet(j.Key)), unless...)
+		if j.Fresh {
+			put, err := putKey(&j.Incarnation, clientv3.WithLease(clientv3.LeaseID(l.ID)))
 			report, err2 := json.Marshal(j.p.reportAt(s.o.Clock.Now()))
 			if err := errors.Join(err, err2); err != nil {
 				return nil, err
 			}
 			when = append(when, none...)
-			then = append(then, put, clientv3.OpPut(s.keys.Report(j.p.provider, j.m.id), string(report), clientv3.WithLease(l.id)),
-				clientv3.OpPut(s.keys.Issuer(j.p.provider, j.m.id), ""))
+			then = append(then, put, clientv3.OpPut(s.keys.Report(j.p.Provider, j.ID), string(report), clientv3.WithLease(clientv3.LeaseID(l.ID))),
+				clientv3.OpPut(s.keys.Issuer(j.p.Provider, j.ID), ""))
 		}
 		read := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(int64(limit))}
 		if j.more {
 			read = append(read, clientv3.WithCountOnly())
 		}
-		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.provider), read...))
+		then = append(then, clientv3.OpGet(s.keys.Provider(j.p.Provider), read...))
 	}
 	r, err := s.kv.Txn(ctx).If(when...).Then(then...).Else(other...).Commit()
 	if etcdcall.TooLarge(err) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, classify(ctx, "register as an instance of "+batch[0].p.provider+others(len(batch)-1), err)
+		return nil, classify(ctx, "register as an instance of "+batch[0].p.Provider+others(len(batch)-1), err)
 	}
 	if !r.Succeeded {
 		for n := len(r.Responses) / len(batch); len(batch) > 0; batch = batch[1:] {
@@ -217,15 +201,15 @@ func (s *Session) commitJoins(ctx context.Context, l *lease, batch []*joining) (
 	var revived []clientv3.Op
 	responses := r.Responses
 	for _, j := range batch {
-		j.m.revision, j.m.cluster = r.Header.Revision, r.Header.ClusterId
-		if j.fresh {
-			j.m.created = j.m.revision
+		j.Revision, j.Cluster = r.Header.Revision, r.Header.ClusterId
+		if j.Fresh {
+			j.Created = j.Revision
 			responses = responses[3:]
 		}
 		listed := responses[0].GetResponseRange()
 		responses = responses[1:]
 		for _, kv := range listed.Kvs {
-			j.all, revived = append(j.all, j.p.parse(kv, false)), append(revived, j.m.revived(kv)...)
+			j.All, revived = append(j.All, s.parse(j.p.Provider, kv, false)), append(revived, deletesRevived(&j.Listing, kv)...)
 		}
 		j.more = j.more || listed.More
 	}
@@ -248,20 +232,25 @@ func others(n int) string {
 func (j *joining) found(all []*etcdserverpb.ResponseOp) (again bool) {
 	kv, others := etcdcall.KeyIn(all[0]), all[1].GetResponseRange().Count+all[2].GetResponseRange().Count > 0
 	switch {
-	case !j.fresh && kv.CreateRevision != j.m.created:
-		j.err = errGone
-	case !j.fresh:
+	case !j.Fresh && kv.CreateRevision != j.Created:
+		j.Err = session.ErrGone
+	case !j.Fresh:
 	case kv.ModRevision > 0: // the same, of an attempt for something new
-		if err := j.m.written(kv); err != nil {
-			j.err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.m.key), err)
+		if err := readWritten(&j.Incarnation, kv); err != nil {
+			j.Err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.Key), err)
 		}
-		j.fresh = false
-	case others && j.m.value.First:
-		j.m.value.First, j.m.value.From = false, j.from
+		j.Fresh = false
+	case others && j.Value.First:
+		j.Value.First, j.Value.From = false, j.Start
 	case others: // its key was there, and is gone
-		j.err = errGone
+		j.Err = session.ErrGone
 	}
-	return j.err == nil
+	return j.Err == nil
+}
+
+// countInstances asks how many instances a provider has.
+func (s *Session) countInstances(provider string) clientv3.Op {
+	return clientv3.OpGet(s.keys.Instances(provider), clientv3.WithPrefix(), clientv3.WithCountOnly())
 }
 
 // announceStarts sets from when each of a batch that registers shall take part, far enough
@@ -269,8 +258,8 @@ func (j *joining) found(all []*etcdserverpb.ResponseOp) (again bool) {
 func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	var ops []clientv3.Op
 	for _, j := range batch {
-		if j.fresh {
-			ops = append(ops, clientv3.OpGet(s.keys.Policy(j.p.provider)), j.p.countInstances())
+		if j.Fresh {
+			ops = append(ops, clientv3.OpGet(s.keys.Policy(j.p.Provider)), s.countInstances(j.p.Provider))
 		}
 	}
 	if len(ops) == 0 {
@@ -278,17 +267,17 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 	}
 	r, err := s.kv.Txn(ctx).Then(ops...).Commit()
 	if err != nil {
-		return classify(ctx, "read the policy of "+batch[0].p.provider+others(len(batch)-1), err)
+		return classify(ctx, "read the policy of "+batch[0].p.Provider+others(len(batch)-1), err)
 	}
 	responses := r.Responses
 	for _, j := range batch {
-		if !j.fresh {
+		if !j.Fresh {
 			continue
 		}
-		e := admitted{joining: j, others: responses[1].GetResponseRange().Count}
+		e := session.Admitted{Joining: j.Joining, Others: responses[1].GetResponseRange().Count}
 		kv := etcdcall.KeyIn(responses[0])
-		if st := protocol.ReadStored(j.p.provider, kv.Value, kv.ModRevision); st.Revision != 0 && st.Problem == nil {
-			e.policy = &st.Policy
+		if st := protocol.ReadStored(j.p.Provider, kv.Value, kv.ModRevision); st.Revision != 0 && st.Problem == nil {
+			e.Policy = &st.Policy
 		}
 		s.step(e)
 		responses = responses[2:]
@@ -302,12 +291,15 @@ func (s *Session) finish(j *joining) {
 	defer p.parts.Done()
 	p.carry() // before the first view, by which callers that wait are judged
 	s.mu.Lock()
-	s.stepLocked(joined{j})
-	registered := p.stage == following
+	if j.Err == nil || errors.Is(j.Err, session.ErrGone) {
+		p.attempt = nil
+	}
+	s.stepLocked(session.Joined{Joining: j.Joining})
+	registered := p.Follows()
 	s.mu.Unlock()
 	if registered {
 		p.lend()
-		p.noteRegistered(j.m.cluster)
+		p.noteRegistered(j.Cluster)
 		signal(s.newcomers)
 	} else {
 		signal(s.joins) // for a retry, or to list again

@@ -24,6 +24,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -206,7 +207,7 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 	f := setup(t)
 	s := f.join(Options{})
 	a, _ := f.subscribe(s, "p")
-	s.step(problem{"b:2379", checkVersionOf("b:2379", "3.5.1")})
+	s.step(session.Problem{Of: "b:2379", Err: checkVersionOf("b:2379", "3.5.1")})
 	await.Until(t, "it is told", a.is(func(r *recorder) bool {
 		return r.trouble != nil && strings.Contains(r.trouble.Error(), "b:2379: version 3.5.1 is too old")
 	}))
@@ -215,7 +216,7 @@ func TestAMemberThatTurnsOutOldIsAProblem(t *testing.T) {
 	if !a.is(func(r *recorder) bool { return r.trouble != nil })() {
 		t.Error("the problem is forgotten")
 	}
-	s.step(problem{"b:2379", nil})
+	s.step(session.Problem{Of: "b:2379"})
 	await.Until(t, "it is over", a.is(func(r *recorder) bool { return r.trouble == nil }))
 }
 

@@ -14,46 +14,41 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
-// lease is one lease of the session. It serves to remove the keys of the dead;
-// no share depends on when it ends.
-type lease struct {
-	id  clientv3.LeaseID
-	ttl time.Duration
-}
-
-func (s *Session) grant(ctx context.Context, ttl time.Duration) (*lease, error) {
+func (s *Session) grant(ctx context.Context, ttl time.Duration) (session.Lease, error) {
 	r, err := s.client.Grant(ctx, int64(ttl.Round(time.Second)/time.Second))
 	if err != nil {
-		return nil, classify(ctx, "get a lease", err)
+		return session.Lease{}, classify(ctx, "get a lease", err)
 	}
-	return &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second}, nil
+	return session.Lease{ID: int64(r.ID), TTL: time.Duration(r.TTL) * time.Second}, nil
 }
 
 // keepLease renews the lease, and gets another when it is gone, until Close. It
-// begins with l, or without any.
-func (s *Session) keepLease(l *lease) {
+// begins with l; with the zero Lease it begins without any.
+func (s *Session) keepLease(l session.Lease) {
 	ttl := s.o.TTL
 	for {
-		if l == nil {
-			if l = s.regain(ttl); l == nil {
+		if l.ID == 0 {
+			if l = s.regain(ttl); l.ID == 0 {
 				return
 			}
 		}
-		s.step(leased{l})
+		s.step(session.Leased{Lease: l})
 		s.renew(l)
-		s.step(leased{})
+		s.step(session.Leased{})
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.o.Logger.Warn("lease is gone, registering again", "lease", l.id)
-		ttl, l = s.nextTTL(l.ttl), nil
+		s.o.Logger.Warn("lease is gone, registering again", "lease", l.ID)
+		ttl, l = s.nextTTL(l.TTL), session.Lease{}
 	}
 }
 
-// regain tries to get a lease until it has one, or Close; then it returns nil.
-func (s *Session) regain(ttl time.Duration) *lease {
+// regain tries to get a lease until it has one, or Close; then it returns none.
+func (s *Session) regain(ttl time.Duration) session.Lease {
 	const of = "the lease"
 	for wait := (backoff{}); ; {
 		c, done := s.bounded(clientv3.WithRequireLeader(s.ctx))
@@ -61,15 +56,15 @@ func (s *Session) regain(ttl time.Duration) *lease {
 		done()
 		switch {
 		case err == nil:
-			s.step(problem{of, nil})
+			s.step(session.Problem{Of: of})
 			return l
 		case s.ctx.Err() != nil:
-			return nil
+			return session.Lease{}
 		}
 		s.redialNow()
-		s.step(problem{of, err})
+		s.step(session.Problem{Of: of, Err: err})
 		if !wait.sleep(s.ctx) {
-			return nil
+			return session.Lease{}
 		}
 	}
 }
@@ -83,7 +78,7 @@ const mostTTL = 30 * time.Second
 // next one lasts twice as long.
 func (s *Session) nextTTL(lost time.Duration) time.Duration {
 	s.mu.Lock()
-	large := s.mu.holdBack() > 0
+	large := s.mu.HoldBack() > 0
 	s.mu.Unlock()
 	if large {
 		return max(s.o.TTL, min(2*lost, mostTTL))
@@ -106,9 +101,9 @@ var errNoStream = errors.New("no stream of the lease service is open")
 // member if one takes it.
 type renewing struct {
 	*Session
-	*lease
-	ctx context.Context // of the streams
-	mu  sync.Mutex
+	lease session.Lease
+	ctx   context.Context // of the streams
+	mu    sync.Mutex
 	// open is the stream that is kept; nil before the first answer. Once it has failed it has ended.
 	open *renewal
 }
@@ -121,7 +116,7 @@ func (r *renewing) once(ctx context.Context) error {
 	for range r.client.Endpoints() {
 		ways = append(ways, anew)
 	}
-	return r.firstOf(ctx, r.ttl/10, ways...)
+	return r.firstOf(ctx, r.lease.TTL/10, ways...)
 }
 
 // anew renews the lease by a new stream.
@@ -157,7 +152,7 @@ func (r *renewing) again(ctx context.Context) error {
 func (r *renewing) by(ctx context.Context, way *renewal) (open bool, err error) {
 	waiting := context.AfterFunc(ctx, way.end)
 	answer := &pb.LeaseKeepAliveResponse{}
-	if err = way.Send(&pb.LeaseKeepAliveRequest{ID: int64(r.id)}); err == nil || errors.Is(err, io.EOF) { // Recv says why
+	if err = way.Send(&pb.LeaseKeepAliveRequest{ID: r.lease.ID}); err == nil || errors.Is(err, io.EOF) { // Recv says why
 		answer, err = way.Recv()
 	}
 	if err == nil && answer.TTL <= 0 {
@@ -181,13 +176,13 @@ func (r *renewing) keep(way *renewal) {
 
 // renew keeps the lease alive until etcd says that it is gone, or Close. An etcd
 // that does not answer is asked again: only it knows whether the lease lives.
-func (s *Session) renew(l *lease) {
+func (s *Session) renew(l session.Lease) {
 	ctx, end := context.WithCancel(s.ctx)
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
 	failing := false
 	for pause := time.Duration(0); sleep(s.ctx, pause); { // at once, for a stream that is open
-		c, done := context.WithTimeout(ctx, max(l.ttl/2, time.Second))
+		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
 		done()
 		switch {
@@ -199,7 +194,7 @@ func (s *Session) renew(l *lease) {
 			s.o.Logger.Info("lease is renewed again")
 		}
 		failing = err != nil
-		pause = l.ttl / 3
+		pause = l.TTL / 3
 		if failing {
 			pause = jitter(500 * time.Millisecond)
 		}

@@ -13,7 +13,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -85,7 +87,7 @@ func TestLeaseInAServerThatShutsDown(t *testing.T) {
 	for told := false; !told; { // again if etcd has ended before the lease has
 		left := int64(math.MaxInt64)
 		await.Until(t, "the session's lease is renewed", func() bool {
-			a, err := client.TimeToLive(t.Context(), f.only(r).current().lease)
+			a, err := client.TimeToLive(t.Context(), clientv3.LeaseID(f.only(r).current().Lease))
 			before := left
 			if err == nil {
 				left = a.TTL
@@ -123,5 +125,24 @@ func TestLeaseInAServerThatShutsDown(t *testing.T) {
 	await.Until(t, "proofs go on", r.is(func(r *recorder) bool { return r.proofs > before }))
 	if now := r.told(); now.self != self {
 		t.Errorf("it was %s and is %s: %s", self, now.self, now.log)
+	}
+}
+
+func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
+	for _, c := range []struct {
+		instances int
+		set, lost time.Duration
+		want      time.Duration
+	}{
+		{session.ManyInstances - 1, defaultTTL, defaultTTL, defaultTTL},
+		{session.ManyInstances, defaultTTL, defaultTTL, 2 * defaultTTL},
+		{session.ManyInstances, defaultTTL, 20 * time.Second, mostTTL},
+		{session.ManyInstances, defaultTTL, mostTTL, mostTTL},
+		{session.ManyInstances, maxTTL, maxTTL, maxTTL},
+	} {
+		s := among(t, settings{Options: Options{TTL: c.set, Logger: quiet}, Clock: clock.New()}, c.instances, `{"schema":1,"limits":[{"permits":10,"window":"1s"}]}`)
+		if got := s.nextTTL(c.lost); got != c.want {
+			t.Errorf("%d instances, TTL %v: after a lease of %v one of %v, want %v", c.instances, c.set, c.lost, got, c.want)
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // Shutdown ends the session without loss: it announces the window from which this process no
@@ -52,12 +54,12 @@ func (s *Session) Shutdown(ctx context.Context) error {
 // corrected wall time; 0 if there is nothing to announce.
 func (p *membership) announceEnd(ctx context.Context) (int64, error) {
 	p.s.mu.Lock()
-	if p.until != 0 || p.key == "" || p.policy == nil {
+	if p.Until() != 0 || p.Own().Key == "" || p.Policy() == nil {
 		defer p.s.mu.Unlock()
-		return p.until, nil
+		return p.Until(), nil
 	}
-	p.s.stepLocked(ending{p})
-	until := p.until
+	p.s.stepLocked(session.Ending{Member: p.Member})
+	until := p.Until()
 	p.s.mu.Unlock()
 	if err := p.writeEnd(ctx, time.Unix(0, until)); err != nil {
 		return 0, err
@@ -82,8 +84,8 @@ func (p *membership) part(ctx context.Context) (indebted bool, err error) {
 // clock, which never runs back. Its issuer key goes.
 func (p *membership) promiseEnd(ctx context.Context) error {
 	p.s.mu.Lock()
-	until := p.endAt(time.Unix(0, p.s.o.Clock.Wall()+1))
-	nothing := p.key == "" || p.until != 0 && p.until <= until.UnixNano()
+	until := p.EndAt(time.Unix(0, p.s.o.Clock.Wall()+1))
+	nothing := p.Own().Key == "" || p.Until() != 0 && p.Until() <= until.UnixNano()
 	p.s.mu.Unlock()
 	gone := p.issuerGone()
 	if !nothing {
@@ -93,7 +95,7 @@ func (p *membership) promiseEnd(ctx context.Context) error {
 		return nil
 	}
 	_, err := p.s.kv.Txn(ctx).Then(gone...).Commit()
-	return classify(ctx, "end this instance of "+p.provider, err)
+	return classify(ctx, "end this instance of "+p.Provider, err)
 }
 
 // debtKept is how long operators see a debt of an instance that has left.
@@ -102,7 +104,7 @@ const debtKept = time.Hour
 // keepDebt keeps the last report of this instance, whose sink is closed, if it leaves with
 // a debt: under a lease of its own, since the session's ends. It returns whether it did.
 func (p *membership) keepDebt(ctx context.Context) bool {
-	id := p.current().id
+	id := p.current().ID
 	r := p.reportAt(p.s.o.Clock.Now())
 	if r.Debt <= 0 || id == "" {
 		return false
@@ -113,10 +115,10 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 		l, err = p.s.client.Grant(ctx, int64(debtKept/time.Second))
 	}
 	if err == nil {
-		_, err = p.s.kv.Put(ctx, p.s.keys.Report(p.provider, id), string(b), clientv3.WithLease(l.ID))
+		_, err = p.s.kv.Put(ctx, p.s.keys.Report(p.Provider, id), string(b), clientv3.WithLease(l.ID))
 	}
 	if err != nil {
-		p.s.o.Logger.Warn("could not keep the unpaid debt for operators", "provider", p.provider, "debt", r.Debt, "error", err)
+		p.s.o.Logger.Warn("could not keep the unpaid debt for operators", "provider", p.Provider, "debt", r.Debt, "error", err)
 	}
 	return err == nil
 }
@@ -124,17 +126,17 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 // writeEnd writes an end into this instance's key, and does more with it.
 func (p *membership) writeEnd(ctx context.Context, until time.Time, more ...clientv3.Op) error {
 	own := p.current()
-	own.value.Until = until.UTC()
-	put, err := own.putKey(clientv3.WithIgnoreLease())
+	own.Value.Until = until.UTC()
+	put, err := putKey(&own, clientv3.WithIgnoreLease())
 	if err != nil {
-		return fmt.Errorf("coordinator: leave %s: %w", p.provider, err)
+		return fmt.Errorf("coordinator: leave %s: %w", p.Provider, err)
 	}
-	r, err := p.s.kv.Txn(ctx).If(own.lives()).Then(append(more, put)...).Else(more...).Commit()
+	r, err := p.s.kv.Txn(ctx).If(lives(&own)).Then(append(more, put)...).Else(more...).Commit()
 	if err != nil {
-		return classify(ctx, "announce the end of this instance of "+p.provider, err)
+		return classify(ctx, "announce the end of this instance of "+p.Provider, err)
 	}
 	if !r.Succeeded {
-		return fmt.Errorf("coordinator: leave %s: the instance's key is gone already", p.provider)
+		return fmt.Errorf("coordinator: leave %s: the instance's key is gone already", p.Provider)
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -114,7 +115,7 @@ func TestLeaveWhileEtcdIsAwayGivesUp(t *testing.T) {
 			}
 			cluster.Stop(0)
 			if lost {
-				s.step(leased{})
+				s.step(session.Leased{})
 			}
 			returned := leaving(t.Context(), s)
 			var err error
@@ -245,9 +246,9 @@ func (f *fixture) lose(s *Session, id, how string) {
 		_, err = f.client.Delete(f.t.Context(), f.keys.Instance("p", id))
 	} else {
 		s.mu.Lock()
-		l := s.mu.lease
+		l := s.mu.Lease()
 		s.mu.Unlock()
-		_, err = f.client.Revoke(f.t.Context(), l.id)
+		_, err = f.client.Revoke(f.t.Context(), clientv3.LeaseID(l.ID))
 	}
 	if err != nil {
 		f.t.Fatal(err)

@@ -10,18 +10,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/session"
+	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
-// listing is where a history begins: with everything under the provider as of a revision.
-// It is read page by page, each on the condition that the own key is there: so all pages
-// are of a store that has it, however long it takes, and a page that fails is asked for
-// again by itself. etcd can write meanwhile.
-type listing struct {
-	incarnation
-	revision int64 // 0: the present, which the first page tells
-	cluster  uint64
-}
+// A history begins with a listing. It is read page by page, each on the condition that the own key is
+// there: so all pages are of a store that has it, however long it takes, and a page that fails is asked
+// for again by itself. etcd can write meanwhile. The first page tells the revision of all.
 
 // errMoved says that another cluster answers than the one that the listing began with, or
 // that the store was put back to before its revision.
@@ -29,13 +24,13 @@ var errMoved = errors.New("etcd was restored meanwhile")
 
 // list reads everything under the provider, as of the present if the listing's revision is
 // no longer to be had. It returns the listing as it was read.
-func (p *membership) list(ctx context.Context, m listing) ([]view.Key, listing, error) {
+func (p *membership) list(ctx context.Context, m session.Listing) ([]view.Key, session.Listing, error) {
 	for wait := (backoff{}); ; {
 		all, err := p.pages(ctx, &m)
 		if err == nil || !outdated(err) {
 			return all, m, err
 		}
-		if m = (listing{incarnation: m.incarnation}); !wait.sleep(ctx) {
+		if m = (session.Listing{Incarnation: m.Incarnation}); !wait.sleep(ctx) {
 			return nil, m, ctx.Err()
 		}
 	}
@@ -50,22 +45,22 @@ func outdated(err error) bool {
 // answers late, because a large fleet joins at once, must not repeat them all. It deletes
 // earlier incarnations under this lease, which a restored backup has again: their shares
 // would be lost as long as the lease lives.
-func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err error) {
+func (p *membership) pages(ctx context.Context, m *session.Listing) (all []view.Key, err error) {
 	var revived []clientv3.Op
-	err = etcdcall.EachKey(p.s.keys.Provider(p.provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
+	err = etcdcall.EachKey(p.s.keys.Provider(p.Provider), func(from string, o ...clientv3.OpOption) (*pb.RangeResponse, error) {
 		for wait := (backoff{}); ; {
-			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.revision))...))
-			if err == nil || outdated(err) || errors.Is(err, errGone) || etcdcall.TooLarge(err) || ctx.Err() != nil {
+			r, err := p.page(ctx, m, clientv3.OpGet(from, append(o, clientv3.WithRev(m.Revision))...))
+			if err == nil || outdated(err) || errors.Is(err, session.ErrGone) || etcdcall.TooLarge(err) || ctx.Err() != nil {
 				return r, err
 			}
-			p.s.step(troubled{p, classify(ctx, "list "+p.provider, err)})
+			p.s.step(session.Troubled{Member: p.Member, Err: classify(ctx, "list "+p.Provider, err)})
 			if !wait.sleep(ctx) {
 				return nil, ctx.Err()
 			}
 		}
 	}, nil, func(kv *mvccpb.KeyValue) {
-		all = append(all, p.parse(kv, false))
-		revived = append(revived, m.revived(kv)...)
+		all = append(all, p.s.parse(p.Provider, kv, false))
+		revived = append(revived, deletesRevived(m, kv)...)
 	})
 	if err == nil && len(revived) > 0 {
 		_, err = p.s.kv.Txn(ctx).Then(revived...).Commit()
@@ -73,26 +68,26 @@ func (p *membership) pages(ctx context.Context, m *listing) (all []view.Key, err
 	return all, err
 }
 
-// revived returns what deletes an earlier incarnation under this lease, if the key is one.
-func (m *listing) revived(kv *mvccpb.KeyValue) []clientv3.Op {
-	if kv.Lease != int64(m.lease) || string(kv.Key) == m.key {
+// deletesRevived returns what deletes an earlier incarnation under this lease, if the key is one.
+func deletesRevived(m *session.Listing, kv *mvccpb.KeyValue) []clientv3.Op {
+	if kv.Lease != m.Lease || string(kv.Key) == m.Key {
 		return nil
 	}
 	return []clientv3.Op{clientv3.OpDelete(string(kv.Key))}
 }
 
-func (p *membership) page(ctx context.Context, m *listing, get clientv3.Op) (*pb.RangeResponse, error) {
-	r, err := p.s.kv.Txn(ctx).If(m.lives()).Then(get).Commit()
+func (p *membership) page(ctx context.Context, m *session.Listing, get clientv3.Op) (*pb.RangeResponse, error) {
+	r, err := p.s.kv.Txn(ctx).If(lives(&m.Incarnation)).Then(get).Commit()
 	switch {
 	case err != nil:
 		return nil, err
-	case m.revision == 0:
-		m.revision, m.cluster = r.Header.Revision, r.Header.ClusterId
-	case r.Header.ClusterId != m.cluster || r.Header.Revision < m.revision:
+	case m.Revision == 0:
+		m.Revision, m.Cluster = r.Header.Revision, r.Header.ClusterId
+	case r.Header.ClusterId != m.Cluster || r.Header.Revision < m.Revision:
 		return nil, errMoved
 	}
 	if !r.Succeeded {
-		return nil, errGone
+		return nil, session.ErrGone
 	}
 	return r.Responses[0].GetResponseRange(), nil
 }

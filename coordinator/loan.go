@@ -18,8 +18,8 @@ const mostApart = 8
 func (p *membership) carry() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if !p.silent && !p.mute {
-		p.sink.Carry(p)
+	if !p.Silent() && !p.mute {
+		p.Sink.Carry(p)
 	}
 }
 
@@ -28,7 +28,7 @@ func (p *membership) carry() {
 func (p *membership) lend() {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if !p.silent && !p.mute {
+	if !p.Silent() && !p.mute {
 		p.s.hearAsksLocked(p)
 	}
 }
@@ -37,9 +37,9 @@ func (p *membership) lend() {
 func (s *Session) hearAsksLocked(p *membership) {
 	switch {
 	case s.mu.asks != nil:
-	case s.mu.narrow || len(s.mu.memberships) <= mostApart:
+	case s.mu.Narrow() || len(s.mu.memberships) <= mostApart:
 		p.endAsks()
-		for i, folder := range []string{s.keys.Asks(p.provider, p.id), s.keys.SampleAsks(p.provider)} {
+		for i, folder := range []string{s.keys.Asks(p.Provider, p.Own().ID), s.keys.SampleAsks(p.Provider)} {
 			p.asks[i] = s.hearing.add(&ear{folder: folder, hear: s.heardAsk, refuse: p.muteNow})
 		}
 	default:
@@ -65,16 +65,13 @@ func (p *membership) muteNow() {
 		return
 	}
 	p.mute = true
-	p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.provider)
+	p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.Provider)
 	p.s.hearing.leave(p)
-	p.sink.Carry(nil)
+	p.Sink.Carry(nil)
 }
 
 func (s *Session) muteAll() {
-	s.mu.Lock()
-	all := s.mu.all()
-	s.mu.Unlock()
-	for _, p := range all {
+	for _, p := range s.all() {
 		p.muteNow()
 	}
 }
@@ -93,7 +90,7 @@ func (h *hearing) leave(p *membership) {
 func (h *hearing) guest(p *membership, id string) *ear {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	folder := p.s.keys.Loans(p.provider, id)
+	folder := p.s.keys.Loans(p.Provider, id)
 	if p.loans == nil || p.loans.folder != folder {
 		h.endLocked(p.loans)
 		p.loans = h.addLocked(&ear{folder: folder, refuse: p.muteNow, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }})
@@ -112,8 +109,8 @@ func (p *membership) heardLoan(id, folder string, kv *mvccpb.KeyValue) {
 	p.s.passOn(kv, func(part *protocol.Note) (passed bool) {
 		p.s.mu.Lock()
 		defer p.s.mu.Unlock()
-		if passed = named && p.id == id && !p.silent && p.tracker.Has(who); passed && part != nil {
-			p.sink.Borrow(who, *part)
+		if passed = named && p.Own().ID == id && !p.Silent() && p.Has(who); passed && part != nil {
+			p.Sink.Borrow(who, *part)
 		}
 		return passed
 	})
@@ -126,8 +123,8 @@ func (s *Session) heardAsk(kv *mvccpb.KeyValue) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		p := s.mu.memberships[provider]
-		if passed = named && p != nil && !p.silent && (host == "" || host == p.id) && guest != p.id && p.tracker.Has(guest); passed && part != nil {
-			p.sink.Asked(guest, *part)
+		if passed = named && p != nil && !p.Silent() && (host == "" || host == p.Own().ID) && guest != p.Own().ID && p.Has(guest); passed && part != nil {
+			p.Sink.Asked(guest, *part)
 		}
 		return passed
 	})
@@ -155,7 +152,7 @@ func (s *Session) passOn(kv *mvccpb.KeyValue, pass func(part *protocol.Note) boo
 
 // Tell implements feed.Carrier.
 func (p *membership) Tell(self, guest string, loan protocol.Note) {
-	p.write(self, p.s.keys.Loans(p.provider, guest), loan)
+	p.write(self, p.s.keys.Loans(p.Provider, guest), loan)
 }
 
 // Ask implements feed.Carrier: once the incarnation could hear the answer.
@@ -165,9 +162,9 @@ func (p *membership) Ask(self string, all []protocol.Request) {
 	}
 	p.s.hearing.when(p.s.hearing.guest(p, self), func() {
 		for _, r := range all {
-			folder := p.s.keys.SampleAsks(p.provider)
+			folder := p.s.keys.SampleAsks(p.Provider)
 			if r.Host != "" {
-				folder = p.s.keys.Asks(p.provider, r.Host)
+				folder = p.s.keys.Asks(p.Provider, r.Host)
 			}
 			p.write(self, folder, r.Note)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // A provider's mark says in which store its long windows count: package escrow. An instance reads
@@ -20,11 +21,11 @@ var errOtherCluster = errors.New("another cluster has answered")
 
 // knowMark makes sure that the mark is known, and of the store that is followed. It renews a mark that
 // a backup has brought, or that is missing.
-func (p *membership) knowMark(ctx context.Context, at standing) error {
-	m, key := &p.budgets.mark, p.s.keys.BudgetMark(p.provider)
+func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
+	m, key := &p.budgets.mark, p.s.keys.BudgetMark(p.Provider)
 	for range takingTries {
-		if m.Answers == at.cluster {
-			if _, renew := m.Renewed(at.elsewhere, 0, at.bound); !renew {
+		if m.Answers == at.Cluster {
+			if _, renew := m.Renewed(at.Elsewhere, 0, at.Bound); !renew {
 				return nil
 			}
 		}
@@ -32,12 +33,12 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 		if err != nil {
 			return err
 		}
-		if r.Header.ClusterId != at.cluster {
+		if r.Header.ClusterId != at.Cluster {
 			return errOtherCluster
 		}
 		kv := etcdcall.KeyIn(r.Responses[0])
-		*m = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
-		next, renew := m.Renewed(at.elsewhere, p.s.o.Clock.Wall(), at.bound)
+		*m = escrow.ReadMark(kv.Value, kv.ModRevision, at.Cluster)
+		next, renew := m.Renewed(at.Elsewhere, p.s.o.Clock.Wall(), at.Bound)
 		if !renew {
 			return nil
 		}
@@ -50,14 +51,14 @@ func (p *membership) knowMark(ctx context.Context, at standing) error {
 			*m = escrow.MarkAt{} // it may have been written
 			return err
 		}
-		if w.Header.ClusterId != at.cluster {
+		if w.Header.ClusterId != at.Cluster {
 			*m = escrow.MarkAt{}
 			return errOtherCluster
 		}
 		if w.Succeeded {
-			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, Answers: at.cluster}
+			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, Answers: at.Cluster}
 			p.s.o.Logger.Warn("etcd was restored from a backup, or may have been: nothing more is handed out in windows above a minute that have begun, but for what it counts: give the provider's count by quota-admin budget, see docs/outages.md",
-				"provider", p.provider, "before", time.Unix(0, next.Before).UTC())
+				"provider", p.Provider, "before", time.Unix(0, next.Before).UTC())
 			return nil
 		}
 		*m = escrow.MarkAt{}

@@ -14,19 +14,24 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/session"
+	"github.com/quotient-limiter/quotient/internal/session/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // membership is this process's part in one provider: a member, and all that acts for it.
 type membership struct {
-	member // Session.mu guards it
-	s      *Session
-	users  int // guarded by Session.mu
+	*session.Member // guarded by Session.mu, but for what never changes: Provider, Folder and Sink
+	s               *Session
+	users           int // subscriptions; guarded by Session.mu
 
 	ctx    context.Context // until the last subscription or the session is closed
 	cancel context.CancelFunc
 	parts  sync.WaitGroup // of all goroutines, and of a batch that it is in
+
+	// attempt is a registration whose outcome is unknown; nil if there is none. Owned by the batch that
+	// the membership is in; after it, by close.
+	attempt *session.Incarnation
 
 	ended sync.Once
 
@@ -47,7 +52,7 @@ type membership struct {
 }
 
 func newMembership(s *Session, provider string, sink feed.Sink) *membership {
-	p := &membership{s: s, member: member{m: &s.mu.machine, provider: provider, folder: s.keys.Provider(provider), sink: sink}}
+	p := &membership{s: s, Member: session.NewMember(s.mu.Machine, provider, s.keys.Provider(provider), sink)}
 	p.budgets = budgets{lengths: map[budgetKind]*budgetLength{}}
 	// A member of etcd that is cut off from its leader says so at once, and the next
 	// question goes to another. Not for probes: etcd's client would repeat them
@@ -67,18 +72,18 @@ func short(name string) string {
 	return name[:min(len(name), 64)]
 }
 
-// parse returns a key with as much of its value as may be used; a byte more says
+// parse returns a key of a provider with as much of its value as may be used; a byte more says
 // that the value is too long.
-func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
+func (s *Session) parse(provider string, kv *mvccpb.KeyValue, deleted bool) view.Key {
 	k := view.Key{Revision: kv.ModRevision, Deleted: deleted}
 	key, most := string(kv.Key), 0
-	if key == p.s.keys.Policy(p.provider) {
+	if key == s.keys.Policy(provider) {
 		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
-	} else if key == p.s.keys.Throttle(p.provider) {
+	} else if key == s.keys.Throttle(provider) {
 		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
-	} else if id, ok := keys.IncarnationIn(p.s.keys.Instances(p.provider), key); ok {
+	} else if id, ok := keys.IncarnationIn(s.keys.Instances(provider), key); ok {
 		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
-	} else if bucket, ok := p.s.keys.BucketOf(p.provider, key); ok {
+	} else if bucket, ok := s.keys.BucketOf(provider, key); ok {
 		k.Kind, k.Bucket, most = view.Overrides, bucket, protocol.MaxOverridesBytes+1
 	}
 	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
@@ -89,13 +94,13 @@ func (p *membership) parse(kv *mvccpb.KeyValue, deleted bool) view.Key {
 // then it goes.
 func (p *membership) close() error {
 	p.cancel()
-	p.s.step(closing{p})
+	p.s.step(session.Closing{Member: p.Member})
 	p.end()
 	p.s.mu.Lock()
 	p.s.hearing.leave(p)
 	p.s.mu.Unlock()
 	own := p.current()
-	if own.key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
+	if own.Key == "" && p.attempt == nil || p.s.ctx.Err() != nil {
 		return nil
 	}
 	ctx, done := context.WithTimeout(context.Background(), etcdcall.Timeout)
@@ -103,16 +108,16 @@ func (p *membership) close() error {
 	indebted, err := p.part(ctx)
 	var gone, ours []clientv3.Op
 	if a := p.attempt; a != nil { // its keys may be there
-		gone = append(p.issuerGone(), clientv3.OpDelete(a.key), clientv3.OpDelete(p.s.keys.Report(p.provider, a.id)))
+		gone = append(p.issuerGone(), clientv3.OpDelete(a.Key), clientv3.OpDelete(p.s.keys.Report(p.Provider, a.ID)))
 	}
-	if own.key != "" {
-		if ours = append(ours, clientv3.OpDelete(own.key)); !indebted {
-			ours = append(ours, clientv3.OpDelete(p.s.keys.Report(p.provider, own.id)))
+	if own.Key != "" {
+		if ours = append(ours, clientv3.OpDelete(own.Key)); !indebted {
+			ours = append(ours, clientv3.OpDelete(p.s.keys.Report(p.Provider, own.ID)))
 		}
-		gone = append(gone, clientv3.OpTxn([]clientv3.Cmp{own.lives()}, ours, nil))
+		gone = append(gone, clientv3.OpTxn([]clientv3.Cmp{lives(&own)}, ours, nil))
 	}
 	_, unsure := p.s.kv.Txn(ctx).Then(gone...).Commit()
-	return classify(ctx, "leave "+p.provider, errors.Join(err, unsure))
+	return classify(ctx, "leave "+p.Provider, errors.Join(err, unsure))
 }
 
 // need starts what takes a sink's pauses and the budgets that it wants, with the first. The sink

@@ -35,7 +35,7 @@ func TestFleetShowsTheInstances(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	i, r := found.Instances[0], inside.Instances[0].Report
-	if i.ID != f.only(recorded).id || i.Name != "a" || i.Started.IsZero() || !i.ShareKnown || i.State != r.State || i.Used != r.Used || i.Problem != nil {
+	if i.ID != f.only(recorded).current().ID || i.Name != "a" || i.Started.IsZero() || !i.ShareKnown || i.State != r.State || i.Used != r.Used || i.Problem != nil {
 		t.Errorf("%+v, and the report is %+v", i, r)
 	}
 }

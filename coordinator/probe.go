@@ -5,6 +5,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 const (
@@ -44,14 +46,10 @@ func (s *Session) probe() {
 // probePause returns the time between two probes: Options.Probe, or the time that the
 // shortest freshness and the largest fleet demand.
 func (s *Session) probePause() time.Duration {
-	pause, spread := s.o.Probe, time.Duration(0)
 	s.mu.Lock()
-	freshness := freshness(s.mu.memberships)
-	for _, p := range s.mu.memberships {
-		spread = max(spread, time.Duration(p.tracker.Instances())*probeShare)
-	}
+	freshness, spread := s.mu.Freshness(), time.Duration(s.mu.Largest())*probeShare
 	s.mu.Unlock()
-	pause = min(pause, freshness/probesPerFreshness)
+	pause := min(s.o.Probe, freshness/probesPerFreshness)
 	if !s.o.ownProbe {
 		pause = max(pause, min(spread, freshness/fewestPerFreshness))
 	}
@@ -62,9 +60,9 @@ func (s *Session) probePause() time.Duration {
 // every.
 func (s *Session) probeOnce(every time.Duration) {
 	s.mu.Lock()
-	q, freshness := s.mu.question(s.o.Clock.Now()), freshness(s.mu.memberships)
+	q, freshness := s.mu.Question(s.o.Clock.Now()), s.mu.Freshness()
 	s.mu.Unlock()
-	if q.owner == nil {
+	if q.Owner == nil {
 		return // there is nothing to prove
 	}
 	c, done := context.WithTimeout(s.ctx, min(freshness, probesAtOnce*every))
@@ -73,20 +71,20 @@ func (s *Session) probeOnce(every time.Duration) {
 	defer stop()
 	s.wg.Go(func() {
 		if sleep(inTime, every/2) {
-			s.step(lateProbe{q})
+			s.step(session.ProbeLate{Question: q})
 		}
 	})
 	// A probe may take longer than other calls.
-	r, err := s.client.Get(c, q.mark.key, clientv3.WithKeysOnly())
+	r, err := s.client.Get(c, q.Mark.Key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()
-		s.step(unanswered{classify(s.ctx, "prove the views recent", err)})
+		s.step(session.ProbeFailed{Err: classify(s.ctx, "prove the views recent", err)})
 		return
 	}
 	created := int64(0)
 	for _, kv := range r.Kvs {
 		created = kv.CreateRevision
 	}
-	s.step(answered{q, r.Header.Revision, r.Header.ClusterId, created})
+	s.step(session.ProbeAnswered{Question: q, Revision: r.Header.Revision, Cluster: r.Header.ClusterId, Created: created})
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/view"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // TestTheTimeBetweenProbes: it follows from the freshness, and in large fleets from
@@ -33,16 +31,7 @@ func TestTheTimeBetweenProbes(t *testing.T) {
 		if err := o.fill(); err != nil {
 			t.Fatal(err)
 		}
-		s := &Session{keys: layout, ctx: t.Context(), o: o}
-		p := newMembership(s, "p", &recorder{})
-		s.mu.machine = newMachine("")
-		s.mu.memberships["p"] = p
-		p.policy = &quota.Policy{Timing: quota.Timing{Freshness: c.freshness}}
-		var all []view.Key
-		for i := range c.instances {
-			all = append(all, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a"}`), Revision: 7})
-		}
-		p.tracker.List(7, all)
+		s := among(t, o, c.instances, fmt.Sprintf(`{"schema":1,"limits":[{"permits":10,"window":"1s"}],"freshness":%q,"settle":"1m"}`, c.freshness))
 		if pause := s.probePause(); pause != c.pause {
 			t.Errorf("%d instances, freshness %v, own %v: each %v, want %v", c.instances, c.freshness, c.own, pause, c.pause)
 		}

@@ -12,40 +12,32 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
-// incarnation is this process as one instance of a provider.
-type incarnation struct {
-	id      string
-	key     string // in etcd; empty while there is none
-	lease   clientv3.LeaseID
-	created int64             // revision at which it registered; 0 before
-	value   protocol.Instance // as written there
+// lives is the condition that the key of an incarnation is still there.
+func lives(i *session.Incarnation) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(i.Key), "=", i.Created)
 }
 
-// lives is the condition that the key is still there.
-func (i *incarnation) lives() clientv3.Cmp {
-	return clientv3.Compare(clientv3.CreateRevision(i.key), "=", i.created)
-}
-
-// putKey is the operation that writes the key.
-func (i *incarnation) putKey(o ...clientv3.OpOption) (clientv3.Op, error) {
-	b, err := json.Marshal(protocol.Incarnation(i.value))
-	return clientv3.OpPut(i.key, string(b), o...), err
+// putKey is the operation that writes the key of an incarnation.
+func putKey(i *session.Incarnation, o ...clientv3.OpOption) (clientv3.Op, error) {
+	b, err := json.Marshal(protocol.Incarnation(i.Value))
+	return clientv3.OpPut(i.Key, string(b), o...), err
 }
 
 // current returns the incarnation in force.
-func (p *membership) current() incarnation {
+func (p *membership) current() session.Incarnation {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	return p.incarnation
+	return p.Own()
 }
 
 // newIncarnation returns this process as a new incarnation under a lease.
-func (p *membership) newIncarnation(l *lease) incarnation {
+func (p *membership) newIncarnation(l session.Lease) session.Incarnation {
 	s := p.s
 	id := short(s.o.Name) + "." + rand.Text()
-	return incarnation{id: id, key: s.keys.Instance(p.provider, id), lease: l.id, value: protocol.Instance{
+	return session.Incarnation{ID: id, Key: s.keys.Instance(p.Provider, id), Lease: l.ID, Value: protocol.Instance{
 		ID: id, Name: s.o.Name, Host: s.host, PID: os.Getpid(), Version: buildinfo.Version(),
 		Started: s.started,
 	}}
@@ -56,9 +48,9 @@ func (p *membership) newIncarnation(l *lease) incarnation {
 // nobody uses for as long as the lease lives. So the same incarnation is registered again,
 // not another: its life has not begun, for nothing is issued before the listing that is the
 // answer.
-func (p *membership) attemptOf(l *lease) incarnation {
-	if p.attempt != nil && p.attempt.lease == l.id {
-		p.attempt.value.Attempt++ // no two write the same value
+func (p *membership) attemptOf(l session.Lease) session.Incarnation {
+	if p.attempt != nil && p.attempt.Lease == l.ID {
+		p.attempt.Value.Attempt++ // no two write the same value
 		return *p.attempt
 	}
 	i := p.newIncarnation(l)
@@ -66,13 +58,13 @@ func (p *membership) attemptOf(l *lease) incarnation {
 	return i
 }
 
-// written reads what was found under the key of an incarnation.
-func (i *incarnation) written(kv *mvccpb.KeyValue) error {
-	if kv.Lease != int64(i.lease) {
-		return fmt.Errorf("its lease is %x, not %x", kv.Lease, int64(i.lease))
+// readWritten reads what was found under the key of an incarnation.
+func readWritten(i *session.Incarnation, kv *mvccpb.KeyValue) error {
+	if kv.Lease != i.Lease {
+		return fmt.Errorf("its lease is %x, not %x", kv.Lease, i.Lease)
 	}
-	i.value, i.created = protocol.Instance{ID: i.id}, kv.CreateRevision
-	return json.Unmarshal(kv.Value, (*protocol.Incarnation)(&i.value))
+	i.Value, i.Created = protocol.Instance{ID: i.ID}, kv.CreateRevision
+	return json.Unmarshal(kv.Value, (*protocol.Incarnation)(&i.Value))
 }
 
 // duplicates has the first membership of this process in each provider of all clusters and
@@ -83,15 +75,15 @@ var duplicates sync.Map
 // noteRegistered notes that the membership is registered, and warns once if another
 // session has an instance of the provider.
 func (p *membership) noteRegistered(cluster uint64) {
-	found, _ := duplicates.LoadOrStore(fmt.Sprint(cluster, p.s.keys.Provider(p.provider)), p)
+	found, _ := duplicates.LoadOrStore(fmt.Sprint(cluster, p.s.keys.Provider(p.Provider)), p)
 	first, ok := found.(*membership)
 	if !ok || first == p {
 		return
 	}
-	name := func(p *membership) string { return fmt.Sprintf("%s (%s)", p.s.o.Name, p.current().id) }
+	name := func(p *membership) string { return fmt.Sprintf("%s (%s)", p.s.o.Name, p.current().ID) }
 	first.duplicate.Do(func() {
 		p.s.o.Logger.Warn("this process has two instances of one provider, by two sessions; each has a share of its own, also while it is idle: use one session",
-			"provider", p.provider, "first", name(first), "second", name(p))
+			"provider", p.Provider, "first", name(first), "second", name(p))
 	})
 }
 

@@ -82,7 +82,7 @@ func TestALostAnswerLeavesNoGhost(t *testing.T) {
 			}
 			p := f.only(a)
 			p.s.mu.Lock()
-			created, from, attempt := p.created, p.value.From, p.value.Attempt
+			created, from, attempt := p.Own().Created, p.Own().Value.From, p.Own().Value.Attempt
 			p.s.mu.Unlock()
 			a.mu.Lock()
 			seen := a.view.Instances
@@ -137,7 +137,7 @@ func TestARevivedIncarnationIsDeleted(t *testing.T) {
 	f.set("p", "10/s")
 	a, _ := f.subscribe(f.join(Options{}), "p")
 	await.Until(t, "a proof", a.is(proved))
-	key := f.only(a).key
+	key := f.only(a).current().Key
 	now, err := f.client.Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 const (
@@ -45,7 +46,7 @@ const batchReports = 60
 // written is a report that is to be written.
 type written struct {
 	p    *membership
-	own  incarnation
+	own  session.Incarnation
 	next reporting
 }
 
@@ -98,15 +99,15 @@ func (p *membership) due() *written {
 	now := p.s.o.Clock.Now()
 	r := p.reportAt(now)
 	p.s.mu.Lock()
-	own, follows := p.incarnation, p.stage == following
+	own, follows := p.Own(), p.Follows()
 	p.s.mu.Unlock()
 	if !follows {
 		return nil
 	}
-	if last.id != own.id {
-		*last = reporting{id: own.id}
+	if last.id != own.ID {
+		*last = reporting{id: own.ID}
 	}
-	next, due := last.next(r, now.Mono, p.s.observing.at[p.provider])
+	next, due := last.next(r, now.Mono, p.s.observing.at[p.Provider])
 	if !due {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (p *membership) due() *written {
 // reportAt returns the limiter's state, which also notes and logs its changes.
 func (p *membership) reportAt(now clock.Instant) *protocol.Report {
 	store, known := p.settled() // before: what is taken from now on comes at a later revision
-	r := p.sink.Report(now)
+	r := p.Sink.Report(now)
 	if r.Name = p.s.o.Name; len(r.Long) > 0 {
 		r.Store, r.Known = store, known
 	}
@@ -128,10 +129,10 @@ func (p *membership) reportAt(now clock.Instant) *protocol.Report {
 func (p *membership) settled() (store uint64, revision int64) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	if p.line == nil || p.exchanging || p.stage != following {
-		return 0, 0
+	if store, revision, follows := p.Newest(); follows && !p.exchanging {
+		return store, revision
 	}
-	return p.line.Cluster(), p.line.Newest()
+	return 0, 0
 }
 
 // write writes reports in one transaction, each on the condition that its incarnation
@@ -143,8 +144,8 @@ func (s *Session) write(all []*written) error {
 		if err != nil {
 			return err
 		}
-		put := clientv3.OpPut(s.keys.Report(w.p.provider, w.own.id), string(b), clientv3.WithLease(w.own.lease))
-		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{w.own.lives()}, []clientv3.Op{put}, nil))
+		put := clientv3.OpPut(s.keys.Report(w.p.Provider, w.own.ID), string(b), clientv3.WithLease(clientv3.LeaseID(w.own.Lease)))
+		ops = append(ops, clientv3.OpTxn([]clientv3.Cmp{lives(&w.own)}, []clientv3.Op{put}, nil))
 	}
 	ctx, done := context.WithTimeout(s.ctx, reportTimeout)
 	defer done()
@@ -194,10 +195,10 @@ func (s *Session) observe() {
 	defer done()
 	folders := []string{s.keys.Observers("")}
 	s.mu.Lock()
-	if s.mu.narrow {
+	if s.mu.Narrow() {
 		folders = nil
-		for _, p := range s.mu.all() {
-			folders = append(folders, s.keys.Observers(p.provider))
+		for _, p := range session.Sorted(s.mu.memberships) {
+			folders = append(folders, s.keys.Observers(p.Provider))
 		}
 	}
 	s.mu.Unlock()

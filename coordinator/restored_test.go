@@ -45,7 +45,7 @@ func TestAStoreThatWasPutBackAndHasGoneOn(t *testing.T) {
 	p := f.only(r)
 	await.Until(t, "a proof", r.is(proved))
 	p.s.mu.Lock() // nothing is taken from etcd meanwhile
-	known := p.line.Position()
+	_, known, _ := p.Newest()
 	restart(func() error {
 		if err := os.RemoveAll(filepath.Join(dir, "m0")); err != nil {
 			return err

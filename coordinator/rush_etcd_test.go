@@ -7,6 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
@@ -31,17 +32,22 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 		}
 	}
 	commit(clientv3.OpDelete(f.prefix+"providers/p/instances/", clientv3.WithPrefix())) // of a run before
-	commit(join(manyInstances)...)
+	commit(join(session.ManyInstances)...)
 	r, _ := f.subscribe(f.join(Options{Name: "a"}), "p")
 	await.Until(t, "the view is proved", r.is(proved))
 	p := f.only(r)
-	open := func() bool { p.s.mu.Lock(); defer p.s.mu.Unlock(); return p.line.open }
+	open := func() bool {
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		w := p.s.onlyWatch()
+		return w.open != nil && w.open.ctx.Err() == nil
+	}
 	await.Until(t, "the watch is open", open)
 	await.Until(t, "a rush closes the watch", func() bool {
 		if !open() {
 			return true
 		}
-		commit(join(rushChanges + 1)...)
+		commit(join(session.RushChanges + 1)...)
 		return false
 	})
 	const more = 30
@@ -50,8 +56,8 @@ func TestNothingOfARushIsSkipped(t *testing.T) {
 	}
 	await.Until(t, "all are seen", r.is(func(r *recorder) bool { return len(r.view.Instances) == 1+there }))
 	told := r.told()
-	if got := strings.Count(told.log, "put"); got != there-manyInstances || strings.Contains(told.log, "after") || strings.Count(told.log, "reset") != 1 {
-		t.Errorf("%d joins were seen, want %d: %s", got, there-manyInstances, told.log)
+	if got := strings.Count(told.log, "put"); got != there-session.ManyInstances || strings.Contains(told.log, "after") || strings.Count(told.log, "reset") != 1 {
+		t.Errorf("%d joins were seen, want %d: %s", got, there-session.ManyInstances, told.log)
 	}
 	await.Until(t, "the view is proved again", r.is(func(r *recorder) bool { return r.proofs > told.proofs }))
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -100,6 +101,9 @@ func hostName() string {
 	return host[:min(len(host), protocol.MaxNameBytes)]
 }
 
+// maxProviders bounds the providers of a session.
+const maxProviders = 1000
+
 // Session makes a process an instance of each provider that it opens, of at most 1,000.
 // It is a consumer.Source: give it to consumer.Open. Its methods are safe for concurrent
 // use. Make one with Join, and end it with Shutdown or Close.
@@ -131,8 +135,10 @@ type Session struct {
 
 	mu struct {
 		sync.Mutex
-		machine
-		asks *ear // of all providers; nil while each has its own
+		*session.Machine
+		memberships map[string]*membership   // by provider; those of the machine's members
+		watches     map[*session.Line]*watch // by what they follow
+		asks        *ear                     // of all providers; nil while each has its own
 	}
 }
 
@@ -174,9 +180,9 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.joins, s.newcomers, s.few = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, mostAlone)
 	s.post.news, s.hearing.news = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.mu.machine = newMachine(k.Provider(""))
+	s.begin()
 	s.wg.Go(func() { s.time.Run(s.ctx) }) // while etcd is asked
-	var l *lease
+	var l session.Lease
 	if !o.Lazy {
 		c, done := s.bounded(ctx)
 		defer done()
@@ -184,7 +190,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 			return nil, errors.Join(err, s.Close())
 		}
 	}
-	s.step(opened{})
+	s.step(session.Opened{})
 	s.wg.Go(func() { s.keepLease(l) })
 	for _, part := range []func(){s.join, s.probe, s.report, s.carry, s.hear} {
 		s.wg.Go(part)
@@ -192,16 +198,21 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	return s, nil
 }
 
+// begin makes the state that Session.mu guards.
+func (s *Session) begin() {
+	s.mu.Machine = session.New(s.keys.Provider(""))
+	s.mu.memberships, s.mu.watches = map[string]*membership{}, map[*session.Line]*watch{}
+}
+
 // connect gets a lease from an etcd that is new enough. It lets the clock be measured
 // before anybody uses it, if servers answer soon: it is then set at once, and need
 // not be corrected in use.
-func (s *Session) connect(ctx context.Context, ttl time.Duration) (*lease, error) {
+func (s *Session) connect(ctx context.Context, ttl time.Duration) (l session.Lease, err error) {
 	if err := s.checkVersions(ctx); err != nil {
-		return nil, err
+		return l, err
 	}
-	l, err := s.grant(ctx, ttl)
-	if err != nil {
-		return nil, s.diagnosed(ctx, err)
+	if l, err = s.grant(ctx, ttl); err != nil {
+		return l, s.diagnosed(ctx, err)
 	}
 	c, done := context.WithTimeout(ctx, firstMeasurement)
 	defer done()
@@ -236,11 +247,7 @@ func (s *Session) redialNow() {
 func (s *Session) redialPause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	largest := 0
-	for _, p := range s.mu.memberships {
-		largest = max(largest, p.tracker.Instances())
-	}
-	return min(max(redialEvery, time.Duration(largest)*redialShare), mostRedial)
+	return min(max(redialEvery, time.Duration(s.mu.Largest())*redialShare), mostRedial)
 }
 
 type covered = feed.Cover[feed.Source]
@@ -264,7 +271,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed {
+	if s.mu.Closed() {
 		return nil, nil, fmt.Errorf("coordinator: %s: %w", provider, errSessionClosed)
 	}
 	p := s.mu.memberships[provider]
@@ -274,16 +281,18 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 	}
 	if p == nil {
 		p = newMembership(s, provider, create())
-		p.sink.Needs(p.need)
-		s.stepLocked(subscribed{p})
+		p.Sink.Needs(p.need)
+		s.mu.memberships[provider] = p
+		s.stepLocked(session.Subscribed{Member: p.Member})
 	}
 	p.users++
-	return p.sink, sync.OnceValue(func() error {
+	return p.Sink, sync.OnceValue(func() error {
 		s.mu.Lock()
 		p.users--
 		last := p.users == 0 && s.mu.memberships[provider] == p
 		if last {
-			s.stepLocked(unsubscribed{p})
+			delete(s.mu.memberships, provider)
+			s.stepLocked(session.Unsubscribed{Member: p.Member})
 		}
 		s.mu.Unlock()
 		if last {
@@ -315,22 +324,22 @@ func (s *Session) mustBe(call string) {
 // close is Close, but waits for etcd until ctx ends, and at most so long.
 func (s *Session) close(ctx context.Context, most time.Duration) error {
 	s.mu.Lock()
-	first, l := !s.mu.closed, s.mu.lease
-	s.mu.closed = true
-	memberships := s.mu.all()
+	first, l := !s.mu.Closed(), s.mu.Lease()
+	s.stepLocked(session.Shut{})
+	memberships := session.Sorted(s.mu.memberships)
 	s.mu.Unlock()
 	if !first {
 		return nil
 	}
 	s.cancel()
 	for _, p := range memberships {
-		s.step(closing{p})
+		s.step(session.Closing{Member: p.Member})
 	}
 	s.wg.Wait()
 	for _, p := range memberships {
 		p.end()
 	}
-	if l == nil {
+	if l.ID == 0 {
 		return nil
 	}
 	// Nothing is issued any more: now the keys may say so, and then the lease may go,
@@ -341,13 +350,13 @@ func (s *Session) close(ctx context.Context, most time.Duration) error {
 	for _, p := range memberships {
 		promised.Go(func() {
 			if _, err := p.part(ctx); err != nil {
-				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.provider, "error", err)
+				s.o.Logger.Debug("no promise: others get this share after the settle time", "provider", p.Provider, "error", err)
 			}
 		})
 	}
 	promised.Wait()
-	if _, err := s.client.Revoke(ctx, l.id); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return classify(ctx, fmt.Sprintf("close: etcd did not confirm; the other instances use this share when its lease (%v) and the settle time are over", l.ttl), err)
+	if _, err := s.client.Revoke(ctx, clientv3.LeaseID(l.ID)); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return classify(ctx, fmt.Sprintf("close: etcd did not confirm; the other instances use this share when its lease (%v) and the settle time are over", l.TTL), err)
 	}
 	return nil
 }
@@ -356,35 +365,52 @@ func (s *Session) close(ctx context.Context, most time.Duration) error {
 func (s *Session) all() []*membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.all()
+	return session.Sorted(s.mu.memberships)
 }
 
 // step has the state machine take an event, and does what it decides.
-func (s *Session) step(e event) {
+func (s *Session) step(e session.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stepLocked(e)
 }
 
-func (s *Session) stepLocked(e event) {
-	for _, x := range s.mu.step(e, instant{s.o.Clock.Now(), s.o.Clock.Wall()}) {
-		switch x := x.(type) {
-		case call:
-			x()
-		case follow:
-			s.newWatch(x.line)
-		case forget:
-			x.watch.end()
-		case unwatch:
-			x.watch.open.pause = x.pause
-			x.watch.open.end()
-		case askProgress:
-			x.watch.askProgress(x.timeout)
-		case wake:
-			signal(s.joins)
-		case write:
-			s.o.Logger.Log(context.Background(), x.level, x.text, x.args...)
-		}
+func (s *Session) stepLocked(e session.Event) {
+	for _, x := range s.mu.Step(e, session.Instant{Instant: s.o.Clock.Now(), Corrected: s.o.Clock.Wall()}) {
+		s.runLocked(x)
+	}
+}
+
+// runLocked does what the state machine has decided. It calls no etcd: goroutines do, that hear of it here.
+func (s *Session) runLocked(x session.Effect) {
+	switch x := x.(type) {
+	case session.Reset:
+		x.Sink.Reset(x.At, x.Self, x.View)
+	case session.Apply:
+		x.Sink.Apply(x.At, x.Change)
+	case session.Prove:
+		x.Sink.Prove(x.Sent)
+	case session.Announce:
+		x.Sink.Announce(x.Until)
+	case session.Restored:
+		x.Sink.Restored()
+	case session.Trouble:
+		x.Sink.Trouble(x.Err)
+	case session.Close:
+		x.Sink.Close()
+	case session.Follow:
+		s.watchLocked(x.Line)
+	case session.Forget:
+		s.mu.watches[x.Line].end()
+		delete(s.mu.watches, x.Line)
+	case session.Unwatch:
+		s.mu.watches[x.Line].close(x.Pause)
+	case session.AskProgress:
+		s.mu.watches[x.Line].askProgress(x.Timeout)
+	case session.Wake:
+		signal(s.joins)
+	case session.Log:
+		s.o.Logger.Log(context.Background(), x.Level, x.Text, x.Args...)
 	}
 }
 

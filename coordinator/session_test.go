@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -108,13 +110,12 @@ func TestOneSessionServesManyProvidersOverOneStream(t *testing.T) {
 func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	f := setup(t)
 	f.set("p", "10/s")
-	a, _ := f.subscribe(f.join(Options{}), "p")
+	s := f.join(Options{})
+	a, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", a.is(proved))
-	s := f.only(a)
-	s.s.mu.Lock()
-	s.line.Begin(1, s.line.Cluster()) // as if the watch had been lost at revision 1
-	s.line.watch.open.end()
-	s.s.mu.Unlock()
+	lost := s.deaf() // as if the watch had been lost here
+	f.set("other", "10/s")
+	f.set("other", "20/s")
 	r, err := f.client.Get(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
@@ -122,6 +123,7 @@ func TestACompactionWhileAwayStartsTheHistoryAnew(t *testing.T) {
 	if _, err := f.client.Compact(t.Context(), r.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
+	lost.end()
 	await.Until(t, "a new history", a.is(func(r *recorder) bool { return len(r.log) == 2 && r.log[1] == "reset 1" && r.proofs > 0 }))
 }
 
@@ -133,7 +135,7 @@ func TestALostLeaseMeansANewIncarnation(t *testing.T) {
 	await.Until(t, "a proof", a.is(proved))
 	old := a.told().self
 	s.mu.Lock()
-	id := s.mu.lease.id
+	id := clientv3.LeaseID(s.mu.Lease().ID)
 	s.mu.Unlock()
 	if _, err := f.client.Revoke(t.Context(), id); err != nil {
 		t.Fatal(err)
@@ -188,7 +190,7 @@ func TestANewcomerUnderABrokenPolicyWaitsForAGoodOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
-	id := s.mu.lease.id
+	id := clientv3.LeaseID(s.mu.Lease().ID)
 	s.mu.Unlock()
 	old := a.told().self
 	if _, err := f.client.Revoke(t.Context(), id); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
-	"github.com/quotient-limiter/quotient/quota"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // Permits of long limits, the provider's and those of keys, are taken from etcd in one
@@ -26,28 +26,11 @@ type offer struct {
 	puts, gets []clientv3.Op
 }
 
-// standing is what a taking depends on beside its window.
-type standing struct {
-	id        string // incarnation
-	policy    int64  // revision of the policy in the view
-	instances int64
-	cluster   uint64        // that the session follows
-	elsewhere int64         // that of member
-	fresh     bool          // the view is proved
-	bound     time.Duration // on clocks' errors
-}
-
-func (p *membership) standing() (s standing) {
+// standing returns what a taking depends on now, beside its window.
+func (p *membership) standing() session.Standing {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
-	s.id, s.policy, s.instances, s.fresh = p.id, p.policyAt, int64(p.tracker.Instances()), p.fresh(p.s.o.Clock.Mono())
-	if s.elsewhere, s.bound = p.elsewhere, quota.MaxSettle; p.line != nil {
-		s.cluster = p.line.Cluster()
-	}
-	if p.policy != nil {
-		s.bound = p.policy.ClockError
-	}
-	return s
+	return p.Standing(p.s.o.Clock.Mono())
 }
 
 // exchange sends what is due, and tells the sink what is taken then. The limits are of the policy at
@@ -62,9 +45,9 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 		uses[i].Away = true
 		all = append(all, &taking{KeyUse: &uses[i]})
 	}
-	err := classify(ctx, "take permits of "+p.provider, p.transact(ctx, tries, policy, all))
-	p.s.step(asked{p, toTake, err})
-	p.sink.Fund(uses)
+	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
+	p.s.step(session.Asked{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
+	p.Sink.Fund(uses)
 	return err
 }
 
@@ -79,14 +62,14 @@ func (p *membership) setExchanging(on bool) {
 func (p *membership) transact(ctx context.Context, tries int, policy int64, all []*taking) (failed error) {
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing() // each time: the view may have changed since the windows were seen
-		at.policy, at.fresh = policy, at.fresh && policy != 0
-		if at.cluster == 0 { // a total that was read would seem to be of another store
+		at.Policy, at.Fresh = policy, at.Fresh && policy != 0
+		if at.Cluster == 0 { // a total that was read would seem to be of another store
 			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
 		}
 		if err := p.knowMark(ctx, at); err != nil {
 			return errors.Join(failed, err)
 		}
-		mark := p.s.keys.BudgetMark(p.provider)
+		mark := p.s.keys.BudgetMark(p.Provider)
 		var sent []*taking
 		var offers []offer
 		var ops, reads []clientv3.Op
@@ -115,7 +98,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 				l.lease = clientv3.NoLease
 			}
 		}
-		if err == nil && r.Header.ClusterId != at.cluster {
+		if err == nil && r.Header.ClusterId != at.Cluster {
 			err = errOtherCluster
 		}
 		if err != nil {
@@ -123,7 +106,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		}
 		if !r.Succeeded {
 			kv := etcdcall.KeyIn(r.Responses[len(r.Responses)-1])
-			p.budgets.mark = escrow.ReadMark(kv.Value, kv.ModRevision, at.cluster)
+			p.budgets.mark = escrow.ReadMark(kv.Value, kv.ModRevision, at.Cluster)
 		}
 		all = nil
 		for i, t := range sent {
@@ -174,16 +157,16 @@ func (p *membership) putTotal(ctx context.Context, x *offer, u *escrow.KeyUse, k
 }
 
 // onPolicy adds the condition that the policy is the one that the limits are of.
-func (p *membership) onPolicy(x *offer, at standing) {
-	x.when = append(x.when, etcdcall.At(p.s.keys.Policy(p.provider), at.policy))
+func (p *membership) onPolicy(x *offer, at session.Standing) {
+	x.when = append(x.when, etcdcall.At(p.s.keys.Policy(p.Provider), at.Policy))
 }
 
 // totalOf returns the key of a window's total.
 func (p *membership) totalOf(u *escrow.KeyUse) string {
 	if u.Key == "" {
-		return p.s.keys.BudgetTotal(p.provider, u.Name(), u.Start)
+		return p.s.keys.BudgetTotal(p.Provider, u.Name(), u.Start)
 	}
-	return p.s.keys.BudgetOfKey(p.provider, u.Name(), u.Start, u.Key)
+	return p.s.keys.BudgetOfKey(p.Provider, u.Name(), u.Start, u.Key)
 }
 
 // taking is a window of which permits are taken, or given back. Away is true until it is decided.
@@ -195,7 +178,7 @@ type taking struct {
 }
 
 // offer decides by what was read last. An offer without gets is none.
-func (k *taking) offer(ctx context.Context, p *membership, at standing) (x offer, err error) {
+func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
 	store := p.budgets.storeOf(k.KeyUse)
 	if !k.Purse.Of(store) { // what it had in hand is of another store, and counts no more
 		if k.Purse = (escrow.Purse{Taken: k.Use.Used}); k.Back > 0 {
@@ -203,11 +186,11 @@ func (k *taking) offer(ctx context.Context, p *membership, at standing) (x offer
 			return x, nil
 		}
 	}
-	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.instances, Share: k.Share}
+	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share}
 	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {
-	case k.n > 0 && !at.fresh: // the view is in doubt
+	case k.n > 0 && !at.Fresh: // the view is in doubt
 		return x, nil
 	case !ok && k.known:
 		k.decided(p)
@@ -249,10 +232,10 @@ func (k *taking) decided(p *membership) {
 		return
 	}
 	if l.withheld = k.Start; k.Key == "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.provider+" --used N --limit "+k.String(),
-			"provider", p.provider, "limit", k.String(), "because", why)
+		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.Provider+" --used N --limit "+k.String(),
+			"provider", p.Provider, "limit", k.String(), "because", why)
 		return
 	}
-	p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.provider+" --key KEY --used N, or --keys-unused",
-		"provider", p.provider, "key", k.Key, "limit", k.String(), "because", why)
+	p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.Provider+" --key KEY --used N, or --keys-unused",
+		"provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why)
 }

@@ -27,7 +27,7 @@ func (p *membership) takesOf(t *testing.T, names ...string) (away int) {
 		b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 		uses = append(uses, escrow.KeyUse{Key: name, Budget: b, Use: escrow.Use{Need: 1}, Share: -1})
 	}
-	if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); err != nil {
+	if err := p.exchange(t.Context(), takingTries, p.standing().Policy, uses); err != nil {
 		t.Log(err)
 	}
 	for _, u := range uses {
@@ -110,7 +110,7 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 	k.u.Use.Need = 7
 	day, key := &taking{KeyUse: &k.u}, &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: hour, Use: escrow.Use{Need: 1}, Share: -1}}
 	write := func(out int64) {
-		text, err := escrow.Encode(escrow.Total{Limit: 100, Out: out, Cluster: k.p.standing().cluster})
+		text, err := escrow.Encode(escrow.Total{Limit: 100, Out: out, Cluster: k.p.standing().Cluster})
 		if err == nil {
 			_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetTotal("p", "d", k.u.Start), text)
 		}
@@ -145,17 +145,11 @@ func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
-		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && uses[0].Purse.Taken == 5
+		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && uses[0].Purse.Taken == 5
 	})
 	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 2, 3, escrow.Use{}
-	p.s.mu.Lock()
-	followed := p.line
-	p.line = &line{m: p.m}
-	p.s.mu.Unlock()
-	err := p.exchange(t.Context(), takingTries, p.standing().policy, uses)
-	p.s.mu.Lock()
-	p.line = followed
-	p.s.mu.Unlock()
+	nowhere := newMembership(p.s, "p", &recorder{}) // follows no store
+	err := nowhere.exchange(t.Context(), takingTries, p.standing().Policy, uses)
 	if err == nil || !uses[0].Away {
 		t.Errorf("answered by no store: %+v, %v", uses[0], err)
 	}
@@ -207,18 +201,18 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 50}, Share: -1}}
 	await.Until(t, "permits are taken", func() bool {
-		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && uses[0].Purse.Taken == 50
+		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && uses[0].Purse.Taken == 50
 	})
 	r.on.Store(true)
 	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 10, 40, escrow.Use{}
-	if err := p.exchange(t.Context(), takingTries, p.standing().policy, uses); err != nil {
+	if err := p.exchange(t.Context(), takingTries, p.standing().Policy, uses); err != nil {
 		t.Fatal(err)
 	}
 	got, err := f.client.Get(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if total := escrow.ReadTotal(got.Kvs[0].Value, p.standing().cluster); total.Out != 40 || uses[0].Away {
+	if total := escrow.ReadTotal(got.Kvs[0].Value, p.standing().Cluster); total.Out != 40 || uses[0].Away {
 		t.Errorf("%+v, away: %v; want 40 handed out, which the instance may issue", total, uses[0].Away)
 	}
 }
@@ -258,7 +252,7 @@ func TestWhatIsInHandOfAnotherStoreIsDropped(t *testing.T) {
 	uses := []escrow.KeyUse{use}
 	await.Until(t, "etcd answers", func() bool {
 		uses[0] = use
-		return p.exchange(t.Context(), takingTries, p.standing().policy, uses) == nil && !uses[0].Away
+		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && !uses[0].Away
 	})
 	if n := uses[0].Purse.Taken; n != 3 {
 		t.Errorf("%d permits are taken, want the 3 that were used", n)

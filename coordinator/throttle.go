@@ -11,7 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -26,13 +26,13 @@ const askEvery = 500 * time.Millisecond // and no more often
 // the answer has the key.
 func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Throttle) (*clientv3.TxnResponse, error) {
 	var t *clientv3.TxnResponse
-	key := p.s.keys.Throttle(p.provider)
+	key := p.s.keys.Throttle(p.Provider)
 	b, err := json.Marshal(next)
 	if err == nil {
-		t, err = p.s.kv.Txn(ctx).If(etcdcall.At(key, w.revision), w.lives()).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
+		t, err = p.s.kv.Txn(ctx).If(etcdcall.At(key, w.revision), lives(&w.Incarnation)).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
 	}
-	err = classify(ctx, "throttle "+p.provider, err)
-	p.s.step(asked{p, toThrottle, err})
+	err = classify(ctx, "throttle "+p.Provider, err)
+	p.s.step(session.Asked{Member: p.Member, Right: session.ToThrottle, Err: err, Denied: errors.Is(err, ErrPermission)})
 	return t, err
 }
 
@@ -42,7 +42,7 @@ func (p *membership) pushBacks() {
 		select {
 		case <-p.ctx.Done():
 			return
-		case ask := <-p.sink.Pushed():
+		case ask := <-p.Sink.Pushed():
 			for again := true; again; {
 				var writes time.Duration
 				if writes, again = p.put(ask); !sleep(p.ctx, writes*askEvery) {
@@ -57,19 +57,20 @@ func (p *membership) pushBacks() {
 // one by now, to that, once. again says that it did not succeed.
 func (p *membership) put(ask protocol.Ask) (writes time.Duration, again bool) {
 	p.s.mu.Lock()
-	w, known, policy := p.writerLocked(), p.throttle, p.policy
+	w, known := p.writerLocked()
+	policy := p.Policy()
 	p.s.mu.Unlock()
 	return p.putOn(w, known, policy, ask)
 }
 
 func (p *membership) putOn(w writer, known protocol.Throttle, policy *quota.Policy, ask protocol.Ask) (writes time.Duration, again bool) {
-	ask.By = w.id
+	ask.By = w.ID
 	member := func(id string) bool { return slices.Contains(w.ids, id) }
 	ctx, done := context.WithTimeout(p.ctx, 2*reportTimeout)
 	defer done()
 	for again = true; again && writes < 2; {
 		now := time.Unix(0, p.s.o.Clock.Wall())
-		if w.key == "" || policy == nil || policy.Backoff != quota.BackoffFleet ||
+		if w.Key == "" || policy == nil || policy.Backoff != quota.BackoffFleet ||
 			!known.Adds(ask, known.Pause(policy, len(w.ids), member, now), now) {
 			return writes, false
 		}
@@ -91,11 +92,13 @@ func (p *membership) putOn(w writer, known protocol.Throttle, policy *quota.Poli
 
 // writer is an instance that may write the throttle.
 type writer struct {
-	incarnation
+	session.Incarnation
 	ids      []string // of all
 	revision int64    // of the throttle
 }
 
-func (p *membership) writerLocked() writer {
-	return writer{p.incarnation, p.tracker.IDs(), p.tracker.Revision(view.Throttle)}
+// writerLocked returns this instance as a writer, and the throttle that it knows.
+func (p *membership) writerLocked() (w writer, known protocol.Throttle) {
+	known, revision := p.Throttle()
+	return writer{p.Own(), p.IDs(), revision}, known
 }

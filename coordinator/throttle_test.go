@@ -10,7 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
-	"github.com/quotient-limiter/quotient/internal/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -33,7 +32,7 @@ func ask(d time.Duration) protocol.Ask {
 
 // seen reports whether a membership has seen a key of this revision at least.
 func seen(p *membership, revision int64) func() bool {
-	return p.locked(func() bool { return p.tracker.Revision(view.Throttle) >= revision })
+	return p.locked(func() bool { _, seen := p.Throttle(); return seen >= revision })
 }
 
 func held(r *recorder) bool { return r.pause() != protocol.Ask{} }
@@ -48,11 +47,11 @@ func TestABackoffHoldsTheFleetUntilItIsEnded(t *testing.T) {
 	await.Until(t, "both know both", func() bool { return a.is(members(2))() && b.is(members(2))() })
 	a.asks <- ask(40 * time.Second)
 	await.Until(t, "the other is held back", b.is(held))
-	if left, why := b.heldBack(); left > 40*time.Second || why != asking.id+": 429 from api (said by 1 of 2 instances)" {
+	if left, why := b.heldBack(); left > 40*time.Second || why != asking.current().ID+": 429 from api (said by 1 of 2 instances)" {
 		t.Errorf("held back for %v: %q", left, why)
 	}
 	s, err := feed.Inside(f.admin).Throttle(t.Context(), "p")
-	if err != nil || s == nil || len(s.Asks) != 1 || s.Asks[0].By != asking.id {
+	if err != nil || s == nil || len(s.Asks) != 1 || s.Asks[0].By != asking.current().ID {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if ended, err := f.admin.Resume(t.Context(), "p"); !ended || err != nil {
@@ -117,9 +116,11 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	f.set("p", "10/s")
 	_, p := f.asker(Options{})
 	_, other := f.asker(Options{})
-	await.Until(t, "it knows the other", p.locked(func() bool { return p.tracker.Has(other.id) }))
+	id := other.current().ID
+	await.Until(t, "it knows the other", p.locked(func() bool { return p.Has(id) }))
 	p.s.mu.Lock()
-	w, policy := p.writerLocked(), p.policy
+	w, _ := p.writerLocked()
+	policy := p.Policy()
 	p.s.mu.Unlock()
 	if writes, again := other.put(ask(10 * time.Second)); writes != 1 || again {
 		t.Errorf("%d writes, again: %v", writes, again)
@@ -131,7 +132,7 @@ func TestAnAskIsWrittenOnWhatIsThere(t *testing.T) {
 	if s, err := feed.Inside(f.admin).Throttle(t.Context(), "p"); err != nil || len(s.Asks) != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	await.Until(t, "its own write is seen", p.locked(func() bool { return len(p.throttle.Asks) == 2 }))
+	await.Until(t, "its own write is seen", p.locked(func() bool { t, _ := p.Throttle(); return len(t.Asks) == 2 }))
 	if writes, again := p.put(longer); writes != 0 || again {
 		t.Errorf("what adds nothing: %d writes, again: %v", writes, again)
 	}
@@ -177,7 +178,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 	stranger := value(protocol.Ask{By: "stranger", At: now, Until: now.Add(time.Minute), Alone: true})
 	for text, bad := range map[string]bool{
 		"": true, "{": true, `{"schema":1}` + strings.Repeat(" ", protocol.MaxThrottleBytes): true,
-		stranger: false, value(protocol.Ask{By: p.id, At: now, Until: now, Alone: true}): false,
+		stranger: false, value(protocol.Ask{By: p.current().ID, At: now, Until: now, Alone: true}): false,
 	} {
 		if put(text); !a.is(free)() {
 			t.Errorf("%.80s holds back", text)
@@ -186,7 +187,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 			t.Errorf("%.80s is a problem: %v", text, got)
 		}
 	}
-	put(value(protocol.Ask{By: p.id, At: now, Until: now.AddDate(100, 0, 0)}))
+	put(value(protocol.Ask{By: p.current().ID, At: now, Until: now.AddDate(100, 0, 0)}))
 	if left, _ := a.heldBack(); left <= 0 || left > time.Minute {
 		t.Errorf("a pause of a hundred years became %v", left)
 	}
@@ -195,7 +196,7 @@ func TestBackoffsOfStrangersAreIgnored(t *testing.T) {
 		if writes, again := p.put(ask(time.Minute)); writes != 1 || again {
 			t.Errorf("on %.80s: %d writes, again: %v", text, writes, again)
 		}
-		await.Until(t, "only its own counts", p.locked(func() bool { return len(p.throttle.Asks) == 1 && p.throttle.Asks[0].By == p.id }))
+		await.Until(t, "only its own counts", p.locked(func() bool { t, _ := p.Throttle(); return len(t.Asks) == 1 && t.Asks[0].By == p.Own().ID }))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/diagnose"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 const (
@@ -44,7 +45,7 @@ func (s *Session) checkLate(late []string) {
 				return false
 			}
 			err = checkVersionOf(endpoint, version)
-			s.step(problem{endpoint, err})
+			s.step(session.Problem{Of: endpoint, Err: err})
 			return err == nil
 		})
 		if !sleep(s.ctx, lateMembers) {

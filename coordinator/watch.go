@@ -10,25 +10,31 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
-	"github.com/quotient-limiter/quotient/internal/view"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
-// watch follows a line.
+// watch follows a line of the state machine.
 type watch struct {
-	*line
+	line *session.Line
 	s    *Session
-	ctx  context.Context
+	ctx  context.Context // until the line is forgotten, or the session is closed
 	end  context.CancelFunc
 	open *stream // the newest; guarded by Session.mu
 }
 
-// newWatch follows a line until that is forgotten.
-func (s *Session) newWatch(l *line) {
+// watchLocked follows a line until that is forgotten.
+func (s *Session) watchLocked(l *session.Line) {
 	w := &watch{line: l, s: s}
 	// A member of etcd that is cut off from its leader says so at once.
 	w.ctx, w.end = context.WithCancel(clientv3.WithRequireLeader(s.ctx))
-	l.watch = w
+	s.mu.watches[l] = w
 	s.wg.Go(w.run)
+}
+
+// close ends the open stream. The next one opens after about a pause; 0 stands for that of a failure.
+func (w *watch) close(pause time.Duration) {
+	w.open.pause = pause
+	w.open.end()
 }
 
 // run opens the watch again where it left off when it breaks or was closed in a rush, and
@@ -40,7 +46,8 @@ func (w *watch) run() {
 			return
 		}
 		gap := errors.Is(err, rpctypes.ErrCompacted) || etcdcall.TooLarge(err)
-		w.s.step(ended{w.line, classify(w.ctx, "watch "+w.folder, err), gap})
+		err = classify(w.ctx, "watch "+w.line.Folder, err)
+		w.s.step(session.WatchEnded{Line: w.line, Err: err, Denied: errors.Is(err, ErrPermission), Gap: gap})
 		if pause := w.open.pause; pause > 0 {
 			sleep(w.ctx, jitter(pause)) // not all at the same instants
 		} else {
@@ -52,15 +59,15 @@ func (w *watch) run() {
 // follow follows one watch to its end.
 func (w *watch) follow(wait *backoff) error {
 	w.s.mu.Lock()
-	w.open = w.s.newStream(w.ctx, w.from())
-	w.s.stepLocked(watched{w.line})
+	w.open = w.s.newStream(w.ctx, w.line.From())
+	w.s.stepLocked(session.WatchOpened{Line: w.line})
 	w.s.mu.Unlock()
 	defer w.open.close()
-	w.open.open(w.folder, clientv3.WithCreatedNotify())
+	w.open.open(w.line.Folder, clientv3.WithCreatedNotify())
 	for created := false; ; created = true {
 		r, ok := w.open.next()
 		if !created && w.open.ctx.Err() == nil && (!ok || r.Err() != nil) { // the client's error does not say whether the folder may be read
-			if _, err := w.s.kv.Get(w.ctx, w.folder, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()); err != nil {
+			if _, err := w.s.kv.Get(w.ctx, w.line.Folder, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly()); err != nil {
 				return err
 			}
 		}
@@ -81,21 +88,23 @@ func (w *watch) follow(wait *backoff) error {
 func (w *watch) take(r *clientv3.WatchResponse) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
-	e := watchAnswer{line: w.line, created: r.Created, progress: r.IsProgressNotify(), revision: r.Header.Revision, cluster: r.Header.ClusterId,
-		events: map[*membership][]view.Key{}}
-	prefix := len(w.s.mu.folder)
+	e := session.WatchAnswer{Line: w.line, Created: r.Created, Progress: r.IsProgressNotify(), Revision: r.Header.Revision, Cluster: r.Header.ClusterId}
+	about := map[*session.Member]int{} // where a member stands in e.Told
+	prefix := len(w.s.keys.Provider(""))
 	for _, event := range r.Events {
 		key := string(event.Kv.Key)
 		end := strings.IndexByte(key[min(prefix, len(key)):], '/')
-		e.newest = event.Kv.ModRevision
-		p := w.members[key[:prefix+end+1]]
+		e.Newest = event.Kv.ModRevision
+		p := w.line.Member(key[:prefix+end+1])
 		if p == nil {
 			continue
 		}
-		if e.events[p] == nil {
-			e.about = append(e.about, p)
+		i, known := about[p]
+		if !known {
+			i, about[p] = len(e.Told), len(e.Told)
+			e.Told = append(e.Told, session.Told{Member: p})
 		}
-		e.events[p] = append(e.events[p], p.parse(event.Kv, event.Type == clientv3.EventTypeDelete))
+		e.Told[i].Keys = append(e.Told[i].Keys, w.s.parse(p.Provider, event.Kv, event.Type == clientv3.EventTypeDelete))
 	}
 	w.s.stepLocked(e)
 }

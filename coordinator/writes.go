@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/session"
 )
 
 // An etcd that is full, or corrupt, answers reads and keeps leases alive, and refuses writes. The
@@ -33,7 +34,7 @@ func (s *Session) answeredWrite(err error) {
 	case (code == codes.ResourceExhausted || code == codes.DataLoss) && !etcdcall.TooLarge(err):
 		s.writing.taken.Store(false)
 		s.writing.stands.Store(true)
-		s.step(problem{refusal, fmt.Errorf("etcd refuses writes (%w): nothing is lent, and nothing more of limits above a minute is had, until it takes them: quota-admin doctor", rpctypes.Error(err))})
+		s.step(session.Problem{Of: refusal, Err: fmt.Errorf("etcd refuses writes (%w): nothing is lent, and nothing more of limits above a minute is had, until it takes them: quota-admin doctor", rpctypes.Error(err))})
 	}
 }
 
@@ -41,6 +42,6 @@ func (s *Session) answeredWrite(err error) {
 func (s *Session) lookAtWrites() {
 	if s.writing.stands.Load() && s.writing.taken.Load() {
 		s.writing.stands.Store(false)
-		s.step(problem{refusal, nil})
+		s.step(session.Problem{Of: refusal})
 	}
 }

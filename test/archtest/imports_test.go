@@ -45,7 +45,7 @@ var rules = []rule{
 		why: "the vocabulary is what every package and application may depend on, so it depends on nothing",
 	},
 	{
-		who: []string{"consumer", "internal/window", "internal/share", "internal/clock", "internal/feed", "internal/protocol", "internal/view", "quota"},
+		who: []string{"consumer", "internal/window", "internal/share", "internal/clock", "internal/feed", "internal/protocol", "internal/session/view", "quota"},
 		not: []string{"go.etcd.io/...", "google.golang.org/grpc/..."},
 		why: "an application that enforces a share, or tests with a fixed one, must not link etcd's client and gRPC",
 	},
@@ -132,6 +132,11 @@ var rules = []rule{
 		who: []string{"coordinator/admin"},
 		not: []string{module + "/coordinator"},
 		why: "what operators and sessions both need lies below both",
+	},
+	{
+		who: []string{"internal/session"},
+		not: []string{"go.etcd.io/...", "google.golang.org/grpc/..."},
+		why: "what a session decides is a function of events and instants; package coordinator has the client of etcd",
 	},
 }
 
