@@ -163,10 +163,15 @@ func TestOutageRules(t *testing.T) {
 		outage quota.Outage
 		want   int64 // permits in a window that starts 10 s after the last proof
 		err    error
-	}{{quota.OutageHold, 5, nil}, {quota.OutageStop, 0, ErrStale}} {
+		logs   string
+	}{
+		{quota.OutageHold, 5, nil, `do="the limiter goes on with its share (outage rule hold); quota-admin doctor finds the cause"`},
+		{quota.OutageStop, 0, ErrStale, `do="the limiter issues nothing (outage rule stop); quota-admin doctor finds the cause"`},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stub{clock: clock.New()}
-			l := open(t, s.source(), Options{})
+			var logged bytes.Buffer
+			l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 			p := policyOf(t, "10/s")
 			p.Outage = c.outage
 			s.tell(1, withDefaults(p), 2)
@@ -178,6 +183,10 @@ func TestOutageRules(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			if st := l.Status(); st.State != quota.StateStale || st.ProofAge != 10*time.Second {
 				t.Errorf("%s: state %q, proof age %v; want stale, 10s", c.outage, st.State, st.ProofAge)
+			}
+			l.core.Report(l.core.clock.Now())
+			if text := logged.String(); !strings.Contains(text, c.logs) {
+				t.Errorf("%s: %s is not in the log: %s", c.outage, c.logs, text)
 			}
 			if n := l.TryTake(100).N(); n != c.want {
 				t.Errorf("%s: %d permits while stale, want %d", c.outage, n, c.want)

@@ -121,6 +121,7 @@ func (k *core) noteState(now clock.Instant) {
 	attrs := []any{"was", string(was), "total", st.Shortest().Limit.Permits, "share", st.Shortest().Share, "instances", st.Instances, "revision", st.Revision}
 	k.mu.Lock()
 	held, until := k.mu.planner.Held(now.Mono)
+	outage := k.mu.planner.Rules(now.Mono).Outage
 	author := "the operator"
 	if policy, _ := k.mu.planner.Policy(); policy != nil {
 		author = cmp.Or(policy.Author, author)
@@ -132,7 +133,7 @@ func (k *core) noteState(now clock.Instant) {
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
-	if todo := remedy(st, author); todo != "" {
+	if todo := remedy(st, author, outage); todo != "" {
 		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
@@ -190,11 +191,15 @@ func (k *core) noteDebt(st *Status) {
 }
 
 // remedy returns the advice to operators for a state; empty if there is none. author has set the
-// policy.
-func remedy(st Status, author string) string {
+// policy, whose outage rule is outage.
+func remedy(st Status, author string, outage quota.Outage) string {
 	switch st.State {
 	case quota.StateStale:
-		return "see whether this host reaches etcd, and how long etcd takes to answer: quota-admin instances " + st.Provider
+		meanwhile := "the limiter goes on with its share (outage rule hold)"
+		if outage == quota.OutageStop {
+			meanwhile = "the limiter issues nothing (outage rule stop)"
+		}
+		return meanwhile + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
 		return "nothing, if " + author + " meant it: quota-admin get " + st.Provider
 	case quota.StatePausing:
