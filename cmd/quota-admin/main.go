@@ -290,6 +290,9 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 		missing = append(missing, name)
 	}
 	if len(missing) == 1 && missing[0] == "LIMITS" {
+		if cmd.Flags().Changed("keys") {
+			return usageError(cmd, "LIMITS, of all keys together, is missing, as in: %s %s 1000/s --keys 80/s", cmd.CommandPath(), strings.Join(args, " "))
+		}
 		return usageError(cmd, "LIMITS is missing, as in: %s %s 100/s", cmd.CommandPath(), strings.Join(args, " "))
 	} else if len(missing) == 1 {
 		return usageError(cmd, "%s is missing", missing[0])

@@ -55,6 +55,7 @@ diff a 1
 get -o *
 get a b
 set a
+set a --keys 80/s
 set a 5/s extra
 get a//b
 set a '' -o *

@@ -59,21 +59,21 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	groups.Add("Metrics", f.services[2].Register)
 	groups.Add("Certificates, for all addresses host:port", f.tls.Register)
 	groups.Add("Providers", func(set *pflag.FlagSet) {
-		set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers to open at the start and keep; others open at their first call")
-		set.IntVar(&f.maxProviders, "max-providers", 100, "providers that may be open at a time")
-		set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider is closed")
+		set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers, separated by commas: open them at the start, and keep them; others open at their first call")
+		set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")
+		set.DurationVar(&f.idle, "idle", 5*time.Minute, "time without a call after which a provider that is not in --provider is closed")
 	})
 	groups.Add("This instance", func(set *pflag.FlagSet) {
 		set.StringVar(&f.name, "name", "", "`name` that operators see; default: the host's")
 		commandline.Gone(set, "state-dir", "leave it out; to restart without a gap, start the new quotad beside the old one (docs/quotad.md, Stop and restart)")
-		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port")
-		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; more than the longest window loses nothing")
+		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port, separated by commas")
+		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; if it exceeds the longest window, no permit is lost")
 	})
 	groups.Add("etcd", func(set *pflag.FlagSet) { f.etcd = etcdflags.Register(set) })
 	f.etcd.Env = env
 	var version *bool
 	groups.Add("In place of serving", func(set *pflag.FlagSet) {
-		set.StringVar(&f.probe, "probe", "", "`healthz|readyz` to ask the quotad at --socket for: the exit status is 0 if it is well")
+		set.StringVar(&f.probe, "probe", "", "`healthz|readyz`: ask the quotad at --socket whether it answers, or whether each --provider of it has permits; exit status 0 if so, else 1")
 		version = set.Bool("version", false, "print the version")
 	})
 	set := groups.Set("quotad")

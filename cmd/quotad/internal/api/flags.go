@@ -33,10 +33,10 @@ const maxConnections = 100_000
 
 // Register adds the flags.
 func (f *Flags) Register(set *pflag.FlagSet) {
-	set.StringVar(&f.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: none")
+	set.StringVar(&f.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: serve none")
 	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve by TLS too, such as 127.0.0.1:8787")
-	set.IntVar(&f.limits.connections, "max-connections", 4096, "connections that may be open")
-	set.IntVar(&f.limits.perClient, "client-connections", 256, "connections, and IDs to settle, that one process may have")
+	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections of all programs may be open")
+	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections, and how many batches or costs that are not settled yet, one process may have")
 }
 
 // Check returns what is wrong with the flags.
