@@ -1,7 +1,8 @@
 // Github-client calls an API through an unchanged client library, go-github, for two installations
 // of an app. Each may send 10 requests a second and 2,500 an hour: all it takes is the Transport of
-// its http.Client. GitHub allows 5,000, but its hour begins with the first call and the limiter's with
-// the clock's: parts of two windows may fall into one of GitHub's hours, so half of it is safe. The API is a server of this process; `go run .` prints what it answered.
+// its http.Client. GitHub allows 5,000, but its hour begins with the first call and the limiter's
+// with the clock's: parts of two windows may fall into one of GitHub's hours, so half of it is safe.
+// The API is a server of this process; `go run .` prints what it answered.
 package main
 
 import (
