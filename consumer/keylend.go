@@ -109,9 +109,9 @@ func (y *keyState) looks(k *core, now int64) {
 	}
 }
 
-// lacks notes that n permits of a key were refused to calls of class c, and has others asked, or etcd where its
-// long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has the
-// state's lock.
+// lacks notes that n permits of a key were refused to calls of class c, and has others asked, or etcd
+// where its long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has
+// the state's lock.
 func (y *keyState) lacks(k *core, n int64, c window.Class, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
@@ -198,12 +198,11 @@ type keyRequest struct {
 
 // room reports whether each host's ask has room for a key, whatever is asked for it.
 func (r keyRequests) room(name string) bool {
+	largest := 0
 	for _, q := range r {
-		if q.size+protocol.MostNeedBytes(name) > protocol.MostAsked {
-			return false
-		}
+		largest = max(largest, q.size)
 	}
-	return true
+	return largest == 0 || largest+protocol.MostNeedBytes(name) <= protocol.MostAsked
 }
 
 // add asks hosts for permits of a key in these windows.
@@ -337,14 +336,14 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 		return
 	}
 	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
-	told := y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, func(guest string) bool {
+	lends := func(guest string) bool {
 		_, lends := k.lendsTo(guest, now)
 		return lends
+	}
+	y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, lends, func(guest string, told int64) {
+		(*k.carrier.Load()).Tell(l.Self, guest, protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{y.key.Name: told}})
 	})
 	k.keys.lent.Add(left - y.use.LeftToBorrowers())
-	for guest, permits := range told {
-		(*k.carrier.Load()).Tell(l.Self, guest, protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{y.key.Name: permits}})
-	}
 }
 
 // borrowKey adds what a host has lent of a key, and serves those who wait for it.

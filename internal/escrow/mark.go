@@ -1,8 +1,6 @@
 package escrow
 
-import (
-	"time"
-)
+import "time"
 
 // Mark is the value of a key that each provider has one of. It says what it means that a window has
 // no total in etcd: that nobody has taken of it, or that an earlier store may have had one, which

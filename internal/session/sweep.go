@@ -1,8 +1,6 @@
 package session
 
-import (
-	"time"
-)
+import "time"
 
 // Issuer keys say which incarnations may still issue permits: docs/proof/protocol.md, section 12. One that
 // an incarnation has left behind is swept away: the incarnation does not come back, and issues nothing

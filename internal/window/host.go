@@ -14,8 +14,8 @@ import (
 // This file has what a gate lends to guests that ask. Callers who wait take a window at its edge,
 // before an ask can come. So guests that have asked are lent some there first: see asks.
 
-// Asked lends permits of the provider to a guest that asks in the windows that run, and returns how much. It may lend
-// the rest later in the window.
+// Asked lends permits of the provider to a guest that asks in the windows that run, and returns how many. It
+// may lend the rest later in the window.
 func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n protocol.Need) int64 {
 	g.mu.Lock()
 	defer g.unlock()

@@ -287,15 +287,15 @@ func (a *Account) partOf(guest string, instances int, hash uint64) int64 {
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
 // LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
-// lends says that anything is lent to them. It returns what to tell each: the sum of what was lent to it
-// in these windows.
-func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool) (told map[string]int64) {
+// lends says that anything is lent to them. It tells each, in the order of their asks, the sum of what
+// was lent to it in these windows.
+func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {
-		return nil
+		return
 	}
 	if t.edge = false; a.debt > 0 || c.Waiting == 0 {
-		return nil
+		return
 	}
 	t.guests.leave(lends)
 	s := a.shortest()
@@ -306,13 +306,9 @@ func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends f
 		guest := t.guests[i].guest
 		n := t.guests[i].atEdge(s.window, a.partOf(guest, f.Instances, hash), a.LeftToBorrowers()-own, c.Large > 0)
 		if n = min(n, a.LeftToBorrowers()); n > 0 {
-			if told == nil {
-				told = map[string]int64{}
-			}
-			told[guest] = a.lend(guest, n)
+			tell(guest, a.lend(guest, n))
 		}
 	}
-	return told
 }
 
 // Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
