@@ -91,6 +91,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)
 	k.looker.begin(k.look)
+	k.keys.begin(k)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
 	k.keys.busiest.began = c.Mono()

@@ -128,9 +128,9 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 	}
 	s, now := k.segmentNow()
 	k.mu.Lock()
-	begun, ends := k.keys.parts != nil, k.mu.closed
+	ends := k.mu.closed
 	k.mu.Unlock()
-	if begun && (ends || s.Keys != nil && len(s.Keys.Budgets) > 0) {
+	if ends || s.Keys != nil && len(s.Keys.Budgets) > 0 {
 		if all = append(all, k.usesOfKeys(s.Keys, now, most-len(all), ends)...); look == 0 {
 			look = window.LookAtRest
 		}
@@ -169,12 +169,6 @@ func (k *core) usesOfKeys(windows *window.Keys, now int64, most int, ends bool) 
 // Restored implements feed.Sink.
 func (k *core) Restored() {
 	k.gate.Restored(k.clock.Now())
-	k.mu.Lock()
-	begun := k.keys.parts != nil
-	k.mu.Unlock()
-	if !begun {
-		return
-	}
 	for i := range k.keys.parts {
 		part := &k.keys.parts[i]
 		part.RLock()

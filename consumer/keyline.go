@@ -87,9 +87,10 @@ func (q *keyLines) all() []*keyState {
 }
 
 // verdict decides about a caller that wants n permits of the key. Granted: they are reserved. Queued: they
-// may come in time, and others are asked for some. Limited: they do not come by the monotonic instant
-// until, or no window holds so many. Closed: the state was forgotten, or keys have no limits. first says
-// that nobody is before the caller. The caller of verdict has the state's lock.
+// may come in time, and others are asked for some; or nobody has told yet what the limits are. Limited:
+// they do not come by the monotonic instant until, or no window holds so many. Closed: the state was
+// forgotten, or keys have no limits. first says that nobody is before the caller. The caller of verdict has
+// the state's lock.
 func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, first bool) window.Verdict {
 	if s.Keys == nil || y.gone {
 		return window.Closed
@@ -98,7 +99,12 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 		y.use.Reserve(n)
 		return window.Granted
 	}
-	if until <= now || k.tooLarge(s.Keys, y.key, n, now) > 0 {
+	switch {
+	case until <= now:
+		return window.Limited
+	case s.Keys.Unheard: // the first view wakes it: see keys.planned
+		return window.Queued
+	case k.tooLarge(s.Keys, y.key, n, now) > 0:
 		return window.Limited
 	}
 	y.lacks(k, 0, window.Default, n, now)

@@ -23,7 +23,7 @@ import (
 // Lock order: sweeping, then a part's, then a state's, then lines.mu or core.mu. Nothing that holds
 // a state's calls the gate, and nothing that holds the gate's serves a line.
 type keys struct {
-	parts   *[64]keyPart // nil until there are limits by key
+	parts   [64]keyPart
 	seed    maphash.Seed
 	inUse   atomic.Int64 // by this instance's calls; keys.most bounds them
 	guests  atomic.Int64 // only lent to others; as many at most
@@ -43,13 +43,15 @@ type keys struct {
 	fresh    atomic.Int64 // new names since then, also those refused
 }
 
+// begin makes the keys of a new core.
+func (m *keys) begin(k *core) {
+	m.seed, m.latest = maphash.MakeSeed(), window.Unheard
+	m.lines.alarm.begin(func() { m.lines.serveAll(k) })
+	m.asks.alarm.begin(func() { m.asks.look(k) })
+}
+
 // planned has those that wait look again if keys may have more. The gate's lock is held.
 func (m *keys) planned(k *core, plan *window.Keys, now int64) {
-	if m.parts == nil && plan != nil {
-		m.parts, m.seed = new([64]keyPart), maphash.MakeSeed()
-		m.lines.alarm.begin(func() { m.lines.serveAll(k) })
-		m.asks.alarm.begin(func() { m.asks.look(k) })
-	}
 	if plan != m.latest {
 		m.latest = plan
 		if m.lines.length.Load() > 0 {
@@ -60,9 +62,6 @@ func (m *keys) planned(k *core, plan *window.Keys, now int64) {
 
 // close has all that wait look again: the gate is closed.
 func (m *keys) close(k *core) {
-	if m.parts == nil {
-		return
-	}
 	m.lines.alarm.stop()
 	m.asks.alarm.stop()
 	m.lines.serveAll(k)

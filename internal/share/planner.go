@@ -118,7 +118,7 @@ func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
 // rule hold.
 func (p *Planner) Plan(at clock.Instant) window.Plan {
 	if !p.Started() {
-		return window.Plan{Until: window.Forever}
+		return window.Plan{Until: window.Forever, Keys: window.Unheard}
 	}
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
@@ -143,7 +143,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 // Foresee implements window.Planner.
 func (p *Planner) Foresee(mono int64) window.Plan {
 	if !p.Started() {
-		return window.Plan{Until: window.Forever}
+		return window.Plan{Until: window.Forever, Keys: window.Unheard}
 	}
 	return p.plan(mono, p.Rules(mono))
 }

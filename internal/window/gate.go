@@ -92,10 +92,10 @@ func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(
 		decided(w, grant, v)
 	}
 	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
-	g.mu.forecast.plans = []*Plan{{Until: Forever, from: math.MinInt64}}
+	g.mu.forecast.plans = []*Plan{{Until: Forever, Keys: Unheard, from: math.MinInt64}}
 	g.mu.forecast.forget()
 	g.mu.ledger.plan = g.planLocked()
-	g.publishLocked(&Segment{}, Forever)
+	g.publishLocked(&Segment{Keys: Unheard}, Forever)
 	return g
 }
 

@@ -34,7 +34,15 @@ type Keys struct {
 	Windows
 	// Most bounds the keys in use.
 	Most int64
+	// Unheard says that nobody has told yet whether keys have limits: callers wait until somebody does.
+	Unheard bool
 }
+
+// Unheard are the windows of keys before the first view of the provider. Nothing is issued in them.
+var Unheard = &Keys{Most: mostUnheard, Unheard: true}
+
+// mostUnheard is Keys.Most of Unheard: as many keys as a policy allows that does not say.
+const mostUnheard = 100_000
 
 // Spans goes over the start and the end of each window, in corrected wall time.
 func (w *Windows) Spans(yield func(start, end int64) bool) {

@@ -1,12 +1,15 @@
 package live_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -76,5 +79,37 @@ func TestLongLimitsByKey(t *testing.T) {
 	})
 	if len(taken) != 1 || taken[0].Limit.Permits != 30 {
 		t.Errorf("%+v", taken)
+	}
+}
+
+// A program's first call, for a key, right after Open, waits until etcd has told the limits and the share has
+// settled.
+func TestTheFirstCallIsForAKey(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]quota.Limit{
+		"short": {Permits: 80, Window: time.Second},
+		"long":  {Permits: 2500, Window: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := exact(t, "3000/200ms", 500*ms)
+			p.Keys = quota.Keys{Limits: []quota.Limit{limit}}
+			g := newGroup(t, etcdtest.NewClient(t, server), p)
+			g.ready(g.join(1)...)
+			session, err := coordinator.Join(t.Context(), g.client, coordinator.Options{Prefix: g.prefix, Logger: quiet, TTL: g.ttl})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close() //nolint:errcheck // the test has ended
+			limiter, err := consumer.Open(t.Context(), g.trace.Wrap(session), provider, consumer.Options{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := limiter.Key("tenant").Acquire(ctx, consumer.Forever); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
