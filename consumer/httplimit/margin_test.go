@@ -58,7 +58,7 @@ func (a *arrivals) fullestSpan() (most int) {
 }
 
 // A process that stalls between the grant and the sending, and a network that needs
-// its time: with the guard and the margin that docs/http.md names, the provider's
+// its time: with the guard and the margin that docs/http-grpc.md names, the provider's
 // fullest second is within the limit, and without the margin it is not.
 func TestProviderThatCountsArrivals(t *testing.T) {
 	const permits, transit, seconds = 100, 50 * time.Millisecond, 30

@@ -55,7 +55,7 @@ func stall(context.Context, time.Duration, error) {
 }
 
 // A real server counts the requests when they arrive, while every processor is busy
-// with other work and callers stall: with the guard and the margin of docs/http.md its
+// with other work and callers stall: with the guard and the margin of docs/http-grpc.md its
 // fullest second is within 1% of the limit.
 func TestProviderThatCountsArrivals(t *testing.T) {
 	const permits, transit, measured = 200, 300 * time.Millisecond, 10 * time.Second
