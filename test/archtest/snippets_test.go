@@ -16,21 +16,27 @@ import (
 //	<!-- checked by consumer/httplimit.ExampleTransport -->
 //
 // Its lines stand in the file that declares that function, in one piece. So what
-// readers copy is compiled, and where the function is an example with output, run.
-var checkedBy = regexp.MustCompile(`^<!-- checked by (\S+)\.(\w+) -->$`)
+// readers copy is compiled, and where the function is an example with output, run. A difference,
+// "-" and "+", names two functions if its lines are Go: the one from which it goes, and the one to
+// which.
+var checkedBy = regexp.MustCompile(`^<!-- checked by (\S+)\.(\w+)(?: and (\S+)\.(\w+))? -->$`)
 
 func TestSnippetsAreCompiled(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	err := walk(".md", func(path string, text []byte) error {
 		for _, b := range markdown.Blocks(string(text)) {
-			if b.Language != "go" {
+			if b.Language != "go" && b.Language != "diff" {
 				continue
 			}
 			checked++
 			switch by := checkedBy.FindStringSubmatch(b.Above); {
 			case by == nil:
 				t.Errorf("%s: the line above this does not say what checks it:\n%s", path, b.Text)
+			case b.Language == "diff":
+				if by[3] != "" && (!declaresWith(t, by[1], by[2], side(b.Text, '-')) || !declaresWith(t, by[3], by[4], side(b.Text, '+'))) {
+					t.Errorf("%s: a side of this is not in the file that declares %s.%s, or %s.%s:\n%s", path, by[1], by[2], by[3], by[4], b.Text)
+				}
 			case !declaresWith(t, by[1], by[2], b.Text):
 				t.Errorf("%s: this is not in the file that declares %s.%s:\n%s", path, by[1], by[2], b.Text)
 			}
@@ -43,6 +49,17 @@ func TestSnippetsAreCompiled(t *testing.T) {
 	if checked == 0 {
 		t.Error("no document has a block of Go: this test sees nothing")
 	}
+}
+
+// side returns the lines of a difference that are marked by the sign, and those of both sides.
+func side(difference string, sign byte) string {
+	var b strings.Builder
+	for line := range strings.Lines(difference) {
+		if line[0] == sign || line[0] == ' ' {
+			b.WriteString(line[1:])
+		}
+	}
+	return b.String()
 }
 
 // declaresWith reports whether the file in folder that declares the function

@@ -68,6 +68,27 @@ func TestTheDocumentShowsTheExamples(t *testing.T) {
 	if _, err := load(root + "examples/envoy/rules.yaml"); err != nil {
 		t.Error(err)
 	}
+
+	// Of the rules that replace those of another service, docs/compare.md has a difference.
+	replaced := 0
+	for _, b := range markdown.Blocks(read("docs/compare.md")) {
+		if !strings.Contains(b.Above, "cmd/quotad/internal/envoy.") {
+			continue
+		}
+		replaced++
+		var rules strings.Builder
+		for line := range strings.Lines(b.Text) {
+			if line[0] != '-' {
+				rules.WriteString(line[1:])
+			}
+		}
+		if _, err := load(write(t, rules.String())); err != nil {
+			t.Errorf("%v:\n%s", err, b.Text)
+		}
+	}
+	if replaced != 1 {
+		t.Errorf("docs/compare.md shows %d blocks of rules, not 1", replaced)
+	}
 }
 
 func TestBadFlags(t *testing.T) {
