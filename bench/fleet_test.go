@@ -30,10 +30,10 @@ func startFleet(b *testing.B, n int, permits int64) (*embedded.Cluster, []*consu
 func startUnder(b *testing.B, n int, policy quota.Policy) (*embedded.Cluster, []*consumer.Limiter) {
 	b.Helper()
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
-	admin, err := admin.New(client, admin.Options{Author: "bench"})
+	operator, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	policy.Settle, policy.ClockError = time.Second, 10*time.Millisecond
-	_, err = admin.Put(b.Context(), "bench", policy)
+	_, err = operator.Put(b.Context(), "bench", policy)
 	must(b, err)
 	quiet := slog.New(slog.DiscardHandler)
 	var fleet []*consumer.Limiter

@@ -36,10 +36,10 @@ func BenchmarkHosts(b *testing.B) {
 		b.Skip("-hosts names no size")
 	}
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
-	admin, err := admin.New(client, admin.Options{Author: "bench"})
+	operator, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	set := func(permits int) {
-		_, err := admin.Put(b.Context(), "bench", limit(int64(permits), time.Second))
+		_, err := operator.Put(b.Context(), "bench", limit(int64(permits), time.Second))
 		must(b, err)
 	}
 	clients := *hosts * *hostClients

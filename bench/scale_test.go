@@ -105,12 +105,12 @@ func measureScale(b *testing.B, n int) {
 	// etcd's own timers are those of a real one.
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true, Slow: true})
 	endpoint := etcd.Endpoints()[0]
-	admin, err := admin.New(client, admin.Options{Author: "bench"})
+	operator, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
 	set := func(extra int) int64 {
 		policy := limit(int64(100*n+extra), time.Second)
 		policy.Settle, policy.Freshness = *settle, *freshness
-		stored, err := admin.Put(b.Context(), scaleProvider, policy)
+		stored, err := operator.Put(b.Context(), scaleProvider, policy)
 		must(b, err)
 		return stored.Revision
 	}

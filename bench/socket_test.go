@@ -163,9 +163,9 @@ func startServer(b *testing.B, cmd *exec.Cmd, socket string) *exec.Cmd {
 func startEtcd(b *testing.B, permits int64) string {
 	b.Helper()
 	etcd, client := etcdtest.New(b, embedded.Options{Processes: true})
-	admin, err := admin.New(client, admin.Options{Author: "bench"})
+	operator, err := admin.New(client, admin.Options{Author: "bench"})
 	must(b, err)
-	_, err = admin.Put(b.Context(), "bench", limit(permits, time.Second))
+	_, err = operator.Put(b.Context(), "bench", limit(permits, time.Second))
 	must(b, err)
 	return strings.Join(etcd.Endpoints(), ",")
 }

@@ -31,11 +31,11 @@ func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *embedded.Clu
 	cluster, root := etcdtest.New(t, embedded.Options{})
 	f := setupOn(t, root)
 	consumer, operator := users(t, cluster, root, f.keys)
-	admin, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
+	operated, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
+	if _, err := operated.PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	f.client = consumer
@@ -94,11 +94,11 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	consumer, operator := users(t, cluster, root, f.keys)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond}}
 	as := func(c *clientv3.Client) *admin.Client {
-		admin, err := admin.New(c, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
+		operated, err := admin.New(c, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return admin
+		return operated
 	}
 	if _, err := as(operator).PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
@@ -147,13 +147,13 @@ func TestARoleThatIsNarrowedMissesNothing(t *testing.T) {
 	if _, err := root.RoleGrantPermission(t.Context(), "consumer", all, clientv3.GetPrefixRangeEnd(all), clientv3.PermissionType(clientv3.PermRead)); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
+	operated, err := admin.New(operator, admin.Options{Prefix: f.prefix, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	set := func(permits int64) {
 		t.Helper()
-		if _, err := admin.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}); err != nil {
+		if _, err := operated.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -86,13 +86,13 @@ func serveEtcd(ctx context.Context, policy func(limit int64) quota.Policy) (*ser
 		s.close()
 		return nil, err
 	}
-	admin, err := admin.New(client, admin.Options{Author: "bench"})
+	operator, err := admin.New(client, admin.Options{Author: "bench"})
 	if err != nil {
 		s.close()
 		return nil, err
 	}
 	s.lower = func(ctx context.Context, limit int64) error {
-		_, err := admin.Put(ctx, "bench", policy(limit))
+		_, err := operator.Put(ctx, "bench", policy(limit))
 		return err
 	}
 	if err := s.lower(ctx, *limit); err != nil {

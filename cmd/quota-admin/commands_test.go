@@ -22,7 +22,7 @@ func TestHistoryFollows(t *testing.T) {
 	b := newBench(t, server)
 	b.want(exitDone, "set", "payments/charge", "100/s")
 	client := etcdtest.NewClient(t, server)
-	admin, err := admin.New(client, admin.Options{Prefix: b.prefix})
+	operator, err := admin.New(client, admin.Options{Prefix: b.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestHistoryFollows(t *testing.T) {
 	a := &app{stdout: written, stderr: told, format: format.Table, etcd: &etcdflags.Flags{Prefix: b.prefix}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.follow(ctx, connection{admin, client}) }()
+	go func() { ended <- a.follow(ctx, connection{operator, client}) }()
 	if text, err := bufio.NewReader(said).ReadString('\n'); err != nil || !strings.HasPrefix(text, "following") {
 		t.Fatalf("%q, %v", text, err)
 	}

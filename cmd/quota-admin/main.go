@@ -58,6 +58,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 	root.SetErr(stderr)
 	root.InitDefaultCompletionCmd() // writes to the output that is set by now
 	a.finish(root)
+	a.finishHelp(root)
 	if err := root.ExecuteContext(context.Background()); err != nil {
 		// A bad flag stops the parser, maybe before it saw -o.
 		only := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -136,11 +137,11 @@ func (a *app) connected(ctx context.Context, f func(connection) error) error {
 		return connectError(err)
 	}
 	defer client.Close()
-	admin, err := a.admin(client, a.etcd.CommandTimeout)
+	operator, err := a.admin(client, a.etcd.CommandTimeout)
 	if err != nil {
 		return err
 	}
-	return f(connection{admin, client})
+	return f(connection{operator, client})
 }
 
 func (a *app) admin(client *clientv3.Client, timeout time.Duration) (*admin.Client, error) {
@@ -192,8 +193,6 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 		Version:       buildinfo.Version(),
 		SilenceErrors: true, // run prints them, in the format asked for
 		SilenceUsage:  true,
-		// As far as two typing errors.
-		SuggestionsMinimumDistance: 2,
 	}
 	flags := root.PersistentFlags()
 	a.etcd = etcdflags.Register(flags)
@@ -233,6 +232,7 @@ func (a *app) finish(cmd *cobra.Command) {
 	cmd.Flags().SortFlags = false // related flags stand together
 	a.completeFlags(cmd)
 	if cmd.HasSubCommands() {
+		cmd.SuggestionsMinimumDistance = 2 // typing errors
 		cmd.Args = a.noCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	} else {
@@ -243,6 +243,21 @@ func (a *app) finish(cmd *cobra.Command) {
 	}
 }
 
+// finishHelp has "help" refuse a command that there is not. It completes commands by itself.
+func (a *app) finishHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return a.noCommand(cmd, rest)
+		}
+	}
+}
+
+// noCommand refuses what stands where one of cmd's commands should.
 func (a *app) noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -53,8 +53,8 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 		}
 		e := a.edits(cmd, 1)
 		e.lazy, e.exists, e.resume, e.already = true, true, m.mode == "", m.already
-		e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error) {
-			return toMode(ctx, admin, old, m.mode, now)
+		e.next = func(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error) {
+			return toMode(ctx, operator, old, m.mode, now)
 		}
 		all = append(all, cmd)
 	}
@@ -62,21 +62,21 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 }
 
 // toMode returns the policy in another mode; "" ends a pause.
-func toMode(ctx context.Context, admin *admin.Client, old admin.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
+func toMode(ctx context.Context, operator *admin.Client, old admin.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
 	p = change.Carry(old.Policy, old.Policy, now)
 	if p.Mode = mode; mode == "" {
-		p.Mode, err = modeBefore(ctx, admin, old)
+		p.Mode, err = modeBefore(ctx, operator, old)
 	}
 	return p, err
 }
 
 // modeBefore finds the mode before the pause in the history; enforce where that
 // does not reach so far.
-func modeBefore(ctx context.Context, admin *admin.Client, old admin.Stored) (quota.Mode, error) {
+func modeBefore(ctx context.Context, operator *admin.Client, old admin.Stored) (quota.Mode, error) {
 	if old.Policy.Mode != quota.ModePause {
 		return old.Policy.Mode, nil
 	}
-	records, err := admin.History(ctx, old.Provider)
+	records, err := operator.History(ctx, old.Provider)
 	for _, r := range records {
 		if r.Old != nil && r.Old.Mode != quota.ModePause && r.Old.Mode != "" {
 			return r.Old.Mode, nil
@@ -128,8 +128,8 @@ again. The greatest step is not checked, since the policy was in force before.`,
 			e.reason = "rollback to revision " + args[1]
 		}
 	}
-	e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
-		past, err := policyAt(ctx, admin, old, revision)
+	e.next = func(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
+		past, err := policyAt(ctx, operator, old, revision)
 		if err == nil && past == nil {
 			err = fmt.Errorf("at revision %d %s had no policy: delete does that", revision, old.Provider)
 		}
@@ -143,11 +143,11 @@ again. The greatest step is not checked, since the policy was in force before.`,
 
 // policyAt returns the policy as it was written at a revision, and nil where
 // that change deleted it.
-func policyAt(ctx context.Context, admin *admin.Client, now admin.Stored, revision int64) (*quota.Policy, error) {
+func policyAt(ctx context.Context, operator *admin.Client, now admin.Stored, revision int64) (*quota.Policy, error) {
 	if p := policyIn(now); revision == now.Revision && p != nil {
 		return p, nil
 	}
-	records, err := admin.History(ctx, now.Provider)
+	records, err := operator.History(ctx, now.Provider)
 	if err != nil {
 		return nil, err
 	}

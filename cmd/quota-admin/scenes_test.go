@@ -51,6 +51,9 @@ dev --help
 	{name: "usage", commands: `
 nonsense -o *
 lst
+help frob
+help keys ste -o *
+help set frob
 diff a 1
 get -o *
 get a b

@@ -74,9 +74,9 @@ the policy is written at the same moment.`,
 	for _, f := range gone {
 		commandline.Gone(cmd.Flags(), f.flag, f.now)
 	}
-	e.next = func(ctx context.Context, admin *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
+	e.next = func(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (p quota.Policy, err error) {
 		if old.Revision == 0 && !create && e.revision == anyRevision {
-			if err := a.mayCreate(ctx, admin, old.Provider); err != nil {
+			if err := a.mayCreate(ctx, operator, old.Provider); err != nil {
 				return p, err
 			}
 		}
@@ -109,11 +109,11 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 // mayCreate refuses a new provider whose name has a blank, or is nearly that of another: a
 // typing error would leave the one that was meant as it is. On a terminal it asks. A user
 // that may not list providers is not refused for another's name.
-func (a *app) mayCreate(ctx context.Context, admin *admin.Client, provider string) error {
+func (a *app) mayCreate(ctx context.Context, operator *admin.Client, provider string) error {
 	if strings.Contains(provider, " ") && !(isTerminal(a.stdin) && a.confirm(fmt.Sprintf("The name %q has a blank. Create it?", provider))) {
 		return refused(fmt.Errorf("the name %q has a blank; if it is meant, give --create", provider))
 	}
-	all, err := admin.List(ctx)
+	all, err := operator.List(ctx)
 	if errors.Is(err, coordinator.ErrPermission) {
 		return nil
 	}

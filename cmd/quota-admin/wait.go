@@ -69,8 +69,8 @@ code is 8 if that takes longer than --timeout.`,
 
 // policyBefore returns the policy that a stored one took the place of; one without limits if
 // there was none, or if that is not known.
-func policyBefore(ctx context.Context, admin *admin.Client, s admin.Stored) (was quota.Policy, err error) {
-	records, err := admin.History(ctx, s.Provider)
+func policyBefore(ctx context.Context, operator *admin.Client, s admin.Stored) (was quota.Policy, err error) {
+	records, err := operator.History(ctx, s.Provider)
 	if errors.Is(err, coordinator.ErrPermission) {
 		err = nil
 	}
@@ -109,7 +109,7 @@ const waitEvery = 300 * time.Millisecond
 
 // awaitAll waits, for at most so long, until every live instance has reported that it
 // applied each of the policies. The error names the instances that have not.
-func (a *app) awaitAll(ctx context.Context, admin *admin.Client, most time.Duration, all []*waitJSON) error {
+func (a *app) awaitAll(ctx context.Context, operator *admin.Client, most time.Duration, all []*waitJSON) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	var providers []string
@@ -118,13 +118,13 @@ func (a *app) awaitAll(ctx context.Context, admin *admin.Client, most time.Durat
 	}
 	// An instance reports a new policy by itself; while it is observed it also
 	// reports within a second what is wrong with it.
-	if stop, err := admin.Observe(ctx, providers...); err == nil {
+	if stop, err := operator.Observe(ctx, providers...); err == nil {
 		defer stop()
 	}
 	var failed []error
 	for {
 		all = slices.DeleteFunc(all, func(w *waitJSON) bool {
-			done, err := w.look(ctx, admin)
+			done, err := w.look(ctx, operator)
 			if err != nil {
 				failed = append(failed, err)
 			} else if done && a.format == format.Table {
@@ -146,8 +146,8 @@ func (a *app) awaitAll(ctx context.Context, admin *admin.Client, most time.Durat
 	}
 }
 
-func (w *waitJSON) look(ctx context.Context, admin *admin.Client) (bool, error) {
-	f, err := feed.Inside(admin).Fleet(ctx, w.Provider)
+func (w *waitJSON) look(ctx context.Context, operator *admin.Client) (bool, error) {
+	f, err := feed.Inside(operator).Fleet(ctx, w.Provider)
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it
 	}

@@ -122,9 +122,9 @@ func (d *program) acquire(t *testing.T) (status int) {
 	return r.StatusCode
 }
 
-func instances(t *testing.T, admin *admin.Client) []string {
+func instances(t *testing.T, operator *admin.Client) []string {
 	t.Helper()
-	f, err := feed.Inside(admin).Fleet(t.Context(), "p")
+	f, err := feed.Inside(operator).Fleet(t.Context(), "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,21 +139,21 @@ func instances(t *testing.T, admin *admin.Client) []string {
 func limited(t *testing.T) (*embedded.Cluster, *admin.Client) {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := admin.New(client, admin.Options{})
+	operator, err := admin.New(client, admin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Timing: quota.Timing{Settle: time.Second, Freshness: 500 * time.Millisecond}}
-	if _, err := admin.PutIf(t.Context(), "p", policy, 0); err != nil {
+	if _, err := operator.PutIf(t.Context(), "p", policy, 0); err != nil {
 		t.Fatal(err)
 	}
-	return cluster, admin
+	return cluster, operator
 }
 
 // In a rolling update the next process serves beside this one, at the same socket, before
 // SIGTERM. If it is the next one that ends, the socket is this one's again.
 func TestTheNextServesBeside(t *testing.T) {
-	cluster, admin := limited(t)
+	cluster, operator := limited(t)
 	dir := t.TempDir()
 	args := []string{"--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", "p"}
 	serves := func(p *program) {
@@ -172,7 +172,7 @@ func TestTheNextServesBeside(t *testing.T) {
 	third.end(t, syscall.SIGTERM)
 	serves(second)
 	second.end(t, syscall.SIGTERM)
-	if got := instances(t, admin); len(got) != 0 {
+	if got := instances(t, operator); len(got) != 0 {
 		t.Errorf("instances %q after SIGTERM", got)
 	}
 	if left, err := os.ReadDir(dir); len(left) != 1 || left[0].Name() != "quotad.sock.lock" || err != nil {
@@ -227,9 +227,9 @@ func fails(t *testing.T, p *program) {
 
 // Without etcd quotad is ready if the outage rule lets it issue permits.
 func TestReadyInAnOutage(t *testing.T) {
-	cluster, admin := limited(t)
+	cluster, operator := limited(t)
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 200 * time.Millisecond}}, Timing: quota.Timing{Settle: time.Second, Freshness: 500 * time.Millisecond}, Outage: quota.OutageStop}
-	if _, err := admin.PutIf(t.Context(), "stop", policy, 0); err != nil {
+	if _, err := operator.PutIf(t.Context(), "stop", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	ready := func(d *program) int {

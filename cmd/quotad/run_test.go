@@ -18,11 +18,11 @@ func TestAnEtcdThatIsAwayIsToldPlainly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := admin.New(client, admin.Options{Timeout: 100 * time.Millisecond})
+	operator, err := admin.New(client, admin.Options{Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = known(admin)(t.Context(), "p")
+	err = known(operator)(t.Context(), "p")
 	if err == nil || !strings.HasPrefix(err.Error(), "read the policy of p: etcd cannot be reached") || strings.Contains(err.Error(), "rpc error") {
 		t.Error(err)
 	}

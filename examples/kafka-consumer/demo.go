@@ -129,11 +129,11 @@ func setLimit(ctx context.Context, etcd *embedded.Cluster, provider string) erro
 		return err
 	}
 	defer client.Close()
-	admin, err := admin.New(client, admin.Options{})
+	operator, err := admin.New(client, admin.Options{})
 	if err != nil {
 		return err
 	}
-	_, err = admin.Put(ctx, provider, demoPolicy)
+	_, err = operator.Put(ctx, provider, demoPolicy)
 	return err
 }
 

@@ -47,11 +47,11 @@ func setUp(t *testing.T) (endpoint string, client *clientv3.Client, other *consu
 	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}, Timing: quota.Timing{Settle: 500 * time.Millisecond, ClockError: time.Millisecond}}
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := admin.New(client, admin.Options{Author: "test", Timeout: time.Minute})
+	operator, err := admin.New(client, admin.Options{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
+	if _, err := operator.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	session, err := coordinator.Join(t.Context(), client, coordinator.Options{Lazy: true})

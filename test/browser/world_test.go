@@ -62,11 +62,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
-	admin, err := admin.New(client, admin.Options{Author: "setup@test", Timeout: time.Minute})
+	operator, err := admin.New(client, admin.Options{Author: "setup@test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t, cluster, client, admin}
+	return &world{t, cluster, client, operator}
 }
 
 // set writes a policy that settles fast.

@@ -223,12 +223,12 @@ func TestEnvoysAndInstancesShareALimit(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	cluster, client := etcdtest.New(t, embedded.Options{Processes: true})
-	admin, err := admin.New(client, admin.Options{Author: "test"})
+	operator, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: permits, Window: time.Second}}, Timing: quota.Timing{Guard: guard}}
-	if _, err := admin.PutIf(t.Context(), provider, policy, 0); err != nil {
+	if _, err := operator.PutIf(t.Context(), provider, policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	addresses, err := embedded.FreeAddresses(2)

@@ -169,11 +169,11 @@ func TestLatencies(t *testing.T) {
 // of its provider one after the other, the lanes beside each other.
 func measureLatencies(t *testing.T, size, samples int) {
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true, Processes: true})
-	admin, err := admin.New(client, admin.Options{Timeout: time.Minute})
+	operator, err := admin.New(client, admin.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleetOf{t: t, size: size, endpoints: cluster.Endpoints(), admin: admin}
+	f := &fleetOf{t: t, size: size, endpoints: cluster.Endpoints(), admin: operator}
 	lanes := max(1, min(samples, 4, crowd/size)) // of 20, each waited for the others at a window's start
 	rounds := (samples + lanes - 1) / lanes
 	go f.count(client)

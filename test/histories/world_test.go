@@ -114,13 +114,13 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	l.calm = true
 	client := l.client()
 	defer client.Close()
-	admin, err := admin.New(client, admin.Options{Author: "operator"})
+	operator, err := admin.New(client, admin.Options{Author: "operator"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.admin = admin
+	w.admin = operator
 	for _, name := range p.providers {
-		if _, err := admin.Put(t.Context(), name, p.policy); err != nil {
+		if _, err := operator.Put(t.Context(), name, p.policy); err != nil {
 			t.Fatal(err)
 		}
 	}

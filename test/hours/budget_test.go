@@ -49,15 +49,15 @@ var spending = quota.Limit{Permits: 900, Window: 15 * time.Minute}
 func (s *spenders) limit() (*clientv3.Client, *admin.Client) {
 	s.t.Helper()
 	client := s.connect(s.t)
-	admin, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test"})
+	operator, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test"})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}, spending}}
-	if _, err := admin.Put(s.t.Context(), provider, p); err != nil {
+	if _, err := operator.Put(s.t.Context(), provider, p); err != nil {
 		s.t.Fatal(err)
 	}
-	return client, admin
+	return client, operator
 }
 
 func (s *spenders) join() {
@@ -140,7 +140,7 @@ func TestIdlenessGivesPermitsBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, net *network) {
 		s := &spenders{network: net, t: t, issued: map[int64]int64{}}
 		defer s.end()
-		_, admin := s.limit()
+		_, operator := s.limit()
 		s.join()
 		pass(10 * time.Second)
 		inHand := func() int64 { return s.all[0].limiter.Status().Limits[1].Left }
@@ -151,7 +151,7 @@ func TestIdlenessGivesPermitsBack(t *testing.T) {
 		}
 		s.all[0].stop()
 		pass(20 * time.Second)
-		f, err := feed.Inside(admin).Fleet(t.Context(), provider)
+		f, err := feed.Inside(operator).Fleet(t.Context(), provider)
 		issued := s.all[0].limiter.Status().Issued
 		if err != nil || had == 0 || inHand() != 0 || issued == 0 || f.Budgets[0].Left != spending.Permits-issued {
 			t.Errorf("%d in hand, then %d; %d issued, %+v, %v", had, inHand(), issued, f.Budgets, err)

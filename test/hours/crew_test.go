@@ -52,13 +52,13 @@ func inCrew(t *testing.T, n int, total int64, p quota.Policy, f func(c *crew)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, net *network) {
 		c := &crew{t: t, total: total, network: net, issued: map[int64]int64{}, asked: map[int64]int64{}}
-		admin, err := admin.New(net.connect(t), admin.Options{Prefix: prefix, Author: "test"})
+		operator, err := admin.New(net.connect(t), admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.admin = admin
+		c.admin = operator
 		p.Limits = []quota.Limit{{Permits: total, Window: time.Second}}
-		if _, err := admin.Put(t.Context(), provider, p); err != nil {
+		if _, err := operator.Put(t.Context(), provider, p); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

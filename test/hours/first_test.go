@@ -29,12 +29,12 @@ func alone(t *testing.T, p quota.Policy, f func(s *solo)) {
 		if s.keys, err = keys.New(prefix); err != nil {
 			t.Fatal(err)
 		}
-		admin, err := admin.New(s.client, admin.Options{Prefix: prefix, Author: "test"})
+		operator, err := admin.New(s.client, admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.Limits = []quota.Limit{{Permits: 1000, Window: time.Second}}
-		if _, err := admin.Put(t.Context(), provider, p); err != nil {
+		if _, err := operator.Put(t.Context(), provider, p); err != nil {
 			t.Fatal(err)
 		}
 		f(s)

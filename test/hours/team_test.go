@@ -28,11 +28,11 @@ func inTeam(t *testing.T, n int, f func(f *team)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, net *network) {
 		f1 := &team{network: net, t: t, client: net.connect(t)}
-		admin, err := admin.New(f1.client, admin.Options{Prefix: prefix, Author: "test"})
+		operator, err := admin.New(f1.client, admin.Options{Prefix: prefix, Author: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.Put(t.Context(), provider, permits(100)); err != nil {
+		if _, err := operator.Put(t.Context(), provider, permits(100)); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n {

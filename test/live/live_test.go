@@ -76,11 +76,11 @@ type group struct {
 func newGroup(t *testing.T, client *clientv3.Client, p quota.Policy) *group {
 	t.Helper()
 	g := &group{t: t, client: client, prefix: "/" + t.Name() + "-" + rand.Text()[:8] + "/", ttl: time.Minute}
-	admin, err := admin.New(g.client, admin.Options{Prefix: g.prefix, Author: "test", Timeout: patience})
+	operator, err := admin.New(g.client, admin.Options{Prefix: g.prefix, Author: "test", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.admin = admin
+	g.admin = operator
 	g.ctx, g.halt = context.WithCancel(context.Background())
 	g.traced()
 	t.Cleanup(g.stop)

@@ -48,13 +48,13 @@ func TestOneHundredProvidersInOneSession(t *testing.T) {
 	const providers = 100
 	cluster, client := etcdtest.New(t, embedded.Options{})
 	prefix := "/many/"
-	admin, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test", Timeout: time.Minute})
+	operator, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := func(i int) string { return fmt.Sprintf("many/%d", i) }
 	for i := range providers {
-		if _, err := admin.PutIf(t.Context(), name(i), exact(t, "20/500ms", time.Second), 0); err != nil {
+		if _, err := operator.PutIf(t.Context(), name(i), exact(t, "20/500ms", time.Second), 0); err != nil {
 			t.Fatal(err)
 		}
 	}

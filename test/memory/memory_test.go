@@ -75,12 +75,12 @@ type world struct {
 func newWorld(t *testing.T, folder string) *world {
 	t.Helper()
 	cluster, client := etcdtest.New(t, embedded.Options{Processes: true, Slow: true})
-	admin, err := admin.New(client, admin.Options{Timeout: 2 * time.Minute})
+	operator, err := admin.New(client, admin.Options{Timeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
-	if _, err := admin.Put(t.Context(), provider, p); err != nil {
+	if _, err := operator.Put(t.Context(), provider, p); err != nil {
 		t.Fatal(err)
 	}
 	return &world{t, client, folder, strings.Join(cluster.Endpoints(), ",")}

@@ -259,12 +259,12 @@ func (a *api) delay(at time.Time, but int) (longest time.Duration) {
 func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
 	command := tool(t, cluster.Endpoints())
-	admin, err := admin.New(client, admin.Options{Author: "test"})
+	operator, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100_000, Window: window}}, Throttling: quota.Throttling{Backoff: quota.BackoffFleet}}
-	if _, err := admin.Put(t.Context(), provider, policy); err != nil {
+	if _, err := operator.Put(t.Context(), provider, policy); err != nil {
 		t.Fatal(err)
 	}
 	a := &api{refuse: map[int]string{}}
@@ -287,7 +287,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	_, before = a.answer429(t, "1", 3)
 	await.Until(t, "it holds back the one", a.is(func() bool { return held(&a.told[3]) }))
 	await.Until(t, "the ask is written", func() bool {
-		b, err := feed.Inside(admin).Throttle(t.Context(), provider)
+		b, err := feed.Inside(operator).Throttle(t.Context(), provider)
 		return err == nil && b != nil
 	})
 	await.Until(t, "all go on after a second", a.have(20, before))
@@ -345,7 +345,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 	t.Logf("429 with Retry-After of 3 days: the last call of another came %v later", a.delay(at, 14))
 
 	// By anybody that may write the key.
-	found, err := feed.Inside(admin).Fleet(t.Context(), provider)
+	found, err := feed.Inside(operator).Fleet(t.Context(), provider)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestABackoffHoldsBackAllProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	bounded(at)
-	if ended, err := admin.Resume(t.Context(), provider); err != nil || !ended {
+	if ended, err := operator.Resume(t.Context(), provider); err != nil || !ended {
 		t.Errorf("ended: %v, %v", ended, err)
 	}
 	goOn()

@@ -46,7 +46,7 @@ type worker struct {
 func workers(t *testing.T) (all []worker) {
 	t.Helper()
 	_, etcd := etcdtest.New(t, embedded.Options{})
-	admin, err := admin.New(etcd, admin.Options{Author: "test", Timeout: time.Minute})
+	operator, err := admin.New(etcd, admin.Options{Author: "test", Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func workers(t *testing.T) (all []worker) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.PutIf(t.Context(), provider, quota.Policy{Limits: limits}, 0); err != nil {
+	if _, err := operator.PutIf(t.Context(), provider, quota.Policy{Limits: limits}, 0); err != nil {
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)

@@ -156,12 +156,12 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *embedded.Cl
 		t.Fatalf("%v: %s", err, out)
 	}
 	cluster, client := etcdtest.New(t, embedded.Options{})
-	admin, err := admin.New(client, admin.Options{})
+	operator, err := admin.New(client, admin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, policy := range policies {
-		if _, err := admin.PutIf(t.Context(), name, policy, 0); err != nil {
+		if _, err := operator.PutIf(t.Context(), name, policy, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

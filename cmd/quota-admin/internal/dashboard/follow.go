@@ -63,10 +63,10 @@ type follower struct {
 	beyond  map[string]bool // providers whose shares sum to too much; logged once
 }
 
-func newFollower(admin *admin.Client, log *slog.Logger) *follower {
+func newFollower(operator *admin.Client, log *slog.Logger) *follower {
 	return &follower{
-		admin: admin, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
-		watcher: live.NewWatcher(admin, observedAtMost), etcd: etcdState{OK: true},
+		admin: operator, log: log, grace: defaultGrace, beyond: map[string]bool{}, topics: map[string]*topic{}, wake: make(chan struct{}, 1),
+		watcher: live.NewWatcher(operator, observedAtMost), etcd: etcdState{OK: true},
 	}
 }
 

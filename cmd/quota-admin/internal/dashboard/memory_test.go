@@ -22,11 +22,11 @@ func TestItRemembersWhileNobodyLooks(t *testing.T) {
 	t.Parallel()
 	cluster, client := etcdtest.New(t, embedded.Options{Slow: true})
 	quiet := slog.New(slog.DiscardHandler)
-	admin, err := admin.New(client, admin.Options{Author: "test", Timeout: 2 * time.Second})
+	operator, err := admin.New(client, admin.Options{Author: "test", Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Outage: quota.OutageStop}); err != nil {
+	if _, err := operator.Put(t.Context(), "p", quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Outage: quota.OutageStop}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := coordinator.Join(t.Context(), client, coordinator.Options{Name: "a", Logger: quiet})
@@ -41,7 +41,7 @@ func TestItRemembersWhileNobodyLooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFollower(admin, quiet)
+	f := newFollower(operator, quiet)
 	f.resting = true
 	f.look(t.Context(), nil)
 	p := f.watcher.Seen("p")

@@ -60,9 +60,9 @@ func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.
 }
 
 // Fleets looks at the instances of the providers, of all if none is named.
-func (c *Chart) Fleets(ctx context.Context, admin *admin.Client, prefix string, providers []string) error {
+func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix string, providers []string) error {
 	if len(providers) == 0 {
-		all, err := admin.List(ctx)
+		all, err := operator.List(ctx)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,8 @@ func (c *Chart) Fleets(ctx context.Context, admin *admin.Client, prefix string, 
 			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
 	}
-	inside := feed.Inside(admin)
-	looks, err := c.looksAt(ctx, providers, inside.Fleet, admin.Observe)
+	inside := feed.Inside(operator)
+	looks, err := c.looksAt(ctx, providers, inside.Fleet, operator.Observe)
 	if err != nil {
 		return err
 	}

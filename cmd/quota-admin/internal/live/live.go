@@ -34,8 +34,8 @@ type Watcher struct {
 }
 
 // NewWatcher returns a watcher that observes at most so many providers.
-func NewWatcher(admin *admin.Client, most int) *Watcher {
-	return &Watcher{admin: admin, most: most, seen: map[string]*Provider{}}
+func NewWatcher(operator *admin.Client, most int) *Watcher {
+	return &Watcher{admin: operator, most: most, seen: map[string]*Provider{}}
 }
 
 // Seen returns what is remembered of a provider, or nil.

@@ -78,13 +78,13 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := admin.New(client, admin.Options{Author: "test"})
+	operator, err := admin.New(client, admin.Options{Author: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const limit = 1000
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: time.Second}}, Reason: "as quota-admin dev"}
-	if _, err := admin.PutIf(t.Context(), "demo/api", policy, 0); err != nil {
+	if _, err := operator.PutIf(t.Context(), "demo/api", policy, 0); err != nil {
 		t.Fatal(err)
 	}
 	counted := &count{by: map[int64]int64{}}
@@ -99,7 +99,7 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 		defer end()
 	}
 	<-time.After(10 * time.Second) // nobody looks
-	w := NewWatcher(admin, 32)
+	w := NewWatcher(operator, 32)
 	defer w.Close()
 	var others []func()
 	began := time.Now()

@@ -133,8 +133,8 @@ var Bys = []string{ByInstance, ByClass, ByKey, ByLabel}
 
 // Each calls f with a snapshot at each interval until f returns false or ctx ends. Snapshots without the rates of instances
 // that have reported are dropped for the first time of that length.
-func Each(ctx context.Context, admin *admin.Client, of Subject, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
-	w := live.NewWatcher(admin, ObservedAtMost)
+func Each(ctx context.Context, operator *admin.Client, of Subject, interval, unrated time.Duration, f func(*Snapshot, error) bool) {
+	w := live.NewWatcher(operator, ObservedAtMost)
 	defer w.Close()
 	begun := time.Now()
 	for due := begun; ; {
