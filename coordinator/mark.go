@@ -57,7 +57,7 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 		}
 		if w.Succeeded {
 			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, Answers: at.Cluster}
-			p.s.o.Logger.Warn("etcd was restored from a backup, or may have been: nothing more is handed out in windows above a minute that have begun, but for what it counts: give the provider's count by quota-admin budget, see docs/outages.md",
+			p.s.o.Logger.Warn("etcd was restored from a backup, or may have been: nothing more is handed out in windows above a minute that have begun, but for what it counts: give the provider's count by quota-admin budget, see docs/run.md",
 				"provider", p.Provider, "before", time.Unix(0, next.Before).UTC())
 			return nil
 		}

@@ -197,7 +197,7 @@ several with commas: 300000/s or 500/2s,10000/1m.`,
 	flags := root.PersistentFlags()
 	a.etcd = etcdflags.Register(flags)
 	a.etcd.Env, a.etcd.Stdin, a.etcd.Stderr = a.env, a.stdin, a.stderr
-	flags.FuncP("output", "o", "`table|wide|json|yaml`: format of data and errors; default: table; wide: a table with all columns, of instances", a.setOutput)
+	flags.FuncP("output", "o", "`table|wide|json|yaml`: format of data and errors; default: table; wide: a table with all columns, of instances; json, yaml: durations in seconds", a.setOutput)
 	flags.BoolVar(&a.debug, "debug", false, "show on stderr what the etcd client logs")
 	flags.SortFlags = false
 	root.SetVersionTemplate("quota-admin {{.Version}}\n")

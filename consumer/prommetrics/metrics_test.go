@@ -53,7 +53,7 @@ func TestMetricsTellWhatTheLimiterDid(t *testing.T) {
 		time.AfterFunc(5*time.Millisecond, cancel)
 		_ = limiter.Acquire(c, consumer.Forever)
 		expect(t, registry, `
-# HELP quotient_permits_issued_total Permits issued by this instance.
+# HELP quotient_permits_issued_total Permits issued by this instance. It does not fall when permits are given back: it rests until as many are issued again.
 # TYPE quotient_permits_issued_total counter
 quotient_permits_issued_total{provider="payments/charge"} 5
 # HELP quotient_permits_refused_total Permits refused by this instance, by reason.
@@ -151,7 +151,7 @@ func TestAProviderIsShownOnce(t *testing.T) {
 		}
 		for _, l := range limiters {
 			expect(t, registry, `
-# HELP quotient_permits_issued_total Permits issued by this instance.
+# HELP quotient_permits_issued_total Permits issued by this instance. It does not fall when permits are given back: it rests until as many are issued again.
 # TYPE quotient_permits_issued_total counter
 quotient_permits_issued_total{provider="p"} 2
 `, "quotient_permits_issued_total")

@@ -288,7 +288,7 @@ func (i *instance) pushBack(f *fleet, d time.Duration) {
 	}
 }
 
-// restore puts a backup back as docs/outages.md says, so that the cluster has another
+// restore puts a backup back as docs/run.md says, so that the cluster has another
 // ID. etcd is away for a while, and commits nothing before the freshness has passed.
 func (w *world) restore(e event) {
 	w.server.restore(e.n)

@@ -190,7 +190,7 @@ func TestHoursOfALongLimit(t *testing.T) {
 		net.restart(func(dir string) error { return os.CopyFS(backup, os.DirFS(dir)) })
 		s.at(2, 2)
 		net.restart(func(dir string) error {
-			pass(10 * time.Second) // longer than settle: docs/outages.md
+			pass(10 * time.Second) // longer than settle: docs/run.md
 			if err := os.RemoveAll(dir); err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A snapshot is restored as docs/outages.md says. One key was used before it and after it, one only
+// A snapshot is restored as docs/run.md says. One key was used before it and after it, one only
 // after it, and one never. None is handed out twice, by an instance that did not use it either. An
 // operator gives the counts by the page's commands, and then the rest of each limit is used, once.
 func TestKeysInARestoredSnapshot(t *testing.T) {

@@ -40,7 +40,7 @@ func run(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// fromSnapshot restores etcd from a snapshot, as docs/outages.md says.
+// fromSnapshot restores etcd from a snapshot, as docs/run.md says.
 func (b *backups) fromSnapshot(file string) {
 	b.t.Helper()
 	const peer = "http://127.0.0.1:1"
@@ -56,7 +56,7 @@ func (b *backups) fromSnapshot(file string) {
 	})
 }
 
-// A snapshot is restored by etcdutl, as docs/outages.md says, within a day of which
+// A snapshot is restored by etcdutl, as docs/run.md says, within a day of which
 // permits were taken before it and after it. Nothing more is handed out until an operator
 // says what was used; then the rest of the limit is, once.
 func TestABudgetInARestoredSnapshot(t *testing.T) {

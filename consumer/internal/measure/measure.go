@@ -63,13 +63,13 @@ var states = []quota.State{
 
 // All are the metrics.
 var All = []*Metric{
-	count("permits_issued_total", "{permit}", "Permits issued by this instance.", func(s *consumer.Status) int64 { return s.Issued }),
+	count("permits_issued_total", "{permit}", "Permits issued by this instance. It does not fall when permits are given back: it rests until as many are issued again.", func(s *consumer.Status) int64 { return s.Issued }),
 	{"quotient_permits_refused_total", "{permit}", "Permits refused by this instance, by reason.", "reason", func(s *consumer.Status, send func(v float64, label string)) {
 		for reason, n := range s.RefusedBy {
 			send(float64(n), strings.ReplaceAll(string(reason), " ", "_"))
 		}
 	}},
-	count("keys_in_use", "{key}", "Keys that this instance keeps count of.", func(s *consumer.Status) int64 { return s.KeysInUse }),
+	count("keys_in_use", "{key}", "Keys that this instance keeps count of: at most keys.most, and those that a late Settle has put into debt.", func(s *consumer.Status) int64 { return s.KeysInUse }),
 	count("key_permits_refused_total", "{permit}", "Permits refused because their key had too few, or was one too many; not among the refused permits.", func(s *consumer.Status) int64 { return s.KeysRefused }),
 	count("key_permits_lent_total", "{permit}", "Permits of keys lent to other instances; not among the permits lent.", func(s *consumer.Status) int64 { return s.KeysLent }),
 	count("key_permits_borrowed_total", "{permit}", "Permits of keys borrowed from other instances; not among the permits borrowed.", func(s *consumer.Status) int64 { return s.KeysBorrowed }),
@@ -77,7 +77,7 @@ var All = []*Metric{
 	count("calls_impossible_total", "{call}", "Calls for more permits than the limit has, which are never served; not among the refused permits.", func(s *consumer.Status) int64 { return s.Impossible }),
 	count("permits_shadowed_total", "{permit}", "Permits that were refused but let pass, in shadow mode.", func(s *consumer.Status) int64 { return s.Shadowed }),
 	count("permits_over_issued_total", "{permit}", "Permits issued beyond the share. Always 0; another value is a bug.", func(s *consumer.Status) int64 { return s.OverIssued }),
-	count("permits_lent_total", "{permit}", "Permits lent to other instances, which are not among those issued.", func(s *consumer.Status) int64 { return s.Lent }),
+	count("permits_lent_total", "{permit}", "Permits lent to other instances, which are not among those issued. One that is lent on counts each time.", func(s *consumer.Status) int64 { return s.Lent }),
 	count("permits_borrowed_total", "{permit}", "Permits borrowed from other instances.", func(s *consumer.Status) int64 { return s.Borrowed }),
 	count("asks_total", "{ask}", "Times that this instance asked others for permits.", func(s *consumer.Status) int64 { return s.Asks }),
 	count("fruitless_windows_total", "{window}", "Windows in which this instance asked others for permits and borrowed none.", func(s *consumer.Status) int64 { return s.FruitlessWindows }),

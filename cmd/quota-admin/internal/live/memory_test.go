@@ -10,7 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The memory of a provider is what docs/dashboard.md says: so much for fifteen minutes, and
+// The memory of a provider is what the dashboard's help says: so much for fifteen minutes, and
 // so much an instance.
 func TestMemoryOfFifteenMinutes(t *testing.T) {
 	const providers, instances, perProvider, perInstance = 2, 50, 500 << 10, 3 << 10
