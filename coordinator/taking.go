@@ -63,7 +63,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing() // each time: the view may have changed since the windows were seen
 		at.Policy, at.Fresh = policy, at.Fresh && policy != 0
-		if at.Cluster == 0 { // a total that was read would seem to be of another store
+		if at.Cluster == 0 { // whatever answers would seem to be another store
 			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
 		}
 		if err := p.knowMark(ctx, at); err != nil {

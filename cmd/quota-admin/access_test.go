@@ -15,15 +15,16 @@ import (
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
-// closedPort returns an address at which nobody listens.
+// closedPort returns an address on which nobody listens. It is the client's end of a connection that lasts
+// as long as the test, so that nobody else is given the port.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	c, err := net.Dial("tcp", silentPort(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { _ = c.Close() })
+	return c.LocalAddr().String()
 }
 
 // silentPort returns an address that accepts connections and says nothing.
