@@ -15,7 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
-// closedPort returns an address on which nobody listens. It is the client's end of a connection that lasts
+// closedPort returns an address on which nobody can listen. It is the client's end of a connection that lasts
 // as long as the test, so that nobody else is given the port.
 func closedPort(t *testing.T) string {
 	t.Helper()

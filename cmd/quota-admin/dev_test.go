@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
@@ -33,12 +34,22 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// freePort returns an address on which a program can listen.
+func freePort(t *testing.T) string {
+	t.Helper()
+	free, err := embedded.FreeAddresses(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return free[0]
+}
+
 // TestDevStartsAgainOnItsData runs dev twice on one folder: the second finds the
 // policy that was set meanwhile, and a fleet uses it.
 func TestDevStartsAgainOnItsData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	listen := closedPort(t)
+	listen := freePort(t)
 	session := func(f func(b *bench)) string {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -94,12 +105,12 @@ func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 	}
 	defer l.Close()
 	b := newBench(t, server)
-	if _, stderr := b.want(exitFailed, "dev", "--listen", l.Addr().String(), "--dashboard", closedPort(t)); !strings.Contains(stderr, "--listen takes another address") {
+	if _, stderr := b.want(exitFailed, "dev", "--listen", l.Addr().String(), "--dashboard", freePort(t)); !strings.Contains(stderr, "--listen takes another address") {
 		t.Error(stderr)
 	}
 	b.want(exitUsage, "dev", "--instances", "-1")
 	// The page's port: refused at once, before an etcd is started.
-	if _, stderr := b.want(exitFailed, "dev", "--listen", closedPort(t), "--dashboard", l.Addr().String()); !strings.Contains(stderr, "--dashboard takes another address") {
+	if _, stderr := b.want(exitFailed, "dev", "--listen", freePort(t), "--dashboard", l.Addr().String()); !strings.Contains(stderr, "--dashboard takes another address") {
 		t.Error(stderr)
 	}
 	for _, open := range []string{"0.0.0.0:2379", ":2379", "192.0.2.1:2379"} {
