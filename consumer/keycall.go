@@ -277,23 +277,18 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 	if l.all.closed.Load() {
 		return l.answer(window.Closed, n)
 	}
-	t := l.core.tryKey(y, n, reserve, p)
-	if t.found == granted {
-		return nil
+	if t := l.core.tryKey(y, n, reserve, p); t.found != granted {
+		return y.wait(ctx, n, maxWait, t, p)
 	}
-	got, err := y.wait(ctx, n, maxWait, &t)
-	if p != nil {
-		*p = got
-	}
-	return err
+	return nil
 }
 
 // wait is acquire after an attempt that did not get the permits. It is apart, so that a call that gets them
 // at once pays for no keyCall.
-func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t *keyTry) (Permit, error) {
+func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t keyTry, p *Permit) error {
 	l := y.limiter
 	c := newKeyCall(ctx, y, n, maxWait)
-	for done := c.proceed(c.tried(t)); !done; done = c.told() {
+	for done := c.proceed(c.tried(&t)); !done; done = c.told() {
 		if await(ctx, c.waiter) {
 			continue
 		}
@@ -308,7 +303,10 @@ func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t *keyTry
 		l.core.parked.Put(c.waiter)
 	}
 	l.all.waited(ctx, c.waited(), c.err)
-	return c.permit, c.err
+	if p != nil {
+		*p = c.permit
+	}
+	return c.err
 }
 
 // keyFunc is a keyCall whose function gets the outcome: the steps are made by TakeFunc, and then by the

@@ -130,63 +130,85 @@ const (
 // Most calls get them from the state's front, or are refused by it. The others hold the state's lock while
 // they take the provider's, so the key is charged for what is issued and nothing else. If a segment gives
 // permits, the bounds of its Keys are in force.
-func (k *core) tryKey(key Key, n int64, how way, p *Permit) (t keyTry) {
-	of := &key.limiter.origin
+//
+// A goroutine begins with a small stack, and copies it to a larger one when it calls too deep. So what most
+// calls do not need stands in functions of its own: their frames stay out of the way to the front.
+func (k *core) tryKey(key Key, n int64, how way, p *Permit) keyTry {
+	s, now := k.segmentNow()
+	if s.Keys == nil {
+		return keyTry{segment: s, found: unusable}
+	}
+	of, y := &key.limiter.origin, key.state.latest()
+	part, v := y.front.Take(s, now, n, of.class, how != reserve)
+	switch v {
+	case window.Taken:
+		of.counted(n)
+		if p != nil {
+			p.ofFront(of, s, y, n, part)
+		}
+		return keyTry{y, s, granted}
+	case window.Refused:
+		of.lacksKey(n)
+		return keyTry{y, s, keyLacks}
+	case window.Torn:
+		k.uncharge(y, part, s.Keys, n)
+	}
+	return of.tryHeld(key.state, s, now, n, how, p)
+}
+
+// latest returns the state that is in use for the name, as far as this one knows.
+func (y *keyState) latest() *keyState {
+	if later := y.next.Load(); later != nil {
+		return later
+	}
+	return y
+}
+
+// ofFront makes p a permit of n that were taken of a key's front, by a segment.
+func (p *Permit) ofFront(of *origin, s *window.Segment, y *keyState, n int64, part window.Part) {
+	*p = of.permit(s.Grant, n, n)
+	start, end := part.Span(&s.Keys.Windows)
+	p.ofKey(y, start, end, part.Epoch())
+}
+
+// tryHeld is tryKey where the front does not do. known is the state that the Key has, and s the segment that
+// ran at the instant now.
+func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how way, p *Permit) (t keyTry) {
+	k := o.core
 	for {
-		s, now := k.segmentNow()
 		t.segment = s
 		if s.Keys == nil {
 			t.found = unusable
 			return t
 		}
-		y := key.state
-		if later := y.next.Load(); later != nil {
-			y = later
-		}
-		switch part, v := y.front.Take(s, now, n, of.class, how != reserve); v {
-		case window.Taken:
-			of.counted(n)
-			if p != nil {
-				*p = of.permit(s.Grant, n, n)
-				start, end := part.Span(&s.Keys.Windows)
-				p.ofKey(y, start, end, part.Epoch())
-			}
-			t.state, t.found = y, granted
-			return t
-		case window.Refused:
-			of.lacksKey(n)
-			t.state, t.found = y, keyLacks
-			return t
-		case window.Torn:
-			k.uncharge(y, part, s.Keys, n)
-		}
+		y := known.latest()
 		y.hold(&k.keys)
 		if y.gone || y.guest {
 			y.mu.Unlock()
-			switch y, t.found = k.keys.find(key.state.key.Name, s.Keys, false); {
+			switch y, t.found = k.keys.find(known.key.Name, s.Keys, false); {
 			case y != nil:
-				key.state.next.Store(y)
+				known.next.Store(y)
 				continue
 			case t.found == tooMany && s.Shadow:
 				t.found = keyLacks
 			case t.found == tooMany:
-				of.lacksKey(n)
+				o.lacksKey(n)
 			}
 			return t
 		}
 		t.state = y
 		var got int64
-		if t.found, got = of.tryAccount(y, s, now, n, how); got > 0 {
-			of.counted(got)
+		if t.found, got = o.tryAccount(y, s, now, n, how); got > 0 {
+			o.counted(got)
 			if p != nil {
-				*p = of.permit(s.Grant, got, got)
-				p.bookedIn(y)
+				p.ofAccount(o, s, y, got)
 			}
 		}
 		y.mu.Unlock()
 		if t.found != moved {
 			return t
 		}
+		s, now = k.segmentNow()
 	}
 }
 
@@ -294,6 +316,13 @@ func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 		}
 		y.mu.Unlock() // the bounds may be others now
 	}
+}
+
+// ofAccount makes p a permit of n that a key's account was charged for just now, under the state's lock, by
+// a segment.
+func (p *Permit) ofAccount(of *origin, s *window.Segment, y *keyState, n int64) {
+	*p = of.permit(s.Grant, n, n)
+	p.bookedIn(y)
 }
 
 // bookedIn makes a permit one of a key that was charged for it just now, under the state's lock.
