@@ -1,4 +1,4 @@
-(* Costs that are known late (docs/guarantees.md). A call can cost more than its permits: the
+(* Costs that are known late (docs/proof/guarantees.md). A call can cost more than its permits: the
    difference is a debt of its instance from when it is settled. The instance pays with permits, which
    count in the window in which they could have been issued. If permits and payments of each window
    keep within its limit, the calls of a span of whole windows cost at most the limits, the debts at

@@ -16,7 +16,7 @@ import (
 
 // Answers cost from nothing to three times the estimate, half as much again on average,
 // and the provider counts them by its own clock. The calls of every span of minutes cost
-// at most the limit and the debts that docs/guarantees.md tells of, and most of it is used.
+// at most the limit and the debts that docs/proof/guarantees.md tells of, and most of it is used.
 func TestTheProviderCountsNoMoreThanLimitsAndDebts(t *testing.T) {
 	const (
 		instances, workers, minutes = 4, 6, 15
