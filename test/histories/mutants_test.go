@@ -134,6 +134,7 @@ var hunts = []hunt{
 	// Of restored stores.
 	when("BackwardsUnseen", restore, forgotten),
 	{"MarkForgotten", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 7}},
+	{"MarkForKeysAlone", restore, lead{dramas: []drama{takenBefore}, budget: 7}},
 	{"OldTotalCounts", restore, lead{dramas: []drama{takenBefore}, keyed: true, keyBudget: 40}},
 }
 

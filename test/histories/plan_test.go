@@ -165,7 +165,6 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 			p.shape = l.shape
 		}
 	}
-	p.shape = p.allowed(p.shape)
 	if l != nil {
 		p.keyed, p.keyBudget, p.indebted = l.keyed, l.keyBudget, l.indebted
 	} else {
@@ -174,7 +173,11 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		if p.keyed && k != hold && r.IntN(2) == 0 {
 			p.keyBudget = []int64{1, 7, 40, 200}[r.IntN(4)]
 		}
+		if k == restore && r.IntN(3) == 0 {
+			p.budget = []int64{1, 7, 100, 1000}[r.IntN(4)]
+		}
 	}
+	p.shape = p.allowed(p.shape)
 }
 
 // addMore adds what a kind or a feature always has.

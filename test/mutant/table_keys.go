@@ -26,6 +26,8 @@ var keys = Table{
 		"p.total.Writes == next.Writes && ", "", differential),
 	Replace("MarkForgotten", "takes a total that a restore has lost for one that nobody has written", "internal/escrow/mark.go",
 		"case wall < m.Before:", "case wall < 0*m.Before:", histories),
+	Replace("MarkForKeysAlone", "takes the provider's total that a restore has lost for one that nobody has written", "internal/escrow/mark.go",
+		"case wall < m.Before:", "case keys && wall < m.Before:", histories),
 	Replace("OldTotalCounts", "goes by a total that a backup has brought", "internal/escrow/purse.go",
 		"case p.total.Cluster != s.Cluster:", "case p.total.Cluster == 0:", histories),
 	Replace("PurseCountsTwice", "the total counts a permit less than is taken", "internal/escrow/purse.go",
