@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -135,13 +136,15 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
 			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
 		}
-		// While the others leave some of the limit, but less than the large call needs, that is lost until
-		// the call has stood long enough to be lent to: so from 0.4 to 0.7 the use is 0.89 to 0.95, not 0.97.
+		// Permits of a window in which all small calls are served, and no room is left for a large one, are of
+		// use to nobody. The fleet serves at least as much as fits so. With others from 0.01 to 0.7 that is 0.79
+		// to 0.93 of the limit. More would take the small calls' own permits: they keep 0.9 of what they have.
 		for _, others := range []float64{0.01, 0.47, 0.5, 0.7, 1, 1.5} {
 			without, alone, _ := small(false, others)
 			with, use, larges := small(true, others)
-			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 || use < alone-0.01 {
-				t.Errorf("others %.2f: small calls %.0f/s beside a large one, %.0f/s without; %d large ones were served, use %.2f, %.2f without", others, with, without, larges, use, alone)
+			fits := alone + math.Floor((1-alone)/0.26)*0.26
+			if with < 0.9*without || larges == 0 || others >= 1 && use < 0.97 || use < fits-0.005 {
+				t.Errorf("others %.2f: small calls %.0f/s beside a large one, %.0f/s without; %d large ones were served, use %.3f, %.3f without, %.3f fits", others, with, without, larges, use, alone, fits)
 			}
 		}
 	})
