@@ -77,6 +77,7 @@ type labels struct {
 
 	// bare are the permits of calls without a label as busiest counts them; guarded by core.mu.
 	bareIssued, bareRefused int64
+	bareCosts               atomic.Pointer[costs] // of calls without a label
 }
 
 // label is a label of calls.
@@ -85,8 +86,11 @@ type label struct {
 	count *labelCount
 }
 
-// labelCount counts permits since the start.
-type labelCount struct{ issued, refused atomic.Int64 }
+// labelCount counts permits since the start, and knows what calls have cost of late.
+type labelCount struct {
+	issued, refused atomic.Int64
+	costs           atomic.Pointer[costs] // nil until Usual is called
+}
 
 // named returns the label with a valid name.
 func (m *labels) named(name string) *label {

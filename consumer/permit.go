@@ -115,6 +115,7 @@ func (p Permit) Settle(actual int64) error {
 		excess = 0 // shadow mode
 	}
 	if first, _ := p.correct(min(actual, p.issued) + excess); first {
+		p.of.settledAt(actual)
 		return mistake
 	}
 	k.mu.Lock()

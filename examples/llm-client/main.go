@@ -1,5 +1,5 @@
 // Llm-client asks a language model whose provider limits requests and tokens a minute.
-// A call's cost is known with its answer: it reserves an estimate, and settles. The
+// A call's cost is known with its answer: it reserves what answers usually cost, and settles. The
 // provider is part of this process and counts by its own clock; `go run .` prints that.
 package main
 
@@ -17,8 +17,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// usual is how many tokens an answer usually has.
-const usual = 300
+// most is how many tokens an answer may have: what such APIs call max_tokens.
+const most = 600
 
 type client struct {
 	http             *http.Client
@@ -27,8 +27,8 @@ type client struct {
 
 // ask returns the answer to a prompt.
 func (c *client) ask(ctx context.Context, prompt string) (text string, err error) {
-	estimate := int64(len(prompt)/4 + usual)
-	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[consumer.Taker]int64{c.requests: 1, c.tokens: estimate})
+	tokens := c.tokens.Usual(int64(len(prompt)/4 + most))
+	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[consumer.Taker]int64{c.requests: 1, c.tokens: tokens})
 	if err != nil {
 		return "", err
 	}
@@ -38,7 +38,7 @@ func (c *client) ask(ctx context.Context, prompt string) (text string, err error
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return "", err // what it has cost is not known: the estimate stands
+		return "", err // what it has cost is not known: what was reserved stands
 	}
 	defer response.Body.Close()
 	var answer answer
@@ -70,7 +70,7 @@ func main() {
 		}
 		return limiter
 	}
-	api := &provider{minute: minute, say: func() int { return rand.IntN(2 * usual) }}
+	api := &provider{minute: minute, say: func() int { return rand.IntN(most) }}
 	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", limit)}
 	var workers sync.WaitGroup
 	for range 20 {

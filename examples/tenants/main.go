@@ -1,6 +1,6 @@
 // Tenants shares a language model among tenants: the provider limits the tokens of all calls a
-// minute, and each tenant has limits of its own, a minute and an hour. A call reserves an
-// estimate of the provider and of its tenant, and settles what its answer has cost. `go run .`
+// minute, and each tenant has limits of its own, a minute and an hour. A call reserves what
+// answers usually cost, of the provider and of its tenant, and settles what its own has cost. `go run .`
 // prints what each tenant got.
 package main
 
@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	usual  = 300  // how many tokens an answer usually has
+	most   = 300  // how many tokens an answer may have
 	answer = 200  // how many it has here
 	limit  = 9000 // tokens a minute, of all tenants
 	each   = 4000 // tokens a minute, of one
@@ -25,8 +25,8 @@ const (
 )
 
 // ask returns how many tokens the answer to a tenant's prompt has.
-func ask(ctx context.Context, tenant consumer.Key, call func() (tokens int64)) (int64, error) {
-	permit, err := tenant.Take(ctx, usual, consumer.Forever)
+func ask(ctx context.Context, limiter *consumer.Limiter, tenant string, call func() (tokens int64)) (int64, error) {
+	permit, err := limiter.Key(tenant).Take(ctx, limiter.Usual(most), consumer.Forever)
 	if err != nil {
 		return 0, err // the error says which limit, and when to try again
 	}
@@ -53,7 +53,7 @@ func run(ctx context.Context, minute time.Duration, out io.Writer) (map[string]i
 		for range n {
 			callers.Go(func() {
 				for ctx.Err() == nil {
-					tokens, err := ask(ctx, limiter.Key(tenant), func() int64 { return answer })
+					tokens, err := ask(ctx, limiter, tenant, func() int64 { return answer })
 					mu.Lock()
 					if got[tenant] += tokens; err != nil {
 						last[tenant] = err

@@ -18,10 +18,10 @@ func TestNoTenantHasMoreThanItsOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := got["eager"]; n > hourly || n < hourly-usual {
+		if n := got["eager"]; n > hourly || n < hourly-most {
 			t.Errorf("the eager tenant has %d tokens of %d", n, hourly)
 		}
-		if n := got["modest"]; n < 30*answer-usual || n > hourly {
+		if n := got["modest"]; n < 30*answer-most || n > hourly {
 			t.Errorf("the modest tenant has %d tokens", n)
 		}
 		if !strings.Contains(said.String(), "the limit of 6000/h is used up; next at 01:00:00") {

@@ -1,0 +1,95 @@
+package consumer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// TakeUsual is Take for Usual(most) permits. It is for calls whose cost is known late, such as the tokens
+// of an answer: settle each with what it has cost, so that the next ones take what is usual.
+//
+//	permit, err := limiter.Label("chat").TakeUsual(ctx, 4096, consumer.Forever)
+//	...
+//	err = permit.Settle(answer.Usage.TotalTokens)
+//
+// A dearer call leaves a debt: see Permit.Settle.
+func (l *Limiter) TakeUsual(ctx context.Context, most int64, maxWait time.Duration) (Permit, error) {
+	return l.Take(ctx, l.Usual(most), maxWait)
+}
+
+// Usual returns how many permits to take for one call of the label, at most most: of the last 100 calls
+// that were settled, 95 cost no more. Until 20 calls were settled since Usual was first called it returns
+// most, which is to be what a call can cost, or debts of the first calls grow with their number.
+//
+// It is for Take, TakeFunc and TakeAll of this limiter, and of its keys: a key's calls count with those of
+// their label, and Key has no Usual of its own. Calls without a label have an estimate too. The first 20
+// labels of a limiter have one each, and all others one together. The estimate is of this instance, and
+// begins anew with the process.
+func (l *Limiter) Usual(most int64) int64 {
+	if l.bad {
+		return most // Take says what is wrong
+	}
+	at := l.costs()
+	if at.Load() == nil {
+		at.CompareAndSwap(nil, &costs{})
+	}
+	return min(most, at.Load().usual(most))
+}
+
+const (
+	costsKept   = 100 // of settled calls
+	costsNeeded = 20  // before they say what is usual
+)
+
+// costs are what the last settled calls of a label have cost. Its methods are safe for concurrent use.
+type costs struct {
+	mu     sync.Mutex
+	last   []int64 // in the order in which they were settled, from next on
+	next   int     // place of the next one in last
+	sorted []int64 // the same, smallest first
+}
+
+// usual returns what 95 of 100 calls cost at most, and at least 1; most if too few were settled.
+func (c *costs) usual(most int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(c.sorted)
+	if n < costsNeeded {
+		return most
+	}
+	return max(1, c.sorted[(95*n+99)/100-1])
+}
+
+// settled notes the cost of one more call.
+func (c *costs) settled(cost int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.last) < costsKept {
+		c.last = append(c.last, cost)
+	} else {
+		at, _ := slices.BinarySearch(c.sorted, c.last[c.next])
+		c.sorted = slices.Delete(c.sorted, at, at+1)
+		c.last[c.next] = cost
+		c.next = (c.next + 1) % costsKept
+	}
+	at, _ := slices.BinarySearch(c.sorted, cost)
+	c.sorted = slices.Insert(c.sorted, at, cost)
+}
+
+// costs returns where those of the calls' label are; nil is there until somebody asks for them.
+func (o *origin) costs() *atomic.Pointer[costs] {
+	if o.label != nil {
+		return &o.label.count.costs
+	}
+	return &o.core.labels.bareCosts
+}
+
+// settledAt notes the cost of a call, if somebody asks what is usual.
+func (o *origin) settledAt(cost int64) {
+	if c := o.costs().Load(); c != nil {
+		c.settled(cost)
+	}
+}

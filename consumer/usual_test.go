@@ -1,0 +1,105 @@
+package consumer_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Calls whose costs are spread widely use the limit, and owe at most a window: as many tokens as answers
+// have, lognormal and 500 on average, at 50 a second, while callers always wait.
+func TestUsualCostsUseTheLimit(t *testing.T) {
+	const limit, most, windows = 200_000, 4096, 20
+	for _, sigma := range []float64{0.3, 1} {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) {
+			policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: time.Minute}}}
+			limiter := open(t, consumer.Fixed(policy), consumer.Options{})
+			chat := limiter.Label("chat")
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+			var mu sync.Mutex
+			random := rand.New(rand.NewPCG(seed, 1))
+			cost := func() int64 {
+				mu.Lock()
+				defer mu.Unlock()
+				return int64(min(most, math.Ceil(math.Exp(math.Log(500)-sigma*sigma/2+sigma*random.NormFloat64()))))
+			}
+			end := time.Now().Add(windows * time.Minute)
+			var used, debt int64
+			var callers sync.WaitGroup
+			for range 600 {
+				callers.Go(func() {
+					for time.Now().Before(end) {
+						p, err := chat.TakeUsual(t.Context(), most, time.Until(end))
+						if err != nil {
+							return
+						}
+						n := cost()
+						time.Sleep(time.Duration(n) * time.Second / 50)
+						if err := p.Settle(n); err != nil {
+							t.Error(err)
+						}
+						owed := limiter.Status().Debt
+						mu.Lock()
+						used, debt = used+n, max(debt, owed)
+						mu.Unlock()
+					}
+				})
+			}
+			callers.Wait()
+			use := float64(used) / limit / windows
+			t.Logf("seed %d, sigma %.1f: use %.3f, a debt of up to %.2f windows", seed, sigma, use, float64(debt)/limit)
+			if use < 0.97 || debt > limit {
+				t.Errorf("use %.3f, a debt of %d", use, debt)
+			}
+		})
+	}
+}
+
+// What is usual, beside a naive count.
+func TestUsual(t *testing.T) {
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 1_000_000, Window: time.Second}}}
+	bubble(t, policy, func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		var all []int64
+		for i := range 300 {
+			want := int64(5000)
+			if n := len(all); n >= 20 {
+				last := slices.Sorted(slices.Values(all[max(0, n-100):]))
+				want = max(1, last[int(math.Ceil(0.95*float64(len(last))))-1])
+			}
+			if got := l.Usual(5000); got != want {
+				t.Fatalf("after %d calls: %d, want %d", i, got, want)
+			}
+			p, err := l.TakeUsual(t.Context(), 5000, consumer.Forever)
+			if err != nil || p.N() != want {
+				t.Fatal(p.N(), err)
+			}
+			cost := rand.Int64N(3) * rand.Int64N(2000)
+			if err := p.Settle(cost); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, cost)
+			if p.Settle(9) == nil {
+				t.Fatal("settled twice")
+			}
+		}
+		if got := l.Usual(1); got != 1 {
+			t.Errorf("%d is above the most", got)
+		}
+		if got := l.Label("chat").Usual(77); got != 77 {
+			t.Errorf("another label's calls count: %d", got)
+		}
+		p, err := l.Label("a\n").TakeUsual(t.Context(), 1, 0)
+		if err == nil || p.N() != 0 {
+			t.Error(p, err)
+		}
+	})
+}
