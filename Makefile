@@ -25,7 +25,7 @@ lint: ## the pinned linter, built on first use
 fuzz: ## every fuzz target, FUZZTIME each (default 30000x: so many inputs)
 	.ci/run fuzz
 
-bench: ## Quotient beside other limiters, and whether fleets keep a limit; a quarter of an hour; writes bench/README.md, RESULTS.txt and charts
+bench: ## Quotient beside other limiters, and whether fleets keep a limit; a quarter of an hour; writes docs/proof/bench.md, its charts and bench/RESULTS.txt
 	go run -C bench ./results
 
 cross: ## compile for other systems

@@ -31,7 +31,7 @@ var charts = []chart{
 	{"central", "16 callers: processor time for a permit", "µs, callers and server", "Central/counter=", "", []string{"cpu-ns/permit", "server-cpu-ns/permit"}, 1e-3},
 }
 
-// drawCharts draws the charts of bench/README.md, by a file of results.
+// drawCharts draws the charts of docs/proof/bench.md, by a file of results.
 func drawCharts(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -76,5 +76,5 @@ func (c *chart) draw(r *results) error {
 	}
 	p.NominalY(labels...)
 	p.X.Min, p.X.Max = 0, 1.03*p.X.Max
-	return p.Save(7*vg.Inch, vg.Points(70+18*float64(len(labels))), filepath.Join("charts", c.file+".svg"))
+	return p.Save(7*vg.Inch, vg.Points(70+18*float64(len(labels))), filepath.Join("..", "docs", "img", "bench", c.file+".svg"))
 }

@@ -1,5 +1,5 @@
-// Command results measures everything on the pages bench/README.md and bench/overshoot/README.md,
-// and writes their tables.
+// Command results measures everything on the page docs/proof/bench.md, and writes its
+// tables.
 //
 //	go run ./results                  all parts, a quarter of an hour
 //	go run ./results -short -check    whether all parts run and fill their tables; writes nothing
@@ -266,7 +266,7 @@ func between(text, before, after string) string {
 }
 
 // pages have the tables, each of which stands once.
-var pages = []string{"README.md", "overshoot/README.md"}
+var pages = []string{"../docs/proof/bench.md"}
 
 // fill returns the pages with the tables between their markers.
 func fill(r *results, machine string) (written map[string][]byte, err error) {

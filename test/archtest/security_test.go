@@ -14,7 +14,7 @@ var namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
 // tests that it names.
 func TestSecurityNamesTestsThatExist(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs/proof/attacks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +29,10 @@ func TestSecurityNamesTestsThatExist(t *testing.T) {
 	named := namedTest.FindAllSubmatch(text, -1)
 	for _, m := range named {
 		if name := string(m[1]); !known[name] {
-			t.Errorf("SECURITY.md names %s: there is no such test", name)
+			t.Errorf("docs/proof/attacks.md names %s: there is no such test", name)
 		}
 	}
 	if len(named) == 0 {
-		t.Error("SECURITY.md names no test")
+		t.Error("docs/proof/attacks.md names no test")
 	}
 }

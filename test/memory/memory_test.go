@@ -26,7 +26,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The bounds in SECURITY.md, in kB of resident memory.
+// The bounds in docs/proof/attacks.md, in kB of resident memory.
 const (
 	mostOfInstance = 256 << 10
 	mostOfTool     = 128 << 10 // the dashboard too
