@@ -183,7 +183,7 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		}
 		s.sink.Trouble(nil)
 		s.fund(l, purse(11, escrow.Total{Withheld: "etcd was restored"}))
-		const way = "nothing more of 100/h is handed out in this window: etcd was restored: give the provider's count: quota-admin budget p --used N --limit 100/h"
+		const way = "nothing more of 100/h is handed out in this window, because etcd was restored; give the provider's count: quota-admin budget p --used N --limit 100/h"
 		if err := l.Acquire(t.Context(), 0); !strings.Contains(err.Error(), way) || l.Status().Problem != way {
 			t.Errorf("%v, problem %q", err, l.Status().Problem)
 		}

@@ -163,7 +163,11 @@ func (e *LimitError) what() string {
 	case e.Reason == ReasonDebt:
 		return cause.Debt(e.Debt, e.DebtUntil)
 	case e.Reason == ReasonQueue:
-		return fmt.Sprintf("%s ahead, and the first wants %d", counted(e.Ahead, "caller is", "callers are"), e.First)
+		s := fmt.Sprintf("%s ahead, and the first wants %d", counted(e.Ahead, "caller is", "callers are"), e.First)
+		if e.Share > 0 && e.First > e.Share {
+			s += fmt.Sprintf(", more than this instance's share of %d", e.Share)
+		}
+		return s
 	case e.Reason == ReasonKept:
 		return fmt.Sprintf("the last %d of this window are kept for critical calls", e.Kept)
 	case e.Reason == ReasonPacing:

@@ -91,7 +91,7 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	switch {
 	case u.debt > 0:
 		u.verdict = window.Owes
-	case u.ahead > 0 && y.use.Left() >= n:
+	case u.ahead > 0 && (y.use.Left() >= n || !u.elsewhere && u.first > max(1, y.use.Own())):
 		u.verdict = window.Behind
 	}
 	return u
@@ -286,12 +286,15 @@ const taking = 100 * time.Millisecond
 
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("nothing more of %s is handed out in this window: %s: give the provider's count: quota-admin budget %s --used N --limit %[1]s", b.Limit, b.Withheld, provider)
+	limit := b.Limit.String()
+	return fmt.Errorf("%s; %s", cause.Withheld(limit, false, b.Withheld), cause.GiveCount(provider, limit))
 }
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("nothing more of %s is handed out for this key in this window: %s: give the provider's count: quota-admin budget %s --key %s --used N --limit %[1]s, or --keys-unused if no key was used since the backup", b.Limit, b.Withheld, provider, shellWord(key))
+	limit := b.Limit.String()
+	return fmt.Errorf("%s; %s, or --keys-unused if no key was used since the backup",
+		cause.Withheld(limit, true, b.Withheld), cause.GiveCount(provider+" --key "+shellWord(key), limit))
 }
 
 // shellWord writes text as one word of a command for a POSIX shell.

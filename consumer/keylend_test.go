@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,25 @@ func (m *market) asksBy() map[int64]int {
 		all[a.Windows[0].Index]++
 	}
 	return all
+}
+
+// A call for a key that is refused behind one for more than the share says so, also when nothing is left.
+func TestARefusalOfAKeyNamesALargeCallAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
+		y := all["a"].Key("key")
+		y.TryTake(5)
+		all["b"].Key("key").TryTake(5)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = y.Take(ctx, 8, Forever) }()
+		synctest.Wait()
+		_, err := y.Take(ctx, 1, 0)
+		const want = `consumer: p: no permit for key "key": 1 caller is ahead, and the first wants 8, more than this instance's share of 5`
+		if e, _ := errors.AsType[LimitError](err); err == nil || e.Reason != ReasonQueue || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v (%s), want %q", err, e.Reason, want)
+		}
+	})
 }
 
 // An instance that asks in vain asks a bounded number of times in a window, and then rests

@@ -83,11 +83,11 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 		return e
 	}
 	for want, e := range map[string]consumer.LimitError{
-		"this instance's share is used up (250 of 1000/s, 4 instances)":                of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
-		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":     of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
-		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
-		"3 callers are ahead, and the first wants 400":                                 of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400}),
-		"this instance has no share yet, and nothing borrowed is left":                 of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
+		"this instance's share is used up (250 of 1000/s, 4 instances)":                        of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":             of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
+		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth":         of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
+		"3 callers are ahead, and the first wants 400, more than this instance's share of 250": of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400, Share: 250}),
+		"this instance has no share yet, and nothing borrowed is left":                         of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
 	} {
 		if text := e.Error(); !strings.HasPrefix(text, "consumer: p: no permit: "+want) {
 			t.Errorf("%q, want %q", text, want)
@@ -97,6 +97,49 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 
 // A refusal of a key names what decided, as the provider's does.
 func TestARefusalOfAKeySaysWhatDecidedIt(t *testing.T) {
+	for _, c := range []struct {
+		reason consumer.Reason
+		text   string
+		set    func(p *quota.Policy)
+		before func(t *testing.T, y consumer.Key)
+	}{
+		{consumer.ReasonSpent, ` for key "a": the limit of 5/s is used up; next at 00:00:01.000 UTC`, nil,
+			func(_ *testing.T, y consumer.Key) { y.TryTake(5) }},
+		{consumer.ReasonDebt, ` for key "a": an earlier call cost more than it reserved; 25 of that are still to be paid, by about 2000-01-01 00:00:05 UTC`, nil,
+			func(t *testing.T, y consumer.Key) {
+				if err := y.TryTake(1).Settle(30); err != nil {
+					t.Error(err)
+				}
+			}},
+		{consumer.ReasonKept, ": the last 3 of this window are kept for critical calls; next at 00:00:00.", func(p *quota.Policy) {
+			p.Critical, p.Keys.Limits = 30, policyOf(t, "50/s").Limits
+		}, func(_ *testing.T, y consumer.Key) { y.TryTake(10) }},
+		{consumer.ReasonPacing, ": the policy releases permits evenly, and callers that can wait should use Acquire; next at 00:00:00.", func(p *quota.Policy) {
+			p.Pacing = quota.PacingEven
+		}, func(_ *testing.T, y consumer.Key) { y.TryTake(1) }},
+		{consumer.ReasonPause, ` for key "a": this program paused the limiter until 00:00:10 UTC`, nil,
+			func(_ *testing.T, y consumer.Key) { y.TryTake(5) }},
+	} {
+		policy := policyOf(t, "10/s")
+		policy.Keys.Limits = policyOf(t, "5/s").Limits
+		if c.set != nil {
+			c.set(&policy)
+		}
+		bubble(t, policy, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+			y := l.Key("a")
+			if c.before(t, y); c.reason == consumer.ReasonPause {
+				l.PauseUntil(time.Now().Add(10 * time.Second))
+			}
+			_, err := y.Take(ctx, 1, 0)
+			if e, _ := limitError(err); err == nil || e.Reason != c.reason || !strings.HasPrefix(err.Error(), "consumer: p: no permit"+c.text) {
+				t.Errorf("%v (%s), want %q because of %s", err, e.Reason, c.text, c.reason)
+			}
+		})
+	}
+}
+
+// So does that of a call behind one for more than there is.
+func TestARefusalOfAKeySaysWhoIsAhead(t *testing.T) {
 	policy := policyOf(t, "10/s")
 	policy.Keys.Limits = policyOf(t, "5/s").Limits
 	bubble(t, policy, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {

@@ -42,7 +42,7 @@ func (s *Session) keepLease(l session.Lease) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.o.Logger.Warn("lease is gone, registering again", "lease", l.ID)
+		s.o.Logger.Warn("the lease has ended in etcd; registering again", "lease", l.ID)
 		ttl, l = s.nextTTL(l.TTL), session.Lease{}
 	}
 }
@@ -189,7 +189,7 @@ func (s *Session) renew(l session.Lease) {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return
 		case err != nil && !failing && s.ctx.Err() == nil:
-			s.o.Logger.Warn("lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err))
+			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err))
 		case err == nil && failing:
 			s.o.Logger.Info("lease is renewed again")
 		}

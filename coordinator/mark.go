@@ -57,8 +57,9 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 		}
 		if w.Succeeded {
 			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, Answers: at.Cluster}
-			p.s.o.Logger.Warn("etcd was restored from a backup, or may have been: nothing more is handed out in windows above a minute that have begun, but for what it counts: give the provider's count by quota-admin budget, see docs/run.md",
-				"provider", p.Provider, "before", time.Unix(0, next.Before).UTC())
+			p.s.o.Logger.Warn("nothing more is handed out in windows above a minute that have begun, but for what etcd counts", "provider", p.Provider,
+				"because", "etcd was restored from a backup, or may have been", "before", time.Unix(0, next.Before).UTC(),
+				"do", "give the provider's count: quota-admin budget "+p.Provider+"; docs/run.md has the steps")
 			return nil
 		}
 		*m = escrow.MarkAt{}

@@ -79,7 +79,7 @@ func (s *Session) probeOnce(every time.Duration) {
 	stop()
 	if err != nil {
 		s.redialNow()
-		s.step(session.ProbeFailed{Err: classify(s.ctx, "prove the views recent", err)})
+		s.step(session.ProbeFailed{Err: classify(s.ctx, "read from etcd", err)})
 		return
 	}
 	created := int64(0)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -232,10 +233,10 @@ func (k *taking) decided(p *membership) {
 		return
 	}
 	if l.withheld = k.Start; k.Key == "" {
-		p.s.o.Logger.Warn("nothing more is handed out in this window: give the provider's count: quota-admin budget "+p.Provider+" --used N --limit "+k.String(),
-			"provider", p.Provider, "limit", k.String(), "because", why)
+		p.s.o.Logger.Warn("nothing more of a limit is handed out in this window", "provider", p.Provider, "limit", k.String(), "because", why,
+			"do", cause.GiveCount(p.Provider, k.String()))
 		return
 	}
-	p.s.o.Logger.Warn("nothing more of some keys is handed out in this window: give the provider's counts: quota-admin budget "+p.Provider+" --key KEY --used N, or --keys-unused",
-		"provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why)
+	p.s.o.Logger.Warn("nothing more of a limit is handed out for some keys in this window", "provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why,
+		"do", cause.GiveCount(p.Provider+" --key KEY", k.String())+", or --keys-unused if no key was used since the backup")
 }

@@ -77,7 +77,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if n := strings.Count(log.String(), "nothing more of some keys"); n != 1 {
+	if n := strings.Count(log.String(), "nothing more of a limit is handed out for some keys"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }

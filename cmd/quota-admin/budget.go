@@ -344,7 +344,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
 	if b.Withheld != "" {
-		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
+		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
 	if len(b.Instances) > 0 {
 		format.Row(w, "INSTANCE", "USED", "IN HAND")

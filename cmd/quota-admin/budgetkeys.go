@@ -72,7 +72,7 @@ type keysBudgetJSON struct {
 func (b *keysBudgetJSON) table(w io.Writer, provider string) {
 	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of each key")
 	if b.Withheld != "" {
-		format.Row(w, "Withheld", "what etcd does not count: "+b.Withheld)
+		format.Row(w, "Withheld", "what etcd does not count, because "+b.Withheld)
 		format.Row(w, "", "give the provider's counts: quota-admin budget "+provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys")
 	}
 }
@@ -92,7 +92,7 @@ func (b *keyBudgetJSON) table(w io.Writer) {
 	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of key "+format.Show(b.Key))
 	format.Row(w, "Handed out", fmt.Sprintf("%d, %d left", b.HandedOut, b.Left))
 	if b.Withheld != "" {
-		format.Row(w, "Withheld", b.Withheld+": give the provider's count by --used N")
+		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
 }
 

@@ -172,7 +172,7 @@ func (a *Client) readOverrides(ctx context.Context, provider string) (o override
 func (a *Client) prepareOverrides(c *change, old, next *overrides, changes map[string]protocol.KeyChange, reason string) error {
 	provider := c.old.Provider
 	if len(old.Policy.Policy.Keys.Limits) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(changes)), func(k protocol.KeyChange) bool { return k.New != nil }) {
-		return fmt.Errorf("admin: %s has no limits by key, so no key of it can have limits of its own: set some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
+		return fmt.Errorf("admin: %s has no limits by key: add some with quota-admin set %[1]s LIMITS --keys 80/s", provider)
 	}
 	var buckets [protocol.OverrideBuckets]map[string]*protocol.Override
 	for name := range changes {

@@ -59,10 +59,10 @@ func ReadTotal(value []byte, cluster uint64) Total {
 
 // reasons why a window is withheld.
 const (
-	otherCluster = "etcd was restored from a backup: another cluster ID"
-	earlierStore = "etcd was restored from a backup: it may have lost what was taken"
-	wentBack     = "etcd was restored from a backup: an instance knows of more"
-	noMark       = "etcd may have been restored from a backup: it has no mark of its own"
+	otherCluster = "etcd was restored from a backup (it has another cluster ID)"
+	earlierStore = "etcd was restored from a backup, and may have lost what was taken"
+	wentBack     = "etcd was restored from a backup (an instance knows of more than it counts)"
+	noMark       = "etcd may have been restored from a backup (it has no mark of its own)"
 	unreadable   = "its total in etcd cannot be read"
 	badMark      = "the mark of the store in etcd cannot be read"
 )

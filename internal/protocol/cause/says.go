@@ -123,6 +123,19 @@ func InShadow(problem string) bool { return strings.HasPrefix(problem, shadowPau
 
 const shadowPause = "shadow mode: would pause until "
 
+// Withheld says of which long limit nothing more is handed out, of a key or all of it, and why.
+func Withheld(limit string, ofKey bool, why string) string {
+	if ofKey {
+		return fmt.Sprintf("nothing more of %s is handed out for this key in this window, because %s", limit, why)
+	}
+	return fmt.Sprintf("nothing more of %s is handed out in this window, because %s", limit, why)
+}
+
+// GiveCount is what to do about a limit of which nothing more is handed out.
+func GiveCount(provider, limit string) string {
+	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, limit)
+}
+
 // Paused says who paused a provider, when and why, as far as that is known.
 func Paused(provider, author, reason string, at time.Time) string {
 	when := at.UTC().Format("15:04 UTC")

@@ -263,13 +263,13 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	}
 	for _, b := range f.Budgets {
 		if b.Withheld != "" {
-			c.add(problem, "fleet", f.Provider, "give the provider's count: quota-admin budget "+f.Provider+" --used N --limit "+b.String(),
-				"nothing more of %s is handed out until %s: %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.String()),
+				"nothing more of %s is handed out until %s, because %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
 		}
 	}
 	for _, b := range f.KeysWithheld {
 		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
-			"nothing more of %s is handed out until %s of keys that etcd does not count: %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+			"nothing more of %s is handed out until %s of keys that etcd does not count, because %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
 	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
