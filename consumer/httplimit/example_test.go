@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,6 +84,45 @@ func ExampleTransport_pick() {
 	}
 	fmt.Println(charge.Status().Shortest().Used, "permit")
 	// Output: 1 permit
+}
+
+// Calls of a language model take what they usually cost, and settle what the answer says.
+func ExampleSettle() {
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"usage": {"total_tokens": 120}}`)
+	}))
+	defer model.Close()
+	limiter := opened(10_000)
+	defer limiter.Close()
+
+	tokens := limiter.Label("chat")
+	client := &http.Client{Transport: &httplimit.Transport{
+		Limiter: tokens,
+		MaxWait: consumer.Forever,
+		Cost:    func(*http.Request) int64 { return tokens.Usual(4096) },
+	}}
+	response, err := client.Get(model.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer response.Body.Close() // it books the cost
+	var answer struct {
+		Usage struct {
+			TotalTokens int64 `json:"total_tokens"`
+		} `json:"usage"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := httplimit.Settle(response, answer.Usage.TotalTokens); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = response.Body.Close()
+	fmt.Println(limiter.Status().Shortest().Used, "tokens")
+	// Output: 120 tokens
 }
 
 // A route whose limit all servers share.

@@ -49,6 +49,13 @@ type Transport struct {
 	// without either as long as the policy says. During the pause requests are refused, or
 	// wait, as if the share were spent.
 	MaxPause time.Duration
+	// Refused, if set, decides in place of the rule above whether a response asks for a pause, and
+	// for how long; 0 stands for as long as the policy says. MaxPause bounds it.
+	Refused func(*http.Response) (pause time.Duration, refused bool)
+	// Settle, if set, returns what a request has cost, as the header of its response says, such as
+	// X-Request-Cost, or 0 for a 304 that the provider does not count. With ok false the permits
+	// stand as they were taken, or as the function Settle says later. See consumer.Permit.Settle.
+	Settle func(*http.Response) (cost int64, ok bool)
 	// Margin is the time that a request needs to reach the provider. If the window of
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
@@ -57,7 +64,7 @@ type Transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	limiter, err := admit.Options[*http.Request]{
+	limiter, permit, err := admit.Options[*http.Request]{
 		Package: "httplimit", Limiter: t.Limiter, Pick: t.Pick, Key: t.Key, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
 	}.Take(r.Context(), r)
 	if err != nil {
@@ -67,12 +74,16 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response, err := t.base().RoundTrip(r)
-	if err == nil && limiter != nil {
-		if after, asked := pause(response, time.Now()); asked {
-			admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
-		}
+	if err != nil || limiter == nil {
+		return response, err // of a request that failed nobody knows whether it was counted
 	}
-	return response, err
+	if after, asked := t.pause(response); asked {
+		admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
+		t.costs(response, permit)
+	}
+	return response, nil
 }
 
 func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
@@ -83,6 +94,14 @@ func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
+}
+
+// pause is Refused, or the rule that stands for it.
+func (t *Transport) pause(response *http.Response) (after time.Duration, asked bool) {
+	if t.Refused != nil {
+		return t.Refused(response)
+	}
+	return pause(response, time.Now())
 }
 
 // pause reports whether a response asks its client to make a pause, and for how long; 0 if it does

@@ -55,18 +55,18 @@ func Label(limiter *consumer.Limiter, label string) (*consumer.Limiter, error) {
 	return limiter.Label(label), nil
 }
 
-// Take takes the request's permits. It returns their limiter; nil if the request
-// needs none.
-func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
-	limiter := o.Limiter
+// Take takes the request's permits. It returns them with their limiter; nil and the zero Permit if the
+// request needs none.
+func (o Options[R]) Take(ctx context.Context, r R) (limiter *consumer.Limiter, p consumer.Permit, err error) {
+	limiter = o.Limiter
 	if o.Pick != nil {
 		limiter = o.Pick(r)
 	} else if limiter == nil {
-		return nil, fmt.Errorf("%s: %w", o.Package, errNoLimiter)
+		return nil, p, fmt.Errorf("%s: %w", o.Package, errNoLimiter)
 	}
 	cost := Cost(o.Cost, r)
 	if limiter == nil || cost <= 0 {
-		return nil, nil
+		return nil, p, nil
 	}
 	key := ""
 	if o.Key != nil {
@@ -74,13 +74,14 @@ func (o Options[R]) Take(ctx context.Context, r R) (*consumer.Limiter, error) {
 	}
 	from, err := From(limiter, key)
 	if err != nil {
-		return nil, err
+		return nil, p, err
 	}
 	if o.Margin > 0 {
-		return limiter, o.takeValid(ctx, limiter, key, from, cost)
+		p, err = o.takeValid(ctx, limiter, key, from, cost)
+	} else {
+		p, err = from.Take(ctx, cost, o.MaxWait)
 	}
-	_, err = from.Take(ctx, cost, o.MaxWait)
-	return limiter, err
+	return limiter, p, err
 }
 
 // Cost returns how many permits a request takes.
@@ -94,20 +95,20 @@ func Cost[R any](cost func(R) int64, r R) int64 {
 // takeValid takes permits whose window does not end within o.Margin. Permits that
 // come too late are released and taken again: at once if newer ones can be had, and
 // otherwise in the next window. from is the limiter, or its key.
-func (o Options[R]) takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from consumer.Taker, n int64) error {
+func (o Options[R]) takeValid(ctx context.Context, limiter *consumer.Limiter, key string, from consumer.Taker, n int64) (p consumer.Permit, err error) {
 	began, last := time.Now(), time.Time{}
 	for {
 		left := o.MaxWait
 		if o.MaxWait != consumer.Forever {
 			left -= time.Since(began)
 		}
-		p, err := from.Take(ctx, n, left)
+		p, err = from.Take(ctx, n, left)
 		if err != nil || p.Valid(o.Margin) {
-			return err
+			return p, err
 		}
 		p.Release()
 		if window := longest(p, limiter, from); o.Margin >= window {
-			return fmt.Errorf("%s: %w: a margin of %v leaves nothing of a window of %v", o.Package, consumer.ErrInvalid, o.Margin, window)
+			return p, fmt.Errorf("%s: %w: a margin of %v leaves nothing of a window of %v", o.Package, consumer.ErrInvalid, o.Margin, window)
 		}
 		if !p.Until().Equal(last) {
 			last = p.Until()
@@ -116,12 +117,12 @@ func (o Options[R]) takeValid(ctx context.Context, limiter *consumer.Limiter, ke
 		// The window ends within the margin, also if the machine's clock is not the limiter's.
 		wait := max(min(time.Until(last), o.Margin), time.Millisecond)
 		if deadline, ok := ctx.Deadline(); wait > left || ok && wait > time.Until(deadline) {
-			return consumer.LimitError{Provider: limiter.Status().Provider, Key: key, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
+			return p, consumer.LimitError{Provider: limiter.Status().Provider, Key: key, Reason: consumer.ReasonSpent, Asked: n, RetryAt: last}
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return ctx.Err()
+			return p, ctx.Err()
 		}
 	}
 }
