@@ -110,6 +110,7 @@ func TestAnUpgradeIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer r.Body.Close()
 	if _, ok := r.Body.(io.Writer); !ok {
 		t.Error("nobody can write to it")
 	}
@@ -140,15 +141,21 @@ func TestRefusedDecides(t *testing.T) {
 		transport := &httplimit.Transport{Base: p, Limiter: limiter, Refused: func(r *http.Response) (time.Duration, bool) {
 			return time.Hour, r.Header.Get("Retry-After") == "10"
 		}}
-		client := &http.Client{Transport: transport}
-		if _, err := client.Get("http://api.example/"); err != nil || !limiter.Status().PausedUntil.IsZero() {
+		ask := func() error {
+			r, err := (&http.Client{Transport: transport}).Get("http://api.example/")
+			if err == nil {
+				_ = r.Body.Close()
+			}
+			return err
+		}
+		if err := ask(); err != nil || !limiter.Status().PausedUntil.IsZero() {
 			t.Error("a pause that Refused does not want:", err)
 		}
 		p.header.Set("Retry-After", "10")
-		if _, err := client.Get("http://api.example/"); err != nil {
+		if err := ask(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := client.Get("http://api.example/"); !errors.Is(err, consumer.ErrLimited) {
+		if err := ask(); !errors.Is(err, consumer.ErrLimited) {
 			t.Error("no pause:", err)
 		}
 	})

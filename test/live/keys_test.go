@@ -100,7 +100,7 @@ func TestTheFirstCallIsForAKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer session.Close() //nolint:errcheck // the test has ended
+			defer session.Close()
 			limiter, err := consumer.Open(t.Context(), g.trace.Wrap(session), provider, consumer.Options{Logger: quiet})
 			if err != nil {
 				t.Fatal(err)
