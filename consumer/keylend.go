@@ -78,7 +78,8 @@ func (a *keyAsks) putBack(y dueKey) {
 func (y *keyState) callers() window.Callers {
 	of := func(n int64) int64 { return min(n, quota.MaxPermits) }
 	return window.Callers{
-		Waiting: y.waiting(), Large: of(y.line.Large()), Critical: of(y.line.Of(window.Critical)), Sheddable: of(y.line.Of(window.Sheddable)),
+		Waiting: y.waiting(), Large: of(y.line.Large(window.Sheddable)),
+		Critical: of(y.line.Of(window.Critical)), LargeCritical: of(y.line.Large(window.Critical)), Sheddable: of(y.line.Of(window.Sheddable)),
 	}
 }
 

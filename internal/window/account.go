@@ -27,8 +27,8 @@ type Account struct {
 	guests   loans // what was lent to each guest, as this instance has told it
 	hosts    loans // what each host has lent, as it has told this instance
 	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
-	// is asked for some, and of the provider, whose gate has it.
-	trade *Trade
+	// is asked for some. The provider's is its gate's: see borrower.
+	trade *keyTrade
 }
 
 // span counts the permits of an account in one window: the running one of its length. If the limit is

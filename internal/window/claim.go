@@ -234,12 +234,12 @@ func (g *Gate) noteLargeServedLocked(n, room int64) {
 
 // leaveLocked has small calls leave a part of what they had in the window that ends to the large one that
 // still waits.
-func (g *Gate) leaveLocked(length float64, limit int64) {
+func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
 	b := &g.mu.borrower
 	if c := g.mu.claim.of; c == nil || !c.large || b.small == nil {
 		return
 	}
-	if b.stood == b.window.Index && b.stood == b.servedIn { // small ones have lost enough
+	if b.stood == ended.Index && b.stood == b.servedIn { // small ones have lost enough
 		b.left = 0
 		return
 	}
@@ -260,14 +260,9 @@ func (g *Gate) smallIssuedLocked(s scene) int64 {
 	return n
 }
 
-// yieldsLocked reports whether large calls of this instance come after those of a guest in the window
-// that runs. Each window has an order of all instances by chance, or large calls would block each
-// other: each of them with permits that the others lack.
-func (g *Gate) yieldsLocked(s scene, guest string) bool {
-	return Before(guest, g.planLocked().Lending.Self, s.window)
-}
-
-// Before reports whether large calls of one instance come before those of another one in a window.
+// Before reports whether large calls of one instance come before those of another one in a window. Each
+// window has an order of all instances by chance, or large calls would block each other: each of them with
+// permits that the others lack.
 func Before(one, other string, w quota.Window) bool {
 	salt := uint64(w.Index) * 0x9e3779b97f4a7c15
 	return lending.Chance(one, salt) < lending.Chance(other, salt)
@@ -286,7 +281,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 	}
 	shares := sharesIn(c.of.n, max(1, s.own()))
 	since := s.window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
-	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.limit.Limit/standing))) {
+	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.Total/standing))) {
 		return 0
 	}
 	return c.of.n

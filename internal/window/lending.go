@@ -6,11 +6,11 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file joins package lending to the gate: what callers want, what is left, and what to ask
-// others for. The asks of others are in host.go; permits lent and borrowed are booked in loan.go.
+// This file is what the gate does as a guest: it tells its Trade what callers want and what is left, and
+// when to look what to ask others for. What it does as a host is in host.go, and permits lent and borrowed
+// are booked in loan.go.
 
 const (
 	milli = float64(time.Millisecond)
@@ -23,21 +23,15 @@ const (
 	quietAfter = 100 // in milliseconds
 )
 
-// borrower is what a gate knows of its callers and of others' asks.
+// borrower is the Trade of a provider, with what its gate notes for it.
 type borrower struct {
-	calls       lending.Flow
-	of          [Classes]lending.Flow // critical and sheddable ones of them
-	small       *lending.Flow         // those that are not large; nil: all of them
-	large       int64                 // permits of large calls since the beginning
-	largeIssued int64                 // to large calls in the window
-	servedIn    int64                 // the index of the window in which a large call was last served
-	left        int64                 // permits that small calls have left to large ones, which have not had them yet
-	stood       int64                 // the index of the window of which others were asked to leave a part to a large call
-	guest       lending.Guest
-	window      quota.Window // of the shortest limit
-	owners      int          // that share it
-	asked       asks
-	joined      bool    // guests were lent their part of the window at its edge
+	Trade
+	large       int64   // permits of large calls since the beginning
+	largeIssued int64   // to large calls in the window
+	servedIn    int64   // the index of the window in which a large call was last served
+	left        int64   // permits that small calls have left to large ones, which have not had them yet
+	stood       int64   // the index of the window of which others were asked to leave a part to a large call
+	owners      int     // that share the shortest limit
 	served      float64 // when in the window asks that stand were served, in milliseconds
 	look        int64   // when Look is called next; Forever: when Arm says so
 	awaited     int     // callers that wait for a first permit: see Await
@@ -57,49 +51,12 @@ type LendingCounts struct {
 	LastLoans     Loans // of the window before
 }
 
-// Asking is what this instance asks others for.
-type Asking struct {
-	lending.Ask
-	Self    string
-	Windows []quota.Window
-	Fair    float64
-	Rules   lending.Rules
-	Debtors []lending.Debtor
-	Salt    uint64
-	// Hosts is how many others have shares.
-	Hosts int
+// counts are those of the gate and of its Trade.
+func (b *borrower) counts() LendingCounts {
+	n := b.LendingCounts
+	n.Asks = b.asks
+	return n
 }
-
-// Requests returns whom of the others to ask for what.
-func (a *Asking) Requests(peers []lending.Peer) []lending.Request {
-	if a.Edge > 0 {
-		return []lending.Request{a.Rules.Standing(a.Ask, a.Salt, a.Hosts)}
-	}
-	return a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
-}
-
-// scene is the shortest window, in milliseconds.
-type scene struct {
-	*span
-	limit         *Limit
-	instances     int // newcomers included
-	rules         lending.Rules
-	phase, length float64
-}
-
-// fair is the total divided equally.
-func (s *scene) fair() float64 { return float64(s.limit.Limit) / float64(max(1, s.instances)) }
-
-// hosts is how many others have shares.
-func (s *scene) hosts() int {
-	if s.own() > 0 {
-		return s.limit.Instances - 1
-	}
-	return s.limit.Instances
-}
-
-// alone reports whether there is nobody to ask: no other has a share, or was lent anything.
-func (s *scene) alone() bool { return s.limit.Instances == 1 && s.own() > 0 && s.lent == 0 }
 
 // roomLeftLocked returns how many permits the windows that run leave.
 func (g *Gate) roomLeftLocked() int64 {
@@ -112,21 +69,19 @@ func (g *Gate) roomLeftLocked() int64 {
 
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
-	b := &g.mu.borrower
-	calls := g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + g.mu.queue.permits()
-	b.calls.Look(float64(at)/milli, float64(calls))
-	if g.mu.queue.length() > 0 {
-		b.calls.Waits()
-	}
-	if b.small != nil {
-		if b.small.Look(float64(at)/milli, float64(calls-b.large)); g.mu.queue.permits() > g.mu.queue.large(Sheddable) {
-			b.small.Waits()
-		}
-	}
-	for _, c := range []Class{Critical, Sheddable} {
-		if n := g.mu.queue.lanes[c].permits + g.Called(c); n > 0 { // of calls, or of those that wait
-			b.of[c].Look(float64(at)/milli, float64(n))
-		}
+	b, c := &g.mu.borrower, g.callersLocked()
+	b.take(float64(at)/milli, came{
+		all: g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + c.Waiting, large: b.large,
+		critical: g.Called(Critical) + c.Critical, sheddable: g.Called(Sheddable) + c.Sheddable,
+	}, c)
+}
+
+// callersLocked are those that wait.
+func (g *Gate) callersLocked() Callers {
+	q := &g.mu.queue
+	return Callers{
+		Waiting: q.permits(), Large: q.large(Sheddable), Critical: q.lanes[Critical].permits, LargeCritical: q.large(Critical),
+		Sheddable: q.lanes[Sheddable].permits,
 	}
 }
 
@@ -136,10 +91,11 @@ func (g *Gate) noteWindowLocked() {
 	if a == nil || a.window == b.window {
 		return
 	}
+	before := b.window
 	g.mu.claim.since, b.largeIssued = g.mu.last, 0
 	g.mu.claim.edges++
-	if a.window.Length != b.window.Length {
-		b.calls, b.small, b.large, b.guest, b.of = lending.Flow{}, nil, 0, lending.Guest{}, [Classes]lending.Flow{}
+	if a.window.Length != before.Length {
+		b.restart()
 		g.noteCallsLocked(g.mu.last) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {
@@ -153,23 +109,16 @@ func (g *Gate) noteWindowLocked() {
 	if w := g.mu.queue.head(); w != nil && w.large { // others' large calls came first: not that nobody had any
 		came = max(came, ended.Lent)
 	}
-	b.guest.Begin(came)
 	b.LastLoans = ended.net()
-	if a.window.Length != b.window.Length || a.window.Index != b.window.Index+1 { // a window has passed unseen
+	if a.window.Length != before.Length || a.window.Index != before.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
 	}
-	if b.window.Length != 0 { // else calls that were refused before anything was known count yet
+	if before.Length != 0 { // else calls that were refused before anything was known count yet
 		b.lackedAt = Forever
 	}
-	for _, f := range []*lending.Flow{&b.calls, &b.of[Critical], &b.of[Sheddable], b.small} {
-		if f == nil {
-			continue
-		}
-		f.Begin(a.window.Index, float64(a.window.Start()-g.mu.ledger.plan.Offset)/milli, float64(a.window.Length)/milli)
-	}
-	g.leaveLocked(float64(a.window.Length)/milli, limit.Limit)
-	b.window = a.window
-	g.endAskedLocked()
+	b.enter(&g.mu.ledger.Account, a.window, came)
+	b.served = 0
+	g.leaveLocked(before, float64(a.window.Length)/milli, limit.Limit)
 }
 
 // Borrows reports whether permits can be borrowed now.
@@ -192,13 +141,9 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	if g.mu.closed || g.mu.stale || l.plan.Shut || !l.lendable() {
 		return s, false
 	}
-	s.span = l.shortest()
-	s.limit = l.limit(s.window)
-	s.instances = max(s.limit.Instances, l.plan.Lending.Instances)
-	s.rules = lending.RulesOf(s.instances, s.limit.Instances)
-	s.phase = float64(g.mu.last+l.plan.Offset-s.window.Start()) / milli
-	s.length = float64(s.window.Length) / milli
-	return s, true
+	limit, fleet := l.limit(l.shortest().window), &l.plan.Lending
+	of := Fleet{Total: limit.Limit, Instances: max(limit.Instances, fleet.Instances), Owners: limit.Instances}
+	return l.scene(of, fleet.Hash, g.mu.last), true
 }
 
 // armLocked has Look called at an instant, or before.
@@ -267,13 +212,10 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 
 // askLocked returns what to ask for now, and when to look again.
 func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
-	b, l := &g.mu.borrower, &g.mu.ledger
-	h := lending.Has{
-		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(l.plan.Guard)/milli,
-		Waiting: addCapped(g.mu.queue.permits(), l.debt), Issued: s.used - s.lent + g.takenLocked(), Borrowed: s.borrowed, Own: s.own(), New: s.own() == 0,
-		Fair: s.fair(), Total: s.limit.Limit,
-	}
-	h.Left, h.Kept = g.roomLeftLocked(), g.segment.Load().floor
+	b, l, callers := &g.mu.borrower, &g.mu.ledger, g.callersLocked()
+	h := s.has(stock{
+		left: g.roomLeftLocked(), kept: g.segment.Load().floor, issued: s.used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
+	}, callers)
 	if b.first(s.span) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more
 	}
@@ -286,23 +228,10 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
 		b.stood = s.window.Index + 1
-		return &Asking{
-			Ask: lending.Ask{Permits: n, Edge: n}, Self: l.plan.Lending.Self, Windows: l.windows.Running, Fair: h.Fair, Rules: s.rules,
-			Hosts: s.hosts(), Salt: l.plan.Lending.Hash,
-		}, g.mu.last + int64(lookEvery)
+		return s.asking(lending.Ask{Permits: n, Edge: n}, s.hash), g.mu.last + int64(lookEvery)
 	}
-	if a, ok := b.guest.Ask(&b.calls, s.rules, h); ok {
-		b.Asks++
-		lanes := &g.mu.queue.lanes
-		a.Divide(h, &b.of[Critical], &b.of[Sheddable], lanes[Critical].permits, addCapped(lanes[Sheddable].permits, l.debt))
-		if large := g.mu.queue.large(Sheddable); large > 0 {
-			a.PoorFor(h, g.smallLocked(), g.mu.queue.permits()-large)
-			b.guest.Gather(&a)
-		}
-		ask = &Asking{
-			Ask: a, Self: l.plan.Lending.Self, Windows: l.windows.Running, Fair: h.Fair, Rules: s.rules, Debtors: l.debtors(),
-			Salt: l.plan.Lending.Hash + uint64(b.Asks)*0x9e3779b97f4a7c15,
-		}
+	if what, ok := b.ask(&s, h, callers, l.debt); ok {
+		ask = s.asking(what, b.salt(s.hash))
 	}
 	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
 		return ask, Forever

@@ -87,10 +87,10 @@ func (l *Line) Of(c Class) int64 {
 	return l.queue.lanes[c].permits
 }
 
-// Large returns for how many permits the large calls of all classes wait.
-func (l *Line) Large() int64 {
+// Large returns for how many permits the large calls of class c and of higher ones wait.
+func (l *Line) Large(c Class) int64 {
 	if l == nil {
 		return 0
 	}
-	return l.queue.large(Sheddable)
+	return l.queue.large(c)
 }

@@ -64,7 +64,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
 	taken := g.mu.published - s.Left()
 	u := Usage{
-		LendingCounts: g.mu.borrower.LendingCounts, Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
+		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
 		DebtUntil: l.paidAt(l.plan.gradual()), Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}

@@ -1,0 +1,201 @@
+package window
+
+import (
+	"math"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// keyTrade is the Trade of a key, with what its account notes for it. An account has one once it has lacked
+// permits, or was asked for some: so a key at rest takes no memory for it, and a call that gets its permit
+// does nothing for it.
+type keyTrade struct {
+	Trade
+	before  int64          // permits that callers have used in the windows before, or were refused
+	refused int64          // permits refused in this window
+	called  [Classes]int64 // permits that calls of a class have used or were refused, but for Default
+	low     int64          // with fewer permits left it is looked whether to ask others; 0: not before one is refused
+	looked  int64          // when it was last looked, monotonic
+	look    int64          // when it is looked next, monotonic; Forever: when callers lack permits
+}
+
+// tradeAt returns the account's trade with the calls that have come by now; nil where nothing is counted.
+func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
+	t := a.begun()
+	if t != nil {
+		t.take(float64(now)/milli, a.shortest(), c)
+	}
+	return t
+}
+
+// begun returns the account's trade, and makes one if it has none; nil where nothing is counted. A new one
+// knows how many permits callers have used in this window and in the one before, but not when.
+func (a *Account) begun() *keyTrade {
+	s := a.shortest()
+	if s == nil || s.window != a.windows.Running[0] {
+		return nil
+	}
+	if a.trade == nil {
+		start, length := a.milli(s.window.Start()), float64(s.window.Length)/milli
+		t := &keyTrade{before: a.before, look: Forever}
+		t.calls.Look(start-length, 0)
+		t.calls.Begin(s.window.Index-1, start-length, length)
+		t.calls.Look(start, float64(a.before))
+		t.enter(a, s.window, 0)
+		a.trade = t
+	}
+	return a.trade
+}
+
+// take notes the calls that have come by an instant, in milliseconds.
+func (t *keyTrade) take(at float64, s *span, c Callers) {
+	t.Trade.take(at, came{
+		all: t.calledIn(s, c.Waiting), critical: t.called[Critical] + c.Critical, sheddable: t.called[Sheddable] + c.Sheddable,
+	}, c)
+}
+
+// calledIn is how many permits were called for in all.
+func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
+	return t.before + s.called() + t.refused + waiting
+}
+
+// leave notes what there was of the shortest window, as its span s moves on to another window.
+func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
+	if t == nil {
+		return
+	}
+	if s.window == t.window {
+		t.take(a.milli(s.window.End()), s, Callers{})
+		t.before += max(0, s.called()) + t.refused
+	}
+	if to.Length != t.window.Length {
+		t.restart()
+		t.called = [Classes]int64{}
+	}
+	t.enter(a, to, s.borrowed)
+	t.refused, t.low = 0, 0
+}
+
+// Refused notes that n permits were refused to calls of class c.
+func (a *Account) Refused(n int64, c Class) {
+	if t := a.begun(); t != nil {
+		t.refused = min(addCapped(t.refused, n), quota.MaxPermits)
+		a.Called(n, c)
+	}
+}
+
+// Called notes that calls of class c had n permits, which Charge counts, or were refused them.
+func (a *Account) Called(n int64, c Class) {
+	if t := a.trade; c != Default && t != nil {
+		t.called[c] = addCapped(t.called[c], n)
+	}
+}
+
+// LookSoon returns when to look next whether to ask others; sooner is false if that was due by then.
+func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
+	t := a.begun()
+	if t == nil {
+		return 0, false
+	}
+	if at = max(now, t.looked+int64(lookEvery)); a.windows.Shut {
+		at = max(at, a.windows.Opens(now))
+	}
+	if sooner = at < t.look; sooner {
+		t.look = at
+	}
+	return at, sooner
+}
+
+// Looked notes a look, and when the next one is due: Forever says when callers lack permits.
+func (a *Account) Looked(now, next int64) {
+	if t := a.trade; t != nil {
+		t.looked, t.look = now, next
+	}
+}
+
+// Wanted reports whether permits were refused in the shortest window.
+func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
+
+// Asked reports whether others were asked for permits in the windows that run.
+func (a *Account) Asked(running []quota.Window) bool {
+	return a.trade != nil && len(running) > 0 && a.trade.window == running[0] && a.trade.guest.Asked()
+}
+
+// Low reports whether callers will soon lack permits, by their rate at the latest look.
+func (a *Account) Low() bool {
+	return a.trade != nil && a.trade.low > 0 && a.LeftToBorrowers() < a.trade.low
+}
+
+// Ask returns what to ask others for now, nil for nothing, and when to look again: Forever says not
+// until callers lack permits.
+func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
+	t := a.tradeAt(now, c)
+	if t == nil {
+		return nil, Forever
+	}
+	s := a.scene(f, a.windows.Lending.Hash, now)
+	h := s.has(stock{left: a.shares() - a.reserved, issued: s.called(), debt: a.debt}, c)
+	least := lookAgain
+	if what, ok := t.ask(&s, h, c, a.debt); ok {
+		ask, least = s.asking(what, t.salt(s.hash)), lookEvery // time for an answer
+	}
+	t.low = t.calls.Lead()
+	enough := t.calls.Enough(h)
+	switch {
+	case t.calls.Seen() < float64(t.calledIn(s.span, c.Waiting)): // they have come at this very instant
+		return ask, now + int64(lookEvery)
+	case h.Waiting > 0 || t.calls.Silent() <= quietAfter && (enough < h.Rest || t.guest.Busy()):
+		return ask, now + min(max(int64(enough/2*milli), int64(least)), int64(lookSeldom))
+	}
+	return ask, Forever
+}
+
+// Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
+// long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
+// the corrected wall time from which the guest has a share of it. It returns the sum of what was lent to
+// the guest in these windows, 0 if nothing is lent now. docs/proof/protocol.md, section 15.
+func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told int64) {
+	t := a.tradeAt(now, c)
+	if t == nil || a.debt > 0 {
+		return 0
+	}
+	s := a.scene(f, hash, now)
+	ask := s.asked(guest, need, from)
+	due := min(s.own(), int64(math.Ceil(s.fair()))) // owners have the shares of those that own no part
+	n := t.lend(&s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask)
+	ask.permits = 0 // the guest asks again by itself
+	if t.guests.keep(ask, s.window); n > 0 {
+		return a.lend(guest, n)
+	}
+	return 0
+}
+
+// AtEdge reports whether a window has begun in which guests may be lent some before callers take all:
+// see LendAtEdge.
+func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
+
+// LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
+// lends says that anything is lent to them. It tells each, in the order of their asks, the sum of what
+// was lent to it in these windows.
+func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
+	t := a.tradeAt(now, c)
+	if t == nil {
+		return
+	}
+	if t.edge = false; a.debt > 0 || c.Waiting == 0 {
+		return
+	}
+	s := a.scene(f, hash, now)
+	t.lendAtEdge(&s, c, lends,
+		func() (n, kept int64) { return a.LeftToBorrowers(), 0 },
+		func(guest string, n int64) { tell(guest, a.lend(guest, n)) })
+}
+
+// Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
+// total of a window is what all instances may issue in it.
+func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
+	n := a.borrow(host, windows, told, total)
+	a.repay()
+	return n
+}
