@@ -159,7 +159,7 @@ func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 	k.throttleLocked(v.Throttle)
 	k.news(true)
 	if v.Policy == nil { // maybe the name is misspelt
-		k.log().Warn("no policy is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
+		k.log().Warn("no limit is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
 	}
 }
 

@@ -233,7 +233,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		go func() { waiting <- l.Acquire(t.Context(), Forever) }()
 		synctest.Wait()
 		s.tell(1, nil, 1)
-		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no policy is set" provider=p do="quota-admin list shows`) {
+		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no limit is set" provider=p do="quota-admin list shows`) {
 			t.Error(text)
 		}
 		for _, err := range []error{<-waiting, l.Acquire(t.Context(), 0), l.Acquire(t.Context(), Forever)} {

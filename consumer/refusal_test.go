@@ -87,6 +87,7 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":             of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
 		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth":         of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
 		"3 callers are ahead, and the first wants 400, more than this instance's share of 250": of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400, Share: 250}),
+		"its owner demo-2 has lent none; send the call there, or wait":                         of(consumer.LimitError{Reason: consumer.ReasonSpent, Owner: "demo-2", Total: 10, Instances: 4}),
 		"this instance has no share yet, and nothing borrowed is left":                         of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
 	} {
 		if text := e.Error(); !strings.HasPrefix(text, "consumer: p: no permit: "+want) {

@@ -164,6 +164,10 @@ func TestLaggardsAreNamed(t *testing.T) {
 	if text := classify(w.late(time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 13 more" {
 		t.Errorf("%+v", text.Hints)
 	}
+	nobody := &waitJSON{Provider: "p", only: true}
+	if text := classify(nobody.late(time.Minute)); text.ExitCode != exitLate || text.Error != "no instance of p was running within 1m0s; the first that starts will use the policy" {
+		t.Errorf("%+v", text)
+	}
 }
 
 func TestParseWhen(t *testing.T) {

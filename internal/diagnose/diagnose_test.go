@@ -58,6 +58,7 @@ func TestEndpoints(t *testing.T) {
 		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
 		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false, nil},
 		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "it may be overloaded", true, nil},
+		{"two in one", "http://127.0.0.1:1,http://127.0.0.1:2", nil, "is one address: split it at the commas", false, nil},
 		{"another cause", "http://" + mute.Addr().String(), nil, "it may be overloaded", true, context.DeadlineExceeded},
 		{"answered before", "https://" + mute.Addr().String(), trusting, "--cert and --key", true,
 			status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: certificate required"`)},

@@ -247,7 +247,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "check the name; quota-admin list shows those that have a policy", "has neither a policy nor an instance")
 		return
 	case p.Revision == 0:
-		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no policy is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
+		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no limit is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
 	case p.Problem != nil:
 		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	case len(p.Policy.Ignored) > 0:

@@ -80,6 +80,25 @@ func onlyTheLock(t *testing.T, path string) {
 	}
 }
 
+// What stands at the path and is no socket is left alone, and named.
+func TestAPathThatIsNoSocket(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, what := range map[string]string{file: "a file", dir: "a directory"} {
+		l, err := try(path, slog.New(slog.DiscardHandler))
+		if want := path + " is " + what + ", not a socket: remove it, or give another path"; err == nil || err.Error() != want {
+			t.Errorf("%v, %v, want %s", l, err, want)
+		}
+	}
+	if b, err := os.ReadFile(file); string(b) != "precious" {
+		t.Errorf("the file has %q: %v", b, err)
+	}
+}
+
 // The newest process has the path. Whichever ends first, the path leads to the other, and
 // in the end nothing but the lock is left. Only the one that takes the socket says so.
 func TestTheNewestHasTheSocket(t *testing.T) {
