@@ -19,13 +19,20 @@ import (
 	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
-// socketOf is the socket of the READMEs. The test has one of its own in its place.
+// socketOf is the socket of the documents. The test has one of its own in its place.
 const socketOf = "/tmp/quotad.sock"
 
-// blocks returns the blocks of a client's README in a language.
-func blocks(t *testing.T, client, language string) (list []string) {
+// The documents with programs: the clients' READMEs, and the page of quotad.
+const (
+	ofPython     = "clients/python/README.md"
+	ofTypeScript = "clients/typescript/README.md"
+	ofQuotad     = "docs/quotad.md"
+)
+
+// blocks returns the blocks of a document in a language.
+func blocks(t *testing.T, document, language string) (list []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../clients/" + client + "/README.md")
+	text, err := os.ReadFile("../../" + document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +45,11 @@ func blocks(t *testing.T, client, language string) (list []string) {
 }
 
 // examples returns the examples of a client's README in a language, for a socket.
-func examples(t *testing.T, client, language, socket string) (list []string) {
+func examples(t *testing.T, readme, language, socket string) (list []string) {
 	t.Helper()
-	for _, text := range blocks(t, client, language) {
+	for _, text := range blocks(t, readme, language) {
 		if !strings.Contains(text, socketOf) {
-			t.Errorf("an example of %s names another socket than %s", client, socketOf)
+			t.Errorf("an example of %s names another socket than %s", readme, socketOf)
 		}
 		list = append(list, strings.ReplaceAll(text, socketOf, socket))
 	}
@@ -50,6 +57,7 @@ func examples(t *testing.T, client, language, socket string) (list []string) {
 }
 
 // The installed clients play their READMEs: the commands, with quota-admin dev, and the examples.
+// Then they play the programs of the page of quotad.
 func TestInstalledClients(t *testing.T) {
 	python, node := os.Getenv("QUOTIENT_PYTHON"), os.Getenv("QUOTIENT_NODE")
 	if python == "" || node == "" {
@@ -66,14 +74,14 @@ func TestInstalledClients(t *testing.T) {
 		}
 	}
 	says := [][]string{{"a permit\n", " calls with one batch\n", "one request, and 350 tokens\n"}, {"10 permits at the same time, and a batch\n"}}
-	all := examples(t, "python", "python", socket)
+	all := examples(t, ofPython, "python", socket)
 	if len(all) != len(says) {
 		t.Fatalf("%d examples of Python", len(all))
 	}
 	for i, text := range all {
 		play(says[i], func() *exec.Cmd { return exec.Command(python, "-I", "-c", text) })
 	}
-	all = examples(t, "typescript", "js", socket)
+	all = examples(t, ofTypeScript, "js", socket)
 	if len(all) != 1 {
 		t.Fatalf("%d examples of TypeScript", len(all))
 	}
@@ -83,6 +91,19 @@ func TestInstalledClients(t *testing.T) {
 	}
 	play(says[0], func() *exec.Cmd { return exec.Command("node", file) })
 
+	// The blocks of Python on the page are one program, which needs the reader's own functions.
+	own := "import types\ndef charge(): print('charged')\ndef ask_model(): return types.SimpleNamespace(tokens=350)\n"
+	program := own + strings.ReplaceAll(strings.Join(blocks(t, ofQuotad, "python"), "\n"), socketOf, socket) + "print('settled')\n"
+	play([]string{"job 1999\n", "charged\n", "settled\n"}, func() *exec.Cmd { return exec.Command(python, "-I", "-c", program) })
+	all = blocks(t, ofQuotad, "js")
+	if len(all) != 1 {
+		t.Fatalf("%d programs of TypeScript on the page", len(all))
+	}
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(all[0], socketOf, socket)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	play([]string{"job 1999\n"}, func() *exec.Cmd { return exec.Command("node", file) })
+
 	// Without quotad the first lines of an example say so at once, and what to do.
 	nobody := filepath.Join(t.TempDir(), "quotad.sock")
 	began := time.Now()
@@ -90,8 +111,8 @@ func TestInstalledClients(t *testing.T) {
 		cmd  *exec.Cmd
 		want string
 	}{
-		{exec.Command(python, "-I", "-c", strings.ReplaceAll(blocks(t, "python", "python")[0], socketOf, nobody)), "(No such file or directory): start it, or pass Client(path)\n"},
-		{exec.Command("node", "--input-type=module", "-e", strings.ReplaceAll(blocks(t, "typescript", "js")[0], socketOf, nobody)), "(no such file or directory): start it, or pass new Client(path)\n"},
+		{exec.Command(python, "-I", "-c", strings.ReplaceAll(blocks(t, ofPython, "python")[0], socketOf, nobody)), "(No such file or directory): start it, or pass Client(path)\n"},
+		{exec.Command("node", "--input-type=module", "-e", strings.ReplaceAll(blocks(t, ofTypeScript, "js")[0], socketOf, nobody)), "(no such file or directory): start it, or pass new Client(path)\n"},
 	} {
 		c.cmd.Dir = node
 		out, _ := c.cmd.CombinedOutput()
@@ -117,8 +138,8 @@ func followTheSteps(t *testing.T) (socket string) {
 	t.Setenv("QUOTIENT_ENDPOINTS", "http://"+addresses[0]) // in place of the port of dev, which may be in use
 	socket = filepath.Join(dir, "quotad.sock")
 	var steps [2][]string
-	for i, client := range []string{"python", "typescript"} {
-		for _, block := range blocks(t, client, "sh") {
+	for i, readme := range []string{ofPython, ofTypeScript} {
+		for _, block := range blocks(t, readme, "sh") {
 			for line := range strings.Lines(block) {
 				command, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
 				steps[i] = append(steps[i], strings.Join(strings.Fields(command), " "))

@@ -55,15 +55,19 @@ func TestTheDocumentShowsTheExamples(t *testing.T) {
 		}
 		return string(text)
 	}
-	examples := read("examples/envoy/ratelimit.yaml")
-	blocks := markdown.Blocks(read("docs/envoy.md"))
-	if len(blocks) != 1 {
-		t.Errorf("%d blocks, not 1", len(blocks))
-	}
-	for _, b := range blocks {
-		if !regexp.MustCompile(`(?m)^ +` + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(b.Text)), "\n", "\n +") + `$`).MatchString(examples) {
+	examples := read("examples/envoy/rules.yaml") + read("examples/envoy/ratelimit.yaml")
+	shown := 0
+	for _, b := range markdown.Blocks(read("docs/quotad.md")) {
+		if b.Language != "yaml" {
+			continue
+		}
+		shown++
+		if !regexp.MustCompile(`(?m)^ *` + strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(b.Text)), "\n", "\n *") + `$`).MatchString(examples) {
 			t.Errorf("no example has these lines:\n%s", b.Text)
 		}
+	}
+	if shown != 2 {
+		t.Errorf("%d blocks, not 2", shown)
 	}
 	if _, err := load(root + "examples/envoy/rules.yaml"); err != nil {
 		t.Error(err)
