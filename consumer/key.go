@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
@@ -25,8 +24,8 @@ func (l *Limiter) Key(name string) Key {
 	if l.core.gate.Segment().Keys != nil {
 		y.state = l.core.keys.known(name)
 	}
-	if y.state == nil { // it is put into use by a call
-		y.state = &keyState{key: share.KeyOf(name), gone: true}
+	if y.state == nil { // a call puts it into use
+		y.state = newKeyState(name)
 	}
 	return y
 }

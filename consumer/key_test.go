@@ -561,8 +561,8 @@ func TestKeysUnderStress(t *testing.T) {
 	t.Logf("%d windows of keys", len(issued))
 }
 
-// TestAKeptKeyFindsItsStateOnce: a Key that was made before the first use of its name, or kept
-// while that was forgotten, looks it up once and not at each call.
+// TestAKeptKeyFindsItsStateOnce: a Key that was made before the first use of its name puts its own state
+// into use. One that was kept while its name was forgotten looks that up once and not at each call.
 func TestAKeptKeyFindsItsStateOnce(t *testing.T) {
 	p := keyedPolicy()
 	p.Keys.Limits = []quota.Limit{{Permits: 3, Window: time.Second}}
@@ -575,9 +575,12 @@ func TestAKeptKeyFindsItsStateOnce(t *testing.T) {
 			if !early.TryAcquire() || !l.Key("a").TryAcquire() || !early.TryAcquire() || early.TryAcquire() || l.Key("a").TryAcquire() {
 				t.Fatalf("round %d: not the three permits of the key", round)
 			}
-			state := early.state.next.Load()
-			if state == nil || state != l.core.keys.known("a") {
+			state := early.state.latest()
+			if state != l.core.keys.known("a") {
 				t.Errorf("round %d: the Key does not know its state", round)
+			}
+			if (state == early.state) != (round == 0) { // a state that was forgotten is not used again
+				t.Errorf("round %d: the Key's own state is in use: %v", round, state == early.state)
 			}
 			time.Sleep(1500 * time.Millisecond)
 			s, _ := l.core.segmentNow()

@@ -307,7 +307,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 		if n.Part > 0 && !n.Has(hash) {
 			return s, 0
 		}
-		y, _ := k.keys.find(name, s.Keys, true)
+		y, _ := k.keys.find(name, nil, s.Keys, true)
 		if y == nil {
 			return s, 0
 		}

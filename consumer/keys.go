@@ -185,9 +185,11 @@ func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how w
 		y.hold(&k.keys)
 		if y.gone || y.guest {
 			y.mu.Unlock()
-			switch y, t.found = k.keys.find(known.key.Name, s.Keys, false); {
+			switch y, t.found = k.keys.find(known.key.Name, known, s.Keys, false); {
 			case y != nil:
-				known.next.Store(y)
+				if y != known {
+					known.next.Store(y)
+				}
 				continue
 			case t.found == tooMany && s.Shadow:
 				t.found = keyLacks
@@ -393,7 +395,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 		if actual <= n {
 			return false
 		}
-		y = k.keys.add(y.key.Name, nil, false) // beyond the bound, if need be
+		y = k.keys.add(y.key.Name, nil, nil, false) // beyond the bound, if need be
 		s, now = y.lock(k)
 	}
 	if actual > n {
@@ -410,8 +412,9 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 }
 
 // find returns the state of a key for a call, or for a guest that asks for a loan, and makes one
-// if the bound allows that. Without a state it returns why there is none.
-func (m *keys) find(name string, keys *window.Keys, guest bool) (y *keyState, none found) {
+// if the bound allows that, or puts own into use, which a Key has of the name. Without a state it returns
+// why there is none.
+func (m *keys) find(name string, own *keyState, keys *window.Keys, guest bool) (y *keyState, none found) {
 	if y = m.known(name); y != nil && m.counts(y, keys, guest) {
 		return y, 0
 	}
@@ -419,9 +422,9 @@ func (m *keys) find(name string, keys *window.Keys, guest bool) (y *keyState, no
 		return nil, unusable
 	}
 	m.fresh.Add(1)
-	if y = m.add(name, keys, guest); y == nil {
+	if y = m.add(name, own, keys, guest); y == nil {
 		m.sweep(keys)
-		y = m.add(name, keys, guest)
+		y = m.add(name, own, keys, guest)
 	}
 	return y, tooMany
 }
@@ -482,8 +485,8 @@ func (m *keys) part(name string) *keyPart {
 }
 
 // add returns the state of a key for a call or for a guest, and makes one if the bound allows
-// that; else nil. Without keys there is no bound.
-func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
+// that, or puts own into use; else nil. own may be nil. Without keys there is no bound.
+func (m *keys) add(name string, own *keyState, keys *window.Keys, guest bool) *keyState {
 	part := m.part(name)
 	part.Lock()
 	defer part.Unlock()
@@ -503,10 +506,32 @@ func (m *keys) add(name string, keys *window.Keys, guest bool) *keyState {
 	if part.states == nil {
 		part.states = map[string]*keyState{}
 	}
-	name = strings.Clone(name)
-	y := &keyState{key: share.KeyOf(name), guest: guest}
-	part.states[name] = y
-	return y
+	if !own.begin(guest) {
+		own = newKeyState(name)
+		own.begin(guest)
+	}
+	part.states[own.key.Name] = own
+	return own
+}
+
+// newKeyState returns a state that is not in use yet.
+func newKeyState(name string) *keyState {
+	return &keyState{key: share.KeyOf(strings.Clone(name)), gone: true}
+}
+
+// begin puts a state into use. It returns false if there is none, or if it was in use before: what it counts
+// belongs to windows that are over.
+func (y *keyState) begin(guest bool) bool {
+	if y == nil {
+		return false
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if !y.gone || y.use.Windows() != nil {
+		return false
+	}
+	y.gone, y.guest = false, guest
+	return true
 }
 
 // forget drops the states of which nothing counts any more. The caller has the part's lock.
