@@ -195,7 +195,7 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 		return
 	case q.took > slowRead:
 		c.add(problem, "etcd", "cluster", "look for slow disks (etcd_disk_wal_fsync_duration_seconds) and for the network between the members, or raise settle and freshness",
-			"a read takes %v; instances prove their views by such reads", q.took.Round(time.Millisecond))
+			"a read takes %v; instances learn by such reads that their shares are still right", q.took.Round(time.Millisecond))
 	default:
 		c.add(ok, "etcd", "cluster", "", "a read takes %v", rounded(q.took))
 	}

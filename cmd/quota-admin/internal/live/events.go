@@ -64,7 +64,7 @@ func (p *Provider) Outage() string {
 	case policy.Mode == quota.ModePause:
 		return "instances stay paused"
 	case policy.Outage == quota.OutageStop:
-		return fmt.Sprintf("by rule stop, instances issue nothing from %v after their last proof on", policy.Freshness)
+		return fmt.Sprintf("by rule stop, instances issue nothing from %v after etcd's last answer on", policy.Freshness)
 	}
 	return "by rule hold, instances go on with the shares they had; new ones get none"
 }

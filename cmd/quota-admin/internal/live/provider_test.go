@@ -120,7 +120,7 @@ func TestOutagesAndPausesAreEvents(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	p.Fleet.Policy.Policy.Outage = quota.OutageStop
-	if got := p.Outage(); got != "by rule stop, instances issue nothing from 2.5s after their last proof on" {
+	if got := p.Outage(); got != "by rule stop, instances issue nothing from 2.5s after etcd's last answer on" {
 		t.Error(got)
 	}
 }
