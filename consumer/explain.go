@@ -286,13 +286,13 @@ const taking = 100 * time.Millisecond
 
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {
-	limit := b.Limit.String()
+	limit := b.String()
 	return fmt.Errorf("%s; %s", cause.Withheld(limit, false, b.Withheld), cause.GiveCount(provider, limit))
 }
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	limit := b.Limit.String()
+	limit := b.String()
 	return fmt.Errorf("%s; %s, or --keys-unused if no key was used since the backup",
 		cause.Withheld(limit, true, b.Withheld), cause.GiveCount(provider+" --key "+shellWord(key), limit))
 }
