@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -267,8 +268,10 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 			return etcdcall.Wrap(ctx, "correct the budget", err)
 		case r.Succeeded:
 			return nil
-		case r.Header.ClusterId != b.cluster || len(r.Responses[0].GetResponseRange().Kvs) == 0:
-			return errTaken // etcd was put back, or the total is gone
+		case r.Header.ClusterId != b.cluster:
+			return errors.New("etcd was restored meanwhile (it has another cluster ID), and nothing was changed: try again")
+		case len(r.Responses[0].GetResponseRange().Kvs) == 0:
+			return errors.New("the window's total is gone from etcd, and nothing was changed: the window has ended, or etcd was restored: try again")
 		}
 		taken, err := b.follow(since, r.Responses[0].GetResponseRange().Kvs[0].ModRevision)
 		if err != nil {

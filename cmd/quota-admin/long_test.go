@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -42,6 +45,31 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 		if text := stdout + stderr; strings.Contains(text, "000000000000") || strings.Contains(text, "e+1") || !strings.Contains(text, "/h") && !strings.Contains(args, "doctor") {
 			t.Errorf("quota-admin %s:\n%s", args, text)
 		}
+	}
+}
+
+// A count whose total is gone when it is to be written is not blamed on instances that take permits.
+func TestACountOfAWindowThatIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/d")
+	b.want(exitDone, "budget", "p", "--used", "5")
+	client := etcdtest.NewClient(t, server)
+	operator, err := admin.New(client, admin.Options{Prefix: b.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{etcd: &etcdflags.Flags{Prefix: b.prefix}}
+	all, _, err := a.budgets(t.Context(), connection{operator, client}, "p")
+	if err != nil || len(all) != 1 || all[0].HandedOut != 5 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if _, err := client.Delete(t.Context(), all[0].key); err != nil {
+		t.Fatal(err)
+	}
+	err = all[0].correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
+	if err == nil || !strings.Contains(err.Error(), "the window's total is gone from etcd, and nothing was changed") {
+		t.Error(err)
 	}
 }
 
