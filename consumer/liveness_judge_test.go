@@ -121,7 +121,7 @@ func (h *play) look() {
 		case c.bound <= now():
 			h.wrong("bound", "%d has no answer at its end, %s", c.id, clockOf(c.bound))
 		case c.disturbed || c.foretold == math.MaxInt64:
-		case c.asked+int64(c.foretold)+int64(h.tolerance()) < now():
+		case c.plain && c.asked+int64(c.foretold)+int64(h.tolerance()) < now():
 			h.wrong("decided", "%d waits, foretold was %v after %s", c.id, c.foretold, clockOf(c.asked))
 		case c.bound < c.asked+int64(c.foretold):
 			h.wrong("decided", "%d waits, and %v was foretold: it comes too late", c.id, c.foretold)
@@ -188,7 +188,7 @@ func (h *play) judge(c, overtaken *call) {
 		if overtaken != nil && !shadow {
 			h.wrong("order", "%d is granted before %d", c.id, overtaken.id)
 		}
-		if !c.disturbed && !shadow && c.foretold != math.MaxInt64 && waited > c.foretold+h.tolerance() {
+		if c.plain && !c.disturbed && !shadow && c.foretold != math.MaxInt64 && waited > c.foretold+h.tolerance() {
 			h.wrong("decided", "%d waited %v, foretold was %v", c.id, waited, c.foretold)
 		}
 		if !c.disturbed && !c.eased && !shadow && c.foretold != math.MaxInt64 && waited+h.tolerance() < c.foretold {
@@ -220,7 +220,7 @@ func (h *play) judge(c, overtaken *call) {
 	case shadow:
 		h.wrong("shadow", "%d: %v", c.id, c.err)
 	case errors.Is(c.err, context.DeadlineExceeded) && c.at == c.bound:
-	case !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
+	case (c.plain || c.at == c.asked) && !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
 		h.wrong("decided", "%d is refused after %v, foretold was %v: %v", c.id, waited, c.foretold, c.err)
 	case c.at == c.asked:
 		h.refused(c.n, c.class, delay(h.l[0].Class(classes[c.class]), c.n), c.err)

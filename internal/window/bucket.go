@@ -104,17 +104,25 @@ func (b *bucket) undo(n, at, now int64) {
 	}
 }
 
-func (b *bucket) when(_ *span, n int64, l *ledger) (at int64, ok bool) {
-	now := l.now
-	switch {
-	case b.share <= 0 || n > b.burst && !b.owes:
-		return now, false
-	case n <= b.at(now):
-		return now, true
-	case b.owes:
-		return max(now, b.empty+b.cost(n)), true
+func (b *bucket) when(_ *span, n int64, as present) int64 {
+	if b.share <= 0 || b.burst <= 0 {
+		return Forever
 	}
-	return max(now, max(b.empty, now-b.full())+b.cost(n)), true
+	empty := b.empty
+	if as.taken > 0 { // when before the edge is not known: as if all were at the edge
+		if !b.owes {
+			empty = max(empty, as.edge-b.full())
+		}
+		empty += b.cost(as.taken)
+	}
+	if !b.owes {
+		empty = max(empty, as.now-b.full())
+	}
+	cost := b.cost(n)
+	if cost > Forever/4 {
+		return Forever
+	}
+	return max(as.now, empty+cost)
 }
 
 // slotEnd is the slot's end, or the instant at which the bucket is full, since permits spill
@@ -131,8 +139,6 @@ const debtEvery = int64(10 * time.Millisecond)
 func (b *bucket) part(*span) int64 {
 	return max(b.burst/debtParts, scaled(debtEvery, b.share, spanOf(b.length), 0))
 }
-
-func (b *bucket) copyTo(other schedule) schedule { return copied(b, other) }
 
 // scaled returns (a*b + plus)/c, held within int64, for numbers that are not
 // negative; c is positive.

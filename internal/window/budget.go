@@ -17,21 +17,6 @@ func (l *ledger) adoptLong() {
 	}
 }
 
-// inHand returns how many permits the long limits leave. A forecast does not know what etcd may
-// still hand out.
-func (l *ledger) inHand() int64 {
-	least := Unbounded
-	for b := range l.binding {
-		if l.counts(b) {
-			least = min(least, b.hand())
-		}
-	}
-	return least
-}
-
-// counts reports whether what is in hand of a long limit bounds what is issued.
-func (l *ledger) counts(b *long) bool { return !l.ahead || b.left() == 0 }
-
 // spentUntil returns when the windows of long limits end that hold no n permits more; 0 if there
 // is none.
 func (l *ledger) spentUntil(n int64) (end int64) {
@@ -110,8 +95,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()
 		all = append(all, l.GiveBack("", most-len(all), g.mu.last, g.mu.closed)...)
-		g.mu.forecast.forget()
-		g.mu.forecast.void = true
+		g.mu.judge = true
 		g.rebuildLocked(at)
 	}
 	return all, used, true
@@ -136,9 +120,8 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	l := &g.mu.ledger
 	could, spent := l.spentUntil(g.headLocked()) == 0, l.spent()
 	l.fund(u, g.mu.last)
-	g.mu.forecast.forget()
 	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
-	g.mu.forecast.void = g.mu.forecast.void || worse
+	g.mu.judge = g.mu.judge || worse
 	g.rebuildLocked(at)
 }
 
@@ -148,7 +131,6 @@ func (g *Gate) Restored(at clock.Instant) {
 	defer g.unlock()
 	g.settleLocked()
 	g.mu.ledger.Restored()
-	g.mu.forecast.forget()
-	g.mu.forecast.void = true
+	g.mu.judge = true
 	g.rebuildLocked(at)
 }

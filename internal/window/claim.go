@@ -57,15 +57,19 @@ func (g *Gate) noteHeadLocked() {
 
 // claimEndsLocked returns when the claim of the first in line ends; Forever if it does not.
 func (g *Gate) claimEndsLocked() int64 {
-	switch p, l := g.planLocked(), &g.mu.ledger; {
-	case g.mu.claim.of == nil || p.gradual() || !g.mayBorrowLocked(): // forecasts tell who is served when
+	switch {
+	case g.mu.claim.of == nil || !g.passesLocked():
 		return Forever
 	case !g.borrowsLocked(): // no loans come
 		return g.mu.claim.since
 	default:
-		return g.mu.claim.since + int64(min(claimed, l.shortest().window.Length/10))
+		return g.mu.claim.since + int64(min(claimed, g.mu.ledger.shortest().window.Length/10))
 	}
 }
+
+// passesLocked reports whether callers may be passed that lack permits. Nobody is where nothing can be
+// lent, or where permits that are left now add up.
+func (g *Gate) passesLocked() bool { return !g.planLocked().gradual() && g.mayBorrowLocked() }
 
 // claimsLocked reports whether the first in line has a claim on all that is left. A large one has none:
 // it leaves small ones what they will want.
@@ -142,7 +146,7 @@ func (g *Gate) besideLocked() int64 {
 		}
 	}
 	for i := range l.budgets {
-		if u := &l.budgets[i]; b.budgets[i] > 0 && u.binds && l.counts(u) {
+		if u := &l.budgets[i]; b.budgets[i] > 0 && u.binds {
 			room = min(room, u.hand()-taken-b.budgets[i])
 		}
 	}

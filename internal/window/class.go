@@ -98,8 +98,7 @@ func (g *Gate) issueLocked(n int64, c Class) Grant {
 // Some of those that wait may not be served in time any more: they are judged where the
 // segment ends, not for each newcomer.
 func (g *Gate) pushLocked(n int64, c Class) {
-	g.mu.forecast.skip(c+1, n)
-	g.mu.pushed = g.mu.pushed || g.mu.queue.last().class > c
+	g.mu.judge = g.mu.judge || g.mu.queue.last().class > c
 }
 
 // releases is in how many parts at most what is kept for critical calls is released along a
@@ -110,7 +109,7 @@ const releases = 20
 // until when. Of the whole at a window's start an equal part is released at a time, and the
 // last one so early that others can use it.
 func (s *span) kept(l *ledger) (n, until int64) {
-	whole, parts, start, each := s.keeps(l)
+	whole, parts, start, each := s.keeps(l.plan, l.now)
 	i := int64(0)
 	if parts > 0 {
 		i = min(parts, max(0, l.now-start)/each)
@@ -122,9 +121,9 @@ func (s *span) kept(l *ledger) (n, until int64) {
 }
 
 // keptUntil returns the instant from which on n permits can be issued to a call that is not
-// critical, as far as that decides it.
-func (s *span) keptUntil(n int64, l *ledger) int64 {
-	whole, parts, start, each := s.keeps(l)
+// critical, as far as that decides it, by the plan p.
+func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
+	whole, parts, start, each := s.keeps(p, now)
 	for i := range parts {
 		if s.left()-whole*(parts-i)/parts >= n {
 			return start + i*each
@@ -135,15 +134,15 @@ func (s *span) keptUntil(n int64, l *ledger) int64 {
 
 // keeps returns how many permits are kept at the window's start, in how many parts they are
 // released, and when: the first each after the start.
-func (s *span) keeps(l *ledger) (whole, parts, start, each int64) {
+func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
-	if l.plan.Critical <= 0 || l.plan.gradual() || s.bound == Unbounded || own <= 0 || l.debt > 0 {
-		return 0, 0, l.now, 0
+	if p.Critical <= 0 || p.gradual() || s.bound == Unbounded || own <= 0 {
+		return 0, 0, now, 0
 	}
-	whole = (own/100)*l.plan.Critical + (own%100*l.plan.Critical+99)/100
+	whole = (own/100)*p.Critical + (own%100*p.Critical+99)/100
 	parts = min(whole, releases)
-	start = s.window.Start() - l.plan.Offset + l.plan.Guard
-	each = max(1, (int64(s.window.Length)-2*l.plan.Guard)/(parts+1))
+	start = p.opens(s.window.Start())
+	each = max(1, (int64(s.window.Length)-2*p.Guard)/(parts+1))
 	return whole, parts, start, each
 }
 

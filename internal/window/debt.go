@@ -59,7 +59,7 @@ func (a *Account) paidAt(gradual bool) (at int64) {
 const debtParts = 8
 
 // instalment returns how many permits of the debt are paid together next; 0 without a
-// debt. A forecast pays the same instalments, so it foresees their instants.
+// debt.
 func (l *ledger) instalment() int64 {
 	n := l.debt
 	for s := range l.bounded {

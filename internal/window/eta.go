@@ -1,16 +1,49 @@
 package window
 
-import "github.com/quotient-limiter/quotient/quota"
+import (
+	"slices"
 
-// Where permits are lent, forecasts of the own share say nothing about when a call is served: others
-// may have some for it. So a call is refused only where it surely is not served by its deadline:
-// until then all that the fleet may issue could come here.
+	"github.com/quotient-limiter/quotient/quota"
+)
 
-// mayBorrowLocked reports whether others may lend to this instance, now or later: to one that is alone
-// too, for another may join.
-func (g *Gate) mayBorrowLocked() bool {
-	l := &g.mu.ledger
-	return l.plan.Known && l.plan.Lending.Borrows && l.borrowable()
+// This file says when a call is served at the earliest, if there is no news: a lower bound, never a
+// copy of the future. A call is refused at once only if even that is too late for it, for waiting in
+// vain is better than the refusal of what could have been served.
+//
+// Each limit is looked at alone, from now on, with all that is issued before the call. The result is the
+// latest instant that any of them says.
+
+// room is the most permits that may come of one limit's windows: of the one that runs, of the next one,
+// and of any after that. Unbounded: not known.
+type room struct{ now, next, later int64 }
+
+// windows returns how many of the limit's windows end before n permits for one call come, behind so many
+// before it, and the least number of permits that its last window has issued then. known is false if
+// none come of later windows: then it says how many windows end at least.
+func (r room) windows(used, before, n int64) (ends, issued int64, known bool) {
+	all := addCapped(before, n)
+	left := r.now - used
+	if all <= left {
+		return 0, used + all, true
+	}
+	if all = max(n, all-max(0, left)); all <= r.next { // what one call wants comes of one window
+		return 1, all, true
+	}
+	if all = max(n, all-r.next); r.later <= 0 {
+		return 2, n, false
+	}
+	ends = (all - 1) / r.later
+	return addCapped(2, ends), max(n, all-ends*r.later), true
+}
+
+// after returns the start of the window that comes so many windows after w; false if that is too far
+// away to count.
+func after(w quota.Window, windows int64) (quota.Window, bool) {
+	if windows > (Forever/2-max(0, w.End()))/int64(w.Length) {
+		return w, false
+	}
+	w.Index += windows
+	return w, true
 }
 
 // Eta returns a monotonic instant, not before now, before which n more permits are surely not here
@@ -19,77 +52,266 @@ func (g *Gate) mayBorrowLocked() bool {
 // instances may issue in the window that runs, and how many at most in a later one; Unbounded where that
 // is not known.
 func (a *Account) Eta(n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
+	return a.eta(a.debt, n, now, most)
+}
+
+// eta is Eta for a call behind so many permits that are issued before.
+func (a *Account) eta(before, n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
 	at = now
-	need := addCapped(n, a.debt)
 	for s := range a.bounded {
 		total, later := most(s.window)
-		switch lacks := need - (total - (s.used - s.lent)); {
-		case later <= 0:
+		ends, _, known := room{total, later, later}.windows(s.used-s.lent, before, n)
+		w, counts := after(s.window, ends)
+		switch {
+		case !known || !counts || later <= 0:
 			return Forever
-		case lacks > 0:
-			windows := (lacks - 1) / later // that pass besides the one that runs
-			if windows > (Forever-s.window.End())/2/int64(s.window.Length) {
-				return Forever
-			}
-			at = max(at, s.window.End()+windows*int64(s.window.Length)-a.windows.Offset)
+		case ends > 0:
+			at = max(at, w.Start()-a.windows.Offset)
 		}
 	}
 	return at
 }
 
-// etaLocked returns an instant before which a call for n permits, behind others that want so many
-// before it, is not served whatever is lent.
-func (g *Gate) etaLocked(n, before int64) int64 {
+// foreseen are plans that were made for later instants since the latest news: that of each limit's next
+// window, and that after a guard or a pause.
+type foreseen struct {
+	plans []foreseenPlan
+	far   *Plan // no share grows after it without news
+	farAt int64
+}
+
+type foreseenPlan struct {
+	at   int64
+	plan *Plan
+}
+
+// move drops what lies behind, at the instant now, at which p takes the place of the plan was. It returns
+// whether p allows less than was foreseen. If p is not as foreseen, nothing is foreseen any more.
+func (f *foreseen) move(was, p *Plan, now int64) (less bool) {
+	if now >= was.Until {
+		was = nil
+		for _, o := range f.plans {
+			if o.at <= now && now < o.plan.Until {
+				was = o.plan
+			}
+		}
+	}
+	if was == nil || p.worse(was) || was.worse(p) || p.Offset != was.Offset || p.Until != was.Until {
+		less = was == nil || p.worse(was)
+		*f = foreseen{}
+	}
+	f.plans = slices.DeleteFunc(f.plans, func(o foreseenPlan) bool { return o.plan.Until <= now || o.at <= now })
+	return less
+}
+
+// foreseeLocked returns the plan for an instant that lies ahead.
+func (g *Gate) foreseeLocked(at int64) *Plan {
+	f := &g.mu.foreseen
+	for i := range f.plans {
+		if f.plans[i].at == at {
+			return f.plans[i].plan
+		}
+	}
+	p := g.planner.Foresee(at)
+	f.plans = append(f.plans, foreseenPlan{at, &p})
+	return &p
+}
+
+// farWindows is how many of the shortest limit's windows end, at least, before what is far ahead.
+const farWindows = 64
+
+// farLocked returns a plan for so far ahead that all views of today are forgotten: no share grows after
+// that without news.
+func (g *Gate) farLocked() *Plan {
+	f, p := &g.mu.foreseen, g.planLocked()
+	if f.far == nil || f.farAt < p.Until && p.Until != Forever {
+		ahead := int64(quota.MaxSettle)
+		for i := range p.Limits {
+			ahead = max(ahead, 2*int64(p.Limits[i].Window.Length), farWindows*int64(p.Limits[0].Window.Length))
+		}
+		f.farAt = max(p.Until, p.PausedUntil)
+		if f.farAt != Forever {
+			f.farAt += ahead
+		}
+		far := g.planner.Foresee(f.farAt)
+		f.far = &far
+	}
+	return f.far
+}
+
+func (g *Gate) presentLocked() present { return present{g.mu.last, g.mu.edge, g.takenLocked()} }
+
+// opensLocked returns from when on permits are issued, as far as guards and pauses decide that.
+func (g *Gate) opensLocked() int64 {
+	p, at := g.planLocked(), g.mu.last
+	for range 4 { // a guard, that of the next window, a pause, and the guard in which it ends
+		if !p.Shut || p.Until == Forever {
+			break
+		}
+		at = max(at, p.Until, p.PausedUntil)
+		p = g.foreseeLocked(at)
+	}
+	return max(at, g.planLocked().PausedUntil)
+}
+
+// mayBorrowLocked reports whether others may lend to this instance, now or later: to one that is alone
+// too, for another may join.
+func (g *Gate) mayBorrowLocked() bool {
 	l := &g.mu.ledger
-	at := max(g.mu.last, l.plan.PausedUntil, l.spentUntil(n))
-	if at == Forever {
+	return l.plan.Known && l.plan.Lending.Borrows && l.borrowable()
+}
+
+// etaLocked returns an instant before which no call of class c has n permits, behind others that want so
+// many before it. loans says that others may lend some: then all that the limits allow could come to
+// this instance. known is false if permits come by news only, or at an instant that is not known.
+func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known bool) {
+	p, l, as := g.planLocked(), &g.mu.ledger, g.presentLocked()
+	before = addCapped(before, l.debt)
+	from, all := g.opensLocked(), addCapped(addCapped(before, n), as.taken)
+	at = max(from, l.spentUntil(all))
+	if loans {
+		at = l.eta(addCapped(before, as.taken), n, at, func(w quota.Window) (total, later int64) {
+			limit := l.limit(w)
+			return limit.Limit, limit.Later
+		})
+		return at, at != Forever
+	}
+	if _, lacks := l.SpentUntil(all); !lacks && !g.comesLocked(c) && g.segment.Load().left.Load() != sealed {
+		at = max(at, g.mu.edge) // who is not served now waits for it
+	}
+	known = false
+	for s := range l.bounded {
+		t, ok := g.etaOfLocked(s, n, before, from, c)
+		at, known = max(at, t), ok
+		if !ok {
+			break
+		}
+	}
+	if !known { // no share is known: a later call knows more
+		at = max(at, p.Until)
+	}
+	return at, known && at != Forever
+}
+
+// etaOfLocked is the same for the own share of one limit, from an instant on.
+func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, known bool) {
+	p, as := g.planLocked(), g.presentLocked()
+	if p.Shape.Any() {
+		at = max(from, s.when(addCapped(before, n), as))
+		limit, far := p.limit(s.window), g.farLocked().limit(s.window)
+		if far.far(&p.Shape) > s.bound || far.Burst > limit.Burst { // it grows: a later call knows more
+			at = min(at, max(from, p.Until))
+		}
+		if p.Shape.Unaligned {
+			return at, at != Forever
+		}
+	}
+	w, used, now := s.window, s.used+as.taken, s.bound
+	if first := quota.WindowAt(w.Length, from+p.Offset); first.Index > w.Index { // nothing is issued before it
+		w, now, used = first, 0, 0
+		w.Index--
+	}
+	w.Index++
+	next := g.foreseeLocked(p.opensAt(w))
+	w.Index--
+	far := g.farLocked()
+	r := room{now: now, next: next.limit(w).Permits}
+	r.later = max(r.next, far.limit(w).far(&p.Shape))
+	ends, issued, known := r.windows(used, before, n)
+	if ends == 0 {
+		at = max(at, from)
+		if !p.Shape.Any() {
+			at = max(at, s.when(addCapped(before, n), as))
+		}
+		if c != Critical && g.mu.ledger.debt == 0 {
+			at = max(at, s.keptUntil(issued-s.used, p, g.mu.last))
+		}
+		return at, known
+	}
+	w, counts := after(w, ends)
+	if !counts {
+		return Forever, false
+	}
+	if bound := r.next; ends == 1 {
+		return max(at, from, next.arrives(w, bound, issued, c)), known
+	}
+	// A guard may shrink as views are forgotten.
+	return max(at, from, min(next.arrives(w, r.later, issued, c), far.arrives(w, r.later, issued, c))), known
+}
+
+// opensAt returns the monotonic instant at which a window starts.
+func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
+
+// arrives returns the instant at which so many permits of a window of the bound are issued at the
+// earliest, the last of them to a call of class c.
+func (p *Plan) arrives(w quota.Window, bound, permits int64, c Class) int64 {
+	at := p.opens(w.Start())
+	if bound <= 0 || bound == Unbounded {
 		return at
 	}
-	return l.Eta(addCapped(addCapped(n, before), g.takenLocked()), at, func(w quota.Window) (total, later int64) {
-		limit := l.limit(w)
-		return limit.Limit, limit.Later
-	})
+	s := span{window: w, bound: bound}
+	if p.Pacing.Even {
+		line := newLine(&s, p, at, false)
+		at = max(at, line.at(permits))
+	}
+	if c != Critical {
+		at = max(at, s.keptUntil(permits, p, at))
+	}
+	return at
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a
 // newcomer of class c.
 func (g *Gate) beforeLocked(n int64, c Class) (permits int64) {
 	for i := range g.mu.queue.lanes[:c+1] {
-		permits = addCapped(permits, g.mu.queue.lanes[i].before(n))
+		permits = addCapped(permits, g.mu.queue.lanes[i].before(n, g.passesLocked()))
 	}
 	return permits
 }
 
-// inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued.
-func (g *Gate) inTimeLocked(n, deadline int64, c Class, unsure bool) bool {
-	if !g.mayBorrowLocked() {
-		return g.mu.forecast.join(g, n, deadline, c, unsure)
+// inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued. While
+// nobody knows the future, nobody is late.
+func (g *Gate) inTimeLocked(n, deadline int64, c Class) bool {
+	if !g.planLocked().Known {
+		return true
 	}
-	g.mu.forecast.skip(c, n)
-	return g.etaLocked(n, g.beforeLocked(n, c)) <= deadline
+	at, _ := g.etaLocked(n, g.beforeLocked(n, c), c, g.mayBorrowLocked())
+	return at <= deadline
 }
 
-// judgeByLoansLocked refuses those that wait and are not served in time whatever is lent.
-func (g *Gate) judgeByLoansLocked() {
+// short is the length of a queue that is cheap to go along for each debt.
+const short = 64
+
+// refuseLateLocked refuses those that wait and are not served in time any more.
+func (g *Gate) refuseLateLocked() {
 	var ahead crowd
+	loans, passes := g.mayBorrowLocked(), g.passesLocked()
 	g.refuseLocked(Limited, func(w *Waiter) bool {
-		late := g.etaLocked(w.n, ahead.before(w.n)) > w.deadline
-		if !late {
-			ahead.join(w)
+		at, _ := g.etaLocked(w.n, ahead.before(w.n, passes), w.class, loans)
+		if at > w.deadline {
+			return true
 		}
-		return late
+		ahead.join(w)
+		return false
 	})
 }
 
-// whenLocked returns when a newcomer is worth trying again where others may lend: when permits of the
-// own share are due, at the end of the shortest window, or when even that is too soon.
-func (g *Gate) whenLocked(n int64, c Class) int64 {
-	l := &g.mu.ledger
-	at := l.shortest().window.End() - l.plan.Offset + l.plan.Guard
-	if l.plan.gradual() || l.plan.Critical > 0 {
-		if own, known := g.mu.forecast.estimate(g, n, c); known {
-			at = min(at, own)
-		}
+// whenLocked returns when a newcomer is worth trying again; known is false if that is not known. Where
+// others may lend, that is when permits of the own share are due, at the end of the shortest window, or
+// when even that is too soon.
+func (g *Gate) whenLocked(n int64, c Class) (at int64, known bool) {
+	if !g.planLocked().Known {
+		return g.segment.Load().until, false
 	}
-	return max(at, g.etaLocked(n, g.beforeLocked(n, c)))
+	before := g.beforeLocked(n, c)
+	if !g.mayBorrowLocked() {
+		return g.etaLocked(n, before, c, false)
+	}
+	l := &g.mu.ledger
+	at = l.plan.opens(l.shortest().window.End())
+	if own, known := g.etaLocked(n, before, c, false); known {
+		at = min(at, own)
+	}
+	least, _ := g.etaLocked(n, before, c, true)
+	return max(at, least), true
 }

@@ -53,9 +53,12 @@ type Gate struct {
 		queue     queue
 		claim     claim
 		beside    beside
-		pushed    bool // a caller came before others that wait: see pushLocked
-		places    int  // bound on the queue's length; 0 for none
-		forecast  forecast
+		judge     bool  // some of those that wait may come too late: see pushLocked
+		places    int   // bound on the queue's length; 0 for none
+		plan      *Plan // in force
+		foreseen  foreseen
+		void      bool // there is news: the plan in force must be made again
+		proved    bool // it must be made again for its proof
 		returned  returned
 		borrower  borrower
 		last      int64 // latest instant handed in; time does not run back
@@ -92,8 +95,7 @@ func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(
 		decided(w, grant, v)
 	}
 	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
-	g.mu.forecast.plans = []*Plan{{Until: Forever, Keys: Unheard, from: math.MinInt64}}
-	g.mu.forecast.forget()
+	g.mu.plan, g.mu.void = &Plan{Until: Forever, Keys: Unheard}, true
 	g.mu.ledger.plan = g.planLocked()
 	g.publishLocked(&Segment{Keys: Unheard}, Forever)
 	return g
@@ -179,14 +181,13 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 		return Grant{}, Limited
 	case full && last.class <= c:
 		return Grant{}, Full
-	case !g.inTimeLocked(n, deadline, c, w.Unsure):
+	case !g.inTimeLocked(n, deadline, c):
 		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
 		return Grant{}, Limited
 	}
 	if full {
 		q.remove(last)
-		g.mu.forecast.skip(last.class, last.n)
 		g.decided(last, Grant{}, Displaced)
 	}
 	w.n, w.deadline, w.class, w.large = n, deadline, c, g.largeLocked(n)
@@ -226,7 +227,6 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 	first := g.mu.queue.head() == w
 	g.mu.queue.remove(w)
 	g.noteLargeLocked(w.large, -w.n)
-	g.mu.forecast.skip(w.class, w.n)
 	if first {
 		g.rebuildLocked(at) // others may be due now, or sooner
 	}
@@ -254,10 +254,9 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	switch l := &g.mu.ledger; {
 	case actual > n:
 		l.debt = addCapped(l.debt, actual-n)
-		g.mu.forecast.delay(g, actual-n)
+		g.mu.judge = g.mu.judge || g.mu.queue.length() <= short
 	case actual < n && l.refund(n-actual, grant):
 		back = true
-		g.mu.forecast.forget()
 	}
 	g.rebuildLocked(at)
 	return true, back
@@ -280,7 +279,6 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
 			b.FirstLoans++
 			b.FirstLoanTime += time.Duration(g.mu.last - b.lackedAt)
 		}
-		g.mu.forecast.forget()
 	}
 	g.rebuildLocked(at)
 	return n
@@ -290,7 +288,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
 func (g *Gate) Changed(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	g.mu.forecast.void = true
+	g.mu.void = true
 	g.rebuildLocked(at)
 }
 
@@ -302,8 +300,8 @@ func (g *Gate) Proved(at clock.Instant) {
 	if !g.planLocked().Proof.Strict {
 		return
 	}
-	g.mu.forecast.proved = true
-	g.mu.forecast.void = g.mu.forecast.void || g.mu.stale
+	g.mu.proved = true
+	g.mu.void = g.mu.void || g.mu.stale
 	g.rebuildLocked(at)
 }
 
@@ -323,7 +321,6 @@ func (g *Gate) Evict(at clock.Instant, owner uint32) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
-	g.mu.forecast.forget()
 	g.rebuildLocked(at)
 }
 
@@ -338,7 +335,7 @@ func (g *Gate) Close() {
 }
 
 // planLocked returns the plan in force.
-func (g *Gate) planLocked() *Plan { return g.mu.forecast.plans[0] }
+func (g *Gate) planLocked() *Plan { return g.mu.plan }
 
 // currentLocked returns the segment in force at the instant at, after moving on
 // if the present one is over.
@@ -398,16 +395,19 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 			g.lackForDebtLocked()
 		}
 	}
-	if unsure := g.serveLocked(s, p); (news || g.mu.pushed) && !unsure {
+	if unsure := g.serveLocked(s, p); (news || g.mu.judge) && !unsure {
 		g.judgeLocked(p)
 	}
-	g.mu.pushed = false
+	g.mu.judge = false
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
 	if g.mu.queue.head() != nil {
 		g.noteLackLocked() // they have waited since another window
 	}
 	g.openLocked(s)
+	if g.mu.queue.head() != nil && p.Known && p.Until != Forever {
+		g.foreseeLocked(p.Until) // if it is so they need not be judged then
+	}
 	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()
 }
@@ -416,17 +416,18 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 // It reports whether there is news for those that wait: the plan allows less
 // than was foreseen.
 func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
-	f := &g.mu.forecast
-	now := g.planLocked()
-	if !f.void && !f.proved && g.mu.last < now.Until && now.Proof.Over(at) == g.mu.stale {
-		if g.mu.last > g.mu.edge {
-			f.skip(Critical, 1) // its permits come late
-		}
+	was := g.planLocked()
+	if !g.mu.void && !g.mu.proved && g.mu.last < was.Until && was.Proof.Over(at) == g.mu.stale {
 		g.mu.ledger.advance(g.mu.last)
 		return false
 	}
-	news = f.move(g.planner.Plan(at), g.mu.last)
-	g.mu.ledger.adopt(g.planLocked(), g.mu.last)
+	p := g.planner.Plan(at)
+	news = g.mu.foreseen.move(was, &p, g.mu.last) || g.mu.void
+	if g.mu.void {
+		g.mu.foreseen = foreseen{}
+	}
+	g.mu.plan, g.mu.void, g.mu.proved = &p, false, false
+	g.mu.ledger.adopt(&p, g.mu.last)
 	return news
 }
 
@@ -437,7 +438,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
-	if at, ok := l.when(more, Critical); ok && at > g.mu.last {
+	if at := l.when(more); at > g.mu.last && (!p.Shape.Bucket || l.debt > 0 || more <= p.room()) {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {
@@ -468,9 +469,6 @@ func (g *Gate) wantLocked(n int64) {
 // when to come.
 func (g *Gate) keepLocked(n int64) {
 	w := &g.mu.ledger.wanted
-	if n > w.now && g.planLocked().Pacing.Even {
-		g.mu.forecast.skip(Critical, 1)
-	}
 	w.now = max(w.now, n)
 }
 
@@ -510,7 +508,6 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 				grant, v = s.passed(), Passed
 			case !g.fitsLocked(w.n):
 				grant, v = Grant{}, TooLarge
-				g.mu.forecast.forget()
 			default:
 				if book(); !g.passLocked(w) {
 					return unsure
@@ -537,18 +534,7 @@ func (g *Gate) judgeLocked(p *Plan) {
 		if most := g.largestLocked(g.mu.queue.largest()); most > 0 {
 			g.refuseLocked(TooLarge, func(w *Waiter) bool { return w.n > 1 && w.n > most })
 		}
-		last := g.mu.queue.last()
-		if last == nil {
-			return
-		}
-		g.mu.forecast.forget()
-		if g.mayBorrowLocked() {
-			g.judgeByLoansLocked()
-			return
-		}
-		e := &g.mu.forecast.ends[last.class]
-		e.restart(g)
-		g.refuseLocked(Limited, func(w *Waiter) bool { return !e.serve(g, w.n, w.deadline, w.class, w.Unsure) })
+		g.refuseLateLocked()
 	}
 }
 

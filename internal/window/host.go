@@ -59,7 +59,6 @@ func (g *Gate) lendOutLocked(guest string, n int64) {
 	l := &g.mu.ledger
 	g.Lent(l.plan.Lending.Self, guest, l.lend(guest, n))
 	g.mu.borrower.Lent += n
-	g.mu.forecast.forget()
 }
 
 // releasesLocked returns when asks that stand are served next; Forever if they are not.

@@ -13,8 +13,8 @@ func (g *Gate) Largest(at clock.Instant) int64 {
 	return g.largestLocked(Unbounded)
 }
 
-// fitsLocked reports whether one request can have n permits: some plan within the
-// horizon has room for them. It reports true while no plan has room for anything.
+// fitsLocked reports whether one request can have n permits: a plan has room for them, now
+// or later. It reports true while no plan has room for anything.
 func (g *Gate) fitsLocked(n int64) bool {
 	if n <= 1 || !g.planLocked().Known {
 		return true
@@ -23,9 +23,9 @@ func (g *Gate) fitsLocked(n int64) bool {
 	return n <= most || most == 0
 }
 
-// largestLocked returns the largest room of a plan within the horizon and, if nothing
-// changes, later, or what can be borrowed; or one that is enough. A request for more is
-// refused at once, for it would block all behind it.
+// largestLocked returns the largest room of a plan, now or later if nothing changes, or what can be
+// borrowed; or one that is enough. A request for more is refused at once, for it would block all
+// behind it.
 func (g *Gate) largestLocked(enough int64) int64 {
 	most := g.roomLocked()
 	if most < enough {
@@ -36,15 +36,9 @@ func (g *Gate) largestLocked(enough int64) int64 {
 
 // ownLocked is that of this instance's own shares.
 func (g *Gate) ownLocked(enough int64) (most int64) {
-	p := g.planLocked()
-	most = p.roomLater()
-	for range p.horizon() {
-		if most = max(most, p.room()); most >= enough {
-			break
-		}
-		if p = g.mu.forecast.plan(g, p.Until); p == nil {
-			break
-		}
+	most = g.planLocked().roomLater()
+	if most < enough {
+		most = max(most, g.farLocked().roomFar())
 	}
 	return most
 }

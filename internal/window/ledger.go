@@ -5,9 +5,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// ledger is the account of a provider: an Account whose permits may come by a shape, and which can be
-// run ahead. It says how many permits may be issued now, and when so many more may be. The gate keeps
-// one; a forecast runs a copy ahead.
+// ledger is the account of a provider: an Account whose permits may come by a shape. It says how many
+// permits may be issued now, and when so many more may be.
 //
 // The order of calls: adopt when a plan begins, advance as time goes on within
 // it, then any of the others.
@@ -19,7 +18,6 @@ type ledger struct {
 	paid   int64 // of issued: what has paid debts
 	wanted wanted
 	ended  Loans // of the windows that ended last
-	ahead  bool  // a forecast's
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
@@ -43,7 +41,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	if len(p.Limits) > 0 {
 		l.wanted.roll(p.Limits[0].Window)
 	}
-	if l.epoch != was && !l.ahead { // a forecast lends and borrows nothing: the maps are not its own
+	if l.epoch != was {
 		l.endLoans()
 	}
 }
@@ -58,14 +56,7 @@ func (s *span) counts(shape *Shape) int64 {
 }
 
 // limit returns the plan's limit for windows as long as w.
-func (l *ledger) limit(w quota.Window) *Limit {
-	for i := range l.plan.Limits {
-		if l.plan.Limits[i].Window.Length == w.Length {
-			return &l.plan.Limits[i]
-		}
-	}
-	return &Limit{Permits: Unbounded}
-}
+func (l *ledger) limit(w quota.Window) *Limit { return l.plan.limit(w) }
 
 // total returns what all instances may issue in windows as long as w.
 func (l *ledger) total(w quota.Window) int64 { return l.limit(w).Limit }
@@ -82,45 +73,23 @@ func (l *ledger) advance(now int64) {
 // is known to bind, because no knowledge is no share.
 func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
 
-// when returns the earliest instant, not before now, at which n permits may be
-// issued together to a call of class c if nothing else is. ok is false if that is not before the
-// plan's end; the instant is then the earliest at which another plan may allow
-// them.
-func (l *ledger) when(n int64, c Class) (at int64, ok bool) {
-	next := max(l.plan.Until, l.plan.PausedUntil)
-	at, bound := l.now, false
+// when returns the earliest instant, not before now, at which n permits may be issued together under
+// this plan if nothing else is. What it says of later plans' time is not so.
+func (l *ledger) when(n int64) int64 {
+	at := l.now
 	for s := range l.bounded {
-		bound = true
-		t, under := s.when(n, l)
-		if !under {
-			at, next = Forever, max(next, t)
-			continue
-		}
-		if at = max(at, t); c != Critical {
-			at = max(at, s.keptUntil(n, l))
-		}
+		at = max(at, s.when(n, present{now: l.now}))
 	}
-	if end := l.spentUntil(n); end > 0 {
-		at, next = Forever, max(next, end)
-	}
-	if !bound || l.plan.Shut || l.early || at >= l.plan.Until {
-		return next, false
-	}
-	return at, true
+	return at
 }
 
-// when is the same for one span, whatever the plan's end.
-func (s *span) when(n int64, l *ledger) (at int64, ok bool) {
-	at, ok = l.now, true
+// when is that of the span's schedules.
+func (s *span) when(n int64, as present) int64 {
+	at := as.now
 	for by := range s.schedules {
-		switch t, under := by.when(s, n, l); {
-		case under == ok:
-			at = max(at, t)
-		case ok:
-			at, ok = t, false
-		}
+		at = max(at, by.when(s, n, as))
 	}
-	return at, ok
+	return at
 }
 
 // next returns how many permits are issued together next, for a caller that wants n.
@@ -132,22 +101,15 @@ func (l *ledger) next(n int64) int64 {
 }
 
 // release makes ready what is issued now: permits that were not asked for are spread, and a
-// debt is paid. The gate calls it where a segment begins, for the head of its queue, and the
-// forecast wherever the gate will: so what it does depends on nothing else that the gate
-// has seen. While the head's permits are not there, nothing is spread.
-func (l *ledger) release(need int64) (paid int64) {
-	for {
-		n := l.next(need)
-		if at, ok := l.when(n, Critical); !ok || at > l.now {
-			break
-		}
+// debt is paid. The gate calls it where a segment begins, for the head of its queue. While the
+// head's permits are not there, nothing is spread.
+func (l *ledger) release(need int64) {
+	for n := l.next(need); n <= l.budget(); n = l.next(need) {
 		if l.pace(need); l.debt == 0 || n > l.budget() {
 			break
 		}
 		l.pay(n)
-		paid += n
 	}
-	return paid
 }
 
 // pace spreads permits that were due and not asked for along the rest of the window, so
@@ -233,40 +195,4 @@ func (l *ledger) slotEnd() int64 {
 		}
 	}
 	return end
-}
-
-// copyFrom makes l a copy of o that shares nothing with it that changes, but for what is lent and
-// borrowed. Its memory is used again.
-func (l *ledger) copyFrom(o *ledger) {
-	spans, budgets := l.spans, l.budgets
-	*l = *o
-	l.budgets = append(budgets[:0], o.budgets...)
-	l.spans = spans[:min(len(spans), len(o.spans))]
-	for i := range o.spans {
-		if i == len(l.spans) {
-			l.spans = append(l.spans, span{})
-		}
-		l.spans[i].copyFrom(&o.spans[i])
-	}
-}
-
-// copyFrom is the same for a span. By pointers, for every caller that waits
-// comes by, and its stack shall not grow.
-func (s *span) copyFrom(o *span) {
-	by := s.by
-	*s = *o
-	if o.by == nil {
-		return
-	}
-	if by == nil {
-		by = new([shapes]schedule)
-	}
-	for i, from := range o.by {
-		if from == nil {
-			by[i] = nil
-		} else {
-			by[i] = from.copyTo(by[i])
-		}
-	}
-	s.by = by
 }

@@ -52,8 +52,8 @@ func (l *line) set(s *span, of *ledger) {
 
 func (l *line) left(s *span) int64 { return l.due(l.now) - s.used }
 
-func (l *line) when(s *span, n int64, of *ledger) (at int64, ok bool) {
-	return max(of.now, l.at(s.used+n)), true
+func (l *line) when(s *span, n int64, as present) int64 {
+	return max(as.now, l.at(s.used+as.taken+n))
 }
 
 // spread leaves the permits of a tick if these are more than need.
@@ -62,8 +62,6 @@ func (l *line) spread(s *span, need, now int64) {
 		l.restart(now, s.used, min(s.bound, s.used+most))
 	}
 }
-
-func (l *line) copyTo(other schedule) schedule { return copied(l, other) }
 
 // newLine returns the line of the account's window. It begins at the window's start, or
 // at the instant now if the bound has changed within the window.

@@ -60,8 +60,6 @@ type Plan struct {
 	Proof  Proof
 	Pacing Pacing
 	Shape  Shape
-
-	from int64 // the instant for which the plan was made
 }
 
 // Limit is one limit's window, and the permits that may be issued in it.
@@ -157,23 +155,36 @@ func (p *Plan) roomIn(permits func(*Limit) int64) int64 {
 	return max(0, room)
 }
 
-// horizon bounds how many plans a forecast goes through from this one on. Beyond it no
-// request is refused for being late: a wait in vain is better than the refusal of a request
-// that could have been served. Each window takes the time to count all instances, under the
-// gate's lock: so the more there are, the sooner the forecast ends.
-func (p *Plan) horizon() int {
-	n := 0
+// limit returns the limit of windows as long as w; one without a bound if there is none.
+func (p *Plan) limit(w quota.Window) *Limit {
 	for i := range p.Limits {
-		n = max(n, p.Limits[i].Instances)
+		if p.Limits[i].Window.Length == w.Length {
+			return &p.Limits[i]
+		}
 	}
-	return min(max(countedAhead/max(n, 1), nearest), furthest)
+	return &Limit{Permits: Unbounded}
 }
 
-const (
-	furthest, nearest = 64, 4
-	// countedAhead is how many instances a forecast counts, of all its windows together.
-	countedAhead = 1 << 14
-)
+// roomFar is room in windows far ahead, of which this is the plan.
+func (p *Plan) roomFar() int64 {
+	far := *p
+	for i := range p.Limits { // what the burst will be is not known
+		far.Shape.Bucket = far.Shape.Bucket && p.Limits[i].Later <= p.Limits[i].Limit
+	}
+	return far.roomIn(func(l *Limit) int64 { return l.far(&p.Shape) })
+}
+
+// far returns the most permits that the share has in any window between now and one far ahead, of
+// whose plan the limit is.
+func (l *Limit) far(shape *Shape) int64 {
+	switch {
+	case l.Later > l.Limit: // the policy announces more for a while
+		return l.Later
+	case shape.Any():
+		return l.Permits
+	}
+	return max(l.Permits, l.Most)
+}
 
 // second is the most permits that the plan's limits let the instance issue in a second, in
 // the long run; negative if none of them binds.
@@ -196,8 +207,8 @@ func inASecond(permits int64, window time.Duration) int64 {
 	return (permits*1000 + length - 1) / length
 }
 
-// maxDrift is the largest change of the clock's offset, in nanoseconds, after which
-// forecasts still hold.
+// maxDrift is the largest change of the clock's offset, in nanoseconds, after which plans
+// that were foreseen still hold.
 const maxDrift = 1_000_000
 
 // drifted reports whether the clock's offset has changed by more than that.
@@ -219,13 +230,6 @@ func (p *Plan) worse(o *Plan) bool {
 		}
 	}
 	return false
-}
-
-// sameShares reports whether the two plans give as many permits of each window.
-func (p *Plan) sameShares(o *Plan) bool {
-	return slices.EqualFunc(p.Limits, o.Limits, func(a, b Limit) bool {
-		return a.Window.Length == b.Window.Length && a.Permits == b.Permits && a.Burst == b.Burst
-	})
 }
 
 // Verdict is the outcome of a request.

@@ -218,10 +218,10 @@ func (c *crowd) leave(w *Waiter) {
 	}
 }
 
-// before returns how many of its permits are surely issued before n are to a caller behind it.
-// Callers that want more may be passed.
-func (c *crowd) before(n int64) int64 {
-	if c.most <= n {
+// before returns how many of its permits are surely issued before n are to a caller behind it. If
+// passes is true, callers that want more may be passed.
+func (c *crowd) before(n int64, passes bool) int64 {
+	if c.most <= n || !passes {
 		return c.permits - c.unsure
 	}
 	return c.ones

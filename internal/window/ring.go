@@ -90,17 +90,23 @@ func (r *ring) undo(n, at, _ int64) {
 	r.sum -= n
 }
 
-func (r *ring) when(s *span, n int64, l *ledger) (at int64, ok bool) {
-	back := n - r.left(s) // so many have to leave the span first
-	if n > s.bound || back <= 0 {
-		return l.now, n <= s.bound
+// when counts whole spans of time for what is more than a bound.
+func (r *ring) when(s *span, n int64, as present) int64 {
+	if s.bound <= 0 {
+		return Forever
 	}
-	i := r.slot - r.span // the last that does not count
-	for back > 0 {
-		i++
-		back -= r.counts[indexOf(i)]
+	slot, spans, at := int64(protocol.SlotOf(r.length)), (n-1)/s.bound, as.now
+	back := n - spans*s.bound - (r.left(s) - as.taken) // so many have to leave the span first
+	if back > 0 {
+		i := r.slot - r.span // the last that does not count
+		for back > 0 && i < r.slot {
+			i++
+			back -= r.counts[indexOf(i)]
+		}
+		at = max(at, (i+r.span)*slot)
 	}
-	return (i + r.span) * int64(protocol.SlotOf(r.length)), true
+	if spans > (Forever-max(0, at))/(r.span*slot) {
+		return Forever
+	}
+	return at + spans*(r.span-1)*slot
 }
-
-func (r *ring) copyTo(other schedule) schedule { return copied(r, other) }

@@ -9,10 +9,10 @@ type schedule interface {
 	set(s *span, l *ledger)
 	// left returns how many permits may be issued now.
 	left(s *span) int64
-	// when returns the earliest instant, not before now, at which n permits may be issued
-	// together if nothing else is. ok is false if that is not under this plan; the instant is
-	// then the earliest at which another plan may allow them.
-	when(s *span, n int64, l *ledger) (at int64, ok bool)
+	// when returns an instant before which n permits more are surely not issued, together or not,
+	// unless the span's bound grows. If they can be issued together under this plan, it is the
+	// earliest instant at which they can.
+	when(s *span, n int64, as present) int64
 	// take counts n permits that were issued at an instant, since the latest set.
 	take(n, at int64)
 	// undo takes n permits out again that were issued at an instant, if they count still.
@@ -23,16 +23,27 @@ type schedule interface {
 	part(s *span) int64
 	// spread delays permits that are due and that nobody asked for. It leaves need of them.
 	spread(s *span, need, now int64)
-	// copyTo returns a copy that shares nothing with the schedule. It uses the memory of the
-	// other one if that is of the same shape.
-	copyTo(other schedule) schedule
 }
+
+// present is an instant, and how many permits were taken until the segment's edge and are not
+// booked.
+type present struct{ now, edge, taken int64 }
 
 // shapes is how many shapes there are.
 const shapes = 4
 
-// fresh are the schedules of a span before their first set, in the order of span.by.
-var fresh = [shapes]schedule{aligned{}, &ring{span: spanSlots, slot: unused}, &bucket{empty: unused}, &line{}}
+// fresh returns a schedule before its first set: that at a place in span.by.
+func fresh(place int) schedule {
+	switch place {
+	case 0:
+		return aligned{}
+	case 1:
+		return &ring{span: spanSlots, slot: unused}
+	case 2:
+		return &bucket{empty: unused}
+	}
+	return &line{}
+}
 
 // reshape keeps the schedules that bind, begins those that begin to, and drops others. Where only
 // aligned windows bind there are none.
@@ -51,7 +62,7 @@ func (l *ledger) reshape(s *span) {
 		case !binds:
 			s.by[i] = nil
 		case s.by[i] == nil:
-			s.by[i] = fresh[i].copyTo(nil)
+			s.by[i] = fresh(i)
 		}
 	}
 	s.set(l)
@@ -89,13 +100,3 @@ func (neutral) undo(_, _, _ int64)         {}
 func (neutral) slotEnd(int64) int64        { return Forever }
 func (neutral) part(*span) int64           { return Unbounded }
 func (neutral) spread(_ *span, _, _ int64) {}
-
-// copied copies a schedule to another one if that is of the same type, or else to a new one.
-func copied[T any](from *T, to schedule) *T {
-	t, ok := any(to).(*T)
-	if !ok {
-		t = new(T)
-	}
-	*t = *from
-	return t
-}

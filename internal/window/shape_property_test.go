@@ -313,7 +313,7 @@ func TestRingWhenAgainstCounting(t *testing.T) {
 			r.take(rapid.Int64Range(0, share-r.sum).Draw(t, "n"), now)
 		}
 		want := rapid.Int64Range(1, share).Draw(t, "n")
-		got, _ := r.when(a, want, &ledger{now: now})
+		got := r.when(a, want, present{now: now})
 		c, when := *r, now
 		for c.roll(when); share-c.sum < want; c.roll(when) {
 			when = c.slotEnd(when)

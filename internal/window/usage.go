@@ -71,12 +71,10 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	for i := range q.lanes {
 		u.WaitingBy[i] = q.lanes[i].length
 	}
-	r := g.mu.forecast.ends[Default].spare()
-	if r.now(g); u.Head > 0 && g.planLocked().Known && !q.head().large {
-		if at, known := r.serve(g, u.Head, q.head().class); known {
+	if u.Head > 0 && g.planLocked().Known && !q.head().large {
+		if at, known := g.etaLocked(u.Head, 0, q.head().class, false); known {
 			u.HeadAt = at
 		}
-		r.now(g)
 	}
 	if g.planLocked().Known {
 		if u.Largest = g.roomLocked(); u.Largest == 0 { // who borrows need not look ahead, which takes a plan for each window
@@ -85,7 +83,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	}
 	for i := range l.spans {
 		if s := &l.spans[i]; l.runs(s) {
-			u.Limits = append(u.Limits, s.usage(l, &r.ledger.spans[i], taken))
+			u.Limits = append(u.Limits, s.usage(l, g.presentLocked()))
 		}
 	}
 	for b := range l.binding {
@@ -124,9 +122,8 @@ func (a *Account) Uses() (all []LimitUsage) {
 }
 
 // Estimate returns the instant at which a newcomer of class c that wants n permits will
-// have them, if nothing changes; one that has passed means now. known is false beyond
-// the horizon, or if no share will hold so many; the instant is then the earliest
-// worth trying.
+// have them at the earliest, if nothing changes; one that has passed means now. known is false if
+// only news can bring them, or if no share will hold so many.
 func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -137,10 +134,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known b
 		return g.mu.last, true
 	}
 	g.keepLocked(n)
-	if g.mayBorrowLocked() {
-		return g.whenLocked(n, c), true
-	}
-	return g.mu.forecast.estimate(g, n, c)
+	return g.whenLocked(n, c)
 }
 
 // use returns the use of a limit, without what is left.
@@ -152,10 +146,9 @@ func (s *span) use(of Limit) LimitUsage {
 	return u
 }
 
-// usage returns the use of a provider's limit, with taken permits that are not booked yet;
-// booked is the span in which they are.
-func (s *span) usage(l *ledger, booked *span, taken int64) LimitUsage {
-	u := s.use(*l.limit(s.window))
+// usage returns the use of a provider's limit, with the permits that are not booked yet.
+func (s *span) usage(l *ledger, as present) LimitUsage {
+	u, taken := s.use(*l.limit(s.window)), as.taken
 	u.Used += taken
 	if s.bound == Unbounded {
 		return u
@@ -173,8 +166,7 @@ func (s *span) usage(l *ledger, booked *span, taken int64) LimitUsage {
 			u.Used = r.sum + taken
 		}
 	}
-	next, _ := booked.when(u.Left+1, l)
-	u.End = next + l.plan.Offset
+	u.End = s.when(u.Left+1, as) + l.plan.Offset
 	u.Start = u.End - int64(s.window.Length)
 	return u
 }
