@@ -114,11 +114,15 @@ func (t *terms) at(w quota.Window) allotment {
 
 // later returns the most that is in force for windows of a length as long as there is no news: the
 // limits that are announced count. It is Unbounded if one of them does not limit such windows.
-func (t *terms) later(length time.Duration) (most int64) {
+func (t *terms) later(length time.Duration, wall int64) (most int64) {
 	if t.blocked != ReasonShare {
 		return 0
 	}
-	for _, limits := range append([]quota.LimitChange{{Limits: protocol.Short(t.policy)}}, t.policy.Next...) {
+	all := append([]quota.LimitChange{{Limits: protocol.Short(t.policy)}}, t.policy.Next...)
+	for i, limits := range all {
+		if i+1 < len(all) && all[i+1].From.UnixNano() <= wall { // the next ones are in force already
+			continue
+		}
 		total, ok := protocol.LimitOf(limits.Limits, length)
 		if !ok {
 			return Unbounded

@@ -176,6 +176,7 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 		})
 		return at, at != Forever
 	}
+	from = max(from, p.Begins)
 	if _, lacks := l.SpentUntil(all); !lacks && !g.comesLocked(c) && g.segment.Load().left.Load() != sealed {
 		at = max(at, g.mu.edge) // who is not served now waits for it
 	}
@@ -189,6 +190,9 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 	}
 	if !known { // no share is known: a later call knows more
 		at = max(at, p.Until)
+	}
+	if f := &g.mu.foreseen; at > f.farAt && f.far != nil && !p.Shape.Any() { // a share may grow beyond what was foreseen
+		return max(f.farAt, from), false
 	}
 	return at, known && at != Forever
 }

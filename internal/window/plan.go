@@ -46,6 +46,9 @@ type Plan struct {
 	// PausedUntil is the instant before which nothing is issued because the
 	// provider wants to be left alone; 0 if there is none.
 	PausedUntil int64
+	// Begins is the instant before which this instance has no share if there is no news; 0 if that is not
+	// known.
+	Begins int64
 	// Shadow says that requests pass even if their permits cannot be issued.
 	Shadow bool
 	// Hopeless says that waiting makes no sense: all waiters are refused.
