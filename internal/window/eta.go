@@ -180,20 +180,20 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 	if _, lacks := l.SpentUntil(all); !lacks && !g.comesLocked(c) && g.segment.Load().left.Load() != sealed {
 		at = max(at, g.mu.edge) // who is not served now waits for it
 	}
-	known = false
+	due := from // by the shares
 	for s := range l.bounded {
 		t, ok := g.etaOfLocked(s, n, before, from, c)
-		at, known = max(at, t), ok
-		if !ok {
+		if due, known = max(due, t), ok; !ok {
 			break
 		}
 	}
 	if !known { // no share is known: a later call knows more
-		at = max(at, p.Until)
+		due = max(due, p.Until)
 	}
-	if f := &g.mu.foreseen; at > f.farAt && f.far != nil && !p.Shape.Any() { // a share may grow beyond what was foreseen
-		return max(f.farAt, from), false
+	if f := &g.mu.foreseen; due > f.farAt && f.far != nil && !p.Shape.Any() { // a share may grow beyond what was foreseen
+		due, known = max(f.farAt, from), false
 	}
+	at = max(at, due)
 	return at, known && at != Forever
 }
 
