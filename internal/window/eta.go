@@ -2,6 +2,7 @@ package window
 
 import (
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -76,8 +77,7 @@ func (a *Account) eta(before, n, now int64, most func(quota.Window) (total, late
 // window, and that after a guard or a pause.
 type foreseen struct {
 	plans []foreseenPlan
-	far   *Plan // no share grows after it without news
-	farAt int64
+	far   *Plan // of an instant after which no share grows without news
 }
 
 type foreseenPlan struct {
@@ -117,26 +117,28 @@ func (g *Gate) foreseeLocked(at int64) *Plan {
 	return &p
 }
 
-// farWindows is how many of the shortest limit's windows end, at least, before what is far ahead.
-const farWindows = 64
+// farAhead is further ahead than any warm-up or settle time lasts: all views of today are forgotten by then.
+const farAhead = int64(24 * time.Hour)
 
-// farLocked returns a plan for so far ahead that all views of today are forgotten: no share grows after
-// that without news.
+// farLocked returns the plan for so far ahead.
 func (g *Gate) farLocked() *Plan {
-	f, p := &g.mu.foreseen, g.planLocked()
-	if f.far == nil || f.farAt < p.Until && p.Until != Forever {
-		ahead := int64(quota.MaxSettle)
-		for i := range p.Limits {
-			ahead = max(ahead, 2*int64(p.Limits[i].Window.Length), farWindows*int64(p.Limits[0].Window.Length))
-		}
-		f.farAt = max(p.Until, p.PausedUntil)
-		if f.farAt != Forever {
-			f.farAt += ahead
-		}
-		far := g.planner.Foresee(f.farAt)
+	if f := &g.mu.foreseen; f.far == nil {
+		far := g.planner.Foresee(max(g.mu.last, g.planLocked().PausedUntil) + farAhead)
 		f.far = &far
 	}
-	return f.far
+	return g.mu.foreseen.far
+}
+
+// laterLocked returns the most permits that the share has in any later window as long as w, and the most
+// of them at once under Shape.Bucket, if there is no news. If the policy announces a higher limit, that is
+// all of it.
+func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
+	now, far := g.planLocked().limit(w), g.farLocked().limit(w)
+	if now.Later > now.Limit || far.Later > far.Limit {
+		later := max(now.Later, far.Later)
+		return later, later
+	}
+	return max(now.Permits, now.Most, far.Permits, far.Most), max(now.Burst, far.Burst)
 }
 
 func (g *Gate) presentLocked() present { return present{g.mu.last, g.mu.edge, g.takenLocked()} }
@@ -190,9 +192,6 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 	if !known { // no share is known: a later call knows more
 		due = max(due, p.Until)
 	}
-	if f := &g.mu.foreseen; due > f.farAt && f.far != nil && !p.Shape.Any() { // a share may grow beyond what was foreseen
-		due, known = max(f.farAt, from), false
-	}
 	at = max(at, due)
 	return at, known && at != Forever
 }
@@ -200,10 +199,10 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 // etaOfLocked is the same for the own share of one limit, from an instant on.
 func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, known bool) {
 	p, as := g.planLocked(), g.presentLocked()
+	later, burst := g.laterLocked(s.window)
 	if p.Shape.Any() {
 		at = max(from, s.when(addCapped(before, n), as))
-		limit, far := p.limit(s.window), g.farLocked().limit(s.window)
-		if far.far(&p.Shape) > s.bound || far.Burst > limit.Burst { // it grows: a later call knows more
+		if later > s.bound || burst > p.limit(s.window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
 		if p.Shape.Unaligned {
@@ -218,9 +217,8 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, k
 	w.Index++
 	next := g.foreseeLocked(p.opensAt(w))
 	w.Index--
-	far := g.farLocked()
 	r := room{now: now, next: next.limit(w).Permits}
-	r.later = max(r.next, far.limit(w).far(&p.Shape))
+	r.later = max(r.next, later)
 	ends, issued, known := r.windows(used, before, n)
 	if ends == 0 {
 		at = max(at, from)
@@ -236,32 +234,44 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, k
 	if !counts {
 		return Forever, false
 	}
-	if bound := r.next; ends == 1 {
-		return max(at, from, next.arrives(w, bound, issued, c)), known
+	from = max(at, from)
+	if ends == 1 {
+		return g.arrivesLocked(next, w, r.next, issued, n, from, c), known
 	}
 	// A guard may shrink as views are forgotten.
-	return max(at, from, min(next.arrives(w, r.later, issued, c), far.arrives(w, r.later, issued, c))), known
+	return min(g.arrivesLocked(next, w, r.later, issued, n, from, c), g.arrivesLocked(g.farLocked(), w, r.later, issued, n, from, c)), known
 }
 
 // opensAt returns the monotonic instant at which a window starts.
 func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 
-// arrives returns the instant at which so many permits of a window of the bound are issued at the
-// earliest, the last of them to a call of class c.
-func (p *Plan) arrives(w quota.Window, bound, permits int64, c Class) int64 {
-	at := p.opens(w.Start())
+// arrivesLocked returns the instant, not before from, at which so many permits of a window of the bound are
+// issued at the earliest by the plan p, the last n of them to a call of class c.
+func (g *Gate) arrivesLocked(p *Plan, w quota.Window, bound, permits, n, from int64, c Class) int64 {
+	at := max(from, p.opens(w.Start()))
 	if bound <= 0 || bound == Unbounded {
 		return at
 	}
 	s := span{window: w, bound: bound}
 	if p.Pacing.Even {
 		line := newLine(&s, p, at, false)
+		line.spread(&s, g.togetherLocked(p, n, bound, at), at) // where it opens late
 		at = max(at, line.at(permits))
 	}
 	if c != Critical {
 		at = max(at, s.keptUntil(permits, p, at))
 	}
 	return at
+}
+
+// togetherLocked returns how many permits pacing leaves together at most at an instant at which the plan p
+// opens, so many being those of one window: see ledger.pace.
+func (g *Gate) togetherLocked(p *Plan, n, bound, at int64) int64 {
+	wanted := g.mu.ledger.wanted
+	if len(p.Limits) > 0 {
+		wanted.roll(quota.WindowAt(p.Limits[0].Window.Length, at+p.Offset))
+	}
+	return max(n, g.headLocked(), wanted.most(), min(g.mu.ledger.debt, bound/debtParts))
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a

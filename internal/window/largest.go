@@ -38,7 +38,7 @@ func (g *Gate) largestLocked(enough int64) int64 {
 func (g *Gate) ownLocked(enough int64) (most int64) {
 	most = g.planLocked().roomLater()
 	if most < enough {
-		most = max(most, g.farLocked().roomFar())
+		most = max(most, g.farLocked().roomIn(func(l *Limit) (permits, burst int64) { return g.laterLocked(l.Window) }))
 	}
 	return most
 }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -268,10 +267,10 @@ func (g *Gate) roomLocked() int64 {
 	if !p.Lending.Borrows || len(p.Limits) == 0 {
 		return 0
 	}
-	return p.roomIn(func(l *Limit) int64 {
+	return p.roomIn(func(l *Limit) (permits, burst int64) {
 		if l.Permits == Unbounded {
-			return math.MaxInt64
+			return Unbounded, l.Burst
 		}
-		return l.Limit
+		return l.Limit, l.Burst
 	})
 }

@@ -56,9 +56,9 @@ func (l *line) when(s *span, n int64, as present) int64 {
 	return max(as.now, l.at(s.used+as.taken+n))
 }
 
-// spread leaves the permits of a tick if these are more than need.
+// spread leaves need, and the others that come due in one tick with the last of them.
 func (l *line) spread(s *span, need, now int64) {
-	if most := max(need, l.perTick()); now < l.end && l.due(now)-s.used > most {
+	if most := addCapped(max(0, need-1), l.perTick()); now < l.end && l.due(now)-s.used > most {
 		l.restart(now, s.used, min(s.bound, s.used+most))
 	}
 }

@@ -130,23 +130,25 @@ func (p *Plan) gradual() bool { return p.Pacing.Even || p.Shape.Any() }
 
 // room is the most permits that one request can have under the plan, if nothing
 // else is issued.
-func (p *Plan) room() int64 { return p.roomIn(func(l *Limit) int64 { return l.Permits }) }
+func (p *Plan) room() int64 {
+	return p.roomIn(func(l *Limit) (permits, burst int64) { return l.Permits, l.Burst })
+}
 
 // roomLater is the same for later windows. Under shapes it is room.
 func (p *Plan) roomLater() int64 {
 	if p.Shape.Any() {
 		return p.room()
 	}
-	return p.roomIn(func(l *Limit) int64 { return max(l.Permits, l.Most) })
+	return p.roomIn(func(l *Limit) (permits, burst int64) { return max(l.Permits, l.Most), l.Burst })
 }
 
-func (p *Plan) roomIn(permits func(*Limit) int64) int64 {
+// roomIn is that of windows that hold so many permits, and so many of them at once.
+func (p *Plan) roomIn(of func(*Limit) (permits, burst int64)) int64 {
 	room := Unbounded
 	for i := range p.Limits {
-		l := &p.Limits[i]
-		room = min(room, permits(l))
-		if p.Shape.Bucket {
-			room = min(room, l.Burst)
+		permits, burst := of(&p.Limits[i])
+		if room = min(room, permits); p.Shape.Bucket {
+			room = min(room, burst)
 		}
 	}
 	if room == Unbounded {
@@ -166,27 +168,6 @@ func (p *Plan) limit(w quota.Window) *Limit {
 		}
 	}
 	return &Limit{Permits: Unbounded}
-}
-
-// roomFar is room in windows far ahead, of which this is the plan.
-func (p *Plan) roomFar() int64 {
-	far := *p
-	for i := range p.Limits { // what the burst will be is not known
-		far.Shape.Bucket = far.Shape.Bucket && p.Limits[i].Later <= p.Limits[i].Limit
-	}
-	return far.roomIn(func(l *Limit) int64 { return l.far(&p.Shape) })
-}
-
-// far returns the most permits that the share has in any window between now and one far ahead, of
-// whose plan the limit is.
-func (l *Limit) far(shape *Shape) int64 {
-	switch {
-	case l.Later > l.Limit: // the policy announces more for a while
-		return l.Later
-	case shape.Any():
-		return l.Permits
-	}
-	return max(l.Permits, l.Most)
 }
 
 // second is the most permits that the plan's limits let the instance issue in a second, in

@@ -90,7 +90,7 @@ func (r *ring) undo(n, at, _ int64) {
 	r.sum -= n
 }
 
-// when counts whole spans of time for what is more than a bound.
+// when has each permit of more than a bound wait until the one that many before it has left.
 func (r *ring) when(s *span, n int64, as present) int64 {
 	if s.bound <= 0 {
 		return Forever
@@ -105,8 +105,11 @@ func (r *ring) when(s *span, n int64, as present) int64 {
 		}
 		at = max(at, (i+r.span)*slot)
 	}
-	if spans > (Forever-max(0, at))/(r.span*slot) {
+	switch {
+	case spans == 0:
+		return at
+	case spans > (Forever/2-max(0, at))/(r.span*slot):
 		return Forever
 	}
-	return at + spans*(r.span-1)*slot
+	return (slotAt(r.length, at) + spans*r.span) * slot
 }
