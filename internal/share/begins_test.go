@@ -7,6 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -53,6 +54,31 @@ func TestWhenAShareBeginsIsForetold(t *testing.T) {
 			if wall, ok := w.Begins(); !has && (!ok || wall != instant(c.want).Wall) {
 				t.Fatalf("%s: at %d ms its share is to begin at %d ms (%v), want %d", c.name, now, (wall-planEpoch)/ms, ok, c.want)
 			}
+		}
+	}
+}
+
+// What is foreseen before an instance has a share grows as it will: by the warm-up from when the share
+// is to begin.
+func TestAWarmUpIsForeseenBeforeItBegins(t *testing.T) {
+	w := share.Planner{Clock: clock.Started(instant(0), nil)}
+	p := plannerPolicy(quota.OutageHold)
+	p.Limits, p.WarmUp = []quota.Limit{{Permits: 60, Window: time.Second}}, 4*time.Second
+	w.Reset(instant(500), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+	w.Prove(instant(500))
+	plan := w.Plan(instant(500))
+	permits := func(p window.Plan) int64 { return p.Limits[0].Permits }
+	foreseen := map[int64]int64{}
+	for at := int64(2000); at < 8000; at += 1000 {
+		foreseen[at] = permits(w.Foresee(instant(at).Mono))
+	}
+	if permits(plan) != 0 || foreseen[2000] != 10 || foreseen[7000] != 30 {
+		t.Errorf("a share of %d, and foreseen are %v", permits(plan), foreseen)
+	}
+	for at := int64(1000); at < 8000; at += 1000 {
+		w.Prove(instant(at))
+		if got := permits(w.Plan(instant(at))); got != foreseen[at] {
+			t.Errorf("at %d ms a share of %d, foreseen was %d", at, got, foreseen[at])
 		}
 	}
 }

@@ -261,17 +261,20 @@ const (
 // warmed returns the part of a share that a warm-up leaves in window w: at first a
 // third, growing linearly to the whole, as Guava's warming-up limiter begins; at
 // least one permit, if there is one. The first share that there is begins the
-// warm-up, once for an instance.
+// warm-up, once for an instance. Until there is one, it begins when that is foretold; or now, if it is
+// not, so that no share is foreseen as less than it will be.
 func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int64 {
 	if share <= 0 || share == Unbounded || policy == nil {
 		return share
 	}
-	span, age := int64(policy.WarmUp), max(0, w.Start()-p.offset-p.warmFrom)
+	span, from := int64(policy.WarmUp), add(p.warmFrom, p.offset)
 	if span == 0 && p.heldBack && 2*int64(w.Length) <= comeback {
 		span = comeback
 	} else if !p.warm {
-		age = 0
+		begins, _ := p.Begins()
+		from = max(from, p.over, begins)
 	}
+	age := max(0, w.Start()-from)
 	if age >= span {
 		return share
 	}
