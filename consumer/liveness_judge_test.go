@@ -121,12 +121,37 @@ func (h *play) look() {
 		case c.bound <= now():
 			h.wrong("bound", "%d has no answer at its end, %s", c.id, clockOf(c.bound))
 		case c.disturbed || c.foretold == math.MaxInt64:
-		case c.plain && c.asked+int64(c.foretold)+int64(h.tolerance()) < now():
+		case c.exact && c.asked+int64(c.foretold)+int64(h.tolerance()) < now():
 			h.wrong("decided", "%d waits, foretold was %v after %s", c.id, c.foretold, clockOf(c.asked))
 		case c.bound < c.asked+int64(c.foretold):
 			h.wrong("decided", "%d waits, and %v was foretold: it comes too late", c.id, c.foretold)
 		}
 	}
+}
+
+// exact reports whether Delay tells a request for n permits its wait, and not only a wait that is not too
+// long. Delay looks at each limit alone, and counts the permits that are issued before. So it may be too
+// short:
+//   - behind others or a debt, where there are several limits, since the shortest goes on while the
+//     permits before are issued by the longest;
+//   - behind requests of many, since they may not fit into what is left of a window;
+//   - under several limits of which one releases permits along its window, since it may have none yet
+//     at the instant at which the other one has some;
+//   - where the share grows with the time, by how much it has grown in a window after the next. A
+//     request for one does not need that if nobody is before it. Under shapes sliding and bucket that is
+//     not looked into for any window;
+//   - where the policy announces other limits.
+func (h *play) exact(n int64) bool {
+	p := h.newest()
+	alone, single := len(h.queue) == 0 && h.debt == 0, len(h.lengths()) == 1
+	grows := len(h.views) > 1 || p.WarmUp > 0
+	switch {
+	case p.Next != nil, !alone && !single, slices.ContainsFunc(h.queue, func(c *call) bool { return c.n > 1 }):
+		return false
+	case grows:
+		return alone && n == 1 && p.Shape == quota.ShapeFixed && (single || p.Pacing == quota.PacingOff && p.Critical == 0)
+	}
+	return single || p.Shape == quota.ShapeFixed && p.Pacing == quota.PacingOff && p.Critical == 0
 }
 
 // tolerance is by how much Delay may err.
@@ -188,7 +213,7 @@ func (h *play) judge(c, overtaken *call) {
 		if overtaken != nil && !shadow {
 			h.wrong("order", "%d is granted before %d", c.id, overtaken.id)
 		}
-		if c.plain && !c.disturbed && !shadow && c.foretold != math.MaxInt64 && waited > c.foretold+h.tolerance() {
+		if c.exact && !c.disturbed && !shadow && c.foretold != math.MaxInt64 && waited > c.foretold+h.tolerance() {
 			h.wrong("decided", "%d waited %v, foretold was %v", c.id, waited, c.foretold)
 		}
 		if !c.disturbed && !c.eased && !shadow && c.foretold != math.MaxInt64 && waited+h.tolerance() < c.foretold {
@@ -220,7 +245,7 @@ func (h *play) judge(c, overtaken *call) {
 	case shadow:
 		h.wrong("shadow", "%d: %v", c.id, c.err)
 	case errors.Is(c.err, context.DeadlineExceeded) && c.at == c.bound:
-	case (c.plain || c.at == c.asked) && !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
+	case (c.exact || c.at == c.asked) && !c.disturbed && c.foretold != math.MaxInt64 && (c.bound > c.asked && c.asked+int64(c.foretold+h.tolerance()) <= c.bound || c.foretold == 0):
 		h.wrong("decided", "%d is refused after %v, foretold was %v: %v", c.id, waited, c.foretold, c.err)
 	case c.at == c.asked:
 		h.refused(c.n, c.class, delay(h.l[0].Class(classes[c.class]), c.n), c.err)

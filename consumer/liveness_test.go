@@ -36,8 +36,8 @@ func livenessSeeds() uint64 {
 //
 //   - decided: Delay(n) = d is no longer than the wait, but for one slice under pacing even and
 //     one slot (a 500th of the window) under shapes sliding and bucket. If nothing disturbs it, a
-//     request for n with a maxWait below d is refused at once, and no other is. Where nobody else
-//     waits and there is one limit, which stays, d is the wait.
+//     request for n with a maxWait below d is refused at once, and no other is refused at once. Where
+//     h.exact says so, d is the wait, and no other is refused at all.
 //   - idle: at no instant does the head of the queue fit into what there is.
 //   - bound: nobody has an answer after maxWait or the deadline of the context.
 //   - order: nobody overtakes a caller of its own or a higher class, and no place in the
@@ -121,7 +121,7 @@ type call struct {
 	foretold  time.Duration
 	disturbed bool // since it was asked, more than time has passed
 	eased     bool // since it was asked, somebody gave up, or gave something back
-	plain     bool // nobody waited when it was asked, and there was one limit for long
+	exact     bool // what was foretold is the wait, not only no more: see play.exact
 	headSince int64
 	cancel    func()
 	stopped   bool
@@ -411,7 +411,7 @@ func (h *play) ask(n int64, maxWait time.Duration, byFunc bool) {
 	class := h.randomClass()
 	l, c := h.l[of].Class(classes[class]), &call{id: len(h.trace), n: n, class: class, of: of, asked: now(), bound: math.MaxInt64}
 	c.foretold = delay(l, n)
-	c.plain = len(h.queue) == 0 && len(h.views) == 1 && len(h.lengths()) == 1 && h.newest().WarmUp == 0 && h.debt == 0
+	c.exact = h.exact(n)
 	ctx, cancel := context.WithCancel(h.ctx)
 	switch {
 	case maxWait == forever:

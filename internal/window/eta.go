@@ -201,7 +201,7 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, k
 	p, as := g.planLocked(), g.presentLocked()
 	later, burst := g.laterLocked(s.window)
 	if p.Shape.Any() {
-		at = max(from, s.when(addCapped(before, n), as))
+		at = s.when(addCapped(before, n), present{from, as.edge, as.taken})
 		if later > s.bound || burst > p.limit(s.window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
