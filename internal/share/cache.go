@@ -4,8 +4,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// maxCaches bounds how many windows keep their count: those of a forecast, and of eight
-// lengths this window, and two before under other shapes than fixed windows.
+// maxCaches bounds how many windows keep their count: of eight lengths this window, the next one and one
+// far ahead, two before under other shapes than fixed windows, and those that are over.
 const maxCaches = 96
 
 // boundCache has the smallest shares of one window over consecutive views, and the state

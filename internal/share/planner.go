@@ -220,8 +220,10 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 		if plan.Shape.Any() {
 			ends(plan.Shape.Grows(length, wall))
 		}
-		if begins, ok := p.Begins(); b.Permits == 0 && ok {
-			plan.Begins = sub(begins, p.offset)
+		if b.Permits == 0 {
+			if begins, ok := p.Begins(); ok {
+				plan.Begins = sub(begins, p.offset)
+			}
 		}
 	}
 	return plan

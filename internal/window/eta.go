@@ -120,10 +120,11 @@ func (g *Gate) foreseeLocked(at int64) *Plan {
 // farAhead is further ahead than any warm-up or settle time lasts: all views of today are forgotten by then.
 const farAhead = int64(24 * time.Hour)
 
-// farLocked returns the plan for so far ahead.
+// farLocked returns the plan for so far ahead. For all that ask in one day it is that of one instant, so
+// that the instances in its windows are counted once.
 func (g *Gate) farLocked() *Plan {
 	if f := &g.mu.foreseen; f.far == nil {
-		far := g.planner.Foresee(max(g.mu.last, g.planLocked().PausedUntil) + farAhead)
+		far := g.planner.Foresee((max(g.mu.last, g.planLocked().PausedUntil)/farAhead + 2) * farAhead)
 		f.far = &far
 	}
 	return g.mu.foreseen.far
@@ -209,59 +210,59 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, k
 			return at, at != Forever
 		}
 	}
-	w, used, now := s.window, s.used+as.taken, s.bound
-	if first := quota.WindowAt(w.Length, from+p.Offset); first.Index > w.Index { // nothing is issued before it
-		w, now, used = first, 0, 0
-		w.Index--
+	in := span{window: s.window, bound: s.bound, used: s.used + as.taken, by: s.by} // the window that runs at from
+	if w := quota.WindowAt(s.window.Length, from+p.Offset); w.Index > s.window.Index {
+		p = g.foreseeLocked(p.opensAt(w))
+		in = span{window: w, bound: p.limit(w).Permits}
 	}
-	w.Index++
+	w, _ := after(in.window, 1)
 	next := g.foreseeLocked(p.opensAt(w))
-	w.Index--
-	r := room{now: now, next: next.limit(w).Permits}
+	r := room{now: in.bound, next: next.limit(w).Permits}
 	r.later = max(r.next, later)
-	ends, issued, known := r.windows(used, before, n)
-	if ends == 0 {
-		at = max(at, from)
-		if !p.Shape.Any() {
-			at = max(at, s.when(addCapped(before, n), as))
-		}
-		if c != Critical && g.mu.ledger.debt == 0 {
-			at = max(at, s.keptUntil(issued-s.used, p, g.mu.last))
-		}
-		return at, known
-	}
-	w, counts := after(w, ends)
-	if !counts {
-		return Forever, false
-	}
+	ends, issued, known := r.windows(in.used, before, n)
+	w, counts := after(in.window, ends)
 	from = max(at, from)
-	if ends == 1 {
-		return g.arrivesLocked(next, w, r.next, issued, n, from, c), known
+	switch {
+	case ends == 0:
+		return g.arrivesLocked(p, in, issued, n, from, c), known
+	case !counts:
+		return Forever, false
+	case ends == 1:
+		return g.arrivesLocked(next, span{window: w, bound: r.next}, issued, n, from, c), known
 	}
-	// A guard may shrink as views are forgotten.
-	return min(g.arrivesLocked(next, w, r.later, issued, n, from, c), g.arrivesLocked(g.farLocked(), w, r.later, issued, n, from, c)), known
+	in = span{window: w, bound: r.later} // its guard may be shorter, as views are forgotten
+	return min(g.arrivesLocked(next, in, issued, n, from, c), g.arrivesLocked(g.farLocked(), in, issued, n, from, c)), known
 }
 
 // opensAt returns the monotonic instant at which a window starts.
 func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 
-// arrivesLocked returns the instant, not before from, at which so many permits of a window of the bound are
-// issued at the earliest by the plan p, the last n of them to a call of class c.
-func (g *Gate) arrivesLocked(p *Plan, w quota.Window, bound, permits, n, from int64, c Class) int64 {
-	at := max(from, p.opens(w.Start()))
-	if bound <= 0 || bound == Unbounded {
+// arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
+// earliest by the plan p, the last n of them to a call of class c.
+func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c Class) int64 {
+	at := max(from, p.opens(in.window.Start()))
+	if in.bound <= 0 || in.bound == Unbounded {
 		return at
 	}
-	s := span{window: w, bound: bound}
 	if p.Pacing.Even {
-		line := newLine(&s, p, at, false)
-		line.spread(&s, g.togetherLocked(p, n, bound, at), at) // where it opens late
+		line := in.line(p, at)
+		line.spread(&in, g.togetherLocked(p, n, in.bound, at), at) // where the gate opens late
 		at = max(at, line.at(permits))
 	}
 	if c != Critical {
-		at = max(at, s.keptUntil(permits, p, at))
+		at = max(at, in.keptUntil(permits-in.used, p, at))
 	}
 	return at
+}
+
+// line is that of a window, as of the instant at.
+func (s *span) line(p *Plan, at int64) line {
+	if s.by != nil {
+		if l, ok := s.by[shapes-1].(*line); ok && l.window == s.window && l.share == s.bound {
+			return *l
+		}
+	}
+	return newLine(s, p, at, s.used > 0)
 }
 
 // togetherLocked returns how many permits pacing leaves together at most at an instant at which the plan p

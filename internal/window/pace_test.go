@@ -129,36 +129,42 @@ func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 	}
 }
 
-// TestTheForecastKnowsWhenARefusalIsForgotten: permits are kept together for a
-// refused request for two windows, in the forecast as in the release. Later no more come
+// TestWhenARefusalIsForgottenIsForeseen: permits are kept together for a
+// refused request for two windows, and so they are foreseen. Later no more come
 // together than those of a tick: of the 59 left in 470 ms, two in 10 ms at most.
-func TestTheForecastKnowsWhenARefusalIsForgotten(t *testing.T) {
+func TestWhenARefusalIsForgottenIsForeseen(t *testing.T) {
 	for phase := range uint64(64) {
-		f := newFixed(map[time.Duration]int64{second: 60})
-		f.plan.Pacing = Pacing{Even: true, Phase: phase}
-		f.shutUntil = int64(2500 * time.Millisecond)
-		var now int64
-		foreseen, together := map[*Waiter]int64{}, map[int64]int{}
-		g := gateOf(f, 0, func(w *Waiter, _ Grant, _ Verdict) {
-			if now != foreseen[w] {
-				t.Errorf("phase %d: served at %v, foreseen at %v", phase, time.Duration(now), time.Duration(foreseen[w]))
+		for _, c := range []struct {
+			shutUntil time.Duration
+			refused   int64
+			together  int
+		}{{2500 * ms, 40, 2}, {500 * ms, 1, 2}, {1500 * ms, 3, 4}} {
+			f := newFixed(map[time.Duration]int64{second: 60})
+			f.plan.Pacing = Pacing{Even: true, Phase: phase}
+			f.shutUntil = int64(c.shutUntil)
+			var now int64
+			foreseen, together := map[*Waiter]int64{}, map[int64]int{}
+			g := gateOf(f, 0, func(w *Waiter, _ Grant, _ Verdict) {
+				if now != foreseen[w] {
+					t.Errorf("%+v: phase %d: served at %v, foreseen at %v", c, phase, time.Duration(now), time.Duration(foreseen[w]))
+				}
+				if together[now]++; together[now] > c.together {
+					t.Errorf("%+v: phase %d: %d permits at %v: they are kept together still", c, phase, together[now], time.Duration(now))
+				}
+			})
+			g.Changed(at(0))
+			if _, ok := take(g, at(0), c.refused); ok {
+				t.Fatal("permits while the gate is shut")
 			}
-			if together[now]++; together[now] > 2 {
-				t.Errorf("phase %d: %d permits at %v: they are kept together still", phase, together[now], time.Duration(now))
+			for range 5 {
+				w := &Waiter{}
+				foreseen[w], _ = g.Estimate(at(0), 1, Default)
+				g.Enter(at(0), w, 1, Forever, Default)
 			}
-		})
-		g.Changed(at(0))
-		if _, ok := take(g, at(0), 40); ok {
-			t.Fatal("40 permits while the gate is shut")
-		}
-		for range 5 {
-			w := &Waiter{}
-			foreseen[w], _ = g.Estimate(at(0), 1, Default)
-			g.Enter(at(0), w, 1, Forever, Default)
-		}
-		for g.Wake() != Forever {
-			now = g.Wake()
-			g.Tick(at(time.Duration(now)))
+			for g.Wake() != Forever {
+				now = g.Wake()
+				g.Tick(at(time.Duration(now)))
+			}
 		}
 	}
 }
