@@ -13,8 +13,8 @@ func (g *Gate) Largest(at clock.Instant) int64 {
 	return g.largestLocked(Unbounded)
 }
 
-// fitsLocked reports whether one request can have n permits: a plan has room for them, now
-// or later. It reports true while no plan has room for anything.
+// fitsLocked reports whether one request can have n permits: a plan has room for them, now or soon. It
+// reports true while no plan has room for anything.
 func (g *Gate) fitsLocked(n int64) bool {
 	if n <= 1 || !g.planLocked().Known {
 		return true
@@ -23,9 +23,8 @@ func (g *Gate) fitsLocked(n int64) bool {
 	return n <= most || most == 0
 }
 
-// largestLocked returns the largest room of a plan, now or later if nothing changes, or what can be
-// borrowed; or one that is enough. A request for more is refused at once, for it would block all
-// behind it.
+// largestLocked returns the largest room of a plan, now or soon, or what can be borrowed; or one that is
+// enough. A request for more is refused at once, for it would block all behind it.
 func (g *Gate) largestLocked(enough int64) int64 {
 	most := g.roomLocked()
 	if most < enough {
@@ -34,11 +33,18 @@ func (g *Gate) largestLocked(enough int64) int64 {
 	return most
 }
 
-// ownLocked is that of this instance's own shares.
+// soon is for how many of the shortest limit's windows a request may block all behind it because it wants
+// more than the share is until then.
+const soon = 64
+
+// ownLocked is largestLocked of this instance's own shares.
 func (g *Gate) ownLocked(enough int64) (most int64) {
-	most = g.planLocked().roomLater()
-	if most < enough {
-		most = max(most, g.farLocked().roomIn(func(l *Limit) (permits, burst int64) { return g.laterLocked(l.Window) }))
+	p := g.planLocked()
+	most = p.roomLater()
+	for windows := int64(1); most < enough && windows <= soon && len(p.Limits) > 0; windows *= 2 {
+		if w, counts := after(p.Limits[0].Window, windows); counts {
+			most = max(most, g.foreseeLocked(p.opensAt(w)).roomLater())
+		}
 	}
 	return most
 }

@@ -22,4 +22,6 @@ var edges = Table{
 		"r.allowFor(l.plan.Shape.Transit)", "r.allowFor(0)", liveness),
 	Replace("TransitNotInBurst", "the burst leaves the transit out", "internal/protocol/policy.go",
 		"return max(1, burst-meet)", "return max(1, burst-meet*0)", liveness),
+	Replace("NewsUnforeseen", "what was foreseen before news is foreseen after it", "internal/window/gate.go",
+		"\tif g.mu.void {\n\t\tg.mu.foreseen = foreseen{}\n\t}\n", "", liveness),
 }
