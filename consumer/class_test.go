@@ -43,7 +43,9 @@ func TestEveryVerbHasAClass(t *testing.T) {
 		r := ask(ctx, critical, 2, 5*time.Second)
 		critical.TakeFunc(1, forever, tell("critical"))
 		synctest.Wait()
-		// The last is 4 s: a delay counts the permits of those before, not how they fit into windows.
+		// A sheddable newcomer would have its permit after 4 s. It is the twelfth, and three windows have so
+		// many, but the call for four before it does not fit into what is left of the second. To know that, one
+		// would have to go along the queue for each refused call.
 		if d := []time.Duration{delay(critical, 1), delay(l, 2), delay(sheddable, 1)}; !slices.Equal(d, []time.Duration{2 * time.Second, 3 * time.Second, 3 * time.Second}) {
 			t.Errorf("delays by class are %v", d)
 		}

@@ -131,7 +131,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		}
 	case quota.StatePausing:
 		e.Reason, e.Cause = ReasonPause, ends(k.pauseLocked())
-		u.when, u.known = max(u.when, p.PausedUntil()), true // also beyond the forecast
+		u.when, u.known = max(u.when, p.PausedUntil()), true // also where permits come at an instant that is not known
 	case quota.StatePaused:
 		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
 	case quota.StateJoining:

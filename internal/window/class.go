@@ -89,15 +89,15 @@ func (g *Gate) issueLocked(n int64, c Class) Grant {
 	g.advanceLocked()
 	l.charge(n, g.mu.last)
 	g.mu.held -= n
-	g.pushLocked(n, c)
+	g.pushLocked(c)
 	g.tellBookedLocked()
 	return l.grant()
 }
 
-// pushLocked notes that n permits of a newcomer come before the calls of lower classes.
+// pushLocked notes that permits of a newcomer of class c come before the calls of lower classes.
 // Some of those that wait may not be served in time any more: they are judged where the
 // segment ends, not for each newcomer.
-func (g *Gate) pushLocked(n int64, c Class) {
+func (g *Gate) pushLocked(c Class) {
 	g.mu.judge = g.mu.judge || g.mu.queue.last().class > c
 }
 

@@ -159,18 +159,28 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 	}
 }
 
-// A long queue is gone along for large debts only.
+// A debt delays a newcomer behind a long queue by what is owed, and no debt makes the gate go along one:
+// whoever comes too late by it is refused at once in a short queue only.
 func TestADebtBehindALongQueue(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 100})
-	g := gateOf(f, 0, func(*Waiter, Grant, Verdict) {})
-	g.Changed(at(0))
-	upTo(g, at(0), 100)
-	for range 1000 {
-		g.Enter(at(1), &Waiter{}, 1, Forever, Default)
+	refused := 0
+	queue := func(waiters int, deadline int64) *Gate {
+		g := gateOf(newFixed(map[time.Duration]int64{second: 100}), 0, func(*Waiter, Grant, Verdict) { refused++ })
+		g.Changed(at(0))
+		upTo(g, at(0), 100)
+		for range waiters {
+			g.Enter(at(1), &Waiter{}, 1, deadline, Default)
+		}
+		return g
 	}
+	for waiters, want := range map[int]int{short: short, short + 1: 0} {
+		g := queue(waiters, int64(3*second)-1)
+		if refused = 0; owe(g, at(2), 299) && refused != want {
+			t.Errorf("%d of %d are refused at once, want %d", refused, waiters, want)
+		}
+	}
+	g := queue(1000, Forever)
 	for range 50 {
 		owe(g, at(2), 1)
-		g.Estimate(at(2), 1, Default)
 	}
 	owe(g, at(3), 150)
 	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(13*second) {

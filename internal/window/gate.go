@@ -197,7 +197,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 	}
 	q.push(w)
 	g.noteLargeLocked(w.large, n)
-	g.pushLocked(n, c)
+	g.pushLocked(c)
 	g.noteHeadLocked()
 	g.passLocked(w)
 	g.wantForQueueLocked()

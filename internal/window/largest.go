@@ -37,11 +37,12 @@ func (g *Gate) largestLocked(enough int64) int64 {
 // more than the share is until then.
 const soon = 64
 
-// ownLocked is largestLocked of this instance's own shares.
+// ownLocked is largestLocked of this instance's own shares. It looks at few windows, since the instances in
+// each are counted under the lock.
 func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
 	most = p.roomLater()
-	for windows := int64(1); most < enough && windows <= soon && len(p.Limits) > 0; windows *= 2 {
+	for windows := int64(1); most < enough && windows <= soon && len(p.Limits) > 0; windows *= 8 {
 		if w, counts := after(p.Limits[0].Window, windows); counts {
 			most = max(most, g.foreseeLocked(p.opensAt(w)).roomLater())
 		}
