@@ -137,18 +137,17 @@ func (h *play) look() {
 //   - behind requests of many, since they may not fit into what is left of a window;
 //   - under several limits of which one releases permits along its window, since it may have none yet
 //     at the instant at which the other one has some;
-//   - where the share grows with the time, by how much it has grown in a window after the next. A
-//     request for one does not need that if nobody is before it. Under shapes sliding and bucket that is
-//     not looked into for any window;
+//   - where the share grows with the time, by how much it has grown in a window after the next. In a
+//     warm-up a request for one does not need that if nobody is before it. Under shapes sliding and bucket
+//     that is not looked into for any window;
 //   - where the policy announces other limits.
 func (h *play) exact(n int64) bool {
 	p := h.newest()
 	alone, single := len(h.queue) == 0 && h.debt == 0, len(h.lengths()) == 1
-	grows := len(h.views) > 1 || p.WarmUp > 0
 	switch {
-	case p.Next != nil, !alone && !single, slices.ContainsFunc(h.queue, func(c *call) bool { return c.n > 1 }):
+	case p.Next != nil, len(h.views) > 1, !alone && !single, slices.ContainsFunc(h.queue, func(c *call) bool { return c.n > 1 }):
 		return false
-	case grows:
+	case p.WarmUp > 0:
 		return alone && n == 1 && p.Shape == quota.ShapeFixed && (single || p.Pacing == quota.PacingOff && p.Critical == 0)
 	}
 	return single || p.Shape == quota.ShapeFixed && p.Pacing == quota.PacingOff && p.Critical == 0

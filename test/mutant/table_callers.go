@@ -66,6 +66,8 @@ var callers = Table{
 		"min(less, g.edgeLocked(p))", "max(min(less, 0), g.edgeLocked(p))", liveness),
 	Replace("FloorUnforeseen", "what is kept delays nobody, as far as is foreseen", "internal/window/class.go",
 		"each := s.keeps(p, now)\n\tfor", "each := int64(0), int64(0), now, int64(0)\n\tfor", liveness),
+	Replace("GrowthUnforeseen", "shares are foreseen to stay as they are", "internal/window/eta.go",
+		"r.later = max(r.next, later)", "r.later, later = r.next, 0*later", liveness),
 	Replace("FloorForCritical", "what is kept for critical calls is kept from them", "internal/window/segment.go",
 		"\tif c == Critical {", "\tif false {", liveness),
 	Replace("FloorForNobody", "nothing is kept from other calls that wait", "internal/window/gate.go",
