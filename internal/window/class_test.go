@@ -71,7 +71,7 @@ func TestANewcomerOvertakesLowerClassesOnly(t *testing.T) {
 }
 
 // A waiter that newcomers of a higher class push beyond its deadline is refused where that
-// is seen, at the next edge; and a forecast counts the classes above only.
+// is seen, at the next edge; and what is foreseen counts the classes above only.
 func TestPushedWaitersAreRefused(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 2})
 	take(g, at(1), 2)

@@ -188,9 +188,9 @@ func TestADebtBehindALongQueue(t *testing.T) {
 	}
 }
 
-// A debt that no window within the horizon pays ends no loop and no wait in time: its
+// A debt that no window pays for years ends no loop and no wait in time: its
 // end is unknown.
-func TestADebtBeyondTheHorizon(t *testing.T) {
+func TestADebtForYears(t *testing.T) {
 	_, g, _, _ := settled()
 	for range 3 {
 		owe(g, at(1), math.MaxInt64)

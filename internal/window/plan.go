@@ -238,7 +238,7 @@ const (
 	Kept
 	// Paced: the window has more, which pacing releases later.
 	Paced
-	// TooLarge: no share within the horizon will hold so many permits.
+	// TooLarge: no share will hold so many permits, now or soon.
 	TooLarge
 	// Full: the queue has no place.
 	Full

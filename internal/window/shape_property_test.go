@@ -298,7 +298,7 @@ func TestShapedForecastIsNeverLate(t *testing.T) {
 	})
 }
 
-// The forecast agrees with the counts, slot by slot.
+// When a ring has permits agrees with the counts, slot by slot.
 func TestRingWhenAgainstCounting(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
