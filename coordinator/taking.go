@@ -47,7 +47,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 		all = append(all, &taking{KeyUse: &uses[i]})
 	}
 	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
-	p.s.step(session.Asked{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
+	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
 	p.Sink.Fund(uses)
 	return err
 }

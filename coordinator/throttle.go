@@ -32,7 +32,7 @@ func (p *membership) throttleTo(ctx context.Context, w *writer, next protocol.Th
 		t, err = p.s.kv.Txn(ctx).If(etcdcall.At(key, w.revision), lives(&w.Incarnation)).Then(clientv3.OpPut(key, string(b))).Else(clientv3.OpGet(key)).Commit()
 	}
 	err = classify(ctx, "throttle "+p.Provider, err)
-	p.s.step(session.Asked{Member: p.Member, Right: session.ToThrottle, Err: err, Denied: errors.Is(err, ErrPermission)})
+	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToThrottle, Err: err, Denied: errors.Is(err, ErrPermission)})
 	return t, err
 }
 

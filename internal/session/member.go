@@ -19,42 +19,50 @@ type Member struct {
 	Folder   string    // of the provider's keys in etcd; it ends with a slash
 	Sink     feed.Sink // hears the effects about this member; the machine itself never calls it
 
-	line   *Line // that tells of the provider; nil beyond MaxLines
-	stage  stage
-	batch  *Joining // that the member is in; nil if it is in none
-	failed bool     // its last batch has failed: it is in no other until the session's back-off is over
-	seats  int64    // how many instances the provider was to have when this one registered
-	silent bool     // Close was emitted: nothing more is
+	line   *Line    // whose watch tells of the provider; nil beyond MaxLines
+	stage  stage    // what it needs next
+	batch  *Joining // its part in the batch that it is in; nil if it is in none
+	failed bool     // it could not follow, or can no longer: NextBatch leaves it out until the session's back-off is over
+	seats  int64    // how many instances the provider was to have when this one registered last; 0 before
+	silent bool     // Close was emitted, and no effect for the sink comes any more
 
 	own    Incarnation // in force, or the last one; without an ID there was none
 	until  int64       // the end that it has announced, in corrected Unix nanoseconds; 0 if none
-	untold int64       // revision of its key until the watch has told of it; 0 after that
+	untold int64       // revision at which it has written own.Key; 0 once the watch has told of that
 
-	listed int64  // revision of the newest listing or, after a gap, up to which the watch had told
-	since  int64  // monotonic instant of that listing: probes that were sent before prove nothing of it
-	store  uint64 // ID of the cluster that was listed; 0 before the first listing
-	// lastHeard is when this store last told of the provider, in corrected Unix nanoseconds. elsewhere is
-	// lastHeard of another store, or of this one before it went back; 0 if none had a policy.
+	// listed is the revision of the newest listing or, after a gap, up to which the watch had told. If a
+	// later listing has a lower one, the store went back.
+	listed int64
+	// since is the monotonic instant at which the newest listing was taken over. A probe that was sent
+	// before that proves nothing of its view.
+	since int64
+	store uint64 // ID of the cluster that was listed; 0 before the first listing
+	// lastHeard is when the store last told of the provider, by a listing or a proof. If the next listing
+	// shows another store, or that this one went back, elsewhere keeps that instant, provided that there
+	// was a policy. Both are in corrected Unix nanoseconds, and 0 before.
 	lastHeard, elsewhere int64
 
 	failure   error    // why it cannot follow its provider; nil if it can
-	forbidden [2]error // what its role does not allow, by Right; nil for what it does
+	forbidden [2]error // by Right: why etcd refuses the write; nil while the role is not known to lack the right
 	problem   string   // the text of all that keeps it from knowing more, as last told to the sink
 	logged    string   // the part of that text which is its own, as last logged
 
-	tracker  view.Tracker
-	policy   *quota.Policy     // in the view; nil if there is none that can be read
-	policyAt int64             // revision of policy
-	throttle protocol.Throttle // in the view; zero if there is none
+	tracker  view.Tracker      // turns keys that were listed or told into the view
+	policy   *quota.Policy     // the last one since the listing that could be read; nil if there is none, or it was deleted
+	policyAt int64             // revision at which the view got policy or lost it; 0 if the listing had none
+	throttle protocol.Throttle // in the view; zero if there is none that can be read
 	sweeping sweeping
 }
 
-// stage says what a member needs next.
+// stage says what a member needs next. Registering includes listing; a batch does both (batch.go).
 //
-//	toRegister --a batch writes its key, and lists--> following
-//	toList     --a batch lists------------------------> following
-//	following  --a gap, or too many instances---------> toList
-//	toList, following --its key or its lease is gone--> toRegister
+//	toRegister --a batch has written its key and listed-------------> following
+//	toRegister --the same, but a gap or another line came meanwhile-> toList
+//	toList     --a batch has listed---------------------------------> following
+//	toList     --a batch finds its key gone-------------------------> toRegister
+//	following  --a gap, another line, or too many instances---------> toList
+//	following  --the watch tells that its key is gone---------------> toRegister
+//	any        --the lease is gone----------------------------------> toRegister
 type stage int
 
 const (
@@ -68,15 +76,17 @@ func NewMember(m *Machine, provider, folder string, sink feed.Sink) *Member {
 	return &Member{m: m, Provider: provider, Folder: folder, Sink: sink}
 }
 
-// emit emits an effect for the sink, unless that is closed.
+// emit emits an effect for the sink; nothing once Close was emitted.
 func (p *Member) emit(e Effect) {
 	if !p.silent {
 		p.m.emit(e)
 	}
 }
 
-// take takes changes of its provider. They are kept while it is in a batch, and dropped while
-// it waits for one: its listing will have them.
+// take takes changes of the provider's keys, as the watch has told them. A member that follows applies
+// them to its view, and looks whether its own key is gone or the instances are too many. While it is in a
+// batch they are kept, and taken after its listing. While it waits for a batch they are dropped: its
+// listing will have them.
 func (p *Member) take(keys []view.Key) {
 	if p.stage != following {
 		if p.batch != nil {
@@ -86,7 +96,7 @@ func (p *Member) take(keys []view.Key) {
 	}
 	for i := range keys {
 		if keys[i].Kind == view.Instance && keys[i].ID == p.own.ID && keys[i].Revision == p.untold {
-			p.untold = 0
+			p.untold = 0 // the watch tells of what this process has written
 		}
 	}
 	for _, c := range p.tracker.Events(keys) {
@@ -103,7 +113,7 @@ func (p *Member) take(keys []view.Key) {
 		p.emit(Apply{p, p.m.now.Instant, c})
 	}
 	if len(keys) > 0 {
-		p.tell(nil)
+		p.tell(nil) // keys that cannot be read may be others now
 	}
 	if !p.tracker.Has(p.own.ID) {
 		p.lose(ErrGone)
@@ -114,21 +124,23 @@ func (p *Member) take(keys []view.Key) {
 	}
 }
 
-// noteThrottle notes the view's throttle; nil if there is none.
+// noteThrottle takes the view's throttle over; nil if there is none.
 func (p *Member) noteThrottle(t *protocol.Throttle) {
 	if p.throttle = (protocol.Throttle{}); t != nil {
 		p.throttle = *t
 	}
 }
 
-// notePolicy notes how long issuer keys of instances that are gone must stay by the policy in the view.
+// notePolicy has the sweeping go by the settle time of the policy in the view, if that is longer than
+// those of the policies before it.
 func (p *Member) notePolicy() {
 	if p.policy != nil {
 		p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
 	}
 }
 
-// begin starts the history from a listing.
+// begin starts the history of views anew, with the keys that a listing has found. If etcd is another store
+// than the one that was listed before, or went back, the sink hears Restored before the view.
 func (p *Member) begin(l Listing, all []view.Key) {
 	at := p.m.now.Instant
 	if p.store != 0 && (l.Cluster != p.store || l.Revision < max(p.listed, p.policyAt)) {
@@ -139,19 +151,20 @@ func (p *Member) begin(l Listing, all []view.Key) {
 	}
 	p.store, p.lastHeard = l.Cluster, p.m.now.Corrected
 	v := p.tracker.List(l.Revision, all)
-	v.First = l.Value.First && l.Revision == l.Created
+	v.First = l.Value.First && l.Revision == l.Created // else others may have committed something in between
 	p.policy, p.policyAt, p.since, p.listed = v.Policy, v.PolicyRevision, at.Mono, l.Revision
 	p.sweeping = sweeping{}
 	p.noteThrottle(v.Throttle)
 	p.notePolicy()
 	p.emit(Reset{p, at, p.own.ID, v})
-	if p.until != 0 {
+	if p.until != 0 { // it binds the new history too
 		p.emit(Announce{p, p.until})
 	}
 	p.tell(nil)
 }
 
-// lose notes that the incarnation is over: another follows, unless its end was announced.
+// lose notes that the incarnation is over: it has lost its key or its lease. The member registers again as
+// another one after the session's back-off. If its end was announced, its sink is closed instead.
 func (p *Member) lose(err error) {
 	p.stage, p.failed = toRegister, true
 	if p.until != 0 {
@@ -162,27 +175,31 @@ func (p *Member) lose(err error) {
 	p.m.emit(Wake{})
 }
 
-// silence closes the sink: it issues nothing more, for good.
+// silence closes the sink for good.
 func (p *Member) silence() {
 	p.emit(Close{p})
 	p.silent = true
 }
 
-// prove passes the line's proof on.
+// prove passes a proof of the line on to the sink. It does not if the member does not follow, or if the
+// probe was sent before its listing was taken over.
 func (p *Member) prove(proof clock.Instant) {
 	if p.stage != following || proof.Mono < p.since || p.silent {
 		return
 	}
 	p.lastHeard = p.m.now.Corrected
 	p.emit(Prove{p, proof})
-	if p.problem != "" {
+	if p.problem != "" { // it may be over
 		p.tell(nil)
 	}
 }
 
-// tell notes why the member cannot follow its provider; nil if it can. The sink is told all that
-// keeps the member from knowing more, if that has changed. What is its own is logged too; the
-// machine and the line log theirs once for all members.
+// tell notes why the member cannot follow its provider; nil if it can. With p.failure it only looks at the
+// rest again.
+//
+// It tells the sink all that keeps the member from knowing more, if that has changed: the member's own
+// problems and those of its line and of the machine. Its own are this error, keys that cannot be read, and
+// rights that its role lacks. It logs them; the line and the machine log theirs once for all members.
 func (p *Member) tell(err error) {
 	p.failure = err
 	own := errors.Join(err, p.tracker.Problem(), p.forbidden[ToThrottle], p.forbidden[ToTake])
@@ -203,6 +220,7 @@ func (p *Member) tell(err error) {
 	}
 }
 
+// textOf returns an error's text; empty for nil.
 func textOf(err error) string {
 	if err == nil {
 		return ""
@@ -210,8 +228,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// EndAt returns the end of this instance that comes nearest to an instant: not before it begins
-// to take part.
+// EndAt returns the instant from which this instance takes no part if it is to end at the instant at: that,
+// or when it begins to take part if that is later.
 func (p *Member) EndAt(at time.Time) time.Time {
 	if at.Before(p.own.Value.From) {
 		return p.own.Value.From
@@ -231,22 +249,24 @@ func (p *Member) Silent() bool { return p.silent }
 // Until returns the end that was announced, in corrected Unix nanoseconds; 0 if none was.
 func (p *Member) Until() int64 { return p.until }
 
-// Policy returns the policy in the view; nil if there is none that can be read. It is never changed.
+// Policy returns the policy in the view: the last one since the listing that could be read. It is nil if
+// there is none, or it was deleted. What it points to never changes.
 func (p *Member) Policy() *quota.Policy { return p.policy }
 
-// Throttle returns the throttle in the view, with the revision of its key; zero if there is none.
+// Throttle returns the throttle in the view, zero if there is none that can be read, and the revision of
+// its key, 0 if there is none.
 func (p *Member) Throttle() (t protocol.Throttle, revision int64) {
 	return p.throttle, p.tracker.Revision(view.Throttle)
 }
 
-// Has reports whether an instance is in the view.
+// Has reports whether the instance with an ID is in the view.
 func (p *Member) Has(id string) bool { return p.tracker.Has(id) }
 
-// IDs returns the instances in the view.
+// IDs returns the instances in the view, by their IDs, in no order.
 func (p *Member) IDs() []string { return p.tracker.IDs() }
 
-// Newest returns the cluster that is followed, and the newest revision of it that is known; false if
-// the member follows nothing now.
+// Newest returns the ID of the cluster that is followed, and the newest revision of it that is known.
+// follows is false if the member does not follow now.
 func (p *Member) Newest() (cluster uint64, revision int64, follows bool) {
 	if p.line == nil || p.stage != following {
 		return 0, 0, false
@@ -254,18 +274,23 @@ func (p *Member) Newest() (cluster uint64, revision int64, follows bool) {
 	return p.line.history.Cluster(), p.line.history.Newest(), true
 }
 
-// Standing is what may be taken of long limits depends on, beside the limit.
+// Standing is what a member knows when permits of a long limit are to be taken from etcd. Beside the limit
+// it decides whether they may be taken, and how many.
 type Standing struct {
-	ID        string        // of the incarnation
-	Policy    int64         // revision of the policy in the view; 0 without one
-	Instances int64         // in the view
-	Cluster   uint64        // ID of the cluster that is followed; 0 if there is none yet
-	Elsewhere int64         // corrected Unix nanoseconds at which another store last told of the provider; 0 if none did
-	Fresh     bool          // the view is proved recent
-	Bound     time.Duration // on the errors of all clocks
+	ID string // of the incarnation
+	// Policy is the revision at which the view got its policy or lost it. It is 0 if the newest listing had
+	// no policy and none was written since.
+	Policy    int64
+	Instances int64  // in the view
+	Cluster   uint64 // ID of the cluster that the line follows, or followed before a gap; 0 if none yet
+	// Elsewhere is when the provider was last heard of before a restore: in another store, or in this one
+	// before it went back. In corrected Unix nanoseconds; 0 if that never happened.
+	Elsewhere int64
+	Fresh     bool          // the view's proof is as recent as the policy's freshness demands
+	Bound     time.Duration // on the error of each instance's clock; the largest that there is, without a policy
 }
 
-// Standing returns what counts at a monotonic instant.
+// Standing returns what counts at a monotonic instant, in nanoseconds.
 func (p *Member) Standing(now int64) Standing {
 	s := Standing{ID: p.own.ID, Policy: p.policyAt, Instances: int64(p.tracker.Instances()), Elsewhere: p.elsewhere, Fresh: p.fresh(now), Bound: quota.MaxSettle}
 	if p.line != nil {
@@ -277,12 +302,14 @@ func (p *Member) Standing(now int64) Standing {
 	return s
 }
 
-// fresh reports whether the view is proved to be recent at a monotonic instant.
+// fresh reports whether the view's proof, at a monotonic instant, is as recent as the policy's freshness
+// demands.
 func (p *Member) fresh(now int64) bool {
 	return p.stage == following && p.line.proved != 0 && p.line.proved >= p.since && now-p.line.proved < int64(p.freshness())
 }
 
-// freshness returns how old a proof may be before nothing is issued.
+// freshness returns how old a proof may be before nothing is issued: by the policy or, without one, by
+// default.
 func (p *Member) freshness() time.Duration {
 	if p.policy == nil {
 		return quota.DefaultFreshness

@@ -1,12 +1,26 @@
-// Package session decides what a process does as an instance of its providers: when it registers,
-// lists and follows, what its views prove, and when it has to start over.
+// Package session decides what this process does in etcd to take part in its providers: when it
+// writes, lists and watches keys, how recent its knowledge is proved to be, and when it starts over.
 //
-// It is pure. Package coordinator tells a Machine what has happened (an Event) and when. Step returns
-// what is to be done (the effects), and package coordinator does it: it has the clock, the locks, the
-// goroutines and etcd's client.
+//   - A provider is an API whose limit all its instances share. It has a folder of keys in etcd: its
+//     policy, the pauses that it asked for (the throttle), limits of single keys (the overrides), and
+//     one key for each instance.
+//   - An instance is a process that takes part in a provider. It registers: it writes its key, under
+//     the session's lease. If it loses the key, it registers again under another ID: as another
+//     incarnation.
+//   - A view is what the keys of one provider were at one revision of etcd. A process lists (reads) all
+//     of them once. From there it follows the watch, which tells every later change.
+//   - A probe is a read of etcd by which the views are proved recent: once the watch has told all up to
+//     the revision that the read returned, they have all that was committed before it was sent.
+//   - A gap is found where a watch has lost events, or where etcd (the store) was restored from a
+//     backup. The process then lists again.
 //
-// The parts of a Machine are its lines, each of which is a watch of etcd, and its members, one for
-// each provider. A line has the members whose keys its watch tells of.
+// A Machine does no I/O, reads no clock and starts no goroutine. Package coordinator tells it what has
+// happened (an Event) and when. Step changes the Machine's memory and returns what is to be done (the
+// effects); package coordinator does that.
+//
+// The events are here and in batch.go, the effects in effect.go. A Machine has lines (line.go), each of
+// which is one watch, and members (member.go), one for each provider. A line has the members whose keys
+// its watch tells of. Members register and list in batches (batch.go).
 //
 // Nothing here is safe for concurrent use. The caller holds one lock while it calls a Machine, a Line
 // or a Member.
@@ -31,11 +45,11 @@ type Machine struct {
 	folder   string             // in etcd, of all providers; it ends with a slash
 	members  map[string]*Member // by provider
 	lines    map[string]*Line   // by the folder that is watched
-	narrow   bool               // the account may read single providers only: each has its own line
+	narrow   bool               // the account may read single providers only: each has its own line, up to MaxLines
 	gaps     bool               // a watch may have lost events since the session began
 	lease    Lease              // the one in force; zero while there is none
-	problems map[string]error   // what ails all providers, by its cause: a member of etcd, the lease, writes
-	closed   bool               // the session is closing: a lost lease is no news
+	problems map[string]error   // what ails all providers, by its cause: an etcd server, the lease, writes
+	closed   bool               // the session is closing: members are told neither of a lost lease nor of failed probes
 
 	now     Instant  // of the step under way
 	effects []Effect // of the step under way
@@ -50,7 +64,7 @@ func New(folder string) *Machine {
 // Instant is a reading of the clock.
 type Instant struct {
 	clock.Instant
-	Corrected int64 // wall time in Unix nanoseconds, by what was measured of true time
+	Corrected int64 // wall time in Unix nanoseconds, corrected by the clock's measured error
 }
 
 // Lease is a lease of etcd. Its only use is that etcd removes the keys of a dead process: no share
@@ -60,7 +74,8 @@ type Lease struct {
 	TTL time.Duration
 }
 
-// Event is something that has happened: one of this package's types whose comment begins so.
+// Event is something that has happened: one of the types of this package whose comment says "is an
+// event".
 type Event interface {
 	// on changes the machine, and emits effects.
 	on(m *Machine)
@@ -82,7 +97,7 @@ type Opened struct{}
 
 func (Opened) on(m *Machine) { m.newLine(m.folder) }
 
-// Shut is an event: the session ends. Its members follow, each by Closing.
+// Shut is an event: the session is closing. A Closing of each member comes next.
 type Shut struct{}
 
 func (Shut) on(m *Machine) { m.closed = true }
@@ -93,13 +108,15 @@ type Subscribed struct{ *Member }
 func (e Subscribed) on(m *Machine) {
 	m.members[e.Provider] = e.Member
 	m.attach(e.Member)
-	e.tell(e.failure) // the session's problem too
+	e.tell(e.failure) // and what ails all providers
 	m.emit(Wake{})
 }
 
-// Unsubscribed is an event: a member has no users any more.
+// Unsubscribed is an event: nobody in this process uses a member's provider any more.
 type Unsubscribed struct{ *Member }
 
+// on removes the member. If its line was for it alone, that goes too, and another member that had none
+// beyond MaxLines gets one.
 func (e Unsubscribed) on(m *Machine) {
 	delete(m.members, e.Provider)
 	l := e.line
@@ -120,10 +137,10 @@ func (e Unsubscribed) on(m *Machine) {
 }
 
 // attach gives a member its line: the one of all providers or, for an account that may read single
-// providers only, one of its own.
+// providers only, one of its own. Beyond MaxLines it has none, and is told so.
 func (m *Machine) attach(p *Member) {
 	if p.stage == following {
-		p.stage = toList // its next watch begins at the present
+		p.stage = toList // the new line's watch begins at the present: it does not tell what came before
 	}
 	folder := m.folder
 	if m.narrow {
@@ -153,7 +170,8 @@ func (m *Machine) forget(l *Line) {
 	m.emit(Forget{l})
 }
 
-// Leased is an event: the session has a lease, or none if that is zero.
+// Leased is an event: the session has got a lease. The zero Lease says that it has lost the one it had:
+// the keys of its members go with that, and all register again, unless the session is closing.
 type Leased struct{ Lease }
 
 func (e Leased) on(m *Machine) {
@@ -203,15 +221,21 @@ type WatchOpened struct{ *Line }
 
 func (e WatchOpened) on(*Machine) { e.open, e.behind = true, 0 }
 
-// WatchAnswer is an event: the open watch of a line has told something.
+// WatchAnswer is an event: a watch of a line has answered. An answer says that the watch was created, or
+// how far it has told, or has changes.
 type WatchAnswer struct {
 	*Line
-	Created  bool   // it says that etcd has created the watch
-	Progress bool   // it says that all is told up to Revision
-	Revision int64  // of the answer's header
+	Created bool // etcd has created the watch
+	// Progress says that all changes up to Revision were told.
+	Progress bool
+	// Revision is that of the store when it answered. Without Progress it does not say how far the
+	// watch has told: changes up to Revision may still come.
+	Revision int64
 	Cluster  uint64 // ID of the cluster that answers
-	Told     []Told
-	Newest   int64 // revision of the newest change, also of one that is about no member; 0 without changes
+	Told     []Told // the changes that are about members
+	// Newest is the revision of the newest change in this answer, also of one about no member: the
+	// watch has told all up to it. It is 0 without changes.
+	Newest int64
 }
 
 // Told has the changes of one answer that are about one member, in order.
@@ -223,12 +247,12 @@ type Told struct {
 func (e WatchAnswer) on(m *Machine) {
 	l, n := e.Line, 0
 	switch {
-	case !l.open: // it may be of a store that was replaced
+	case !l.open: // the watch was ended, and may be of a store that was replaced
 		return
 	case l.begun && e.Cluster != l.history.Cluster():
 		l.gap("etcd was restored or replaced: another cluster answered")
 		return
-	case e.Created && !l.begun:
+	case e.Created && !l.begun: // it was opened at the present, which is Revision
 		l.history.Begin(e.Revision, e.Cluster)
 		l.begun = true
 		m.emit(Wake{})
@@ -240,29 +264,30 @@ func (e WatchAnswer) on(m *Machine) {
 		t.take(t.Keys)
 		n += len(t.Keys)
 	}
-	l.history.Progress(e.Newest)
+	l.history.Progress(e.Newest) // after the members have the changes: proofs are about views that have them
 	l.prove()
+	// In a rush of changes the watch is closed for a little while: see rush.go.
 	if held := m.HoldBack(); l.latest.changes(n, m.now.Mono, held) && l.open {
 		l.unwatch(held)
 	}
 }
 
-// WatchEnded is an event: a line's watch has ended, by itself or as Unwatch demands.
+// WatchEnded is an event: a line's watch has ended, by an error or because of Unwatch.
 type WatchEnded struct {
 	*Line
-	Err    error // why; nil if the session has ended it
-	Denied bool  // the account may not read the folder
-	Gap    bool  // the next watch cannot go on where this one was
+	Err    error // why it has ended; nil if Unwatch has ended it
+	Denied bool  // Err says that the account may not read the folder
+	Gap    bool  // Err says that the next watch cannot go on where this one was: events are lost
 }
 
 func (e WatchEnded) on(m *Machine) {
 	l := e.Line
-	l.open = false // there is none to ask for its progress
+	l.open = false
 	switch {
 	case e.Gap:
 		l.gap(e.Err.Error())
-	case e.Denied && l.Folder == m.folder:
-		m.narrow, m.gaps = true, m.gaps || l.begun // each provider gets a line of its own
+	case e.Denied && l.Folder == m.folder: // one line for each provider in place of this one for all
+		m.narrow, m.gaps = true, m.gaps || l.begun // what came since this watch ended is lost, if it had begun
 		m.forget(l)
 		for _, p := range m.all() {
 			m.attach(p)
@@ -272,9 +297,9 @@ func (e WatchEnded) on(m *Machine) {
 	}
 }
 
-// ProbeLate is an event: a probe has had no answer for a while. If etcd is slow, asking for the
-// watch's progress only after the answer would take a second round trip. So it is asked for while
-// the read is under way.
+// ProbeLate is an event: a probe has had no answer for half the time between two probes. The watches
+// are then asked for their progress while the read is under way: if etcd is slow, asking only after the
+// read's answer would take a second round trip.
 type ProbeLate struct{ Question }
 
 func (e ProbeLate) on(m *Machine) {
@@ -283,26 +308,35 @@ func (e ProbeLate) on(m *Machine) {
 	}
 }
 
-// ProbeAnswered is an event: etcd has answered a question.
+// ProbeAnswered is an event: etcd has answered a question, whether the mark, the newest key of this
+// session, is there. The answer says nothing to a line that had a gap since. For the other lines:
+//
+//   - If the mark is there as it was created, the answer counts: once the watch has told all up to
+//     Revision, it proves the views as of when the probe was sent.
+//   - If the mark is missing, and its owner still follows, then either its watch is about to tell that
+//     the key was deleted, or etcd was put back. If the watch may still tell, it is asked for its
+//     progress, and the next probe decides. Otherwise each of these lines has a gap.
+//   - If the mark is missing, and its owner is to register or list again anyway, the answer says
+//     nothing.
 type ProbeAnswered struct {
 	Question
 	Revision int64  // of the store that answers
 	Cluster  uint64 // its ID
-	Created  int64  // revision at which the mark was created there; 0 if it is not there
+	Created  int64  // revision at which the mark's key was created there; 0 if it is not there
 }
 
 func (e ProbeAnswered) on(*Machine) {
 	o, missing := e.Owner, e.Created != e.Mark.Created
 	switch {
 	case missing && (o.own.ID != e.Mark.ID || o.stage != following):
-		return // its deletion is known
+		return // the question was about a key that is given up, or is looked at again by a listing
 	case missing && o.line.history.Position() < e.Revision && e.Cluster == o.line.history.Cluster():
-		o.line.askProgress() // its watch may be about to say so
+		o.line.askProgress() // it may be about to tell of the deletion
 		return
 	}
 	for _, a := range e.lines {
 		switch {
-		case a.gen != a.Line.gen:
+		case a.gen != a.Line.gen: // it had a gap since
 		case missing:
 			a.gap("the newest key of this session is not in etcd as it was written")
 		case a.history.Answer(a.probe, e.Revision, e.Cluster):
@@ -314,8 +348,9 @@ func (e ProbeAnswered) on(*Machine) {
 	}
 }
 
-// ProbeFailed is an event: a probe has had no answer. The members are told why nothing is proved,
-// once that has lasted for as long as a proof counts.
+// ProbeFailed is an event: a probe has failed, or has had no answer in time. The members of a line are
+// told so, once, when the newest proof is older than the shortest freshness of their policies. A line
+// that has no proof yet since its last gap tells nothing.
 type ProbeFailed struct{ Err error }
 
 func (e ProbeFailed) on(m *Machine) {
@@ -343,20 +378,20 @@ const (
 	ToTake                  // to take permits of long limits
 )
 
-// Asked is an event: etcd has answered a write that a role may not allow.
-type Asked struct {
+// WriteAnswered is an event: etcd has answered a write for which a consumer's role may lack the right.
+type WriteAnswered struct {
 	*Member
 	Right  Right
-	Err    error // nil if the write was taken
-	Denied bool  // Err says that the role does not allow it
+	Err    error // nil if etcd has taken the write
+	Denied bool  // Err says that the role lacks the right
 }
 
-func (e Asked) on(*Machine) {
+func (e WriteAnswered) on(*Machine) {
 	forbidden := &e.forbidden[e.Right]
 	switch {
 	case e.Denied:
 		*forbidden = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", e.Err, e.Provider)
-	case e.Err != nil || *forbidden == nil:
+	case e.Err != nil || *forbidden == nil: // another error says nothing about the right
 		return
 	default:
 		*forbidden = nil
@@ -364,18 +399,19 @@ func (e Asked) on(*Machine) {
 	e.tell(e.failure)
 }
 
-// Closing is an event: a member's sink is to issue nothing more, at once.
+// Closing is an event: a member's sink is closed now, and issues nothing more.
 type Closing struct{ *Member }
 
 func (e Closing) on(*Machine) { e.silence() }
 
-// Ending is an event: a member that has a policy is to announce its end.
+// Ending is an event: a member is about to announce its end, by a write into its key. It has a policy,
+// and has announced no end before. Until returns the end from now on.
 type Ending struct{ *Member }
 
-// on finds the end. The sink is bound from the moment of sending on, whether or not the
-// write commits.
+// on sets the end, late enough that all others will know of it by then. Its own sink obeys it at once:
+// even if the write seems to fail, others may have read it.
 func (e Ending) on(m *Machine) {
-	held := heldBack(e.tracker.Instances(), e.policy) // watches may be closed for a little
+	held := heldBack(e.tracker.Instances(), e.policy) // their watches may be closed for so long
 	e.until = e.EndAt(protocol.LastWindow(m.now.Corrected+int64(held), e.policy)).UnixNano()
 	e.emit(Announce{e.Member, e.until})
 }
@@ -393,7 +429,7 @@ func Sorted[T any](of map[string]T) []T {
 	return all
 }
 
-// Closed reports whether the session is ending.
+// Closed reports whether the session is closing.
 func (m *Machine) Closed() bool { return m.closed }
 
 // Narrow reports whether the account may read single providers only.
@@ -402,7 +438,8 @@ func (m *Machine) Narrow() bool { return m.narrow }
 // Lease returns the lease in force; zero if there is none.
 func (m *Machine) Lease() Lease { return m.lease }
 
-// Largest returns the number of instances in the largest fleet that a member sees.
+// Largest returns the number of instances in the largest fleet: of the provider that has the most in its
+// view. It is 0 without members.
 func (m *Machine) Largest() (instances int) {
 	for _, p := range m.members {
 		instances = max(instances, p.tracker.Instances())
@@ -410,6 +447,6 @@ func (m *Machine) Largest() (instances int) {
 	return instances
 }
 
-// Freshness returns how old a proof may be before some member issues nothing: the least that any
-// policy demands.
+// Freshness returns the shortest freshness of the members' policies: when a proof is as old, the sink of
+// some member issues nothing. Without members it is the largest Duration.
 func (m *Machine) Freshness() time.Duration { return freshness(m.members) }
