@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,7 @@ var typed = regexp.MustCompile("(?m)^    quota-admin (.+)$|`quota-admin (set [^`
 // The commands and documents of the pages that say how to set a limit work, one after the other.
 func TestThePagesAreFollowed(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"keys.md"} {
+	for _, page := range []string{"choose.md", "keys.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile("../../docs/" + page)
@@ -29,6 +30,11 @@ func TestThePagesAreFollowed(t *testing.T) {
 				case m[3] != "":
 					b.stdin = strings.NewReader(m[3])
 					args = []string{"apply", "-f", "-"}
+				case args[0] == "set" && args[1] != "github":
+					b = newBench(t, server) // each is for another provider of the reader's
+					if slices.Contains(args, "--for") { // it has a limit already
+						b.want(exitDone, "set", args[1], "1000/s")
+					}
 				case args[0] == "set":
 					args = append(args, "--create")
 				case args[0] == "top":

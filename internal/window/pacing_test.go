@@ -97,7 +97,7 @@ const (
 	runFor  = 32
 )
 
-// TestPacingFlattens is the table of docs/pacing.md: how flat the rate is that
+// TestPacingFlattens is the table of docs/proof/bench.md: how flat the rate is that
 // arrives at the provider, and what it costs in delay, for 96 instances with a
 // share of 500 a second each.
 func TestPacingFlattens(t *testing.T) {
