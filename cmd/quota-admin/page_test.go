@@ -31,7 +31,7 @@ func TestThePagesAreFollowed(t *testing.T) {
 					b.stdin = strings.NewReader(m[3])
 					args = []string{"apply", "-f", "-"}
 				case args[0] == "set" && args[1] != "github":
-					b = newBench(t, server) // each is for another provider of the reader's
+					b = newBench(t, server)             // each is for another provider of the reader's
 					if slices.Contains(args, "--for") { // it has a limit already
 						b.want(exitDone, "set", args[1], "1000/s")
 					}
