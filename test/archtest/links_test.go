@@ -78,3 +78,25 @@ func checkLink(t *testing.T, from, target, anchor string) {
 func anchorOf(title string) string {
 	return strings.ReplaceAll(unlinked.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
 }
+
+// A page for users links into the proof in its last paragraph alone: nobody needs the proof to use
+// the thing.
+func TestPagesForUsersNeedNoProof(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages: %v", len(pages), err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paragraphs := strings.Split(strings.TrimSpace(string(text)), "\n\n")
+		for _, p := range paragraphs[:len(paragraphs)-1] {
+			if strings.Contains(p, "](proof/") {
+				t.Errorf("%s links into the proof before its end: %s", page, p)
+			}
+		}
+	}
+}
