@@ -294,7 +294,7 @@ func (g *Gate) inTimeLocked(n, deadline int64, c Class) bool {
 	return at <= deadline
 }
 
-// short is the length of a queue that is cheap to go along for each debt.
+// short is the length of a queue that is cheap to go along for each debt, and where each plan begins.
 const short = 64
 
 // refuseLateLocked refuses those that wait and are not served in time any more.

@@ -53,7 +53,7 @@ type Gate struct {
 		queue     queue
 		claim     claim
 		beside    beside
-		judge     bool  // some of those that wait may come too late: see pushLocked
+		judge     bool  // some of those that wait may be known to come too late
 		places    int   // bound on the queue's length; 0 for none
 		plan      *Plan // in force
 		foreseen  foreseen
@@ -425,6 +425,9 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	news = g.mu.foreseen.move(was, &p, g.mu.last) || g.mu.void
 	if g.mu.void {
 		g.mu.foreseen = foreseen{}
+	}
+	if g.mu.last >= was.Until && g.mu.queue.length() <= short { // of later windows more is known now
+		g.mu.judge = true
 	}
 	g.mu.plan, g.mu.void, g.mu.proved = &p, false, false
 	g.mu.ledger.adopt(&p, g.mu.last)
