@@ -6,35 +6,43 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// A Purse is an instance's knowledge of what it has taken of one window. There may be many keys, so
-// no instance writes into etcd what it has: it counts what etcd has acknowledged, and nothing else.
-// A transaction writes the total, on the condition that it is as it was read:
+// A Purse has what an instance has taken of one window, of the provider or of one of its keys, and what
+// it knows of that window's total in etcd. etcd has only the total, and no
+// entry for each instance: a provider may have many keys, such as one for each of its users. So an
+// instance counts what etcd has acknowledged, and nothing else. A transaction writes the total, on the
+// condition that its revision is the one known. At all times
 //
 //	total.Out >= the permits that all instances have taken, by their purses
 //
-// holds because a purse grows after such a transaction, and shrinks before one that gives back.
-// Where no answer comes, or a give-back is refused whose copy may have been committed, the permits
-// are stranded until the window ends. docs/proof/protocol.md, section 14. The zero Purse has taken
-// nothing. It is not safe for concurrent use.
+// since a purse grows after such a transaction, and shrinks before one that gives back. Where no answer
+// comes, or where a give-back is refused that may have been committed before (see Refused), nobody can
+// issue the permits until the window ends. docs/proof/protocol.md, section 14.
+//
+// The zero Purse has taken nothing. It is not safe for concurrent use.
 type Purse struct {
-	// Taken are the permits that the instance may issue in the window, and has issued.
+	// Taken is how many permits the instance has taken and not given back, issued or not. Committed
+	// raises it. window.Account.GiveBack lowers it, before the give-back is sent.
 	Taken int64
-	// total is the total's newest state known, at a revision of etcd; 0 if there is none.
+	// total is the newest state known of the total, and revision that of its entry in etcd; 0 if there is
+	// none, or nothing is known. Read, Refused and Committed set both.
 	total    Total
 	revision int64
 	store    *Store // that answered last; nil if none did
-	lost     bool   // the store went back, and its total does not say so
+	// lost says that the store went back: it had an older total than was known. The next total that is
+	// written says so to all, and hands out nothing more.
+	lost bool
 }
 
-// Revision is that of the total's key by what is known; 0 if there is none.
+// Revision returns the revision of the total's entry in etcd, as far as is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
 
-// Of reports whether what is known of the total is of the store that answers now; also if nothing
-// is known. If it is not, nothing that was taken counts: the purse is to be a new one.
+// Of reports whether what is known of the total is of the cluster that answers now; also if nothing is
+// known. If it is not, the permits in hand count no more: the caller goes on with a new Purse, whose
+// Taken is what was issued. A store that was put back under the same cluster ID is found by Read.
 func (p *Purse) Of(s *Store) bool { return p.store == nil || p.store.Cluster == s.Cluster }
 
-// Read takes the total's value and revision, as the store of the purse has answered: revision 0 if
-// there is none.
+// Read takes the total's value and revision as the store s has answered them; revision 0 if there is no
+// total. The purse is Of the store.
 func (p *Purse) Read(value []byte, revision int64, s *Store) {
 	p.lost = p.lost || revision < p.revision
 	p.total, p.revision, p.store = Total{}, revision, s
@@ -44,16 +52,19 @@ func (p *Purse) Read(value []byte, revision int64, s *Store) {
 	p.lost = p.lost && p.total.Withheld == ""
 }
 
-// Refused takes what was found in the place of the total that Next has returned. It reports
-// whether no copy of that total was committed, nor will be: another one came in its place. Two
-// totals that leave the same number are taken for copies.
+// Refused takes what was found in the place of next, a total of Next that was not written since its
+// condition did not hold. The condition also fails if an earlier copy of the same transaction was
+// committed: etcd's client sends one again when no answer comes. never reports that no copy was committed,
+// nor will be: exactly one total was written since the one known, as Writes says, and that has another
+// Out. With the same Out it may be the copy, and with more Writes a copy may be among those between. If
+// next was not sent at all, Refused does what Read does, and never says nothing.
 func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (never bool) {
 	p.Read(value, revision, s)
 	return p.total.Writes == next.Writes && p.total.Out != next.Out
 }
 
-// Withheld says why nothing more is handed out in the window, by what was read last; empty if
-// more is.
+// Withheld says why nothing more is handed out in the window, by the newest total known; empty if more
+// is, or nothing is known.
 func (p *Purse) Withheld() string {
 	if p.store == nil {
 		return ""
@@ -61,7 +72,8 @@ func (p *Purse) Withheld() string {
 	return p.withheld(p.store)
 }
 
-// withheld is Withheld by what a store says.
+// withheld is Withheld by what a store's mark says. A total from before the revision Told counts as it is,
+// whoever wrote it: an operator has vouched for it. Otherwise it must be of the cluster that answers.
 func (p *Purse) withheld(s *Store) string {
 	switch {
 	case p.revision == 0:
@@ -74,8 +86,8 @@ func (p *Purse) withheld(s *Store) string {
 	return p.total.Withheld
 }
 
-// Left returns how many permits of the limit nobody has taken, by what was read last; negative if
-// nothing was.
+// Left returns how many permits of the limit can still be taken, by the newest total known. It is 0 also
+// where they are withheld, and -1 if nothing is known.
 func (p *Purse) Left(limit int64) int64 {
 	if p.store == nil {
 		return -1
@@ -90,12 +102,16 @@ func (p *Purse) left(limit int64, s *Store) int64 {
 	return max(0, limit-p.total.Out) // without a total, nothing is out
 }
 
-// Total returns what was read last.
+// Total returns the newest total known; zero if there is none.
 func (p *Purse) Total() Total { return p.total }
 
-// Next returns the total to write, if it is at Revision, and by how many permits it differs:
-// fewer than none if u.Back are given back, which Taken has no more. ok is false if there is
-// nothing to write. The purse is Of the store.
+// Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
+// back is above 0, to give so many back, by which the caller has lowered Taken already. The purse is Of the
+// store.
+//
+// It returns the total to write, on the condition that its entry is at Revision, and n, by how many permits
+// its Out is higher: below 0 for a give-back. If ok is false, next must not be written. If ok is true n may
+// be 0: the total of a lost purse only says that nothing more is handed out.
 func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, ok bool) {
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
@@ -115,22 +131,24 @@ func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, 
 	return next, n, n != 0
 }
 
-// Committed notes that the total that Next has returned was written, at a revision.
+// Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves
+// Taken as it is: it was lowered before.
 func (p *Purse) Committed(next Total, n, revision int64, s *Store) {
 	p.Taken += max(0, n)
 	p.total, p.revision, p.store, p.lost = next, revision, s, false
 }
 
-// KeyUse is what an instance does with its part of a long limit. The instance hands it out, and takes
-// it back before it hands out another one of this window.
+// KeyUse is what an instance wants of etcd for one window of a long limit: to take permits, to give some
+// back, or only to read the total. feed.Sink.Uses hands it to package coordinator, which asks etcd and returns
+// it by Fund. Until then the sink hands out no other one of the window.
 type KeyUse struct {
-	Key string // "" is the provider
-	protocol.Budget
-	Purse Purse
-	// Back are permits that the purse has no more, and that are given back.
-	Back int64
-	Use  Use
-	// Share is that of Rule.
-	Share int64
-	Away  bool // etcd did not answer
+	Key             string // empty for the provider's own limit
+	protocol.Budget        // the limit and the window
+	Purse           Purse  // as the sink knows it; returned as it is after etcd's answer
+	Back            int64  // permits to give back, which Purse.Taken counts no more; 0 to take or to read
+	Use             Use    // how the permits are used, and how many are wanted
+	Share           int64  // see Rule.Share
+	// Away is set on the way back if nothing was decided: etcd did not answer, the view was in doubt, or
+	// others wrote first at every try. Permits that were to be given back are then lost to the window.
+	Away bool
 }
