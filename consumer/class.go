@@ -74,7 +74,7 @@ func (k *core) tell(st *Status, use *window.Usage) {
 	st.IssuedBy, st.RefusedOf, st.WaitingBy = map[Class]int64{}, map[Class]int64{}, map[Class]int{}
 	rest := use.Issued
 	for i, c := range classes {
-		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]+int(k.keys.lines.by[i].Load())
+		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]+int(k.keys.lines.byClass[i].Load())
 		rest -= st.IssuedBy[c]
 	}
 	st.IssuedBy[Default] = rest

@@ -9,42 +9,47 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 )
 
-// keyCall is a call for permits of a key, on its way. It may wait twice: in the key's line, until the
-// key's permits are reserved for it, and then in the gate's queue for the provider's. So a key that is
-// spent holds up no other.
+// keyCall is a call for n permits of a key, on its way. It needs n permits of the key and n of the provider,
+// and may wait for both: first in the key's line (keyline.go), until n of the key are reserved for it, and
+// then in the queue of the provider's gate, where all calls wait. So a key that is spent holds up no other.
 //
-//	outside  -> inLine    tried: the key has too few
-//	outside  -> inQueue   tried: the key's permits are reserved, and the provider has too few
-//	inLine   -> outside   told: the key's permits are reserved, or it is to start again
-//	inQueue  -> outside   told: the provider's permits came too late, and it starts again
-//	any      -> finished  tried or told: with the permit or the error
-//	waiting  -> finished  leave or discard: the caller has given up
+//	outside         -> inLine    tried: the key has too few permits, or others wait for it
+//	outside         -> inQueue   tried: those of the key are reserved, and the provider has too few
+//	inLine          -> inQueue   resume: the same
+//	inLine          -> outside   resume: the line says Closed
+//	inQueue         -> outside   resume: the gate has issued n, but now the key does not allow them, or
+//	                             their window is over
+//	all of these    -> finished  tried, resume: with the permit or the error
+//	inLine, inQueue -> finished  leave, discard: the caller has given up
 //
-// Each step returns at once. The caller's goroutine makes the steps. For TakeFunc it makes tried, and the
-// dispatcher makes the rest.
+// A call that is outside again starts again: resume goes on with tried until it waits or is finished. No
+// step blocks. For Acquire and Take the caller's goroutine makes all steps. For TakeFunc it makes tried, the
+// dispatcher makes resume and discard, and whoever calls Waiter.Stop makes leave: see keyFunc.
 type keyCall struct {
 	key     Key
 	n       int64
 	maxWait time.Duration
-	until   int64          // monotonic
-	waiter  *window.Waiter // nil until it waits, but for TakeFunc
+	until   int64          // monotonic instant at which it stops waiting
+	waiter  *window.Waiter // its place in the line or the queue; nil until it waits, but for TakeFunc
 
 	place keyPlace
-	state *keyState // in whose line it waits, or of which n permits are reserved
-	held  bool      // these are reserved
-	began int64     // monotonic: when it first had to wait; math.MaxInt64: it had not
+	state *keyState // in whose line it waits, or of which permits are reserved for it
+	held  bool      // n permits of state are reserved for it
+	began int64     // monotonic instant at which it first had to wait; math.MaxInt64 if it never had
 
+	// The outcome, once it is finished.
 	permit Permit
 	err    error
 }
 
+// keyPlace is where a call is.
 type keyPlace uint8
 
 const (
-	outside keyPlace = iota
-	inLine
-	inQueue
-	finished
+	outside  keyPlace = iota // in neither, about to ask
+	inLine                   // in the key's line
+	inQueue                  // in the gate's queue
+	finished                 // it has its outcome, or has left
 )
 
 func newKeyCall(ctx context.Context, y Key, n int64, maxWait time.Duration) keyCall {
@@ -55,7 +60,8 @@ func newKeyCall(ctx context.Context, y Key, n int64, maxWait time.Duration) keyC
 	return c
 }
 
-// ownWaiter returns the call's waiter. If it has none, it takes one for a goroutine.
+// ownWaiter returns the call's waiter, ready to wait. If it has none yet, it takes one out of the pool of those
+// that wake a goroutine.
 func (c *keyCall) ownWaiter() *window.Waiter {
 	l := c.key.limiter
 	if c.waiter == nil {
@@ -65,8 +71,8 @@ func (c *keyCall) ownWaiter() *window.Waiter {
 	return c.waiter
 }
 
-// proceed tries to take permits, if the call has to start again, until it is finished or waits. It returns
-// whether it is finished.
+// proceed has a call that has to start again (again) do so until it is finished or waits. It returns whether it
+// is finished.
 func (c *keyCall) proceed(again bool) (done bool) {
 	l := c.key.limiter
 	for again {
@@ -79,8 +85,8 @@ func (c *keyCall) proceed(again bool) (done bool) {
 	return c.place == finished
 }
 
-// tried takes the outcome of an attempt to take permits (reserve). It returns whether the call has to start
-// again.
+// tried takes the outcome of tryKey in the way reserve, by which the key's permits are reserved if only the
+// provider's are lacking. It returns whether the call has to start again.
 func (c *keyCall) tried(t *keyTry) (again bool) {
 	l := c.key.limiter
 	k := l.core
@@ -104,7 +110,7 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 		}
 		c.state = t.state
 		switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
-		case window.Granted:
+		case window.Granted: // some have come meanwhile, and are reserved
 		case window.Queued:
 			c.waitsIn(inLine)
 			if l.all.closed.Load() { // Close may have looked before the waiter came
@@ -117,21 +123,22 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 			c.refused(v)
 			return false
 		}
-	default: // the provider's lack
+	default: // providerLacks
 		c.state = t.state
 	}
 	c.held = true
 	return c.askGate()
 }
 
-// waitsIn notes where the call waits.
+// waitsIn notes where the call waits now.
 func (c *keyCall) waitsIn(place keyPlace) {
 	c.place = place
 	c.began = min(c.began, c.key.limiter.core.clock.Mono())
 }
 
-// told takes the outcome of the wait.
-func (c *keyCall) told() (done bool) {
+// resume goes on with a call that was told the outcome of its wait, until it waits again or is finished. It
+// returns whether it is finished.
+func (c *keyCall) resume() (done bool) {
 	o, place := c.waiter.Outcome, c.place
 	c.waiter.Outcome, c.place = nil, outside
 	again := true
@@ -141,14 +148,14 @@ func (c *keyCall) told() (done bool) {
 	case o.Verdict == window.Granted:
 		c.held = true
 		again = c.askGate()
-	case o.Verdict == window.Closed:
+	case o.Verdict == window.Closed: // it starts again
 	default:
 		return c.refused(o.Verdict)
 	}
 	return c.proceed(again)
 }
 
-// refused ends a call that the key's line refuses.
+// refused ends a call that the key's line refuses, with the error that says why.
 func (c *keyCall) refused(v window.Verdict) (done bool) {
 	if v == window.Full || v == window.Displaced {
 		return c.finish(c.key.limiter.answer(v, c.n))
@@ -156,8 +163,8 @@ func (c *keyCall) refused(v window.Verdict) (done bool) {
 	return c.finish(c.key.limiter.refuseKey(c.state, c.n))
 }
 
-// askGate takes the provider's permits for a call whose key's are reserved, or has it wait for them. It
-// returns whether the call has to start again.
+// askGate asks the gate for the provider's permits, for a call that has the key's reserved. The call is then
+// finished, or waits in the gate's queue, or has to start again: askGate returns whether it has to.
 func (c *keyCall) askGate() (again bool) {
 	l := c.key.limiter
 	if c.maxWait <= 0 {
@@ -165,7 +172,7 @@ func (c *keyCall) askGate() (again bool) {
 		return c.answered(g, err)
 	}
 	w := c.ownWaiter()
-	w.Unsure = l.core.lapses(c.state)
+	w.Unsure = l.core.lapses(c.state) // it may give them back at once, for those behind it
 	g, v := l.ask(w, c.n, c.until)
 	if v == window.Queued {
 		c.waitsIn(inQueue)
@@ -174,15 +181,16 @@ func (c *keyCall) askGate() (again bool) {
 	return c.decided(g, v)
 }
 
-// decided takes the gate's verdict. It returns whether the call has to start again.
+// decided takes the gate's verdict, and its permits if that is Granted. It returns whether the call has to start
+// again.
 func (c *keyCall) decided(g window.Grant, v window.Verdict) (again bool) {
 	err := c.key.limiter.answer(v, c.n)
 	return c.answered(g, err)
 }
 
-// answered books what the gate has issued with the key, or ends the call. If the key does not allow n
-// permits any more, or the provider's window is over, the provider's permits are given back, and again
-// is true.
+// answered takes the provider's permits that the gate has issued, or the error. Permits are booked with the
+// key too, and the call is finished. But if the key does not allow n any more, or the window of the
+// provider's permits is over, those are given back, and the call has to start again.
 func (c *keyCall) answered(g window.Grant, err error) (again bool) {
 	l := c.key.limiter
 	switch {
@@ -190,13 +198,13 @@ func (c *keyCall) answered(g window.Grant, err error) (again bool) {
 		c.release()
 		c.finish(err)
 		return false
-	case g.Epoch == 0: // shadow mode lets it pass
+	case g.Epoch == 0: // shadow mode lets it pass without permits, also of the key
 		c.release()
 		c.permit = l.permit(g, c.n, 0)
 		c.finish(nil)
 		return false
 	}
-	c.held = false
+	c.held = false // confirm ends the reservation in either case
 	p, ok := l.confirm(c.state, g, c.n)
 	if !ok {
 		l.permit(g, c.n, c.n).Release()
@@ -215,13 +223,14 @@ func (c *keyCall) release() {
 	}
 }
 
+// finish ends the call, with c.permit if err is nil. It returns true.
 func (c *keyCall) finish(err error) (done bool) {
 	c.place, c.err = finished, err
 	return true
 }
 
-// leave takes a call that gives up out of where it waits. It returns false if the call was told an
-// outcome before: then the caller receives that and calls discard.
+// leave takes a call that gives up out of the line or the queue. It returns false if the call was told an
+// outcome before. Whoever hears that outcome then calls discard in place of resume.
 func (c *keyCall) leave() bool {
 	k, left := c.key.limiter.core, false
 	switch c.place {
@@ -237,24 +246,24 @@ func (c *keyCall) leave() bool {
 	return left
 }
 
-// discard is for a call that gave up after it was told its outcome: it gives back what that brings, and
-// ends the reservation.
+// discard ends a call that gave up when it had been told an outcome already: it gives back what that brings,
+// and ends the reservation.
 func (c *keyCall) discard() {
 	l, o := c.key.limiter, c.waiter.Outcome
 	c.waiter.Outcome = nil
 	switch {
-	case o.Verdict != window.Granted:
+	case o.Verdict != window.Granted: // it brings nothing
 	case c.place == inLine:
-		c.held = true
+		c.held = true // the line has reserved them
 	default:
-		l.counted(c.n)
+		l.counted(c.n) // as issued: Release counts them off again
 		l.permit(o.Grant, c.n, c.n).Release()
 	}
 	c.release()
 	c.place = finished
 }
 
-// waited returns for how long the call has waited; didNotWait if it has not.
+// waited returns how long ago the call first had to wait; didNotWait if it never had.
 func (c *keyCall) waited() time.Duration {
 	if c.began == math.MaxInt64 {
 		return didNotWait
@@ -262,7 +271,7 @@ func (c *keyCall) waited() time.Duration {
 	return time.Duration(c.key.limiter.core.clock.Mono() - c.began)
 }
 
-// didNotWait is the duration of a wait that there was not.
+// didNotWait stands in place of the duration of a wait for a call that was decided at once.
 const didNotWait = time.Duration(-1)
 
 // acquire takes n permits of the key, and waits for them up to maxWait. It fills in p, if that is not nil.
@@ -288,11 +297,11 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t keyTry, p *Permit) error {
 	l := y.limiter
 	c := newKeyCall(ctx, y, n, maxWait)
-	for done := c.proceed(c.tried(&t)); !done; done = c.told() {
+	for done := c.proceed(c.tried(&t)); !done; done = c.resume() {
 		if await(ctx, c.waiter) {
 			continue
 		}
-		if !c.leave() {
+		if !c.leave() { // the outcome is on its way through the waiter's channel
 			<-c.waiter.Payload.(chan struct{})
 			c.discard()
 		}
@@ -309,13 +318,13 @@ func (y Key) wait(ctx context.Context, n int64, maxWait time.Duration, t keyTry,
 	return c.err
 }
 
-// keyFunc is a keyCall whose function gets the outcome: the steps are made by TakeFunc, and then by the
-// dispatcher.
+// keyFunc is a keyCall of TakeFunc, whose outcome goes to a function. Its steps are made on three goroutines:
+// TakeFunc's, the dispatcher's, and that of whoever calls Waiter.Stop.
 type keyFunc struct {
-	mu   sync.Mutex // taken first
+	mu   sync.Mutex // guards what follows; taken before the lock of a key's state and the gate's
 	call keyCall
 	f    func(Permit, error)
-	over bool // f was called, is about to be, or will not be
+	over bool // it is settled whether f runs: it has run or will, or was stopped
 }
 
 // TakeFunc asks for n permits of the key as Take does, without a waiting goroutine: see
@@ -333,13 +342,14 @@ func (y Key) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Wai
 	t.call.waiter = w
 	if t.call.proceed(true) {
 		t.over = true
-		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // any outcome: the call is finished
+		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // any outcome: step goes by the call's
 		return Waiter{}
 	}
 	return Waiter{l.core, w}
 }
 
-// run is the dispatcher's: the call was told an outcome, or is finished.
+// run is what the dispatcher does when the call was told the outcome of a wait, or was finished at once: it
+// goes on with the call, and calls f if that is finished.
 func (t *keyFunc) run() {
 	if p, err, due := t.step(); due {
 		c := &t.call
@@ -348,24 +358,25 @@ func (t *keyFunc) run() {
 	}
 }
 
-// step returns the outcome if it is due.
+// step goes on with the call under the lock. due says that f is to be called, with p and err.
 func (t *keyFunc) step() (p Permit, err error, due bool) { //nolint:revive // the outcome of Take, and whether it is due
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := &t.call
 	switch {
-	case c.place == finished:
-	case t.over: // stopped
+	case c.place == finished: // within TakeFunc
+	case t.over: // Stop came after the outcome
 		c.discard()
 		return p, nil, false
-	case !c.told():
+	case !c.resume(): // it waits again
 		return p, nil, false
 	}
 	t.over = true
 	return c.permit, c.err, true
 }
 
-// stop gives the place back; false if the function was called or is about to be.
+// stop is Waiter.Stop: it gives the call's place back. It returns false if f has run or is about to, or if it
+// was called before.
 func (t *keyFunc) stop() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -373,6 +384,6 @@ func (t *keyFunc) stop() bool {
 		return false
 	}
 	t.over = true
-	t.call.leave() // or the dispatcher discards it
+	t.call.leave() // if that is too late, the dispatcher hears the outcome, and step discards it
 	return true
 }

@@ -76,9 +76,9 @@ func (a *keyAsks) putBack(y dueKey) {
 
 // callers are those that wait for the key. The caller has the state's lock.
 func (y *keyState) callers() window.Callers {
-	of := func(n int64) int64 { return min(n, quota.MaxPermits) }
+	of := func(n int64) int64 { return min(n, quota.MaxPermits) } // sums of these do not overflow
 	return window.Callers{
-		Waiting: y.waiting(), Large: of(y.line.Large(window.Sheddable)),
+		Waiting: of(y.line.Permits()), Large: of(y.line.Large(window.Sheddable)),
 		Critical: of(y.line.Of(window.Critical)), LargeCritical: of(y.line.Large(window.Critical)), Sheddable: of(y.line.Of(window.Sheddable)),
 	}
 }

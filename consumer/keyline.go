@@ -8,48 +8,55 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Callers that a key has too few permits for wait in its line, which the state's lock guards. They leave
-// it with the key's permits reserved. A line is served when permits of its key come back or are lent. One
-// alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan.
+// A key's line is where callers wait for permits of the key: because it has too few, or because others
+// came before them. The lock of the key's state guards it. A caller leaves the line when it gives up, or
+// when it is told its outcome:
+//
+//	Granted    the key's permits are reserved for it; it goes on to the gate for the provider's
+//	Limited    they do not come in time
+//	Displaced  a caller of a higher class took its place
+//	Closed     it is to start again: keys may have no limits now, or its limiter may be closed
+//
+// A line is served when permits of its key may have come: some were given back, lent, or taken from etcd.
+// One alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan.
 
-// keyLines are the keys for which callers wait.
+// keyLines are the lines of all keys for which callers wait.
 type keyLines struct {
-	// length counts the callers in all lines, and those inside enter; by counts the callers in all
-	// lines, by class.
-	length atomic.Int64
-	by     [window.Classes]atomic.Int64
-	alarm  alarm
+	// length counts the callers in all lines, and those inside enter: whoever brings permits of a key
+	// while it is 0 need not look for callers.
+	length  atomic.Int64
+	byClass [window.Classes]atomic.Int64 // the callers in all lines
+	alarm   alarm
 
-	mu   sync.Mutex // guards keys; nothing else is locked while it is
-	keys map[*keyState]struct{}
+	mu   sync.Mutex             // guards keys; no other lock is taken under it
+	keys map[*keyState]struct{} // those whose line is not empty
 }
 
-// enter puts a caller into a key's line, until the monotonic instant until (Queued). Granted says that
-// its n permits are reserved, and Limited that they do not come in time. Closed says that it has to start
-// again. If Options.MaxWaiters callers wait, the caller takes the place of the key's last one of a lower
-// class; if there is none, the verdict is Full.
+// enter decides about a caller for whom a key had too few of the n permits that it wants. Queued says that
+// it waits in the line, and will be told an outcome: at the monotonic instant until at the latest. Any
+// other verdict is its outcome at once: Granted, Limited or Closed, as above, or Full. If Options.MaxWaiters
+// callers wait for keys, it takes the place of the last one in this line if that is of a lower class than c;
+// otherwise it gets Full. The caller of enter holds no lock of a key.
 func (q *keyLines) enter(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) window.Verdict {
-	q.length.Add(1) // so permits that come back have the line served
+	q.length.Add(1) // before it decides: whoever brings permits after that has the line served
 	s, now, v := q.push(k, y, w, n, until, c)
 	switch {
 	case v != window.Queued:
 		q.length.Add(-1)
-	case !s.Open(now): // a new plan had all lines served, perhaps before this one was among them
+	case !s.Open(now): // there is a new plan, which may have had all lines served when this one was empty
 		q.serve(k, y)
 	}
 	return v
 }
 
-// push is the part of enter under the state's lock. It returns the segment and the instant by which it
-// decided.
+// push is the part of enter under the state's lock. It returns the segment and the monotonic instant by
+// which it decided.
 func (q *keyLines) push(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) (s *window.Segment, now int64, v window.Verdict) {
 	s, now = y.lock(k)
 	defer y.mu.Unlock()
-	callers, _ := y.line.Ahead(c)
-	v = y.verdict(k, s, now, n, until, callers == 0)
+	v = y.decide(k, s, now, n, until, !y.line.Before(c))
 	if most := k.options.Load().MaxWaiters; v == window.Queued && most > 0 && q.waiting() >= most {
 		if last := y.line.Last(); last != nil && last.Class() > c {
 			q.tell(k, y, last, window.Displaced)
@@ -64,12 +71,14 @@ func (q *keyLines) push(k *core, y *keyState, w *window.Waiter, n, until int64, 
 		y.line = &window.Line{}
 		q.add(y)
 	}
-	y.line.Push(w, n, until, c, n > 1 && n > y.use.Own())
-	q.by[c].Add(1)
+	large := n > 1 && n > y.use.Own() // only loans serve it
+	y.line.Push(w, n, until, c, large)
+	q.byClass[c].Add(1)
 	q.alarm.set(k.clock, min(until, s.Keys.Opens(now)))
 	return s, now, v
 }
 
+// add notes that a key's line is not empty any more. The caller has the state's lock.
 func (q *keyLines) add(y *keyState) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,12 +95,17 @@ func (q *keyLines) all() []*keyState {
 	return slices.Collect(maps.Keys(q.keys))
 }
 
-// verdict decides about a caller that wants n permits of the key. Granted: they are reserved. Queued: they
-// may come in time, and others are asked for some; or nobody has told yet what the limits are. Limited:
-// they do not come by the monotonic instant until, or no window holds so many. Closed: the state was
-// forgotten, or keys have no limits. first says that nobody is before the caller. The caller of verdict has
-// the state's lock.
-func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, first bool) window.Verdict {
+// decide decides about a caller that wants n permits of the key by the monotonic instant until, and does
+// what follows from that. first says that nobody is before it in the line.
+//
+//	Granted  they were there, and decide has reserved them
+//	Queued   they may come in time, and decide has had other instances or etcd asked for some; or the
+//	         limits are not known yet
+//	Limited  they do not come in time, or no window holds so many
+//	Closed   the state was forgotten, or keys have no limits any more
+//
+// The caller of decide has the state's lock.
+func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first bool) window.Verdict {
 	if s.Keys == nil || y.gone {
 		return window.Closed
 	}
@@ -102,13 +116,15 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 	switch {
 	case until <= now:
 		return window.Limited
-	case s.Keys.Unheard: // the first view wakes it: see keys.planned
+	case s.Keys.Unheard: // nobody has told the limits; the first view has the line served: see keys.planned
 		return window.Queued
 	case k.tooLarge(s.Keys, y.key, n, now) > 0:
 		return window.Limited
 	}
-	y.lacks(k, 0, window.Default, n, now)
-	if y.earliest(k, n, now) > until { // nobody lends in time
+	y.lacks(k, 0, window.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
+	if y.earliest(k, n, now) > until {
+		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
+		// has none of a key that is another's.
 		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
 			return window.Limited
 		}
@@ -116,19 +132,17 @@ func (y *keyState) verdict(k *core, s *window.Segment, now, n, until int64, firs
 	return window.Queued
 }
 
-// waiting returns how many callers wait for keys.
+// waiting returns how many callers wait in all lines.
 func (q *keyLines) waiting() (n int) {
-	for i := range q.by {
-		n += int(q.by[i].Load())
+	for i := range q.byClass {
+		n += int(q.byClass[i].Load())
 	}
 	return n
 }
 
-// waiting returns for how many permits callers wait, or the largest limit if they want more: sums of it
-// do not overflow. The caller has the state's lock.
-func (y *keyState) waiting() int64 { return min(y.line.Permits(), quota.MaxPermits) }
-
-// serve tells the waiters of a key their outcome that have one by now, in order.
+// serve decides again about each waiter of a key, in order, and tells their outcome to those that have one
+// now. For the others it sets the alarm. It takes the state's lock: its caller holds none of a key, nor the
+// gate's.
 func (q *keyLines) serve(k *core, y *keyState) {
 	if q.length.Load() == 0 {
 		return
@@ -137,7 +151,7 @@ func (q *keyLines) serve(k *core, y *keyState) {
 	defer y.mu.Unlock()
 	wake, first := window.Forever, true
 	y.line.Each(func(w *window.Waiter) bool {
-		if v := y.verdict(k, s, now, w.N(), w.Deadline(), first); v != window.Queued {
+		if v := y.decide(k, s, now, w.N(), w.Deadline(), first); v != window.Queued {
 			q.tell(k, y, w, v)
 		} else {
 			first, wake = false, min(wake, w.Deadline(), s.Keys.Opens(now))
@@ -147,20 +161,20 @@ func (q *keyLines) serve(k *core, y *keyState) {
 	q.alarm.set(k.clock, wake)
 }
 
-// serveAll is serve for all keys.
+// serveAll is serve for each key.
 func (q *keyLines) serveAll(k *core) {
 	for _, y := range q.all() {
 		q.serve(k, y)
 	}
 }
 
-// tell takes a waiter out and tells it the outcome. The caller has the state's lock.
+// tell takes a waiter out of a key's line, and tells it the outcome. The caller has the state's lock.
 func (q *keyLines) tell(k *core, y *keyState, w *window.Waiter, v window.Verdict) {
 	q.remove(y, w)
 	k.told(w, &lineOutcomes[v])
 }
 
-// lineOutcomes are what those that wait for a key are told, by verdict.
+// lineOutcomes are the outcomes of waiters in lines, by verdict: made once, as all are told the same.
 var lineOutcomes = func() (all [window.Closed + 1]window.Outcome) {
 	for v := range all {
 		all[v].Verdict = window.Verdict(v)
@@ -174,7 +188,7 @@ func (q *keyLines) remove(y *keyState, w *window.Waiter) bool {
 		return false
 	}
 	q.length.Add(-1)
-	q.by[w.Class()].Add(-1)
+	q.byClass[w.Class()].Add(-1)
 	if y.line.Len() == 0 {
 		y.line = nil
 		q.mu.Lock()
@@ -184,18 +198,20 @@ func (q *keyLines) remove(y *keyState, w *window.Waiter) bool {
 	return true
 }
 
-// cancel takes a waiter out of a key's line; false if it was told before.
+// cancel takes a waiter that gives up out of a key's line; false if it was told before. The caller of cancel
+// holds no lock of a key.
 func (q *keyLines) cancel(k *core, y *keyState, w *window.Waiter) bool {
 	y.hold(&k.keys)
 	gone := q.remove(y, w)
 	y.mu.Unlock()
 	if gone {
-		q.serve(k, y) // others may have been behind it
+		q.serve(k, y) // those behind it may be first now
 	}
 	return gone
 }
 
-// evict has the callers of one limiter look again.
+// evict has the callers of one limiter, which was closed, start again: each then finds that, and gets
+// ErrClosed. The caller of evict holds no lock of a key.
 func (q *keyLines) evict(k *core, owner uint32) {
 	for _, y := range q.all() {
 		y.hold(&k.keys)
@@ -206,12 +222,14 @@ func (q *keyLines) evict(k *core, owner uint32) {
 			return true
 		})
 		y.mu.Unlock()
-		q.serve(k, y) // others may have been behind them
+		q.serve(k, y) // those behind them may be first now
 	}
 }
 
-// tooLarge returns the most permits that one call for a key can have, if n are more: the key's total where
-// others lend, or else what its share often holds. If n are not too many, or nobody knows, it returns 0.
+// tooLarge returns 0 if some window of the key may hold n permits for one call, or if nobody knows. If not, it
+// returns the most that one call can have: the least by all limits of the key. Of a short limit that is the
+// whole limit where instances lend, and otherwise what this instance's share often is. Of a long limit it is
+// the whole limit. One permit is never too many.
 func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
 		return 0
@@ -222,7 +240,7 @@ func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most in
 	for _, w := range keys.Running {
 		b := k.mu.planner.KeyBound(key, w, now)
 		switch {
-		case b.Permits == window.Unbounded:
+		case b.Permits == window.Unbounded: // the key has no limit of this length
 		case keys.Lending.Borrows:
 			if total := k.mu.planner.KeyTotal(key, w); total > 0 { // 0: nobody knows
 				most = min(most, total)
@@ -231,7 +249,7 @@ func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most in
 			most = min(most, max(b.Permits, b.Most))
 		}
 	}
-	for _, b := range k.mu.planner.KeyBudgets(key, now) {
+	for _, b := range k.mu.planner.KeyBudgets(key, now) { // the long limits
 		most = min(most, b.Permits)
 	}
 	if n <= most {
