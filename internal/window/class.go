@@ -125,7 +125,7 @@ func (s *span) kept(l *ledger) (n, until int64) {
 func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 	whole, parts, start, each := s.keeps(p, now)
 	for i := range parts {
-		if s.left()-whole*(parts-i)/parts >= n {
+		if s.bound-s.used-whole*(parts-i)/parts >= n {
 			return start + i*each
 		}
 	}

@@ -167,8 +167,10 @@ func (p *Plan) limit(w quota.Window) *Limit {
 			return &p.Limits[i]
 		}
 	}
-	return &Limit{Permits: Unbounded}
+	return &noLimit
 }
+
+var noLimit = Limit{Permits: Unbounded}
 
 // second is the most permits that the plan's limits let the instance issue in a second, in
 // the long run; negative if none of them binds.
