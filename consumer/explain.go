@@ -259,6 +259,9 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 		e.Cause = withheldKeyError(k.provider, e.Key, b)
 	case b.Withheld != "":
 		e.Cause = withheld(k.provider, b)
+	case b.Spent && b.Stated != 0:
+		e.Cause = errors.New(cause.Stated(b.Limit.String()))
+		u.when, u.known = min(b.Stated, b.End)-k.clock.Offset(), true
 	case b.Spent || u.known && u.when >= end:
 	case b.Away:
 		why := k.mu.trouble

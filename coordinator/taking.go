@@ -187,7 +187,7 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 			return x, nil
 		}
 	}
-	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share}
+	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall()}
 	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {

@@ -24,6 +24,8 @@ type Total struct {
 	Withheld string `json:"withheld,omitempty"`
 	// Writes counts the transactions.
 	Writes int64 `json:"writes"`
+	// Stated is what the provider says of the window.
+	Stated Stated `json:"stated,omitzero"`
 }
 
 type wire[T any] struct {
@@ -73,6 +75,8 @@ type Use struct {
 	Need int64 // permits wanted at once and not had: the largest request, or 0
 	Rate int64 // issued in a second, lately
 	Look bool  // nothing is wanted: the total is only read
+	// Stated is what the provider has told this instance of the rest, if etcd does not know it yet.
+	Stated Stated
 }
 
 // Rule is what chunks depend on.
@@ -82,6 +86,8 @@ type Rule struct {
 	// Share is how many permits the instance may issue in a second, by its share of the
 	// short limits; negative without a short limit.
 	Share int64
+	// Now is corrected wall time.
+	Now int64
 }
 
 // apart is the part of the limit that all instances have in hand without a short limit,
@@ -120,7 +126,7 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 // Corrected returns the total after an operator's word on what was used in the window. What the
 // living may still issue of what they have in hand counts too; what others had is lost.
 func (t Total) Corrected(used, hand int64, cluster uint64) Total {
-	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
-	t.Writes++ // so that nobody takes it for a refusal: Purse.Refused
+	t.Out, t.Withheld, t.Cluster, t.Stated = used+hand, "", cluster, Stated{} // he knows better
+	t.Writes++                                                                // so that nobody takes it for a refusal: Purse.Refused
 	return t
 }

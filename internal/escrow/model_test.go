@@ -121,7 +121,7 @@ func (h *history) knowMark(p *process) {
 func (h *history) act(p *process, need, back int64) {
 	h.notice(p)
 	h.knowMark(p)
-	r := Rule{h.limit, int64(len(h.procs)), h.r.Int64N(12) - 1}
+	r := Rule{Limit: h.limit, Instances: int64(len(h.procs)), Share: h.r.Int64N(12) - 1}
 	known := false
 	for range 4 {
 		store := p.mark.Of(0, false)
@@ -330,7 +330,7 @@ func TestARestoredBackupHandsNothingOutTwice(t *testing.T) {
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		r := Rule{rapid.Int64Range(1, 1e12).Draw(t, "limit"), rapid.Int64Range(1, 2000).Draw(t, "instances"), rapid.Int64Range(-1, 1e12).Draw(t, "share")}
+		r := Rule{Limit: rapid.Int64Range(1, 1e12).Draw(t, "limit"), Instances: rapid.Int64Range(1, 2000).Draw(t, "instances"), Share: rapid.Int64Range(-1, 1e12).Draw(t, "share")}
 		left, rate := rapid.Int64Range(0, r.Limit).Draw(t, "left"), rapid.Int64Range(0, 1e12).Draw(t, "rate")
 		n, most := r.Chunk(left, rate), r.Share
 		if most < 0 {

@@ -99,7 +99,7 @@ func (p *Purse) left(limit int64, s *Store) int64 {
 	if p.withheld(s) != "" {
 		return 0
 	}
-	return max(0, limit-p.total.Out) // without a total, nothing is out
+	return p.total.left(limit) // without a total, nothing is out
 }
 
 // Total returns the newest total known; zero if there is none.
@@ -116,6 +116,7 @@ func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, 
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
 	next.Writes++
+	told := next.state(u.Stated, r.Limit, r.Now)
 	switch {
 	case next.Withheld != "":
 		return next, 0, false
@@ -124,11 +125,12 @@ func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, 
 		return next, 0, true
 	case back > 0:
 		n = -min(back, next.Out)
+		next.Stated.At += n // whoever takes them again uses up the rest
 	default:
-		n = r.more(p.left(r.Limit, s), p.Taken-u.Used, u)
+		n = r.more(next.left(r.Limit), p.Taken-u.Used, u)
 	}
 	next.Out += n
-	return next, n, n != 0
+	return next, n, n != 0 || told
 }
 
 // Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves

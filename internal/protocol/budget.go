@@ -87,6 +87,9 @@ type BudgetUse struct {
 	Used        int64 // issued in the window
 	// Left is what nobody had taken when etcd was read last; negative if it was not.
 	Left int64
+	// Stated is until when, in corrected wall time, there is less to be had than of the limit, since the
+	// provider has said so; 0 if it has not.
+	Stated int64
 	// Withheld says why nothing more is handed out in the window; empty if more is.
 	Withheld string
 }

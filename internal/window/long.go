@@ -35,6 +35,8 @@ type long struct {
 	// since is the corrected wall time at which the limit began to bind in the window, and read the
 	// monotonic time at which etcd answered last, 0 for never. Both are of the provider alone.
 	since, read int64
+	// stated is what the provider has said of the rest: of a Whole limit, or what etcd does not know yet.
+	stated escrow.Stated
 }
 
 // longState says what a long limit waits for.
@@ -117,7 +119,8 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			b.Limit, b.End = now.Limit, max(b.End, now.End)
 		}
 		if now.Whole && b.Start == now.Start {
-			b.Whole, b.purse.Taken = true, now.Permits
+			b.Whole = true
+			b.purse.Taken = b.whole(a.windows.Over)
 		}
 	}
 }
@@ -140,13 +143,13 @@ func (a *Account) inHand() int64 {
 	return least
 }
 
-// SpentUntil returns when the budgets' windows end that hold no n permits more, 0 if there is
+// SpentUntil returns when the budgets that hold no n permits more have more again, 0 if there is
 // none, and whether one has less than n in hand.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand() < n
 		if !b.couldHave(n) {
-			end = max(end, b.End)
+			end = max(end, b.over())
 		}
 	}
 	return end, lacks
@@ -201,7 +204,7 @@ func (a *Account) WantsMore() bool {
 
 func (b *long) use() protocol.BudgetUse {
 	left := b.left()
-	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away}
+	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away, Stated: b.statedUntil()}
 }
 
 // TakeUse hands out the uses of the budgets that want more from etcd, at most so many. Each comes
@@ -217,7 +220,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now)}
+		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits)}))
 	}
 	return all
@@ -308,6 +311,9 @@ func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
+			if until := b.statedUntil(); until != 0 {
+				b.again = min(b.again, until-a.windows.Offset)
+			}
 		}
 	}
 	return more
@@ -321,7 +327,10 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	more = u.Purse.Taken > b.purse.Taken
 	b.state, b.purse, b.away, b.read = atRest, u.Purse, u.Away, now
 	raised := u.Permits < b.Permits // since etcd was asked
-	if u.Back == 0 && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) {
+	if !u.Away && b.stated == u.Use.Stated {
+		b.stated = escrow.Stated{}
+	}
+	if u.Back == 0 && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) || b.stated.Until != 0 {
 		b.state = wanting
 	}
 	switch {

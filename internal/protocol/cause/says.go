@@ -136,6 +136,11 @@ func GiveCount(provider, limit string) string {
 	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, limit)
 }
 
+// Stated says that by the provider's own count nothing is left of a limit.
+func Stated(limit string) string {
+	return fmt.Sprintf("the provider says that nothing more of %s is left", limit)
+}
+
 // Paused says who paused a provider, when and why, as far as that is known.
 func Paused(provider, author, reason string, at time.Time) string {
 	when := at.UTC().Format("15:04 UTC")

@@ -1,0 +1,116 @@
+package escrow
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// From the moment when etcd has what a provider states, no more is handed out than it allowed, but for
+// the hundredth of the limit that is not worth writing; until the provider counts anew. Others use the
+// same account, and permits are given back.
+func TestAStatedRestIsKept(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		s := &account{cluster: 7}
+		all := make([]holder, rapid.IntRange(1, 4).Draw(t, "instances"))
+		limit := rapid.Int64Range(1, 500).Draw(t, "limit")
+		var taken, back, foreign, used int64 // since the beginning
+		var known *Stated                    // by etcd, when takenAt were taken
+		var takenAt int64
+		now := int64(1000)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += rapid.Int64Range(0, 5).Draw(t, "later")
+			h := &all[rapid.IntRange(0, len(all)-1).Draw(t, "who")]
+			r := Rule{Limit: limit, Instances: int64(len(all)), Share: rapid.Int64Range(-1, 50).Draw(t, "share"), Now: now}
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
+			case 0:
+				foreign += rapid.Int64Range(0, limit).Draw(t, "others use")
+			case 1:
+				n := rapid.Int64Range(0, h.purse.Taken-h.used).Draw(t, "issued")
+				h.used, used = h.used+n, used+n
+			case 2:
+				n := rapid.Int64Range(0, h.purse.Taken-h.used).Draw(t, "back")
+				h.purse.Taken -= n
+				was := s.out()
+				h.giveBack(s, r, n, func() int { return 1 }, func(message) {})
+				back += was - s.out()
+			default:
+				use := Use{Used: h.used, Need: rapid.Int64Range(0, 100).Draw(t, "need")}
+				if rapid.Bool().Draw(t, "states") {
+					use.Stated = Stated{Left: max(0, limit-foreign-used), Until: now + rapid.Int64Range(0, 30).Draw(t, "until")}
+				}
+				h.read(s)
+				before := ReadTotal(s.value, s.cluster)
+				next, n, ok := h.purse.Next(r, use, 0, s.store())
+				if !ok {
+					break
+				}
+				text, err := Encode(next)
+				if err != nil || !s.commit(message{text, h.purse.Revision()}) {
+					t.Fatal("a condition that does not hold")
+				}
+				h.purse.Committed(next, n, s.revision, s.store())
+				if next.Stated.Until != before.Stated.Until || next.Stated.Left != before.Stated.Left {
+					known = nil
+					if next.Stated.Until != 0 {
+						known, takenAt = &next.Stated, taken
+					}
+				}
+				taken += n
+			}
+			if known != nil && now < known.Until && taken-takenAt > known.Left {
+				t.Fatalf("%d were taken since the provider said that %d are left", taken-takenAt, known.Left)
+			}
+			if total := ReadTotal(s.value, s.cluster); total.Out != taken-back {
+				t.Fatalf("%+v, want %d", total, taken-back)
+			}
+		}
+	})
+}
+
+// All that the provider says is left is had; when it counts anew, so is the rest of the limit. A higher
+// rest, and one that differs by little, changes nothing.
+func TestAStatedRestIsHad(t *testing.T) {
+	t.Parallel()
+	s := &account{cluster: 7}
+	var h holder
+	r := Rule{Limit: 1000, Instances: 1, Share: -1, Now: 100}
+	take := func(stated Stated) {
+		for range 200 {
+			h.read(s)
+			next, n, ok := h.purse.Next(r, Use{Used: h.used, Need: 1, Stated: stated}, 0, s.store())
+			if !ok {
+				return
+			}
+			text, err := Encode(next)
+			if err != nil || !s.commit(message{text, h.purse.Revision()}) {
+				t.Fatal(err)
+			}
+			h.purse.Committed(next, n, s.revision, s.store())
+			h.used = h.purse.Taken
+		}
+		t.Fatal("there is no end")
+	}
+	has := func(want int64) {
+		t.Helper()
+		if h.used != want {
+			t.Errorf("%d were had, want %d", h.used, want)
+		}
+	}
+	s.value = nil
+	take(Stated{Left: 300, Until: 200})
+	has(300)
+	take(Stated{Left: 700, Until: 250})
+	take(Stated{})
+	has(300)
+	if left := h.purse.Left(1000); left != 0 || !h.purse.total.Binds(1000) {
+		t.Errorf("%d are left", left)
+	}
+	r.Now = 200
+	take(Stated{Left: 691, Until: 250})
+	has(1000)
+	if h.purse.total.Stated != (Stated{}) {
+		t.Errorf("%+v was written for a hundredth", h.purse.total.Stated)
+	}
+}

@@ -1,0 +1,99 @@
+package window
+
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+)
+
+// A provider that counts by itself says with its responses how much is left of a long limit, and when
+// it begins to count anew. Others may use the same account. What it says is written into the window's
+// total in etcd, so that the whole fleet heeds it: see escrow.Stated.
+
+// statedSlack is by how much longer than its own window a limit may last by the provider's clock.
+const statedSlack = int64(time.Minute)
+
+// States notes that left permits are left of a long limit until the instant until, and that it is now
+// wall, both in corrected wall time. The limit is the one of so many permits, or else the shortest whose
+// window may last until then. It returns whether etcd is to be told, by TakeUse.
+func (a *Account) States(limit, left, until, wall int64) (news bool) {
+	var of *long
+	for b := range a.binding {
+		switch {
+		case b.Permits == limit:
+			return b.states(left, until, wall)
+		case int64(b.Window)+statedSlack >= until-wall && (of == nil || b.Window < of.Window):
+			of = b
+		}
+	}
+	return of != nil && of.states(left, until, wall)
+}
+
+func (b *long) states(left, until, wall int64) (news bool) {
+	s := escrow.Stated{Left: left, At: b.used, Until: until}
+	if until <= wall {
+		return false
+	}
+	if b.Whole {
+		if b.stated.Until <= wall || s.Left+s.At < b.stated.Left+b.stated.At {
+			b.stated = s
+			b.purse.Taken = b.whole(wall)
+		}
+		return false
+	}
+	if known := b.left(); known >= 0 && !s.Lowers(known, b.Permits) || b.stated.Until > wall && b.stated.Left <= left {
+		return false
+	}
+	b.stated = s
+	news = b.state == atRest
+	if news {
+		b.state = wanting
+	}
+	return news
+}
+
+// whole returns how many permits of the window an instance may issue that has all of the limit.
+func (b *long) whole(wall int64) int64 {
+	if b.stated.Until <= wall {
+		b.stated = escrow.Stated{}
+		return b.Permits
+	}
+	return max(b.used, min(b.Permits, b.stated.At+b.stated.Left))
+}
+
+// statedUntil returns until when the limit has less left by what the provider has stated; 0 if it has not
+// less.
+func (b *long) statedUntil() int64 {
+	total := b.purse.Total()
+	switch {
+	case b.Whole && b.purse.Taken < b.Permits:
+		return b.stated.Until
+	case !b.Whole && total.Binds(b.Permits):
+		return total.Stated.Until
+	}
+	return 0
+}
+
+// over returns when the limit has more than it has now: when its window ends, or the provider's does.
+func (b *long) over() int64 {
+	if until := b.statedUntil(); until != 0 {
+		return min(until, b.End)
+	}
+	return b.End
+}
+
+// States is Account.States for the provider.
+func (g *Gate) States(at clock.Instant, limit, left, until int64) {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return
+	}
+	g.currentLocked(at)
+	g.settleLocked()
+	if g.mu.ledger.States(limit, left, until, at.Wall) {
+		g.Wanting()
+	}
+	g.rebuildLocked(at)
+}
