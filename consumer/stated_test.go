@@ -64,3 +64,45 @@ func TestAStatedRest(t *testing.T) {
 		})
 	}
 }
+
+// The provider's hour begins with the first call of it, at any minute of the limiter's. By what its responses
+// state it never counts more than its limit, and nearly all of that is used.
+func TestAStatedRestFollowsTheProvidersHour(t *testing.T) {
+	const limit, hours = 5000, 3
+	for phase := time.Minute; phase < time.Hour; phase += 13 * time.Minute {
+		for _, byKey := range []bool{false, true} {
+			policy := policyOf(t, "80/s,5000/h")
+			if byKey {
+				policy.Keys.Limits = policy.Limits
+				policy.Limits = policyOf(t, "1000/s").Limits
+			}
+			bubble(t, policy, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+				take, states := l.Take, l.Stated
+				if byKey {
+					take, states = l.Key("a").Take, l.Key("a").Stated
+				}
+				time.Sleep(phase)
+				first := time.Now()
+				var reset time.Time
+				var count, all, over int64
+				for time.Since(first) < hours*time.Hour {
+					if _, err := take(ctx, 1, consumer.Forever); err != nil {
+						t.Fatal(err)
+					}
+					if !time.Now().Before(reset) {
+						count, reset = 0, time.Now().Add(time.Hour)
+					}
+					if count++; count > limit {
+						over++
+					} else {
+						all++
+					}
+					states(limit, max(0, limit-count), reset)
+				}
+				if use := float64(all) / limit / hours; over > 0 || use < 0.97 {
+					t.Errorf("phase %v, by key %v: %d calls over the provider's limit, %.3f of it used", phase, byKey, over, use)
+				}
+			})
+		}
+	}
+}

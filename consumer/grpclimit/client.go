@@ -68,13 +68,13 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // admit takes the call's permits and returns their limiter, nil if none are
 // needed.
 func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, error) {
-	limiter, _, err := admit.Options[string]{
+	admitted, err := admit.Options[string]{
 		Package: "grpclimit", Limiter: c.Limiter, Pick: c.Pick, Key: keys(ctx, c.Key), Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
 	}.Take(ctx, method)
 	if err != nil {
 		return nil, &refusal{status.New(codeOf(err), err.Error()), err}
 	}
-	return limiter, nil
+	return admitted.Limiter, nil
 }
 
 // heed pauses the limiter if the server's error asks for that.

@@ -54,7 +54,7 @@ func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 }
 
 func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) error {
-	_, _, err := admit.Options[string]{Package: "grpclimit", Limiter: s.Limiter, Pick: s.Pick, Key: keys(ctx, s.Key), Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
+	_, err := admit.Options[string]{Package: "grpclimit", Limiter: s.Limiter, Pick: s.Pick, Key: keys(ctx, s.Key), Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
 	if err == nil {
 		return nil
 	}

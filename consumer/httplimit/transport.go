@@ -56,6 +56,13 @@ type Transport struct {
 	// X-Request-Cost, or 0 for a 304 that the provider does not count. With ok false the permits
 	// stand as they were taken, or as the function Settle says later. See consumer.Permit.Settle.
 	Settle func(*http.Response) (cost int64, ok bool)
+	// Stated has the fleet heed what responses say is left of a long limit, one of more than a
+	// minute, until the provider counts anew: see consumer.Limiter.Stated. They are read from
+	// X-RateLimit-Limit, -Remaining (or -Used) and -Reset, as GitHub sends them, and from the fields
+	// RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers. With Key, it is the
+	// key's limit. Set it where others use the same account, or where the provider's windows do not
+	// begin when the limiter's do.
+	Stated bool
 	// Margin is the time that a request needs to reach the provider. If the window of
 	// its permits ends sooner, at the moment of sending, the permits are released and
 	// taken again. The second wait counts toward MaxWait. Default 0: no check.
@@ -64,7 +71,7 @@ type Transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	limiter, permit, err := admit.Options[*http.Request]{
+	admitted, err := admit.Options[*http.Request]{
 		Package: "httplimit", Limiter: t.Limiter, Pick: t.Pick, Key: t.Key, Cost: t.Cost, MaxWait: t.MaxWait, Margin: t.Margin,
 	}.Take(r.Context(), r)
 	if err != nil {
@@ -74,14 +81,17 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response, err := t.base().RoundTrip(r)
-	if err != nil || limiter == nil {
+	if err != nil || admitted.Limiter == nil {
 		return response, err // of a request that failed nobody knows whether it was counted
 	}
 	if after, asked := t.pause(response); asked {
-		admit.Throttled(limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
+		admit.Throttled(admitted.Limiter, after, t.MaxPause, strconv.Itoa(response.StatusCode)+" from "+r.URL.Host)
+	}
+	if t.Stated {
+		heed(admitted.From, response.Header, time.Now())
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
-		t.costs(response, permit)
+		t.costs(response, admitted.Permit)
 	}
 	return response, nil
 }

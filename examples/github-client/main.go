@@ -1,7 +1,9 @@
 // Github-client calls an API through an unchanged client library, go-github, for two installations
-// of an app. Each may send 10 requests a second and 2,500 an hour: all it takes is the Transport of
-// its http.Client. GitHub allows 5,000, but its hour begins with the first call and the limiter's
-// with the clock's: parts of two windows may fall into one of GitHub's hours, so half of it is safe.
+// of an app. Each may send 10 requests a second and 5,000 an hour: all it takes is the Transport of
+// its http.Client. GitHub's hour begins with the first call, and the limiter's with the clock's. So
+// the Transport heeds what each response says is left of GitHub's hour (Stated), also where other
+// programs use the same installation. Without that, parts of two of the limiter's hours may fall into
+// one of GitHub's, and only half of it would be safe: 2500/h.
 // The API is a server of this process; `go run .` prints what it answered.
 package main
 
@@ -10,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"time"
 
 	"github.com/google/go-github/v83/github"
@@ -27,14 +30,20 @@ func must[T any](v T, err error) T {
 }
 
 func main() {
+	left := int64(5000)
+	hour := time.Now().Add(time.Hour).Unix()
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		left-- // requests come one by one here
+		w.Header().Set("X-RateLimit-Limit", "5000")
+		w.Header().Set("X-RateLimit-Remaining", strconv.FormatInt(left, 10))
+		w.Header().Set("X-RateLimit-Reset", strconv.FormatInt(hour, 10))
 		fmt.Fprintf(w, `{"name": "answered at %s"}`, time.Now().Format("15:04:05.000"))
 	}))
 	defer api.Close()
 	ctx := context.Background()
 	source := consumer.Fixed(quota.Policy{ // for a fleet: a *coordinator.Session
 		Limits: must(quota.ParseLimits("100/s")),
-		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,2500/h"))},
+		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,5000/h"))},
 	})
 	limiter := must(consumer.Open(ctx, source, "github", consumer.Options{}))
 	defer limiter.Close()
@@ -42,6 +51,7 @@ func main() {
 		transport := &httplimit.Transport{
 			Limiter: limiter, MaxWait: consumer.Forever,
 			MaxPause: -1, // an answer 429 is of one installation
+			Stated:   true,
 			Key:      func(*http.Request) string { return installation },
 		}
 		client := must(github.NewClient(&http.Client{Transport: transport}).WithEnterpriseURLs(api.URL, api.URL))

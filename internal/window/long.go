@@ -109,7 +109,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b.binds = true
 		switch {
 		case now.Start > b.Start:
-			*b = long{Budget: now, binds: true, active: b.active, patient: b.patient, keep: b.keep}
+			*b = long{Budget: now, binds: true, active: b.active, patient: b.patient, keep: b.keep, stated: b.restAt(now.Start)}
 		case now.Start < b.Start:
 			a.early = true
 		default:

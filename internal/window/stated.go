@@ -31,26 +31,39 @@ func (a *Account) States(limit, left, until, wall int64) (news bool) {
 }
 
 func (b *long) states(left, until, wall int64) (news bool) {
-	s := escrow.Stated{Left: left, At: b.used, Until: until}
-	if until <= wall {
-		return false
-	}
-	if b.Whole {
-		if b.stated.Until <= wall || s.Left+s.At < b.stated.Left+b.stated.At {
+	s := escrow.Stated{Left: left, Until: until}
+	switch known := b.left(); {
+	case until <= wall:
+	case b.Whole:
+		if s.At = b.used; b.stated.Until <= wall || s.Left+s.At < b.stated.Left+b.stated.At {
 			b.stated = s
 			b.purse.Taken = b.whole(wall)
 		}
-		return false
-	}
-	if known := b.left(); known >= 0 && !s.Lowers(known, b.Permits) || b.stated.Until > wall && b.stated.Left <= left {
-		return false
-	}
-	b.stated = s
-	news = b.state == atRest
-	if news {
-		b.state = wanting
+	case known >= 0 && !s.Lowers(known, b.Permits), b.stated.Until > wall && b.stated.Left <= left:
+	default:
+		if b.stated, news = s, b.state == atRest; news {
+			b.state = wanting
+		}
 	}
 	return news
+}
+
+// restAt returns what the provider has stated of a window that begins at start: its own may last longer.
+func (b *long) restAt(start int64) (s escrow.Stated) {
+	switch total := b.purse.Total(); {
+	case b.Whole:
+		s = b.stated
+		s.Left -= b.used - s.At
+	case b.stated.Until > start:
+		s = b.stated
+	default:
+		s = total.Stated
+		s.Left -= total.Out - s.At
+	}
+	if s.Until <= start {
+		return escrow.Stated{}
+	}
+	return escrow.Stated{Left: max(0, s.Left), Until: s.Until}
 }
 
 // whole returns how many permits of the window an instance may issue that has all of the limit.

@@ -55,33 +55,39 @@ func Label(limiter *consumer.Limiter, label string) (*consumer.Limiter, error) {
 	return limiter.Label(label), nil
 }
 
-// Take takes the request's permits. It returns them with their limiter; nil and the zero Permit if the
-// request needs none.
-func (o Options[R]) Take(ctx context.Context, r R) (limiter *consumer.Limiter, p consumer.Permit, err error) {
-	limiter = o.Limiter
+// Admitted is what a request has taken; the zero value if it needs nothing.
+type Admitted struct {
+	Limiter *consumer.Limiter
+	From    consumer.Taker // Limiter, or a key of it
+	Permit  consumer.Permit
+}
+
+// Take takes the request's permits.
+func (o Options[R]) Take(ctx context.Context, r R) (a Admitted, err error) {
+	limiter := o.Limiter
 	if o.Pick != nil {
 		limiter = o.Pick(r)
 	} else if limiter == nil {
-		return nil, p, fmt.Errorf("%s: %w", o.Package, errNoLimiter)
+		return a, fmt.Errorf("%s: %w", o.Package, errNoLimiter)
 	}
 	cost := Cost(o.Cost, r)
 	if limiter == nil || cost <= 0 {
-		return nil, p, nil
+		return a, nil
 	}
 	key := ""
 	if o.Key != nil {
 		key = o.Key(r)
 	}
-	from, err := From(limiter, key)
-	if err != nil {
-		return nil, p, err
+	a.Limiter = limiter
+	if a.From, err = From(limiter, key); err != nil {
+		return a, err
 	}
 	if o.Margin > 0 {
-		p, err = o.takeValid(ctx, limiter, key, from, cost)
+		a.Permit, err = o.takeValid(ctx, limiter, key, a.From, cost)
 	} else {
-		p, err = from.Take(ctx, cost, o.MaxWait)
+		a.Permit, err = a.From.Take(ctx, cost, o.MaxWait)
 	}
-	return limiter, p, err
+	return a, err
 }
 
 // Cost returns how many permits a request takes.

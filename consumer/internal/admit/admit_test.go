@@ -69,7 +69,7 @@ func TestAWaitForTheNextWindowAfterTheClockIsSetBack(t *testing.T) {
 		defer limiter.Close()
 		time.Sleep(900 * time.Millisecond)
 		began := time.Now()
-		_, _, err = Options[int]{Limiter: limiter, MaxWait: consumer.Forever, Margin: 300 * time.Millisecond}.Take(t.Context(), 0)
+		_, err = Options[int]{Limiter: limiter, MaxWait: consumer.Forever, Margin: 300 * time.Millisecond}.Take(t.Context(), 0)
 		if waited := time.Since(began); err != nil || waited > time.Second {
 			t.Errorf("%v, after %v", err, waited)
 		}
@@ -104,7 +104,7 @@ func TestAMarginOfAKey(t *testing.T) {
 			time.Sleep(1200 * time.Millisecond) // the windows have 1 s to 1.5 s in common, to 2 s, and to 3 s
 			o := Options[int]{Limiter: limiter, Key: func(int) string { return "a" }, MaxWait: c.wait, Margin: c.margin}
 			began := time.Now()
-			if _, _, err := o.Take(t.Context(), 0); !errors.Is(err, c.kind) || time.Since(began) != c.after {
+			if _, err := o.Take(t.Context(), 0); !errors.Is(err, c.kind) || time.Since(began) != c.after {
 				t.Errorf("%v, after %v: want %v, after %v", err, time.Since(began), c.kind, c.after)
 			}
 		})
