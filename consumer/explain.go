@@ -260,7 +260,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 	case b.Withheld != "":
 		e.Cause = withheld(k.provider, b)
 	case b.Spent && b.Stated != 0:
-		e.Cause = errors.New(cause.Stated(b.Limit.String()))
+		e.Cause = errors.New(cause.Stated(b.String()))
 		u.when, u.known = min(b.Stated, b.End)-k.clock.Offset(), true
 	case b.Spent || u.known && u.when >= end:
 	case b.Away:
