@@ -17,19 +17,19 @@ import (
 //	outside         -> inQueue   tried: those of the key are reserved, and the provider has too few
 //	inLine          -> inQueue   resume: the same
 //	inLine          -> outside   resume: the line says Closed
-//	inQueue         -> outside   resume: the gate has issued n, but now the key does not allow them, or
-//	                             their window is over
+//	all of these    -> outside   tried, resume: the gate has issued n, but the key does not allow them any
+//	                             more, or their window is over
 //	all of these    -> finished  tried, resume: with the permit or the error
 //	inLine, inQueue -> finished  leave, discard: the caller has given up
 //
-// A call that is outside again starts again: resume goes on with tried until it waits or is finished. No
+// A call that is outside again starts again: proceed goes on with tried until it waits or is finished. No
 // step blocks. For Acquire and Take the caller's goroutine makes all steps. For TakeFunc it makes tried, the
 // dispatcher makes resume and discard, and whoever calls Waiter.Stop makes leave: see keyFunc.
 type keyCall struct {
 	key     Key
 	n       int64
 	maxWait time.Duration
-	until   int64          // monotonic instant at which it stops waiting
+	until   int64          // monotonic instant, in nanoseconds, at which it stops waiting
 	waiter  *window.Waiter // its place in the line or the queue; nil until it waits, but for TakeFunc
 
 	place keyPlace
@@ -71,8 +71,8 @@ func (c *keyCall) ownWaiter() *window.Waiter {
 	return c.waiter
 }
 
-// proceed has a call that has to start again (again) do so until it is finished or waits. It returns whether it
-// is finished.
+// proceed starts the call again if it has to (again), until it waits or is finished. It returns whether it is
+// finished.
 func (c *keyCall) proceed(again bool) (done bool) {
 	l := c.key.limiter
 	for again {

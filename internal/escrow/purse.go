@@ -7,10 +7,10 @@ import (
 )
 
 // A Purse has what an instance has taken of one window, of the provider or of one of its keys, and what
-// it knows of that window's total in etcd. etcd has only the total, and no
-// entry for each instance: a provider may have many keys, such as one for each of its users. So an
-// instance counts what etcd has acknowledged, and nothing else. A transaction writes the total, on the
-// condition that its revision is the one known. At all times
+// it knows of that window's total in etcd. etcd has only the total, and no entry for each instance: a
+// provider may have many keys, such as one for each of its users. So an instance counts what etcd has
+// acknowledged, and nothing else. A transaction writes the total, on the condition that its revision is
+// the one known. At all times
 //
 //	total.Out >= the permits that all instances have taken, by their purses
 //
@@ -52,12 +52,13 @@ func (p *Purse) Read(value []byte, revision int64, s *Store) {
 	p.lost = p.lost && p.total.Withheld == ""
 }
 
-// Refused takes what was found in the place of next, a total of Next that was not written since its
-// condition did not hold. The condition also fails if an earlier copy of the same transaction was
-// committed: etcd's client sends one again when no answer comes. never reports that no copy was committed,
-// nor will be: exactly one total was written since the one known, as Writes says, and that has another
-// Out. With the same Out it may be the copy, and with more Writes a copy may be among those between. If
-// next was not sent at all, Refused does what Read does, and never says nothing.
+// Refused takes what was found in the place of next, a total of Next, when etcd answered that its condition
+// did not hold. That is no proof that next was not written: etcd's client may send a transaction again when no
+// answer comes, and the condition of the copy fails because the first one was committed. The result is true
+// if none was committed, nor will be: exactly one total was written since the one known, as Writes says,
+// and that has another Out. With the same Out it may be next, and with more Writes next may be among them.
+//
+// Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (never bool) {
 	p.Read(value, revision, s)
 	return p.total.Writes == next.Writes && p.total.Out != next.Out

@@ -27,7 +27,7 @@ type Member struct {
 	silent bool     // Close was emitted, and no effect for the sink comes any more
 
 	own    Incarnation // in force, or the last one; without an ID there was none
-	until  int64       // the end that it has announced, in corrected Unix nanoseconds; 0 if none
+	until  int64       // from when it takes no part, as announced, in corrected Unix nanoseconds; 0 if it has announced no end
 	untold int64       // revision at which it has written own.Key; 0 once the watch has told of that
 
 	// listed is the revision of the newest listing or, after a gap, up to which the watch had told. If a
@@ -51,7 +51,7 @@ type Member struct {
 	policy   *quota.Policy     // the last one since the listing that could be read; nil if there is none, or it was deleted
 	policyAt int64             // revision at which the view got policy or lost it; 0 if the listing had none
 	throttle protocol.Throttle // in the view; zero if there is none that can be read
-	sweeping sweeping
+	sweeping sweeping          // what it knows of issuer keys that were left behind: see sweep.go
 }
 
 // stage says what a member needs next. Registering includes listing; a batch does both (batch.go).
@@ -287,7 +287,7 @@ type Standing struct {
 	// before it went back. In corrected Unix nanoseconds; 0 if that never happened.
 	Elsewhere int64
 	Fresh     bool          // the view's proof is as recent as the policy's freshness demands
-	Bound     time.Duration // on the error of each instance's clock; the largest that there is, without a policy
+	Bound     time.Duration // on the error of each instance's clock: the policy's, or without one the largest of any
 }
 
 // Standing returns what counts at a monotonic instant, in nanoseconds.
