@@ -72,6 +72,7 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 	if to.Length != t.window.Length {
 		t.restart()
 		t.called = [Classes]int64{}
+		t.Trade.take(a.milli(to.Start()), came{all: t.before}, Callers{}) // calls are counted from here on
 	}
 	t.enter(a, to, s.borrowed)
 	t.refused, t.low = 0, 0

@@ -95,6 +95,7 @@ func (g *Gate) noteWindowLocked() {
 	g.mu.claim.edges++
 	if a.window.Length != before.Length {
 		b.restart()
+		b.servedIn, b.stood, b.left = 0, 0, 0
 		g.noteCallsLocked(g.mu.last) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {

@@ -133,6 +133,9 @@ func (t *Trade) restart() {
 	if *t = (Trade{asks: t.asks, guests: t.guests}); small != nil {
 		t.small = &lending.Flow{}
 	}
+	for i := range t.guests { // a large call that stands asks again, for an edge of these windows
+		t.guests[i].edge, t.guests[i].edgeOf = 0, 0
+	}
 }
 
 // enter notes that another window is the account's shortest one. came are the permits that others have lent in

@@ -1,0 +1,168 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// inVain has an instance that has spent its share ask for more in windows as long as length, from a wall time
+// on, until it pauses since nothing comes. It returns when it does.
+func inVain(t *testing.T, a *Account, length, from time.Duration) time.Duration {
+	t.Helper()
+	for wall, paused := from, 0; wall < from+40*length; wall += length {
+		if askIn(a, length, wall) != nil {
+			paused = 0
+		} else if paused++; paused == 3 { // the longest pause, of four windows, has begun
+			return wall
+		}
+	}
+	t.Fatal("it asks again and again")
+	return 0
+}
+
+// askIn has an instance spend its share of a window, and returns what it asks for then.
+func askIn(a *Account, length, wall time.Duration) *Asking {
+	a.Adopt(lendingAt("me", wall, length), bounds(50), nil)
+	a.Charge(50)
+	a.Refused(20, Default)
+	ask, _ := a.Ask(Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{}, int64(wall+50*ms))
+	return ask
+}
+
+// A guest that pauses asks at once if the windows are of another length: of those it knows nothing.
+func TestAPauseEndsWithItsWindows(t *testing.T) {
+	t.Parallel()
+	var a Account
+	paused := inVain(t, &a, second, 0)
+	if ask := askIn(&a, second, paused+second); ask != nil {
+		t.Fatalf("it asks for %+v, want a pause of four windows", ask)
+	}
+	next := (paused + 2*second).Truncate(2*second) + 2*second
+	ask := askIn(&a, 2*second, next)
+	if ask == nil {
+		t.Fatal("it pauses in windows of another length")
+	}
+	if again := askIn(&a, 2*second, next+2*second); again == nil || again.Salt == ask.Salt {
+		t.Errorf("it asks the same hosts each time: %+v after %+v", again, ask)
+	}
+}
+
+// traded returns an account with a share of the second that begins at 0, its trade, and the scene.
+func traded(share int64) (*Account, *Trade, scene) {
+	a := &Account{}
+	a.Adopt(lendingAt("me", 0, second), bounds(share), nil)
+	return a, &a.begun().Trade, a.scene(Fleet{Total: 4 * share, Instances: 4, Owners: 4}, 0, 0)
+}
+
+// At an edge a guest is lent the part for its large call that stands, unless a large call waits at the host
+// too, and what its critical calls lacked, but for what the host's own critical calls want. What is kept for
+// critical calls is not lent. An edge of windows of another length is none.
+func TestWhatIsLentAtAnEdge(t *testing.T) {
+	t.Parallel()
+	for _, step := range []struct {
+		what         string
+		edge, urgent int64 // of the guest
+		callers      Callers
+		kept         int64
+		restarts     bool
+		lent         int64
+	}{
+		{"small calls wait at the host", 5, 0, Callers{Waiting: 30}, 0, false, 5},
+		{"a large call waits at the host", 5, 0, Callers{Waiting: 30, Large: 30}, 0, false, 0},
+		{"18 are kept", 5, 0, Callers{Waiting: 30}, 18, false, 2},
+		{"the window's length has changed", 5, 0, Callers{Waiting: 30}, 0, true, 0},
+		{"critical calls of the guest lack some", 0, 9, Callers{Waiting: 30}, 0, false, 9},
+		{"critical calls wait at the host", 0, 9, Callers{Waiting: 30, Critical: 15}, 0, false, 5},
+	} {
+		_, trade, s := traded(20)
+		trade.guests = asks{{guest: "guest", edge: step.edge, edgeOf: s.window.Index, urgent: step.urgent, urgentUntil: s.window.End()}}
+		if step.restarts {
+			trade.restart()
+		}
+		lent := int64(0)
+		trade.lendAtEdge(&s, step.callers, func(string) bool { return true },
+			func() (n, kept int64) { return 20, step.kept }, func(_ string, n int64) { lent += n })
+		if lent != step.lent {
+			t.Errorf("%s: %d are lent, want %d", step.what, lent, step.lent)
+		}
+	}
+}
+
+// A large call that stood in windows of another length may stand again: their numbers say nothing.
+func TestALargeCallStandsAgainInOtherWindows(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 20})
+	g, _ := lender(f)
+	g.Changed(at(99 * second))
+	g.mu.borrower.stood, g.mu.borrower.servedIn, g.mu.borrower.left = 99, 99, 7
+	f.shares = map[time.Duration]int64{2 * second: 20}
+	if g.Changed(at(100 * second)); g.mu.borrower.stood+g.mu.borrower.servedIn+g.mu.borrower.left != 0 {
+		t.Errorf("%+v", g.mu.borrower)
+	}
+}
+
+// A host keeps what its critical calls wait for, but not for large ones if the guest's come first.
+func TestAHostKeepsNothingForLargeCallsThatComeLater(t *testing.T) {
+	t.Parallel()
+	_, trade, s := traded(20)
+	guest := "a"
+	for !Before(guest, "me", s.window) {
+		guest += "a"
+	}
+	ask := asked{guest: guest, critical: 20, until: s.window.Start()}
+	for _, step := range []struct {
+		callers Callers
+		lent    int64
+	}{
+		{Callers{Waiting: 8, Critical: 8}, 12},
+		{Callers{Waiting: 8, Critical: 8, Large: 8, LargeCritical: 8}, 20},
+		{Callers{Waiting: 8, Critical: 8, Large: 5, LargeCritical: 5}, 17},
+	} {
+		if n := trade.lend(&s, stock{left: 20, due: 20}, step.callers, &ask); n != step.lent {
+			t.Errorf("%+v: %d are lent, want %d", step.callers, n, step.lent)
+		}
+	}
+}
+
+// Those that wait are told by their classes, and large calls apart.
+func TestCallersOfAGate(t *testing.T) {
+	t.Parallel()
+	g, _ := lender(newFixed(map[time.Duration]int64{second: 20}))
+	for _, w := range []*Waiter{
+		{n: 1, class: Critical}, {n: 20, class: Critical, large: true}, {n: 300, class: Default}, {n: 4000, class: Sheddable, large: true}, {n: 50000, class: Sheddable},
+	} {
+		g.mu.queue.push(w)
+	}
+	want := Callers{Waiting: 54321, Large: 4020, Critical: 21, LargeCritical: 20, Sheddable: 54000}
+	if c := g.callersLocked(); c != want {
+		t.Errorf("%+v, want %+v", c, want)
+	}
+}
+
+// Small calls have a rate of their own, and one that waits is no silence.
+func TestATradeKnowsSmallCalls(t *testing.T) {
+	t.Parallel()
+	forecast := func(waiting int64) (all, small float64) {
+		a, trade, s := traded(100)
+		trade.small = &lending.Flow{}
+		trade.take(0, came{}, Callers{})
+		trade.enter(a, s.window, 0)
+		for at := range int64(50) { // six calls in each 10 ms, two of them large
+			trade.take(float64(10*at), came{all: 6 * at, large: 2 * at}, Callers{})
+		}
+		trade.take(950, came{all: 294, large: 98}, Callers{Waiting: waiting})
+		all, small = trade.calls.Forecast(950, s.length, 0), trade.small.Forecast(950, s.length, 0)
+		trade.enter(a, quota.Window{Length: second, Index: s.window.Index + 1}, 0)
+		if used := trade.small.Used(); used < 0.19 || used > 0.2 {
+			t.Errorf("%.3f small calls in a millisecond, want 196 in a second", used)
+		}
+		return all, small
+	}
+	all, small := forecast(1)
+	if silent, silentSmall := forecast(0); all < 2*silent || small < 2*silentSmall {
+		t.Errorf("%.1f calls are expected, and %.1f small ones; %.1f and %.1f where nobody waits", all, small, silent, silentSmall)
+	}
+}
