@@ -108,6 +108,9 @@ func (b *bucket) when(_ *span, n int64, as present) int64 {
 	if b.share <= 0 || b.burst <= 0 {
 		return Forever
 	}
+	if as.taken == 0 && n <= b.at(as.now) {
+		return as.now
+	}
 	empty := b.empty
 	if as.taken > 0 { // when before the edge is not known: as if all were at the edge
 		if !b.owes {

@@ -441,7 +441,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
-	if at := l.when(more); at > g.mu.last && (!p.Shape.Bucket || l.debt > 0 || more <= p.room()) {
+	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.room()) {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {
