@@ -56,7 +56,7 @@ func TestLiveness(t *testing.T) {
 		history(t, *livenessSeed, true)
 		return
 	}
-	for _, seed := range []uint64{41, 178, 182, 209, 280, 340, 567, 613, 655, 793, 798, 1369, 1399, 1413, 1698, 2147, 2345, 3248, 3349, 5602} { // have failed, or show a mutant
+	for _, seed := range []uint64{41, 178, 182, 209, 280, 340, 567, 613, 655, 793, 798, 1369, 1399, 1413, 1698, 2147, 2345, 2618, 3248, 3349, 5602} { // have failed, or show a mutant
 		history(t, seed, false)
 	}
 	for seed := uint64(1); seed <= livenessSeeds() && !t.Failed(); seed++ {

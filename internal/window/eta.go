@@ -240,8 +240,11 @@ func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
 func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c Class) int64 {
+	if in.bound == Unbounded { // the limit has ceased to bind, and its guard with it
+		return max(from, p.opensAt(in.window))
+	}
 	at := max(from, p.opens(in.window.Start()))
-	if in.bound <= 0 || in.bound == Unbounded {
+	if in.bound <= 0 {
 		return at
 	}
 	if p.Pacing.Even {
