@@ -24,6 +24,7 @@ type bucket struct {
 	empty        int64
 	share, burst int64
 	ready        int64 // permits that may be issued, as of the latest roll
+	rolled       int64 // the instant of the latest roll
 	// owes says that a debt is paid of it: then nothing spills, for every permit was due at
 	// the instant at which it accrued.
 	owes bool
@@ -58,12 +59,16 @@ func (b *bucket) roll(now, share, burst int64, owes bool) {
 		}
 		b.empty = max(b.empty, now-scaled(age, b.share, share, 0))
 	}
-	b.share, b.burst = share, min(burst, share)
+	was := *b
+	b.share, b.burst, b.rolled = share, min(burst, share), now
 	if owes && !b.owes && b.share > 0 { // what has spilled is gone
 		b.empty = max(b.empty, now-b.full())
 	}
 	b.owes = owes
 	b.ready = b.at(now)
+	if was.rolled == now && was.share == b.share && was.burst == b.burst && was.owes == owes {
+		b.ready = max(b.ready, was.ready) // what take rounds off was there at this instant
+	}
 }
 
 // at returns how many permits there are at the instant now.
