@@ -16,7 +16,7 @@ import (
 var faqPackages = []string{"consumer", "coordinator", "coordinator/admin", "quota"}
 
 // faqSpeakers have texts that docs/faq.md quotes, beside faqPackages.
-var faqSpeakers = []string{"internal/protocol/cause", "internal/etcdcall", "internal/diagnose", "cmd/quota-admin", "cmd/quota-admin/internal/change"}
+var faqSpeakers = []string{"internal/session", "internal/protocol/cause", "internal/etcdcall", "internal/diagnose", "cmd/quota-admin", "cmd/quota-admin/internal/change"}
 
 var (
 	entry      = regexp.MustCompile("(?m)^\\| [^|\n]+ \\| ([^|\n]*)")
