@@ -261,7 +261,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 		e.Cause = withheld(k.provider, b)
 	case b.Spent && b.Stated != 0:
 		e.Cause = errors.New(cause.Stated(b.String()))
-		u.when, u.known = min(b.Stated, b.End)-k.clock.Offset(), true
+		u.when, u.known = b.Stated-k.clock.Offset(), true
 	case b.Spent || u.known && u.when >= end:
 	case b.Away:
 		why := k.mu.trouble

@@ -106,3 +106,18 @@ func TestAStatedRestFollowsTheProvidersHour(t *testing.T) {
 		}
 	}
 }
+
+// The provider's hour may end after the limiter's: who is refused is told when the provider counts anew.
+func TestAStatedRestOutlastsTheHour(t *testing.T) {
+	bubble(t, policyOf(t, "100/s,1000/h"), func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		time.Sleep(50 * time.Minute)
+		l.Stated(1000, 0, time.Now().Add(20*time.Minute))
+		for range 2 {
+			_, err := l.Take(ctx, 1, 5*time.Minute)
+			if want := "consumer: p: no permit: the provider says that nothing more of 1000/h is left; next at 01:10:00.000 UTC"; err == nil || err.Error() != want {
+				t.Errorf("at %v: %v", time.Now(), err)
+			}
+			time.Sleep(10*time.Minute + time.Second) // into the next hour
+		}
+	})
+}

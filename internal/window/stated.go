@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -88,13 +89,9 @@ func (b *long) statedUntil() int64 {
 	return 0
 }
 
-// over returns when the limit has more than it has now: when its window ends, or the provider's does.
-func (b *long) over() int64 {
-	if until := b.statedUntil(); until != 0 {
-		return min(until, b.End)
-	}
-	return b.End
-}
+// over returns when the limit has more than it has now: when its window ends, or the provider's does, which may
+// be later (restAt).
+func (b *long) over() int64 { return cmp.Or(b.statedUntil(), b.End) }
 
 // States is Account.States for the provider.
 func (g *Gate) States(at clock.Instant, limit, left, until int64) {
