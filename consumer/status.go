@@ -410,10 +410,10 @@ func (l *Limiter) Ready(ctx context.Context) error {
 // Delay estimates the wait of a new caller for n permits at once, if none of a higher class
 // comes later. It returns 0 if they are available, or for n <= 0. Where no other instance may lend, the
 // wait is no shorter, unless others give up. It is as long, but may be longer where several limits apply,
-// where callers wait for many permits each, and while the share grows or the policy announces other limits. Where other
-// instances may lend, Delay is until the window ends at the earliest, though loans may come before.
-// It returns Forever if the end is unknown, as for more permits than any share will hold. Use it to decide
-// whether to pause a partition instead of waiting.
+// where callers wait for many permits each, and while the share grows or the policy announces other
+// limits. Where other instances may lend, Delay is until the window ends at the earliest, though loans
+// may come before. It returns Forever if the end is unknown, as for more permits than any share will hold.
+// Use it to decide whether to pause a partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
 	if n <= 0 {
 		return 0

@@ -126,7 +126,8 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 // Corrected returns the total after an operator's word on what was used in the window. What the
 // living may still issue of what they have in hand counts too; what others had is lost.
 func (t Total) Corrected(used, hand int64, cluster uint64) Total {
-	t.Out, t.Withheld, t.Cluster, t.Stated = used+hand, "", cluster, Stated{} // he knows better
-	t.Writes++                                                                // so that nobody takes it for a refusal: Purse.Refused
+	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
+	t.Stated = Stated{} // the operator knows better
+	t.Writes++          // so that nobody takes it for a refusal: Purse.Refused
 	return t
 }
