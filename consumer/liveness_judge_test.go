@@ -323,6 +323,24 @@ func (h *play) startReady(first bool) {
 	h.look()
 }
 
+// pause has the limiter pause, or end its pause. Calls are disturbed only if that changes when permits come.
+func (h *play) pause() {
+	was := h.pausedTo
+	if h.rng.IntN(3) == 0 {
+		h.pausedTo = 0
+		h.note("resume")
+		h.l[0].Resume()
+	} else {
+		to := time.Now().Add(h.randomTime())
+		h.pausedTo = max(h.pausedTo, to.UnixNano()) // it can be extended, not shortened
+		h.note("pause until %s", clockOf(h.pausedTo))
+		pauseUntil(h.l[0], to)
+	}
+	if h.pausedTo != was && max(h.pausedTo, was) > now() {
+		h.disturb()
+	}
+}
+
 // resume puts a policy in force that is not paused.
 func (h *play) resume() {
 	h.replace(lasting(*h.newest()))

@@ -571,23 +571,6 @@ func (h *play) payments() {
 	}
 }
 
-func (h *play) pause() {
-	was := h.pausedTo
-	if h.rng.IntN(3) == 0 {
-		h.pausedTo = 0
-		h.note("resume")
-		h.l[0].Resume()
-	} else {
-		to := time.Now().Add(h.randomTime())
-		h.pausedTo = max(h.pausedTo, to.UnixNano()) // it can be extended, not shortened
-		h.note("pause until %s", clockOf(h.pausedTo))
-		pauseUntil(h.l[0], to)
-	}
-	if h.pausedTo != was && max(h.pausedTo, was) > now() {
-		h.disturb()
-	}
-}
-
 // divides reports whether all instances have the same part of every limit.
 func (h *play) divides(p quota.Policy) bool {
 	return !slices.ContainsFunc(append(changed(&p), p.Limits), func(limits []quota.Limit) bool {

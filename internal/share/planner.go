@@ -214,7 +214,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 		w := quota.WindowAt(length, wall)
 		b, d := p.Bound(w, now), p.totals(w)
 		plan.Running = append(plan.Running, w)
-		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: b.Most,
+		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.total, Later: p.newest().later(length, wall), Instances: b.Instances})
 		plan.Shut = runs(w.Start(), w.End(), plan.Guard) || plan.Shut
 		if plan.Shape.Any() {

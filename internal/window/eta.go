@@ -131,11 +131,11 @@ func (g *Gate) farLocked() *Plan {
 }
 
 // laterLocked returns the most permits that the share has in any later window as long as w, and the most
-// of them at once under Shape.Bucket, if there is no news. If the policy announces a higher limit, that is
-// all of it.
+// of them at once under Shape.Bucket, if there is no news. If the policy announces another limit, it is all
+// of the highest one, for neither of the plans at hand has the share just before the change.
 func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
 	now, far := g.planLocked().limit(w), g.farLocked().limit(w)
-	if now.Later > now.Limit || far.Later > far.Limit {
+	if now.Later > now.Limit || far.Later > far.Limit || far.Limit < now.Limit {
 		later := max(now.Later, far.Later)
 		return later, later
 	}

@@ -74,8 +74,8 @@ type Limit struct {
 	Permits int64
 	// Burst is how many of them may be issued at once under Shape.Bucket.
 	Burst int64
-	// Most is what Permits often is in later windows, after a warm-up, if there is no news; 0 if
-	// that is unknown.
+	// Most is what Permits often is in later windows, if there is no news; 0 if that is
+	// unknown.
 	Most int64
 
 	// Later is the most that Limit is in later windows, if there is no news; Unbounded if
