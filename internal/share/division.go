@@ -90,7 +90,8 @@ func (c *division) add(r *row, by int64) {
 		return
 	}
 	c.n += by
-	if !own && (&part{r.id, orderOf(r.hash, c.seed)}).ranks(&c.own) < 0 {
+	at := orderOf(r.hash, c.seed) // the ID, which is not at hand, is read only if it decides
+	if !own && (at < c.own.at || at == c.own.at && (&part{r.id, at}).ranks(&c.own) < 0) {
 		c.ahead += by
 	}
 }

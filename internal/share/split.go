@@ -56,7 +56,12 @@ func orderOf(hash, seed uint64) uint64 { return ^protocol.Mix(hash ^ seed) }
 
 // ranks orders two parts by rank, the highest first; of two at one place the smaller ID comes
 // first.
-func (p *part) ranks(o *part) int { return cmp.Or(cmp.Compare(p.at, o.at), cmp.Compare(p.id, o.id)) }
+func (p *part) ranks(o *part) int {
+	if c := cmp.Compare(p.at, o.at); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.id, o.id)
+}
 
 // split splits total permits among the members, and returns each one's part.
 func (t *terms) split(total int64, members map[string]*member, seed uint64) map[string]int64 {
