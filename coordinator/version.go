@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -85,7 +84,7 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 		select {
 		case a := <-answers:
 			if a.err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", a.endpoint, a.err))
+				failed = append(failed, a.err)
 				continue
 			}
 			if err := checkVersionOf(a.endpoint, a.version); err != nil {
@@ -100,7 +99,7 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 		}
 	}
 	if len(failed) == len(endpoints) {
-		return nil, classify(ctx, fmt.Sprintf("no etcd at %v: start it, or give the client other endpoints", endpoints), errors.Join(failed...))
+		return nil, classify(ctx, fmt.Sprintf("no etcd at %v: start it, or give the client other endpoints", endpoints), failed[0])
 	}
 	return late, nil
 }

@@ -147,7 +147,7 @@ func (a *app) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, coordinator.ErrUnreachable):
 		return &fault{err, nil, append(a.etcd.Diagnose(ctx, err),
-			"check --endpoints or QUOTIENT_ENDPOINTS, and etcd itself: etcdctl endpoint health --endpoints="+strings.Join(a.etcd.Endpoints, ","))}
+			"start etcd, or correct --endpoints or QUOTIENT_ENDPOINTS; quota-admin doctor says more")}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}
 	case errors.Is(err, admin.ErrNotFound):

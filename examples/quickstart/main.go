@@ -47,6 +47,6 @@ func run(ctx context.Context) error {
 		if err := limiter.Wait(ctx); err != nil { // the first permits come within a window
 			return err
 		}
-		fmt.Print("\rjob ", job) // the call to the provider
+		fmt.Print("job ", job, "\r") // the call to the provider
 	}
 }

@@ -57,7 +57,7 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause 
 	plain := strings.HasPrefix(endpoint, "http://")
 	switch {
 	case err == nil && r.Leader == 0:
-		return "answers, but knows no leader"
+		return "answers, but knows no leader: more than half of the members must run"
 	case err == nil:
 		return "answers now"
 	case status.Code(err) == codes.Unavailable:

@@ -27,17 +27,23 @@ type Line struct {
 	Folder  string             // in etcd, that is watched; it ends with a slash
 	members map[string]*Member // by folder, whose keys this watch tells
 
-	begun   bool  // a watch has begun, and no gap was found since
-	gen     int   // counts the gaps: an answer to a question of before one counts for nothing
-	open    bool  // a watch is open; answers of one that has ended count for nothing
-	proved  int64 // monotonic instant of the newest proof; 0 if there is none since the last gap
-	behind  int64 // monotonic instant since when the watch is behind what reads have seen; 0 if it is not
-	failure error // why the line cannot be watched, or not be proved; nil if it can
-	latest  rush  // the changes that the watch has told lately
+	begun   bool     // a watch has begun, and no gap was found since
+	gen     int      // counts the gaps: an answer to a question of before one counts for nothing
+	open    bool     // a watch is open; answers of one that has ended count for nothing
+	proved  int64    // monotonic instant of the newest proof; 0 if there is none since the last gap
+	behind  int64    // monotonic instant since when the watch is behind what reads have seen; 0 if it is not
+	failure error    // why the line cannot be watched, or not be proved; nil if it can
+	logged  []string // the failures that the log has, since the last proof
+	latest  rush     // the changes that the watch has told lately
 }
 
-// MaxLines bounds the lines of a session: each costs a stream of etcd's watch service.
-const MaxLines = 16
+const (
+	// MaxLines bounds the lines of a session: each costs a stream of etcd's watch service.
+	MaxLines = 16
+	// mostLogged bounds the failures of one outage that are logged. A watch fails every few seconds
+	// while etcd has no leader, with few different errors.
+	mostLogged = 4
+)
 
 var (
 	// errLease ends an instance whose lease is gone.
@@ -68,7 +74,12 @@ func (l *Line) unwatch(pause time.Duration) {
 
 // fail tells all members why the line fails, or by nil that it no longer does.
 func (l *Line) fail(err error) {
-	if l.failure = err; err != nil {
+	l.failure = err
+	switch {
+	case err == nil:
+		l.logged = nil
+	case len(l.logged) < mostLogged && !slices.Contains(l.logged, err.Error()):
+		l.logged = append(l.logged, err.Error())
 		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.Folder, "providers", len(l.members), "error", err)
 	}
 	for _, p := range Sorted(l.members) {

@@ -253,6 +253,20 @@ func TestStep(t *testing.T) {
 			s.tell("", 0, nil)
 			s.tell("p", 31, []view.Key{policyKey(31)})
 		}, "warn the watch of etcd failed, p trouble broken, q trouble broken, from 31, p apply 31"},
+		"a cause is logged once in an outage, and few causes are": {func(s *steps, p, q *Member) {
+			fail := func(why string) { s.do(WatchEnded{Line: s.whole(), Err: errors.New(why)}) }
+			for range 3 {
+				fail("no leader")
+				fail("away")
+			}
+			for i := range 5 {
+				fail(fmt.Sprint("odd ", i))
+			}
+			s.log = slices.DeleteFunc(s.log, func(line string) bool { return !strings.HasPrefix(line, "warn") })
+			s.probe(30, 1, 30)
+			fail("no leader")
+		}, strings.Repeat("warn the watch of etcd failed, ", 4) + "p no trouble, q no trouble, p prove 22, q prove 22, " +
+			"warn the watch of etcd failed, p trouble no leader, q trouble no leader"},
 		"a watch has a gap": {func(s *steps, p, q *Member) {
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("compacted"), Gap: true})
 			s.log = append(s.log, fmt.Sprint("from ", s.whole().From()))

@@ -190,7 +190,7 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 	}
 	switch q := f.quorum; {
 	case q.err != nil:
-		c.add(problem, "etcd", "cluster", "start the members that are down, most of them must run: etcdctl endpoint status --cluster -w table",
+		c.add(problem, "etcd", "cluster", "start the members that are down: more than half must run",
 			"no majority of the members answers a read: %s", brief(q.err))
 		return
 	case q.took > slowRead:
@@ -234,7 +234,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	before := len(*c)
 	bad := func(mend, text string, args ...any) { c.add(problem, "etcd", e.endpoint, mend, text, args...) }
 	if e.err != nil {
-		bad("start it, or leave it out of --endpoints", "does not answer: %s", brief(e.err))
+		bad("start it, or correct --endpoints", "does not answer: %s", brief(e.err))
 		return
 	}
 	s := e.status
