@@ -177,6 +177,9 @@ func (u *unserved) below() (limit quota.Limit) {
 		of := &u.uses[i].Limit
 		if of.Limit > 0 && u.n > of.Limit && (limit.Permits == 0 || of.Limit < limit.Permits) {
 			limit = quota.Limit{Permits: of.Limit, Window: of.Window.Length}
+			if b := u.uses[i].Budget; b != nil {
+				limit = b.Limit
+			}
 		}
 	}
 	return limit

@@ -27,6 +27,13 @@ func TestParseLimits(t *testing.T) {
 		{"10000/m", "10000/1m"},
 		{"10000/60s", "10000/1m"},
 		{"5/100ms", "5/100ms"},
+		{"5000/h@17m", "5000/h@17m"},
+		{"5000/60m@1020s , 80/s", "80/s,5000/h@17m"},
+		{"10000/d@12:00", "10000/d@12:00"},
+		{"10000/d@12h", "10000/d@12:00"},
+		{"10000/1d @ 7:05:09", "10000/d@07:05:09"},
+		{"5/12h@6:30", "5/12h@390m"},
+		{"5/h@0m,6/d@00:00", "5/h,6/d"},
 		{" \t7 / 2s , 5/s\r\n", "5/s,7/2s"},
 		{"10000/1m,2000/10s,500/2s", "500/2s,2000/10s,10000/1m"},
 		{"1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms", "1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms"},
@@ -75,6 +82,15 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"_1/s", "_1/s", "no number of permits"},
 		{"5/s,6/1000ms", "6/1000ms", "two limits with a window of 1s"},
 		{"5", "", "the window is missing"},
+		{"5/h@", "@", `"" is no phase`},
+		{"5/h@noon", "@noon", `"noon" is no phase`},
+		{"5/d@24:00", "@24:00", `"24:00" is no phase`},
+		{"5/d@-1h", "@-1h", `"-1h" is no phase`},
+		{"5/h@60m", "@60m", "the phase 1h0m0s is not within a window of 1h"},
+		{"80/s,5/h@12:00", "@12:00", "the phase 12h0m0s is not within a window of 1h"},
+		{"5/s@1s", "@1s", "a window of 1s has no phase"},
+		{"5/mo@12:00", "@12:00", "a month has no phase"},
+		{"5/h@17m x", "x", "does not belong here"},
 		{"5/", "", "no unit"},
 		{"5/7", "", "no unit"},
 		{"/s", "/s", "no number of permits"},
@@ -146,17 +162,17 @@ func TestLimitString(t *testing.T) {
 		limit Limit
 		want  string
 	}{
-		{Limit{300_000, time.Second}, "300000/s"},
-		{Limit{10_000, time.Minute}, "10000/1m"},
-		{Limit{7, 1500 * time.Millisecond}, "7/1500ms"},
-		{Limit{7, 59 * time.Second}, "7/59s"},
-		{Limit{5000, time.Hour}, "5000/h"},
-		{Limit{900, 15 * time.Minute}, "900/15m"},
-		{Limit{900, 90 * time.Minute}, "900/90m"},
-		{Limit{10_000, day}, "10000/d"},
-		{Limit{1_000_000, month}, "1000000/mo"},
+		{Limit{Permits: 300_000, Window: time.Second}, "300000/s"},
+		{Limit{Permits: 10_000, Window: time.Minute}, "10000/1m"},
+		{Limit{Permits: 7, Window: 1500 * time.Millisecond}, "7/1500ms"},
+		{Limit{Permits: 7, Window: 59 * time.Second}, "7/59s"},
+		{Limit{Permits: 5000, Window: time.Hour}, "5000/h"},
+		{Limit{Permits: 900, Window: 15 * time.Minute}, "900/15m"},
+		{Limit{Permits: 900, Window: 90 * time.Minute}, "900/90m"},
+		{Limit{Permits: 10_000, Window: day}, "10000/d"},
+		{Limit{Permits: 1_000_000, Window: month}, "1000000/mo"},
 		{Limit{}, "0/0s"}, // not valid, and told apart from "0/s"
-		{Limit{1, 1500 * time.Microsecond}, "1/1.5ms"},
+		{Limit{Permits: 1, Window: 1500 * time.Microsecond}, "1/1.5ms"},
 	} {
 		if got := test.limit.String(); got != test.want {
 			t.Errorf("got %s, want %s", got, test.want)
@@ -166,11 +182,16 @@ func TestLimitString(t *testing.T) {
 
 // anyLimits draws valid limits, sorted.
 func anyLimits(t *rapid.T) []Limit {
-	windows := rapid.SliceOfNDistinct(rapid.Int64Range(100, 60_000), 1, maxLimits, rapid.ID[int64]).Draw(t, "windows")
+	windows := rapid.SliceOfNDistinct(rapid.OneOf(rapid.Int64Range(100, 60_000), rapid.Map(rapid.Int64Range(61, 86_400), func(s int64) int64 { return s * 1000 })), 1, maxLimits, rapid.ID[int64]).Draw(t, "windows")
 	slices.Sort(windows)
 	var limits []Limit
 	for _, w := range windows {
-		limits = append(limits, Limit{rapid.Int64Range(0, MaxPermits).Draw(t, "permits"), time.Duration(w) * time.Millisecond})
+		l := Limit{Permits: rapid.Int64Range(0, MaxPermits).Draw(t, "permits"), Window: time.Duration(w) * time.Millisecond}
+		if l.Window > MaxWindow {
+			l.Permits = max(1, l.Permits)
+			l.Phase = rapid.SampledFrom([]time.Duration{0, time.Second, time.Duration(rapid.Int64Range(0, w/1000-1).Draw(t, "phase")) * time.Second}).Draw(t, "phase or none")
+		}
+		limits = append(limits, l)
 	}
 	return limits
 }
@@ -194,7 +215,7 @@ func TestLimitsRoundTrip(t *testing.T) {
 }
 
 func FuzzParseLimits(f *testing.F) {
-	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "\xff"} {
+	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "5/h@17m,6/d@12:00", "5/2h@90m", "5/d@", "5/s@1s", "5/d@1:2", "\xff"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -79,7 +79,7 @@ func TestAGuardThatFollowedTheClock(t *testing.T) {
 			t.Errorf("%s is written as %s, %v", test.fields, b, err)
 		}
 	}
-	huge := Policy{Limits: []Limit{{5, time.Second}}}
+	huge := Policy{Limits: []Limit{{Permits: 5, Window: time.Second}}}
 	if err := json.Unmarshal([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"guard":"auto+2562047h47m16.854775807s"}`), &huge); err == nil && huge.Validate() == nil {
 		t.Errorf("a guard of %v is valid", huge.Guard)
 	}

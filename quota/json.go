@@ -45,6 +45,7 @@ func (g *guard) UnmarshalText(b []byte) (err error) {
 type wireLimit struct {
 	Permits int64    `json:"permits"`
 	Window  duration `json:"window"`
+	Phase   duration `json:"phase,omitzero"`
 }
 
 type wireChange struct {
@@ -121,7 +122,7 @@ type wirePolicy struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, duration(l.Window)}
+		w[i] = wireLimit{l.Permits, duration(l.Window), duration(l.Phase)}
 	}
 	return w
 }
@@ -129,7 +130,7 @@ func limitsToWire(limits []Limit) []wireLimit {
 func limitsFromWire(w []wireLimit) []Limit {
 	var limits []Limit
 	for _, l := range w {
-		limits = append(limits, Limit{l.Permits, time.Duration(l.Window)})
+		limits = append(limits, Limit{Permits: l.Permits, Window: time.Duration(l.Window), Phase: time.Duration(l.Phase)})
 	}
 	return limits
 }
@@ -143,6 +144,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		Guard: guard{fixed: p.Guard}, WarmUp: duration(p.WarmUp), Classes: wireClasses{p.Critical},
 	}
 	w.From, w.Time = p.From.UTC(), p.Time.UTC()
+	w.Requires = p.requires()
 	if !p.shaped() {
 		w.Shape = ""
 	}
@@ -187,6 +189,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 		p.Keys = Keys{limitsFromWire(w.Keys.Limits), w.Keys.Most, w.Keys.Owners}
 		sortLimits(p.Keys.Limits)
 	}
+	p.Requires = unknown(p.Requires) // what is known follows from the limits
 	p.Settle, p.Freshness, p.ClockError = time.Duration(w.Settle), time.Duration(w.Freshness), time.Duration(w.ClockError)
 	p.Critical = w.Classes.Critical
 	p.WarmUp, p.BackoffMax = time.Duration(w.WarmUp), time.Duration(w.BackoffMax)

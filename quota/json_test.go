@@ -18,9 +18,9 @@ var newYear = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 // fullPolicy has every field set, to other than the default.
 func fullPolicy() Policy {
 	return Policy{
-		Limits: []Limit{{500, 2 * time.Second}, {10_000, time.Minute}}, Division: Division{Lend: lendOff}, Mode: ModeShadow,
+		Limits: []Limit{{Permits: 500, Window: 2 * time.Second}, {Permits: 10_000, Window: time.Minute}}, Division: Division{Lend: lendOff}, Mode: ModeShadow,
 		Timing: Timing{Settle: 5 * time.Second, Freshness: 4 * time.Second, ClockError: 20 * time.Millisecond, Guard: 50 * time.Millisecond}, Outage: OutageStop, Release: Release{Pacing: PacingEven}, From: newYear,
-		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{7, 1500 * time.Millisecond}}}},
+		Next:       []LimitChange{{newYear.Add(time.Hour + time.Nanosecond), []Limit{{Permits: 7, Window: 1500 * time.Millisecond}}}},
 		Throttling: Throttling{Backoff: BackoffInstance, BackoffMax: 2 * time.Minute},
 		MaxStep:    2.5,
 		Requires:   []string{"levels"}, Author: "ann@host", Reason: "campaign", Time: newYear.Add(-time.Minute),
@@ -36,7 +36,7 @@ func TestJSONGolden(t *testing.T) {
 		want  string
 	}{
 		{
-			"defaults are written out", Policy{Limits: []Limit{{300_000, time.Second}}},
+			"defaults are written out", Policy{Limits: []Limit{{Permits: 300_000, Window: time.Second}}},
 			`{"schema":1,"limits":[{"permits":300000,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
@@ -44,15 +44,19 @@ func TestJSONGolden(t *testing.T) {
 			`{"schema":1,"limits":[{"permits":500,"window":"2s"},{"permits":10000,"window":"1m0s"}],"lend":"off","mode":"shadow","outage":"stop","pacing":"even","backoff":"instance","from":"2027-01-01T00:00:00Z","max_step":2.5,"requires":["levels"],"author":"ann@host","reason":"campaign","time":"2026-12-31T23:59:00Z","settle":"5s","freshness":"4s","clock_error":"20ms","guard":"50ms","backoff_max":"2m0s","next":[{"from":"2027-01-01T01:00:00.000000001Z","limits":[{"permits":7,"window":"1.5s"}]}]}`,
 		},
 		{
-			"times are UTC", Policy{Limits: []Limit{{1, time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
+			"times are UTC", Policy{Limits: []Limit{{Permits: 1, Window: time.Second}}, From: newYear.In(time.FixedZone("", 3600))},
 			`{"schema":1,"limits":[{"permits":1,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","from":"2027-01-01T00:00:00Z","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
-			"classes", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Critical: 10}},
+			"classes", Policy{Limits: []Limit{{Permits: 100, Window: time.Second}}, Release: Release{Critical: 10}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","classes":{"critical":10}}`,
 		},
 		{
-			"a shape", Policy{Limits: []Limit{{100, time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
+			"phases, which earlier versions refuse", Policy{Limits: []Limit{{Permits: 9, Window: time.Hour, Phase: 17 * time.Minute}, {Permits: 10, Window: day, Phase: 12 * time.Hour}}},
+			`{"schema":1,"limits":[{"permits":9,"window":"1h0m0s","phase":"17m0s"},{"permits":10,"window":"24h0m0s","phase":"12h0m0s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","requires":["phases"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
+		},
+		{
+			"a shape", Policy{Limits: []Limit{{Permits: 100, Window: time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},
 	} {
@@ -85,12 +89,12 @@ func TestPolicyJSONReads(t *testing.T) {
 		{`{"schema":1}`, Policy{}},
 		{`{"schema":1,"backoff":"fleet","backoff_max":"90s"}`,
 			Policy{Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: 90 * time.Second}}},
-		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{5, time.Second}}}},
+		{`{"schema":1,"unknown":{"a":[1]},"limits":[{"permits":5,"window":"1s","burst":3}]}`, Policy{Limits: []Limit{{Permits: 5, Window: time.Second}}}},
 		{`{"schema":1,"limits":[{"permits":5,"window":"s"},{"permits":6,"window":"1m"},{"permits":7,"window":"250ms"}]}`,
-			Policy{Limits: []Limit{{7, 250 * time.Millisecond}, {5, time.Second}, {6, time.Minute}}}},
+			Policy{Limits: []Limit{{Permits: 7, Window: 250 * time.Millisecond}, {Permits: 5, Window: time.Second}, {Permits: 6, Window: time.Minute}}}},
 		// Out of bounds, but well formed: Validate says so, not the decoder.
 		{`{"schema":1,"limits":[{"permits":-5,"window":"1h"}],"settle":"-3s"}`,
-			Policy{Limits: []Limit{{-5, time.Hour}}, Timing: Timing{Settle: -3 * time.Second}}},
+			Policy{Limits: []Limit{{Permits: -5, Window: time.Hour}}, Timing: Timing{Settle: -3 * time.Second}}},
 	} {
 		got := Policy{Author: "what was there before is gone"}
 		if err := json.Unmarshal([]byte(test.text), &got); err != nil || !reflect.DeepEqual(got, test.want) {
@@ -137,7 +141,7 @@ func TestLargestValidPolicyFits(t *testing.T) {
 	worst := func(n int) string { return strings.Repeat("\x01", n) } // six bytes each, escaped
 	var limits []Limit
 	for n := range maxLimits {
-		limits = append(limits, Limit{MaxPermits, MaxWindow - time.Duration(n+1)*time.Millisecond})
+		limits = append(limits, Limit{Permits: MaxPermits, Window: MaxWindow - time.Duration(n+1)*time.Millisecond})
 	}
 	p := Policy{Limits: limits, From: newYear.Add(1), Time: newYear.Add(1), Author: worst(maxAuthorBytes), Reason: worst(maxReasonBytes)}
 	for n := range maxChanges {
@@ -250,6 +254,7 @@ func FuzzPolicyJSON(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"from":"9999-12-31T23:59:59Z","next":[{"from":"0000-01-01T00:00:00Z","limits":[]}]}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"shape":"bucket","burst":3,"warm_up":"30s","requires":["shapes"]}`))
 	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1s"}],"shape":"sliding","burst":-1,"warm_up":"-1s"}`))
+	f.Add([]byte(`{"schema":1,"limits":[{"permits":5,"window":"1h","phase":"17m"},{"permits":5,"window":"24h","phase":"-1ns"}],"requires":["phases","x"]}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		settled(t, text, func(p Policy) error {

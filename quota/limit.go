@@ -33,7 +33,8 @@ const (
 // the window length is the limit's identity: no two limits share one.
 //
 // Windows are aligned to the Unix epoch: window k of length w is
-// [k*w, (k+1)*w). Days and months are those of Policy.Zone.
+// [k*w, (k+1)*w). Days and months are those of Policy.Zone. Those of a budget may begin later:
+// Phase.
 type Limit struct {
 	// Permits is their number per window, 0 to MaxPermits; 0 admits nothing. A budget has at
 	// least 1.
@@ -41,6 +42,9 @@ type Limit struct {
 	// Window is MinWindow to MaxWindow, in whole milliseconds. A budget's is above MaxWindow,
 	// in whole seconds up to a day, or 31 days, which stand for a month.
 	Window time.Duration
+	// Phase is how much later a budget's windows begin: at 17 minutes past each hour, or a day at
+	// noon. In whole seconds, less than Window; 0 for a month, and for a limit that is no budget.
+	Phase time.Duration
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.
@@ -112,12 +116,14 @@ const (
 //
 //	limits = limit *( "," limit )
 //	limit  = permits "/" window
-//	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" )
+//	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" ) [ "@" phase ]
+//	phase  = hours ":" minutes [ ":" seconds ] | count ( "s" | "m" | "h" )
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
 // the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
 // more than MaxWindow are of whole seconds; a day and a
-// month are the calendar's. Blanks around the parts are ignored. The result holds 1 to
+// month are the calendar's. The windows of these begin at 0:00 or, up to a day, as much later
+// as the phase says: 5000/h@17m, 10000/d@12:00. Blanks around the parts are ignored. The result holds 1 to
 // 8 limits, no two with the same window, and is sorted, shortest window first. An
 // error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
@@ -209,8 +215,8 @@ func meantLimit(permits, window string) string {
 }
 
 // limitForm matches every text, so that each of its groups has a place: permits,
-// slash, count, unit, and the rest.
-var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)(\S*)\s*(.*)$`)
+// slash, count, unit, phase, and the rest.
+var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)([^\s@]*)\s*((?:@\s*\S*)?)\s*(.*)$`)
 
 var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "mo": month}
 
@@ -228,7 +234,7 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 	}
 	unit, known := units[name]
 	n := min(number(cmp.Or(count, "1")), int64(month/time.Millisecond)+1) // the product does not overflow
-	l = Limit{number(permits), time.Duration(min(n, int64(month/max(unit, 1))+1)) * unit}
+	l = Limit{Permits: number(permits), Window: time.Duration(min(n, int64(month/max(unit, 1))+1)) * unit}
 	switch {
 	case permits == "" && next(1) == "":
 		return fail(1, hintForm, "a limit is missing")
@@ -262,8 +268,13 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
 	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
 		return fail(1, "keep the one that is meant: a window length names a limit", "there are two limits with a window of %s", windowText(l.Window))
-	case next(5) != "":
-		return fail(5, `separate limits by ","`, "%q does not belong here", next(5))
+	}
+	var problem, hint string
+	if l.Phase, problem, hint = readPhase(text[at[10]:at[11]], l.Window); problem != "" {
+		return fail(5, hint, "%s", problem)
+	}
+	if next(6) != "" {
+		return fail(6, `separate limits by ","`, "%q does not belong here", next(6))
 	}
 	return l, nil
 }
@@ -284,13 +295,13 @@ func FormatLimits(limits []Limit) string {
 }
 
 // String returns the limit as operators write it, with the window in the
-// largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms".
+// largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms", "5000/h@17m".
 func (l Limit) String() string {
 	w := windowText(l.Window)
 	if w == "1s" || l.Window >= time.Hour && w[:1] == "1" && (w[1] == 'h' || w[1] == 'd' || w[1] == 'm') {
 		w = w[1:]
 	}
-	return strconv.FormatInt(l.Permits, 10) + "/" + w
+	return strconv.FormatInt(l.Permits, 10) + "/" + w + l.phaseText()
 }
 
 // windowText returns a window length in the largest unit that fits.

@@ -121,8 +121,9 @@ type Policy struct {
 	// larger one as a typing error; 1 to MaxPermits, default 10. Instances do not read
 	// it.
 	MaxStep float64 `json:"max_step,omitzero"`
-	// Requires names features of later versions that change shares. This version has none
-	// that must be named. An instance without one of them issues nothing and reports it.
+	// Requires names features of later versions that change shares. An instance without one of
+	// them issues nothing and reports it. JSON also names what earlier versions lack and a limit
+	// has: "phases". Reading leaves out what this version knows.
 	Requires []string `json:"requires,omitempty"`
 	// Ignored names what the policy's JSON has and what went with an earlier version, such as
 	// "adaptive". Instances do not follow it, and say so in their status. If it is another rule of
@@ -295,7 +296,7 @@ func (p *Policy) windows() (longest, shortest time.Duration) {
 func (p *Policy) allLimits() []Limit {
 	all, long := p.parts()
 	if len(all) == 0 && len(long) > 0 {
-		all = []Limit{{MaxPermits, time.Second}}
+		all = []Limit{{Permits: MaxPermits, Window: time.Second}}
 	}
 	for _, c := range p.Next {
 		all = append(all, c.Limits...)

@@ -10,9 +10,9 @@ import (
 func TestLimitsAt(t *testing.T) {
 	t.Parallel()
 	at := newYear.UnixNano()
-	p := Policy{Limits: []Limit{{1, time.Second}}, From: newYear, Next: []LimitChange{
-		{newYear.Add(time.Hour), []Limit{{2, time.Second}}},
-		{newYear.Add(2 * time.Hour), []Limit{{3, time.Second}}},
+	p := Policy{Limits: []Limit{{Permits: 1, Window: time.Second}}, From: newYear, Next: []LimitChange{
+		{newYear.Add(time.Hour), []Limit{{Permits: 2, Window: time.Second}}},
+		{newYear.Add(2 * time.Hour), []Limit{{Permits: 3, Window: time.Second}}},
 	}}
 	hour := int64(time.Hour)
 	always, never := p, p

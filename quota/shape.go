@@ -113,7 +113,7 @@ func (p *Policy) checkBurst(errs *problems) {
 		}
 		hint := "lower the burst"
 		if n := (p.Burst + l.Permits - 1) / l.Permits; n <= int64(MaxWindow/l.Window) {
-			hint = fmt.Sprintf("%v is the same rate, with room for it", Limit{n * l.Permits, time.Duration(n) * l.Window})
+			hint = fmt.Sprintf("%v is the same rate, with room for it", Limit{Permits: n * l.Permits, Window: time.Duration(n) * l.Window})
 		}
 		errs.add(true, "burst", p.Burst, hint, "must be at most %d, the permits of limit %v", l.Permits, l)
 		return

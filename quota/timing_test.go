@@ -24,7 +24,7 @@ func TestDefaultFreshness(t *testing.T) {
 		{1000 * time.Hour, 1000 * time.Hour, time.Second, 3_000_000 * time.Second},
 		{math.MaxInt64, math.MaxInt64, math.MaxInt64, time.Duration(math.MaxInt64 / 6 * 5).Truncate(time.Millisecond)},
 	} {
-		p := Policy{Timing: Timing{Settle: test.settle, ClockError: test.clockError}, Limits: []Limit{{1, test.window}}}
+		p := Policy{Timing: Timing{Settle: test.settle, ClockError: test.clockError}, Limits: []Limit{{Permits: 1, Window: test.window}}}
 		if got := p.WithDefaults().Freshness; got != test.want {
 			t.Errorf("settle %v, clock_error %v, window %v: got %v, want %v", test.settle, test.clockError, test.window, got, test.want)
 		}
@@ -50,7 +50,7 @@ func TestTiming(t *testing.T) {
 		{3000 * ms, 2500 * ms, math.MaxInt64, time.Second, "at most 1m0s"},
 		{math.MaxInt64, 2500 * ms, 50 * ms, time.Second, "from 100ms to 1m0s"},
 	} {
-		p := Policy{Timing: Timing{Settle: test.settle, Freshness: test.freshness, ClockError: test.clockError}, Limits: []Limit{{1, test.window}}}
+		p := Policy{Timing: Timing{Settle: test.settle, Freshness: test.freshness, ClockError: test.clockError}, Limits: []Limit{{Permits: 1, Window: test.window}}}
 		missing := strings.Join(p.Unsupported(), "; ")
 		if (missing == "") != (test.need == "") || !strings.Contains(missing, test.need) {
 			t.Errorf("%+v: %s", test, missing)
@@ -60,11 +60,11 @@ func TestTiming(t *testing.T) {
 		}
 	}
 	// A window that is only announced counts already.
-	p := Policy{Timing: Timing{Settle: 3000 * ms, Freshness: 2870 * ms}, Limits: []Limit{{1, time.Second}}}
+	p := Policy{Timing: Timing{Settle: 3000 * ms, Freshness: 2870 * ms}, Limits: []Limit{{Permits: 1, Window: time.Second}}}
 	if missing := p.Unsupported(); len(missing) > 0 {
 		t.Error(missing)
 	}
-	p.Next = []LimitChange{{newYear, []Limit{{1, time.Minute}}}}
+	p.Next = []LimitChange{{newYear, []Limit{{Permits: 1, Window: time.Minute}}}}
 	if len(p.Unsupported()) == 0 {
 		t.Error("the announced window of a minute was left out")
 	}
@@ -97,7 +97,7 @@ func TestMinSettleForIsTheRule(t *testing.T) {
 // shape, whose lookback reaches so far (docs/proof/protocol.md, section 10).
 func TestDriftWindow(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{1, time.Second}, {1, 10 * time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond}}
+	p := Policy{Limits: []Limit{{Permits: 1, Window: time.Second}, {Permits: 1, Window: 10 * time.Second}}, Timing: Timing{Guard: 20 * time.Millisecond}}
 	for shape, want := range map[Shape]time.Duration{
 		"": 10 * time.Second, ShapeFixed: 10 * time.Second, ShapeSliding: 30_020 * time.Millisecond, ShapeBucket: 30_020 * time.Millisecond,
 	} {

@@ -113,7 +113,7 @@ func choose[T ~string](field string, value T, known ...T) choice {
 // times with which the sum of all shares could exceed the total. Such a policy gives an instance
 // no share.
 func (p *Policy) Unsupported() (missing []string) {
-	missing = slices.Clone(p.Requires)
+	missing = unknown(p.Requires)
 	for _, name := range p.Ignored {
 		if strings.HasPrefix(name, goneShare) {
 			missing = append(missing, name)
@@ -220,12 +220,19 @@ func (e *problems) limits(field string, limits []Limit, longest time.Duration) {
 			within(e, permits, l.Permits, 1, MaxPermits, "pause admits nothing")
 			e.add(oddBudget(l.Window), window, l.Window,
 				hintCalendar, "must be whole seconds above %v, up to a day, or a month, which is 31 days here", MaxWindow)
+			e.phase(fmt.Sprintf("%s[%d].phase", field, i), l)
 			continue
 		}
+		e.phase(fmt.Sprintf("%s[%d].phase", field, i), l)
 		within(e, permits, l.Permits, 0, MaxPermits, "")
 		e.add(l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0, window, l.Window,
 			"", "must be whole milliseconds from %v to %v", MinWindow, MaxWindow)
 	}
+}
+
+func (e *problems) phase(field string, l Limit) {
+	problem, hint := wrongPhase(l.Phase, l.Window)
+	e.add(problem != "", field, l.Phase, hint, "%s", problem)
 }
 
 // text checks what people write.

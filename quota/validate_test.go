@@ -18,7 +18,7 @@ func TestPolicyValidate(t *testing.T) {
 	limits := func(l ...Limit) func(*Policy) { return func(p *Policy) { p.Limits = l } }
 	many := make([]Limit, maxLimits+1)
 	for i := range many {
-		many[i] = Limit{1, time.Duration(i+1) * time.Second}
+		many[i] = Limit{Permits: 1, Window: time.Duration(i+1) * time.Second}
 	}
 	const huge = time.Duration(math.MaxInt64)
 	for _, test := range []struct {
@@ -34,40 +34,40 @@ func TestPolicyValidate(t *testing.T) {
 		{"a pause too long", func(p *Policy) { p.BackoffMax = time.Hour + 1 }, "backoff_max"},
 		{"too many limits", limits(many...), "limits"},
 		{"as many limits as possible, unsorted", limits(many[8], many[7], many[6], many[5], many[4], many[3], many[2], many[1]), ""},
-		{"two limits with one window", limits(Limit{1, time.Second}, Limit{2, time.Minute}, Limit{3, time.Second}), "limits"},
-		{"permits below 0", limits(Limit{-1, time.Second}), "limits[0].permits"},
-		{"no permits", limits(Limit{0, time.Second}), ""},
-		{"most permits", limits(Limit{MaxPermits, time.Second}), ""},
-		{"too many permits", limits(Limit{MaxPermits + 1, time.Second}), "limits[0].permits"},
+		{"two limits with one window", limits(Limit{Permits: 1, Window: time.Second}, Limit{Permits: 2, Window: time.Minute}, Limit{Permits: 3, Window: time.Second}), "limits"},
+		{"permits below 0", limits(Limit{Permits: -1, Window: time.Second}), "limits[0].permits"},
+		{"no permits", limits(Limit{Permits: 0, Window: time.Second}), ""},
+		{"most permits", limits(Limit{Permits: MaxPermits, Window: time.Second}), ""},
+		{"too many permits", limits(Limit{Permits: MaxPermits + 1, Window: time.Second}), "limits[0].permits"},
 		{"shortest window", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow, 0 }, ""},
 		{"window too short", func(p *Policy) { p.Limits[0].Window, p.Guard = MinWindow-time.Millisecond, 0 }, "limits[0].window"},
-		{"longest window", limits(Limit{1, MaxWindow}), ""},
-		{"budget of no whole seconds", limits(Limit{1, MaxWindow + time.Millisecond}), "limits[0].window"},
-		{"budget of a month", limits(Limit{1, month}), ""},
-		{"budget of 7 days", limits(Limit{1, 7 * day}), "limits[0].window"},
-		{"budget of 30 h", limits(Limit{1, 30 * time.Hour}), "limits[0].window"},
-		{"budget of more than a month", limits(Limit{1, month + day}), "limits[0].window"},
-		{"budget of nothing", limits(Limit{0, day}), "limits[0].permits"},
-		{"two budgets of a day", limits(Limit{1, day}, Limit{2, day}), "limits"},
-		{"announced budget", func(p *Policy) { p.Next[0].Limits = []Limit{{1, day}} }, "next[0].limits[0].window"},
+		{"longest window", limits(Limit{Permits: 1, Window: MaxWindow}), ""},
+		{"budget of no whole seconds", limits(Limit{Permits: 1, Window: MaxWindow + time.Millisecond}), "limits[0].window"},
+		{"budget of a month", limits(Limit{Permits: 1, Window: month}), ""},
+		{"budget of 7 days", limits(Limit{Permits: 1, Window: 7 * day}), "limits[0].window"},
+		{"budget of 30 h", limits(Limit{Permits: 1, Window: 30 * time.Hour}), "limits[0].window"},
+		{"budget of more than a month", limits(Limit{Permits: 1, Window: month + day}), "limits[0].window"},
+		{"budget of nothing", limits(Limit{Permits: 0, Window: day}), "limits[0].permits"},
+		{"two budgets of a day", limits(Limit{Permits: 1, Window: day}, Limit{Permits: 2, Window: day}), "limits"},
+		{"announced budget", func(p *Policy) { p.Next[0].Limits = []Limit{{Permits: 1, Window: day}} }, "next[0].limits[0].window"},
 		{"no zone", func(p *Policy) { p.Zone = "Europe/Nowhere" }, "zone"},
 		{"a zone that depends on the host", func(p *Policy) { p.Zone = "Local" }, "zone"},
-		{"longest of all", limits(Limit{1, huge}), "limits[0].window"},
-		{"window of no whole milliseconds", limits(Limit{1, time.Second + 1}), "limits[0].window"},
-		{"no window", limits(Limit{1, 0}), "limits[0].window"},
+		{"longest of all", limits(Limit{Permits: 1, Window: huge}), "limits[0].window"},
+		{"window of no whole milliseconds", limits(Limit{Permits: 1, Window: time.Second + 1}), "limits[0].window"},
+		{"no window", limits(Limit{Permits: 1, Window: 0}), "limits[0].window"},
 		{"mode", func(p *Policy) { p.Mode = "Enforce" }, "mode"},
 		{"outage rule", func(p *Policy) { p.Outage = "wait" }, "outage"},
 		{"pacing of a later version", func(p *Policy) { p.Pacing = "waltz" }, "pacing"},
 		{"pacing", func(p *Policy) { p.Pacing = "slow" }, "pacing"},
 		{"sliding", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 0, PacingOff }, ""},
 		{"sliding and an hour", func(p *Policy) {
-			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Hour}}
+			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{Permits: 100, Window: time.Second}, {Permits: 5000, Window: time.Hour}}
 		}, "shape"},
 		{"sliding and a minute", func(p *Policy) {
-			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Minute}}
+			p.Shape, p.Guard, p.Pacing, p.Next, p.Limits = ShapeSliding, 0, PacingOff, nil, []Limit{{Permits: 100, Window: time.Second}, {Permits: 5000, Window: time.Minute}}
 		}, ""},
 		{"bucket and an hour", func(p *Policy) {
-			p.Shape, p.Burst, p.Guard, p.Pacing, p.Next, p.Limits = ShapeBucket, 1, 0, PacingOff, nil, []Limit{{100, time.Second}, {5000, time.Hour}}
+			p.Shape, p.Burst, p.Guard, p.Pacing, p.Next, p.Limits = ShapeBucket, 1, 0, PacingOff, nil, []Limit{{Permits: 100, Window: time.Second}, {Permits: 5000, Window: time.Hour}}
 		}, ""},
 		{"bucket", func(p *Policy) {
 			p.Shape, p.Burst, p.WarmUp, p.Guard, p.Pacing = ShapeBucket, 1, time.Minute, 0, PacingOff
@@ -93,11 +93,11 @@ func TestPolicyValidate(t *testing.T) {
 		{"sliding and a guard", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 6*time.Millisecond, PacingOff }, ""},
 		{"sliding and a guard of less than two slots", func(p *Policy) { p.Shape, p.Guard, p.Pacing = ShapeSliding, 6*time.Millisecond-1, PacingOff }, "guard"},
 		{"bucket and a guard in which the burst accrues", func(p *Policy) {
-			p.Limits, p.Next = []Limit{{100, time.Second}}, nil
+			p.Limits, p.Next = []Limit{{Permits: 100, Window: time.Second}}, nil
 			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond+1, PacingOff
 		}, "guard"},
 		{"bucket and a guard just below", func(p *Policy) {
-			p.Limits, p.Next = []Limit{{100, time.Second}}, nil
+			p.Limits, p.Next = []Limit{{Permits: 100, Window: time.Second}}, nil
 			p.Shape, p.Burst, p.Guard, p.Pacing = ShapeBucket, 5, 40*time.Millisecond, PacingOff
 		}, ""},
 		{"settle too short", func(p *Policy) { p.Settle, p.Freshness = minSettle-1, minFreshness }, "settle"},
@@ -170,17 +170,17 @@ func checkFields(t *testing.T, name string, err error, want string) {
 
 func TestWithDefaults(t *testing.T) {
 	t.Parallel()
-	p := Policy{Limits: []Limit{{2, 2 * time.Second}, {1, time.Second}}, Next: []LimitChange{{newYear, []Limit{{4, 4 * time.Second}, {3, 3 * time.Second}}}}}
+	p := Policy{Limits: []Limit{{Permits: 2, Window: 2 * time.Second}, {Permits: 1, Window: time.Second}}, Next: []LimitChange{{newYear, []Limit{{Permits: 4, Window: 4 * time.Second}, {Permits: 3, Window: 3 * time.Second}}}}}
 	before := p.Clone()
 	got := p.WithDefaults()
 	if !reflect.DeepEqual(p, before) {
 		t.Errorf("the receiver became %+v", p)
 	}
 	want := Policy{
-		Limits: []Limit{{1, time.Second}, {2, 2 * time.Second}}, Division: Division{Lend: lendOn}, Mode: ModeEnforce,
+		Limits: []Limit{{Permits: 1, Window: time.Second}, {Permits: 2, Window: 2 * time.Second}}, Division: Division{Lend: lendOn}, Mode: ModeEnforce,
 		Timing: Timing{Settle: DefaultSettle, Freshness: DefaultFreshness, ClockError: DefaultClockError}, Outage: OutageHold, Release: Release{Pacing: PacingOff, Shape: ShapeFixed},
 		Throttling: Throttling{Backoff: BackoffFleet, BackoffMax: time.Minute}, MaxStep: 10,
-		Next: []LimitChange{{newYear, []Limit{{3, 3 * time.Second}, {4, 4 * time.Second}}}},
+		Next: []LimitChange{{newYear, []Limit{{Permits: 3, Window: 3 * time.Second}, {Permits: 4, Window: 4 * time.Second}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -45,16 +45,17 @@ func KeyBudgetsAt(p *quota.Policy, wall int64) []Budget {
 }
 
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
-// shorter than a day are aligned to the Unix epoch. Days and months are the zone's.
+// shorter than a day are aligned to the Unix epoch, and days and months are the zone's; a phase
+// is by how much later each begins.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
 	if l.Window < day {
-		w := quota.WindowAt(l.Window, wall)
-		return Budget{Limit: l, Start: w.Start(), End: w.End()}
+		w := quota.WindowAt(l.Window, wall-int64(l.Phase))
+		return Budget{Limit: l, Start: w.Start() + int64(l.Phase), End: w.End() + int64(l.Phase)}
 	}
 	y, m, d := time.Unix(0, wall).In(zone).Date()
-	start := func(k int) int64 { return startOfDay(y, int(m), d+k, zone) }
+	start := func(k int) int64 { return startOfDay(y, int(m), d+k, l.Phase, zone) }
 	if l.Window > day {
-		start = func(k int) int64 { return startOfDay(y, int(m)+k, 1, zone) }
+		start = func(k int) int64 { return startOfDay(y, int(m)+k, 1, 0, zone) }
 	}
 	k := 0
 	for wall < start(k) { // a date may come twice
@@ -66,11 +67,12 @@ func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
 	return Budget{Limit: l, Start: start(k), End: start(k + 1)}
 }
 
-// startOfDay returns the first instant of a date, whose month and day may be out of their
-// bounds.
-func startOfDay(y, m, d int, zone *time.Location) int64 {
-	want := time.Date(y, time.Month(m), d, 0, 0, 0, 0, time.UTC)
-	t := time.Date(y, time.Month(m), d, 0, 0, 0, 0, zone)
+// startOfDay returns the instant at which a day begins that begins so much after the first
+// instant of a date, by the clocks of the zone. Month and day may be out of their bounds.
+func startOfDay(y, m, d int, phase time.Duration, zone *time.Location) int64 {
+	seconds := int(phase / time.Second)
+	want := time.Date(y, time.Month(m), d, 0, 0, seconds, 0, time.UTC)
+	t := time.Date(y, time.Month(m), d, 0, 0, seconds, 0, zone)
 	if t.Day() != want.Day() { // clocks were set ahead at midnight
 		_, t = t.ZoneBounds()
 	}

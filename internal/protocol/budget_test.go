@@ -46,6 +46,13 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 		{"5/mo", "", "2028-02-29 12:00:00", "2028-02-01 00:00:00", 29 * 24},
 		{"5/mo", "America/New_York", "2027-11-30 23:00:00", "2027-11-01 00:00:00", 30*24 + 1},
 		{"5/d", "", "1969-12-31 12:00:00", "1969-12-31 00:00:00", 24},
+		{"5/h@17m", "", "2027-05-05 10:16:59", "2027-05-05 09:17:00", 1},
+		{"5/h@17m", "", "2027-05-05 10:17:00", "2027-05-05 10:17:00", 1},
+		{"5/12h@6h", "", "2027-05-05 05:00:00", "2027-05-04 18:00:00", 12},
+		{"5/d@12:00", "Europe/Berlin", "2027-03-28 11:59:59", "2027-03-27 12:00:00", 23},
+		{"5/d@12:00", "Europe/Berlin", "2027-03-28 12:00:00", "2027-03-28 12:00:00", 24},
+		{"5/d@23:59:59", "Europe/Berlin", "2027-10-31 12:00:00", "2027-10-30 23:59:59", 25},
+		{"5/d@00:30", "Asia/Beirut", "2027-03-28 12:00:00", "2027-03-28 01:30:00", 23}, // no half past midnight
 	} {
 		b := budget(t, test.limit, test.zone, test.at)
 		z, _ := time.LoadLocation(test.zone)
@@ -63,7 +70,7 @@ func TestWindowsOfTheCalendar(t *testing.T) {
 func TestWindowsOfTheCalendarAreAPartition(t *testing.T) {
 	t.Parallel()
 	zones := strings.Fields("UTC Europe/Berlin America/St_Johns Asia/Beirut America/Sao_Paulo Australia/Lord_Howe Pacific/Apia Africa/Casablanca Asia/Kolkata")
-	limits, err := quota.ParseLimits("1/2m,1/15m,1/5h,1/d,1/mo")
+	limits, err := quota.ParseLimits("1/2m,1/15m,1/5h,1/d,1/mo,1/7m@119s,1/h@17m,1/23h@22h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +80,9 @@ func TestWindowsOfTheCalendarAreAPartition(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := rapid.SampledFrom(limits).Draw(t, "limit")
+		if l.Window == day && rapid.Bool().Draw(t, "phased") {
+			l.Phase = time.Duration(rapid.Int64Range(0, 86_399).Draw(t, "phase")) * time.Second
+		}
 		wall := rapid.Int64Range(0, time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).Unix()).Draw(t, "wall") * int64(time.Second)
 		b := BudgetAt(l, zone, wall)
 		if wall < b.Start || wall >= b.End {

@@ -81,11 +81,25 @@ func (o *Override) In(k quota.Keys) quota.Keys {
 	if o == nil {
 		return k
 	}
-	k.Limits = o.Limits
+	k.Limits = WithPhases(o.Limits, k.Limits)
 	if o.Owners != nil {
 		k.Owners = *o.Owners
 	}
 	return k
+}
+
+// WithPhases returns the limits of an override: of windows as long as one of the policy's they begin when
+// that does, since all keys are counted in the same windows.
+func WithPhases(limits, policy []quota.Limit) []quota.Limit {
+	all := slices.Clone(limits)
+	for i := range all {
+		for _, l := range policy {
+			if l.Window == all[i].Window {
+				all[i].Phase = l.Phase
+			}
+		}
+	}
+	return all
 }
 
 // Equal reports whether two overrides, or none, say the same.
@@ -155,6 +169,11 @@ func ValidateOverride(name string, o *Override) error {
 	}
 	if o == nil || len(o.Limits) == 0 {
 		return errors.New("limits: there are none; delete the override instead")
+	}
+	for _, l := range o.Limits {
+		if l.Phase != 0 {
+			return fmt.Errorf("key %q: %v: the windows of all keys begin at the same time: set the phase with the limits of all keys, and leave it out here", name, l)
+		}
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: quota.MaxWindow}}, Keys: o.In(quota.Keys{})}.WithDefaults()
 	if err := p.Validate(); err != nil {

@@ -131,9 +131,9 @@ func ReachOf(window, guard, clockError time.Duration) time.Duration {
 	return window + guard + 2*SlotOf(window) + 2*clockError
 }
 
-// WindowName returns the window of a limit as text, such as 1s or 10m.
+// WindowName returns the length of a limit's windows as text, such as 1s or 10m.
 func WindowName(l quota.Limit) string {
-	_, window, _ := strings.Cut(l.String(), "/")
+	_, window, _ := strings.Cut(quota.Limit{Window: l.Window}.String(), "/")
 	if window == "s" {
 		return "1s"
 	}

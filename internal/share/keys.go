@@ -143,7 +143,8 @@ func (p *Planner) keyBudgets(wall int64) (all []protocol.Budget) {
 	t := p.newest()
 	for _, length := range withLengths(t.overrides.windows(), protocol.Long(t.keys.policy)) {
 		if length > quota.MaxWindow {
-			all = append(all, protocol.BudgetAt(quota.Limit{Window: length}, t.keys.zone, wall))
+			l := protocol.WithPhases([]quota.Limit{{Window: length}}, t.keys.policy.Limits)[0]
+			all = append(all, protocol.BudgetAt(l, t.keys.zone, wall))
 		}
 	}
 	return all

@@ -131,8 +131,8 @@ func (t *terms) with(o *protocol.Override, unknown bool) *terms {
 		return &n
 	}
 	policy := *t.policy
-	policy.Limits = o.Limits
-	n.policy, n.rules.Limits, n.lengths = &policy, o.Limits, withLengths(nil, protocol.Short(&policy))
+	policy.Limits = protocol.WithPhases(o.Limits, t.policy.Limits)
+	n.policy, n.rules.Limits, n.lengths = &policy, policy.Limits, withLengths(nil, protocol.Short(&policy))
 	n.owners = o.In(quota.Keys{Owners: t.owners}).Owners
 	return &n
 }

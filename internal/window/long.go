@@ -102,14 +102,19 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			a.budgets = append(a.budgets, long{Budget: now})
 		}
 		b := &a.budgets[i]
-		if !b.binds || now.Start > b.Start { // an earlier permit may not have counted in it
+		next := now.Start > b.Start || now.Phase != b.Phase
+		if !b.binds || next { // an earlier permit may not have counted in it
 			a.epoch++
 			b.since = 0
 		}
 		b.binds = true
 		switch {
-		case now.Start > b.Start:
-			*b = long{Budget: now, binds: true, active: b.active, patient: b.patient, keep: b.keep, stated: b.restAt(now.Start)}
+		case next:
+			used := int64(0)
+			if b.Whole && now.Whole && b.End > now.Start { // windows of another phase
+				used = b.used
+			}
+			*b = long{Budget: now, binds: true, used: used, active: b.active, patient: b.patient, keep: b.keep, stated: b.restAt(now.Start)}
 		case now.Start < b.Start:
 			a.early = true
 		default:

@@ -17,7 +17,7 @@ var keys = Table{
 	Replace("KeyBudgetUncharged", "counts no permit of a key under its long limits", "internal/window/account.go",
 		"b.used += n", "b.used += 0 * n", histories),
 	Replace("KeyBudgetStays", "goes on with what it took of an hour in the next one", "internal/window/long.go",
-		"case now.Start > b.Start:", "case now.Start > b.Start+1<<60:", histories),
+		"case next:", "case now.Phase != b.Phase:", histories),
 	Replace("KeyBudgetLate", "counts an answer for the window before", "internal/window/long.go",
 		" && b.Start == u.Start && b.state == handedOut", "", histories),
 	Replace("PurseBelievesARefusal", "gives permits of a key back again that a copy has given back", "internal/escrow/purse.go",

@@ -1,0 +1,90 @@
+package quota
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// This file is about the phases of budgets: Limit.Phase.
+
+const hintPhase = "write by how much later than 0:00 a window begins, as in 5000/h@17m or 10000/d@12:00"
+
+// phaseForm matches a time of the day, or a duration of one unit.
+var phaseForm = regexp.MustCompile(`^(?:([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?|(\d{1,6})([smh]))$`)
+
+// readPhase reads "" or "@" and a phase of a window. Where problem is empty the phase is valid.
+func readPhase(text string, window time.Duration) (phase time.Duration, problem, hint string) {
+	if text == "" {
+		return 0, "", ""
+	}
+	text = strings.TrimSpace(text[1:])
+	found := phaseForm.FindStringSubmatch(text)
+	if found == nil {
+		return 0, fmt.Sprintf("%q is no phase", shorten(text)), hintPhase
+	}
+	if found[4] != "" {
+		phase = time.Duration(number(found[4])) * units[found[5]]
+	} else {
+		phase = time.Duration(number(found[1]))*time.Hour + time.Duration(number(found[2]))*time.Minute + time.Duration(number(found[3]))*time.Second
+	}
+	problem, hint = wrongPhase(phase, window)
+	return phase, problem, hint
+}
+
+// wrongPhase says what is wrong with the phase of a limit of a window, and the way out; nothing if it is valid.
+func wrongPhase(phase, window time.Duration) (problem, hint string) {
+	switch {
+	case phase == 0:
+		return "", ""
+	case window <= MaxWindow:
+		return fmt.Sprintf("a window of %s has no phase", windowText(window)), fmt.Sprintf("leave it out: only windows of more than %s have one", windowText(MaxWindow))
+	case window > day:
+		return "a month has no phase", "leave it out: a month begins with its first day"
+	case phase < 0 || phase >= window:
+		return fmt.Sprintf("the phase %v is not within a window of %s", phase, windowText(window)), "write one from 0s to less than the window"
+	case phase%time.Second != 0:
+		return fmt.Sprintf("the phase %v has a part of a second", phase), "use whole seconds"
+	}
+	return "", ""
+}
+
+// phaseText is the phase as readPhase reads it.
+func (l Limit) phaseText() string {
+	switch {
+	case l.Phase == 0:
+		return ""
+	case l.Window < day || l.Phase < 0:
+		return "@" + windowText(l.Phase)
+	}
+	clock := time.Time{}.Add(l.Phase)
+	if l.Phase%time.Minute != 0 {
+		return clock.Format("@15:04:05")
+	}
+	return clock.Format("@15:04")
+}
+
+// featurePhases is named in a policy's JSON where a limit has a phase. Versions that do not know it would
+// count in other windows.
+const featurePhases = "phases"
+
+// requires are the features that the policy's JSON names.
+func (p *Policy) requires() []string {
+	all := unknown(p.Requires)
+	if slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l Limit) bool { return l.Phase != 0 }) {
+		all = append(all, featurePhases)
+	}
+	return all
+}
+
+// unknown returns the features that this version does not know.
+func unknown(features []string) (all []string) {
+	for _, f := range features {
+		if f != featurePhases {
+			all = append(all, f)
+		}
+	}
+	return all
+}
