@@ -145,8 +145,7 @@ func (y *keyState) earliest(k *core, n, now int64) int64 {
 	})
 }
 
-// owes has others asked for a debt: at once if callers want permits of the key, or else late in the
-// window, when its owner hardly needs a permit any more. The caller has the state's lock.
+// owes has others asked for a debt, when the account says that it is time. The caller has the state's lock.
 func (y *keyState) owes(k *core, now int64) {
 	if y.use.Debt() > 0 {
 		y.looks(k, now)
@@ -250,9 +249,6 @@ func (k *core) ask(y *keyState, keys *window.Keys, now int64, r keyRequests) (ag
 func (k *core) askIn(y *keyState, keys *window.Keys, now int64, r keyRequests) (again int64, full bool) {
 	if keys.Shut { // nobody lends now
 		return keys.Opens(now), false
-	}
-	if late := keys.Late(); y.use.Debt() > 0 && y.line == nil && !y.use.Wanted() && now < late {
-		return late, false
 	}
 	if !r.room(y.key.Name) {
 		return 0, true

@@ -135,6 +135,9 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	if t == nil {
 		return nil, Forever
 	}
+	if at := a.asksFrom(c.Waiting > 0 || a.Wanted()); now < at {
+		return nil, at
+	}
 	s := a.scene(f, a.windows.Lending.Hash, now)
 	h := s.has(stock{left: a.shares() - a.reserved, issued: s.called(), debt: a.debt}, c)
 	least := lookAgain

@@ -222,8 +222,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if s.alone() {
 		return nil, Forever
 	}
-	late := l.debt > 0 && !g.wantedLocked()
-	if at := l.windows.Late(); late && g.mu.last < at {
+	if at := l.asksFrom(g.wantedLocked()); g.mu.last < at {
 		return nil, at
 	}
 	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
@@ -236,7 +235,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
 		return ask, Forever
 	}
-	if late { // little is left of the window
+	if l.debt > 0 && !g.wantedLocked() { // little is left of the window
 		return ask, g.mu.last + int64(lookEvery)
 	}
 	wait := b.calls.Enough(h) / 2
@@ -249,12 +248,11 @@ func (g *Gate) wantedLocked() bool {
 	return g.mu.queue.length() > 0 || b.awaited > 0 || b.lackedAt != Forever
 }
 
-// lackForDebtLocked has Look called for a debt: soon if callers want permits, or else late in
-// the window, so that a debt takes nothing that others may want yet.
+// lackForDebtLocked has Look called for a debt as soon as others are asked for it.
 func (g *Gate) lackForDebtLocked() {
 	at := g.mu.last
-	if _, ok := g.sceneLocked(); ok && !g.wantedLocked() {
-		at = max(at, g.mu.ledger.windows.Late())
+	if _, ok := g.sceneLocked(); ok {
+		at = max(at, g.mu.ledger.asksFrom(g.wantedLocked()))
 	}
 	if g.planLocked().Lending.Borrows {
 		g.armLocked(at)

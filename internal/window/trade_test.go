@@ -166,3 +166,40 @@ func TestATradeKnowsSmallCalls(t *testing.T) {
 		t.Errorf("%.1f calls are expected, and %.1f small ones; %.1f and %.1f where nobody waits", all, small, silent, silentSmall)
 	}
 }
+
+// Others are asked for a debt late in the window; at once if a caller was refused.
+func TestADebtAloneIsAskedForLate(t *testing.T) {
+	t.Parallel()
+	late := second - time.Duration(lending.Late*milli)
+	for _, refused := range []bool{false, true} {
+		f := newFixed(map[time.Duration]int64{second: 20})
+		g, _ := lender(f)
+		g.Changed(at(0))
+		g.mu.ledger.debt = 30
+		g.Changed(at(ms))
+		if refused {
+			g.Enter(at(ms), nil, 1, 0, Default)
+		}
+		var a Account
+		a.Adopt(lendingAt("me", 0, second), bounds(20), nil)
+		if a.Owe(50); refused {
+			a.Refused(1, Default)
+		}
+		fleet := Fleet{Total: 80, Instances: 4, Owners: 4}
+		ask, next := g.Look(at(2 * ms))
+		ofKey, nextOfKey := a.Ask(fleet, Callers{}, int64(2*ms))
+		if refused {
+			if ask == nil || ofKey == nil {
+				t.Errorf("a caller was refused: %+v and %+v are asked for", ask, ofKey)
+			}
+			continue
+		}
+		if ask != nil || ofKey != nil || next != int64(late) || nextOfKey != int64(late) {
+			t.Errorf("asked for are %+v and %+v, and it looks again at %v and %v", ask, ofKey, next, nextOfKey)
+		}
+		ask, _ = g.Look(at(late))
+		if ofKey, _ = a.Ask(fleet, Callers{}, int64(late)); ask == nil || ofKey == nil {
+			t.Errorf("late in the window %+v and %+v are asked for", ask, ofKey)
+		}
+	}
+}

@@ -72,9 +72,9 @@ func (w *Windows) Opens(now int64) int64 {
 	return at
 }
 
-// Late returns the monotonic instant from which a permit of the shortest window is hardly of use to
-// its owner any more: from then on others are asked to pay a debt behind which nobody waits.
-func (w *Windows) Late() int64 {
+// late returns the monotonic instant from which a permit of the shortest window is hardly of use to
+// its owner any more.
+func (w *Windows) late() int64 {
 	return w.Running[0].End() - w.Guard - w.Offset - int64(lending.Late*milli)
 }
 
