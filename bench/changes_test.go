@@ -73,7 +73,7 @@ func BenchmarkChanges(b *testing.B) {
 			phase()
 			var callers sync.WaitGroup
 			for _, m := range all {
-				for m.TryAcquire() { //nolint:revive // all of this window
+				for m.TryAcquire() { // all of this window
 				}
 				callers.Go(func() { _ = m.Acquire(b.Context(), consumer.Forever) })
 			}
@@ -101,7 +101,7 @@ func BenchmarkChanges(b *testing.B) {
 			for _, m := range all {
 				if load == "busy" {
 					callers.Go(func() {
-						for m.Acquire(ctx, consumer.Forever) == nil { //nolint:revive // all of its share
+						for m.Acquire(ctx, consumer.Forever) == nil { // all of its share
 						}
 					})
 				}

@@ -169,7 +169,7 @@ func (a *keyAsks) look(k *core) {
 	s, _ := k.segmentNow()
 	r := keyRequests{}
 	for _, y := range all {
-		switch at, full := k.ask(y.keyState, s.Keys, now, r); {
+		switch at, full := k.ask(y.keyState, s, now, r); {
 		case full:
 			a.putBack(y)
 			next = min(next, now+int64(keyRound))
@@ -226,17 +226,20 @@ func (r keyRequests) all() (all []protocol.Request) {
 
 // ask adds an ask for a key, if it needs one and there is room. It returns when to look at the key again;
 // Forever if nothing is asked until callers lack something.
-func (k *core) ask(y *keyState, keys *window.Keys, now int64, r keyRequests) (again int64, full bool) {
+func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (again int64, full bool) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
 	again = window.Forever
-	if keys != nil && !y.gone {
-		if y.adopt(k, keys, now); y.borrows() {
+	if keys := s.Keys; keys != nil && !y.gone {
+		y.adopt(k, keys, now)
+		next := y.serveAsked(k, s, now)
+		if y.borrows() {
 			again, full = k.askIn(y, keys, now, r)
 			if y.use.Debt() > 0 { // it is looked at in each window
 				again = min(again, keys.Opens(now))
 			}
 		}
+		again = min(again, next)
 	}
 	if full {
 		again = now + int64(keyRound)
@@ -316,9 +319,12 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 				if fleet.Owners < fleet.Instances { // whoever is poor owns no part
 					from = window.Forever
 				}
-				told = y.use.Lend(guest, n, fleet, y.callers(), hash, from, now)
+				told, next := y.use.Lend(guest, n, fleet, y.callers(), hash, from, now)
 				k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				y.mu.Unlock()
+				if next < window.Forever {
+					k.keys.asks.at(k, y, next)
+				}
 				return s, told
 			}
 		}
@@ -332,12 +338,32 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 	if !y.use.AtEdge() || !s.KeysLend {
 		return
 	}
+	y.lend(k, s, now, y.use.LendAtEdge)
+}
+
+// serveAsked lends to guests whose asks stand, if reserves were released, and returns when to look again. The
+// caller has the state's lock.
+func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64) {
+	switch {
+	case !s.KeysLend || !y.use.AsksStand():
+		return window.Forever
+	case !s.Open(now): // its bounds may not be in force
+		return now
+	}
+	y.lend(k, s, now, func(f window.Fleet, c window.Callers, hash uint64, now int64, lends func(string) bool, tell func(string, int64)) {
+		next = y.use.ServeAsked(f, c, hash, now, lends, tell)
+	})
+	return next
+}
+
+// lend has the account lend to guests of its own accord, and tells them. by is a method of the account.
+func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f window.Fleet, c window.Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64))) {
 	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
 	lends := func(guest string) bool {
 		_, lends := k.lendsTo(guest, now)
 		return lends
 	}
-	y.use.LendAtEdge(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, lends, func(guest string, told int64) {
+	by(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, lends, func(guest string, told int64) {
 		(*k.carrier.Load()).Tell(l.Self, guest, protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{y.key.Name: told}})
 	})
 	k.keys.lent.Add(left - y.use.LeftToBorrowers())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -189,6 +190,37 @@ func TestWhoLendsNoKeys(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		if lends() {
 			t.Error("it lends without a fresh proof")
+		}
+	})
+}
+
+// What a host does not lend at once stands: it lends more late in the window, when it keeps less for its own
+// callers, though nobody asks again.
+func TestAnAskForAKeyStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := keyMarket(t, 100, 0, quota.OutageHold, "a", "b")
+		key := all["b"].Key("key")
+		for key.TryAcquire() { // from the first refusal on it counts its calls
+		}
+		calls := func(d time.Duration) { // 40 a second
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
+				key.TryAcquire()
+				m.prove()
+			}
+		}
+		calls(3 * time.Second)
+		m.keyLoans = nil
+		note := protocol.Note{Windows: []quota.Window{quota.WindowAt(time.Second, time.Now().UnixNano())}, Needs: map[string]protocol.Need{"key": {Permits: 50_000}}}
+		m.sinks["b"].sink.Asked("a", note)
+		calls(800 * time.Millisecond)
+		m.mu.Lock()
+		early := slices.Clone(m.keyLoans)
+		m.mu.Unlock()
+		calls(199 * time.Millisecond)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(early) > 1 || len(m.keyLoans) != len(early)+1 || slices.ContainsFunc(m.keyLoans, func(n protocol.Note) bool { return n.Windows[0] != note.Windows[0] }) {
+			t.Errorf("%v are lent by 800 ms, and %v by the window's end", early, m.keyLoans)
 		}
 	})
 }

@@ -85,7 +85,7 @@ func TestCriticalCallsForAKeyBorrowFirst(t *testing.T) {
 	host, now := called()
 	need := need(100, false)
 	need.Critical = need.Permits
-	told := host.Lend("a", need, all, Callers{Waiting: 100}, 0, 0, int64(now))
+	told, _ := host.Lend("a", need, all, Callers{Waiting: 100}, 0, 0, int64(now))
 	if told < 50 || told > 65 {
 		t.Errorf("of 80 permits, of which critical calls will want 20 and others all, %d are lent to critical calls", told)
 	}

@@ -1,12 +1,10 @@
 package window
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -44,12 +42,8 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		g.rebuildLocked(at)
 	}
 	n = max(0, n)
-	if a.permits -= n; n > 0 && a.poor > 0 {
-		a.permits = 0
-	}
-	a.critical = max(0, a.critical-n)
-	if b.guests.keep(a, s.window); a.permits > 0 {
-		g.armLocked(g.releasesLocked(s))
+	if b.stands(&s, a, n) {
+		g.armLocked(s.releases())
 	}
 	return n
 }
@@ -61,38 +55,10 @@ func (g *Gate) lendOutLocked(guest string, n int64) {
 	g.mu.borrower.Lent += n
 }
 
-// releasesLocked returns when asks that stand are served next; Forever if they are not.
-func (g *Gate) releasesLocked(s scene) int64 {
-	if at, ok := lending.Releases(s.phase, s.length); ok {
-		return s.window.Start() + int64(at*milli) - g.mu.ledger.plan.Offset
-	}
-	return Forever
-}
-
-// serveAskedLocked serves two of the asks that stand, by chance, when reserves are released.
-// It returns when to look again.
-func (g *Gate) serveAskedLocked(at clock.Instant, s scene) (next int64) {
-	b := &g.mu.borrower
-	stand := slices.DeleteFunc(slices.Clone(b.guests), func(a asked) bool {
-		_, lends := g.LendsTo(a.guest, g.mu.last) // a guest that has left uses no permits
-		return a.permits == 0 || !lends
-	})
-	if len(stand) == 0 {
-		return Forever
-	}
-	if due, ok := lending.Releases(b.served, s.length); ok && s.phase >= due {
-		b.served = s.phase
-		chance := s.hash ^ uint64(s.window.Index)
-		slices.SortFunc(stand, func(a, b asked) int {
-			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
-		})
-		for _, a := range stand[:min(2, len(stand))] {
-			if s, ok := g.sceneLocked(); ok {
-				g.lendLocked(at, s, a)
-			}
-		}
-	}
-	return g.releasesLocked(s)
+// lendsToLocked reports whether anything is lent to a guest: one that has left uses no permits.
+func (g *Gate) lendsToLocked(guest string) bool {
+	_, lends := g.LendsTo(guest, g.mu.last)
+	return lends
 }
 
 // lendAtEdgeLocked lends to guests that have asked, at the beginning of a window. It returns whether it
@@ -103,11 +69,7 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	if !ok || !l.lends() || !b.edge {
 		return false
 	}
-	b.lendAtEdge(&s, g.callersLocked(),
-		func(guest string) bool {
-			_, lends := g.LendsTo(guest, g.mu.last)
-			return lends
-		},
+	b.lendAtEdge(&s, g.callersLocked(), g.lendsToLocked,
 		func() (n, kept int64) {
 			kept, _ = l.kept()
 			return l.shares(), kept

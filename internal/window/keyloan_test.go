@@ -20,7 +20,8 @@ func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Windo
 // lends lends up to n permits, which the guest lacks to its equal part, and returns what the guest is
 // told.
 func lends(k *Account, guest string, n, now int64) (told int64) {
-	return k.Lend(guest, protocol.Need{Permits: 1000 * n, Poor: 1000 * n}, Fleet{Total: 400, Instances: 4, Owners: 4}, Callers{}, 0, 0, now)
+	told, _ = k.Lend(guest, protocol.Need{Permits: 1000 * n, Poor: 1000 * n}, Fleet{Total: 400, Instances: 4, Owners: 4}, Callers{}, 0, 0, now)
+	return told
 }
 
 // What is lent of a key counts at the host in the windows of every length. A guest is told

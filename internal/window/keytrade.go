@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
@@ -157,22 +158,50 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 
 // Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
 // long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
-// the corrected wall time from which the guest has a share of it. It returns the sum of what was lent to
-// the guest in these windows, 0 if nothing is lent now. docs/proof/protocol.md, section 15.
-func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told int64) {
+// the corrected wall time from which the guest has a share of it. told is the sum of what was lent to
+// the guest in these windows, 0 if nothing is lent now. What it needs beyond that may be lent later in the
+// window: next is when ServeAsked is due, or Forever. docs/proof/protocol.md, section 15.
+func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
-		return 0
+		return 0, Forever
 	}
 	s := a.scene(f, hash, now)
-	ask := s.asked(guest, need, from)
+	return a.lendFor(&s, c, s.asked(guest, need, from))
+}
+
+// lendFor is Lend for an ask in a scene.
+func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
 	due := min(s.own(), int64(math.Ceil(s.fair()))) // owners have the shares of those that own no part
-	n := t.lend(&s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask)
-	ask.permits = 0 // the guest asks again by itself
-	if t.guests.keep(ask, s.window); n > 0 {
-		return a.lend(guest, n)
+	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask))
+	if next = Forever; a.trade.stands(s, ask, n) {
+		next = s.releases()
 	}
-	return 0
+	if n > 0 {
+		told = a.lend(ask.guest, n)
+	}
+	return told, next
+}
+
+// AsksStand reports whether ServeAsked may lend anything in the window that runs.
+func (a *Account) AsksStand() bool {
+	return a.trade != nil && slices.ContainsFunc(a.trade.guests, func(a asked) bool { return a.permits > 0 })
+}
+
+// ServeAsked lends again to guests that need more, when reserves are released, as far as lends says that anything
+// is lent to them. It tells each the sum of what was lent to it in these windows, and returns when it is due
+// next; Forever if it is not in this window.
+func (a *Account) ServeAsked(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
+	t := a.tradeAt(now, c)
+	if t == nil || a.debt > 0 {
+		return Forever
+	}
+	s := a.scene(f, hash, now)
+	return t.serve(&s, lends, func(ask asked) {
+		if told, _ := a.lendFor(&s, c, ask); told > 0 {
+			tell(ask.guest, told)
+		}
+	})
 }
 
 // AtEdge reports whether a window has begun in which guests may be lent some before callers take all:

@@ -25,16 +25,15 @@ const (
 // borrower is the Trade of a provider, with what its gate notes for it.
 type borrower struct {
 	Trade
-	large       int64   // permits of large calls since the beginning
-	largeIssued int64   // to large calls in the window
-	servedIn    int64   // the index of the window in which a large call was last served
-	left        int64   // permits that small calls have left to large ones, which have not had them yet
-	stood       int64   // the index of the window of which others were asked to leave a part to a large call
-	owners      int     // that share the shortest limit
-	served      float64 // when in the window asks that stand were served, in milliseconds
-	look        int64   // when Look is called next; Forever: when Arm says so
-	awaited     int     // callers that wait for a first permit: see Await
-	lackedAt    int64   // when in the window a call was first refused or had to wait; Forever: none
+	large       int64 // permits of large calls since the beginning
+	largeIssued int64 // to large calls in the window
+	servedIn    int64 // the index of the window in which a large call was last served
+	left        int64 // permits that small calls have left to large ones, which have not had them yet
+	stood       int64 // the index of the window of which others were asked to leave a part to a large call
+	owners      int   // that share the shortest limit
+	look        int64 // when Look is called next; Forever: when Arm says so
+	awaited     int   // callers that wait for a first permit: see Await
+	lackedAt    int64 // when in the window a call was first refused or had to wait; Forever: none
 	LendingCounts
 }
 
@@ -117,7 +116,6 @@ func (g *Gate) noteWindowLocked() {
 		b.lackedAt = Forever
 	}
 	b.enter(&g.mu.ledger.Account, a.window, came)
-	b.served = 0
 	g.leaveLocked(before, float64(a.window.Length)/milli, limit.Limit)
 }
 
@@ -199,7 +197,11 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 	}
 	g.noteCallsLocked(g.mu.last)
 	if l.lends() {
-		next = g.serveAskedLocked(at, s)
+		next = b.serve(&s, g.lendsToLocked, func(a asked) {
+			if s, ok := g.sceneLocked(); ok { // the one before may have moved it
+				g.lendLocked(at, s, a)
+			}
+		})
 	}
 	if l.plan.Lending.Borrows {
 		var soon int64

@@ -1,7 +1,9 @@
 package window
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
@@ -24,6 +26,7 @@ type Trade struct {
 	asks   int64        // since the beginning
 	guests asks         // of others
 	edge   bool         // the window has begun, and guests were not lent some at its edge yet
+	served float64      // when in the window asks that stand were served, in milliseconds
 }
 
 // classes are the calls of critical and sheddable callers.
@@ -143,7 +146,7 @@ func (t *Trade) restart() {
 func (t *Trade) enter(a *Account, w quota.Window, came int64) {
 	t.window = w
 	t.guests.enter(w)
-	t.edge = len(t.guests) > 0
+	t.edge, t.served = len(t.guests) > 0, 0
 	t.guest.Begin(came)
 	from, length := a.milli(w.Start()), float64(w.Length)/milli
 	t.calls.Begin(w.Index, from, length)
@@ -240,6 +243,46 @@ func (s *scene) asked(guest string, n protocol.Need, from int64) asked {
 func (s *scene) partOf(guest string) int64 {
 	part := lending.Part(s.own(), s.Instances, lending.Chance(guest, s.hash^uint64(s.window.Index)))
 	return max(0, part-s.account.lentTo(guest))
+}
+
+// stands keeps what a guest still wants after n permits were lent for its ask, and reports whether it stands
+// until reserves are released. A guest that was poor asks for more by itself.
+func (t *Trade) stands(s *scene, a asked, n int64) bool {
+	if a.permits -= n; n > 0 && a.poor > 0 {
+		a.permits = 0
+	}
+	a.critical = max(0, a.critical-n)
+	t.guests.keep(a, s.window)
+	return a.permits > 0
+}
+
+// releases returns when asks that stand are served next, a monotonic instant; Forever if they are not in this
+// window.
+func (s *scene) releases() int64 {
+	if at, ok := lending.Releases(s.phase, s.length); ok {
+		return s.window.Start() + int64(at*milli) - s.account.windows.Offset
+	}
+	return Forever
+}
+
+// serve lends for two of the asks that stand, by chance, if reserves were released since it was last done in
+// this window. Asks of guests for which lends is false are left out. It returns when to call it next.
+func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
+	stand := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
+	if len(stand) == 0 {
+		return Forever
+	}
+	if due, ok := lending.Releases(t.served, s.length); ok && s.phase >= due {
+		t.served = s.phase
+		chance := s.hash ^ uint64(s.window.Index)
+		slices.SortFunc(stand, func(a, b asked) int {
+			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
+		})
+		for _, a := range stand[:min(2, len(stand))] {
+			lend(a)
+		}
+	}
+	return s.releases()
 }
 
 // lendAtEdge lends to guests that have asked, in the order of their asks, before own callers who wait take all
