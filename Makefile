@@ -2,7 +2,7 @@
 # are the same here and there.
 
 .DEFAULT_GOAL := all
-.PHONY: all build test steady race lint fuzz bench cross loadgen deploy-golden screenshots dashboard-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
+.PHONY: all build test steady race lint fuzz bench cross loadgen deploy-golden screenshots dashboard-picture headline-picture dashboard-load simulate hunt compat e2e kafka-e2e ci ci-all clean help
 
 all: build test lint ## build, test and lint
 
@@ -54,6 +54,12 @@ screenshots: ## the dashboard and loadgen's page as their tests see them, into S
 dashboard-picture: ## docs/img/dashboard.png, in five minutes of a quiet machine; needs chromium
 	cd test/browser && SCREENSHOTS=$(CURDIR)/docs/img DASHBOARD_PICTURE=45s go test -count=1 -tags e2e -timeout 15m -run TestTheTutorialsStory .
 	mv docs/img/story.png docs/img/dashboard.png
+
+headline-picture: ## docs/img/headline.png, the first chart of loadgen's page, in two minutes of a quiet machine; needs chromium
+	mkdir -p bin/screenshots
+	cd test/browser && SCREENSHOTS=$(CURDIR)/bin/screenshots REPORT_RUN="--instances 96 --processes 4 --limit 9600/s --demand 1.2 \
+		--duration 36s --crash 6s --change 18s=6400/s --change 26s=9600/s" go test -count=1 -tags e2e -run TestTheReportOfAChurnRun .
+	mv bin/screenshots/report-chart.png docs/img/headline.png
 
 dashboard-load: ## what 20 providers and 1,000 instances cost the dashboard; needs chromium
 	cd test/browser && DASHBOARD_LOAD=$(or $(DASHBOARD_LOAD),30s) go test -count=1 -tags e2e -timeout 10m -run TestLoad -v .

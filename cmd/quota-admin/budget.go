@@ -88,8 +88,8 @@ provider that came after the backup, before instances take permits of it.`,
 	cmd.Flags().StringVar(&of, "limit", "", "the `LIMIT` that the counts are of, if there are several")
 	cmd.Flags().StringVar(&k.key, "key", "", "show `KEY`, or give its count by --used")
 	cmd.Flags().StringVar(&k.file, "keys-file", "", "give the counts of keys in `FILE`, with a key and a number in each line; - is the standard input")
-	cmd.Flags().BoolVar(&k.unused, "keys-unused", false, "no key used anything that etcd does not count, nor was given a count")
-	cmd.Flags().BoolVar(&k.withhold, "withhold", false, "etcd may have lost what was taken: withhold the running windows until counts are given")
+	cmd.Flags().BoolVar(&k.unused, "keys-unused", false, "all keys without a count by --key or --keys-file used only what etcd counts")
+	cmd.Flags().BoolVar(&k.withhold, "withhold", false, "hand out nothing more in the running windows until counts are given: etcd may have lost what was taken")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return k.check(cmd, used >= 0, of) }
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
 		if k.any() {

@@ -78,7 +78,7 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 	return e
 }
 
-const forceUsage = "allow a change beyond the greatest step"
+const forceUsage = "allow a change by a larger factor than --max-step"
 
 func (a *app) revisionFlag(cmd *cobra.Command, revision *int64, least int64, usage string) {
 	addFlag(a, cmd, revision, "if-revision", func(text string) (int64, error) {

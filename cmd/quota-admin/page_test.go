@@ -49,3 +49,60 @@ func TestThePagesAreFollowed(t *testing.T) {
 		})
 	}
 }
+
+// inWords is a command in a sentence, a table or an indented block.
+var inWords = regexp.MustCompile("`quota-admin ([^`]+)`|(?m:^ +quota-admin (.+)$)")
+
+// What the pages for operators have typed works, in the pages' order, for a provider with a limit per
+// hour. Other tests play the commands of elsewhere.
+func TestThePagesOfOperatorsAreFollowed(t *testing.T) {
+	t.Parallel()
+	elsewhere := []string{"doctor", "dev", "dashboard", "roles"}
+	for page, least := range map[string]int{"run.md": 25, "compare.md": 10} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile("../../docs/" + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBench(t, server)
+			b.want(exitDone, "set", "P", "1000/s,1000000/h")
+			stdout, _ := b.want(exitDone, "get", "P", "-o", "json")
+			first := regexp.MustCompile(`"revision": (\d+)`).FindStringSubmatch(stdout)[1]
+			if page == "run.md" {
+				b.want(exitDone, "set", "payments/charge", "100/s")
+			}
+			played := 0
+			for _, m := range inWords.FindAllStringSubmatch(string(text), -1) {
+				args := words(strings.Join(strings.Fields(strings.ReplaceAll(m[1]+m[2], `"`, "'")), " "))
+				if slices.Contains(elsewhere, args[0]) || len(args) == 1 || slices.Contains(args, "set") && len(args) == 2 {
+					continue // named, or played elsewhere
+				}
+				for i, arg := range args {
+					args[i] = strings.NewReplacer("REV", first, "policies.yaml", "-").Replace(arg)
+					if arg == "N" {
+						args[i] = "0"
+					}
+				}
+				switch args[0] {
+				case "top":
+					args = append(args, "--count", "1")
+				case "set":
+					if page == "compare.md" { // each is for another reader
+						b = newBench(t, server)
+					}
+				case "cancel":
+					b.want(exitDone, "set", args[1], "400/s", "--at", "+5m")
+				case "apply":
+					document, _ := b.want(exitDone, "export")
+					b.stdin = strings.NewReader(document)
+				}
+				b.want(exitDone, args...)
+				played++
+			}
+			if played < least {
+				t.Errorf("%d commands: this test sees too little", played)
+			}
+		})
+	}
+}

@@ -59,8 +59,8 @@ the policy is written at the same moment.`,
 			return err
 		},
 	}
-	addFlag(a, cmd, &s.At, "at", when, "announce it for `TIME`, at least settle + 2 clock errors ahead")
-	addFlag(a, cmd, &s.For, "for", positive, "return to the limits without this change after this `duration`")
+	addFlag(a, cmd, &s.At, "at", when, "make the change at `TIME`, in the same window on every instance; at least settle and two clock errors ahead, 3.1s by default")
+	addFlag(a, cmd, &s.For, "for", positive, "take the change back after this `duration`")
 	e := a.edits(cmd, 0)
 	e.steps, e.lazy = true, true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
@@ -95,7 +95,7 @@ func (s *settings) apply(old quota.Policy, now time.Time) (quota.Policy, error) 
 	}
 	will := quota.Policy{Limits: s.limits}.WithDefaults()
 	if later := !s.At.IsZero() || s.For != 0; later && len(protocol.Long(&will)) > 0 && !slices.Equal(protocol.Long(&will), protocol.Long(&p)) {
-		return p, refused(fmt.Errorf("limits above a minute cannot be announced (%s): run this command at that time, without --at and --for", quota.FormatLimits(protocol.Long(&will))))
+		return p, refused(fmt.Errorf("limits above a minute cannot be announced (%s): leave them out, and those in force stay; to change them run this command at that time, without --at and --for", quota.FormatLimits(protocol.Long(&will))))
 	} else if !later {
 		p.Limits = will.Limits
 	}
@@ -174,32 +174,32 @@ type field struct {
 // fields are in the order of what depends on each other: a change of the settle time comes
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"outage", "`hold|stop`: instances cut off from etcd hold the last share, or stop; new policies: hold",
+	{"outage", "`hold|stop`: without etcd an instance keeps its last share, or issues nothing; new policies: hold",
 		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
 	{"settle", "settle time: how long (`duration`) a share waits before it grows, after a join or a crash; new policies: 3s", value(positive, setSettle)},
-	{"freshness", "how long (`duration`) an instance may go without an answer from etcd; new policies: five sixths of settle",
+	{"freshness", "how long (`duration`) an instance may be without an answer from etcd, before --outage counts; new policies: five sixths of settle",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
 	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
-	{"guard", "issue nothing within this `duration` of a window's edges, as in 50ms; 0 is off",
+	{"guard", "issue nothing within this `duration` of a window's edges, as in 50ms, so that a call arrives in the window of its permit; 0 is off",
 		value(parseGuard, func(p *quota.Policy, d time.Duration) { p.Guard = d })},
 	{"pacing", "`off|even`: the permits of a window are released at once, or evenly; new policies: off",
 		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
-	{"shape", "`fixed|sliding|bucket`: permits are counted in fixed windows, in a sliding window or by a bucket; new policies: fixed",
+	{"shape", "`fixed|sliding|bucket`: the limit is of each window of the clock, of any span of a window's length, or of a token bucket; new policies: fixed",
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
-	{"burst", "`PERMITS` at once, with shape bucket; new policies: 0, the whole limit",
+	{"burst", "`PERMITS` that may come at once, with shape bucket; new policies: 0, the whole limit",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
 	{"lend", "`on|off`: instances lend permits that they will not need to those that lack some, or to none; new policies: on",
 		value(parseLend, func(p *quota.Policy, v string) { p.Lend = v })},
 	{"classes", "`critical=PERCENT` of each share that an instance keeps for critical calls at a window's start, 0 to 90; off is 0", parseClasses},
-	{"warm-up", "`duration` in which the share of an instance that is new, or was held back, grows to its full size; 0 is off",
+	{"warm-up", "`duration` in which the share of an instance grows to its full size, when it is new or a 429 has paused it; 0 is off",
 		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
-	{"keys", "limits of each key, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
+	{"keys", "limits of each key, such as an account, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
 	{"keys-most", "most keys (`N`) that one instance may have in use; new policies: 100000",
 		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
 	{"keys-owners", "how many instances (`N`) share the limits of each key: 1 to 16 owners, which a hash chooses, or 0 for all; new policies: 0",
 		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
-	{"backoff", "`instance|fleet`: a provider's 429 holds back the refused instance, or the fleet; new policies: fleet",
+	{"backoff", "`instance|fleet`: a provider's answer 429 pauses the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},

@@ -49,7 +49,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
   quota-admin top payments/charge --count 1 -o json`,
 	}
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two tables")
-	cmd.Flags().IntVar(&count, "count", 0, "end after so many tables; 0: never. Not for a terminal")
+	cmd.Flags().IntVar(&count, "count", 0, "number of tables after which it ends; 0: it does not end; not on a terminal")
 	cmd.Flags().StringVar(&by, "by", top.ByInstance, "a row for each `"+strings.Join(top.Bys, "|")+"` of the provider")
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(top.Bys, by) {

@@ -67,7 +67,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 		set.StringVar(&f.name, "name", "", "`name` that operators see; default: the host's")
 		commandline.Gone(set, "state-dir", "leave it out; to restart without a gap, start the new quotad beside the old one (docs/quotad.md, Stop and restart)")
 		set.StringSliceVar(&f.ntp, "ntp", nil, "NTP `servers` by which the clock is measured, host or host:port, separated by commas")
-		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; if it exceeds the longest window, no permit is lost")
+		set.DurationVar(&f.grace, "grace", 25*time.Second, "time to hand the share over after SIGTERM; if it exceeds the longest window of a limit, no permit is lost")
 	})
 	groups.Add("etcd", func(set *pflag.FlagSet) { f.etcd = etcdflags.Register(set) })
 	f.etcd.Env = env
@@ -138,8 +138,9 @@ func (f *flags) check() error {
 }
 
 func printHelp(w io.Writer, flags string) {
-	fmt.Fprint(w, `Quotad shares limits among all processes of a host. It is one instance of each
-provider, and gives permits to local processes over HTTP on a Unix socket.
+	fmt.Fprint(w, `Quotad shares limits among all processes of a host. A provider is an API that limits
+you, by the name that quota-admin set gave it. Quotad takes this host's share of each
+limit, and gives local processes a permit for each call, over HTTP on a Unix socket.
 
 Usage: quotad [flags]
 `, flags, `

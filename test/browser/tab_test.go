@@ -185,6 +185,11 @@ func (b *tab) Shots(name string) {
 // WholeShot keeps a picture of the whole page.
 func (b *tab) WholeShot(name string) { b.keep(name, chromedp.FullScreenshot(100)) }
 
+// Part keeps a picture of the first part of the page that the selector finds.
+func (b *tab) Part(name, selector string) {
+	b.keep(name, chromedp.Screenshot(chromedp.CSS(selector)))
+}
+
 // keep keeps a picture in the folder that SCREENSHOTS names, if it does.
 func (b *tab) keep(name string, picture chromedp.Action[[]byte]) {
 	folder := os.Getenv("SCREENSHOTS")

@@ -134,7 +134,7 @@ func (r *raw) register() *commandline.Groups {
 	groups.Add("Fleet", func(set *pflag.FlagSet) {
 		set.StringVar(&r.limit, "limit", "300000/s", "`PERMITS/WINDOW` of all together; several with commas: 500/2s,2000/10s")
 		set.IntVar(&c.Instances, "instances", 20, "instances that share the limit")
-		set.IntVar(&c.Processes, "processes", 1, "processes of the instances, beside loadgen's own")
+		set.IntVar(&c.Processes, "processes", 1, "number of processes that run the instances, beside loadgen's own")
 		commandline.Gone(set, "state-dir", "leave it out; instances that start after a kill join as new, and borrow at once")
 		set.StringSliceVar(&c.NTP, "ntp", nil, "NTP `servers` by which each instance measures its clock, host or host:port, separated by commas")
 	})
@@ -147,7 +147,7 @@ func (r *raw) register() *commandline.Groups {
 		set.Float64Var(&c.Demand, "demand", 1.5, "calls for each permit of the shortest limit; 2: twice as many calls as permits")
 		set.StringVar((*string)(&c.Arrival), "arrival", "steady", "`steady|poisson|burst|sine`: when calls come; burst: all of a window at one moment")
 		set.DurationVar(&c.MaxWait, "max-wait", 100*time.Millisecond, "longest wait of a call for a permit; 0: none")
-		set.IntVar(&c.Spread.Hot, "hot", 0, "only so many `INSTANCES` make calls; 0: all do")
+		set.IntVar(&c.Spread.Hot, "hot", 0, "number of `INSTANCES` that make calls; 0: all do")
 		set.Float64Var(&c.Spread.Zipf, "zipf", 0, "some instances, or --keys, have more calls than others, by a Zipf distribution of exponent `S`; 0: all have as many")
 		set.DurationVar(&c.Spread.Move, "move", 0, "time after which --hot or --zipf chooses other instances; 0: never")
 		set.Uint64Var(&c.Seed, "seed", 1, "seed of what is random: calls, --zipf and --chaos; the same seed makes the same calls and events")
@@ -183,7 +183,7 @@ func (r *raw) register() *commandline.Groups {
 		set.Float64Var(&c.LeastUse, "least-use", 50, "fail as UNDERUSED if less than `PERCENT` came of the permits that were due (see USED below); 0: fail only if none came")
 		set.StringVar(&c.JSON, "json", "", "write the report as JSON to `FILE`; -: to standard output")
 		set.StringVar(&c.HTML, "html", "", "write the report as a page with charts to `FILE`; the page needs no network")
-		set.StringVar(&c.Trace, "trace", "", "write a trace of what instances learn and issue to `DIR`, which is empty, and judge that too")
+		set.StringVar(&c.Trace, "trace", "", "write a trace of what instances learn and issue into the empty folder `DIR`, and judge that too")
 		set.BoolVar(&c.Quiet, "quiet", false, "print only the verdict, without progress and table")
 	})
 	groups.Add("etcd of its own, which loadgen starts for the run", func(set *pflag.FlagSet) {

@@ -16,6 +16,7 @@
     c.save();
     c.strokeStyle = c.fillStyle = colour("dim");
     c.font = scale * 12 + "px system-ui, sans-serif";
+    c.textAlign = "left";
     c.setLineDash([3 * scale, 3 * scale]);
     let free = [];
     for (const m of f.marks || []) {
