@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample KeyBudget Marks Upgrade SameId Shapes Arrivals Debts.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample KeyBudget Marks Upgrade SameId Shapes Arrivals Debts Generations AnyPhase.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -30,6 +30,8 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (one_view_binds, sliding_never_over, bucket_never_over, roll_adds_nothing, buckets_never_over, bucket_arrivals_never_over),
   (arrivals_never_over, arrivals_of_three, debts_never_over, debts_within_limits, unsettled_it_breaks,
     debts_paid_by_loans, payment_not_charged_it_breaks),
+  (generations_never_over, any_m_in_a_row, meets, any_phase_never_over, in_flight_never_over, example_run,
+    current_alone_it_breaks, later_uncounted_it_breaks, moved_unchecked_it_breaks, m_labels_it_breaks),
   (unnoticed_only, same_id_is_noticed, unnoticed_it_breaks, same_id_over_by),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),
   (lent_on_charged, hear_as_told, lent_on_spends, lent_on_used, without_charge_it_breaks, not_as_told_it_breaks,

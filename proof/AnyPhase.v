@@ -1,0 +1,132 @@
+(* What the rule of generations (Generations.v) gives a provider, by its own count (docs/proof/protocol.md,
+   section 14). A generation here is a window of Statement.v: its number, by the clock of an instance.
+
+   1. A window of m generations that begins at any instant counts at most the limit, if M is m + 1.
+   2. There are never more calls under way than the limit, if a call of label g ends before generation
+      g + M begins. *)
+From Quotient Require Import Sum Arrivals.
+From Quotient Require Generations.
+From Coq Require Import Lqa Lia Qfield Qround.
+Open Scope Q_scope.
+
+Lemma holds x t : 0 < width x -> exists G, start x G <= t /\ t < start x (G + 1).
+Proof.
+  intros w0. exists (Qfloor (t / width x)).
+  assert (width x * (t / width x) == t) as K by (field; lra).
+  pose proof (Qfloor_le (t / width x)) as lo. pose proof (Qlt_floor (t / width x)) as hi.
+  unfold start. set (f := inject_Z (Qfloor (t / width x))) in *. set (f' := inject_Z (Qfloor (t / width x) + 1)) in *.
+  split; rewrite <- K, (Qmult_comm _ (width x)); [apply Qmult_le_l|apply Qmult_lt_l]; assumption.
+Qed.
+Lemma start_plus x G n : start x (G + Z.of_nat n) == start x G + inject_Z (Z.of_nat n) * width x.
+Proof. unfold start. rewrite inject_Z_plus. ring. Qed.
+Lemma starts_lt x G H : 0 < width x -> start x G < start x H -> (G < H)%Z.
+Proof.
+  intros w0 lt. destruct (Z.lt_ge_cases G H) as [L | ge]; [exact L|exfalso].
+  assert (start x H <= start x G); [|lra]. unfold start. apply Qmult_le_compat_r; [rewrite <- Zle_Qle; exact ge|lra].
+Qed.
+
+(* Whatever is of n labels in a row, counted by label. *)
+Lemma count_span f G n ps : (forall p, In p ps -> f p = true -> G <= win p < G + Z.of_nat n)%Z ->
+  (count f ps <= Generations.span (fun l => count (in_window l) ps) G n)%nat.
+Proof.
+  intros near. eapply Nat.le_trans with (count (fun p => Z.leb G (win p) && Z.ltb (win p) (G + Z.of_nat n)) ps).
+  - apply count_le_in. intros p I F. specialize (near p I F). apply andb_true_iff.
+    split; [apply Z.leb_le|apply Z.ltb_lt]; lia.
+  - clear near. revert G. induction n as [|n IH]; intros G; cbn [Generations.span].
+    + clear. induction ps as [|p ps IH]; [apply Nat.le_0_l|]. rewrite count_cons.
+      destruct (Z.leb_spec G (win p)), (Z.ltb_spec (win p) (G + Z.of_nat 0)); cbn [andb]; lia.
+    + specialize (IH (G + 1)%Z). eapply Nat.le_trans; [|apply Nat.add_le_mono_l, IH]. clear.
+      induction ps as [|p ps IH]; [apply Nat.le_0_l|]. rewrite !count_cons. unfold in_window at 1.
+      destruct (Z.leb_spec G (win p)), (Z.ltb_spec (win p) (G + Z.of_nat (S n))), (Z.eqb_spec (win p) G),
+        (Z.leb_spec (G + 1) (win p)), (Z.ltb_spec (win p) (G + 1 + Z.of_nat n)); cbn [andb]; lia.
+Qed.
+
+(* The permits that instances have issued, and the store's state, are of one run. *)
+Definition issued_by_total (ps : list permit) (s : Generations.state) : Prop :=
+  forall i l, (count (of i l) ps <= Generations.issued s i l)%nat.
+
+Lemma labels_by_total M limits s ps T l n : Generations.reached M limits s -> issued_by_total ps s ->
+  (forall q, (q <= Generations.policy s)%nat -> (limits q <= T)%nat) -> (n <= M)%nat ->
+  (Generations.span (fun l => count (in_window l) ps) l n <= T)%nat.
+Proof.
+  intros R same small le. set (ids := nodup Nat.eq_dec (map who ps)).
+  destruct (Generations.generations_never_over M limits s ids T R) as (each & row); [apply NoDup_nodup|exact small|].
+  eapply Nat.le_trans; [|apply (row l)]. replace M with (n + (M - n))%nat by lia. rewrite Generations.span_split.
+  eapply Nat.le_trans; [|apply Nat.le_add_r]. apply Generations.span_within. intros g _.
+  eapply Nat.le_trans; [|apply (each g)]. unfold Generations.held.
+  eapply Nat.le_trans; [apply (count_by_incarnation g ids); intros p I; apply nodup_In, in_map, I|].
+  apply sum_le. intros i _. specialize (same i g). lia.
+Qed.
+
+(* 1. WINDOWS OF ANY PHASE *)
+
+(* A span of m generations' length, both its ends included, meets at most m + 1 of them. *)
+Lemma meets x a t G m : 0 < width x -> a <= t -> t <= a + inject_Z (Z.of_nat m) * width x ->
+  start x G <= t -> t < start x (G + 1) ->
+  exists K, start x K <= a /\ a < start x (K + 1) /\ (K <= G < K + Z.of_nat (m + 1))%Z.
+Proof.
+  intros w0 at_ tz lo hi. destruct (holds x a w0) as (K & Klo & Khi). exists K. split; [exact Klo|]. split; [exact Khi|].
+  pose proof (start_plus x (K + 1) m) as S.
+  pose proof (starts_lt x K (G + 1) w0 ltac:(lra)). pose proof (starts_lt x G (K + 1 + Z.of_nat m) w0 ltac:(lra)). lia.
+Qed.
+
+(* The provider counts a permit's call from a to z, by its own clock. *)
+Definition counted_from (y : provider) (a z : Q) (p : permit) : bool :=
+  sends y p && (Qle_bool a (shows y (arrives y p)) && Qle_bool (shows y (arrives y p)) z).
+
+(* For a reader of docs/guarantees.md. The limit is at most T. A generation is an m-th part of the
+   provider's window, and M = m + 1 labels count. Permits of a label are issued in its generation, at least
+   the guard away from its edges, by clocks that are off by at most e (clock_error); the provider's clock
+   is off by at most E (off). A call leaves while its permit is valid for [margin] more, and arrives within
+   [transit]. If the guard is e + E at least, and the margin is that and the transit, then the provider
+   counts at most T calls in its window, wherever that begins. *)
+Theorem any_phase_never_over x y m limits s T : clocks_near x -> in_their_windows x -> counts_arrivals y x ->
+  clock_error x + off y <= guard x -> clock_error x + off y + transit y <= margin y ->
+  Generations.reached (m + 1) limits s -> issued_by_total (permits x) s ->
+  (forall q, (q <= Generations.policy s)%nat -> (limits q <= T)%nat) ->
+  forall a, (count (counted_from y a (a + inject_Z (Z.of_nat m) * width x)) (permits x) <= T)%nat.
+Proof.
+  intros k w c g mg R same small a. pose proof (some_width x k) as w0. destruct (holds x a w0) as (K & Klo & Khi).
+  eapply Nat.le_trans; [apply (count_span _ K (m + 1))|eapply labels_by_total; eauto].
+  intros p I F. unfold counted_from in F. apply andb_prop in F as [sd F]. apply andb_prop in F as [F1 F2].
+  apply Qle_bool_iff in F1, F2. destruct (arrives_near x y k w c p I sd) as [N N'].
+  destruct (meets x a (shows y (arrives y p)) (win p) m w0 F1 F2) as (K' & lo & hi & near); [lra|lra|].
+  assert (K' = K) as <-; [|exact near].
+  pose proof (starts_lt x K (K' + 1) w0 ltac:(lra)). pose proof (starts_lt x K' (K + 1) w0 ltac:(lra)). lia.
+Qed.
+
+(* 2. CALLS IN FLIGHT *)
+
+(* A call on a slot. It is under way from when it leaves until the provider sees its end. The instance's
+   permit is the slot: who has it, and its label. *)
+Record call := Call { slot : permit; leaves_at : Q; ends_by : Q }.
+Definition under_way (t : Q) (c : call) : bool := Qle_bool (leaves_at c) t && negb (Qle_bool (ends_by c) t).
+Definition open_slots (t : Q) (calls : list call) : list permit := map slot (filter (under_way t) calls).
+
+(* A slot of label g has calls from when generation g begins until 2e before generation g + M does, both by
+   its instance's clock. *)
+Record keeps_to_label (x : world) (M : nat) (c : call) : Prop := {
+  not_before : start x (win (slot c)) <= corrected x (who (slot c)) (leaves_at c);
+  not_after : corrected x (who (slot c)) (ends_by c) <= start x (win (slot c) + Z.of_nat M) - 2 * clock_error x
+}.
+
+(* [store t] is the state at t: an instance counts a slot as one with a call at least while one is
+   under way. That is so for ever if the instance has crashed. *)
+Theorem in_flight_never_over x M limits store calls T : clocks_near x ->
+  (forall t, Generations.reached M limits (store t)) -> (forall q, (limits q <= T)%nat) ->
+  (forall c, In c calls -> keeps_to_label x M c) ->
+  (forall t, issued_by_total (open_slots t calls) (store t)) ->
+  forall t, (length (open_slots t calls) <= T)%nat.
+Proof.
+  intros [w0 e] R small keeps same t. destruct (holds x (t + clock_error x) w0) as (G & lo & hi).
+  replace (length (open_slots t calls)) with (count (fun _ => true) (open_slots t calls)) by
+    (unfold count; f_equal; induction (open_slots t calls) as [|p ps IH]; [reflexivity|simpl; f_equal; exact IH]).
+  eapply Nat.le_trans; [apply (count_span _ (G + 1 - Z.of_nat M) M)|].
+  - intros p I _. unfold open_slots in I. apply in_map_iff in I as (c & <- & I). apply filter_In in I as [I U].
+    apply andb_prop in U as [U V]. apply negb_true_iff, not_true_iff_false in V. rewrite Qle_bool_iff in U, V.
+    apply Qnot_le_lt in V. destruct (keeps c I) as [B A].
+    destruct (e (who (slot c)) (leaves_at c)) as [_ E1], (e (who (slot c)) (ends_by c)) as [E2 _].
+    pose proof (starts_lt x (win (slot c)) (G + 1) w0 ltac:(lra)).
+    pose proof (starts_lt x G (win (slot c) + Z.of_nat M) w0 ltac:(lra)). lia.
+  - apply (labels_by_total M limits (store t) _ T _ M (R t) (same t)); [intros; apply small|lia].
+Qed.
