@@ -1,7 +1,8 @@
 (* What the rule of generations (Generations.v) gives a provider, by its own count (docs/proof/protocol.md,
    section 14). A generation here is a window of Statement.v: its number, by the clock of an instance.
 
-   1. A window of m generations that begins at any instant counts at most the limit, if M is m + 1.
+   1. A window of m generations that begins at any instant counts at most the limit, if M is m + 1 and
+      there is a guard. Without one M is m + 2.
    2. There are never more calls under way than the limit, if a call of label g ends before generation
       g + M begins. *)
 From Quotient Require Import Sum Arrivals.
@@ -60,14 +61,14 @@ Qed.
 
 (* 1. WINDOWS OF ANY PHASE *)
 
-(* A span of m generations' length, both its ends included, meets at most m + 1 of them. *)
-Lemma meets x a t G m : 0 < width x -> a <= t -> t <= a + inject_Z (Z.of_nat m) * width x ->
-  start x G <= t -> t < start x (G + 1) ->
-  exists K, start x K <= a /\ a < start x (K + 1) /\ (K <= G < K + Z.of_nat (m + 1))%Z.
+(* A span of n generations' length, both its ends included, meets at most n + 1 of them. *)
+Lemma meets x a n : 0 < width x -> exists K, forall G,
+  a < start x (G + 1) -> start x G <= a + inject_Z (Z.of_nat n) * width x -> (K <= G < K + Z.of_nat (n + 1))%Z.
 Proof.
-  intros w0 at_ tz lo hi. destruct (holds x a w0) as (K & Klo & Khi). exists K. split; [exact Klo|]. split; [exact Khi|].
-  pose proof (start_plus x (K + 1) m) as S.
-  pose proof (starts_lt x K (G + 1) w0 ltac:(lra)). pose proof (starts_lt x G (K + 1 + Z.of_nat m) w0 ltac:(lra)). lia.
+  intros w0. destruct (holds x a w0) as (K & Klo & Khi). exists K. intros G lo hi.
+  pose proof (start_plus x (K + 1) n) as S. rewrite start_next in S.
+  pose proof (starts_lt x K (G + 1) w0 ltac:(lra)). rewrite start_next in Khi.
+  pose proof (starts_lt x G (K + 1 + Z.of_nat n) w0 ltac:(lra)). lia.
 Qed.
 
 (* The provider counts a permit's call from a to z, by its own clock. *)
@@ -75,24 +76,27 @@ Definition counted_from (y : provider) (a z : Q) (p : permit) : bool :=
   sends y p && (Qle_bool a (shows y (arrives y p)) && Qle_bool (shows y (arrives y p)) z).
 
 (* For a reader of docs/guarantees.md. The limit is at most T. A generation is an m-th part of the
-   provider's window, and M = m + 1 labels count. Permits of a label are issued in its generation, at least
-   the guard away from its edges, by clocks that are off by at most e (clock_error); the provider's clock
-   is off by at most E (off). A call leaves while its permit is valid for [margin] more, and arrives within
-   [transit]. If the guard is e + E at least, and the margin is that and the transit, then the provider
-   counts at most T calls in its window, wherever that begins. *)
-Theorem any_phase_never_over x y m limits s T : clocks_near x -> in_their_windows x -> counts_arrivals y x ->
-  clock_error x + off y <= guard x -> clock_error x + off y + transit y <= margin y ->
-  Generations.reached (m + 1) limits s -> issued_by_total (permits x) s ->
+   provider's window. Permits of a label are issued in its generation, at least the guard away from its
+   edges, by clocks that are off by at most e (clock_error); the provider's clock is off by at most E (off).
+   A call leaves while its permit is valid for [margin] more, and arrives within [transit]. M = m + n + 1
+   labels count, where 2e, 2E and the transit exceed guard and margin by n generations at most. Then the
+   provider counts at most T calls in its window, wherever that begins, both its ends included.
+
+   So n is 0 with a guard of e + E and a margin of that and the transit. Without both n is 1, if a generation
+   is as long as 2e, 2E and the transit. A provider's clock that is off by a constant has E = 0 here, for its
+   windows may begin at any instant. *)
+Theorem any_phase_never_over x y m n limits s T : clocks_near x -> in_their_windows x -> counts_arrivals y x ->
+  2 * clock_error x + 2 * off y + transit y <= guard x + margin y + inject_Z (Z.of_nat n) * width x ->
+  Generations.reached (m + n + 1) limits s -> issued_by_total (permits x) s ->
   (forall q, (q <= Generations.policy s)%nat -> (limits q <= T)%nat) ->
   forall a, (count (counted_from y a (a + inject_Z (Z.of_nat m) * width x)) (permits x) <= T)%nat.
 Proof.
-  intros k w c g mg R same small a. pose proof (some_width x k) as w0. destruct (holds x a w0) as (K & Klo & Khi).
-  eapply Nat.le_trans; [apply (count_span _ K (m + 1))|eapply labels_by_total; eauto].
+  intros k w c near R same small a. pose proof (some_width x k) as w0.
+  destruct (meets x (a - clock_error x - off y - transit y + margin y) (m + n) w0) as (K & all).
+  eapply Nat.le_trans; [apply (count_span _ K (m + n + 1))|eapply labels_by_total; eauto].
   intros p I F. unfold counted_from in F. apply andb_prop in F as [sd F]. apply andb_prop in F as [F1 F2].
   apply Qle_bool_iff in F1, F2. destruct (arrives_near x y k w c p I sd) as [N N'].
-  destruct (meets x a (shows y (arrives y p)) (win p) m w0 F1 F2) as (K' & lo & hi & near); [lra|lra|].
-  assert (K' = K) as <-; [|exact near].
-  pose proof (starts_lt x K (K' + 1) w0 ltac:(lra)). pose proof (starts_lt x K' (K + 1) w0 ltac:(lra)). lia.
+  apply all; [lra|]. rewrite Nat2Z.inj_add, inject_Z_plus. lra.
 Qed.
 
 (* 2. CALLS IN FLIGHT *)

@@ -8,8 +8,9 @@
    Messages may be lost, late, or come again, as in KeyBudget.v. Here too a transaction is on the
    condition of the total's version, and what is given back leaves the purse before it is sent.
 
-   AnyPhase.v draws the conclusions for the provider. Not covered: stores that are restored, an operator that lowers the total, changes of a generation's length,
-   and labels that a store forgets while an instance may still count them. *)
+   AnyPhase.v draws the conclusions for the provider. Not covered: stores that are restored, an operator
+   that lowers the total, changes of a generation's length, and labels that a store forgets while an
+   instance may still count them. *)
 From Quotient Require KeyBudget.
 From Coq Require Import Arith ZArith List Lia Bool.
 Import ListNotations.
