@@ -183,6 +183,7 @@ func (k *core) Prove(sent clock.Instant) {
 	k.mu.Lock()
 	if k.mu.planner.Prove(sent) {
 		k.news(true)
+		k.wants() // what callers have asked for before it
 		return
 	}
 	k.signalLocked() // the state may be another one from now on

@@ -137,7 +137,7 @@ func (e LimitError) Error() string {
 		if e.Window.Length >= 24*time.Hour {
 			form = "2006-01-02 15:04 UTC"
 		}
-		s += "; next at " + e.RetryAt.UTC().Format(form)
+		s += "; next at " + e.RetryAt.Round(time.Millisecond).UTC().Format(form) // an edge of a window shows as such
 	}
 	return s
 }

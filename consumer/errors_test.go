@@ -53,6 +53,20 @@ func TestTheErrorNamesTheLimitThatIsSpent(t *testing.T) {
 	})
 }
 
+// The clock is corrected all the time, so an edge of a window is computed a little sooner or later by the next
+// call. The text says the same.
+func TestTheTimeInAnErrorIsSteady(t *testing.T) {
+	edge := time.Date(2027, 1, 2, 0, 0, 0, 0, time.UTC)
+	for length, want := range map[time.Duration]string{time.Second: "; next at 00:00:00.000 UTC", 24 * time.Hour: "; next at 2027-01-02 00:00 UTC"} {
+		for off := -400 * time.Microsecond; off <= 400*time.Microsecond; off += 100 * time.Microsecond {
+			e := consumer.LimitError{Provider: "p", Window: quota.Window{Length: length}, RetryAt: edge.Add(off)}
+			if !strings.HasSuffix(e.Error(), want) {
+				t.Errorf("%v off: %v, want%s", off, e, want)
+			}
+		}
+	}
+}
+
 // Errors tell the numbers, when to try again, and why there is no share.
 func TestErrorsSayWhatHelps(t *testing.T) {
 	bubble(t, policyOf(t, "10/s"), func(t *testing.T, _ context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {

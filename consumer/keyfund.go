@@ -117,8 +117,16 @@ func (m *keys) giveBack(most int, now int64, ends bool) (all []escrow.KeyUse) {
 	return all
 }
 
-// Uses implements feed.Sink.
+// Uses implements feed.Sink. Before the first proof of a view there are none: nothing is taken by a view that
+// is in doubt, and etcd would be asked again only a second later. Prove asks for them.
 func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
+	k.mu.Lock()
+	_, proved := k.mu.planner.Proved()
+	ends := k.mu.closed
+	k.mu.Unlock()
+	if !proved && !ends {
+		return nil, window.LookAtRest
+	}
 	all, used, limited := k.gate.Uses(k.clock.Now(), most)
 	switch {
 	case used:
@@ -127,9 +135,6 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 		look = window.LookAtRest
 	}
 	s, now := k.segmentNow()
-	k.mu.Lock()
-	ends := k.mu.closed
-	k.mu.Unlock()
 	if ends || s.Keys != nil && len(s.Keys.Budgets) > 0 {
 		if all = append(all, k.usesOfKeys(s.Keys, now, most-len(all), ends)...); look == 0 {
 			look = window.LookAtRest

@@ -77,8 +77,8 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	}
 }
 
-// longKeys returns limiters of instances that share limits by key, at the start of an hour.
-func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, []*Limiter) {
+// policyByKey returns a policy with limits by key, and a large one for all.
+func policyByKey(t *testing.T, limits string) *quota.Policy {
 	t.Helper()
 	p := policyOf(t, "1000000/s")
 	parsed, err := quota.ParseLimits(limits)
@@ -86,7 +86,13 @@ func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, [
 		t.Fatal(err)
 	}
 	p.Keys.Limits = parsed
-	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
+	return withDefaults(p)
+}
+
+// longKeys returns limiters of instances that share limits by key, at the start of an hour.
+func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, []*Limiter) {
+	t.Helper()
+	v := protocol.View{Revision: 1, Policy: policyByKey(t, limits), PolicyRevision: 1}
 	for _, id := range ids {
 		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id})
 	}
@@ -198,6 +204,32 @@ func (l *Limiter) acquireKey(t *testing.T, name string, n int64) error {
 	return err
 }
 
+// A call before the first proof has etcd asked as soon as that has come, not a second later: by a view in doubt
+// nothing would be taken.
+func TestALongKeyBeforeTheFirstProof(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "80/s,100/h", "a")
+		s, k := sinks[0], all[0].core
+		s.sink.Reset(s.clock.Now(), "a", protocol.View{Revision: 1, Policy: policyByKey(t, "80/s,100/h"), PolicyRevision: 1, Instances: []protocol.Instance{{ID: "a"}}})
+		if all[0].Key("x").TryAcquire() {
+			t.Fatal("a permit before the first proof")
+		}
+		for len(s.sink.Wanting()) > 0 {
+			<-s.sink.Wanting()
+		}
+		if n := bank.serve(sinks...); n != 0 {
+			t.Errorf("%d uses before the first proof", n)
+		}
+		if s.prove(); len(k.wanting) != 1 {
+			t.Error("the first proof has etcd asked for nothing")
+		}
+		if n := bank.serve(sinks...); n != 1 {
+			t.Errorf("%d uses after the first proof, want that of the key", n)
+		}
+	})
+}
+
 // Without etcd a key has what is in hand. Its callers learn why there is no more, and those
 // that wait are served when etcd is back.
 func TestALongKeyWithoutEtcd(t *testing.T) {
@@ -216,8 +248,8 @@ func TestALongKeyWithoutEtcd(t *testing.T) {
 			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "none in hand of 100/h, and no more can be fetched: "+why) {
 				t.Errorf("%v, want the cause: %s", err, why)
 			}
-			if end := time.Now().Truncate(time.Hour).Add(time.Hour); !errors.As(err, &limited) || !limited.RetryAt.Equal(end) {
-				t.Errorf("%v, want another try at %v", err, end)
+			if again := time.Now().Add(time.Second); !errors.As(err, &limited) || !limited.RetryAt.Equal(again) {
+				t.Errorf("%v, want another try at %v, when etcd has been asked again", err, again)
 			}
 			sinks[0].sink.Trouble(errors.New("the role does not allow it"))
 		}

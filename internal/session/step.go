@@ -255,6 +255,9 @@ func (e WatchAnswer) on(m *Machine) {
 	case e.Created && !l.begun: // it was opened at the present, which is Revision
 		l.history.Begin(e.Revision, e.Cluster)
 		l.begun = true
+		if l.failure != nil { // etcd answers again, and what its members hear next is of now
+			l.fail(nil)
+		}
 		m.emit(Wake{})
 		return
 	case e.Progress:

@@ -223,6 +223,19 @@ func TestStep(t *testing.T) {
 			s.do(ProbeFailed{errors.New("away")})
 			s.probe(30, 1, 30)
 		}, "p prove 11, q prove 11, warn the watch of etcd failed, p trouble away, q trouble away, p no trouble, q no trouble, p prove 16, q prove 16"},
+		"probes fail, and another store is there in place of the one that was followed": {func(s *steps, p, q *Member) {
+			s.probe(30, 1, 30)
+			s.now += 5
+			s.do(ProbeFailed{errors.New("away")})
+			s.do(WatchEnded{Line: s.whole(), Err: errors.New("broken")})
+			s.do(WatchOpened{s.whole()})
+			s.do(WatchAnswer{Line: s.whole(), Cluster: 2})
+			s.do(WatchOpened{s.whole()})
+			s.do(WatchAnswer{Line: s.whole(), Created: true, Revision: 1, Cluster: 2})
+			s.register(2, 2)
+		}, "p prove 11, q prove 11, warn the watch of etcd failed, p trouble away, q trouble away, " +
+			"warn the watch of etcd failed, p trouble broken, q trouble broken, warn starting over: no share for the settle time, unwatch, " +
+			"p no trouble, q no trouble, wake, p restored, p reset 2 at 24 as p20 of 1, q restored, q reset 2 at 25 as q30 of 1"},
 		"another cluster answers a probe": {func(s *steps, p, q *Member) { s.probe(30, 2, 30) },
 			"warn starting over: no share for the settle time, unwatch"},
 		"an earlier revision answers a probe": {func(s *steps, p, q *Member) { s.probe(29, 1, 30) },

@@ -13,8 +13,10 @@ import (
 func TestSentences(t *testing.T) {
 	at, none := time.Date(2027, 1, 1, 15, 4, 5, 999, time.UTC), time.Time{}
 	for got, want := range map[string]string{
-		cause.Debt(17500, at): "an earlier call cost more than it reserved; 17500 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
-		cause.Debt(1, none):   "an earlier call cost more than it reserved; 1 of that are still to be paid",
+		cause.Debt(17500, at):                                "an earlier call cost more than it reserved; 17500 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
+		cause.Debt(9, at.Add(-2000)):                         "an earlier call cost more than it reserved; 9 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
+		cause.Silent(at.Add(-2000)):                          "no answer from etcd since 15:04:05 UTC",
+		cause.Debt(1, none):                                  "an earlier call cost more than it reserved; 1 of that are still to be paid",
 		cause.Joined(at, at.Add(4*time.Second), time.Second): "this instance joined at 15:04:05 UTC; its share begins at 15:04:09 UTC, with the first windows after the settle time (1s)",
 		cause.Joined(at, none, 3*time.Second):                "this instance joined at 15:04:05 UTC; its share begins when the settle time (3s) is over",
 		cause.StartedOver(at, none, 3*time.Second):           "this instance started over at 15:04:05 UTC; its share begins when the settle time (3s) is over",
