@@ -25,8 +25,6 @@ const (
 	batchJoins = etcdcall.MaxOps / 4
 	// leastPage is how many keys of a provider a full batch reads at least.
 	leastPage = 64
-	// joinTries bounds the transactions of a batch that finds keys it did not expect.
-	joinTries = 3
 	// mostAlone bounds the memberships that list page by page at once.
 	mostAlone = 4
 )
@@ -138,12 +136,11 @@ func (s *Session) registerAll(l session.Lease, batch []*joining) error {
 		return err
 	}
 	batch = slices.DeleteFunc(slices.Clone(batch), func(j *joining) bool { return j.Err != nil })
-	for try := 0; len(batch) > 0; try++ {
-		if try == joinTries {
-			return fmt.Errorf("coordinator: register: another program writes keys under %s: give it another prefix (Options.Prefix, --prefix)", s.keys.Provider(""))
-		}
+	// This ends: what a transaction finds in place of what it expected is expected next. Of a membership that
+	// is so at most twice: others came before the first, and its key is there already.
+	for len(batch) > 0 {
 		left, err := s.commitJoins(ctx, l, batch)
-		if etcdcall.TooLarge(err) { // the answer is lost
+		if etcdcall.TooLarge(err) && !batch[0].more { // the answer is lost
 			for _, j := range batch {
 				j.more = true
 			}

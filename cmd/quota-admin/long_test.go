@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -74,6 +77,52 @@ func TestACountOfAWindowThatIsGone(t *testing.T) {
 	err = all[0].correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
 	if err == nil || !strings.Contains(err.Error(), "the window's total is gone from etcd, and nothing was changed") {
 		t.Error(err)
+	}
+}
+
+// meddler is a KV of which somebody else writes a key just before each transaction.
+type meddler struct {
+	clientv3.KV
+	write func()
+}
+
+func (m meddler) Txn(ctx context.Context) clientv3.Txn {
+	m.write()
+	return m.KV.Txn(ctx)
+}
+
+// A count that others change each time between reading and writing is given up, with nothing changed by it.
+func TestACountThatOthersKeepChanging(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "100/d")
+	b.want(exitDone, "budget", "p", "--used", "5")
+	client := etcdtest.NewClient(t, server)
+	operator, err := admin.New(client, admin.Options{Prefix: b.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{etcd: &etcdflags.Flags{Prefix: b.prefix}}
+	all, _, err := a.budgets(t.Context(), connection{operator, client}, "p")
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	kv, writes := client.KV, 0
+	client.KV = meddler{kv, func() {
+		writes++
+		next := all[0].total
+		next.Out += int64(writes)
+		text, err := escrow.Encode(next)
+		if err == nil {
+			_, err = kv.Put(t.Context(), all[0].key, text, clientv3.WithIgnoreLease())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}}
+	err = all[0].correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
+	if err == nil || err.Error() != "instances took permits at the same moment, 3 times: try again" || writes != 3 {
+		t.Errorf("%v, after %d writes of others", err, writes)
 	}
 }
 

@@ -255,3 +255,17 @@ func TestReadyInAnOutage(t *testing.T) {
 	late := start(t, t.TempDir(), "--endpoints", strings.Join(cluster.Endpoints(), ","))
 	await.Until(t, "a quotad that reaches no etcd says so", func() bool { return late.said.contains("etcd does not answer") })
 }
+
+// A quotad that ends while etcd is away cannot hand its share over. It says so, and when others have it.
+func TestAShareThatIsNotHandedOver(t *testing.T) {
+	cluster, _ := limited(t)
+	d := start(t, t.TempDir(), "--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", "p", "--grace", "1s")
+	await.Until(t, "there are permits", func() bool { return d.acquire(t) == http.StatusOK })
+	cluster.Stop(0)
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Wait(); err == nil || !d.said.contains("the share was not handed over (--grace is 1s, and a second signal cuts it short): others use it when the lease ends: ") {
+		t.Errorf("%v, and it says\n%s", err, &d.said.text)
+	}
+}

@@ -319,17 +319,25 @@ func (a *Client) commit(ctx context.Context, all ...*change) (int64, error) {
 		}
 		return 0, err
 	}
-	for i, c := range all {
-		if r.Succeeded {
-			for _, s := range c.keep {
-				a.expire(ctx, s)
-			}
-		} else if have := etcdcall.KeyIn(r.Responses[i]).ModRevision; have != c.old.Revision || len(c.unchanged) > 0 {
-			return 0, &ConflictError{c.old.Provider, have, c.old.Revision}
+	if !r.Succeeded {
+		return 0, conflict(all, r.Responses)
+	}
+	for _, c := range all {
+		for _, s := range c.keep {
+			a.expire(ctx, s)
 		}
 	}
-	if !r.Succeeded {
-		return 0, errors.New("admin: etcd refused the change although the policy is unchanged: try again, and report this if it repeats")
-	}
 	return r.Header.Revision, nil
+}
+
+// conflict names a change that another one came before, by the revisions of the policies that etcd has read as
+// it compared them.
+func conflict(all []*change, read []*etcdserverpb.ResponseOp) (found *ConflictError) {
+	for i, c := range all {
+		found = &ConflictError{c.old.Provider, etcdcall.KeyIn(read[i]).ModRevision, c.old.Revision}
+		if found.Have != found.Want || len(c.unchanged) > 0 {
+			break
+		}
+	}
+	return found
 }
