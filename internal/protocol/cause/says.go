@@ -13,7 +13,9 @@ import (
 func clock(t time.Time) string { return t.Round(time.Millisecond).UTC().Format("15:04:05 UTC") }
 
 // date writes an instant that may be on another day.
-func date(t time.Time) string { return t.Round(time.Millisecond).UTC().Format("2006-01-02 15:04:05 UTC") }
+func date(t time.Time) string {
+	return t.Round(time.Millisecond).UTC().Format("2006-01-02 15:04:05 UTC")
+}
 
 // Debt says a debt, and about until when it is paid; zero if that is unknown.
 func Debt(debt int64, until time.Time) string {
