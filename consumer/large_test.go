@@ -136,9 +136,9 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
 			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
 		}
-		// Permits of a window in which all small calls are served, and no room is left for a large one, are of
-		// use to nobody. The fleet serves at least as much as fits so. With others from 0.01 to 0.7 that is 0.79
-		// to 0.93 of the limit. More would take the small calls' own permits: they keep 0.9 of what they have.
+		// The small calls keep 0.9 of what they have. A call of 260 fits only where they leave as much in a
+		// window; what is less is of use to nobody. So where the others want less than their shares, a use of
+		// 0.97 cannot be had: 0.79 to 0.93 of the limit fits, and the fleet serves at least that.
 		for _, others := range []float64{0.01, 0.47, 0.5, 0.7, 1, 1.5} {
 			without, alone, _ := small(false, others)
 			with, use, larges := small(true, others)
