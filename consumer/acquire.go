@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // acquire is the one way to permits: for Acquire, Take and the Try functions
 // where the fast path does not do, and, by ask, for TakeFunc.
-func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
+func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (queue.Grant, error) {
 	if n <= 0 || l.bad || ctx == nil {
-		return window.Grant{}, l.invalid(ctx, n)
+		return queue.Grant{}, l.invalid(ctx, n)
 	}
 	if err := ctx.Err(); err != nil {
-		return window.Grant{}, err
+		return queue.Grant{}, err
 	}
 	k := l.core
 	// A limiter that is closed would lose the permits. A large call that may wait goes by the queue.
@@ -28,7 +29,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 			return g, nil
 		case r != nil && maxWait <= 0:
 			l.refused(r, n)
-			return window.Grant{}, r.err
+			return queue.Grant{}, r.err
 		}
 	}
 	if maxWait <= 0 {
@@ -42,7 +43,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 // one compare-and-swap. Under the rule stop it reads the wall clock too, which
 // goes on while a suspended machine's monotonic clock stands still. Where it fails it
 // returns the refusal, if that is known.
-func (k *core) take(n int64, c window.Class) (g window.Grant, r *refusal, ok bool) {
+func (k *core) take(n int64, c queue.Class) (g queue.Grant, r *refusal, ok bool) {
 	s := k.gate.Segment()
 	if s.Strict {
 		now := k.clock.Now()
@@ -57,16 +58,16 @@ func (k *core) take(n int64, c window.Class) (g window.Grant, r *refusal, ok boo
 
 // ask has the gate decide on a request that the fast path could not serve. w is
 // queued if it has to wait; it is nil for a caller that does not.
-func (l *Limiter) ask(w *window.Waiter, n, deadline int64) (window.Grant, window.Verdict) {
+func (l *Limiter) ask(w *queue.Waiter, n, deadline int64) (queue.Grant, queue.Verdict) {
 	k := l.core
 	if l.all.closed.Load() {
-		return window.Grant{}, window.Closed
+		return queue.Grant{}, queue.Closed
 	}
 	g, v := k.gate.Enter(k.clock.Now(), w, n, deadline, l.class)
 	switch {
-	case v == window.Queued && l.all.closed.Load(): // Close may have looked before the waiter came
+	case v == queue.Queued && l.all.closed.Load(): // Close may have looked before the waiter came
 		k.gate.Evict(k.clock.Now(), l.all.id)
-	case v != window.Queued:
+	case v != queue.Queued:
 		k.stepAside()
 	}
 	return g, v
@@ -82,22 +83,22 @@ func (k *core) stepAside() {
 }
 
 // answer returns the error for a verdict on n permits, and counts it.
-func (o *origin) answer(v window.Verdict, n int64) error {
+func (o *origin) answer(v queue.Verdict, n int64) error {
 	k, c := o.core, o.class
 	switch {
 	case n <= 0:
 		return invalid(n)
-	case v == window.Granted:
+	case v == queue.Granted:
 		o.counted(n)
 		return nil
-	case (v == window.Passed || v == window.TooLarge) && k.beyondLimit(n):
+	case (v == queue.Passed || v == queue.TooLarge) && k.beyondLimit(n):
 		k.refused.impossible.Add(1)
-		if v == window.Passed {
+		if v == queue.Passed {
 			return nil
 		}
 		_, err := k.explain(v, n, c)
 		return err
-	case v == window.Passed:
+	case v == queue.Passed:
 		k.shadowed.Add(n)
 		return nil
 	}
@@ -113,10 +114,10 @@ func (k *core) beyondLimit(n int64) bool {
 }
 
 // wait parks the goroutine until a permit comes, or can no longer come.
-func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (window.Grant, error) {
-	var g window.Grant
+func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (queue.Grant, error) {
+	var g queue.Grant
 	w, began, v := l.enter(ctx, n, maxWait, &g)
-	if v == window.Queued {
+	if v == queue.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
 	return g, l.answer(v, n)
@@ -125,20 +126,20 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (win
 // enter asks the gate for a place, and returns the waiter and when waiting began,
 // or the outcome. It is apart from wait, as decided is, because their frames would
 // grow the stack of every goroutine that parks.
-func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *window.Grant) (w *window.Waiter, began int64, v window.Verdict) {
+func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *queue.Grant) (w *queue.Waiter, began int64, v queue.Verdict) {
 	k := l.core
-	w = k.parked.Get().(*window.Waiter)
+	w = k.parked.Get().(*queue.Waiter)
 	w.Owner, w.Unsure = l.all.id, false
 	began = k.clock.Mono()
 	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
-	if v != window.Queued {
+	if v != queue.Queued {
 		k.parked.Put(w)
 	}
 	return w, began, v
 }
 
 // await parks until the outcome is there (true), or the context ends.
-func await(ctx context.Context, w *window.Waiter) bool {
+func await(ctx context.Context, w *queue.Waiter) bool {
 	select {
 	case <-w.Payload.(chan struct{}):
 		return true
@@ -149,12 +150,12 @@ func await(ctx context.Context, w *window.Waiter) bool {
 
 // decided returns the outcome of a waiter that began to wait at an instant, and
 // gives its memory to the next waiter.
-func (l *Limiter) decided(ctx context.Context, w *window.Waiter, n, began int64, cancelled bool) (g window.Grant, err error) {
+func (l *Limiter) decided(ctx context.Context, w *queue.Waiter, n, began int64, cancelled bool) (g queue.Grant, err error) {
 	k := l.core
 	if cancelled && !k.gate.Cancel(k.clock.Now(), w) {
 		// Decided at the same moment: granted permits go to the next waiter.
 		<-w.Payload.(chan struct{})
-		if w.Outcome.Verdict == window.Granted {
+		if w.Outcome.Verdict == queue.Granted {
 			l.counted(n)
 			l.permit(w.Outcome.Grant, n, n).Release()
 		}
@@ -184,7 +185,7 @@ func deadline(ctx context.Context, now int64, maxWait time.Duration) int64 {
 // Waiter is a place in the queue, made by TakeFunc.
 type Waiter struct {
 	core   *core
-	waiter *window.Waiter
+	waiter *queue.Waiter
 }
 
 // Stop gives the place back. It returns true if the function will not run, and false if
@@ -213,10 +214,10 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 	}
 	if n <= 0 || l.bad {
 		err := l.invalid(context.Background(), n)
-		k.dispatch.add(k, &window.Waiter{Payload: func(Permit, error) { f(Permit{}, err) }}, &window.Outcome{Verdict: window.Limited})
+		k.dispatch.add(k, &queue.Waiter{Payload: func(Permit, error) { f(Permit{}, err) }}, &queue.Outcome{Verdict: queue.Limited})
 		return Waiter{}
 	}
-	w := &window.Waiter{Owner: l.all.id, Payload: l.callback(f)}
+	w := &queue.Waiter{Owner: l.all.id, Payload: l.callback(f)}
 	w.Want(n, l.class)
 	began := k.clock.Mono()
 	if onWait := l.all.onWait; onWait != nil {
@@ -230,11 +231,11 @@ func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)
 		asked = nil
 	}
 	g, v := l.ask(asked, n, deadline(context.Background(), began, maxWait))
-	if v == window.Queued {
+	if v == queue.Queued {
 		return Waiter{k, w}
 	}
 	w.Payload = l.callback(f) // it did not wait
-	k.dispatch.add(k, w, &window.Outcome{Grant: g, Verdict: v})
+	k.dispatch.add(k, w, &queue.Outcome{Grant: g, Verdict: v})
 	return Waiter{}
 }
 

@@ -3,6 +3,7 @@ package consumer
 import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // Class is the class of a call. While a call of a class waits, none of a lower class is
@@ -20,17 +21,17 @@ const (
 )
 
 // classes are all classes, by their number in the gate.
-var classes = [window.Classes]Class{Critical, Default, Sheddable}
+var classes = [queue.Classes]Class{Critical, Default, Sheddable}
 
 // inside returns the class's number in the gate.
-func (c Class) inside() window.Class {
+func (c Class) inside() queue.Class {
 	switch c {
 	case Critical:
-		return window.Critical
+		return queue.Critical
 	case Sheddable:
-		return window.Sheddable
+		return queue.Sheddable
 	}
-	return window.Default
+	return queue.Default
 }
 
 // Class returns the handle of this limiter whose calls have the class; one of an unknown
@@ -47,14 +48,14 @@ func (l *Limiter) Class(c Class) *Limiter {
 // counted notes that n permits were issued to calls of a class and label. Those of Default
 // without a label are all others, so that the most frequent call does not count twice.
 func (o *origin) counted(n int64) {
-	if o.class != window.Default || o.label != nil {
+	if o.class != queue.Default || o.label != nil {
 		o.count(n)
 	}
 }
 
 // count is apart from counted, so that the latter is inlined.
 func (o *origin) count(n int64) {
-	if o.class != window.Default {
+	if o.class != queue.Default {
 		o.core.refused.issued[o.class].Add(n)
 	}
 	o.labelled(n, 0)
@@ -67,14 +68,14 @@ func (o *origin) refused(r *refusal, n int64) {
 }
 
 // called returns how many permits calls of a class wanted that wait no more.
-func (k *core) called(c window.Class) int64 { return k.refused.issued[c].Load() + k.refused.sumOf(c) }
+func (k *core) called(c queue.Class) int64 { return k.refused.issued[c].Load() + k.refused.sumOf(c) }
 
 // tell adds the uses by class to a status.
 func (k *core) tell(st *Status, use *window.Usage) {
 	st.IssuedBy, st.RefusedOf, st.WaitingBy = map[Class]int64{}, map[Class]int64{}, map[Class]int{}
 	rest := use.Issued
 	for i, c := range classes {
-		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(window.Class(i)), use.WaitingBy[i]+int(k.keys.lines.byClass[i].Load())
+		st.IssuedBy[c], st.RefusedOf[c], st.WaitingBy[c] = k.refused.issued[i].Load(), k.refused.sumOf(queue.Class(i)), use.WaitingBy[i]+int(k.keys.lines.byClass[i].Load())
 		rest -= st.IssuedBy[c]
 	}
 	st.IssuedBy[Default] = rest

@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,17 +28,17 @@ type core struct {
 	gate     *window.Gate
 	alarm    alarm
 	dispatch dispatcher
-	classes  [window.Classes]origin // of permits
+	classes  [queue.Classes]origin // of permits
 
 	limiters atomic.Uint32 // numbers the limiters
 	serials  atomic.Uint64 // numbers the permits
 	refused  *refusals     // apart from the fields that the hot path reads
 	shadowed atomic.Int64  // permits refused that shadow mode let pass, since the start
-	refusal  [window.Classes]atomic.Pointer[refusal]
+	refusal  [queue.Classes]atomic.Pointer[refusal]
 	// served says that a waiter was told an outcome, and may not run yet. See
 	// stepAside.
 	served  atomic.Bool
-	parked  sync.Pool   // of *window.Waiter, for goroutines
+	parked  sync.Pool   // of *queue.Waiter, for goroutines
 	outcome lastOutcome // as last told to a waiter of the gate; guarded by the gate's lock
 	asks    chan protocol.Ask
 	wanting chan struct{} // holds one when more of a budget is wanted
@@ -86,7 +87,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
 	k.gate.Wanting = k.wants
 	for i := range k.classes {
-		k.classes[i] = origin{k, window.Class(i), nil}
+		k.classes[i] = origin{k, queue.Class(i), nil}
 	}
 	k.Needs(func() {})
 	k.alarm.begin(k.tick)

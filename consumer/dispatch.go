@@ -3,21 +3,21 @@ package consumer
 import (
 	"sync"
 
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // decided tells a waiter its outcome. The gate calls it under its lock, so it
 // only hands over: a parked goroutine by its channel, which has room, and a
 // function to the dispatcher.
-func (k *core) decided(w *window.Waiter, g window.Grant, v window.Verdict) {
+func (k *core) decided(w *queue.Waiter, g queue.Grant, v queue.Verdict) {
 	if !k.served.Load() {
 		k.served.Store(true)
 	}
-	k.told(w, k.outcome.share(&window.Outcome{Grant: g, Verdict: v}))
+	k.told(w, k.outcome.share(&queue.Outcome{Grant: g, Verdict: v}))
 }
 
 // told hands an outcome over, which never changes from then on.
-func (k *core) told(w *window.Waiter, o *window.Outcome) {
+func (k *core) told(w *queue.Waiter, o *queue.Outcome) {
 	switch p := w.Payload.(type) {
 	case chan struct{}:
 		w.Outcome = o
@@ -28,9 +28,9 @@ func (k *core) told(w *window.Waiter, o *window.Outcome) {
 }
 
 // lastOutcome is the newest outcome: all that are told it share its memory.
-type lastOutcome struct{ *window.Outcome }
+type lastOutcome struct{ *queue.Outcome }
 
-func (l *lastOutcome) share(o *window.Outcome) *window.Outcome {
+func (l *lastOutcome) share(o *queue.Outcome) *queue.Outcome {
 	if l.Outcome == nil || *l.Outcome != *o {
 		shared := *o
 		l.Outcome = &shared
@@ -43,12 +43,12 @@ func (l *lastOutcome) share(o *window.Outcome) *window.Outcome {
 // first: it may hold locks of its own. The goroutine lives while there is work.
 type dispatcher struct {
 	mu          sync.Mutex
-	first, last *window.Waiter // the chain of those whose functions are to be called
+	first, last *queue.Waiter // the chain of those whose functions are to be called
 	outcome     lastOutcome
 	running     bool
 }
 
-func (d *dispatcher) add(k *core, w *window.Waiter, o *window.Outcome) {
+func (d *dispatcher) add(k *core, w *queue.Waiter, o *queue.Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.Outcome = d.outcome.share(o)
@@ -84,7 +84,7 @@ func (d *dispatcher) run(k *core) {
 }
 
 // call calls the function of a waiter that was told its outcome.
-func (k *core) call(w *window.Waiter) {
+func (k *core) call(w *queue.Waiter) {
 	if t, ok := w.Payload.(*keyFunc); ok {
 		t.run()
 		return
@@ -107,4 +107,4 @@ func (k *core) call(w *window.Waiter) {
 // the channel is sent to, and read after it was received from. Such waiters are
 // reused within one limiter: a channel must not leave the testing/synctest
 // bubble it was made in.
-func newParked() any { return &window.Waiter{Payload: make(chan struct{}, 1)} }
+func newParked() any { return &queue.Waiter{Payload: make(chan struct{}, 1)} }

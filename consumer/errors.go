@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -278,7 +279,7 @@ type refusal struct {
 
 // refusedIn returns a class's refusal of n permits in the segment if it was made
 // before, or nil.
-func (k *core) refusedIn(s *window.Segment, n int64, c window.Class) *refusal {
+func (k *core) refusedIn(s *window.Segment, n int64, c queue.Class) *refusal {
 	if r := k.refusal[c].Load(); r != nil && r.segment == s && r.n == n {
 		return r
 	}
@@ -293,7 +294,7 @@ func (k *core) forgetRefusals() {
 }
 
 // refuseOne returns a class's refusal of one permit now, of a call that has taken what there was.
-func (k *core) refuseOne(c window.Class) *refusal {
+func (k *core) refuseOne(c queue.Class) *refusal {
 	if r := k.refusedIn(k.gate.Segment(), 1, c); r != nil {
 		return r
 	}
@@ -301,7 +302,7 @@ func (k *core) refuseOne(c window.Class) *refusal {
 }
 
 // refuse returns a class's refusal of n permits with a verdict.
-func (k *core) refuse(v window.Verdict, n int64, c window.Class) *refusal {
+func (k *core) refuse(v queue.Verdict, n int64, c queue.Class) *refusal {
 	s := k.gate.Segment()
 	if v.Refused() {
 		if r := k.refusedIn(s, n, c); r != nil {

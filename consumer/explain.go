@@ -11,19 +11,20 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // unserved is what is known of a call that is not served: of the account that decided, the provider's
 // or that of a key.
 type unserved struct {
-	verdict window.Verdict
+	verdict queue.Verdict
 	n       int64
-	class   window.Class
+	class   queue.Class
 	uses    []window.LimitUsage
 	largest int64 // that one call can have, if the verdict is TooLarge
 	debt    int64
-	// debtUntil is the monotonic instant at which the own share has paid it, about; window.Forever
+	// debtUntil is the monotonic instant at which the own share has paid it, about; clock.Forever
 	// if that is not known.
 	debtUntil int64
 	ahead     int   // callers that wait before this one: of its class, and of higher ones
@@ -38,7 +39,7 @@ type unserved struct {
 }
 
 // explain returns the reason and the error for a call that the gate does not serve.
-func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error) {
+func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (Reason, error) {
 	now := k.clock.Now()
 	use := k.gate.Usage(now)
 	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: 1, first: use.Head}
@@ -49,7 +50,7 @@ func (k *core) explain(v window.Verdict, n int64, c window.Class) (Reason, error
 	u.ahead = max(u.ahead, waiting) // one at least was ahead when the gate decided
 	if v.Refused() {
 		u.when, u.known = k.gate.Estimate(now, n, c)
-	} else if v == window.TooLarge {
+	} else if v == queue.TooLarge {
 		u.largest = k.gate.Largest(now)
 	}
 	return k.explained(now, &u)
@@ -66,14 +67,14 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	k, c := o.core, o.class
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
-	u := &unserved{verdict: window.Limited, n: n, class: c, key: &y.key, when: now}
+	u := &unserved{verdict: queue.Limited, n: n, class: c, key: &y.key, when: now}
 	if s.Keys == nil { // there are no limits by key any more
 		o.refusedKey(y, n, all, now)
 		return u
 	}
 	u.uses = k.keyUses(y)
 	if u.largest = k.tooLarge(s.Keys, y.key, n, now); u.largest > 0 { // others have not so many either
-		if u.verdict = window.TooLarge; u.below().Permits > 0 {
+		if u.verdict = queue.TooLarge; u.below().Permits > 0 {
 			k.refused.impossible.Add(1)
 		} else {
 			o.lacksKey(n)
@@ -84,15 +85,17 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	o.refusedKey(y, n, all, now)
 	u.debt, u.debtUntil = y.use.Debt(), y.use.PaidAt()
 	u.owner, u.elsewhere = y.ownerIn(k, s.Keys, now)
-	u.ahead, u.first = y.line.Ahead(c)
-	if at := y.use.Opens(n, now); at != window.Forever {
+	if u.ahead = y.line.Ahead(c); u.ahead > 0 {
+		u.first = y.line.Head().N()
+	}
+	if at := y.use.Opens(n, now); at != clock.Forever {
 		u.when, u.known = at, true
 	}
 	switch {
 	case u.debt > 0:
-		u.verdict = window.Owes
+		u.verdict = queue.Owes
 	case u.ahead > 0 && (y.use.Left() >= n || !u.elsewhere && u.first > max(1, y.use.Own())):
-		u.verdict = window.Behind
+		u.verdict = queue.Behind
 	}
 	return u
 }
@@ -109,13 +112,13 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Key = u.key.Name
 	}
 	switch u.verdict {
-	case window.Closed:
+	case queue.Closed:
 		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
-	case window.Full:
+	case queue.Full:
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
-	case window.Displaced:
+	case queue.Displaced:
 		return ReasonQueueFull, named(ErrQueueFull, ": displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.options.Load().MaxWaiters)
-	case window.TooLarge:
+	case queue.TooLarge:
 		return ReasonTooLarge, TooLargeError{Provider: k.provider, Key: e.Key, Asked: u.n, Largest: u.largest, Limit: u.below()}
 	}
 	k.mu.Lock()
@@ -151,7 +154,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	}
 	switch {
 	case e.Reason != ReasonSpent:
-	case u.verdict != window.Limited:
+	case u.verdict != queue.Limited:
 		e.decided(k, u)
 	case b != nil:
 		k.explainBudgetLocked(&e, b, u)
@@ -185,19 +188,19 @@ func (u *unserved) below() (limit quota.Limit) {
 	return limit
 }
 
-// decided names what decided a refusal beside a limit: see window.Verdict.
+// decided names what decided a refusal beside a limit: see queue.Verdict.
 func (e *LimitError) decided(k *core, u *unserved) {
 	switch u.verdict {
-	case window.Owes:
+	case queue.Owes:
 		e.Reason, e.Debt, e.DebtUntil = ReasonDebt, u.debt, k.wallOf(u.debtUntil)
-	case window.Behind:
+	case queue.Behind:
 		e.Reason, e.Ahead, e.First = ReasonQueue, u.ahead, u.first
-	case window.Kept:
+	case queue.Kept:
 		e.Reason = ReasonKept
 		for _, of := range u.uses {
 			e.Kept = max(e.Kept, of.Kept)
 		}
-	case window.Paced:
+	case queue.Paced:
 		e.Reason = ReasonPacing
 	}
 }
@@ -281,7 +284,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 
 // wallOf is wall, or zero for Forever.
 func (k *core) wallOf(at int64) (t time.Time) {
-	if at != window.Forever {
+	if at != clock.Forever {
 		t = k.wall(at)
 	}
 	return t
@@ -335,10 +338,10 @@ func (e *LimitError) leaveOut(limits []window.LimitUsage) {
 
 // name names, of the limits that leave fewer than are asked for, the one whose window ends last; if none
 // does, the shortest one. It returns the use of that limit if it is of more than a minute, or else nil.
-func (e *LimitError) name(limits []window.LimitUsage, c window.Class) (budget *protocol.BudgetUse) {
+func (e *LimitError) name(limits []window.LimitUsage, c queue.Class) (budget *protocol.BudgetUse) {
 	ends := int64(0)
 	for i, u := range limits {
-		if c == window.Critical {
+		if c == queue.Critical {
 			u.Kept = 0
 		}
 		short, end := u.Left-u.Kept < e.Asked, u.Window.End()

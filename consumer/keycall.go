@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // keyCall is a call for n permits of a key, on its way. It needs n permits of the key and n of the provider,
@@ -29,8 +29,8 @@ type keyCall struct {
 	key     Key
 	n       int64
 	maxWait time.Duration
-	until   int64          // monotonic instant, in nanoseconds, at which it stops waiting
-	waiter  *window.Waiter // its place in the line or the queue; nil until it waits, but for TakeFunc
+	until   int64         // monotonic instant, in nanoseconds, at which it stops waiting
+	waiter  *queue.Waiter // its place in the line or the queue; nil until it waits, but for TakeFunc
 
 	place keyPlace
 	state *keyState // in whose line it waits, or of which permits are reserved for it
@@ -62,10 +62,10 @@ func newKeyCall(ctx context.Context, y Key, n int64, maxWait time.Duration) keyC
 
 // ownWaiter returns the call's waiter, ready to wait. If it has none yet, it takes one out of the pool of those
 // that wake a goroutine.
-func (c *keyCall) ownWaiter() *window.Waiter {
+func (c *keyCall) ownWaiter() *queue.Waiter {
 	l := c.key.limiter
 	if c.waiter == nil {
-		c.waiter = l.core.parked.Get().(*window.Waiter)
+		c.waiter = l.core.parked.Get().(*queue.Waiter)
 	}
 	c.waiter.Owner = l.all.id
 	return c.waiter
@@ -77,7 +77,7 @@ func (c *keyCall) proceed(again bool) (done bool) {
 	l := c.key.limiter
 	for again {
 		if l.all.closed.Load() {
-			return c.finish(l.answer(window.Closed, c.n))
+			return c.finish(l.answer(queue.Closed, c.n))
 		}
 		t := l.core.tryKey(c.key, c.n, reserve, &c.permit)
 		again = c.tried(&t)
@@ -110,14 +110,14 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 		}
 		c.state = t.state
 		switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
-		case window.Granted: // some have come meanwhile, and are reserved
-		case window.Queued:
+		case queue.Granted: // some have come meanwhile, and are reserved
+		case queue.Queued:
 			c.waitsIn(inLine)
 			if l.all.closed.Load() { // Close may have looked before the waiter came
 				k.keys.lines.evict(k, l.all.id)
 			}
 			return false
-		case window.Closed:
+		case queue.Closed:
 			return true
 		default:
 			c.refused(v)
@@ -145,10 +145,10 @@ func (c *keyCall) resume() (done bool) {
 	switch {
 	case place == inQueue:
 		again = c.decided(o.Grant, o.Verdict)
-	case o.Verdict == window.Granted:
+	case o.Verdict == queue.Granted:
 		c.held = true
 		again = c.askGate()
-	case o.Verdict == window.Closed: // it starts again
+	case o.Verdict == queue.Closed: // it starts again
 	default:
 		return c.refused(o.Verdict)
 	}
@@ -156,8 +156,8 @@ func (c *keyCall) resume() (done bool) {
 }
 
 // refused ends a call that the key's line refuses, with the error that says why.
-func (c *keyCall) refused(v window.Verdict) (done bool) {
-	if v == window.Full || v == window.Displaced {
+func (c *keyCall) refused(v queue.Verdict) (done bool) {
+	if v == queue.Full || v == queue.Displaced {
 		return c.finish(c.key.limiter.answer(v, c.n))
 	}
 	return c.finish(c.key.limiter.refuseKey(c.state, c.n))
@@ -174,7 +174,7 @@ func (c *keyCall) askGate() (again bool) {
 	w := c.ownWaiter()
 	w.Unsure = l.core.lapses(c.state) // it may give them back at once, for those behind it
 	g, v := l.ask(w, c.n, c.until)
-	if v == window.Queued {
+	if v == queue.Queued {
 		c.waitsIn(inQueue)
 		return false
 	}
@@ -183,7 +183,7 @@ func (c *keyCall) askGate() (again bool) {
 
 // decided takes the gate's verdict, and its permits if that is Granted. It returns whether the call has to start
 // again.
-func (c *keyCall) decided(g window.Grant, v window.Verdict) (again bool) {
+func (c *keyCall) decided(g queue.Grant, v queue.Verdict) (again bool) {
 	err := c.key.limiter.answer(v, c.n)
 	return c.answered(g, err)
 }
@@ -191,7 +191,7 @@ func (c *keyCall) decided(g window.Grant, v window.Verdict) (again bool) {
 // answered takes the provider's permits that the gate has issued, or the error. Permits are booked with the
 // key too, and the call is finished. But if the key does not allow n any more, or the window of the
 // provider's permits is over, those are given back, and the call has to start again.
-func (c *keyCall) answered(g window.Grant, err error) (again bool) {
+func (c *keyCall) answered(g queue.Grant, err error) (again bool) {
 	l := c.key.limiter
 	switch {
 	case err != nil:
@@ -252,7 +252,7 @@ func (c *keyCall) discard() {
 	l, o := c.key.limiter, c.waiter.Outcome
 	c.waiter.Outcome = nil
 	switch {
-	case o.Verdict != window.Granted: // it brings nothing
+	case o.Verdict != queue.Granted: // it brings nothing
 	case c.place == inLine:
 		c.held = true // the line has reserved them
 	default:
@@ -284,7 +284,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 		return err
 	}
 	if l.all.closed.Load() {
-		return l.answer(window.Closed, n)
+		return l.answer(queue.Closed, n)
 	}
 	if t := l.core.tryKey(y, n, reserve, p); t.found != granted {
 		return y.wait(ctx, n, maxWait, t, p)
@@ -335,14 +335,14 @@ func (y Key) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Wai
 		return l.TakeFunc(n, maxWait, f) // which tells what is wrong
 	}
 	t := &keyFunc{f: f}
-	w := &window.Waiter{Payload: t}
+	w := &queue.Waiter{Payload: t}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.call = newKeyCall(context.Background(), y, n, maxWait)
 	t.call.waiter = w
 	if t.call.proceed(true) {
 		t.over = true
-		l.core.dispatch.add(l.core, w, &lineOutcomes[window.Granted]) // any outcome: step goes by the call's
+		l.core.dispatch.add(l.core, w, &lineOutcomes[queue.Granted]) // any outcome: step goes by the call's
 		return Waiter{}
 	}
 	return Waiter{l.core, w}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -71,7 +72,7 @@ func TestAKeyGetsBackWhatTheProviderDidNotIssue(t *testing.T) {
 		began := time.Now()
 		key.TryAcquire()
 		s, y := l.core.gate.Segment(), l.core.keys.known("a")
-		part, v := y.front.Take(s, math.MaxInt64, 2, window.Default, true)
+		part, v := y.front.Take(s, math.MaxInt64, 2, queue.Default, true)
 		if v != window.Torn {
 			t.Fatalf("taken after the segment's end: %d", v)
 		}

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -52,7 +54,7 @@ type dueKey struct {
 func (a *keyAsks) take(now int64) (all []dueKey, next int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	next = window.Forever
+	next = clock.Forever
 	for y, at := range a.due {
 		if at > now {
 			next = min(next, at)
@@ -78,8 +80,8 @@ func (a *keyAsks) putBack(y dueKey) {
 func (y *keyState) callers() window.Callers {
 	of := func(n int64) int64 { return min(n, quota.MaxPermits) } // sums of these do not overflow
 	return window.Callers{
-		Waiting: of(y.line.Permits()), Large: of(y.line.Large(window.Sheddable)),
-		Critical: of(y.line.Of(window.Critical)), LargeCritical: of(y.line.Large(window.Critical)), Sheddable: of(y.line.Of(window.Sheddable)),
+		Waiting: of(y.line.Permits()), Large: of(y.line.Large(queue.Sheddable)),
+		Critical: of(y.line.PermitsOf(queue.Critical)), LargeCritical: of(y.line.Large(queue.Critical)), Sheddable: of(y.line.PermitsOf(queue.Sheddable)),
 	}
 }
 
@@ -113,7 +115,7 @@ func (y *keyState) looks(k *core, now int64) {
 // lacks notes that n permits of a key were refused to calls of class c, and has others asked, or etcd
 // where its long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has
 // the state's lock.
-func (y *keyState) lacks(k *core, n int64, c window.Class, want, now int64) {
+func (y *keyState) lacks(k *core, n int64, c queue.Class, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
 	}
@@ -130,11 +132,11 @@ func (y *keyState) lacks(k *core, n int64, c window.Class, want, now int64) {
 func (y *keyState) earliest(k *core, n, now int64) int64 {
 	switch end, long := y.use.SpentUntil(n); {
 	case end != 0:
-		return window.Forever
+		return clock.Forever
 	case long && y.use.LeftToBorrowers() >= n:
 		return now
 	case !y.borrows():
-		return window.Forever
+		return clock.Forever
 	}
 	of := y.totals(k)
 	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
@@ -173,7 +175,7 @@ func (a *keyAsks) look(k *core) {
 		case full:
 			a.putBack(y)
 			next = min(next, now+int64(keyRound))
-		case at < window.Forever:
+		case at < clock.Forever:
 			a.at(k, y.keyState, at)
 		default:
 			k.keys.lines.serve(k, y.keyState) // nobody waits in vain
@@ -182,7 +184,7 @@ func (a *keyAsks) look(k *core) {
 	if all := r.all(); len(all) > 0 {
 		(*k.carrier.Load()).Ask(s.Keys.Lending.Self, all)
 	}
-	if next < window.Forever {
+	if next < clock.Forever {
 		a.alarm.set(k.clock, next)
 	}
 }
@@ -229,7 +231,7 @@ func (r keyRequests) all() (all []protocol.Request) {
 func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (again int64, full bool) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
-	again = window.Forever
+	again = clock.Forever
 	if keys := s.Keys; keys != nil && !y.gone {
 		y.adopt(k, keys, now)
 		next := y.serveAsked(k, s, now)
@@ -317,12 +319,12 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 				y.lendAtEdge(k, s, now)
 				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
 				if fleet.Owners < fleet.Instances { // whoever is poor owns no part
-					from = window.Forever
+					from = clock.Forever
 				}
 				told, next := y.use.Lend(guest, n, fleet, y.callers(), hash, from, now)
 				k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				y.mu.Unlock()
-				if next < window.Forever {
+				if next < clock.Forever {
 					k.keys.asks.at(k, y, next)
 				}
 				return s, told
@@ -346,7 +348,7 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64) {
 	switch {
 	case !s.KeysLend || !y.use.AsksStand():
-		return window.Forever
+		return clock.Forever
 	case !s.Open(now): // its bounds may not be in force
 		return now
 	}

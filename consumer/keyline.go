@@ -6,8 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // A key's line is where callers wait for permits of the key: because it has too few, or because others
@@ -27,7 +29,7 @@ type keyLines struct {
 	// length counts the callers in all lines, and those inside enter: whoever brings permits of a key
 	// while it is 0 need not look for callers.
 	length  atomic.Int64
-	byClass [window.Classes]atomic.Int64 // the callers in all lines
+	byClass [queue.Classes]atomic.Int64 // the callers in all lines
 	alarm   alarm
 
 	mu   sync.Mutex             // guards keys; no other lock is taken under it
@@ -39,11 +41,11 @@ type keyLines struct {
 // other verdict is its outcome at once: Granted, Limited or Closed, as above, or Full. If Options.MaxWaiters
 // callers wait for keys, it takes the place of the last one in this line if that is of a lower class than c;
 // otherwise it gets Full. The caller of enter holds no lock of a key.
-func (q *keyLines) enter(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) window.Verdict {
+func (q *keyLines) enter(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) queue.Verdict {
 	q.length.Add(1) // before it decides: whoever brings permits after that has the line served
 	s, now, v := q.push(k, y, w, n, until, c)
 	switch {
-	case v != window.Queued:
+	case v != queue.Queued:
 		q.length.Add(-1)
 	case !s.Open(now): // there is a new plan, which may have had all lines served when this one was empty
 		q.serve(k, y)
@@ -53,22 +55,22 @@ func (q *keyLines) enter(k *core, y *keyState, w *window.Waiter, n, until int64,
 
 // push is the part of enter under the state's lock. It returns the segment and the monotonic instant by
 // which it decided.
-func (q *keyLines) push(k *core, y *keyState, w *window.Waiter, n, until int64, c window.Class) (s *window.Segment, now int64, v window.Verdict) {
+func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) (s *window.Segment, now int64, v queue.Verdict) {
 	s, now = y.lock(k)
 	defer y.mu.Unlock()
-	v = y.decide(k, s, now, n, until, !y.line.Before(c))
-	if most := k.options.Load().MaxWaiters; v == window.Queued && most > 0 && q.waiting() >= most {
+	v = y.decide(k, s, now, n, until, y.line.Ahead(c) == 0)
+	if most := k.options.Load().MaxWaiters; v == queue.Queued && most > 0 && q.waiting() >= most {
 		if last := y.line.Last(); last != nil && last.Class() > c {
-			q.tell(k, y, last, window.Displaced)
+			q.tell(k, y, last, queue.Displaced)
 		} else {
-			v = window.Full
+			v = queue.Full
 		}
 	}
-	if v != window.Queued {
+	if v != queue.Queued {
 		return s, now, v
 	}
 	if y.line == nil {
-		y.line = &window.Line{}
+		y.line = &queue.Queue{}
 		q.add(y)
 	}
 	large := n > 1 && n > y.use.Own() // only loans serve it
@@ -105,31 +107,31 @@ func (q *keyLines) all() []*keyState {
 //	Closed   the state was forgotten, or keys have no limits any more
 //
 // The caller of decide has the state's lock.
-func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first bool) window.Verdict {
+func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first bool) queue.Verdict {
 	if s.Keys == nil || y.gone {
-		return window.Closed
+		return queue.Closed
 	}
 	if first && y.use.Left() >= n {
 		y.use.Reserve(n)
-		return window.Granted
+		return queue.Granted
 	}
 	switch {
 	case until <= now:
-		return window.Limited
+		return queue.Limited
 	case s.Keys.Unheard: // nobody has told the limits; the first view has the line served: see keys.planned
-		return window.Queued
+		return queue.Queued
 	case k.tooLarge(s.Keys, y.key, n, now) > 0:
-		return window.Limited
+		return queue.Limited
 	}
-	y.lacks(k, 0, window.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
+	y.lacks(k, 0, queue.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
 		// has none of a key that is another's.
 		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
-			return window.Limited
+			return queue.Limited
 		}
 	}
-	return window.Queued
+	return queue.Queued
 }
 
 // waiting returns how many callers wait in all lines.
@@ -149,15 +151,14 @@ func (q *keyLines) serve(k *core, y *keyState) {
 	}
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
-	wake, first := window.Forever, true
-	y.line.Each(func(w *window.Waiter) bool {
-		if v := y.decide(k, s, now, w.N(), w.Deadline(), first); v != window.Queued {
+	wake, first := clock.Forever, true
+	for w := range y.line.All {
+		if v := y.decide(k, s, now, w.N(), w.Deadline(), first); v != queue.Queued {
 			q.tell(k, y, w, v)
 		} else {
 			first, wake = false, min(wake, w.Deadline(), s.Keys.Opens(now))
 		}
-		return true
-	})
+	}
 	q.alarm.set(k.clock, wake)
 }
 
@@ -169,21 +170,21 @@ func (q *keyLines) serveAll(k *core) {
 }
 
 // tell takes a waiter out of a key's line, and tells it the outcome. The caller has the state's lock.
-func (q *keyLines) tell(k *core, y *keyState, w *window.Waiter, v window.Verdict) {
+func (q *keyLines) tell(k *core, y *keyState, w *queue.Waiter, v queue.Verdict) {
 	q.remove(y, w)
 	k.told(w, &lineOutcomes[v])
 }
 
 // lineOutcomes are the outcomes of waiters in lines, by verdict: made once, as all are told the same.
-var lineOutcomes = func() (all [window.Closed + 1]window.Outcome) {
+var lineOutcomes = func() (all [queue.Closed + 1]queue.Outcome) {
 	for v := range all {
-		all[v].Verdict = window.Verdict(v)
+		all[v].Verdict = queue.Verdict(v)
 	}
 	return all
 }()
 
 // remove takes a waiter out of a key's line; false if it was told before. The caller has the state's lock.
-func (q *keyLines) remove(y *keyState, w *window.Waiter) bool {
+func (q *keyLines) remove(y *keyState, w *queue.Waiter) bool {
 	if !y.line.Remove(w) {
 		return false
 	}
@@ -200,7 +201,7 @@ func (q *keyLines) remove(y *keyState, w *window.Waiter) bool {
 
 // cancel takes a waiter that gives up out of a key's line; false if it was told before. The caller of cancel
 // holds no lock of a key.
-func (q *keyLines) cancel(k *core, y *keyState, w *window.Waiter) bool {
+func (q *keyLines) cancel(k *core, y *keyState, w *queue.Waiter) bool {
 	y.hold(&k.keys)
 	gone := q.remove(y, w)
 	y.mu.Unlock()
@@ -215,12 +216,11 @@ func (q *keyLines) cancel(k *core, y *keyState, w *window.Waiter) bool {
 func (q *keyLines) evict(k *core, owner uint32) {
 	for _, y := range q.all() {
 		y.hold(&k.keys)
-		y.line.Each(func(w *window.Waiter) bool {
+		for w := range y.line.All {
 			if w.Owner == owner {
-				q.tell(k, y, w, window.Closed)
+				q.tell(k, y, w, queue.Closed)
 			}
-			return true
-		})
+		}
 		y.mu.Unlock()
 		q.serve(k, y) // those behind them may be first now
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -91,7 +92,7 @@ type keyState struct {
 	guest   bool           // only others want it, until a call of this instance does
 	issued  uint8          // permits that the busiest keys do not count yet
 	refused uint8          // the same of refused ones
-	line    *window.Line   // nil if nobody waits for the key
+	line    *queue.Queue   // nil if nobody waits for the key
 	owner   *keyOwner      // nil until somebody asks for it
 }
 
@@ -223,7 +224,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	}
 	f = keyLacks
 	switch left := min(n, y.use.Left()); {
-	case y.line != nil && y.line.Before(o.class) || left == 0 || left < n && how != upTo:
+	case y.line != nil && y.line.Ahead(o.class) > 0 || left == 0 || left < n && how != upTo:
 		if k.gate.Segment() != s {
 			return moved, 0
 		}
@@ -270,7 +271,7 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 		return s, now
 	}
 	at := k.clock.Now()
-	s, _, _ = k.gate.TakeUpTo(at, 0, window.Default)
+	s, _, _ = k.gate.TakeUpTo(at, 0, queue.Default)
 	k.stepAside()
 	return s, at.Mono
 }
@@ -343,7 +344,7 @@ func (p *Permit) ofKey(y *keyState, start, end int64, epoch uint32) {
 // confirm charges the key for n permits of the grant that were reserved. It returns false if
 // the key's bound is lower now, or the grant's window is over: then the permits must not be
 // used.
-func (o *origin) confirm(y *keyState, g window.Grant, n int64) (p Permit, ok bool) {
+func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	s, now := y.lock(k)
 	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
@@ -562,7 +563,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	closed := k.mu.closed
 	k.mu.Unlock()
 	if policy == nil || closed {
-		_, err := k.explain(window.Limited, n, y.limiter.class)
+		_, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
 	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s 1000/s --keys 80/s", k.provider, ErrNoPolicy)

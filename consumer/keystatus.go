@@ -3,6 +3,7 @@ package consumer
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
 )
@@ -42,9 +43,9 @@ func (y Key) delay(n int64) time.Duration {
 	}
 	least := Forever
 	y.look(func(state *keyState, now int64) {
-		if left := state.use.Left(); left >= n && !state.line.Before(y.limiter.class) {
+		if left := state.use.Left(); left >= n && state.line.Ahead(y.limiter.class) == 0 {
 			least = 0
-		} else if at := state.use.Opens(n, now); at != window.Forever {
+		} else if at := state.use.Opens(n, now); at != clock.Forever {
 			least = time.Duration(at - now)
 		}
 	})

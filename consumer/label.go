@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 const (
@@ -37,7 +37,7 @@ func (l *Limiter) Label(name string) *Limiter {
 }
 
 // with returns a handle for calls of a class with a label.
-func (l *Limiter) with(c window.Class, of *label, bad bool) *Limiter {
+func (l *Limiter) with(c queue.Class, of *label, bad bool) *Limiter {
 	return &Limiter{origin{l.core, c, of}, bad, l.all}
 }
 

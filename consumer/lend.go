@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -85,7 +86,7 @@ func (k *core) look() {
 	if ask != nil {
 		k.askOthers(now.Mono, ask)
 	}
-	if next == window.Forever {
+	if next == clock.Forever {
 		k.forgetRefusals() // the next one that is refused arms it again
 		return
 	}

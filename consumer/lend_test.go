@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // market is instances of one provider that bring each other's asks and loans, after a while.
@@ -153,7 +153,7 @@ func TestARefusalThatNoLookHasSeenDoesNotStand(t *testing.T) {
 		for me.Status().Shortest().Left > 0 {
 			me.TryTake(1)
 		}
-		me.core.refuse(window.Limited, 1, window.Default) // the look has come and gone
+		me.core.refuse(queue.Limited, 1, queue.Default) // the look has come and gone
 		for range 100 {
 			me.TryTake(1)
 			time.Sleep(time.Millisecond)

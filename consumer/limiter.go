@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -45,7 +45,7 @@ type Limiter struct {
 // handles are those of one limiter without a label: one for each class.
 type handles struct {
 	closed atomic.Bool
-	by     [window.Classes]Limiter
+	by     [queue.Classes]Limiter
 	leave  func() error // the source
 	onWait func(ctx context.Context, d time.Duration, err error)
 	id     uint32
@@ -110,7 +110,7 @@ func Open(ctx context.Context, source Source, provider string, o Options) (*Limi
 	for i := range all.by {
 		all.by[i] = Limiter{origin: k.classes[i], all: all}
 	}
-	return &all.by[window.Default], nil
+	return &all.by[queue.Default], nil
 }
 
 // Wait issues one permit, waiting as long as ctx allows. It is Acquire with

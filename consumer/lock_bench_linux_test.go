@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
+	"golang.org/x/sys/unix"
 )
 
 // nobody is a carrier that brings nothing.
@@ -65,11 +64,11 @@ func BenchmarkLock(b *testing.B) {
 		{"change", func(_ *core, at clock.Instant, change func(clock.Instant)) { change(at) }},
 		{"proof", func(k *core, at clock.Instant, _ func(clock.Instant)) { k.mu.planner.Prove(at); k.gate.Proved(at) }},
 		{"refusal", func(k *core, at clock.Instant, _ func(clock.Instant)) {
-			k.gate.Enter(at, nil, 2, 0, window.Default)
-			k.gate.Estimate(at, 1, window.Default)
+			k.gate.Enter(at, nil, 2, 0, queue.Default)
+			k.gate.Estimate(at, 1, queue.Default)
 		}},
 		{"large", func(k *core, at clock.Instant, _ func(clock.Instant)) {
-			k.gate.Enter(at, nil, 1<<20, math.MaxInt64, window.Default)
+			k.gate.Enter(at, nil, 1<<20, math.MaxInt64, queue.Default)
 			k.gate.Usage(at)
 		}},
 	}

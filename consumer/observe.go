@@ -12,7 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,30 +25,30 @@ var reasons = [...]Reason{
 // refusals counts refused permits, and issued ones by class, since the start. Anybody adds; a
 // reader sees each counter by itself, not all at one moment.
 type refusals struct {
-	by [window.Classes][len(reasons)]atomic.Int64 // one counter for each class and each of reasons
+	by [queue.Classes][len(reasons)]atomic.Int64 // one counter for each class and each of reasons
 
 	// issued are the permits issued to calls of a class, but for Default: see core.counted.
-	issued [window.Classes]atomic.Int64
+	issued [queue.Classes]atomic.Int64
 	// impossible are the calls, not the permits, for more than a limit. They are in none
 	// of the others.
 	impossible atomic.Int64
 }
 
 // of returns the counter of a class and a reason.
-func (r *refusals) of(c window.Class, why Reason) *atomic.Int64 {
+func (r *refusals) of(c queue.Class, why Reason) *atomic.Int64 {
 	return &r.by[c][max(0, slices.Index(reasons[:], why))]
 }
 
 // sum returns all refused permits.
 func (r *refusals) sum() (n int64) {
 	for i := range r.by {
-		n += r.sumOf(window.Class(i))
+		n += r.sumOf(queue.Class(i))
 	}
 	return n
 }
 
 // sumOf returns all refused permits of a class.
-func (r *refusals) sumOf(c window.Class) (n int64) {
+func (r *refusals) sumOf(c queue.Class) (n int64) {
 	for i := range r.by[c] {
 		n += r.by[c][i].Load()
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -15,7 +15,7 @@ import (
 // once, by one copy of it.
 type Permit struct {
 	of     *origin
-	grant  window.Grant
+	grant  queue.Grant
 	serial uint64
 	n      int64
 	issued int64 // of n; the rest passed in shadow mode
@@ -27,12 +27,12 @@ type Permit struct {
 // origin is the core of a permit, its class and its label, in one word of it.
 type origin struct {
 	core  *core
-	class window.Class
+	class queue.Class
 	label *label // nil without one
 }
 
 // permit returns the permit for n permits of a class of which issued count.
-func (o *origin) permit(g window.Grant, n, issued int64) Permit {
+func (o *origin) permit(g queue.Grant, n, issued int64) Permit {
 	return Permit{of: o, grant: g, serial: o.core.serials.Add(1), n: n, issued: issued}
 }
 

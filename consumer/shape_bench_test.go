@@ -9,7 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -83,7 +83,7 @@ func BenchmarkSlots(b *testing.B) {
 			}
 			measured(b, fmt.Sprintf("limits=%d/shape=%s", len(limits), shape), &first, func() {
 				at = later(at, step)
-				if _, v := k.gate.Enter(at, nil, 1, 0, window.Default); v != window.Granted {
+				if _, v := k.gate.Enter(at, nil, 1, 0, queue.Default); v != queue.Granted {
 					b.Fatalf("%s: no permit", shape)
 				}
 			})

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -189,7 +190,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	k.labels.tell(&st, now.Mono)
 	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
-	if use.HeadAt != window.Forever {
+	if use.HeadAt != clock.Forever {
 		st.HeadAt = k.wall(use.HeadAt)
 	}
 	if len(use.Limits) > 0 && use.Limits[0].Budget == nil {
@@ -387,14 +388,14 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		k.mu.Unlock()
 		switch {
 		case l.all.closed.Load() || state == quota.StateClosed:
-			_, err := k.explain(window.Closed, 0, window.Default)
+			_, err := k.explain(queue.Closed, 0, queue.Default)
 			return err
 		case state == quota.StateActive || borrowed || next.Shadow:
 			k.noteState(now)
 			return nil
 		}
 		var edge <-chan time.Time // nil while only news can change the state
-		if next.Until != window.Forever {
+		if next.Until != clock.Forever {
 			edge = time.After(time.Duration(next.Until - now.Mono))
 		}
 		select {

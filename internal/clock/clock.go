@@ -34,6 +34,10 @@ const (
 	Tolerance = int64(StepThreshold)
 )
 
+// Forever is a monotonic instant that never comes: the deadline of who has none, and the end of what only
+// news can end.
+const Forever = int64(math.MaxInt64)
+
 // Instant is one reading of both clocks, taken together. The zero Instant is
 // before every reading.
 type Instant struct {

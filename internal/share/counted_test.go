@@ -9,6 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -31,13 +32,13 @@ func TestAChangeDoesNotCountTheFleetForEachWindow(t *testing.T) {
 			}
 			p := &share.Planner{Clock: clock.Started(instant(0), nil), Lends: true}
 			p.Reset(instant(0), "w50", v)
-			g := window.NewGate(p, func(*window.Waiter, window.Grant, window.Verdict) {}, nil)
+			g := window.NewGate(p, func(*queue.Waiter, queue.Grant, queue.Verdict) {}, nil)
 			ask := func(at clock.Instant) {
 				p.Prove(at)
 				g.Proved(at)
-				g.Enter(at, nil, 1, 0, window.Default)
-				g.Estimate(at, 1, window.Default)
-				g.Enter(at, nil, 1<<20, window.Forever, window.Default)
+				g.Enter(at, nil, 1, 0, queue.Default)
+				g.Estimate(at, 1, queue.Default)
+				g.Enter(at, nil, 1<<20, clock.Forever, queue.Default)
 			}
 			ask(instant(10_000))
 			if first := p.Counted(); first > max(64*n, 1<<15)*4 {

@@ -118,7 +118,7 @@ func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
 // rule hold.
 func (p *Planner) Plan(at clock.Instant) window.Plan {
 	if !p.Started() {
-		return window.Plan{Until: window.Forever, Keys: window.Unheard}
+		return window.Plan{Until: clock.Forever, Keys: window.Unheard}
 	}
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
@@ -143,7 +143,7 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 // Foresee implements window.Planner.
 func (p *Planner) Foresee(mono int64) window.Plan {
 	if !p.Started() {
-		return window.Plan{Until: window.Forever, Keys: window.Unheard}
+		return window.Plan{Until: clock.Forever, Keys: window.Unheard}
 	}
 	return p.plan(mono, p.Rules(mono))
 }
@@ -156,7 +156,7 @@ func (p *Planner) fresh(at clock.Instant, r Rules) bool {
 
 // proofBy returns the proof that binds plans.
 func (p *Planner) proofBy(r Rules) window.Proof {
-	proof := window.Proof{Until: window.Forever, WallUntil: window.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
+	proof := window.Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
 	proof.Strict = r.Outage == quota.OutageStop || !p.proved
 	if proof.Strict {
 		proof.Until, proof.WallUntil = p.FreshUntil(r)
@@ -170,7 +170,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	policy, _ := p.Policy()
 	wall := now + p.offset
 	plan := window.Plan{
-		Until: window.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
+		Until: clock.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
 		Windows:  window.Windows{Offset: p.offset, Guard: int64(r.Guard), Over: max(p.over, wall)},
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -196,7 +197,7 @@ func (w *small) happen(what, how byte) {
 		if how/64 == 3 {
 			n = 2
 		}
-		if _, _, got := m.gate.TakeUpTo(at, n, window.Default); got > 0 {
+		if _, _, got := m.gate.TakeUpTo(at, n, queue.Default); got > 0 {
 			w.tell("%s takes %d", m.id[:1], got)
 		}
 	}

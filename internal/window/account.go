@@ -5,7 +5,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -73,7 +75,7 @@ func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
 	}
 	for _, w := range windows.Running {
 		s := a.move(w)
-		s.bound = addCapped(bound(w), s.borrowed)
+		s.bound = queue.Sum(bound(w), s.borrowed)
 	}
 }
 
@@ -287,7 +289,7 @@ func (a *Account) Epoch() uint32 { return a.epoch }
 
 // Span returns from when until when the running windows of all limits last, in corrected wall time.
 func (a *Account) Span() (start, end int64) {
-	end = Forever
+	end = clock.Forever
 	for s := range a.bounded {
 		start, end = max(start, s.window.Start()), min(end, s.window.End())
 	}
@@ -299,7 +301,7 @@ func (a *Account) Span() (start, end int64) {
 
 // Opens returns the earliest monotonic instant at which n permits may come if there is no news: the
 // opening after the windows that leave fewer. It is now where etcd may give them, and before the first
-// Adopt; Forever if nothing is limited. It does not look at what is reserved.
+// Adopt; clock.Forever if nothing is limited. It does not look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now

@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // The loans of the last window are shown by instance, and the time from the first call that
@@ -19,7 +21,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 		g.Borrow(at(now), host, protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": permits}})
 	}
 	upTo(g, at(200*ms), 40)
-	g.Enter(at(300*ms), nil, 1, 0, Default)
+	g.Enter(at(300*ms), nil, 1, 0, queue.Default)
 	g.Want(at(305 * ms))
 	borrow(310*ms, "h2", 7)
 	borrow(315*ms, "h1", 5)
@@ -27,7 +29,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	if u := g.Usage(at(400 * ms)); u.FirstLoans != 1 || u.FirstLoanTime != 10*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 10 ms to the first loan, and nothing of a window before", u.LendingCounts)
 	}
-	g.Enter(at(500*ms), &Waiter{}, 50, Forever, Default) // more than is left: it waits over the edge
+	g.Enter(at(500*ms), &queue.Waiter{}, 50, clock.Forever, queue.Default) // more than is left: it waits over the edge
 	g.Tick(at(second))
 	if u := g.Usage(at(second)); u.LastLoans != (Loans{Borrowed: 16, Hosts: 2}) {
 		t.Errorf("%+v: want 16 permits of 2 hosts", u.LastLoans)
@@ -42,7 +44,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	if u := g.Usage(at(3 * second)); u.LastLoans != (Loans{}) {
 		t.Errorf("%+v of a window without loans", u.LastLoans)
 	}
-	g.Enter(at(3*second+100*ms), &Waiter{}, 41, Forever, Default)
+	g.Enter(at(3*second+100*ms), &queue.Waiter{}, 41, clock.Forever, queue.Default)
 	borrow(3*second+105*ms, "h1", 20)
 	if u := g.Usage(at(5 * second)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms || u.LastLoans != (Loans{}) {
 		t.Errorf("%+v: want 5 ms more, and nothing of a window that has passed unseen", u.LendingCounts)
@@ -50,7 +52,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 	g.Tick(at(6 * second))
 	borrow(6*second+100*ms, "h1", 5) // before any call lacks a permit
 	upTo(g, at(6*second+200*ms), 45)
-	g.Enter(at(6*second+300*ms), nil, 1, 0, Default)
+	g.Enter(at(6*second+300*ms), nil, 1, 0, queue.Default)
 	borrow(6*second+400*ms, "h1", 9)
 	if u := g.Usage(at(6*second + 500*ms)); u.FirstLoans != 3 || u.FirstLoanTime != 45*ms {
 		t.Errorf("%+v: a later loan counts as the first", u.LendingCounts)
@@ -69,7 +71,7 @@ func TestAsksStand(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.total = 2000
 	g, lent := lender(f)
-	armed := Forever
+	armed := clock.Forever
 	g.Arm = func(at int64) { armed = min(armed, at) }
 	g.Changed(at(0))
 	g.asked(at(300*ms), "a", need(500, false))

@@ -6,34 +6,37 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // A process that stood still refuses first: nobody is granted a permit after the
 // time for which it was ready to wait, however late the gate is asked again, and
 // by whom.
 func TestAfterAPauseThoseWhoseTimeIsOverAreRefused(t *testing.T) {
-	for name, wakes := range map[string]func(g *Gate, at clock.Instant, third *Waiter){
-		"the alarm":             func(g *Gate, at clock.Instant, _ *Waiter) { g.Tick(at) },
-		"a caller":              func(g *Gate, at clock.Instant, _ *Waiter) { take(g, at, 1) },
-		"a caller that waits":   func(g *Gate, at clock.Instant, _ *Waiter) { g.Enter(at, &Waiter{Payload: "new"}, 1, Forever, Default) },
-		"a cancellation":        func(g *Gate, at clock.Instant, third *Waiter) { g.Cancel(at, third) },
-		"news":                  func(g *Gate, at clock.Instant, _ *Waiter) { g.Changed(at) },
-		"a look":                func(g *Gate, at clock.Instant, _ *Waiter) { g.Usage(at) },
-		"an estimate":           func(g *Gate, at clock.Instant, _ *Waiter) { g.Estimate(at, 1, Default) },
-		"another limiter's end": func(g *Gate, at clock.Instant, _ *Waiter) { g.Evict(at, 7) },
+	for name, wakes := range map[string]func(g *Gate, at clock.Instant, third *queue.Waiter){
+		"the alarm": func(g *Gate, at clock.Instant, _ *queue.Waiter) { g.Tick(at) },
+		"a caller":  func(g *Gate, at clock.Instant, _ *queue.Waiter) { take(g, at, 1) },
+		"a caller that waits": func(g *Gate, at clock.Instant, _ *queue.Waiter) {
+			g.Enter(at, &queue.Waiter{Payload: "new"}, 1, clock.Forever, queue.Default)
+		},
+		"a cancellation":        func(g *Gate, at clock.Instant, third *queue.Waiter) { g.Cancel(at, third) },
+		"news":                  func(g *Gate, at clock.Instant, _ *queue.Waiter) { g.Changed(at) },
+		"a look":                func(g *Gate, at clock.Instant, _ *queue.Waiter) { g.Usage(at) },
+		"an estimate":           func(g *Gate, at clock.Instant, _ *queue.Waiter) { g.Estimate(at, 1, queue.Default) },
+		"another limiter's end": func(g *Gate, at clock.Instant, _ *queue.Waiter) { g.Evict(at, 7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told told
 			g := gateOf(newFixed(map[time.Duration]int64{second: 2}), 0, told.decided)
 			g.Changed(at(0))
 			take(g, at(0), 2)
-			waiters := map[string]*Waiter{}
+			waiters := map[string]*queue.Waiter{}
 			for _, w := range []struct {
 				name  string
 				ready time.Duration
 			}{{"a", 1500 * time.Millisecond}, {"b", time.Hour}, {"c", time.Hour}, {"d", 59 * time.Second}} {
-				waiters[w.name] = &Waiter{Payload: w.name}
-				if _, v := g.Enter(at(100*time.Millisecond), waiters[w.name], 1, int64(w.ready), Default); v != Queued {
+				waiters[w.name] = &queue.Waiter{Payload: w.name}
+				if _, v := g.Enter(at(100*time.Millisecond), waiters[w.name], 1, int64(w.ready), queue.Default); v != queue.Queued {
 					t.Fatalf("%s: %v", w.name, v)
 				}
 			}
@@ -67,7 +70,7 @@ type sleeper struct {
 	armed int64
 	seed  uint64
 
-	queued  []*Waiter
+	queued  []*queue.Waiter
 	granted int64
 }
 
@@ -78,7 +81,7 @@ type sleeper struct {
 // no window holds more than its share.
 func TestGateSleepsAndWakes(t *testing.T) {
 	for seed := uint64(1); seed <= 300; seed++ {
-		s := &sleeper{T: t, rng: rand.New(rand.NewPCG(seed, 13)), seed: seed, armed: Forever}
+		s := &sleeper{T: t, rng: rand.New(rand.NewPCG(seed, 13)), seed: seed, armed: clock.Forever}
 		s.run()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -117,7 +120,7 @@ func (s *sleeper) run() {
 	}
 }
 
-func (s *sleeper) decided(w *Waiter, _ Grant, v Verdict) {
+func (s *sleeper) decided(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
 	for i, q := range s.queued {
 		if q == w {
 			s.queued = append(s.queued[:i], s.queued[i+1:]...)
@@ -125,12 +128,12 @@ func (s *sleeper) decided(w *Waiter, _ Grant, v Verdict) {
 		}
 	}
 	switch {
-	case v == Granted && s.now > w.deadline:
-		s.Errorf("%v: granted %v after its deadline", time.Duration(s.now), time.Duration(s.now-w.deadline))
-	case v == Limited && s.now < w.deadline && w.deadline-s.now > int64(10*time.Second):
-		s.Errorf("%v: refused %v before its deadline", time.Duration(s.now), time.Duration(w.deadline-s.now))
-	case v == Granted:
-		s.granted += w.n
+	case v == queue.Granted && s.now > w.Deadline():
+		s.Errorf("%v: granted %v after its deadline", time.Duration(s.now), time.Duration(s.now-w.Deadline()))
+	case v == queue.Limited && s.now < w.Deadline() && w.Deadline()-s.now > int64(10*time.Second):
+		s.Errorf("%v: refused %v before its deadline", time.Duration(s.now), time.Duration(w.Deadline()-s.now))
+	case v == queue.Granted:
+		s.granted += w.N()
 	}
 }
 
@@ -139,13 +142,13 @@ func (s *sleeper) step() {
 	r, n := s.rng, 1+s.rng.Int64N(3)
 	switch r.IntN(8) {
 	case 0, 1, 2:
-		w := &Waiter{}
-		deadline := Forever
+		w := &queue.Waiter{}
+		deadline := clock.Forever
 		if r.IntN(2) == 0 {
 			deadline = s.now + r.Int64N(int64(6*second))
 		}
 		s.queued = append(s.queued, w)
-		if _, v := s.g.Enter(s.at(), w, n, deadline, Default); v != Queued {
+		if _, v := s.g.Enter(s.at(), w, n, deadline, queue.Default); v != queue.Queued {
 			s.queued = s.queued[:len(s.queued)-1]
 		}
 	case 3:
@@ -153,7 +156,7 @@ func (s *sleeper) step() {
 	case 4:
 		upTo(s.g, s.at(), n)
 	case 5:
-		s.g.Segment().Take(s.now, n, Default) // as the hot path does
+		s.g.Segment().Take(s.now, n, queue.Default) // as the hot path does
 	case 6:
 		if len(s.queued) > 0 {
 			i := r.IntN(len(s.queued))
@@ -189,12 +192,12 @@ func (s *sleeper) check() {
 	for _, l := range u.Limits {
 		left = min(left, l.Left)
 	}
-	if s.queued[0].n <= left {
-		s.Errorf("%v: the first wants %d, and %d are left", time.Duration(s.now), s.queued[0].n, left)
+	if s.queued[0].N() <= left {
+		s.Errorf("%v: the first wants %d, and %d are left", time.Duration(s.now), s.queued[0].N(), left)
 	}
 	for _, w := range s.queued {
-		if w.deadline <= s.now {
-			s.Errorf("%v: waits %v after its deadline", time.Duration(s.now), time.Duration(s.now-w.deadline))
+		if w.Deadline() <= s.now {
+			s.Errorf("%v: waits %v after its deadline", time.Duration(s.now), time.Duration(s.now-w.Deadline()))
 		}
 	}
 }
@@ -226,6 +229,6 @@ func (s *sleeper) pass() {
 }
 
 func (s *sleeper) ring() {
-	s.armed = Forever
+	s.armed = clock.Forever
 	s.g.Tick(s.at())
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -111,7 +112,7 @@ func (b *bucket) undo(n, at, now int64) {
 
 func (b *bucket) when(_ *span, n int64, as present) int64 {
 	if b.share <= 0 || b.burst <= 0 {
-		return Forever
+		return clock.Forever
 	}
 	if as.taken == 0 && n <= b.at(as.now) {
 		return as.now
@@ -127,8 +128,8 @@ func (b *bucket) when(_ *span, n int64, as present) int64 {
 		empty = max(empty, as.now-b.full())
 	}
 	cost := b.cost(n)
-	if cost > Forever/4 {
-		return Forever
+	if cost > clock.Forever/4 {
+		return clock.Forever
 	}
 	return max(as.now, empty+cost)
 }

@@ -40,7 +40,7 @@ func (l *ledger) spent() bool {
 // what its head wants; or what is paid of a debt next.
 func (g *Gate) wantForQueueLocked() {
 	if l := &g.mu.ledger; len(l.budgets) > 0 {
-		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.permits(), l.shares()-g.takenLocked()), l.instalment()))
+		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked()), l.instalment()))
 	}
 }
 

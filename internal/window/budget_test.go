@@ -6,18 +6,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
+	"pgregory.net/rapid"
 )
 
 const longWindow = 2 * time.Minute
 
 // funded is a gate with 10 permits a second and 50 in two minutes. fund sets what was
 // taken of the window that runs.
-func funded(decided func(*Waiter, Grant, Verdict)) (g *Gate, wants *int, fund func(d time.Duration, taken int64, spent bool) int64) {
+func funded(decided func(*queue.Waiter, queue.Grant, queue.Verdict)) (g *Gate, wants *int, fund func(d time.Duration, taken int64, spent bool) int64) {
 	f := newFixed(map[time.Duration]int64{second: 10})
 	f.long = quota.Limit{Permits: 50, Window: longWindow}
 	g, wants = gateOf(f, 0, decided), new(int)
@@ -86,7 +86,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 	if n := upTo(g, at(3), 5); n != 4 || *wants != 2 {
 		t.Errorf("%d permits of 4 taken, wanted %d times", n, *wants)
 	}
-	g.Enter(at(4), &Waiter{Payload: "w"}, 2, int64(3*second), Default)
+	g.Enter(at(4), &queue.Waiter{Payload: "w"}, 2, int64(3*second), queue.Default)
 	if u := budgetOf(g, 5); g.need() != 2 || u.Used != 4 {
 		t.Errorf("%+v, want a need of 2 with 4 used", u)
 	}
@@ -102,7 +102,7 @@ func TestABudgetBindsByWhatWasTaken(t *testing.T) {
 	if n := upTo(g, at(7), 5); n != 0 || !refund(g, at(7), grant, 1) || upTo(g, at(7), 5) != 1 {
 		t.Errorf("a permit that was released is not issued again, or %d more", n)
 	}
-	if _, v := g.Enter(at(8), nil, 51, 0, Default); v != TooLarge {
+	if _, v := g.Enter(at(8), nil, 51, 0, queue.Default); v != queue.TooLarge {
 		t.Errorf("51 of 50: verdict %d", v)
 	}
 	if g.Usage(at(9)).OverIssued != 0 {
@@ -120,7 +120,7 @@ func TestARaisedBudgetIsWanted(t *testing.T) {
 	funds(g, 1, protocol.BudgetAt(f.long, time.UTC, 1), 0, 0)
 	f.set(func() { f.long.Permits = 60 })
 	g.Changed(at(2))
-	if _, v := g.Enter(at(3), &Waiter{Payload: "w"}, 4, int64(3*second), Default); v != Queued {
+	if _, v := g.Enter(at(3), &queue.Waiter{Payload: "w"}, 4, int64(3*second), queue.Default); v != queue.Queued {
 		t.Errorf("verdict %d, want a place in the queue", v)
 	}
 	if u := budgetOf(g, 4); u.Spent || g.need() != 4 || u.Permits != 60 {
@@ -137,17 +137,17 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 		funds(g, d, b, 2, left)
 	}
 	rest(1, 5)
-	if _, v := g.Enter(at(1), &Waiter{Payload: "late"}, 8, int64(5*second), Default); v != Limited {
+	if _, v := g.Enter(at(1), &queue.Waiter{Payload: "late"}, 8, int64(5*second), queue.Default); v != queue.Limited {
 		t.Errorf("8 of 7: verdict %d", v)
 	}
-	if _, v := g.Enter(at(1), &Waiter{Payload: "a"}, 6, int64(5*second), Default); v != Queued {
+	if _, v := g.Enter(at(1), &queue.Waiter{Payload: "a"}, 6, int64(5*second), queue.Default); v != queue.Queued {
 		t.Errorf("6 of 7: verdict %d", v)
 	}
-	if _, v := g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(5*second), Default); v != Queued {
+	if _, v := g.Enter(at(1), &queue.Waiter{Payload: "b"}, 1, int64(5*second), queue.Default); v != queue.Queued {
 		t.Errorf("1 more: verdict %d", v)
 	}
 	rest(2, 1)
-	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited), "b@0s"}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", queue.Limited), "b@0s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -157,13 +157,13 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
 	var told told
 	g, _, fund := funded(told.decided)
-	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second), Default)
-	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*time.Minute), Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "a"}, 1, int64(5*second), queue.Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "b"}, 1, int64(3*time.Minute), queue.Default)
 	fund(2, 0, true)
-	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Limited)}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", queue.Limited)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(longWindow) {
+	if when, known := g.Estimate(at(3), 1, queue.Default); !known || when != int64(longWindow) {
 		t.Errorf("the next permit comes at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(longWindow))
@@ -180,10 +180,10 @@ func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {
 // exceeded by what is issued and paid, and what is borrowed is no part of it.
 func TestBudgetsAgainstANaiveCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		g, _, fund := funded(func(*Waiter, Grant, Verdict) {})
+		g, _, fund := funded(func(*queue.Waiter, queue.Grant, queue.Verdict) {})
 		now, taken, used := time.Duration(0), int64(0), int64(0)
 		type held struct {
-			grant Grant
+			grant queue.Grant
 			n     int64
 		}
 		var permits []held

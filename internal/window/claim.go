@@ -4,7 +4,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -24,7 +26,7 @@ const claimed = 100 * time.Millisecond
 
 // claim is that of the first in line.
 type claim struct {
-	of    *Waiter
+	of    *queue.Waiter
 	since int64 // monotonic: it is the first from then on, or the window began
 	edges int64 // of windows at which it was the first
 }
@@ -50,16 +52,16 @@ func (b *beside) reset(l *ledger) {
 
 // noteHeadLocked notes who is the first in line.
 func (g *Gate) noteHeadLocked() {
-	if w := g.mu.queue.head(); w != g.mu.claim.of {
+	if w := g.mu.queue.Head(); w != g.mu.claim.of {
 		g.mu.claim = claim{of: w, since: g.mu.last}
 	}
 }
 
-// claimEndsLocked returns when the claim of the first in line ends; Forever if it does not.
+// claimEndsLocked returns when the claim of the first in line ends; clock.Forever if it does not.
 func (g *Gate) claimEndsLocked() int64 {
 	switch {
 	case g.mu.claim.of == nil || !g.passesLocked():
-		return Forever
+		return clock.Forever
 	case !g.borrowsLocked(): // no loans come
 		return g.mu.claim.since
 	default:
@@ -75,25 +77,25 @@ func (g *Gate) passesLocked() bool { return !g.planLocked().gradual() && g.mayBo
 // it leaves small ones what they will want.
 func (g *Gate) claimsLocked() bool {
 	of := g.mu.claim.of
-	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.large)
+	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.Large())
 }
 
 // looksAgainLocked returns when the claim of the first in line ends or, if it is large, small calls may
-// leave it more; Forever if neither is ahead.
+// leave it more; clock.Forever if neither is ahead.
 func (g *Gate) looksAgainLocked() int64 {
 	at := g.claimEndsLocked()
 	switch of := g.mu.claim.of; {
 	case at > g.mu.last:
 		return at
-	case of.large && g.mu.held > 0:
+	case of.Large() && g.mu.held > 0:
 		return g.mu.last + int64(g.mu.ledger.shortest().window.Length/10)
 	}
-	return Forever
+	return clock.Forever
 }
 
 // passLocked has others pass a waiter that lacks permits, and keeps those that it can use before the
 // windows end of which it lacks some. It returns false if nobody may pass.
-func (g *Gate) passLocked(w *Waiter) bool {
+func (g *Gate) passLocked(w *queue.Waiter) bool {
 	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
 	b.passed++
 	many := b.passed > mostPassed
@@ -101,9 +103,9 @@ func (g *Gate) passLocked(w *Waiter) bool {
 	if b.shut = b.shut || many || others || g.claimsLocked(); b.shut {
 		return false
 	}
-	want := w.n
-	if w.large {
-		want = addCapped(want, g.forSmallLocked(w.class))
+	want := w.N()
+	if w.Large() {
+		want = queue.Sum(want, g.forSmallLocked(w.Class()))
 	}
 	for i := range l.spans {
 		if s := &l.spans[i]; s.bound != Unbounded && s.left()-taken-b.spans[i] < want {
@@ -111,7 +113,7 @@ func (g *Gate) passLocked(w *Waiter) bool {
 		}
 	}
 	for i := range l.budgets {
-		if u := &l.budgets[i]; u.binds && !u.couldHave(addCapped(w.n, taken+b.budgets[i])) {
+		if u := &l.budgets[i]; u.binds && !u.couldHave(queue.Sum(w.N(), taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
 	}
@@ -120,12 +122,12 @@ func (g *Gate) passLocked(w *Waiter) bool {
 	}
 	for i := range l.spans {
 		if l.spans[i].window.End() > ends {
-			b.spans[i] = addCapped(b.spans[i], w.n)
+			b.spans[i] = queue.Sum(b.spans[i], w.N())
 		}
 	}
 	for i := range l.budgets {
 		if l.budgets[i].End > ends {
-			b.budgets[i] = addCapped(b.budgets[i], w.n)
+			b.budgets[i] = queue.Sum(b.budgets[i], w.N())
 		}
 	}
 	return true
@@ -137,8 +139,8 @@ func (g *Gate) besideLocked() int64 {
 	if b.shut {
 		return 0
 	}
-	if b.passed > 0 && g.mu.claim.of.large && g.claimEndsLocked() > g.mu.last {
-		room = min(room, g.forSmallLocked(g.mu.claim.of.class))
+	if b.passed > 0 && g.mu.claim.of.Large() && g.claimEndsLocked() > g.mu.last {
+		room = min(room, g.forSmallLocked(g.mu.claim.of.Class()))
 	}
 	for i := range l.spans {
 		if s := &l.spans[i]; b.spans[i] > 0 && s.bound != Unbounded {
@@ -163,7 +165,7 @@ func (g *Gate) withholdLocked(s *Segment) {
 // openLocked puts what newcomers may have into a segment that holds nothing.
 func (g *Gate) openLocked(s *Segment) {
 	room := g.mu.held
-	if g.mu.queue.head() != nil {
+	if g.mu.queue.Head() != nil {
 		room = g.besideLocked()
 	}
 	if room > 0 {
@@ -204,9 +206,9 @@ func (g *Gate) smallLocked() *lending.Flow {
 
 // forSmallLocked returns how many permits a large call of a class leaves to small ones in the window that
 // runs: what they will want; if it stands, at most the share. Nothing is kept from critical calls.
-func (g *Gate) forSmallLocked(c Class) int64 {
+func (g *Gate) forSmallLocked(c queue.Class) int64 {
 	s, ok := g.sceneLocked()
-	if !ok || c == Critical {
+	if !ok || c == queue.Critical {
 		return 0
 	}
 	keep := g.smallWantLocked(s)
@@ -222,7 +224,7 @@ func (g *Gate) forSmallLocked(c Class) int64 {
 // smallWantLocked returns how many permits small calls will want in the window that runs.
 func (g *Gate) smallWantLocked(s scene) int64 {
 	q := &g.mu.queue
-	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.permits()-q.large(Sheddable))))
+	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.Permits()-q.Large(queue.Sheddable))))
 }
 
 // noteLargeServedLocked notes that a large call has n of the permits that there are.
@@ -240,7 +242,7 @@ func (g *Gate) noteLargeServedLocked(n, room int64) {
 // still waits.
 func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
 	b := &g.mu.borrower
-	if c := g.mu.claim.of; c == nil || !c.large || b.small == nil {
+	if c := g.mu.claim.of; c == nil || !c.Large() || b.small == nil {
 		return
 	}
 	if b.stood == ended.Index && b.stood == b.servedIn { // small ones have lost enough
@@ -280,15 +282,15 @@ func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && 
 // and a tenth of the limit.
 func (g *Gate) standsLocked(s scene) int64 {
 	c := &g.mu.claim
-	if c.of == nil || !c.of.large {
+	if c.of == nil || !c.of.Large() {
 		return 0
 	}
-	shares := sharesIn(c.of.n, max(1, s.own()))
+	shares := sharesIn(c.of.N(), max(1, s.own()))
 	since := s.window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
-	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.n, max(1, s.Total/standing))) {
+	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), max(1, s.Total/standing))) {
 		return 0
 	}
-	return c.of.n
+	return c.of.N()
 }
 
 // standing is the part of the limit, one in standing, that large calls of an instance get where all is

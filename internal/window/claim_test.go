@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // A waiter that may give its permits back is not in the way of those behind it: they are not refused,
@@ -18,8 +19,8 @@ func TestWhoMayGiveBackDelaysNobody(t *testing.T) {
 		g.decided = told.decided
 		g.Changed(at(0))
 		upTo(g, at(1), 1)
-		for i, w := range []*Waiter{{Payload: "a", Unsure: unsure}, {Payload: "b"}} {
-			if _, v := g.Enter(at(second), w, 1, int64(time.Duration(25-7*i)*second), Default); (v == Queued) != (i == 0 || unsure) {
+		for i, w := range []*queue.Waiter{{Payload: "a", Unsure: unsure}, {Payload: "b"}} {
+			if _, v := g.Enter(at(second), w, 1, int64(time.Duration(25-7*i)*second), queue.Default); (v == queue.Queued) != (i == 0 || unsure) {
 				t.Errorf("unsure %v: verdict %d for waiter %d", unsure, v, i)
 			}
 		}
@@ -40,7 +41,7 @@ func TestSmallOnesPassWhereOneInstanceIsAlone(t *testing.T) {
 	g.Changed(at(0))
 	upTo(g, at(1), 50)
 	for i, n := range []int64{80, 20, 40} {
-		if _, v := g.Enter(at(second), &Waiter{Payload: n}, n, int64(12*second), Default); v != []Verdict{Queued, Granted, Queued}[i] {
+		if _, v := g.Enter(at(second), &queue.Waiter{Payload: n}, n, int64(12*second), queue.Default); v != []queue.Verdict{queue.Queued, queue.Granted, queue.Queued}[i] {
 			t.Errorf("verdict %d for %d permits", v, n)
 		}
 	}

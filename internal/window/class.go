@@ -1,28 +1,17 @@
 package window
 
-import "github.com/quotient-limiter/quotient/internal/clock"
-
-// Class is the class of a call. While a call of a class waits, none of a lower class is
-// served, and calls of one class are served in the order in which they came.
-type Class uint8
-
-// The classes, the highest first.
-const (
-	Critical Class = iota
-	Default
-	Sheddable
-
-	// Classes is how many there are.
-	Classes = 3
+import (
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // TakeUpTo issues as many permits to a call of class c as there are now, at most n, of the
 // segment that it returns.
-func (g *Gate) TakeUpTo(at clock.Instant, n int64, c Class) (s *Segment, grant Grant, got int64) {
+func (g *Gate) TakeUpTo(at clock.Instant, n int64, c queue.Class) (s *Segment, grant queue.Grant, got int64) {
 	g.mu.Lock()
 	defer g.unlock()
 	s = g.currentForLocked(at, n, c)
-	if g.mu.queue.head() != nil {
+	if g.mu.queue.Head() != nil {
 		g.withholdLocked(s)
 		defer g.openLocked(s)
 		if got = min(n, g.heldForLocked(c)); got > 0 {
@@ -38,7 +27,7 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c Class) (s *Segment, grant G
 // currentForLocked is currentLocked for a newcomer that wants n permits. Where permits come
 // along a window, the segment ends when the head of the queue has its own: for a newcomer of
 // a higher class there may be some before.
-func (g *Gate) currentForLocked(at clock.Instant, n int64, c Class) *Segment {
+func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segment {
 	s, l := g.currentLocked(at), &g.mu.ledger
 	if n > g.mu.held && g.comesLocked(c) && !g.mu.stale && l.debt == 0 {
 		g.advanceLocked()
@@ -59,13 +48,13 @@ func (g *Gate) advanceLocked() {
 
 // comesLocked reports whether more permits may come to a newcomer of a class before the
 // segment ends.
-func (g *Gate) comesLocked(c Class) bool {
-	w, p := g.mu.queue.head(), g.planLocked()
-	return w != nil && w.class > c && p.gradual()
+func (g *Gate) comesLocked(c queue.Class) bool {
+	w, p := g.mu.queue.Head(), g.planLocked()
+	return w != nil && w.Class() > c && p.gradual()
 }
 
 // Lasts reports whether the refusal of a call of class c lasts until the segment ends.
-func (g *Gate) Lasts(c Class) bool {
+func (g *Gate) Lasts(c queue.Class) bool {
 	g.mu.Lock()
 	defer g.unlock()
 	return !g.comesLocked(c)
@@ -73,18 +62,18 @@ func (g *Gate) Lasts(c Class) bool {
 
 // heldForLocked returns how many permits that are held for the queue a newcomer of a class
 // may have: all if those that wait are of lower classes, else what they cannot use.
-func (g *Gate) heldForLocked(c Class) int64 {
-	switch w := g.mu.queue.head(); {
+func (g *Gate) heldForLocked(c queue.Class) int64 {
+	switch w := g.mu.queue.Head(); {
 	case w == nil:
 		return 0
-	case w.class <= c:
+	case w.Class() <= c:
 		return g.besideLocked() - g.segment.Load().keeps(c)
 	}
 	return g.mu.held - g.segment.Load().keeps(c)
 }
 
 // issueLocked issues n of them.
-func (g *Gate) issueLocked(n int64, c Class) Grant {
+func (g *Gate) issueLocked(n int64, c queue.Class) queue.Grant {
 	l := &g.mu.ledger
 	g.advanceLocked()
 	l.charge(n, g.mu.last)
@@ -97,8 +86,8 @@ func (g *Gate) issueLocked(n int64, c Class) Grant {
 // pushLocked notes that permits of a newcomer of class c come before the calls of lower classes.
 // Some of those that wait may not be served in time any more: they are judged where the
 // segment ends, not for each newcomer.
-func (g *Gate) pushLocked(c Class) {
-	g.mu.judge = g.mu.judge || g.mu.queue.last().class > c
+func (g *Gate) pushLocked(c queue.Class) {
+	g.mu.judge = g.mu.judge || g.mu.queue.Last().Class() > c
 }
 
 // releases is in how many parts at most what is kept for critical calls is released along a
@@ -115,7 +104,7 @@ func (s *span) kept(l *ledger) (n, until int64) {
 		i = min(parts, max(0, l.now-start)/each)
 	}
 	if i == parts {
-		return 0, Forever
+		return 0, clock.Forever
 	}
 	return whole * (parts - i) / parts, start + (i+1)*each
 }
@@ -149,9 +138,9 @@ func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 // kept returns how many of the permits that may be issued now are for critical calls only, and
 // until when.
 func (l *ledger) kept() (n, until int64) {
-	budget, others, until := l.budget(), l.inHand(), Forever
+	budget, others, until := l.budget(), l.inHand(), clock.Forever
 	if budget == 0 {
-		return 0, Forever
+		return 0, clock.Forever
 	}
 	for s := range l.bounded {
 		kept, end := s.kept(l)

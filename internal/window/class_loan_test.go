@@ -3,6 +3,8 @@ package window
 import (
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // A host with callers of its own lends them to a critical call, but for what the policy keeps;
@@ -33,24 +35,24 @@ func TestCriticalCallsBorrowFirst(t *testing.T) {
 	if got := upTo(host, at(3*second+2*ms), 50); got != 0 {
 		t.Errorf("%d are left for default calls", got)
 	}
-	if _, _, got := host.TakeUpTo(at(3*second+2*ms), 50, Critical); got != 20 {
+	if _, _, got := host.TakeUpTo(at(3*second+2*ms), 50, queue.Critical); got != 20 {
 		t.Errorf("%d are left for critical calls, want 20", got)
 	}
 
 	guest, _ := lender(f)
 	called := int64(0)
-	guest.Called = func(c Class) int64 {
-		if c == Critical {
+	guest.Called = func(c queue.Class) int64 {
+		if c == queue.Critical {
 			return called
 		}
 		return 0
 	}
 	guest.Changed(at(0))
 	guest.Look(at(ms))
-	guest.Enter(at(2*ms), nil, 100, 0, Critical)
+	guest.Enter(at(2*ms), nil, 100, 0, queue.Critical)
 	called = 100
-	guest.Enter(at(3*ms), &Waiter{}, 30, int64(second), Critical)
-	guest.Enter(at(3*ms), &Waiter{}, 10, int64(second), Sheddable)
+	guest.Enter(at(3*ms), &queue.Waiter{}, 30, int64(second), queue.Critical)
+	guest.Enter(at(3*ms), &queue.Waiter{}, 10, int64(second), queue.Sheddable)
 	if ask, _ := guest.Look(at(20 * ms)); ask == nil || ask.Critical < 30 || ask.Critical > ask.Permits {
 		t.Errorf("30 critical permits are waited for, and the ask is %+v", ask)
 	}
@@ -66,12 +68,12 @@ func TestCriticalCallsForAKeyBorrowFirst(t *testing.T) {
 	called := func() (*Account, time.Duration) {
 		k, now := new(Account), time.Duration(0)
 		k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
-		k.Refused(1, Critical)
+		k.Refused(1, queue.Critical)
 		for ; now < 3*second/2; now += 25 * ms {
 			k.Adopt(lendingAt("me", now, second), bounds(100), nil)
 			k.Ask(all, Callers{}, int64(now))
 			k.Charge(1)
-			k.Called(1, Critical)
+			k.Called(1, queue.Critical)
 		}
 		return k, now
 	}

@@ -8,22 +8,22 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"pgregory.net/rapid"
 )
 
 // A waiting call of a higher class is served first, whenever it came.
 func TestWaitersAreServedByClass(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 3)
-	for i, c := range []Class{Sheddable, Default, Critical, Sheddable, Default, Critical} {
+	for i, c := range []queue.Class{queue.Sheddable, queue.Default, queue.Critical, queue.Sheddable, queue.Default, queue.Critical} {
 		name := fmt.Sprintf("%s%d", []string{"critical", "default", "sheddable"}[c], i)
-		if _, v := g.Enter(at(2), &Waiter{Payload: name}, 1, Forever, c); v != Queued {
+		if _, v := g.Enter(at(2), &queue.Waiter{Payload: name}, 1, clock.Forever, c); v != queue.Queued {
 			t.Fatalf("%s: verdict %d, want queued", name, v)
 		}
 	}
-	if u := g.Usage(at(2)); u.WaitingBy != [Classes]int{2, 2, 2} {
+	if u := g.Usage(at(2)); u.WaitingBy != [queue.Classes]int{2, 2, 2} {
 		t.Errorf("%v wait, want 2 of each class", u.WaitingBy)
 	}
 	g.Tick(at(second))
@@ -39,26 +39,26 @@ func TestWaitersAreServedByClass(t *testing.T) {
 func TestANewcomerOvertakesLowerClassesOnly(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 10})
 	take(g, at(1), 4)
-	g.Enter(at(2), &Waiter{Payload: "large"}, 8, Forever, Default)
-	for _, c := range []Class{Default, Sheddable} {
-		if _, v := g.Enter(at(3), nil, 1, 0, c); v != Behind {
-			t.Errorf("class %d beside a waiter of class %d: verdict %d, want Behind", c, Default, v)
+	g.Enter(at(2), &queue.Waiter{Payload: "large"}, 8, clock.Forever, queue.Default)
+	for _, c := range []queue.Class{queue.Default, queue.Sheddable} {
+		if _, v := g.Enter(at(3), nil, 1, 0, c); v != queue.Behind {
+			t.Errorf("class %d beside a waiter of class %d: verdict %d, want Behind", c, queue.Default, v)
 		}
 		if _, _, n := g.TakeUpTo(at(3), 1, c); n != 0 {
 			t.Errorf("class %d took %d beside a waiter", c, n)
 		}
 	}
-	grant, v := g.Enter(at(3), nil, 5, 0, Critical)
-	if v != Granted || grant.End != int64(second) {
+	grant, v := g.Enter(at(3), nil, 5, 0, queue.Critical)
+	if v != queue.Granted || grant.End != int64(second) {
 		t.Errorf("a critical call beside a default waiter: verdict %d, %+v", v, grant)
 	}
-	if when, known := g.Estimate(at(3), 1, Critical); !known || when > 3 {
+	if when, known := g.Estimate(at(3), 1, queue.Critical); !known || when > 3 {
 		t.Errorf("one permit more for a critical call: at %d, want now", when)
 	}
-	if _, _, n := g.TakeUpTo(at(3), 5, Critical); n != 1 {
+	if _, _, n := g.TakeUpTo(at(3), 5, queue.Critical); n != 1 {
 		t.Errorf("%d more for critical calls, want 1", n)
 	}
-	if _, v := g.Enter(at(4), nil, 1, 0, Critical); v != Limited {
+	if _, v := g.Enter(at(4), nil, 1, 0, queue.Critical); v != queue.Limited {
 		t.Errorf("the eleventh of ten permits: verdict %d", v)
 	}
 	if u := g.Usage(at(4)); u.Issued != 10 || u.OverIssued != 0 {
@@ -75,16 +75,16 @@ func TestANewcomerOvertakesLowerClassesOnly(t *testing.T) {
 func TestPushedWaitersAreRefused(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 2})
 	take(g, at(1), 2)
-	g.Enter(at(2), &Waiter{Payload: "default"}, 2, int64(2*second+second/2), Default)
+	g.Enter(at(2), &queue.Waiter{Payload: "default"}, 2, int64(2*second+second/2), queue.Default)
 	for i := range 3 {
-		g.Enter(at(3), &Waiter{Payload: i}, 2, Forever, Critical)
+		g.Enter(at(3), &queue.Waiter{Payload: i}, 2, clock.Forever, queue.Critical)
 	}
-	for c, want := range map[Class]time.Duration{Critical: 4 * second, Default: 5 * second, Sheddable: 5 * second} {
+	for c, want := range map[queue.Class]time.Duration{queue.Critical: 4 * second, queue.Default: 5 * second, queue.Sheddable: 5 * second} {
 		if when, known := g.Estimate(at(3), 2, c); !known || when != int64(want) {
 			t.Errorf("class %d: foreseen at %v, want %v", c, time.Duration(when), want)
 		}
 	}
-	if _, v := g.Enter(at(3), &Waiter{}, 1, int64(3*second+second/2), Critical); v != Limited {
+	if _, v := g.Enter(at(3), &queue.Waiter{}, 1, int64(3*second+second/2), queue.Critical); v != queue.Limited {
 		t.Errorf("a critical call behind three others, with too little time: verdict %d", v)
 	}
 	g.Tick(at(second))
@@ -100,23 +100,23 @@ func TestAFullQueueHasRoomForHigherClasses(t *testing.T) {
 	g := gateOf(f, 2, told.decided)
 	g.Changed(at(0))
 	take(g, at(1), 1)
-	enter := func(name string, c Class, want Verdict) {
+	enter := func(name string, c queue.Class, want queue.Verdict) {
 		t.Helper()
-		if _, v := g.Enter(at(2), &Waiter{Payload: name}, 1, Forever, c); v != want {
+		if _, v := g.Enter(at(2), &queue.Waiter{Payload: name}, 1, clock.Forever, c); v != want {
 			t.Errorf("%s: verdict %d, want %d", name, v, want)
 		}
 	}
-	enter("a", Sheddable, Queued)
-	enter("b", Sheddable, Queued)
-	enter("c", Sheddable, Full)
-	enter("d", Default, Queued)
-	enter("e", Critical, Queued)
-	enter("f", Default, Full)
-	enter("g", Critical, Queued)
-	enter("h", Critical, Full)
+	enter("a", queue.Sheddable, queue.Queued)
+	enter("b", queue.Sheddable, queue.Queued)
+	enter("c", queue.Sheddable, queue.Full)
+	enter("d", queue.Default, queue.Queued)
+	enter("e", queue.Critical, queue.Queued)
+	enter("f", queue.Default, queue.Full)
+	enter("g", queue.Critical, queue.Queued)
+	enter("h", queue.Critical, queue.Full)
 	g.Tick(at(second))
 	g.Tick(at(2 * second))
-	displaced := func(name string) string { return fmt.Sprintf("%s!%d", name, Displaced) }
+	displaced := func(name string) string { return fmt.Sprintf("%s!%d", name, queue.Displaced) }
 	want := []string{displaced("b"), displaced("a"), displaced("d"), "e@1s", "g@2s"}
 	if diff := gocmp.Diff(want, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -132,11 +132,11 @@ func TestANewHeadHasItsEdge(t *testing.T) {
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	g.Enter(at(2), &Waiter{Payload: "large"}, 8, Forever, Default)
+	g.Enter(at(2), &queue.Waiter{Payload: "large"}, 8, clock.Forever, queue.Default)
 	g.Tick(at(second / 10)) // from here on the edge is that of the large one
-	upTo := func(c Class) (n int64) { _, _, n = g.TakeUpTo(at(second/10), 10, c); return n }
-	upTo(Critical)
-	g.Enter(at(second/10), &Waiter{Payload: "small"}, 1, Forever, Critical)
+	upTo := func(c queue.Class) (n int64) { _, _, n = g.TakeUpTo(at(second/10), 10, c); return n }
+	upTo(queue.Critical)
+	g.Enter(at(second/10), &queue.Waiter{Payload: "small"}, 1, clock.Forever, queue.Critical)
 	if wake := time.Duration(g.Wake()); wake > 3*second/10 {
 		t.Errorf("a permit comes each 100 ms, and the gate wakes at %v", wake)
 	}
@@ -148,8 +148,8 @@ func TestANewHeadHasItsEdge(t *testing.T) {
 
 // inLine is a waiter of the naive queue.
 type inLine struct {
-	w        *Waiter
-	c        Class
+	w        *queue.Waiter
+	c        queue.Class
 	n        int64
 	deadline int64
 }
@@ -167,30 +167,30 @@ func TestClassesKeepTheirOrder(t *testing.T) {
 		now := int64(0)
 		var list []inLine
 		issued := map[int64]int64{} // by window
-		waiting := func(w *Waiter) int { return slices.IndexFunc(list, func(p inLine) bool { return p.w == w }) }
-		g := gateOf(f, 0, func(w *Waiter, _ Grant, v Verdict) {
+		waiting := func(w *queue.Waiter) int { return slices.IndexFunc(list, func(p inLine) bool { return p.w == w }) }
+		g := gateOf(f, 0, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
 			i := waiting(w)
 			switch {
 			case i < 0:
 				t.Fatalf("told twice, or before it waits")
-			case v == Granted && i > 0:
+			case v == queue.Granted && i > 0:
 				t.Fatalf("%+v is served before %+v", list[i], list[0])
-			case v == Granted && list[i].deadline < now:
+			case v == queue.Granted && list[i].deadline < now:
 				t.Fatalf("%+v is served late, at %v", list[i], time.Duration(now))
-			case v == Granted:
+			case v == queue.Granted:
 				issued[now/int64(second)] += list[i].n
 			}
 			list = slices.Delete(list, i, i+1)
 		})
 		in := func() clock.Instant { return clock.Instant{Mono: now, Wall: now} }
-		overtakes := func(c Class) bool { return len(list) == 0 || list[0].c > c }
+		overtakes := func(c queue.Class) bool { return len(list) == 0 || list[0].c > c }
 		g.Changed(in())
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			c := Class(rapid.IntRange(0, Classes-1).Draw(t, "class"))
+			c := queue.Class(rapid.IntRange(0, queue.Classes-1).Draw(t, "class"))
 			n := rapid.Int64Range(1, share).Draw(t, "n")
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0, 1:
-				p := inLine{&Waiter{}, c, n, now + rapid.Int64Range(1, int64(4*second)).Draw(t, "patience")}
+				p := inLine{&queue.Waiter{}, c, n, now + rapid.Int64Range(1, int64(4*second)).Draw(t, "patience")}
 				first := overtakes(c)
 				at := slices.IndexFunc(list, func(o inLine) bool { return o.c > c })
 				if at < 0 {
@@ -198,8 +198,8 @@ func TestClassesKeepTheirOrder(t *testing.T) {
 				}
 				list = slices.Insert(list, at, p) // it may be told within Enter
 				switch _, v := g.Enter(in(), p.w, n, p.deadline, c); v {
-				case Queued:
-				case Granted:
+				case queue.Queued:
+				case queue.Granted:
 					if !first {
 						t.Fatalf("class %d overtakes %+v", c, list[0])
 					}
@@ -275,7 +275,7 @@ func TestWhatIsKeptIsReleased(t *testing.T) {
 	if diff := gocmp.Diff([]int64{10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, got); diff != "" {
 		t.Errorf("permits to default calls (-want +got):\n%s", diff)
 	}
-	if _, v := g.Enter(at(second-1), nil, 1, 0, Critical); v != Limited {
+	if _, v := g.Enter(at(second-1), nil, 1, 0, queue.Critical); v != queue.Limited {
 		t.Error("more than the share was issued")
 	}
 }
@@ -284,26 +284,26 @@ func TestWhatIsKeptIsReleased(t *testing.T) {
 func TestWhatIsKeptIsForCriticalCalls(t *testing.T) {
 	_, g, told := keeping()
 	s := g.Segment()
-	if !s.Take(1, 8, Default) || s.Take(1, 3, Sheddable) || s.TakeUpTo(1, 5, Sheddable) != 2 || s.Take(1, 1, Default) {
+	if !s.Take(1, 8, queue.Default) || s.Take(1, 3, queue.Sheddable) || s.TakeUpTo(1, 5, queue.Sheddable) != 2 || s.Take(1, 1, queue.Default) {
 		t.Error("default and sheddable calls must have 10 of 20")
 	}
-	if !s.Take(1, 3, Critical) || s.TakeUpTo(1, 2, Critical) != 2 {
+	if !s.Take(1, 3, queue.Critical) || s.TakeUpTo(1, 2, queue.Critical) != 2 {
 		t.Error("a critical call was refused what is kept")
 	}
-	if when, known := g.Estimate(at(1), 1, Default); !known || when/int64(time.Millisecond) != 545 {
+	if when, known := g.Estimate(at(1), 1, queue.Default); !known || when/int64(time.Millisecond) != 545 {
 		t.Errorf("a permit for a default call is foreseen at %v, want six elevenths of a second", time.Duration(when))
 	}
-	if _, v := g.Enter(at(2), &Waiter{Payload: "late"}, 1, int64(second/2), Default); v != Kept {
+	if _, v := g.Enter(at(2), &queue.Waiter{Payload: "late"}, 1, int64(second/2), queue.Default); v != queue.Kept {
 		t.Errorf("a default call that cannot be served in time: verdict %d", v)
 	}
-	if _, v := g.Enter(at(2), &Waiter{Payload: "w"}, 1, int64(second), Default); v != Queued {
+	if _, v := g.Enter(at(2), &queue.Waiter{Payload: "w"}, 1, int64(second), queue.Default); v != queue.Queued {
 		t.Fatalf("a default call that can: verdict %d", v)
 	}
 	if u := g.Usage(at(2)); u.HeadAt/int64(time.Millisecond) != 545 {
 		t.Errorf("the head is foreseen at %v", time.Duration(u.HeadAt))
 	}
 	for range 2 {
-		if _, v := g.Enter(at(3), nil, 1, 0, Critical); v != Granted {
+		if _, v := g.Enter(at(3), nil, 1, 0, queue.Critical); v != queue.Granted {
 			t.Errorf("a critical call beside one that waits: verdict %d", v)
 		}
 	}
@@ -335,7 +335,7 @@ func TestOfEachLimitAPartIsKept(t *testing.T) {
 	if diff := gocmp.Diff([]int64{15, 15, 2, 1, 1, 1, 1, 1, 1, 1}, got); diff != "" {
 		t.Errorf("permits at each second's start (-want +got):\n%s", diff)
 	}
-	if _, _, n := g.TakeUpTo(at(9*second+1), 100, Critical); n != 1 {
+	if _, _, n := g.TakeUpTo(at(9*second+1), 100, queue.Critical); n != 1 {
 		t.Errorf("%d are left for critical calls, want 1", n)
 	}
 }

@@ -3,6 +3,8 @@ package window
 import (
 	"math"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -15,7 +17,7 @@ import (
 // Owe adds n permits that calls have cost beyond those issued. Nothing is issued until later permits
 // have paid them.
 func (a *Account) Owe(n int64) {
-	a.debt = addCapped(a.debt, n)
+	a.debt = queue.Sum(a.debt, n)
 	a.repay()
 }
 
@@ -49,7 +51,7 @@ func (a *Account) asksFrom(wanted bool) int64 {
 func (a *Account) Debt() int64 { return a.debt }
 
 // PaidAt returns about when the own shares alone have paid the debt, if nothing changes: a monotonic
-// instant; Forever if that is not known.
+// instant; clock.Forever if that is not known.
 func (a *Account) PaidAt() int64 { return a.paidAt(false) }
 
 // paidAt is the same. gradual says that permits come along a window, not only at its start.
@@ -59,7 +61,7 @@ func (a *Account) paidAt(gradual bool) (at int64) {
 		at = max(at, paidAt(a.debt, s.bound-s.used, s.own(), s.window, a.windows.Offset, gradual))
 	}
 	if at == math.MinInt64 {
-		return Forever
+		return clock.Forever
 	}
 	return at
 }
@@ -110,7 +112,7 @@ func paidAt(debt, left, share int64, w quota.Window, offset int64, gradual bool)
 	}
 	after := windows * float64(w.Length)
 	if after > math.MaxInt64/4 {
-		return Forever
+		return clock.Forever
 	}
 	return w.End() - offset + int64(after)
 }

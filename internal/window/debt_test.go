@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"pgregory.net/rapid"
 )
 
 // owe takes out a debt of n permits.
 func owe(g *Gate, at clock.Instant, n int64) bool {
-	first, _ := g.Correct(at, Grant{Epoch: 1}, serials.Add(1), 0, n)
+	first, _ := g.Correct(at, queue.Grant{Epoch: 1}, serials.Add(1), 0, n)
 	return first
 }
 
@@ -33,7 +33,7 @@ func settled() (*fixed, *Gate, *told, func() []loaned) {
 func TestADebtIsPaidFirst(t *testing.T) {
 	f, g, told, lent := settled()
 	grant, _ := take(g, at(1), 8)
-	w := &Waiter{Payload: "late"}
+	w := &queue.Waiter{Payload: "late"}
 	for _, step := range []struct {
 		what string
 		at   time.Duration
@@ -53,7 +53,7 @@ func TestADebtIsPaidFirst(t *testing.T) {
 		{"one that cost more: the permits left pay", 5, func(at clock.Instant) { g.Correct(at, grant, 1<<40+2, 2, 5) }, 0, 1, 9},
 		{"much more", 6, func(at clock.Instant) { g.Correct(at, grant, 1<<40+3, 0, 16) }, 15, 0, 10},
 		{"one that waits too short is refused", 7, func(at clock.Instant) {
-			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond), Default); v != Owes {
+			if _, v := g.Enter(at, w, 6, int64(1500*time.Millisecond), queue.Default); v != queue.Owes {
 				t.Errorf("verdict %d", v)
 			}
 		}, 15, 0, 10},
@@ -82,7 +82,7 @@ func TestADebtIsPaidFirst(t *testing.T) {
 			if diff := cmp.Diff([]int64{step.debt, step.left, step.used, 0}, []int64{u.Debt, left, used, u.OverIssued}); diff != "" {
 				t.Errorf("debt, left, used, over-issued (-want +got):\n%s", diff)
 			}
-			if wake := g.Wake(); (wake == Forever) != (step.debt == 0 || len(u.Limits) == 0) {
+			if wake := g.Wake(); (wake == clock.Forever) != (step.debt == 0 || len(u.Limits) == 0) {
 				t.Errorf("it wakes at %v with a debt of %d", time.Duration(wake), u.Debt)
 			}
 		})
@@ -102,7 +102,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 		n    int64
 		by   time.Duration
 	}{{"a", 2, 1500 * ms}, {"b", 3, 3 * second}, {"c", 7, 4 * second}} {
-		if _, v := g.Enter(at(2), &Waiter{Payload: w.name}, w.n, int64(w.by), Default); v != Queued {
+		if _, v := g.Enter(at(2), &queue.Waiter{Payload: w.name}, w.n, int64(w.by), queue.Default); v != queue.Queued {
 			t.Fatalf("%s: verdict %d", w.name, v)
 		}
 	}
@@ -114,7 +114,7 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 	if u := g.Usage(at(4)); u.HeadAt != int64(2*second) {
 		t.Errorf("the head's are foreseen at %v", time.Duration(u.HeadAt))
 	}
-	if when, known := g.Estimate(at(4), 3, Default); !known || when != int64(3*second) {
+	if when, known := g.Estimate(at(4), 3, queue.Default); !known || when != int64(3*second) {
 		t.Errorf("3 more are foreseen at %v, %v", time.Duration(when), known)
 	}
 	g.Tick(at(second))
@@ -163,27 +163,27 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 // whoever comes too late by it is refused at once in a short queue only.
 func TestADebtBehindALongQueue(t *testing.T) {
 	refused := 0
-	queue := func(waiters int, deadline int64) *Gate {
-		g := gateOf(newFixed(map[time.Duration]int64{second: 100}), 0, func(*Waiter, Grant, Verdict) { refused++ })
+	waiting := func(waiters int, deadline int64) *Gate {
+		g := gateOf(newFixed(map[time.Duration]int64{second: 100}), 0, func(*queue.Waiter, queue.Grant, queue.Verdict) { refused++ })
 		g.Changed(at(0))
 		upTo(g, at(0), 100)
 		for range waiters {
-			g.Enter(at(1), &Waiter{}, 1, deadline, Default)
+			g.Enter(at(1), &queue.Waiter{}, 1, deadline, queue.Default)
 		}
 		return g
 	}
 	for waiters, want := range map[int]int{short: short, short + 1: 0} {
-		g := queue(waiters, int64(3*second)-1)
+		g := waiting(waiters, int64(3*second)-1)
 		if refused = 0; owe(g, at(2), 299) && refused != want {
 			t.Errorf("%d of %d are refused at once, want %d", refused, waiters, want)
 		}
 	}
-	g := queue(1000, Forever)
+	g := waiting(1000, clock.Forever)
 	for range 50 {
 		owe(g, at(2), 1)
 	}
 	owe(g, at(3), 150)
-	if when, known := g.Estimate(at(3), 1, Default); !known || when != int64(13*second) {
+	if when, known := g.Estimate(at(3), 1, queue.Default); !known || when != int64(13*second) {
 		t.Errorf("foreseen at %v, %v; 200 are owed, and 1,000 wait", time.Duration(when), known)
 	}
 }
@@ -198,13 +198,13 @@ func TestADebtForYears(t *testing.T) {
 	if u := g.Usage(at(2)); u.Debt != math.MaxInt64 || u.OverIssued != 0 {
 		t.Errorf("%+v", u)
 	}
-	if when, known := g.Estimate(at(2), 1, Default); known || when < int64(10*second) {
+	if when, known := g.Estimate(at(2), 1, queue.Default); known || when < int64(10*second) {
 		t.Errorf("foreseen at %v, %v", time.Duration(when), known)
 	}
-	if _, v := g.Enter(at(2), &Waiter{}, 1, int64(10*second), Default); v != Owes {
+	if _, v := g.Enter(at(2), &queue.Waiter{}, 1, int64(10*second), queue.Default); v != queue.Owes {
 		t.Errorf("verdict %d for one that would wait 10 s", v)
 	}
-	if _, v := g.Enter(at(2), &Waiter{}, 1, Forever, Default); v != Queued {
+	if _, v := g.Enter(at(2), &queue.Waiter{}, 1, clock.Forever, queue.Default); v != queue.Queued {
 		t.Errorf("verdict %d for one that waits for ever", v)
 	}
 	g.Close()
@@ -265,7 +265,7 @@ func TestDebtsAgainstNaiveSums(t *testing.T) {
 		g := gateOf(f, 0, nil)
 		g.Changed(at(0))
 		type call struct {
-			grant Grant
+			grant queue.Grant
 			at, n int64
 		}
 		var calls []call
@@ -343,7 +343,7 @@ func TestDebtsAreForeseen(t *testing.T) {
 		share := rapid.Int64Range(1, 40).Draw(t, "share")
 		now, served := int64(0), int64(-1)
 		g, f := shapedGate(map[time.Duration]int64{length: share}, rapid.Int64Range(1, share).Draw(t, "burst"), shape,
-			func(*Waiter, Grant, Verdict) { served = now })
+			func(*queue.Waiter, queue.Grant, queue.Verdict) { served = now })
 		if !shape.Any() {
 			f.plan.Pacing = Pacing{Even: rapid.Bool().Draw(t, "even"), Phase: rapid.Uint64().Draw(t, "phase")}
 			g.Changed(at(0))
@@ -357,11 +357,11 @@ func TestDebtsAreForeseen(t *testing.T) {
 		debt := rapid.Int64Range(1, 5*share).Draw(t, "debt")
 		owe(g, in(), debt)
 		n := rapid.Int64Range(1, share).Draw(t, "n")
-		when, known := g.Estimate(in(), n, Default)
-		switch _, v := g.Enter(in(), &Waiter{}, n, Forever, Default); v {
-		case Granted:
+		when, known := g.Estimate(in(), n, queue.Default)
+		switch _, v := g.Enter(in(), &queue.Waiter{}, n, clock.Forever, queue.Default); v {
+		case queue.Granted:
 			served = now
-		case Queued:
+		case queue.Queued:
 		default:
 			return // more than the burst
 		}
@@ -391,7 +391,7 @@ func TestDebtsAreForeseen(t *testing.T) {
 func TestALargeDebtIsPaidAtTheFullRate(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100_000})
 	f.plan.Shape, f.burst = Shape{Bucket: true, Unaligned: true}, 10
-	g, steps := gateOf(f, 0, func(*Waiter, Grant, Verdict) {}), 0
+	g, steps := gateOf(f, 0, func(*queue.Waiter, queue.Grant, queue.Verdict) {}), 0
 	g.Booked = func([]Use) { steps++ }
 	g.Changed(at(0))
 	owe(g, at(1), 1_000_000)

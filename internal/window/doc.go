@@ -15,6 +15,6 @@
 //     more than one, and admit all or nothing.
 //   - schedule: when a limit's permits may be issued, by one shape. Aligned windows,
 //     the sliding window, the bucket and pacing are one each.
-//   - queue: waiters, first come first served.
+//   - queue.Queue, of the package below this one: those who wait, in their order.
 //   - Gate: these under one lock.
 package window

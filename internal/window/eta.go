@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,7 +24,7 @@ type room struct{ now, next, later int64 }
 // before it, and the least number of permits that its last window has issued then. known is false if
 // none come of later windows: then it says how many windows end at least.
 func (r room) windows(used, before, n int64) (ends, issued int64, known bool) {
-	all := addCapped(before, n)
+	all := queue.Sum(before, n)
 	left := r.now - used
 	if all <= left {
 		return 0, used + all, true
@@ -34,13 +36,13 @@ func (r room) windows(used, before, n int64) (ends, issued int64, known bool) {
 		return 2, n, false
 	}
 	ends = (all - 1) / r.later
-	return addCapped(2, ends), max(n, all-ends*r.later), true
+	return queue.Sum(2, ends), max(n, all-ends*r.later), true
 }
 
 // after returns the start of the window that comes so many windows after w; false if that is too far
 // away to count.
 func after(w quota.Window, windows int64) (quota.Window, bool) {
-	if windows > (Forever/2-max(0, w.End()))/int64(w.Length) {
+	if windows > (clock.Forever/2-max(0, w.End()))/int64(w.Length) {
 		return w, false
 	}
 	w.Index += windows
@@ -49,7 +51,7 @@ func after(w quota.Window, windows int64) (quota.Window, bool) {
 
 // Eta returns a monotonic instant, not before now, before which n more permits are surely not here
 // beside what is owed, whatever others lend: until then all that the limits let the fleet issue could
-// come to this instance. It is Forever if only news can help. most says of a limit how many permits all
+// come to this instance. It is clock.Forever if only news can help. most says of a limit how many permits all
 // instances may issue in the window that runs, and how many at most in a later one; Unbounded where that
 // is not known.
 func (a *Account) Eta(n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
@@ -65,7 +67,7 @@ func (a *Account) eta(before, n, now int64, most func(quota.Window) (total, late
 		w, counts := after(s.window, ends)
 		switch {
 		case !known || !counts || later <= 0:
-			return Forever
+			return clock.Forever
 		case ends > 0:
 			at = max(at, w.Start()-a.windows.Offset)
 		}
@@ -148,7 +150,7 @@ func (g *Gate) presentLocked() present { return present{g.mu.last, g.mu.edge, g.
 func (g *Gate) opensLocked() int64 {
 	p, at := g.planLocked(), g.mu.last
 	for range 4 { // a guard, that of the next window, a pause, and the guard in which it ends
-		if !p.Shut || p.Until == Forever {
+		if !p.Shut || p.Until == clock.Forever {
 			break
 		}
 		at = max(at, p.Until, p.PausedUntil)
@@ -167,17 +169,17 @@ func (g *Gate) mayBorrowLocked() bool {
 // etaLocked returns an instant before which no call of class c has n permits, behind others that want so
 // many before it. loans says that others may lend some: then all that the limits allow could come to
 // this instance. known is false if permits come by news only, or at an instant that is not known.
-func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known bool) {
+func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, known bool) {
 	p, l, as := g.planLocked(), &g.mu.ledger, g.presentLocked()
-	before = addCapped(before, l.debt)
-	from, all := g.opensLocked(), addCapped(addCapped(before, n), as.taken)
+	before = queue.Sum(before, l.debt)
+	from, all := g.opensLocked(), queue.Sum(queue.Sum(before, n), as.taken)
 	at = max(from, l.spentUntil(all))
 	if loans {
-		at = l.eta(addCapped(before, as.taken), n, at, func(w quota.Window) (total, later int64) {
+		at = l.eta(queue.Sum(before, as.taken), n, at, func(w quota.Window) (total, later int64) {
 			limit := l.limit(w)
 			return limit.Limit, limit.Later
 		})
-		return at, at != Forever
+		return at, at != clock.Forever
 	}
 	from = max(from, p.Begins)
 	if _, lacks := l.SpentUntil(all); !lacks && !g.comesLocked(c) && g.segment.Load().left.Load() != sealed {
@@ -194,20 +196,20 @@ func (g *Gate) etaLocked(n, before int64, c Class, loans bool) (at int64, known 
 		due = max(due, p.Until)
 	}
 	at = max(at, due)
-	return at, known && at != Forever
+	return at, known && at != clock.Forever
 }
 
 // etaOfLocked is the same for the own share of one limit, from an instant on.
-func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, known bool) {
+func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at int64, known bool) {
 	p, as := g.planLocked(), g.presentLocked()
 	later, burst := g.laterLocked(s.window)
 	if p.Shape.Any() {
-		at = s.when(addCapped(before, n), present{from, as.edge, as.taken})
+		at = s.when(queue.Sum(before, n), present{from, as.edge, as.taken})
 		if later > s.bound || burst > p.limit(s.window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
 		if p.Shape.Unaligned {
-			return at, at != Forever
+			return at, at != clock.Forever
 		}
 	}
 	in := span{window: s.window, bound: s.bound, used: s.used + as.taken, by: s.by} // the window that runs at from
@@ -226,7 +228,7 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c Class) (at int64, k
 	case ends == 0:
 		return g.arrivesLocked(p, in, issued, n, from, c), known
 	case !counts:
-		return Forever, false
+		return clock.Forever, false
 	case ends == 1:
 		return g.arrivesLocked(next, span{window: w, bound: r.next}, issued, n, from, c), known
 	}
@@ -239,7 +241,7 @@ func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
-func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c Class) int64 {
+func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.Class) int64 {
 	if in.bound == Unbounded { // the limit has ceased to bind, and its guard with it
 		return max(from, p.opensAt(in.window))
 	}
@@ -252,7 +254,7 @@ func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c Class) 
 		line.spread(&in, g.togetherLocked(p, n, in.bound, at), at) // where the gate opens late
 		at = max(at, line.at(permits))
 	}
-	if c != Critical {
+	if c != queue.Critical {
 		at = max(at, in.keptUntil(permits-in.used, p, at))
 	}
 	return at
@@ -280,16 +282,13 @@ func (g *Gate) togetherLocked(p *Plan, n, bound, at int64) int64 {
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a
 // newcomer of class c.
-func (g *Gate) beforeLocked(n int64, c Class) (permits int64) {
-	for i := range g.mu.queue.lanes[:c+1] {
-		permits = addCapped(permits, g.mu.queue.lanes[i].before(n, g.passesLocked()))
-	}
-	return permits
+func (g *Gate) beforeLocked(n int64, c queue.Class) (permits int64) {
+	return g.mu.queue.Before(n, c, g.passesLocked())
 }
 
 // inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued. While
 // nobody knows the future, nobody is late.
-func (g *Gate) inTimeLocked(n, deadline int64, c Class) bool {
+func (g *Gate) inTimeLocked(n, deadline int64, c queue.Class) bool {
 	if !g.planLocked().Known {
 		return true
 	}
@@ -302,14 +301,14 @@ const short = 64
 
 // refuseLateLocked refuses those that wait and are not served in time any more.
 func (g *Gate) refuseLateLocked() {
-	var ahead crowd
+	var ahead queue.Crowd
 	loans, passes := g.mayBorrowLocked(), g.passesLocked()
-	g.refuseLocked(Limited, func(w *Waiter) bool {
-		at, _ := g.etaLocked(w.n, ahead.before(w.n, passes), w.class, loans)
-		if at > w.deadline {
+	g.refuseLocked(queue.Limited, func(w *queue.Waiter) bool {
+		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), passes), w.Class(), loans)
+		if at > w.Deadline() {
 			return true
 		}
-		ahead.join(w)
+		ahead.Join(w)
 		return false
 	})
 }
@@ -317,7 +316,7 @@ func (g *Gate) refuseLateLocked() {
 // whenLocked returns when a newcomer is worth trying again; known is false if that is not known. Where
 // others may lend, that is when permits of the own share are due, at the end of the shortest window, or
 // when even that is too soon.
-func (g *Gate) whenLocked(n int64, c Class) (at int64, known bool) {
+func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 	if !g.planLocked().Known {
 		return g.segment.Load().until, false
 	}

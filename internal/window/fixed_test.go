@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -28,7 +29,7 @@ type fixed struct {
 }
 
 func newFixed(shares map[time.Duration]int64) *fixed {
-	return &fixed{shares: shares, plan: Plan{Known: true, Proof: Proof{Until: Forever, WallUntil: Forever, Lead: Forever}}}
+	return &fixed{shares: shares, plan: Plan{Known: true, Proof: Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: clock.Forever}}}
 }
 
 // Plan implements Planner.
@@ -39,7 +40,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.plan
-	p.Until, p.Over = Forever, now+p.Offset
+	p.Until, p.Over = clock.Forever, now+p.Offset
 	ends := func(at int64) {
 		if at > now {
 			p.Until = min(p.Until, at)
@@ -72,7 +73,7 @@ func (f *fixed) Foresee(now int64) Plan {
 }
 
 // gateOf returns a gate without an alarm.
-func gateOf(p Planner, places int, decided func(*Waiter, Grant, Verdict)) *Gate {
+func gateOf(p Planner, places int, decided func(*queue.Waiter, queue.Grant, queue.Verdict)) *Gate {
 	g := NewGate(p, decided, nil)
 	g.Bound(places)
 	return g
@@ -87,21 +88,21 @@ func begun(shares map[time.Duration]int64) (*fixed, *Gate, *told) {
 }
 
 // take issues n permits, all or none.
-func take(g *Gate, at clock.Instant, n int64) (Grant, bool) {
-	grant, v := g.Enter(at, nil, n, 0, Default)
-	return grant, v == Granted
+func take(g *Gate, at clock.Instant, n int64) (queue.Grant, bool) {
+	grant, v := g.Enter(at, nil, n, 0, queue.Default)
+	return grant, v == queue.Granted
 }
 
 // upTo issues as many permits as there are, at most n.
 func upTo(g *Gate, at clock.Instant, n int64) int64 {
-	_, _, got := g.TakeUpTo(at, n, Default)
+	_, _, got := g.TakeUpTo(at, n, queue.Default)
 	return got
 }
 
 var serials atomic.Uint64
 
 // refund gives back permits that were not given back before.
-func refund(g *Gate, at clock.Instant, grant Grant, n int64) bool {
+func refund(g *Gate, at clock.Instant, grant queue.Grant, n int64) bool {
 	_, back := g.Correct(at, grant, serials.Add(1), n, 0)
 	return back
 }
@@ -117,8 +118,8 @@ func at(d time.Duration) clock.Instant { return clock.Instant{Mono: int64(d), Wa
 // told records what waiters were told, in order.
 type told struct{ log []string }
 
-func (t *told) decided(w *Waiter, g Grant, v Verdict) {
-	if v == Granted {
+func (t *told) decided(w *queue.Waiter, g queue.Grant, v queue.Verdict) {
+	if v == queue.Granted {
 		t.log = append(t.log, fmt.Sprintf("%v@%v", w.Payload, time.Duration(g.Start)))
 		return
 	}

@@ -1,6 +1,11 @@
 package window
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+)
 
 // Front is what calls can have of a key's Account without its lock: some of the permits that are left,
 // or the answer that none are. It is to the account what a Segment is to the provider's. Whoever takes
@@ -55,7 +60,7 @@ func (p Part) Epoch() uint32 { return uint32(p >> partEpoch) }
 
 // Span is Account.Span for permits that were taken in a segment with these windows.
 func (p Part) Span(windows *Windows) (start, end int64) {
-	end = Forever
+	end = clock.Forever
 	for i, w := range windows.Running {
 		if p>>(partBinds+i)&1 != 0 {
 			start, end = max(start, w.Start()), min(end, w.End())
@@ -76,14 +81,14 @@ const (
 
 // Take takes n permits of the key and of the provider for a call of class c at the monotonic instant now.
 // s is a segment with keys. refuses says that a call for which there are none is refused.
-func (f *Front) Take(s *Segment, now, n int64, c Class, refuses bool) (Part, Fronted) {
+func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
 	if f.windows.Load() != &s.Keys.Windows {
 		return 0, Ask
 	}
 	for {
 		p := Part(f.state.Load())
 		switch {
-		case p&partTrades != 0 && c != Default:
+		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
 		case p&partOpen != 0 && n <= p.count():
 			if s.left.Load()-s.keeps(c) < n {
@@ -154,7 +159,7 @@ func (f *Front) Shut(a *Account) (taken, refused int64) {
 		a.Charge(taken)
 	case p&partSpent != 0:
 		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
-			a.Refused(refused, Default)
+			a.Refused(refused, queue.Default)
 		}
 	}
 	return taken, refused

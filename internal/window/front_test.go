@@ -8,13 +8,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // fronted is an account of one bound with its front, by the windows of a segment of left permits.
 func fronted(bound, left int64, wall time.Duration, lengths ...time.Duration) (f *Front, a *Account, s *Segment) {
-	s = &Segment{until: Forever, Keys: &Keys{Windows: *keysAt(wall, lengths...)}}
+	s = &Segment{until: clock.Forever, Keys: &Keys{Windows: *keysAt(wall, lengths...)}}
 	s.left.Store(left)
 	f, a = &Front{}, &Account{}
 	a.Adopt(&s.Keys.Windows, bounds(bound), nil)
@@ -28,7 +30,7 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	f, a, s := fronted(10, 100, 0, time.Second)
 	takes := func(n int64, want Fronted) (p Part) {
 		t.Helper()
-		p, got := f.Take(s, 0, n, Default, true)
+		p, got := f.Take(s, 0, n, queue.Default, true)
 		if got != want {
 			t.Errorf("%d permits: %d, want %d", n, got, want)
 		}
@@ -64,7 +66,7 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	takes(1, Refused)
 	takes(MostOut-1, Refused)
 	takes(1, Ask) // it counts no more
-	if _, v := f.Take(s, 0, 1, Default, false); v != Ask {
+	if _, v := f.Take(s, 0, 1, queue.Default, false); v != Ask {
 		t.Errorf("a call that may wait: %d", v)
 	}
 	shut(0, MostOut)
@@ -78,7 +80,7 @@ func TestOthersAreAskedForWhatAFrontRefuses(t *testing.T) {
 		s.Keys.Lending.Borrows = borrows
 		f.Refuse(a)
 		for n := range int64(4) {
-			f.Take(s, 0, n, Default, true)
+			f.Take(s, 0, n, queue.Default, true)
 		}
 		if f.Shut(a); a.Wanted() != borrows || borrows && a.trade.refused != 6 {
 			t.Errorf("borrows %v: permits were wanted: %v, %+v", borrows, a.Wanted(), a.trade)
@@ -92,16 +94,16 @@ func TestAFrontIsOfItsWindows(t *testing.T) {
 	f, a, s := fronted(10, 100, 0, time.Second)
 	f.Open(a, 4)
 	_, _, next := fronted(10, 100, 0, time.Second)
-	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
+	if _, v := f.Take(next, 0, 1, queue.Default, true); v != Ask {
 		t.Errorf("by other windows: %d", v)
 	}
 	f.Shut(a)
 	a.Charge(10)
 	f.Refuse(a)
-	if _, v := f.Take(next, 0, 1, Default, true); v != Ask {
+	if _, v := f.Take(next, 0, 1, queue.Default, true); v != Ask {
 		t.Errorf("refused by other windows: %d", v)
 	}
-	if _, v := f.Take(s, 0, 1, Default, true); v != Refused {
+	if _, v := f.Take(s, 0, 1, queue.Default, true); v != Refused {
 		t.Errorf("by its own windows: %d", v)
 	}
 }
@@ -114,16 +116,16 @@ func TestAFrontAndTheProvider(t *testing.T) {
 	s.floor = 2
 	f.Open(a, 10)
 	for i, c := range []struct {
-		class Class
+		class queue.Class
 		want  Fronted
-	}{{Default, Taken}, {Default, Ask}, {Critical, Taken}, {Sheddable, Ask}, {Critical, Taken}, {Critical, Ask}} {
+	}{{queue.Default, Taken}, {queue.Default, Ask}, {queue.Critical, Taken}, {queue.Sheddable, Ask}, {queue.Critical, Taken}, {queue.Critical, Ask}} {
 		if _, v := f.Take(s, 0, 1, c.class, true); v != c.want {
 			t.Errorf("call %d, of class %d: %d, want %d", i, c.class, v, c.want)
 		}
 	}
 	s.left.Store(9)
 	s.until = 5
-	p, v := f.Take(s, 5, 2, Default, true)
+	p, v := f.Take(s, 5, 2, queue.Default, true)
 	taken, _ := f.Shut(a)
 	if v != Torn || taken != 5 || s.Left() != 9 {
 		t.Fatalf("at the segment's end: %d, %d taken, %d left; want %d, 5 and 9", v, taken, s.Left(), Torn)
@@ -140,7 +142,7 @@ func TestPermitsThatWereNotIssuedCountNowhere(t *testing.T) {
 	f.Open(a, 10)
 	s.left.Store(9)
 	s.until = 0
-	p, _ := f.Take(s, 0, 4, Default, true)
+	p, _ := f.Take(s, 0, 4, queue.Default, true)
 	f.Shut(a)
 	a.Adopt(keysAt(time.Second, time.Second, 3*time.Second), bounds(10), nil)
 	a.Charge(1)
@@ -181,7 +183,7 @@ func TestWhenAFrontStaysShut(t *testing.T) {
 	} {
 		f, a, s := open()
 		f.Open(a, 5)
-		if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+		if _, v := f.Take(s, 0, 1, queue.Default, true); v != Ask {
 			t.Errorf("%s: %d", name, v)
 		}
 		if name != "long limit" {
@@ -189,7 +191,7 @@ func TestWhenAFrontStaysShut(t *testing.T) {
 		}
 		a.Charge(9)
 		f.Refuse(a) // etcd may give more
-		if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+		if _, v := f.Take(s, 0, 1, queue.Default, true); v != Ask {
 			t.Errorf("%s, spent: %d", name, v)
 		}
 	}
@@ -201,24 +203,24 @@ func TestAFrontLeavesTheLastPermits(t *testing.T) {
 	f, a, s := fronted(10, 99, 0, time.Second)
 	a.begun().low = 4
 	f.Open(a, 99)
-	if _, v := f.Take(s, 0, 7, Default, true); v != Ask {
+	if _, v := f.Take(s, 0, 7, queue.Default, true); v != Ask {
 		t.Errorf("7 of 10, where one is asked for at fewer than 4: %d", v)
 	}
-	if _, v := f.Take(s, 0, 6, Default, true); v != Taken {
+	if _, v := f.Take(s, 0, 6, queue.Default, true); v != Taken {
 		t.Errorf("6 of 10: %d", v)
 	}
 	f.Shut(a)
 	if f.Open(a, 99); a.Low() {
 		t.Error("4 are left, which is enough")
 	}
-	if _, v := f.Take(s, 0, 1, Default, true); v != Ask {
+	if _, v := f.Take(s, 0, 1, queue.Default, true); v != Ask {
 		t.Errorf("the one after which others are to be asked: %d", v)
 	}
 	a.Charge(1)
 	if f.Open(a, 99); !a.Low() {
 		t.Error("3 are left, which is too little")
 	}
-	if _, v := f.Take(s, 0, 3, Default, true); v != Taken {
+	if _, v := f.Take(s, 0, 3, queue.Default, true); v != Taken {
 		t.Errorf("the last ones: %d", v)
 	}
 }
@@ -234,7 +236,7 @@ func TestSpanOfAFront(t *testing.T) {
 		return 10
 	}, nil)
 	f.Open(a, 5)
-	p, _ := f.Take(s, 0, 1, Default, true)
+	p, _ := f.Take(s, 0, 1, queue.Default, true)
 	start, end := p.Span(&s.Keys.Windows)
 	if wantStart, wantEnd := a.Span(); start != wantStart || end != wantEnd || start != int64(4*time.Second) || end != int64(6*time.Second) {
 		t.Errorf("from %v to %v, want 4s to 6s, as %v to %v", time.Duration(start), time.Duration(end), time.Duration(wantStart), time.Duration(wantEnd))
@@ -267,7 +269,7 @@ func TestFrontsUnderStress(t *testing.T) {
 		return windows * bound
 	}
 	plan := func(second int) *Segment {
-		s := &Segment{until: Forever, Keys: &Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
+		s := &Segment{until: clock.Forever, Keys: &Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
 		s.left.Store(2 * bound)
 		return s
 	}
@@ -278,7 +280,7 @@ func TestFrontsUnderStress(t *testing.T) {
 	call := func(n int64) {
 		s := segment.Load()
 		second := s.Keys.Running[0].Index
-		switch p, v := front.Take(s, 0, n, Default, true); v {
+		switch p, v := front.Take(s, 0, n, queue.Default, true); v {
 		case Taken:
 			got[second].Add(n)
 		case Torn:
@@ -298,7 +300,7 @@ func TestFrontsUnderStress(t *testing.T) {
 				}
 				return
 			}
-			if s.Take(0, n, Default) {
+			if s.Take(0, n, queue.Default) {
 				account.Charge(n)
 				got[second].Add(n)
 				front.Open(&account, 64)
@@ -358,12 +360,12 @@ func TestAFrontLeavesOtherClassesToTheTrade(t *testing.T) {
 	f, a, s := fronted(10, 100, 0, time.Second)
 	for _, want := range []Fronted{Taken, Ask} {
 		f.Open(a, 4)
-		for _, c := range []Class{Critical, Sheddable} {
+		for _, c := range []queue.Class{queue.Critical, queue.Sheddable} {
 			if _, v := f.Take(s, 0, 1, c, true); v != want {
 				t.Errorf("a call of class %d: %d, want %d", c, v, want)
 			}
 		}
-		if _, v := f.Take(s, 0, 1, Default, true); v != Taken {
+		if _, v := f.Take(s, 0, 1, queue.Default, true); v != Taken {
 			t.Errorf("a default call: %d", v)
 		}
 		f.Shut(a)

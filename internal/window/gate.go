@@ -1,13 +1,13 @@
 package window
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // Gate issues permits and keeps the queue. Taking from the current Segment
@@ -25,7 +25,7 @@ type Gate struct {
 	segment atomic.Pointer[Segment]
 
 	planner Planner
-	decided func(w *Waiter, g Grant, v Verdict)
+	decided func(w *queue.Waiter, g queue.Grant, v queue.Verdict)
 	alarm   func(wake int64)
 	// The functions below are called under the gate's lock: they must not block and must not
 	// call the gate. They may be replaced before the first call.
@@ -37,7 +37,7 @@ type Gate struct {
 	// Refused returns how many permits were refused since the beginning, and Called how many
 	// calls of a class had, or were refused.
 	Refused func() int64
-	Called  func(c Class) int64
+	Called  func(c queue.Class) int64
 	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
 	// have left, and the corrected wall time from which the guest has a share.
 	LendsTo func(guest string, at int64) (from int64, lends bool)
@@ -50,7 +50,7 @@ type Gate struct {
 	mu struct {
 		sync.Mutex
 		ledger    ledger
-		queue     queue
+		queue     queue.Queue
 		claim     claim
 		beside    beside
 		judge     bool  // some of those that wait may be known to come too late
@@ -81,23 +81,23 @@ type Gate struct {
 // alarm is called without the lock whenever there are waiters or debts, with the monotonic
 // instant at which Tick must be called at the latest. Of several calls the earliest
 // instant counts.
-func NewGate(planner Planner, decided func(*Waiter, Grant, Verdict), alarm func(wake int64)) *Gate {
+func NewGate(planner Planner, decided func(*queue.Waiter, queue.Grant, queue.Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{
 		planner: planner, alarm: alarm,
 		Lent: func(_, _ string, _ protocol.Note) {}, Arm: func(int64) {}, Wanting: func() {},
-		Refused: func() int64 { return 0 }, Called: func(Class) int64 { return 0 },
+		Refused: func() int64 { return 0 }, Called: func(queue.Class) int64 { return 0 },
 		LendsTo: func(string, int64) (int64, bool) { return 0, true },
 	}
-	g.decided = func(w *Waiter, grant Grant, v Verdict) {
-		if v == Limited {
-			v = g.whyLocked(w.n, w.class, w)
+	g.decided = func(w *queue.Waiter, grant queue.Grant, v queue.Verdict) {
+		if v == queue.Limited {
+			v = g.whyLocked(w.N(), w.Class(), w)
 		}
 		decided(w, grant, v)
 	}
-	g.mu.borrower.look, g.mu.borrower.lackedAt = Forever, Forever
-	g.mu.plan, g.mu.void = &Plan{Until: Forever, Keys: Unheard}, true
+	g.mu.borrower.look, g.mu.borrower.lackedAt = clock.Forever, clock.Forever
+	g.mu.plan, g.mu.void = &Plan{Until: clock.Forever, Keys: Unheard}, true
 	g.mu.ledger.plan = g.planLocked()
-	g.publishLocked(&Segment{Keys: Unheard}, Forever)
+	g.publishLocked(&Segment{Keys: Unheard}, clock.Forever)
 	return g
 }
 
@@ -117,7 +117,7 @@ func (g *Gate) Segment() *Segment { return g.segment.Load() }
 func (g *Gate) unlock() {
 	wake := g.wakeLocked()
 	g.mu.Unlock()
-	if wake != Forever && g.alarm != nil {
+	if wake != clock.Forever && g.alarm != nil {
 		g.alarm(wake)
 	}
 }
@@ -127,10 +127,10 @@ func (g *Gate) unlock() {
 // served or refused the waiters that are due: so the alarm cannot ring in vain for
 // ever.
 func (g *Gate) wakeLocked() int64 {
-	if g.mu.closed || g.mu.queue.length() == 0 && g.mu.ledger.debt == 0 {
-		return Forever
+	if g.mu.closed || g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 {
+		return clock.Forever
 	}
-	return min(g.segment.Load().until, g.mu.queue.nearest())
+	return min(g.segment.Load().until, g.mu.queue.Nearest())
 }
 
 // Enter issues n permits to a call of class c at once if it can. If it cannot it queues
@@ -138,26 +138,26 @@ func (g *Gate) wakeLocked() int64 {
 // that is not ahead, it never waits. With another verdict than Queued the waiter
 // is not in the queue, and decided is not called. In a full queue w takes the place of the
 // last waiter of a lower class, for which the verdict is Displaced.
-func (g *Gate) Enter(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
+func (g *Gate) Enter(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
 	grant, v := g.enterLocked(at, w, n, deadline, c)
-	if v == Limited {
+	if v == queue.Limited {
 		v = g.whyLocked(n, c, nil)
 	}
 	return grant, v
 }
 
-func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Class) (Grant, Verdict) {
+func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
 	if g.mu.closed {
-		return Grant{}, Closed
+		return queue.Grant{}, queue.Closed
 	}
 	s, p, q := g.currentForLocked(at, n, c), g.planLocked(), &g.mu.queue
-	head, last := q.head(), q.last()
-	full := g.mu.places > 0 && q.length() >= g.mu.places
+	head, last := q.Head(), q.Last()
+	full := g.mu.places > 0 && q.Len() >= g.mu.places
 	leaves := w != nil && deadline > g.mu.last && s.Leaves(n)
 	if !leaves && s.Take(g.mu.last, n, c) {
-		return s.Grant, Granted
+		return s.Grant, queue.Granted
 	}
 	if head != nil {
 		g.withholdLocked(s)
@@ -169,43 +169,42 @@ func (g *Gate) enterLocked(at clock.Instant, w *Waiter, n, deadline int64, c Cla
 	}
 	switch {
 	case !leaves && g.heldForLocked(c) >= n:
-		return g.issueLocked(n, c), Granted
+		return g.issueLocked(n, c), queue.Granted
 	case p.Shadow:
 		g.wantNowLocked(n)
-		return s.passed(), Passed
+		return s.passed(), queue.Passed
 	case !g.fitsLocked(n):
-		return Grant{}, TooLarge
+		return queue.Grant{}, queue.TooLarge
 	case p.Hopeless, w == nil, deadline <= g.mu.last:
 		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
-		return Grant{}, Limited
-	case full && last.class <= c:
-		return Grant{}, Full
+		return queue.Grant{}, queue.Limited
+	case full && last.Class() <= c:
+		return queue.Grant{}, queue.Full
 	case !g.inTimeLocked(n, deadline, c):
 		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
-		return Grant{}, Limited
+		return queue.Grant{}, queue.Limited
 	}
 	if full {
-		q.remove(last)
-		g.decided(last, Grant{}, Displaced)
+		q.Remove(last)
+		g.decided(last, queue.Grant{}, queue.Displaced)
 	}
-	w.n, w.deadline, w.class, w.large = n, deadline, c, g.largeLocked(n)
 	if head == nil {
 		g.withholdLocked(s)
 		g.mu.beside.reset(&g.mu.ledger)
 	}
-	q.push(w)
-	g.noteLargeLocked(w.large, n)
+	q.Push(w, n, deadline, c, g.largeLocked(n))
+	g.noteLargeLocked(w.Large(), n)
 	g.pushLocked(c)
 	g.noteHeadLocked()
 	g.passLocked(w)
 	g.wantForQueueLocked()
 	g.noteLackLocked()
-	if q.head() == w && (head != nil || g.mu.held > 0 && g.claimEndsLocked() != Forever) {
+	if q.Head() == w && (head != nil || g.mu.held > 0 && g.claimEndsLocked() != clock.Forever) {
 		g.rebuildLocked(at) // its permits may come sooner than those of the head before, and its claim ends
 	}
-	return Grant{}, Queued
+	return queue.Grant{}, queue.Queued
 }
 
 // Want notes that a permit more is wanted than there is.
@@ -218,15 +217,14 @@ func (g *Gate) Want(at clock.Instant) {
 
 // Cancel takes a waiter out of the queue. It returns false if the waiter was
 // decided before.
-func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
+func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if w.place != queued {
+	first := g.mu.queue.Head() == w
+	if !g.mu.queue.Remove(w) {
 		return false
 	}
-	first := g.mu.queue.head() == w
-	g.mu.queue.remove(w)
-	g.noteLargeLocked(w.large, -w.n)
+	g.noteLargeLocked(w.Large(), -w.N())
 	if first {
 		g.rebuildLocked(at) // others may be due now, or sooner
 	}
@@ -237,7 +235,7 @@ func (g *Gate) Cancel(at clock.Instant, w *Waiter) bool {
 // permits. Fewer are given back, and back is true, if they still count; more become a
 // debt. first is false, and nothing changes, if they were corrected before, or if the gate
 // is closed.
-func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual int64) (first, back bool) {
+func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	if g.mu.closed {
@@ -253,8 +251,8 @@ func (g *Gate) Correct(at clock.Instant, grant Grant, serial uint64, n, actual i
 	g.settleLocked()
 	switch l := &g.mu.ledger; {
 	case actual > n:
-		l.debt = addCapped(l.debt, actual-n)
-		g.mu.judge = g.mu.judge || g.mu.queue.length() <= short
+		l.debt = queue.Sum(l.debt, actual-n)
+		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
 	case actual < n && l.refund(n-actual, grant):
 		back = true
 	}
@@ -275,7 +273,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
 	n := g.mu.ledger.borrow(host, loan)
 	if n > 0 {
 		b := &g.mu.borrower
-		if b.Borrowed += n; b.lackedAt != Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
+		if b.Borrowed += n; b.lackedAt != clock.Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
 			b.FirstLoans++
 			b.FirstLoanTime += time.Duration(g.mu.last - b.lackedAt)
 		}
@@ -309,7 +307,7 @@ func (g *Gate) Proved(at clock.Instant) {
 func (g *Gate) Tick(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	if g.mu.queue.nearest() <= at.Mono {
+	if g.mu.queue.Nearest() <= at.Mono {
 		g.rebuildLocked(at)
 	} else {
 		g.currentLocked(at)
@@ -320,7 +318,7 @@ func (g *Gate) Tick(at clock.Instant) {
 func (g *Gate) Evict(at clock.Instant, owner uint32) {
 	g.mu.Lock()
 	defer g.unlock()
-	g.refuseLocked(Closed, func(w *Waiter) bool { return w.Owner == owner })
+	g.refuseLocked(queue.Closed, func(w *queue.Waiter) bool { return w.Owner == owner })
 	g.rebuildLocked(at)
 }
 
@@ -329,9 +327,9 @@ func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.unlock()
 	g.mu.closed = true
-	g.refuseLocked(Closed, func(*Waiter) bool { return true })
+	g.refuseLocked(queue.Closed, func(*queue.Waiter) bool { return true })
 	g.settleLocked()
-	g.publishLocked(&Segment{}, Forever)
+	g.publishLocked(&Segment{}, clock.Forever)
 }
 
 // planLocked returns the plan in force.
@@ -376,11 +374,11 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
-	if g.mu.queue.length() > 0 || g.mu.borrower.first(g.mu.ledger.shortest()) {
+	if g.mu.queue.Len() > 0 || g.mu.borrower.first(g.mu.ledger.shortest()) {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger
-	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, Forever
+	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, clock.Forever
 	if p.Lending.Borrows && p.Known && !p.Shadow {
 		s.large = p.roomLater()
 	}
@@ -401,11 +399,11 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.mu.judge = false
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
-	if g.mu.queue.head() != nil {
+	if g.mu.queue.Head() != nil {
 		g.noteLackLocked() // they have waited since another window
 	}
 	g.openLocked(s)
-	if g.mu.queue.head() != nil && p.Known && p.Until != Forever {
+	if g.mu.queue.Head() != nil && p.Known && p.Until != clock.Forever {
 		g.foreseeLocked(p.Until) // if it is so they need not be judged then
 	}
 	g.publishLocked(s, min(less, g.edgeLocked(p)))
@@ -426,7 +424,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	if g.mu.void {
 		g.mu.foreseen = foreseen{}
 	}
-	if g.mu.last >= was.Until && g.mu.queue.length() <= short { // of later windows more is known now
+	if g.mu.last >= was.Until && g.mu.queue.Len() <= short { // of later windows more is known now
 		g.mu.judge = true
 	}
 	g.mu.plan, g.mu.void, g.mu.proved = &p, false, false
@@ -455,7 +453,7 @@ func (g *Gate) edgeLocked(p *Plan) int64 {
 func (g *Gate) publishLocked(s *Segment, edge int64) {
 	g.tellBookedLocked()
 	g.mu.edge = edge
-	s.until, s.wallUntil = edge, Forever
+	s.until, s.wallUntil = edge, clock.Forever
 	if proof := &g.planLocked().Proof; proof.Strict && !g.mu.stale && !g.mu.closed {
 		s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil
 	}
@@ -477,8 +475,8 @@ func (g *Gate) keepLocked(n int64) {
 
 // headLocked returns how many permits the head of the queue waits for, or 0.
 func (g *Gate) headLocked() int64 {
-	if w := g.mu.queue.head(); w != nil {
-		return w.n
+	if w := g.mu.queue.Head(); w != nil {
+		return w.N()
 	}
 	return 0
 }
@@ -495,34 +493,31 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 		served = 0
 	}
 	defer book()
-	for c := range Class(Classes) {
-		for w := g.mu.queue.lanes[c].head; w != nil; {
-			grant, v, next := s.Grant, Granted, w.next
-			switch {
-			case w.n <= room-s.keeps(c) && (!w.large || w.n <= room-g.forSmallLocked(c)):
-				if w.large {
-					g.noteLargeServedLocked(w.n, room)
-				}
-				unsure = unsure || w.Unsure
-				g.mu.held -= w.n
-				room -= w.n
-				served += w.n
-			case p.Shadow:
-				grant, v = s.passed(), Passed
-			case !g.fitsLocked(w.n):
-				grant, v = Grant{}, TooLarge
-			default:
-				if book(); !g.passLocked(w) {
-					return unsure
-				}
-				room, w = g.besideLocked(), next
-				continue
+	for w := range g.mu.queue.All {
+		grant, v, n, c := s.Grant, queue.Granted, w.N(), w.Class()
+		switch {
+		case n <= room-s.keeps(c) && (!w.Large() || n <= room-g.forSmallLocked(c)):
+			if w.Large() {
+				g.noteLargeServedLocked(n, room)
 			}
-			g.mu.queue.remove(w)
-			g.decided(w, grant, v)
-			g.noteHeadLocked()
-			w = next
+			unsure = unsure || w.Unsure
+			g.mu.held -= n
+			room -= n
+			served += n
+		case p.Shadow:
+			grant, v = s.passed(), queue.Passed
+		case !g.fitsLocked(n):
+			grant, v = queue.Grant{}, queue.TooLarge
+		default:
+			if book(); !g.passLocked(w) {
+				return unsure
+			}
+			room = g.besideLocked()
+			continue
 		}
+		g.mu.queue.Remove(w)
+		g.decided(w, grant, v)
+		g.noteHeadLocked()
 	}
 	return unsure
 }
@@ -532,10 +527,10 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 func (g *Gate) judgeLocked(p *Plan) {
 	switch {
 	case p.Hopeless:
-		g.refuseLocked(Limited, func(*Waiter) bool { return true })
-	case p.Known && g.mu.queue.length() > 0:
-		if most := g.largestLocked(g.mu.queue.largest()); most > 0 {
-			g.refuseLocked(TooLarge, func(w *Waiter) bool { return w.n > 1 && w.n > most })
+		g.refuseLocked(queue.Limited, func(*queue.Waiter) bool { return true })
+	case p.Known && g.mu.queue.Len() > 0:
+		if most := g.largestLocked(g.mu.queue.Largest()); most > 0 {
+			g.refuseLocked(queue.TooLarge, func(w *queue.Waiter) bool { return w.N() > 1 && w.N() > most })
 		}
 		g.refuseLateLocked()
 	}
@@ -544,40 +539,10 @@ func (g *Gate) judgeLocked(p *Plan) {
 // refuseOverdueLocked refuses those whose deadline is at the instant now or
 // before it.
 func (g *Gate) refuseOverdueLocked(now int64) {
-	for i := range g.mu.queue.lanes {
-		q := &g.mu.queue.lanes[i]
-		if q.unordered && q.nearest <= now {
-			g.refuseOfLocked(q, Limited, func(w *Waiter) bool { return w.deadline <= now })
-		}
-		for w := q.head; w != nil && w.deadline <= now; w = q.head {
-			q.remove(w)
-			g.decided(w, Grant{}, Limited)
-		}
-	}
+	g.mu.queue.RemoveOverdue(now, func(w *queue.Waiter) { g.decided(w, queue.Grant{}, queue.Limited) })
 }
 
 // refuseLocked refuses every waiter for which refuse is true, asking in order.
-func (g *Gate) refuseLocked(v Verdict, refuse func(*Waiter) bool) {
-	for i := range g.mu.queue.lanes {
-		g.refuseOfLocked(&g.mu.queue.lanes[i], v, refuse)
-	}
-}
-
-// refuseOfLocked is the same for one class, and finds the nearest deadline of the rest.
-func (g *Gate) refuseOfLocked(q *lane, v Verdict, refuse func(*Waiter) bool) {
-	nearest, last := Forever, int64(math.MinInt64)
-	q.unordered = true // until all were seen: a removal says nothing of the rest
-	ordered := true
-	for w := q.head; w != nil; {
-		next := w.next
-		if refuse(w) {
-			q.remove(w)
-			g.decided(w, Grant{}, v)
-		} else {
-			nearest = min(nearest, w.deadline)
-			ordered, last = ordered && w.deadline >= last, w.deadline
-		}
-		w = next
-	}
-	q.nearest, q.unordered = nearest, !ordered
+func (g *Gate) refuseLocked(v queue.Verdict, refuse func(*queue.Waiter) bool) {
+	g.mu.queue.RemoveIf(refuse, func(w *queue.Waiter) { g.decided(w, queue.Grant{}, v) })
 }

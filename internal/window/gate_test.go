@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 func TestTakeStopsAtTheShareAndStartsAgainWithTheWindow(t *testing.T) {
@@ -50,7 +52,7 @@ func TestShareShrinksAndGrowsAtOnceWithinAWindow(t *testing.T) {
 	if _, ok := take(g, at(3), 1); !ok {
 		t.Error("the fifth permit of 5 was refused")
 	}
-	g.Enter(at(4), &Waiter{Payload: "w"}, 3, Forever, Default)
+	g.Enter(at(4), &queue.Waiter{Payload: "w"}, 3, clock.Forever, queue.Default)
 	f.set(func() { f.shares[second] = 20 })
 	g.Changed(at(5))
 	if diff := cmp.Diff([]string{"w@0s"}, told.take()); diff != "" {
@@ -94,7 +96,7 @@ func TestALimitThatIsRemovedAndComesBackKeepsItsAccount(t *testing.T) {
 func TestReturnedPermitsAreIssuedAgainInTheirWindowOnly(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 2})
 	grant, _ := take(g, at(1), 2)
-	g.Enter(at(2), &Waiter{Payload: "w"}, 1, Forever, Default)
+	g.Enter(at(2), &queue.Waiter{Payload: "w"}, 1, clock.Forever, queue.Default)
 	if !refund(g, at(3), grant, 1) {
 		t.Error("a permit of the running window was not taken back")
 	}
@@ -129,18 +131,18 @@ func TestCloseBooksWhatWasTaken(t *testing.T) {
 func TestCloseRefusesEverybody(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 1})
 	grant, _ := take(g, at(1), 1)
-	g.Enter(at(1), &Waiter{Payload: "a", Owner: 1}, 1, Forever, Default)
-	g.Enter(at(1), &Waiter{Payload: "b", Owner: 2}, 1, Forever, Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "a", Owner: 1}, 1, clock.Forever, queue.Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "b", Owner: 2}, 1, clock.Forever, queue.Default)
 	g.Evict(at(2), 1)
 	g.Close()
-	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", Closed), fmt.Sprintf("b!%d", Closed)}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", queue.Closed), fmt.Sprintf("b!%d", queue.Closed)}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	g.Changed(at(3))
 	if _, ok := take(g, at(5*second), 1); ok {
 		t.Error("a closed gate issued a permit")
 	}
-	if _, v := g.Enter(at(5*second), &Waiter{}, 1, Forever, Default); v != Closed {
+	if _, v := g.Enter(at(5*second), &queue.Waiter{}, 1, clock.Forever, queue.Default); v != queue.Closed {
 		t.Errorf("verdict %d, want Closed", v)
 	}
 	if refund(g, at(4), grant, 1) {
@@ -152,7 +154,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1 << 40})
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
-	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1, Default) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Segment().Take(1, 1, queue.Default) }); n != 0 {
 		t.Errorf("a granted permit allocates %v times", n)
 	}
 }

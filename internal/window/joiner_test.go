@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,7 +23,7 @@ func TestAJoinerIsLentItsPartAtTheEdge(t *testing.T) {
 	g.Changed(at(0))
 	upTo(g, at(1), 40)
 	for range 200 {
-		if _, v := g.Enter(at(2), &Waiter{}, 1, Forever, Default); v != Queued {
+		if _, v := g.Enter(at(2), &queue.Waiter{}, 1, clock.Forever, queue.Default); v != queue.Queued {
 			t.Fatalf("verdict %d, want queued", v)
 		}
 	}
@@ -90,10 +91,10 @@ func TestACallRefusedBeforeThereIsAPlanAsksForAPermit(t *testing.T) {
 	g, _ := lender(f)
 	lends := f.plan.Lending
 	f.plan.Lending = Lending{}
-	if _, v := g.Enter(at(1), nil, 1, 0, Default); v != Limited {
+	if _, v := g.Enter(at(1), nil, 1, 0, queue.Default); v != queue.Limited {
 		t.Fatalf("verdict %d, want limited", v)
 	}
-	armed := Forever
+	armed := clock.Forever
 	g.Arm = func(at int64) { armed = at }
 	f.shares, f.total, f.instances, f.plan.Lending = map[time.Duration]int64{second: 0}, 2000, 1, lends
 	f.plan.Lending.Instances = 2

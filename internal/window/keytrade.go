@@ -4,7 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -13,12 +15,12 @@ import (
 // does nothing for it.
 type keyTrade struct {
 	Trade
-	before  int64          // permits that callers have used in the windows before, or were refused
-	refused int64          // permits refused in this window
-	called  [Classes]int64 // permits that calls of a class have used or were refused, but for Default
-	low     int64          // with fewer permits left it is looked whether to ask others; 0: not before one is refused
-	looked  int64          // when it was last looked, monotonic
-	look    int64          // when it is looked next, monotonic; Forever: when callers lack permits
+	before  int64                // permits that callers have used in the windows before, or were refused
+	refused int64                // permits refused in this window
+	called  [queue.Classes]int64 // permits that calls of a class have used or were refused, but for Default
+	low     int64                // with fewer permits left it is looked whether to ask others; 0: not before one is refused
+	looked  int64                // when it was last looked, monotonic
+	look    int64                // when it is looked next, monotonic; clock.Forever: when callers lack permits
 }
 
 // tradeAt returns the account's trade with the calls that have come by now; nil where nothing is counted.
@@ -39,7 +41,7 @@ func (a *Account) begun() *keyTrade {
 	}
 	if a.trade == nil {
 		start, length := a.milli(s.window.Start()), float64(s.window.Length)/milli
-		t := &keyTrade{before: a.before, look: Forever}
+		t := &keyTrade{before: a.before, look: clock.Forever}
 		t.calls.Look(start-length, 0)
 		t.calls.Begin(s.window.Index-1, start-length, length)
 		t.calls.Look(start, float64(a.before))
@@ -52,7 +54,7 @@ func (a *Account) begun() *keyTrade {
 // take notes the calls that have come by an instant, in milliseconds.
 func (t *keyTrade) take(at float64, s *span, c Callers) {
 	t.Trade.take(at, came{
-		all: t.calledIn(s, c.Waiting), critical: t.called[Critical] + c.Critical, sheddable: t.called[Sheddable] + c.Sheddable,
+		all: t.calledIn(s, c.Waiting), critical: t.called[queue.Critical] + c.Critical, sheddable: t.called[queue.Sheddable] + c.Sheddable,
 	}, c)
 }
 
@@ -72,7 +74,7 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 	}
 	if to.Length != t.window.Length {
 		t.restart()
-		t.called = [Classes]int64{}
+		t.called = [queue.Classes]int64{}
 		t.Trade.take(a.milli(to.Start()), came{all: t.before}, Callers{}) // calls are counted from here on
 	}
 	t.enter(a, to, s.borrowed)
@@ -80,17 +82,17 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 }
 
 // Refused notes that n permits were refused to calls of class c.
-func (a *Account) Refused(n int64, c Class) {
+func (a *Account) Refused(n int64, c queue.Class) {
 	if t := a.begun(); t != nil {
-		t.refused = min(addCapped(t.refused, n), quota.MaxPermits)
+		t.refused = min(queue.Sum(t.refused, n), quota.MaxPermits)
 		a.Called(n, c)
 	}
 }
 
 // Called notes that calls of class c had n permits, which Charge counts, or were refused them.
-func (a *Account) Called(n int64, c Class) {
-	if t := a.trade; c != Default && t != nil {
-		t.called[c] = addCapped(t.called[c], n)
+func (a *Account) Called(n int64, c queue.Class) {
+	if t := a.trade; c != queue.Default && t != nil {
+		t.called[c] = queue.Sum(t.called[c], n)
 	}
 }
 
@@ -134,7 +136,7 @@ func (a *Account) Low() bool {
 func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil {
-		return nil, Forever
+		return nil, clock.Forever
 	}
 	if at := a.asksFrom(c.Waiting > 0 || a.Wanted()); now < at {
 		return nil, at
@@ -153,18 +155,18 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	case h.Waiting > 0 || t.calls.Silent() <= quietAfter && (enough < h.Rest || t.guest.Busy()):
 		return ask, now + min(max(int64(enough/2*milli), int64(least)), int64(lookSeldom))
 	}
-	return ask, Forever
+	return ask, clock.Forever
 }
 
 // Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
 // long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
 // the corrected wall time from which the guest has a share of it. told is the sum of what was lent to
 // the guest in these windows, 0 if nothing is lent now. What it needs beyond that may be lent later in the
-// window: next is when ServeAsked is due, or Forever. docs/proof/protocol.md, section 15.
+// window: next is when ServeAsked is due, or clock.Forever. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
-		return 0, Forever
+		return 0, clock.Forever
 	}
 	s := a.scene(f, hash, now)
 	return a.lendFor(&s, c, s.asked(guest, need, from))
@@ -174,7 +176,7 @@ func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, has
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
 	due := min(s.own(), int64(math.Ceil(s.fair()))) // owners have the shares of those that own no part
 	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask))
-	if next = Forever; a.trade.stands(s, ask, n) {
+	if next = clock.Forever; a.trade.stands(s, ask, n) {
 		next = s.releases()
 	}
 	if n > 0 {
@@ -190,11 +192,11 @@ func (a *Account) AsksStand() bool {
 
 // ServeAsked lends again to guests that need more, when reserves are released, as far as lends says that anything
 // is lent to them. It tells each the sum of what was lent to it in these windows, and returns when it is due
-// next; Forever if it is not in this window.
+// next; clock.Forever if it is not in this window.
 func (a *Account) ServeAsked(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
-		return Forever
+		return clock.Forever
 	}
 	s := a.scene(f, hash, now)
 	return t.serve(&s, lends, func(ask asked) {

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -47,8 +49,8 @@ func TestTheLargestOfLaterWindows(t *testing.T) {
 	if n := g.Largest(at(1)); n != 300 {
 		t.Errorf("the largest request is of %d, want 300", n)
 	}
-	for n, want := range map[int64]Verdict{300: Queued, 301: TooLarge} {
-		if _, v := g.Enter(at(2), &Waiter{}, n, Forever, Default); v != want {
+	for n, want := range map[int64]queue.Verdict{300: queue.Queued, 301: queue.TooLarge} {
+		if _, v := g.Enter(at(2), &queue.Waiter{}, n, clock.Forever, queue.Default); v != want {
 			t.Errorf("%d: verdict %d, want %d", n, v, want)
 		}
 	}

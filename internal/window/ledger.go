@@ -1,7 +1,9 @@
 package window
 
 import (
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -126,8 +128,8 @@ func (l *ledger) pace(need int64) {
 }
 
 // grant returns the window of permits that are issued now.
-func (l *ledger) grant() Grant {
-	g := Grant{At: l.now, Epoch: uint64(l.epoch)}
+func (l *ledger) grant() queue.Grant {
+	g := queue.Grant{At: l.now, Epoch: uint64(l.epoch)}
 	switch a := l.shortest(); {
 	case a == nil:
 	case l.plan.Shape.Unaligned:
@@ -159,7 +161,7 @@ func (l *ledger) charge(n, at int64) {
 }
 
 // refund takes n permits of the grant out again, if they count still.
-func (l *ledger) refund(n int64, grant Grant) bool {
+func (l *ledger) refund(n int64, grant queue.Grant) bool {
 	same := grant.Epoch == uint64(l.epoch)
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false
@@ -186,9 +188,9 @@ func (l *ledger) refund(n int64, grant Grant) bool {
 }
 
 // slotEnd returns until when permits that are issued from now on need not be told
-// apart from each other; Forever where only aligned windows bind.
+// apart from each other; clock.Forever where only aligned windows bind.
 func (l *ledger) slotEnd() int64 {
-	end := Forever
+	end := clock.Forever
 	for s := range l.bounded {
 		for by := range s.schedules {
 			end = min(end, by.slotEnd(l.now))

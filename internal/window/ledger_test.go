@@ -3,6 +3,7 @@ package window
 import (
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -21,7 +22,7 @@ func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
 		plan := &Plan{Windows: Windows{Running: []quota.Window{{}}}}
 		l := ledger{plan: plan, Account: Account{windows: &plan.Windows, epoch: 1, spans: []span{{bound: c.bound, used: c.used}}}}
 		if c.book < 0 {
-			l.refund(-c.book, Grant{Epoch: 1})
+			l.refund(-c.book, queue.Grant{Epoch: 1})
 		} else {
 			l.charge(c.book, 0)
 		}

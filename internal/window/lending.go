@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // This file is what the gate does as a guest: it tells its Trade what callers want and what is left, and
@@ -31,9 +32,9 @@ type borrower struct {
 	left        int64 // permits that small calls have left to large ones, which have not had them yet
 	stood       int64 // the index of the window of which others were asked to leave a part to a large call
 	owners      int   // that share the shortest limit
-	look        int64 // when Look is called next; Forever: when Arm says so
+	look        int64 // when Look is called next; clock.Forever: when Arm says so
 	awaited     int   // callers that wait for a first permit: see Await
-	lackedAt    int64 // when in the window a call was first refused or had to wait; Forever: none
+	lackedAt    int64 // when in the window a call was first refused or had to wait; clock.Forever: none
 	LendingCounts
 }
 
@@ -70,7 +71,7 @@ func (g *Gate) noteCallsLocked(at int64) {
 	b, c := &g.mu.borrower, g.callersLocked()
 	b.take(float64(at)/milli, came{
 		all: g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + c.Waiting, large: b.large,
-		critical: g.Called(Critical) + c.Critical, sheddable: g.Called(Sheddable) + c.Sheddable,
+		critical: g.Called(queue.Critical) + c.Critical, sheddable: g.Called(queue.Sheddable) + c.Sheddable,
 	}, c)
 }
 
@@ -78,8 +79,8 @@ func (g *Gate) noteCallsLocked(at int64) {
 func (g *Gate) callersLocked() Callers {
 	q := &g.mu.queue
 	return Callers{
-		Waiting: q.permits(), Large: q.large(Sheddable), Critical: q.lanes[Critical].permits, LargeCritical: q.large(Critical),
-		Sheddable: q.lanes[Sheddable].permits,
+		Waiting: q.Permits(), Large: q.Large(queue.Sheddable), Critical: q.PermitsOf(queue.Critical), LargeCritical: q.Large(queue.Critical),
+		Sheddable: q.PermitsOf(queue.Sheddable),
 	}
 }
 
@@ -105,7 +106,7 @@ func (g *Gate) noteWindowLocked() {
 		b.owners, b.guest = limit.Instances, lending.Guest{}
 	}
 	came := ended.Borrowed
-	if w := g.mu.queue.head(); w != nil && w.large { // others' large calls came first: not that nobody had any
+	if w := g.mu.queue.Head(); w != nil && w.Large() { // others' large calls came first: not that nobody had any
 		came = max(came, ended.Lent)
 	}
 	b.LastLoans = ended.net()
@@ -113,7 +114,7 @@ func (g *Gate) noteWindowLocked() {
 		b.LastLoans = Loans{}
 	}
 	if before.Length != 0 { // else calls that were refused before anything was known count yet
-		b.lackedAt = Forever
+		b.lackedAt = clock.Forever
 	}
 	b.enter(&g.mu.ledger.Account, a.window, came)
 	g.leaveLocked(before, float64(a.window.Length)/milli, limit.Limit)
@@ -180,20 +181,20 @@ func (g *Gate) Await(at clock.Instant, change int) {
 // first reports whether the first permit is wanted of an instance without a share: a caller
 // waits for it, or was refused.
 func (b *borrower) first(s *span) bool {
-	return s != nil && s.bound == 0 && (b.awaited > 0 || b.lackedAt != Forever && !b.guest.Asked())
+	return s != nil && s.bound == 0 && (b.awaited > 0 || b.lackedAt != clock.Forever && !b.guest.Asked())
 }
 
-// Look returns what to ask others for, nil for nothing, and when to look again: Forever if
+// Look returns what to ask others for, nil for nothing, and when to look again: clock.Forever if
 // Arm says when. It serves asks that stand.
 func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.currentLocked(at)
-	b, l, next := &g.mu.borrower, &g.mu.ledger, Forever
-	b.look = Forever
+	b, l, next := &g.mu.borrower, &g.mu.ledger, clock.Forever
+	b.look = clock.Forever
 	s, ok := g.sceneLocked()
 	if !ok {
-		return nil, Forever
+		return nil, clock.Forever
 	}
 	g.noteCallsLocked(g.mu.last)
 	if l.lends() {
@@ -222,7 +223,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more
 	}
 	if s.alone() {
-		return nil, Forever
+		return nil, clock.Forever
 	}
 	if at := l.asksFrom(g.wantedLocked()); g.mu.last < at {
 		return nil, at
@@ -235,7 +236,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		ask = s.asking(what, b.salt(s.hash))
 	}
 	if b.calls.Silent() > quietAfter && h.Waiting == 0 {
-		return ask, Forever
+		return ask, clock.Forever
 	}
 	if l.debt > 0 && !g.wantedLocked() { // little is left of the window
 		return ask, g.mu.last + int64(lookEvery)
@@ -247,7 +248,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 // wantedLocked reports whether callers want permits in this window: some wait, or were refused.
 func (g *Gate) wantedLocked() bool {
 	b := &g.mu.borrower
-	return g.mu.queue.length() > 0 || b.awaited > 0 || b.lackedAt != Forever
+	return g.mu.queue.Len() > 0 || b.awaited > 0 || b.lackedAt != clock.Forever
 }
 
 // lackForDebtLocked has Look called for a debt as soon as others are asked for it.

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -43,7 +45,7 @@ func (l *loans) add(who string, windows []quota.Window, n int64) int64 {
 		*l = loans{}
 	}
 	k := loanOf{who, listOf(windows)}
-	next := loan{(*l)[k].permits + n, Forever}
+	next := loan{(*l)[k].permits + n, clock.Forever}
 	for _, w := range windows {
 		next.until = min(next.until, w.End())
 	}
@@ -119,7 +121,7 @@ func (a *Account) borrow(host string, windows []quota.Window, told int64, total 
 	for i := range a.spans {
 		if s := &a.spans[i]; slices.Contains(windows, s.window) {
 			s.borrowed += n
-			s.bound = addCapped(s.bound, n)
+			s.bound = queue.Sum(s.bound, n)
 		}
 	}
 	return n

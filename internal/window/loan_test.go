@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
+	"pgregory.net/rapid"
 )
 
 // loaned is what a gate has lent.
@@ -26,7 +26,7 @@ type loaned struct {
 func lender(f *fixed) (g *Gate, lent func() []loaned) {
 	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
 	var all []loaned
-	g = NewGate(f, func(*Waiter, Grant, Verdict) {}, nil)
+	g = NewGate(f, func(*queue.Waiter, queue.Grant, queue.Verdict) {}, nil)
 	g.Lent = func(_, guest string, l protocol.Note) { all = append(all, loaned{guest, l}) }
 	return g, func() []loaned { l := all; all = nil; return l }
 }
@@ -286,11 +286,11 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	var told told
 	g, _ := lender(f)
 	g.decided = told.decided
-	armed := Forever
+	armed := clock.Forever
 	g.Arm = func(at int64) { armed = min(armed, at) }
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	if _, v := g.Enter(at(2), &Waiter{Payload: "a"}, 1, int64(500*ms), Default); v != Queued {
+	if _, v := g.Enter(at(2), &queue.Waiter{Payload: "a"}, 1, int64(500*ms), queue.Default); v != queue.Queued {
 		t.Fatalf("verdict %d, want a place", v)
 	}
 	if armed > 2 {
@@ -307,14 +307,14 @@ func TestACallerWaitsForWhatIsAskedFor(t *testing.T) {
 	if diff := cmp.Diff([]string{"a@0s"}, told.take()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	if _, next := g.Look(at(400 * ms)); next != Forever {
+	if _, next := g.Look(at(400 * ms)); next != clock.Forever {
 		t.Errorf("looks again at %v though nobody calls", time.Duration(next))
 	}
 	// More than a share is served by borrowing, up to the total.
-	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "b"}, 60, int64(500*ms), Default); v != Queued {
+	if _, v := g.Enter(at(410*ms), &queue.Waiter{Payload: "b"}, 60, int64(500*ms), queue.Default); v != queue.Queued {
 		t.Errorf("verdict %d for six shares", v)
 	}
-	if _, v := g.Enter(at(410*ms), &Waiter{Payload: "c"}, 101, Forever, Default); v != TooLarge {
+	if _, v := g.Enter(at(410*ms), &queue.Waiter{Payload: "c"}, 101, clock.Forever, queue.Default); v != queue.TooLarge {
 		t.Errorf("verdict %d for more than the total", v)
 	}
 }
@@ -329,10 +329,10 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	g.decided = told.decided
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	enter := func(now time.Duration, name string, n int64, deadline int64, want Verdict) *Waiter {
+	enter := func(now time.Duration, name string, n int64, deadline int64, want queue.Verdict) *queue.Waiter {
 		t.Helper()
-		w := &Waiter{Payload: name}
-		if _, v := g.Enter(at(now), w, n, deadline, Default); v != want {
+		w := &queue.Waiter{Payload: name}
+		if _, v := g.Enter(at(now), w, n, deadline, queue.Default); v != want {
 			t.Fatalf("%s: verdict %d, want %d", name, v, want)
 		}
 		return w
@@ -343,10 +343,10 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 			t.Errorf("%s: told (-want +got):\n%s", what, diff)
 		}
 	}
-	enter(2*ms, "small", 5, Forever, Queued)
-	w := enter(3*ms, "large", 60, int64(5*second), Queued)
-	enter(4*ms, "too large", 101, Forever, TooLarge)
-	enter(5*ms, "next", 3, Forever, Queued)
+	enter(2*ms, "small", 5, clock.Forever, queue.Queued)
+	w := enter(3*ms, "large", 60, int64(5*second), queue.Queued)
+	enter(4*ms, "too large", 101, clock.Forever, queue.TooLarge)
+	enter(5*ms, "next", 3, clock.Forever, queue.Queued)
 	f.shares[second] = 8 // less than was foreseen
 	g.Changed(at(10 * ms))
 	take("news")
@@ -360,11 +360,11 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	g.Borrow(at(3*second+10*ms), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 55}})
 	take("loans", "large@3s")
 	w.Payload = "again" // it may be used again
-	if _, v := g.Enter(at(3*second+20*ms), w, 60, int64(5*second), Default); v != Queued {
+	if _, v := g.Enter(at(3*second+20*ms), w, 60, int64(5*second), queue.Default); v != queue.Queued {
 		t.Fatalf("verdict %d", v)
 	}
 	g.Tick(at(5 * second))
-	take("its deadline", "again!"+fmt.Sprint(Limited))
+	take("its deadline", "again!"+fmt.Sprint(queue.Limited))
 }
 
 // The first in line has a claim on what is left: for 100 ms, or a tenth of a window that is shorter.
@@ -377,11 +377,11 @@ func TestOthersPassAfterTheClaim(t *testing.T) {
 	g.decided = told.decided
 	g.Changed(at(0))
 	upTo(g, at(ms), 6)
-	enter := func(now time.Duration, n int64) (v Verdict) {
-		_, v = g.Enter(at(now), &Waiter{Payload: n}, n, Forever, Default)
+	enter := func(now time.Duration, n int64) (v queue.Verdict) {
+		_, v = g.Enter(at(now), &queue.Waiter{Payload: n}, n, clock.Forever, queue.Default)
 		return v
 	}
-	if enter(10*ms, 8) != Queued || enter(20*ms, 3) != Queued {
+	if enter(10*ms, 8) != queue.Queued || enter(20*ms, 3) != queue.Queued {
 		t.Fatal("a call for more than is left, or one behind it, does not wait")
 	}
 	if n := upTo(g, at(109*ms), 1); n != 0 || told.take() != nil {
@@ -391,7 +391,7 @@ func TestOthersPassAfterTheClaim(t *testing.T) {
 	if diff := cmp.Diff([]string{"3@0s"}, told.take()); diff != "" {
 		t.Errorf("when the claim has ended, told (-want +got):\n%s", diff)
 	}
-	if enter(120*ms, 2) != Queued || upTo(g, at(130*ms), 5) != 1 {
+	if enter(120*ms, 2) != queue.Queued || upTo(g, at(130*ms), 5) != 1 {
 		t.Error("a newcomer does not have what none of those that wait can use")
 	}
 	g.Tick(at(second))
@@ -404,7 +404,7 @@ func TestOthersPassAfterTheClaim(t *testing.T) {
 	}
 	g.Tick(at(3 * second)) // 10, 10 and 8 of 40 are used
 	upTo(g, at(3*second+ms), 5)
-	if enter(3*second+10*ms, 7) != Queued { // of 5 in this second, and of 7 in the ten
+	if enter(3*second+10*ms, 7) != queue.Queued { // of 5 in this second, and of 7 in the ten
 		t.Fatal("it does not wait")
 	}
 	g.Tick(at(3*second + 110*ms))
@@ -432,7 +432,7 @@ func TestALargeCallThatStands(t *testing.T) {
 		}
 		return all
 	}
-	guest.Enter(at(500*ms), &Waiter{}, 35, Forever, Default)
+	guest.Enter(at(500*ms), &queue.Waiter{}, 35, clock.Forever, queue.Default)
 	if diff := cmp.Diff([]int64{3, 35, 9, 7, 35, 9}, standing(500*ms, 10*second)); diff != "" {
 		t.Errorf("asks in which windows, for how many, of how many (-want +got):\n%s", diff)
 	}
@@ -451,14 +451,14 @@ func TestALargeCallThatStands(t *testing.T) {
 	host.asked(at(second-5*ms), "guest", n)
 	host.asked(at(second-4*ms), "guest", need(7, false)) // another ask does not replace it
 	lent()
-	own := &Waiter{}
-	host.Enter(at(second-3*ms), own, 10, Forever, Default)
+	own := &queue.Waiter{}
+	host.Enter(at(second-3*ms), own, 10, clock.Forever, queue.Default)
 	host.Tick(at(second))
 	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 4 {
 		t.Errorf("lent %+v at the edge, want 4", l)
 	}
 	host.Cancel(at(second+ms), own)
-	host.Enter(at(second+2*ms), &Waiter{}, 10, Forever, Default)
+	host.Enter(at(second+2*ms), &queue.Waiter{}, 10, clock.Forever, queue.Default)
 	host.Tick(at(2 * second))
 	if l := lent(); len(l) != 0 {
 		t.Errorf("lent %+v at the edge after", l)
@@ -509,13 +509,13 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	g.decided = told.decided
 	g.Changed(at(0))
 	upTo(g, at(1), 10)
-	enter := func(now time.Duration, n int64, deadline time.Duration, want Verdict) {
+	enter := func(now time.Duration, n int64, deadline time.Duration, want queue.Verdict) {
 		t.Helper()
-		if _, v := g.Enter(at(now), &Waiter{Payload: n}, n, int64(deadline), Default); v != want {
+		if _, v := g.Enter(at(now), &queue.Waiter{Payload: n}, n, int64(deadline), queue.Default); v != want {
 			t.Errorf("%d permits by %v: verdict %d, want %d", n, deadline, v, want)
 		}
 	}
-	enter(2, 1, 8*second, Queued)
+	enter(2, 1, 8*second, queue.Queued)
 	for now := 5 * ms; now < 8*second; now += 5 * ms {
 		g.Look(at(now))
 		g.Tick(at(now))
@@ -523,20 +523,20 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	if l := told.take(); l != nil {
 		t.Errorf("told before the deadline: %v", l)
 	}
-	if when, known := g.Estimate(at(7*second), 1, Default); !known || when != int64(10*second) {
+	if when, known := g.Estimate(at(7*second), 1, queue.Default); !known || when != int64(10*second) {
 		t.Errorf("worth trying at %v (%v), want the window's end", time.Duration(when), known)
 	}
 	g.Tick(at(8 * second))
-	if diff := cmp.Diff([]string{fmt.Sprint("1!", Limited)}, told.take()); diff != "" {
+	if diff := cmp.Diff([]string{fmt.Sprint("1!", queue.Limited)}, told.take()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	enter(8*second, 80, 9*second, Queued)
-	enter(8*second, 10, 9*second, Queued) // of these, 80 need not come first
-	enter(8*second, 85, 9*second, Behind) // 10 were issued, and 10 surely come before
-	if when, _ := g.Estimate(at(8*second), 85, Default); when != int64(10*second) {
+	enter(8*second, 80, 9*second, queue.Queued)
+	enter(8*second, 10, 9*second, queue.Queued) // of these, 80 need not come first
+	enter(8*second, 85, 9*second, queue.Behind) // 10 were issued, and 10 surely come before
+	if when, _ := g.Estimate(at(8*second), 85, queue.Default); when != int64(10*second) {
 		t.Errorf("85 are worth trying at %v", time.Duration(when))
 	}
-	enter(8*second, 85, 12*second, Queued)
+	enter(8*second, 85, 12*second, queue.Queued)
 	g.Tick(at(9 * second))
 	told.take()
 	g.Borrow(at(9*second), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 90}})
@@ -544,8 +544,8 @@ func TestWhoWaitsForLoans(t *testing.T) {
 		t.Errorf("told %v", l)
 	}
 	upTo(g, at(9*second), 100)
-	enter(9*second, 1, 10*second-1, Limited)
-	enter(9*second, 1, 10*second, Queued)
+	enter(9*second, 1, 10*second-1, queue.Limited)
+	enter(9*second, 1, 10*second, queue.Queued)
 	g.Tick(at(10 * second))
 	told.take()
 	upTo(g, at(10*second), 100)
@@ -553,16 +553,16 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	f.long = quota.Limit{Permits: 500, Window: time.Hour}
 	g.Changed(at(10 * second))
 	funds(g, 10*second, protocol.BudgetAt(f.long, time.UTC, int64(10*second)), 0, 0)
-	if _, v := g.Enter(at(10*second), &Waiter{Payload: "c"}, 1, int64(18*second), Default); v != Limited {
+	if _, v := g.Enter(at(10*second), &queue.Waiter{Payload: "c"}, 1, int64(18*second), queue.Default); v != queue.Limited {
 		t.Errorf("verdict %d where a budget is spent", v)
 	}
 	f.long, f.instances, f.shares[10*second] = quota.Limit{}, 1, 100
 	g.Changed(at(10*second + 2))
 	upTo(g, at(10*second+3), 100)
-	if _, v := g.Enter(at(10*second+4), &Waiter{Payload: "b"}, 1, int64(18*second), Default); v != Limited {
+	if _, v := g.Enter(at(10*second+4), &queue.Waiter{Payload: "b"}, 1, int64(18*second), queue.Default); v != queue.Limited {
 		t.Errorf("verdict %d where there is nobody to ask", v)
 	}
-	if ask, next := g.Look(at(10*second + 5)); ask != nil || next != Forever {
+	if ask, next := g.Look(at(10*second + 5)); ask != nil || next != clock.Forever {
 		t.Errorf("asks nobody for %+v, and looks again at %v", ask, time.Duration(next))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // long counts the permits of an account under a limit of a long window. They are taken from
@@ -166,7 +167,7 @@ func (a *Account) Wants(n, now int64) (news bool) { return len(a.budgets) > 0 &&
 
 // wants is Wants where so many permits in hand were taken by callers and are not booked.
 func (a *Account) wants(n, taken, now int64) (news bool) {
-	wanted := addCapped(n, a.reserved)
+	wanted := queue.Sum(n, a.reserved)
 	for b := range a.binding {
 		if b.Whole {
 			continue

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -58,7 +59,7 @@ func (l *line) when(s *span, n int64, as present) int64 {
 
 // spread leaves need, and the others that come due in one tick with the last of them.
 func (l *line) spread(s *span, need, now int64) {
-	if most := addCapped(max(0, need-1), l.perTick()); now < l.end && l.due(now)-s.used > most {
+	if most := queue.Sum(max(0, need-1), l.perTick()); now < l.end && l.due(now)-s.used > most {
 		l.restart(now, s.used, min(s.bound, s.used+most))
 	}
 }

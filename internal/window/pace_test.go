@@ -4,9 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
+	"pgregory.net/rapid"
 )
 
 // anyLine is a line of any window, with some permits issued before it began.
@@ -99,23 +100,23 @@ func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 		f := newFixed(map[time.Duration]int64{second: c.share})
 		f.plan.Pacing = Pacing{Even: true, Phase: 99}
 		var now, served int64
-		g := gateOf(f, 0, func(w *Waiter, _ Grant, v Verdict) {
-			if v != Granted {
+		g := gateOf(f, 0, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
+			if v != queue.Granted {
 				t.Errorf("%+v: verdict %d at %v", c, v, time.Duration(now))
 			}
-			served += w.n
+			served += w.N()
 		})
 		g.Changed(at(0))
 		for now < int64(3*second) {
-			when, known := g.Estimate(at(time.Duration(now)), c.n, Default)
-			w := &Waiter{}
-			if _, v := g.Enter(at(time.Duration(now)), w, c.n, Forever, Default); v == Granted {
+			when, known := g.Estimate(at(time.Duration(now)), c.n, queue.Default)
+			w := &queue.Waiter{}
+			if _, v := g.Enter(at(time.Duration(now)), w, c.n, clock.Forever, queue.Default); v == queue.Granted {
 				served += c.n
 				continue
-			} else if v != Queued || !known {
+			} else if v != queue.Queued || !known {
 				t.Fatalf("%+v: verdict %d at %v, known %v", c, v, time.Duration(now), known)
 			}
-			for w.place == queued {
+			for g.mu.queue.Len() > 0 {
 				now = g.Wake()
 				g.Tick(at(time.Duration(now)))
 			}
@@ -143,8 +144,8 @@ func TestWhenARefusalIsForgottenIsForeseen(t *testing.T) {
 			f.plan.Pacing = Pacing{Even: true, Phase: phase}
 			f.shutUntil = int64(c.shutUntil)
 			var now int64
-			foreseen, together := map[*Waiter]int64{}, map[int64]int{}
-			g := gateOf(f, 0, func(w *Waiter, _ Grant, _ Verdict) {
+			foreseen, together := map[*queue.Waiter]int64{}, map[int64]int{}
+			g := gateOf(f, 0, func(w *queue.Waiter, _ queue.Grant, _ queue.Verdict) {
 				if now != foreseen[w] {
 					t.Errorf("%+v: phase %d: served at %v, foreseen at %v", c, phase, time.Duration(now), time.Duration(foreseen[w]))
 				}
@@ -157,11 +158,11 @@ func TestWhenARefusalIsForgottenIsForeseen(t *testing.T) {
 				t.Fatal("permits while the gate is shut")
 			}
 			for range 5 {
-				w := &Waiter{}
-				foreseen[w], _ = g.Estimate(at(0), 1, Default)
-				g.Enter(at(0), w, 1, Forever, Default)
+				w := &queue.Waiter{}
+				foreseen[w], _ = g.Estimate(at(0), 1, queue.Default)
+				g.Enter(at(0), w, 1, clock.Forever, queue.Default)
 			}
-			for g.Wake() != Forever {
+			for g.Wake() != clock.Forever {
 				now = g.Wake()
 				g.Tick(at(time.Duration(now)))
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/load"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // provider is a fleet in simulated time, and what arrives at its provider.
@@ -26,7 +27,7 @@ const bin = 10 * time.Millisecond
 // first seconds, warm, is not counted.
 func (v *provider) paced(f *fixed, p *load.Process, mean float64, warm, seconds int64) {
 	var now int64
-	came := map[*Waiter]int64{}
+	came := map[*queue.Waiter]int64{}
 	count := func(n, since int64) {
 		if now >= warm*int64(time.Second) {
 			v.buckets[now/int64(bin)] += n
@@ -34,9 +35,9 @@ func (v *provider) paced(f *fixed, p *load.Process, mean float64, warm, seconds 
 			v.delays = append(v.delays, now-since)
 		}
 	}
-	g := gateOf(f, 0, func(w *Waiter, _ Grant, d Verdict) {
-		if d == Granted {
-			count(w.n, came[w])
+	g := gateOf(f, 0, func(w *queue.Waiter, _ queue.Grant, d queue.Verdict) {
+		if d == queue.Granted {
+			count(w.N(), came[w])
 		}
 		delete(came, w)
 	})
@@ -51,13 +52,13 @@ func (v *provider) paced(f *fixed, p *load.Process, mean float64, warm, seconds 
 				g.Tick(at)
 			}
 			for n := p.Due(float64(step) / 1000); due < n; due++ {
-				w := &Waiter{}
+				w := &queue.Waiter{}
 				came[w] = now
 				if len(came) > 4*int(f.shares[time.Second])+1000 {
 					delete(came, w) // a bounded queue: who comes on top goes away
 					continue
 				}
-				if _, d := g.Enter(at, w, 1, Forever, Default); d == Granted {
+				if _, d := g.Enter(at, w, 1, clock.Forever, queue.Default); d == queue.Granted {
 					count(1, now)
 					delete(came, w)
 				}

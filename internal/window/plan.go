@@ -10,10 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Forever is the deadline of a waiter without one, and the end of a plan that
-// only news can end.
-const Forever = int64(math.MaxInt64)
-
 // Unbounded is the bound of a window that no limit constrains.
 const Unbounded = int64(math.MaxInt64)
 
@@ -33,7 +29,7 @@ type Planner interface {
 type Plan struct {
 	// Until is the first instant at which anything below may differ without
 	// news: a window's edge, a guard's, or the end of a pause. It is later than
-	// the instant for which the plan was made, and Forever only while nothing is
+	// the instant for which the plan was made, and clock.Forever only while nothing is
 	// known of any limit.
 	Until int64
 	// Windows are those of the Limits and of the provider's long limits.
@@ -217,35 +213,3 @@ func (p *Plan) worse(o *Plan) bool {
 	}
 	return false
 }
-
-// Verdict is the outcome of a request.
-type Verdict uint8
-
-// The verdicts.
-const (
-	// Granted: the permits were issued.
-	Granted Verdict = iota
-	// Passed: the permits were not issued; shadow mode lets the call pass.
-	Passed
-	// Queued: the waiter has its place; it will be told.
-	Queued
-	// Limited: there are no permits now, or none will come in time. The verdicts after it say the
-	// same where something else decided it than a limit that is used up; see Refused.
-	Limited
-	// Owes: a debt is paid first.
-	Owes
-	// Behind: others wait before it, and the first has not got its permits.
-	Behind
-	// Kept: what is left is kept for critical calls.
-	Kept
-	// Paced: the window has more, which pacing releases later.
-	Paced
-	// TooLarge: no share will hold so many permits, now or soon.
-	TooLarge
-	// Full: the queue has no place.
-	Full
-	// Displaced: a call of a higher class took the waiter's place in a full queue.
-	Displaced
-	// Closed: the gate, or the waiter's owner, is closed.
-	Closed
-)

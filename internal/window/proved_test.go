@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -179,7 +180,7 @@ func ringQuestion(r *rand.Rand) (ask, code string) {
 func loanQuestion(seed uint64) (ask, code string) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	w, total := quota.Window{Length: time.Second}, r.Int64N(40)
-	plan := &Plan{Until: Forever, Windows: Windows{Lending: Lending{Self: "me"}}}
+	plan := &Plan{Until: clock.Forever, Windows: Windows{Lending: Lending{Self: "me"}}}
 	l := &ledger{}
 	var question, answer []string
 	events := 2 + r.IntN(14)

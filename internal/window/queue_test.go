@@ -7,13 +7,15 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 3)
 	for i, n := range []int64{1, 3, 1, 1} {
-		if _, v := g.Enter(at(2), &Waiter{Payload: i}, n, Forever, Default); v != Queued {
+		if _, v := g.Enter(at(2), &queue.Waiter{Payload: i}, n, clock.Forever, queue.Default); v != queue.Queued {
 			t.Fatalf("waiter %d: verdict %d, want queued", i, v)
 		}
 	}
@@ -40,7 +42,7 @@ func TestWaitersAreServedInOrderBeforeNewcomers(t *testing.T) {
 	if diff := cmp.Diff([]string{"2@3s", "3@3s"}, told.take()); diff != "" {
 		t.Errorf("third window (-want +got):\n%s", diff)
 	}
-	if wake := g.Wake(); wake != Forever {
+	if wake := g.Wake(); wake != clock.Forever {
 		t.Errorf("nobody waits, yet wake is at %v", time.Duration(wake))
 	}
 }
@@ -59,10 +61,10 @@ func TestSmallerRequestsFollowARefusedHead(t *testing.T) {
 		g := gateOf(f, 0, told.decided)
 		g.Changed(at(0))
 		take(g, at(1), 1)
-		g.Enter(at(2), &Waiter{Payload: "two"}, 2, int64(second/2), Default)
-		g.Enter(at(3), &Waiter{Payload: "one"}, 1, Forever, Default)
+		g.Enter(at(2), &queue.Waiter{Payload: "two"}, 2, int64(second/2), queue.Default)
+		g.Enter(at(3), &queue.Waiter{Payload: "one"}, 1, clock.Forever, queue.Default)
 		end(g)
-		if diff := cmp.Diff([]string{fmt.Sprintf("two!%d", Limited), "one@0s"}, told.take()); diff != "" {
+		if diff := cmp.Diff([]string{fmt.Sprintf("two!%d", queue.Limited), "one@0s"}, told.take()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -71,18 +73,18 @@ func TestSmallerRequestsFollowARefusedHead(t *testing.T) {
 // A waiter that gave up is not waited for: neither the first in line nor another.
 func TestTheForecastForgetsThoseThatGaveUp(t *testing.T) {
 	for leaves := range 2 {
-		g := gateOf(newFixed(map[time.Duration]int64{second: 1}), 0, func(*Waiter, Grant, Verdict) {})
+		g := gateOf(newFixed(map[time.Duration]int64{second: 1}), 0, func(*queue.Waiter, queue.Grant, queue.Verdict) {})
 		g.Changed(at(0))
 		take(g, at(0), 1)
-		waiters := []*Waiter{{}, {}}
+		waiters := []*queue.Waiter{{}, {}}
 		for _, w := range waiters {
-			g.Enter(at(1), w, 1, Forever, Default)
+			g.Enter(at(1), w, 1, clock.Forever, queue.Default)
 		}
-		if when, _ := g.Estimate(at(1), 1, Default); when != int64(3*second) {
+		if when, _ := g.Estimate(at(1), 1, queue.Default); when != int64(3*second) {
 			t.Fatalf("behind two waiters: at %v", time.Duration(when))
 		}
 		g.Cancel(at(2), waiters[leaves])
-		if when, _ := g.Estimate(at(2), 1, Default); when != int64(2*second) {
+		if when, _ := g.Estimate(at(2), 1, queue.Default); when != int64(2*second) {
 			t.Errorf("waiter %d gave up: foreseen at %v, want 2s", leaves, time.Duration(when))
 		}
 	}
@@ -94,23 +96,23 @@ func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 	g := gateOf(f, 3, told.decided)
 	g.Changed(at(0))
 	take(g, at(1), 2)
-	wait := func(n int64, deadline time.Duration) Verdict {
-		_, v := g.Enter(at(10), &Waiter{Payload: "w"}, n, int64(deadline), Default)
+	wait := func(n int64, deadline time.Duration) queue.Verdict {
+		_, v := g.Enter(at(10), &queue.Waiter{Payload: "w"}, n, int64(deadline), queue.Default)
 		return v
 	}
 	for _, step := range []struct {
 		n        int64
 		deadline time.Duration
-		want     Verdict
+		want     queue.Verdict
 	}{
-		{1, second - 1, Limited}, // the next window comes too late
-		{3, forever, TooLarge},
-		{1, second, Queued},
-		{2, 2*second - 1, Limited}, // one of two is taken by the first waiter
-		{1, second + second/2, Queued},
-		{1, 2*second - 1, Limited}, // the window is promised
-		{1, 3 * second, Queued},
-		{1, forever, Full},
+		{1, second - 1, queue.Limited}, // the next window comes too late
+		{3, forever, queue.TooLarge},
+		{1, second, queue.Queued},
+		{2, 2*second - 1, queue.Limited}, // one of two is taken by the first waiter
+		{1, second + second/2, queue.Queued},
+		{1, 2*second - 1, queue.Limited}, // the window is promised
+		{1, 3 * second, queue.Queued},
+		{1, forever, queue.Full},
 	} {
 		if v := wait(step.n, step.deadline); v != step.want {
 			t.Fatalf("%d permits until %v: verdict %d, want %d", step.n, step.deadline, v, step.want)
@@ -118,15 +120,15 @@ func TestWhoCannotBeServedInTimeIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-const forever = time.Duration(Forever)
+const forever = time.Duration(clock.Forever)
 
 func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 	f, g, told := begun(map[time.Duration]int64{second: 4})
 	take(g, at(1), 4)
 	for i := range 4 {
-		g.Enter(at(2), &Waiter{Payload: i}, 1, int64(second+second/2), Default)
+		g.Enter(at(2), &queue.Waiter{Payload: i}, 1, int64(second+second/2), queue.Default)
 	}
-	g.Enter(at(2), &Waiter{Payload: "patient"}, 1, int64(10*second), Default)
+	g.Enter(at(2), &queue.Waiter{Payload: "patient"}, 1, int64(10*second), queue.Default)
 	f.set(func() { f.shares[second] = 2 })
 	g.Changed(at(3))
 	if diff := cmp.Diff([]string{"2!3", "3!3"}, told.take()); diff != "" {
@@ -142,9 +144,9 @@ func TestAChangedSharePricesTheWaitersAgain(t *testing.T) {
 func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
 	_, g, told := begun(map[time.Duration]int64{second: 3})
 	take(g, at(1), 1) // two are left
-	big, small := &Waiter{Payload: "big"}, &Waiter{Payload: "small"}
-	g.Enter(at(2), big, 3, Forever, Default)
-	g.Enter(at(2), small, 1, Forever, Default)
+	big, small := &queue.Waiter{Payload: "big"}, &queue.Waiter{Payload: "small"}
+	g.Enter(at(2), big, 3, clock.Forever, queue.Default)
+	g.Enter(at(2), small, 1, clock.Forever, queue.Default)
 	if !g.Cancel(at(3), big) {
 		t.Fatal("a queued waiter could not be cancelled")
 	}
@@ -164,8 +166,8 @@ func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 	f.plan.Known = false
 	var told told
 	g := gateOf(f, 0, told.decided)
-	g.Enter(at(1), &Waiter{Payload: "a"}, 1, int64(5*second), Default)
-	g.Enter(at(1), &Waiter{Payload: "b"}, 1, int64(3*second), Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "a"}, 1, int64(5*second), queue.Default)
+	g.Enter(at(1), &queue.Waiter{Payload: "b"}, 1, int64(3*second), queue.Default)
 	if wake := g.Wake(); wake != int64(3*second) {
 		t.Fatalf("wake at %v, want 3s", time.Duration(wake))
 	}
@@ -182,7 +184,7 @@ func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 
 // A queue of a million is a million of these; 65 bytes would take 80.
 func TestAWaiterTakes64Bytes(t *testing.T) {
-	if n := unsafe.Sizeof(Waiter{}); n > 64 {
+	if n := unsafe.Sizeof(queue.Waiter{}); n > 64 {
 		t.Errorf("a waiter takes %d bytes", n)
 	}
 }

@@ -3,6 +3,9 @@ package window
 import (
 	"testing"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // An instance that has asked in vain for long rests, but not when others begin to have shares:
@@ -44,7 +47,7 @@ func TestTheOnlyOwnerAsksItsGuests(t *testing.T) {
 	f.plan.Lending.Instances = 2
 	g.Changed(at(0))
 	upTo(g, at(1), 100)
-	g.Enter(at(2), &Waiter{}, 1, Forever, Default)
+	g.Enter(at(2), &queue.Waiter{}, 1, clock.Forever, queue.Default)
 	g.Changed(at(second))
 	for lent, asks := range []bool{false, true} {
 		if ask, _ := g.Look(at(second + 10*ms)); (ask != nil) != asks {
@@ -52,6 +55,6 @@ func TestTheOnlyOwnerAsksItsGuests(t *testing.T) {
 		}
 		g.asked(at(second+11*ms), "joiner", need(30, true))
 		upTo(g, at(second+12*ms), 100)
-		g.Enter(at(second+13*ms), &Waiter{}, 1, Forever, Default)
+		g.Enter(at(second+13*ms), &queue.Waiter{}, 1, clock.Forever, queue.Default)
 	}
 }

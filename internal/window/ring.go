@@ -3,6 +3,7 @@ package window
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
@@ -93,7 +94,7 @@ func (r *ring) undo(n, at, _ int64) {
 // when has each permit of more than a bound wait until the one that many before it has left.
 func (r *ring) when(s *span, n int64, as present) int64 {
 	if s.bound <= 0 {
-		return Forever
+		return clock.Forever
 	}
 	slot, spans, at := int64(protocol.SlotOf(r.length)), (n-1)/s.bound, as.now
 	back := n - spans*s.bound - (r.left(s) - as.taken) // so many have to leave the span first
@@ -108,8 +109,8 @@ func (r *ring) when(s *span, n int64, as present) int64 {
 	switch {
 	case spans == 0:
 		return at
-	case spans > (Forever/2-max(0, at))/(r.span*slot):
-		return Forever
+	case spans > (clock.Forever/2-max(0, at))/(r.span*slot):
+		return clock.Forever
 	}
 	return (slotAt(r.length, at) + spans*r.span) * slot
 }

@@ -1,5 +1,7 @@
 package window
 
+import "github.com/quotient-limiter/quotient/internal/clock"
+
 // schedule says when the permits of one span may be issued, by one shape. A permit is
 // issued when every schedule of its span allows it.
 //
@@ -97,6 +99,6 @@ type neutral struct{}
 func (neutral) set(*span, *ledger)         {}
 func (neutral) take(_, _ int64)            {}
 func (neutral) undo(_, _, _ int64)         {}
-func (neutral) slotEnd(int64) int64        { return Forever }
+func (neutral) slotEnd(int64) int64        { return clock.Forever }
 func (neutral) part(*span) int64           { return Unbounded }
 func (neutral) spread(_ *span, _, _ int64) {}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 // sealed is the value of Segment.left after the segment has ended. It is less
@@ -55,32 +56,17 @@ type Segment struct {
 	// large is the most permits that a call may want without being large; 0 if none is large.
 	large int64
 	// Grant is the window for which the permits are.
-	Grant Grant
+	Grant queue.Grant
 	// Keys are the windows of keys that run; nil if keys have no limits.
 	Keys *Keys
 	// KeysLend says that permits of keys may be lent.
 	KeysLend bool
 }
 
-// Grant tells for which window permits were issued. The zero Grant is of no
-// window.
-type Grant struct {
-	// Start and End bound the shortest limit's window, in corrected wall time,
-	// nanoseconds since the Unix epoch. Where aligned windows do not bind, it is
-	// one that begins with the slot of time in which the permits were issued.
-	Start, End int64
-	// At is the monotonic instant from which the permits could be had.
-	At int64
-	// Epoch numbers the spans in which no limit's window changes: a permit may
-	// be given back in its own epoch only, where aligned windows bind. It is 0 for
-	// a call that shadow mode lets pass, which has nothing to give back.
-	Epoch uint64
-}
-
 // Take takes n permits for a call of class c, all or none, at the monotonic instant now. It
 // fails if fewer than n are left for the class, or if now is not before the segment's end;
 // Open tells which.
-func (s *Segment) Take(now, n int64, c Class) bool {
+func (s *Segment) Take(now, n int64, c queue.Class) bool {
 	if now >= s.until {
 		return false
 	}
@@ -97,8 +83,8 @@ func (s *Segment) Take(now, n int64, c Class) bool {
 }
 
 // keeps returns how many permits a call of class c must leave.
-func (s *Segment) keeps(c Class) int64 {
-	if c == Critical {
+func (s *Segment) keeps(c queue.Class) int64 {
+	if c == queue.Critical {
 		return 0
 	}
 	return s.floor
@@ -106,7 +92,7 @@ func (s *Segment) keeps(c Class) int64 {
 
 // TakeUpTo takes as many permits as are left for a call of class c, at most n, and returns
 // their number.
-func (s *Segment) TakeUpTo(now, n int64, c Class) int64 {
+func (s *Segment) TakeUpTo(now, n int64, c queue.Class) int64 {
 	for s.Open(now) {
 		if k := max(0, min(s.Left()-s.keeps(c), n)); k == 0 || s.Take(now, k, c) {
 			return k
@@ -135,8 +121,8 @@ func (s *Segment) Open(now int64) bool {
 func (s *Segment) Left() int64 { return max(0, s.left.Load()) }
 
 // passed is the grant of a call that shadow mode lets pass.
-func (s *Segment) passed() Grant {
-	return Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
+func (s *Segment) passed() queue.Grant {
+	return queue.Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
 }
 
 // seal ends the segment and returns the permits left.

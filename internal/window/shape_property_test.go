@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
+	"pgregory.net/rapid"
 )
 
 // issued is a permit and when.
@@ -19,7 +19,7 @@ type issued struct{ at, n int64 }
 // drive takes, waits, cancels and gives back at random, and returns what was
 // issued, by instant. f changes its share now and then if changes is true.
 func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change func()) {
-	var queued []*Waiter
+	var queued []*queue.Waiter
 	for range rapid.IntRange(1, 120).Draw(t, "steps") {
 		*now += rapid.OneOf(rapid.Int64Range(0, int64(5*ms)), rapid.Int64Range(0, span/3), rapid.Int64Range(0, 3*span)).Draw(t, "later")
 		for wake := g.Wake(); wake <= *now; wake = g.Wake() {
@@ -38,15 +38,15 @@ func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change fu
 			*log = append(*log, issued{*now, upTo(g, in, 5*n)})
 		case 1:
 			// As the hot path does: from the segment, without the gate's lock.
-			if s := g.Segment(); s.Take(*now, n, Default) {
+			if s := g.Segment(); s.Take(*now, n, queue.Default) {
 				*log = append(*log, issued{*now, n})
 			}
 		case 2:
-			w := &Waiter{}
-			switch _, v := g.Enter(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience"), Default); v {
-			case Granted:
+			w := &queue.Waiter{}
+			switch _, v := g.Enter(in, w, n, *now+rapid.Int64Range(1, 2*span).Draw(t, "patience"), queue.Default); v {
+			case queue.Granted:
 				*log = append(*log, issued{*now, n})
-			case Queued:
+			case queue.Queued:
 				queued = append(queued, w)
 			}
 		case 3:
@@ -71,9 +71,9 @@ func anyShaped(t *rapid.T, shape Shape) (g *Gate, f *fixed, log *[]issued, now *
 	length = time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
 	log, now = new([]issued), new(int64)
 	g, f = shapedGate(map[time.Duration]int64{length: rapid.Int64Range(1, 20).Draw(t, "share")}, rapid.Int64Range(1, 20).Draw(t, "burst"), shape,
-		func(w *Waiter, _ Grant, v Verdict) {
-			if v == Granted {
-				*log = append(*log, issued{*now, w.n})
+		func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
+			if v == queue.Granted {
+				*log = append(*log, issued{*now, w.N()})
 			}
 		})
 	return g, f, log, now, length
@@ -157,9 +157,9 @@ func TestBucketAgainstArrivals(t *testing.T) {
 		log, now := new([]issued), new(int64)
 		shape := accrues
 		shape.Transit = int64(policy.Guard)
-		g, _ := shapedGate(map[time.Duration]int64{length: limit.Permits}, protocol.BurstOf(&policy, limit), shape, func(w *Waiter, _ Grant, v Verdict) {
-			if v == Granted {
-				*log = append(*log, issued{*now, w.n})
+		g, _ := shapedGate(map[time.Duration]int64{length: limit.Permits}, protocol.BurstOf(&policy, limit), shape, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
+			if v == queue.Granted {
+				*log = append(*log, issued{*now, w.N()})
 			}
 		})
 		drive(t, g, log, now, int64(length), func() {})
@@ -276,17 +276,17 @@ func TestShapedForecastIsNeverLate(t *testing.T) {
 			return
 		}
 		n := rapid.Int64Range(1, 3).Draw(t, "n")
-		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n, Default)
-		w, served := &Waiter{}, int64(-1)
-		g.decided = func(*Waiter, Grant, Verdict) { served = *now }
-		if _, v := g.Enter(clock.Instant{Mono: *now, Wall: *now}, w, n, Forever, Default); v == Granted {
+		when, known := g.Estimate(clock.Instant{Mono: *now, Wall: *now}, n, queue.Default)
+		w, served := &queue.Waiter{}, int64(-1)
+		g.decided = func(*queue.Waiter, queue.Grant, queue.Verdict) { served = *now }
+		if _, v := g.Enter(clock.Instant{Mono: *now, Wall: *now}, w, n, clock.Forever, queue.Default); v == queue.Granted {
 			served = *now
-		} else if v != Queued {
+		} else if v != queue.Queued {
 			return
 		}
 		for i := 0; served < 0; i++ {
 			wake := g.Wake()
-			if wake == Forever || i > 10_000 {
+			if wake == clock.Forever || i > 10_000 {
 				return // more than the share ever holds
 			}
 			*now = max(*now, wake)

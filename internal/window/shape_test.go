@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -17,7 +17,7 @@ var (
 	accrues = Shape{Bucket: true, Unaligned: true}
 )
 
-func shapedGate(shares map[time.Duration]int64, burst int64, shape Shape, decided func(*Waiter, Grant, Verdict)) (*Gate, *fixed) {
+func shapedGate(shares map[time.Duration]int64, burst int64, shape Shape, decided func(*queue.Waiter, queue.Grant, queue.Verdict)) (*Gate, *fixed) {
 	f := newFixed(shares)
 	f.burst, f.plan.Shape = burst, shape
 	g := gateOf(f, 0, decided)
@@ -108,25 +108,25 @@ func TestShapedWaiters(t *testing.T) {
 	for i, c := range []struct {
 		n        int64
 		deadline time.Duration
-		want     Verdict
+		want     queue.Verdict
 	}{
-		{4, 1003 * ms, Limited},
-		{4, 1004 * ms, Queued},
-		{1, 1499 * ms, Limited}, // the four before it are due first
-		{1, 1504 * ms, Queued},
-		{6, 2003 * ms, Limited},
-		{6, 2100 * ms, Queued},
-		{1, 1600 * ms, Limited}, // FIFO: after the six, though one is left at 1.504
+		{4, 1003 * ms, queue.Limited},
+		{4, 1004 * ms, queue.Queued},
+		{1, 1499 * ms, queue.Limited}, // the four before it are due first
+		{1, 1504 * ms, queue.Queued},
+		{6, 2003 * ms, queue.Limited},
+		{6, 2100 * ms, queue.Queued},
+		{1, 1600 * ms, queue.Limited}, // FIFO: after the six, though one is left at 1.504
 	} {
-		w := &Waiter{Payload: i}
-		if _, v := g.Enter(at(600*ms), w, c.n, int64(c.deadline), Default); v != c.want {
+		w := &queue.Waiter{Payload: i}
+		if _, v := g.Enter(at(600*ms), w, c.n, int64(c.deadline), queue.Default); v != c.want {
 			t.Errorf("waiter %d: verdict %d, want %d", i, v, c.want)
 		}
 	}
 	var served []time.Duration
 	for {
 		wake := g.Wake()
-		if wake == Forever || wake > int64(3*second) {
+		if wake == clock.Forever || wake > int64(3*second) {
 			break
 		}
 		g.Tick(clock.Instant{Mono: wake, Wall: wake})
@@ -145,11 +145,11 @@ func TestBucketWaiters(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 2, accrues, log.decided)
 	play(t, g, []step{{0, 2, 2}})
 	for i := range 3 {
-		if _, v := g.Enter(at(ms), &Waiter{Payload: i}, 1, int64(305*ms), Default); v != Queued {
+		if _, v := g.Enter(at(ms), &queue.Waiter{Payload: i}, 1, int64(305*ms), queue.Default); v != queue.Queued {
 			t.Errorf("waiter %d: %d", i, v)
 		}
 	}
-	if _, v := g.Enter(at(ms), &Waiter{}, 1, int64(305*ms), Default); v != Limited {
+	if _, v := g.Enter(at(ms), &queue.Waiter{}, 1, int64(305*ms), queue.Default); v != queue.Limited {
 		t.Errorf("the fourth waiter: %d", v)
 	}
 	var served []time.Duration

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,14 +23,14 @@ func TestStress(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{length: 0, 3 * length: 0})
 	f.bound = func(w quota.Window) int64 { return shareOf(w) }
 	issued := [2]sync.Map{} // by window start: *atomic.Int64, for both lengths
-	count := func(g Grant, n int64) {
+	count := func(g queue.Grant, n int64) {
 		for i, l := range []time.Duration{length, 3 * length} {
 			c, _ := issued[i].LoadOrStore(quota.WindowAt(l, g.Start).Index, new(atomic.Int64))
 			c.(*atomic.Int64).Add(n)
 		}
 	}
-	g := gateOf(f, 1000, func(w *Waiter, gr Grant, v Verdict) {
-		if v == Granted {
+	g := gateOf(f, 1000, func(w *queue.Waiter, gr queue.Grant, v queue.Verdict) {
+		if v == queue.Granted {
 			count(gr, w.N())
 		}
 	})
@@ -44,11 +45,11 @@ func TestStress(t *testing.T) {
 				n := 1 + rnd.Int64N(3)
 				switch rnd.IntN(12) {
 				case 0:
-					w := &Waiter{}
-					gr, v := g.Enter(i, w, n, i.Mono+rnd.Int64N(int64(3*length)), Default)
-					if v == Granted {
+					w := &queue.Waiter{}
+					gr, v := g.Enter(i, w, n, i.Mono+rnd.Int64N(int64(3*length)), queue.Default)
+					if v == queue.Granted {
 						count(gr, n)
-					} else if v == Queued && rnd.IntN(3) == 0 {
+					} else if v == queue.Queued && rnd.IntN(3) == 0 {
 						g.Cancel(i, w)
 					}
 				case 1:
@@ -61,7 +62,7 @@ func TestStress(t *testing.T) {
 					}
 				default:
 					s := g.Segment()
-					if s.Take(i.Mono, n, Default) {
+					if s.Take(i.Mono, n, queue.Default) {
 						count(s.Grant, n)
 					} else if gr, ok := take(g, i, n); ok {
 						count(gr, n)

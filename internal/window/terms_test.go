@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
 func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
@@ -24,10 +24,10 @@ func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 			t.Errorf("at %v: granted %v, want %v", step.at, got, step.want)
 		}
 	}
-	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond), Default); v != Limited {
+	if _, v := g.Enter(at(1950*time.Millisecond), &queue.Waiter{Payload: "early"}, 1, int64(2099*time.Millisecond), queue.Default); v != queue.Limited {
 		t.Errorf("who cannot wait until the guard ends: verdict %d, want Limited", v)
 	}
-	if _, v := g.Enter(at(1950*time.Millisecond), &Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond), Default); v != Queued {
+	if _, v := g.Enter(at(1950*time.Millisecond), &queue.Waiter{Payload: "w"}, 1, int64(2100*time.Millisecond), queue.Default); v != queue.Queued {
 		t.Errorf("verdict %d, want Queued", v)
 	}
 	g.Tick(clock.Instant{Mono: g.Wake()})
@@ -40,7 +40,7 @@ func TestNothingIsIssuedWithinTheGuard(t *testing.T) {
 func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.plan.Proof.Strict, f.plan.Proof.Until, f.plan.Proof.WallUntil = true, int64(300*time.Millisecond), int64(300*time.Millisecond)
-	f.plan.Proof.Lead = Forever
+	f.plan.Proof.Lead = clock.Forever
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	take := func(mono, wall time.Duration) bool {
@@ -75,7 +75,7 @@ func TestStrictStopsAtTheEndOfTheProofByEitherClock(t *testing.T) {
 func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.plan.Proof.Strict, f.plan.Proof.Lead = true, int64(25*time.Millisecond)
-	f.plan.Proof.Until, f.plan.Proof.WallUntil = Forever, Forever
+	f.plan.Proof.Until, f.plan.Proof.WallUntil = clock.Forever, clock.Forever
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	const ms = time.Millisecond
@@ -84,7 +84,7 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 		want       bool
 	}{{1 * ms, 1 * ms, true}, {2 * ms, 27 * ms, true}, {3 * ms, 29 * ms, false}, {4 * ms, 3600 * second, false}} {
 		i := clock.Instant{Mono: int64(step.mono), Wall: int64(step.wall)}
-		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1, Default); got != step.want {
+		if got := g.Segment().WallValid(i) && g.Segment().Take(i.Mono, 1, queue.Default); got != step.want {
 			t.Errorf("without the lock, %v by one clock and %v by the other: granted %v, want %v", step.mono, step.wall, got, step.want)
 		}
 		if _, got := take(g, i, 1); got != step.want {
@@ -105,11 +105,11 @@ func TestShutUntil(t *testing.T) {
 	var told told
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
-	if _, v := g.Enter(at(1), &Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond), Default); v != Limited {
+	if _, v := g.Enter(at(1), &queue.Waiter{Payload: "short"}, 1, int64(1400*time.Millisecond), queue.Default); v != queue.Limited {
 		t.Errorf("verdict %d, want Limited", v)
 	}
-	g.Enter(at(1), &Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond), Default)
-	for g.Wake() != Forever {
+	g.Enter(at(1), &queue.Waiter{Payload: "w"}, 1, int64(1500*time.Millisecond), queue.Default)
+	for g.Wake() != clock.Forever {
 		g.Tick(clock.Instant{Mono: g.Wake()})
 	}
 	if diff := cmp.Diff([]string{"w@1s"}, told.take()); diff != "" {

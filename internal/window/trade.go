@@ -5,8 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -180,7 +182,7 @@ func (t *Trade) smallCalls() *lending.Flow {
 func (s *scene) has(of stock, c Callers) lending.Has {
 	return lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(s.account.windows.Guard)/milli,
-		Left: of.left, Kept: of.kept, Waiting: addCapped(c.Waiting, of.debt), Issued: of.issued, Borrowed: s.borrowed,
+		Left: of.left, Kept: of.kept, Waiting: queue.Sum(c.Waiting, of.debt), Issued: of.issued, Borrowed: s.borrowed,
 		Own: s.own(), New: of.newcomer, Fair: s.fair(), Total: s.Total,
 	}
 }
@@ -193,7 +195,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 	}
 	t.asks++
 	critical, sheddable := t.flows()
-	what.Divide(h, critical, sheddable, c.Critical, addCapped(c.Sheddable, debt))
+	what.Divide(h, critical, sheddable, c.Critical, queue.Sum(c.Sheddable, debt))
 	if c.Large > 0 {
 		what.PoorFor(h, t.smallCalls(), c.Waiting-c.Large)
 		t.guest.Gather(&what)
@@ -256,13 +258,13 @@ func (t *Trade) stands(s *scene, a asked, n int64) bool {
 	return a.permits > 0
 }
 
-// releases returns when asks that stand are served next, a monotonic instant; Forever if they are not in this
+// releases returns when asks that stand are served next, a monotonic instant; clock.Forever if they are not in this
 // window.
 func (s *scene) releases() int64 {
 	if at, ok := lending.Releases(s.phase, s.length); ok {
 		return s.window.Start() + int64(at*milli) - s.account.windows.Offset
 	}
-	return Forever
+	return clock.Forever
 }
 
 // serve lends for two of the asks that stand, by chance, if reserves were released since it was last done in
@@ -270,7 +272,7 @@ func (s *scene) releases() int64 {
 func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
 	stand := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
 	if len(stand) == 0 {
-		return Forever
+		return clock.Forever
 	}
 	if due, ok := lending.Releases(t.served, s.length); ok && s.phase >= due {
 		t.served = s.phase

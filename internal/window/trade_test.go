@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -27,7 +29,7 @@ func inVain(t *testing.T, a *Account, length, from time.Duration) time.Duration 
 func askIn(a *Account, length, wall time.Duration) *Asking {
 	a.Adopt(lendingAt("me", wall, length), bounds(50), nil)
 	a.Charge(50)
-	a.Refused(20, Default)
+	a.Refused(20, queue.Default)
 	ask, _ := a.Ask(Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{}, int64(wall+50*ms))
 	return ask
 }
@@ -131,11 +133,12 @@ func TestAHostKeepsNothingForLargeCallsThatComeLater(t *testing.T) {
 func TestCallersOfAGate(t *testing.T) {
 	t.Parallel()
 	g, _ := lender(newFixed(map[time.Duration]int64{second: 20}))
-	for _, w := range []*Waiter{
-		{n: 1, class: Critical}, {n: 20, class: Critical, large: true}, {n: 300, class: Default}, {n: 4000, class: Sheddable, large: true}, {n: 50000, class: Sheddable},
-	} {
-		g.mu.queue.push(w)
-	}
+	q := &g.mu.queue
+	q.Push(&queue.Waiter{}, 1, clock.Forever, queue.Critical, false)
+	q.Push(&queue.Waiter{}, 20, clock.Forever, queue.Critical, true)
+	q.Push(&queue.Waiter{}, 300, clock.Forever, queue.Default, false)
+	q.Push(&queue.Waiter{}, 4000, clock.Forever, queue.Sheddable, true)
+	q.Push(&queue.Waiter{}, 50000, clock.Forever, queue.Sheddable, false)
 	want := Callers{Waiting: 54321, Large: 4020, Critical: 21, LargeCritical: 20, Sheddable: 54000}
 	if c := g.callersLocked(); c != want {
 		t.Errorf("%+v, want %+v", c, want)
@@ -178,12 +181,12 @@ func TestADebtAloneIsAskedForLate(t *testing.T) {
 		g.mu.ledger.debt = 30
 		g.Changed(at(ms))
 		if refused {
-			g.Enter(at(ms), nil, 1, 0, Default)
+			g.Enter(at(ms), nil, 1, 0, queue.Default)
 		}
 		var a Account
 		a.Adopt(lendingAt("me", 0, second), bounds(20), nil)
 		if a.Owe(50); refused {
-			a.Refused(1, Default)
+			a.Refused(1, queue.Default)
 		}
 		fleet := Fleet{Total: 80, Instances: 4, Owners: 4}
 		ask, next := g.Look(at(2 * ms))

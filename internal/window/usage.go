@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -16,13 +17,13 @@ type Usage struct {
 	OverIssued int64 // of these, beyond the share: 0, or a bug
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	// DebtUntil is the monotonic instant at which the own share alone has paid the debt, about;
-	// Forever if it never does, or is not known.
+	// clock.Forever if it never does, or is not known.
 	DebtUntil int64
-	Waiting   int          // waiters in the queue
-	WaitingBy [Classes]int // by class
-	Head      int64        // permits that the first of them wants
-	HeadAt    int64        // monotonic instant at which it will have them; Forever: not known
-	Largest   int64        // the permits of the largest request, by the limits in force where others lend; 0: not known
+	Waiting   int                // waiters in the queue
+	WaitingBy [queue.Classes]int // by class
+	Head      int64              // permits that the first of them wants
+	HeadAt    int64              // monotonic instant at which it will have them; clock.Forever: not known
+	Largest   int64              // the permits of the largest request, by the limits in force where others lend; 0: not known
 	// Limits are those that bind, shortest window first, and then the budgets.
 	Limits []LimitUsage
 }
@@ -65,14 +66,14 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		DebtUntil: l.paidAt(l.plan.gradual()), Waiting: q.length(), Head: g.headLocked(), HeadAt: Forever,
+		DebtUntil: l.paidAt(l.plan.gradual()), Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
-	for i := range q.lanes {
-		u.WaitingBy[i] = q.lanes[i].length
+	for c := range u.WaitingBy {
+		u.WaitingBy[c] = q.LenOf(queue.Class(c))
 	}
-	if u.Head > 0 && g.planLocked().Known && !q.head().large {
-		if at, known := g.etaLocked(u.Head, 0, q.head().class, false); known {
+	if u.Head > 0 && g.planLocked().Known && !q.Head().Large() {
+		if at, known := g.etaLocked(u.Head, 0, q.Head().Class(), false); known {
 			u.HeadAt = at
 		}
 	}
@@ -124,7 +125,7 @@ func (a *Account) Uses() (all []LimitUsage) {
 // Estimate returns the instant at which a newcomer of class c that wants n permits will
 // have them at the earliest, if nothing changes; one that has passed means now. known is false if
 // only news can bring them, or if no share will hold so many.
-func (g *Gate) Estimate(at clock.Instant, n int64, c Class) (when int64, known bool) {
+func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
 	switch s := g.currentLocked(at); {

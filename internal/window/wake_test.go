@@ -1,6 +1,6 @@
 package window
 
-// Wake returns the instant at which Tick should be called next, or Forever: the tests have
+// Wake returns the instant at which Tick should be called next, or clock.Forever: the tests have
 // no alarm.
 func (g *Gate) Wake() int64 {
 	g.mu.Lock()

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
@@ -59,9 +60,9 @@ func (w *Windows) Spans(yield func(start, end int64) bool) {
 }
 
 // Opens returns the first monotonic instant after now at which an account may have more permits,
-// if there is no news; Forever if nothing is limited.
+// if there is no news; clock.Forever if nothing is limited.
 func (w *Windows) Opens(now int64) int64 {
-	at := Forever
+	at := clock.Forever
 	for start, end := range w.Spans {
 		if opens := w.opens(start); opens > now {
 			at = min(at, opens)

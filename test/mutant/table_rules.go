@@ -64,9 +64,9 @@ var rules = Table{
 	Replace("LoanAboveTotal", "uses whatever it is told", "internal/window/loan.go",
 		"n = min(n, total(s.window)-(s.bound-s.lent))", "n = min(n, n+s.lent+0*total(s.window))", loans),
 	Replace("MonotonicOnly", "takes a proof's age by the monotonic clock alone", "internal/share/planner.go",
-		"p.proof.Wall + int64(r.Freshness)", "window.Forever", histories),
+		"p.proof.Wall + int64(r.Freshness)", "clock.Forever", histories),
 	Replace("NoProof", "never looks how old the proof is", "internal/share/planner.go",
-		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn window.Forever, window.Forever", histories, small),
+		"\tif !p.proved {\n\t\treturn math.MinInt64, math.MinInt64", "\tif true {\n\t\treturn clock.Forever, clock.Forever", histories, small),
 	Replace("ReturnedLate", "takes a permit back after its window", "internal/window/ledger.go",
 		"same := grant.Epoch == uint64(l.epoch)", "same := true", histories),
 	{Name: "RotatedRemainders", Wrong: "passes remainders on in every window", By: []string{histories}, Edits: []Edit{
@@ -92,7 +92,7 @@ var rules = Table{
 	}},
 	{Name: "TimerEndsProof", Wrong: "ends the proof by a timer, not in the reading that admits", By: []string{histories}, Edits: []Edit{
 		{"internal/share/planner.go", "\treturn p.proof.Mono + int64(r.Freshness)", `	if !p.expired {
-		return window.Forever, window.Forever
+		return clock.Forever, clock.Forever
 	}
 	return p.proof.Mono + int64(r.Freshness)`},
 		{"internal/share/planner.go", "\theldBack bool // the latest warm-up is that after a pause\n}\n", "\theldBack bool\n\texpired  bool\n}\n\nfunc (p *Planner) Expire() { p.expired = true }\n"},

@@ -1,8 +1,9 @@
-package window
+package queue
 
 import (
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"pgregory.net/rapid"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestNearestDeadline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q lane
-		q.nearest = Forever
+		q.nearest = clock.Forever
 		var list []*Waiter
 		for range rapid.IntRange(0, 60).Draw(t, "steps") {
 			if len(list) > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
@@ -26,7 +27,7 @@ func TestNearestDeadline(t *testing.T) {
 				q.push(w)
 				list = append(list, w)
 			}
-			earliest, ordered := Forever, true
+			earliest, ordered := clock.Forever, true
 			for i, w := range list {
 				earliest = min(earliest, w.deadline)
 				ordered = ordered && (i == 0 || w.deadline >= list[i-1].deadline)
