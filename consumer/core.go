@@ -285,8 +285,13 @@ func (k *core) stateLocked(at clock.Instant) quota.State {
 	return k.mu.planner.State(at)
 }
 
-// wall returns corrected time at a monotonic instant.
-func (k *core) wall(mono int64) time.Time { return time.Unix(0, k.clock.WallAt(mono)) }
+// wall returns corrected time at a monotonic instant, which may lie in the past.
+func (k *core) wall(mono int64) time.Time {
+	if mono < k.clock.Mono() { // WallAt tells nothing of before the last Observe
+		return time.Unix(0, mono+k.clock.Offset())
+	}
+	return time.Unix(0, k.clock.WallAt(mono))
+}
 
 var (
 	_ feed.Sink      = (*core)(nil)
