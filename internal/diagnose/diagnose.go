@@ -56,7 +56,7 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause 
 	r, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
 	plain := strings.HasPrefix(endpoint, "http://")
 	switch {
-	case err == nil && r.Leader == 0:
+	case err == nil && r.Leader == 0, err != nil && strings.Contains(err.Error(), "no leader"):
 		return "answers, but knows no leader: more than half of the members must run"
 	case err == nil:
 		return "answers now"
