@@ -36,15 +36,13 @@ type Account struct {
 // span counts the permits of an account in one window: the running one of its length. If the limit is
 // removed, the span stays until its window ends, since the limit may come back.
 type span struct {
-	window   quota.Window
-	bound    int64 // permits that may be issued in the window, borrowed ones included; Unbounded while no limit binds
-	used     int64 // permits issued in it, or lent to others
+	Count
 	borrowed int64 // permits of bound that others have lent to this instance
 	lent     int64 // permits of used that this instance has lent
 	paid     int64 // permits of used that have paid debts
 	// by are the schedules of a provider's limit that does not allow all permits of a window at
 	// once; nil where one does, as those of all keys.
-	by *[shapes]schedule
+	by *Schedules
 }
 
 // Windows returns the windows by which the counts are; nil before the first Adopt.
@@ -57,7 +55,7 @@ func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budget
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
 		a.adoptBudgets(budgets())
 	}
-	a.dropEnded(func(s *span) int64 { return s.window.End() })
+	a.dropEnded(func(s *span) int64 { return s.Window.End() })
 	a.guests.end(windows.Over)
 	a.hosts.end(windows.Over)
 	a.repay()
@@ -71,11 +69,11 @@ func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
 	}
 	a.windows, a.early = windows, false
 	for i := range a.spans {
-		a.spans[i].bound = Unbounded
+		a.spans[i].Bound = Unbounded
 	}
 	for _, w := range windows.Running {
 		s := a.move(w)
-		s.bound = queue.Sum(bound(w), s.borrowed)
+		s.Bound = queue.Sum(bound(w), s.borrowed)
 	}
 }
 
@@ -87,48 +85,48 @@ func sameShortest(a, b *Windows) bool {
 // move returns the span with w's length, and moves it to w. A span that is in a later window stays
 // there: then the account is early.
 func (a *Account) move(w quota.Window) *span {
-	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.window.Length, w.Length) })
+	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.Window.Length, w.Length) })
 	if !there {
-		a.spans = slices.Insert(a.spans, i, span{window: quota.Window{Length: w.Length, Index: math.MinInt64}})
+		a.spans = slices.Insert(a.spans, i, span{Count: Count{Window: quota.Window{Length: w.Length, Index: math.MinInt64}}})
 	}
 	s := &a.spans[i]
 	switch {
-	case w.Index > s.window.Index:
+	case w.Index > s.Window.Index:
 		if w == a.windows.Running[0] {
 			a.trade.leave(a, s, w)
 			a.before = s.calledBefore(w)
 		}
 		s.enter(w)
 		a.epoch++
-	case w.Index < s.window.Index:
+	case w.Index < s.Window.Index:
 		a.early = true
 	}
 	return s
 }
 
 // enter moves the span to a window in which nothing was issued yet. Its schedules count on.
-func (s *span) enter(w quota.Window) { *s = span{window: w, bound: Unbounded, by: s.by} }
+func (s *span) enter(w quota.Window) { *s = span{Count: Count{Window: w, Bound: Unbounded}, by: s.by} }
 
 // calledBefore returns how many permits callers have used in the span's window, if that is the one
 // before w.
 func (s *span) calledBefore(w quota.Window) int64 {
-	if s.window.Index+1 != w.Index {
+	if s.Window.Index+1 != w.Index {
 		return 0
 	}
 	return max(0, s.called())
 }
 
 // called returns how many permits callers have used.
-func (s *span) called() int64 { return s.used - s.lent - s.paid }
+func (s *span) called() int64 { return s.Used - s.lent - s.paid }
 
 // own is the part of the bound that is this instance's share.
-func (s *span) own() int64 { return s.bound - s.borrowed }
+func (s *span) own() int64 { return s.Bound - s.borrowed }
 
 // dropEnded forgets the spans that bind no more and that count no more: until returns the corrected wall
 // time at which a span ceases to, which is later than its window's end under some shapes.
 func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
-	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.bound == Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
+	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
 	if len(a.spans) < was {
 		a.epoch++
 	}
@@ -136,13 +134,13 @@ func (a *Account) dropEnded(until func(*span) int64) {
 
 // runs reports whether the span's window is one that runs by the plan.
 func (a *Account) runs(s *span) bool {
-	return slices.ContainsFunc(a.windows.Running, func(w quota.Window) bool { return w.Length == s.window.Length })
+	return slices.ContainsFunc(a.windows.Running, func(w quota.Window) bool { return w.Length == s.Window.Length })
 }
 
 // bounded goes over the spans whose limits bind.
 func (a *Account) bounded(yield func(*span) bool) {
 	for i := range a.spans {
-		if s := &a.spans[i]; s.bound != Unbounded && !yield(s) {
+		if s := &a.spans[i]; s.Bound != Unbounded && !yield(s) {
 			return
 		}
 	}
@@ -159,7 +157,7 @@ func (a *Account) shortest() *span {
 // span returns the span of windows as long as w; nil if there is none.
 func (a *Account) span(w quota.Window) *span {
 	for i := range a.spans {
-		if a.spans[i].window.Length == w.Length {
+		if a.spans[i].Window.Length == w.Length {
 			return &a.spans[i]
 		}
 	}
@@ -195,9 +193,9 @@ func (a *Account) shares() int64 {
 	least := Unbounded
 	for i := range a.spans { // a plain loop, since each call for a key comes by
 		switch s := &a.spans[i]; {
-		case s.bound == Unbounded:
+		case s.Bound == Unbounded:
 		case s.by == nil:
-			least = min(least, s.bound-s.used)
+			least = min(least, s.Bound-s.Used)
 		default:
 			least = min(least, s.left())
 		}
@@ -209,16 +207,7 @@ func (a *Account) shares() int64 {
 }
 
 // left returns how many permits the span leaves now.
-func (s *span) left() int64 {
-	if s.by == nil {
-		return s.bound - s.used
-	}
-	left := s.bound
-	for by := range s.schedules {
-		left = min(left, by.left(s))
-	}
-	return left
-}
+func (s *span) left() int64 { return s.by.Left(&s.Count) }
 
 // Reserve keeps n permits for a caller that has to wait for the provider's.
 func (a *Account) Reserve(n int64) { a.reserved += n }
@@ -241,7 +230,7 @@ func (a *Account) Confirm(n int64) bool {
 // total returns what the shares of all instances hold in a window.
 func (a *Account) Lapses(total func(quota.Window) int64) bool {
 	for s := range a.bounded {
-		if each := total(s.window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
+		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
 			return true
 		}
 	}
@@ -251,7 +240,7 @@ func (a *Account) Lapses(total func(quota.Window) int64) bool {
 // Charge books n issued permits. They count in the running window of every length.
 func (a *Account) Charge(n int64) {
 	for i := range a.spans { // plain loops, as in shares
-		a.spans[i].used += n
+		a.spans[i].Used += n
 	}
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.binds {
@@ -277,8 +266,8 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *Windows) {
 		return
 	}
 	for i := range a.spans {
-		if s := &a.spans[i]; slices.Contains(windows.Running, s.window) {
-			s.used -= n
+		if s := &a.spans[i]; slices.Contains(windows.Running, s.Window) {
+			s.Used -= n
 		}
 	}
 	a.repay()
@@ -291,7 +280,7 @@ func (a *Account) Epoch() uint32 { return a.epoch }
 func (a *Account) Span() (start, end int64) {
 	end = clock.Forever
 	for s := range a.bounded {
-		start, end = max(start, s.window.Start()), min(end, s.window.End())
+		start, end = max(start, s.Window.Start()), min(end, s.Window.End())
 	}
 	for b := range a.binding {
 		start, end = max(start, b.Start), min(end, b.End)
@@ -309,7 +298,7 @@ func (a *Account) Opens(n, now int64) int64 {
 	end, lacks := a.SpentUntil(n)
 	for s := range a.bounded {
 		if s.left() < n {
-			end = max(end, s.window.End())
+			end = max(end, s.Window.End())
 		}
 	}
 	switch {
@@ -336,7 +325,7 @@ func (a *Account) Own() int64 {
 // that etcd had too little of is kept until etcd may be asked again, or a new account would ask sooner.
 func (a *Account) Over(windows *Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
-		!slices.ContainsFunc(a.spans, func(s span) bool { return s.used > 0 && s.window.End() > windows.Over }) &&
+		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&
 		!slices.ContainsFunc(a.budgets, func(b long) bool {
 			return b.state == handedOut || b.End > windows.Over && (b.again > windows.Over-windows.Offset || b.holds())
 		})
@@ -357,7 +346,7 @@ func (a *Account) Booked() []Use {
 	all := make([]Use, 0, len(a.spans))
 	for i := range a.spans {
 		s := &a.spans[i]
-		all = append(all, Use{s.window, s.bound, s.used, s.borrowed, s.lent, s.paid})
+		all = append(all, Use{s.Window, s.Bound, s.Used, s.borrowed, s.lent, s.paid})
 	}
 	return all
 }

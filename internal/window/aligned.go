@@ -1,12 +1,12 @@
 package window
 
 // aligned is the schedule of aligned windows: all of a share may be issued at once. The
-// span itself counts the permits.
+// Count itself counts the permits.
 type aligned struct{ neutral }
 
-func (aligned) left(s *span) int64 { return s.bound - s.used }
+func (aligned) left(c *Count) int64 { return c.Bound - c.Used }
 
-func (aligned) part(s *span) int64 { return s.bound - s.used }
+func (aligned) part(c *Count) int64 { return c.Bound - c.Used }
 
-// when leaves the window's end to the account: see room.
-func (aligned) when(_ *span, _ int64, as present) int64 { return as.now }
+// when leaves the window's end to the caller: see Schedules.When.
+func (aligned) when(_ *Count, _ int64, as Present) int64 { return as.Now }

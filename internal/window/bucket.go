@@ -40,16 +40,16 @@ func (b *bucket) full() int64 { return scaled(b.burst, spanOf(b.length), b.share
 // cost is the time in which n permits accrue, rounded up.
 func (b *bucket) cost(n int64) int64 { return scaled(n, spanOf(b.length), b.share, b.share-1) }
 
-func (b *bucket) set(s *span, l *ledger) {
+func (b *bucket) set(c *Count, t Terms) {
 	if b.length == 0 {
-		b.length, b.since = s.window.Length, l.now
+		b.length, b.since = c.Window.Length, t.Now
 	}
-	if s.bound != Unbounded {
-		b.roll(l.now, s.bound, l.limit(s.window).Burst, l.debt > 0)
+	if c.Bound != Unbounded {
+		b.roll(t.Now, c.Bound, t.Burst, t.Owes)
 	}
 }
 
-func (b *bucket) left(*span) int64 { return b.ready }
+func (b *bucket) left(*Count) int64 { return b.ready }
 
 // roll takes the share, the burst, and whether there is a debt, as of the instant now.
 func (b *bucket) roll(now, share, burst int64, owes bool) {
@@ -110,28 +110,28 @@ func (b *bucket) undo(n, at, now int64) {
 	}
 }
 
-func (b *bucket) when(_ *span, n int64, as present) int64 {
+func (b *bucket) when(_ *Count, n int64, as Present) int64 {
 	if b.share <= 0 || b.burst <= 0 {
 		return clock.Forever
 	}
-	if as.taken == 0 && n <= b.at(as.now) {
-		return as.now
+	if as.Taken == 0 && n <= b.at(as.Now) {
+		return as.Now
 	}
 	empty := b.empty
-	if as.taken > 0 { // when before the edge is not known: as if all were at the edge
+	if as.Taken > 0 { // when before the edge is not known: as if all were at the edge
 		if !b.owes {
-			empty = max(empty, as.edge-b.full())
+			empty = max(empty, as.Edge-b.full())
 		}
-		empty += b.cost(as.taken)
+		empty += b.cost(as.Taken)
 	}
 	if !b.owes {
-		empty = max(empty, as.now-b.full())
+		empty = max(empty, as.Now-b.full())
 	}
 	cost := b.cost(n)
 	if cost > clock.Forever/4 {
 		return clock.Forever
 	}
-	return max(as.now, empty+cost)
+	return max(as.Now, empty+cost)
 }
 
 // slotEnd is the slot's end, or the instant at which the bucket is full, since permits spill
@@ -145,8 +145,8 @@ func (b *bucket) slotEnd(now int64) int64 {
 // burst: so the rate of payments does not depend on how punctual wake-ups are.
 const debtEvery = int64(10 * time.Millisecond)
 
-func (b *bucket) part(*span) int64 {
-	return max(b.burst/debtParts, scaled(debtEvery, b.share, spanOf(b.length), 0))
+func (b *bucket) part(*Count) int64 {
+	return max(b.burst/DebtParts, scaled(debtEvery, b.share, spanOf(b.length), 0))
 }
 
 // scaled returns (a*b + plus)/c, held within int64, for numbers that are not

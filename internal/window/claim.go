@@ -65,7 +65,7 @@ func (g *Gate) claimEndsLocked() int64 {
 	case !g.borrowsLocked(): // no loans come
 		return g.mu.claim.since
 	default:
-		return g.mu.claim.since + int64(min(claimed, g.mu.ledger.shortest().window.Length/10))
+		return g.mu.claim.since + int64(min(claimed, g.mu.ledger.shortest().Window.Length/10))
 	}
 }
 
@@ -88,7 +88,7 @@ func (g *Gate) looksAgainLocked() int64 {
 	case at > g.mu.last:
 		return at
 	case of.Large() && g.mu.held > 0:
-		return g.mu.last + int64(g.mu.ledger.shortest().window.Length/10)
+		return g.mu.last + int64(g.mu.ledger.shortest().Window.Length/10)
 	}
 	return clock.Forever
 }
@@ -108,8 +108,8 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 		want = queue.Sum(want, g.forSmallLocked(w.Class()))
 	}
 	for i := range l.spans {
-		if s := &l.spans[i]; s.bound != Unbounded && s.left()-taken-b.spans[i] < want {
-			ends = max(ends, s.window.End())
+		if s := &l.spans[i]; s.Bound != Unbounded && s.left()-taken-b.spans[i] < want {
+			ends = max(ends, s.Window.End())
 		}
 	}
 	for i := range l.budgets {
@@ -121,7 +121,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 		return false
 	}
 	for i := range l.spans {
-		if l.spans[i].window.End() > ends {
+		if l.spans[i].Window.End() > ends {
 			b.spans[i] = queue.Sum(b.spans[i], w.N())
 		}
 	}
@@ -143,7 +143,7 @@ func (g *Gate) besideLocked() int64 {
 		room = min(room, g.forSmallLocked(g.mu.claim.of.Class()))
 	}
 	for i := range l.spans {
-		if s := &l.spans[i]; b.spans[i] > 0 && s.bound != Unbounded {
+		if s := &l.spans[i]; b.spans[i] > 0 && s.Bound != Unbounded {
 			room = min(room, s.left()-taken-b.spans[i])
 		}
 	}
@@ -215,7 +215,7 @@ func (g *Gate) forSmallLocked(c queue.Class) int64 {
 	if g.claimEndsLocked() <= g.mu.last { // or the loans that come would not be waited for
 		keep -= g.mu.borrower.left
 	}
-	if g.mu.borrower.standsIn(s.window) {
+	if g.mu.borrower.standsIn(s.Window) {
 		keep = min(keep, s.own()-g.smallIssuedLocked(s))
 	}
 	return max(0, keep)
@@ -231,7 +231,7 @@ func (g *Gate) smallWantLocked(s scene) int64 {
 func (g *Gate) noteLargeServedLocked(n, room int64) {
 	b := &g.mu.borrower
 	if s, ok := g.sceneLocked(); ok {
-		if b.servedIn = s.window.Index; !b.standsIn(s.window) {
+		if b.servedIn = s.Window.Index; !b.standsIn(s.Window) {
 			b.left -= max(0, min(b.left, n-(room-g.smallWantLocked(s))))
 		}
 	}
@@ -259,8 +259,8 @@ const leaves = 6
 // smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others
 // have left to a large call.
 func (g *Gate) smallIssuedLocked(s scene) int64 {
-	n := s.used - s.lent + g.takenLocked()
-	if b := &g.mu.borrower; b.stood == s.window.Index {
+	n := s.Used - s.lent + g.takenLocked()
+	if b := &g.mu.borrower; b.stood == s.Window.Index {
 		n -= b.largeIssued
 	}
 	return n
@@ -286,7 +286,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 		return 0
 	}
 	shares := sharesIn(c.of.N(), max(1, s.own()))
-	since := s.window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
+	since := s.Window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), max(1, s.Total/standing))) {
 		return 0
 	}

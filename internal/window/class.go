@@ -114,7 +114,7 @@ func (s *span) kept(l *ledger) (n, until int64) {
 func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 	whole, parts, start, each := s.keeps(p, now)
 	for i := range parts {
-		if s.bound-s.used-whole*(parts-i)/parts >= n {
+		if s.Bound-s.Used-whole*(parts-i)/parts >= n {
 			return start + i*each
 		}
 	}
@@ -125,13 +125,13 @@ func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 // released, and when: the first each after the start.
 func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
-	if p.Critical <= 0 || p.gradual() || s.bound == Unbounded || own <= 0 {
+	if p.Critical <= 0 || p.gradual() || s.Bound == Unbounded || own <= 0 {
 		return 0, 0, now, 0
 	}
 	whole = (own/100)*p.Critical + (own%100*p.Critical+99)/100
 	parts = min(whole, releases)
-	start = p.opens(s.window.Start())
-	each = max(1, (int64(s.window.Length)-2*p.Guard)/(parts+1))
+	start = p.opens(s.Window.Start())
+	each = max(1, (int64(s.Window.Length)-2*p.Guard)/(parts+1))
 	return whole, parts, start, each
 }
 

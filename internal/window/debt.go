@@ -58,17 +58,13 @@ func (a *Account) PaidAt() int64 { return a.paidAt(false) }
 func (a *Account) paidAt(gradual bool) (at int64) {
 	at = math.MinInt64
 	for s := range a.bounded {
-		at = max(at, paidAt(a.debt, s.bound-s.used, s.own(), s.window, a.windows.Offset, gradual))
+		at = max(at, paidAt(a.debt, s.Bound-s.Used, s.own(), s.Window, a.windows.Offset, gradual))
 	}
 	if at == math.MinInt64 {
 		return clock.Forever
 	}
 	return at
 }
-
-// debtParts is the least number of parts in which a share that comes bit by bit pays a debt.
-// More parts need more wake-ups; with fewer, permits are paid later than they could be.
-const debtParts = 8
 
 // instalment returns how many permits of the debt are paid together next; 0 without a
 // debt.
@@ -77,12 +73,9 @@ func (l *ledger) instalment() int64 {
 	for s := range l.bounded {
 		part := Unbounded
 		if l.plan.gradual() {
-			part = s.bound / debtParts
+			part = s.Bound / DebtParts
 		}
-		for by := range s.schedules {
-			part = min(part, by.part(s))
-		}
-		n = min(n, max(1, part))
+		n = min(n, max(1, min(part, s.by.Part(&s.Count))))
 	}
 	if hand := l.inHand(); hand != Unbounded {
 		n = min(n, max(1, hand))

@@ -376,8 +376,8 @@ func TestDebtsAreForeseen(t *testing.T) {
 		switch {
 		case shape.Bucket:
 			early = debt
-		case shape.Sliding && share/debtParts > 1:
-			early = spanSlots * int64(protocol.SlotOf(length))
+		case shape.Sliding && share/DebtParts > 1:
+			early = int64(length + 2*protocol.SlotOf(length)) // the slots that a permit counts in
 		}
 		if u := g.Usage(in()); !known || served < when || served > when+early || u.Debt > 0 || u.OverIssued > 0 {
 			t.Fatalf("served at %v, foreseen at %v (%v): %+v", time.Duration(served), time.Duration(when), known, fmt.Sprint(u))

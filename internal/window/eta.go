@@ -62,9 +62,9 @@ func (a *Account) Eta(n, now int64, most func(quota.Window) (total, later int64)
 func (a *Account) eta(before, n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
 	at = now
 	for s := range a.bounded {
-		total, later := most(s.window)
-		ends, _, known := room{total, later, later}.windows(s.used-s.lent, before, n)
-		w, counts := after(s.window, ends)
+		total, later := most(s.Window)
+		ends, _, known := room{total, later, later}.windows(s.Used-s.lent, before, n)
+		w, counts := after(s.Window, ends)
 		switch {
 		case !known || !counts || later <= 0:
 			return clock.Forever
@@ -144,7 +144,7 @@ func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
 	return max(now.Permits, now.Most, far.Permits, far.Most), max(now.Burst, far.Burst)
 }
 
-func (g *Gate) presentLocked() present { return present{g.mu.last, g.mu.edge, g.takenLocked()} }
+func (g *Gate) presentLocked() Present { return Present{g.mu.last, g.mu.edge, g.takenLocked()} }
 
 // opensLocked returns from when on permits are issued, as far as guards and pauses decide that.
 func (g *Gate) opensLocked() int64 {
@@ -172,10 +172,10 @@ func (g *Gate) mayBorrowLocked() bool {
 func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, known bool) {
 	p, l, as := g.planLocked(), &g.mu.ledger, g.presentLocked()
 	before = queue.Sum(before, l.debt)
-	from, all := g.opensLocked(), queue.Sum(queue.Sum(before, n), as.taken)
+	from, all := g.opensLocked(), queue.Sum(queue.Sum(before, n), as.Taken)
 	at = max(from, l.spentUntil(all))
 	if loans {
-		at = l.eta(queue.Sum(before, as.taken), n, at, func(w quota.Window) (total, later int64) {
+		at = l.eta(queue.Sum(before, as.Taken), n, at, func(w quota.Window) (total, later int64) {
 			limit := l.limit(w)
 			return limit.Limit, limit.Later
 		})
@@ -202,27 +202,27 @@ func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, 
 // etaOfLocked is the same for the own share of one limit, from an instant on.
 func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at int64, known bool) {
 	p, as := g.planLocked(), g.presentLocked()
-	later, burst := g.laterLocked(s.window)
+	later, burst := g.laterLocked(s.Window)
 	if p.Shape.Any() {
-		at = s.when(queue.Sum(before, n), present{from, as.edge, as.taken})
-		if later > s.bound || burst > p.limit(s.window).Burst { // it grows: a later call knows more
+		at = s.by.When(&s.Count, queue.Sum(before, n), Present{from, as.Edge, as.Taken})
+		if later > s.Bound || burst > p.limit(s.Window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
 		if p.Shape.Unaligned {
 			return at, at != clock.Forever
 		}
 	}
-	in := span{window: s.window, bound: s.bound, used: s.used + as.taken, by: s.by} // the window that runs at from
-	if w := quota.WindowAt(s.window.Length, from+p.Offset); w.Index > s.window.Index {
+	in := span{Count: Count{s.Window, s.Bound, s.Used + as.Taken}, by: s.by} // the window that runs at from
+	if w := quota.WindowAt(s.Window.Length, from+p.Offset); w.Index > s.Window.Index {
 		p = g.foreseeLocked(p.opensAt(w))
-		in = span{window: w, bound: p.limit(w).Permits}
+		in = span{Count: Count{Window: w, Bound: p.limit(w).Permits}}
 	}
-	w, _ := after(in.window, 1)
+	w, _ := after(in.Window, 1)
 	next := g.foreseeLocked(p.opensAt(w))
-	r := room{now: in.bound, next: next.limit(w).Permits}
+	r := room{now: in.Bound, next: next.limit(w).Permits}
 	r.later = max(r.next, later)
-	ends, issued, known := r.windows(in.used, before, n)
-	w, counts := after(in.window, ends)
+	ends, issued, known := r.windows(in.Used, before, n)
+	w, counts := after(in.Window, ends)
 	from = max(at, from)
 	switch {
 	case ends == 0:
@@ -230,9 +230,9 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	case !counts:
 		return clock.Forever, false
 	case ends == 1:
-		return g.arrivesLocked(next, span{window: w, bound: r.next}, issued, n, from, c), known
+		return g.arrivesLocked(next, span{Count: Count{Window: w, Bound: r.next}}, issued, n, from, c), known
 	}
-	in = span{window: w, bound: r.later} // its guard may be shorter, as views are forgotten
+	in = span{Count: Count{Window: w, Bound: r.later}} // its guard may be shorter, as views are forgotten
 	return min(g.arrivesLocked(next, in, issued, n, from, c), g.arrivesLocked(g.farLocked(), in, issued, n, from, c)), known
 }
 
@@ -242,32 +242,21 @@ func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
 func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.Class) int64 {
-	if in.bound == Unbounded { // the limit has ceased to bind, and its guard with it
-		return max(from, p.opensAt(in.window))
+	if in.Bound == Unbounded { // the limit has ceased to bind, and its guard with it
+		return max(from, p.opensAt(in.Window))
 	}
-	at := max(from, p.opens(in.window.Start()))
-	if in.bound <= 0 {
+	at := max(from, p.opens(in.Window.Start()))
+	if in.Bound <= 0 {
 		return at
 	}
 	if p.Pacing.Even {
-		line := in.line(p, at)
-		line.spread(&in, g.togetherLocked(p, n, in.bound, at), at) // where the gate opens late
-		at = max(at, line.at(permits))
+		together := g.togetherLocked(p, n, in.Bound, at) // where the gate opens late
+		at = max(at, in.by.Due(&in.Count, p.terms(in.Window, at, false), permits, together))
 	}
 	if c != queue.Critical {
-		at = max(at, in.keptUntil(permits-in.used, p, at))
+		at = max(at, in.keptUntil(permits-in.Used, p, at))
 	}
 	return at
-}
-
-// line is that of a window, as of the instant at.
-func (s *span) line(p *Plan, at int64) line {
-	if s.by != nil {
-		if l, ok := s.by[shapes-1].(*line); ok && l.window == s.window && l.share == s.bound {
-			return *l
-		}
-	}
-	return newLine(s, p, at, s.used > 0)
 }
 
 // togetherLocked returns how many permits pacing leaves together at most at an instant at which the plan p
@@ -275,9 +264,9 @@ func (s *span) line(p *Plan, at int64) line {
 func (g *Gate) togetherLocked(p *Plan, n, bound, at int64) int64 {
 	wanted := g.mu.ledger.wanted
 	if len(p.Limits) > 0 {
-		wanted.roll(quota.WindowAt(p.Limits[0].Window.Length, at+p.Offset))
+		wanted.Roll(quota.WindowAt(p.Limits[0].Window.Length, at+p.Offset))
 	}
-	return max(n, g.headLocked(), wanted.most(), min(g.mu.ledger.debt, bound/debtParts))
+	return max(n, g.headLocked(), wanted.Most(), min(g.mu.ledger.debt, bound/DebtParts))
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a
@@ -325,7 +314,7 @@ func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 		return g.etaLocked(n, before, c, false)
 	}
 	l := &g.mu.ledger
-	at = l.plan.opens(l.shortest().window.End())
+	at = l.plan.opens(l.shortest().Window.End())
 	if own, known := g.etaLocked(n, before, c, false); known {
 		at = min(at, own)
 	}

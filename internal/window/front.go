@@ -125,7 +125,7 @@ func (f *Front) Open(a *Account, most int64) {
 	}
 	p := partOpen | Part(a.epoch)<<partEpoch | Part(n)<<partOut | Part(n)
 	for i, w := range a.windows.Running {
-		if s := a.span(w); s != nil && s.bound != Unbounded {
+		if s := a.span(w); s != nil && s.Bound != Unbounded {
 			p |= 1 << (partBinds + i)
 		}
 	}

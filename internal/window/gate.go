@@ -469,8 +469,7 @@ func (g *Gate) wantLocked(n int64) {
 // keepLocked has pacing keep n permits together, for a caller that was refused or told
 // when to come.
 func (g *Gate) keepLocked(n int64) {
-	w := &g.mu.ledger.wanted
-	w.now = max(w.now, n)
+	g.mu.ledger.wanted.Note(n)
 }
 
 // headLocked returns how many permits the head of the queue waits for, or 0.

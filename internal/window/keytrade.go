@@ -36,16 +36,16 @@ func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 // knows how many permits callers have used in this window and in the one before, but not when.
 func (a *Account) begun() *keyTrade {
 	s := a.shortest()
-	if s == nil || s.window != a.windows.Running[0] {
+	if s == nil || s.Window != a.windows.Running[0] {
 		return nil
 	}
 	if a.trade == nil {
-		start, length := a.milli(s.window.Start()), float64(s.window.Length)/milli
+		start, length := a.milli(s.Window.Start()), float64(s.Window.Length)/milli
 		t := &keyTrade{before: a.before, look: clock.Forever}
 		t.calls.Look(start-length, 0)
-		t.calls.Begin(s.window.Index-1, start-length, length)
+		t.calls.Begin(s.Window.Index-1, start-length, length)
 		t.calls.Look(start, float64(a.before))
-		t.enter(a, s.window, 0)
+		t.enter(a, s.Window, 0)
 		a.trade = t
 	}
 	return a.trade
@@ -68,8 +68,8 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 	if t == nil {
 		return
 	}
-	if s.window == t.window {
-		t.take(a.milli(s.window.End()), s, Callers{})
+	if s.Window == t.window {
+		t.take(a.milli(s.Window.End()), s, Callers{})
 		t.before += max(0, s.called()) + t.refused
 	}
 	if to.Length != t.window.Length {

@@ -2,7 +2,6 @@ package window
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -18,7 +17,7 @@ type ledger struct {
 	now    int64 // as of the latest adopt or advance
 	issued int64 // permits booked since the beginning, but for those lent
 	paid   int64 // of issued: what has paid debts
-	wanted wanted
+	wanted Wanted
 	ended  Loans // of the windows that ended last
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
@@ -33,15 +32,15 @@ func (l *ledger) adopt(p *Plan, now int64) {
 	l.dropEnded(func(s *span) int64 { return s.counts(&p.Shape) })
 	for i := range l.spans {
 		s := &l.spans[i]
-		if w := quota.WindowAt(s.window.Length, l.now+p.Offset); w.Index > s.window.Index && !l.runs(s) {
+		if w := quota.WindowAt(s.Window.Length, l.now+p.Offset); w.Index > s.Window.Index && !l.runs(s) {
 			s.enter(w) // only shapes keep it longer than its window
 			l.epoch++
 		}
-		l.reshape(s)
+		s.by = s.by.Reshape(&s.Count, l.terms(s))
 	}
 	l.adoptLong()
 	if len(p.Limits) > 0 {
-		l.wanted.roll(p.Limits[0].Window)
+		l.wanted.Roll(p.Limits[0].Window)
 	}
 	if l.epoch != was {
 		l.endLoans()
@@ -52,9 +51,9 @@ func (l *ledger) adopt(p *Plan, now int64) {
 // window, or of every span of a shape that holds its permits.
 func (s *span) counts(shape *Shape) int64 {
 	if shape.Any() {
-		return s.window.End() + 2*int64(s.window.Length) + shape.Skew
+		return s.Window.End() + 2*int64(s.Window.Length) + shape.Skew
 	}
-	return s.window.End()
+	return s.Window.End()
 }
 
 // limit returns the plan's limit for windows as long as w.
@@ -67,9 +66,14 @@ func (l *ledger) total(w quota.Window) int64 { return l.limit(w).Limit }
 func (l *ledger) advance(now int64) {
 	l.now = max(l.now, now)
 	for i := range l.spans {
-		l.spans[i].set(l)
+		if s := &l.spans[i]; s.by != nil {
+			s.by.Set(&s.Count, l.terms(s))
+		}
 	}
 }
+
+// terms are those of the plan for a span, now.
+func (l *ledger) terms(s *span) Terms { return l.plan.terms(s.Window, l.now, l.debt > 0) }
 
 // budget returns how many permits may be issued now: the least that any span has left; 0 when nothing
 // is known to bind, because no knowledge is no share.
@@ -80,16 +84,7 @@ func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
 func (l *ledger) when(n int64) int64 {
 	at := l.now
 	for s := range l.bounded {
-		at = max(at, s.when(n, present{now: l.now}))
-	}
-	return at
-}
-
-// when is that of the span's schedules.
-func (s *span) when(n int64, as present) int64 {
-	at := as.now
-	for by := range s.schedules {
-		at = max(at, by.when(s, n, as))
+		at = max(at, s.by.When(&s.Count, n, Present{Now: l.now}))
 	}
 	return at
 }
@@ -118,12 +113,10 @@ func (l *ledger) release(need int64) {
 // that they do not come as a burst. It keeps back the most of these: need, the largest
 // refused request, a debt's instalment, a tick's permits.
 func (l *ledger) pace(need int64) {
-	need = max(need, l.wanted.most(), l.instalment())
+	need = max(need, l.wanted.Most(), l.instalment())
 	for i := range l.spans {
 		s := &l.spans[i]
-		for by := range s.schedules {
-			by.spread(s, need, l.now)
-		}
+		s.by.Spread(&s.Count, need, l.now)
 	}
 }
 
@@ -133,13 +126,12 @@ func (l *ledger) grant() queue.Grant {
 	switch a := l.shortest(); {
 	case a == nil:
 	case l.plan.Shape.Unaligned:
-		slot := int64(protocol.SlotOf(a.window.Length))
-		g.Start = slotAt(a.window.Length, l.now)*slot + l.plan.Offset
-		if g.End = g.Start + int64(a.window.Length); l.plan.Shape.Transit > 0 {
+		g.Start = SlotStart(a.Window.Length, l.now) + l.plan.Offset
+		if g.End = g.Start + int64(a.Window.Length); l.plan.Shape.Transit > 0 {
 			g.End = g.At + l.plan.Offset + l.plan.Shape.Transit
 		}
 	default:
-		g.Start, g.End = a.window.Start(), a.window.End()
+		g.Start, g.End = a.Window.Start(), a.Window.End()
 	}
 	return g
 }
@@ -154,9 +146,7 @@ func (l *ledger) charge(n, at int64) {
 	l.issued += n
 	l.Charge(n)
 	for i := range l.spans {
-		for by := range l.spans[i].schedules {
-			by.take(n, at)
-		}
+		l.spans[i].by.Take(n, at)
 	}
 }
 
@@ -166,7 +156,7 @@ func (l *ledger) refund(n int64, grant queue.Grant) bool {
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false
 	}
-	if l.plan.Shape.Any() && l.now-grant.At >= int64(l.spans[0].window.Length) {
+	if l.plan.Shape.Any() && l.now-grant.At >= int64(l.spans[0].Window.Length) {
 		return false
 	}
 	l.issued -= n
@@ -178,11 +168,9 @@ func (l *ledger) refund(n int64, grant queue.Grant) bool {
 	for i := range l.spans {
 		s := &l.spans[i]
 		if same {
-			s.used -= n
+			s.Used -= n
 		}
-		for by := range s.schedules {
-			by.undo(n, grant.At, l.now)
-		}
+		s.by.Undo(n, grant.At, l.now)
 	}
 	return true
 }
@@ -192,9 +180,7 @@ func (l *ledger) refund(n int64, grant queue.Grant) bool {
 func (l *ledger) slotEnd() int64 {
 	end := clock.Forever
 	for s := range l.bounded {
-		for by := range s.schedules {
-			end = min(end, by.slotEnd(l.now))
-		}
+		end = min(end, s.by.SlotEnd(l.now))
 	}
 	return end
 }

@@ -20,14 +20,14 @@ func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
 		{"given back", 3, 8, -2, 0},
 	} {
 		plan := &Plan{Windows: Windows{Running: []quota.Window{{}}}}
-		l := ledger{plan: plan, Account: Account{windows: &plan.Windows, epoch: 1, spans: []span{{bound: c.bound, used: c.used}}}}
+		l := ledger{plan: plan, Account: Account{windows: &plan.Windows, epoch: 1, spans: []span{{Count: Count{Bound: c.bound, Used: c.used}}}}}
 		if c.book < 0 {
 			l.refund(-c.book, queue.Grant{Epoch: 1})
 		} else {
 			l.charge(c.book, 0)
 		}
-		if l.overIssued != c.over || l.spans[0].used != c.used+c.book {
-			t.Errorf("%s: %d over, used %d", c.name, l.overIssued, l.spans[0].used)
+		if l.overIssued != c.over || l.spans[0].Used != c.used+c.book {
+			t.Errorf("%s: %d over, used %d", c.name, l.overIssued, l.spans[0].Used)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (b *borrower) counts() LendingCounts {
 func (g *Gate) roomLeftLocked() int64 {
 	left, taken := Unbounded, g.takenLocked()
 	for s := range g.mu.ledger.bounded {
-		left = min(left, s.bound-s.used-taken)
+		left = min(left, s.Bound-s.Used-taken)
 	}
 	return left
 }
@@ -87,13 +87,13 @@ func (g *Gate) callersLocked() Callers {
 // noteWindowLocked notes that another window of the shortest limit runs.
 func (g *Gate) noteWindowLocked() {
 	b, a, ended := &g.mu.borrower, g.mu.ledger.shortest(), g.mu.ledger.ended
-	if a == nil || a.window == b.window {
+	if a == nil || a.Window == b.window {
 		return
 	}
 	before := b.window
 	g.mu.claim.since, b.largeIssued = g.mu.last, 0
 	g.mu.claim.edges++
-	if a.window.Length != before.Length {
+	if a.Window.Length != before.Length {
 		b.restart()
 		b.servedIn, b.stood, b.left = 0, 0, 0
 		g.noteCallsLocked(g.mu.last) // calls are counted from here on
@@ -101,7 +101,7 @@ func (g *Gate) noteWindowLocked() {
 	if b.guest.Asked() && ended.Borrowed == 0 {
 		b.Fruitless++
 	}
-	limit := g.mu.ledger.limit(a.window)
+	limit := g.mu.ledger.limit(a.Window)
 	if limit.Instances != b.owners { // others may have more than before
 		b.owners, b.guest = limit.Instances, lending.Guest{}
 	}
@@ -110,14 +110,14 @@ func (g *Gate) noteWindowLocked() {
 		came = max(came, ended.Lent)
 	}
 	b.LastLoans = ended.net()
-	if a.window.Length != before.Length || a.window.Index != before.Index+1 { // a window has passed unseen
+	if a.Window.Length != before.Length || a.Window.Index != before.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
 	}
 	if before.Length != 0 { // else calls that were refused before anything was known count yet
 		b.lackedAt = clock.Forever
 	}
-	b.enter(&g.mu.ledger.Account, a.window, came)
-	g.leaveLocked(before, float64(a.window.Length)/milli, limit.Limit)
+	b.enter(&g.mu.ledger.Account, a.Window, came)
+	g.leaveLocked(before, float64(a.Window.Length)/milli, limit.Limit)
 }
 
 // Borrows reports whether permits can be borrowed now.
@@ -140,7 +140,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	if g.mu.closed || g.mu.stale || l.plan.Shut || !l.lendable() {
 		return s, false
 	}
-	limit, fleet := l.limit(l.shortest().window), &l.plan.Lending
+	limit, fleet := l.limit(l.shortest().Window), &l.plan.Lending
 	of := Fleet{Total: limit.Limit, Instances: max(limit.Instances, fleet.Instances), Owners: limit.Instances}
 	return l.scene(of, fleet.Hash, g.mu.last), true
 }
@@ -181,7 +181,7 @@ func (g *Gate) Await(at clock.Instant, change int) {
 // first reports whether the first permit is wanted of an instance without a share: a caller
 // waits for it, or was refused.
 func (b *borrower) first(s *span) bool {
-	return s != nil && s.bound == 0 && (b.awaited > 0 || b.lackedAt != clock.Forever && !b.guest.Asked())
+	return s != nil && s.Bound == 0 && (b.awaited > 0 || b.lackedAt != clock.Forever && !b.guest.Asked())
 }
 
 // Look returns what to ask others for, nil for nothing, and when to look again: clock.Forever if
@@ -217,7 +217,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l, callers := &g.mu.borrower, &g.mu.ledger, g.callersLocked()
 	h := s.has(stock{
-		left: g.roomLeftLocked(), kept: g.segment.Load().floor, issued: s.used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
+		left: g.roomLeftLocked(), kept: g.segment.Load().floor, issued: s.Used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
 	}, callers)
 	if b.first(s.span) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more
@@ -229,7 +229,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		return nil, at
 	}
 	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
-		b.stood = s.window.Index + 1
+		b.stood = s.Window.Index + 1
 		return s.asking(lending.Ask{Permits: n, Edge: n}, s.hash), g.mu.last + int64(lookEvery)
 	}
 	if what, ok := b.ask(&s, h, callers, l.debt); ok {

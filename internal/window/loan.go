@@ -91,7 +91,7 @@ func (l Loans) net() Loans {
 // them. It returns the sum of what was lent to the guest in these windows.
 func (a *Account) lend(guest string, n int64) (told int64) {
 	for i := range a.spans {
-		a.spans[i].used += n
+		a.spans[i].Used += n
 		a.spans[i].lent += n
 	}
 	return a.guests.add(a.asGuest(guest), a.windows.Running, n)
@@ -112,16 +112,16 @@ func (a *Account) borrow(host string, windows []quota.Window, told int64, total 
 	}
 	n := told - a.hosts[loanOf{host, listOf(windows)}].permits
 	for s := range a.bounded {
-		n = min(n, total(s.window)-(s.bound-s.lent))
+		n = min(n, total(s.Window)-(s.Bound-s.lent))
 	}
 	if n <= 0 {
 		return 0
 	}
 	a.hosts.add(host, windows, n)
 	for i := range a.spans {
-		if s := &a.spans[i]; slices.Contains(windows, s.window) {
+		if s := &a.spans[i]; slices.Contains(windows, s.Window) {
 			s.borrowed += n
-			s.bound = queue.Sum(s.bound, n)
+			s.Bound = queue.Sum(s.Bound, n)
 		}
 	}
 	return n
@@ -136,7 +136,7 @@ func (l *ledger) endLoans() {
 // borrowable reports whether permits are lent and borrowed under this plan.
 func (l *ledger) borrowable() bool {
 	s := l.shortest()
-	return s != nil && s.bound != Unbounded && s.window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
+	return s != nil && s.Bound != Unbounded && s.Window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
 }
 
 // lendable reports whether permits can be lent and borrowed in the windows that run.

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -9,9 +8,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// Unbounded is the bound of a window that no limit constrains.
-const Unbounded = int64(math.MaxInt64)
 
 // Planner makes plans. The gate calls it under its lock: the methods must not
 // block and must not call the gate.
@@ -112,17 +108,14 @@ type Lending struct {
 	Instances int
 }
 
-// Pacing says how permits are released within a window. The zero Pacing releases
-// all of them at its start.
-type Pacing struct {
-	// Even releases them along the window.
-	Even bool
-	// Phase sets instances out of step: any number, another one in each.
-	Phase uint64
-}
-
 // gradual reports whether permits come along a window, not only at its start.
 func (p *Plan) gradual() bool { return p.Pacing.Even || p.Shape.Any() }
+
+// terms are those of the plan for windows as long as w, as of a monotonic instant. owes says that a debt is
+// paid.
+func (p *Plan) terms(w quota.Window, now int64, owes bool) Terms {
+	return Terms{Now: now, Offset: p.Offset, Guard: p.Guard, Burst: p.limit(w).Burst, Owes: owes, Shape: p.Shape, Pacing: p.Pacing}
+}
 
 // room is the most permits that one request can have under the plan, if nothing
 // else is issued.

@@ -33,7 +33,7 @@ func (m serialSet) add(serial uint64) {
 func (r *returned) first(serial uint64, l *ledger) bool {
 	length := time.Minute // while no limit is known
 	if a := l.shortest(); a != nil {
-		length = a.window.Length
+		length = a.Window.Length
 	}
 	if r.recent == nil || l.now-r.since >= int64(length) {
 		r.older, r.recent, r.since = r.recent, serialSet{}, l.now

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/quotient-limiter/quotient/quota"
+	"pgregory.net/rapid"
 )
 
 // TestReturnedIsASetThatForgets compares with a map: nothing is forgotten within a window's
@@ -16,7 +15,7 @@ func TestReturnedIsASetThatForgets(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		second := quota.Window{Length: time.Second}
-		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{window: second}}}}
+		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{Count: Count{Window: second}}}}}
 		var r returned
 		seen := map[uint64]int64{}
 		base := rapid.SampledFrom([]uint64{0, pageBits - 2, 1 << 40}).Draw(t, "base")

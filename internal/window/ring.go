@@ -33,15 +33,15 @@ type ring struct {
 	counts [ringSlots]int64
 }
 
-func (r *ring) set(s *span, l *ledger) {
+func (r *ring) set(c *Count, t Terms) {
 	if r.length == 0 {
-		r.length, r.since = s.window.Length, l.now
+		r.length, r.since = c.Window.Length, t.Now
 	}
-	r.allowFor(l.plan.Shape.Transit)
-	r.roll(l.now)
+	r.allowFor(t.Transit)
+	r.roll(t.Now)
 }
 
-func (r *ring) left(s *span) int64 { return s.bound - r.sum }
+func (r *ring) left(c *Count) int64 { return c.Bound - r.sum }
 
 // allowFor sets the transit: the time that calls may take to the provider.
 func (r *ring) allowFor(transit int64) {
@@ -92,12 +92,12 @@ func (r *ring) undo(n, at, _ int64) {
 }
 
 // when has each permit of more than a bound wait until the one that many before it has left.
-func (r *ring) when(s *span, n int64, as present) int64 {
-	if s.bound <= 0 {
+func (r *ring) when(c *Count, n int64, as Present) int64 {
+	if c.Bound <= 0 {
 		return clock.Forever
 	}
-	slot, spans, at := int64(protocol.SlotOf(r.length)), (n-1)/s.bound, as.now
-	back := n - spans*s.bound - (r.left(s) - as.taken) // so many have to leave the span first
+	slot, spans, at := int64(protocol.SlotOf(r.length)), (n-1)/c.Bound, as.Now
+	back := n - spans*c.Bound - (r.left(c) - as.Taken) // so many have to leave the span first
 	if back > 0 {
 		i := r.slot - r.span // the last that does not count
 		for back > 0 && i < r.slot {

@@ -36,6 +36,15 @@ func (s Shape) Grows(length time.Duration, wall int64) int64 {
 	return quota.WindowAt(length, wall-reach).End() + reach
 }
 
+// Pacing says how permits are released within a window. The zero Pacing releases
+// all of them at its start.
+type Pacing struct {
+	// Even releases them along the window.
+	Even bool
+	// Phase sets instances out of step: any number, another one in each.
+	Phase uint64
+}
+
 // spanOf returns the span of time in which a permit counts, for a bucket: the
 // window's length and what the clock may drift over it.
 func spanOf(length time.Duration) int64 { return int64(length + protocol.SlotOf(length)) }
@@ -48,4 +57,10 @@ func slotAt(length time.Duration, t int64) int64 {
 		n -= slot - 1 // round down
 	}
 	return n / slot
+}
+
+// SlotStart returns the monotonic instant at which the slot begins, of those for windows of a length, that holds
+// the monotonic instant t.
+func SlotStart(length time.Duration, t int64) int64 {
+	return slotAt(length, t) * int64(protocol.SlotOf(length))
 }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -217,18 +216,6 @@ func TestShapesBindTogether(t *testing.T) {
 	f.set(func() { f.plan.Shape = sliding })
 	g.Changed(at(2500 * ms))
 	play(t, g, []step{{2600 * ms, 1, 0}, {2980 * ms, 100, 4}})
-}
-
-func ExampleShape_Grows() {
-	s := Shape{Sliding: true, Skew: int64(100 * ms)}
-	for _, wall := range []time.Duration{0, 103 * ms, 104 * ms, 999 * ms} {
-		fmt.Println(time.Duration(s.Grows(time.Second, int64(wall))))
-	}
-	// Output:
-	// 104ms
-	// 104ms
-	// 1.104s
-	// 1.104s
 }
 
 // A limit that is gone for a moment finds again what its spans hold.

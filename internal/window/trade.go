@@ -77,7 +77,7 @@ func (a *Account) scene(f Fleet, hash uint64, now int64) scene {
 	s := a.shortest()
 	return scene{
 		span: s, Fleet: f, account: a, hash: hash, rules: f.rules(),
-		phase: float64(now+a.windows.Offset-s.window.Start()) / milli, length: float64(s.window.Length) / milli,
+		phase: float64(now+a.windows.Offset-s.Window.Start()) / milli, length: float64(s.Window.Length) / milli,
 	}
 }
 
@@ -219,16 +219,16 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 // callers who wait.
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
-	if c.Large > 0 && Before(a.guest, s.account.windows.Lending.Self, s.window) { // it keeps nothing for large calls
+	if c.Large > 0 && Before(a.guest, s.account.windows.Lending.Self, s.Window) { // it keeps nothing for large calls
 		calls, waiting, criticals = t.smallCalls(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
 	h := lending.Host{
 		Phase: s.phase, Length: s.length, Share: of.due, Issued: of.issued, Left: of.left, Kept: of.kept,
 		Forecast: calls.Forecast(s.phase, s.length, waiting), Critical: critical.Forecast(s.phase, s.length, criticals),
-		Duty: s.rules.OnDuty(s.hash, s.window.Index), Chance: s.hash ^ uint64(s.window.Index),
+		Duty: s.rules.OnDuty(s.hash, s.Window.Index), Chance: s.hash ^ uint64(s.Window.Index),
 	}
-	if a.until > s.window.Start() {
+	if a.until > s.Window.Start() {
 		h.Part = s.partOf(a.guest)
 	}
 	return h.Lend(s.rules, a.permits, a.poor, a.critical)
@@ -237,13 +237,13 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 // asked is an ask in the scene's window for what a guest needs. The guest has a share from the corrected wall
 // time from on.
 func (s *scene) asked(guest string, n protocol.Need, from int64) asked {
-	return askOf(guest, n, s.hash, s.window, s.account.lentTo(guest), from)
+	return askOf(guest, n, s.hash, s.Window, s.account.lentTo(guest), from)
 }
 
 // partOf returns what a guest without a share may have of this instance's, besides what it was lent in
 // this window: the part that it would have if the share were divided among all.
 func (s *scene) partOf(guest string) int64 {
-	part := lending.Part(s.own(), s.Instances, lending.Chance(guest, s.hash^uint64(s.window.Index)))
+	part := lending.Part(s.own(), s.Instances, lending.Chance(guest, s.hash^uint64(s.Window.Index)))
 	return max(0, part-s.account.lentTo(guest))
 }
 
@@ -254,7 +254,7 @@ func (t *Trade) stands(s *scene, a asked, n int64) bool {
 		a.permits = 0
 	}
 	a.critical = max(0, a.critical-n)
-	t.guests.keep(a, s.window)
+	t.guests.keep(a, s.Window)
 	return a.permits > 0
 }
 
@@ -262,7 +262,7 @@ func (t *Trade) stands(s *scene, a asked, n int64) bool {
 // window.
 func (s *scene) releases() int64 {
 	if at, ok := lending.Releases(s.phase, s.length); ok {
-		return s.window.Start() + int64(at*milli) - s.account.windows.Offset
+		return s.Window.Start() + int64(at*milli) - s.account.windows.Offset
 	}
 	return clock.Forever
 }
@@ -276,7 +276,7 @@ func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked
 	}
 	if due, ok := lending.Releases(t.served, s.length); ok && s.phase >= due {
 		t.served = s.phase
-		chance := s.hash ^ uint64(s.window.Index)
+		chance := s.hash ^ uint64(s.Window.Index)
 		slices.SortFunc(stand, func(a, b asked) int {
 			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
 		})
@@ -299,7 +299,7 @@ func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, l
 	for i := range t.guests {
 		a := &t.guests[i]
 		n, kept := left()
-		if n = min(n-kept, a.atEdge(s.window, s.partOf(a.guest), n-own, c.Large > 0)); n > 0 {
+		if n = min(n-kept, a.atEdge(s.Window, s.partOf(a.guest), n-own, c.Large > 0)); n > 0 {
 			lend(a.guest, n)
 		}
 	}

@@ -80,7 +80,7 @@ func TestWhatIsLentAtAnEdge(t *testing.T) {
 		{"critical calls wait at the host", 0, 9, Callers{Waiting: 30, Critical: 15}, 0, false, 5},
 	} {
 		_, trade, s := traded(20)
-		trade.guests = asks{{guest: "guest", edge: step.edge, edgeOf: s.window.Index, urgent: step.urgent, urgentUntil: s.window.End()}}
+		trade.guests = asks{{guest: "guest", edge: step.edge, edgeOf: s.Window.Index, urgent: step.urgent, urgentUntil: s.Window.End()}}
 		if step.restarts {
 			trade.restart()
 		}
@@ -111,10 +111,10 @@ func TestAHostKeepsNothingForLargeCallsThatComeLater(t *testing.T) {
 	t.Parallel()
 	_, trade, s := traded(20)
 	guest := "a"
-	for !Before(guest, "me", s.window) {
+	for !Before(guest, "me", s.Window) {
 		guest += "a"
 	}
-	ask := asked{guest: guest, critical: 20, until: s.window.Start()}
+	ask := asked{guest: guest, critical: 20, until: s.Window.Start()}
 	for _, step := range []struct {
 		callers Callers
 		lent    int64
@@ -152,13 +152,13 @@ func TestATradeKnowsSmallCalls(t *testing.T) {
 		a, trade, s := traded(100)
 		trade.small = &lending.Flow{}
 		trade.take(0, came{}, Callers{})
-		trade.enter(a, s.window, 0)
+		trade.enter(a, s.Window, 0)
 		for at := range int64(50) { // six calls in each 10 ms, two of them large
 			trade.take(float64(10*at), came{all: 6 * at, large: 2 * at}, Callers{})
 		}
 		trade.take(950, came{all: 294, large: 98}, Callers{Waiting: waiting})
 		all, small = trade.calls.Forecast(950, s.length, 0), trade.small.Forecast(950, s.length, 0)
-		trade.enter(a, quota.Window{Length: second, Index: s.window.Index + 1}, 0)
+		trade.enter(a, quota.Window{Length: second, Index: s.Window.Index + 1}, 0)
 		if used := trade.small.Used(); used < 0.19 || used > 0.2 {
 			t.Errorf("%.3f small calls in a millisecond, want 196 in a second", used)
 		}

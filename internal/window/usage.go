@@ -107,7 +107,7 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 func (a *Account) Uses() (all []LimitUsage) {
 	usable := a.debt == 0 && !a.early && a.windows != nil && !a.windows.Shut
 	for s := range a.bounded {
-		u := s.use(Limit{Window: s.window})
+		u := s.use(Limit{Window: s.Window})
 		if usable {
 			u.Left = max(0, s.left()-a.reserved)
 		}
@@ -140,18 +140,18 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 
 // use returns the use of a limit, without what is left.
 func (s *span) use(of Limit) LimitUsage {
-	u := LimitUsage{Limit: of, Share: s.own(), Used: s.used - s.lent, Start: s.window.Start(), End: s.window.End()}
-	if s.bound == Unbounded {
+	u := LimitUsage{Limit: of, Share: s.own(), Used: s.Used - s.lent, Start: s.Window.Start(), End: s.Window.End()}
+	if s.Bound == Unbounded {
 		u.Share = 0
 	}
 	return u
 }
 
 // usage returns the use of a provider's limit, with the permits that are not booked yet.
-func (s *span) usage(l *ledger, as present) LimitUsage {
-	u, taken := s.use(*l.limit(s.window)), as.taken
+func (s *span) usage(l *ledger, as Present) LimitUsage {
+	u, taken := s.use(*l.limit(s.Window)), as.Taken
 	u.Used += taken
-	if s.bound == Unbounded {
+	if s.Bound == Unbounded {
 		return u
 	}
 	if l.debt == 0 {
@@ -162,13 +162,11 @@ func (s *span) usage(l *ledger, as present) LimitUsage {
 	if !l.plan.Shape.Unaligned {
 		return u
 	}
-	for by := range s.schedules {
-		if r, ok := by.(*ring); ok {
-			u.Used = r.sum + taken
-		}
+	if n, sliding := s.by.Counted(); sliding {
+		u.Used = n + taken
 	}
-	u.End = s.when(u.Left+1, as) + l.plan.Offset
-	u.Start = u.End - int64(s.window.Length)
+	u.End = s.by.When(&s.Count, u.Left+1, as) + l.plan.Offset
+	u.Start = u.End - int64(s.Window.Length)
 	return u
 }
 

@@ -43,7 +43,7 @@ func (g *Gate) whyLocked(n int64, c queue.Class, w *queue.Waiter) queue.Verdict 
 func (l *ledger) unspent(taken int64) int64 {
 	least := l.inHand()
 	for s := range l.bounded {
-		least = min(least, s.bound-s.used)
+		least = min(least, s.Bound-s.Used)
 	}
 	return least - taken
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -44,40 +43,41 @@ type line struct {
 	now      int64   // as of the latest set
 }
 
-func (l *line) set(s *span, of *ledger) {
-	if l.window != s.window || l.share != s.bound {
-		*l = newLine(s, of.plan, of.now, l.window == s.window || s.used > 0)
+func (l *line) set(c *Count, t Terms) {
+	if l.window != c.Window || l.share != c.Bound {
+		*l = newLine(c, t, l.window == c.Window || c.Used > 0)
 	}
-	l.now = of.now
+	l.now = t.Now
 }
 
-func (l *line) left(s *span) int64 { return l.due(l.now) - s.used }
+func (l *line) left(c *Count) int64 { return l.due(l.now) - c.Used }
 
-func (l *line) when(s *span, n int64, as present) int64 {
-	return max(as.now, l.at(s.used+as.taken+n))
+func (l *line) when(c *Count, n int64, as Present) int64 {
+	return max(as.Now, l.at(c.Used+as.Taken+n))
 }
 
 // spread leaves need, and the others that come due in one tick with the last of them.
-func (l *line) spread(s *span, need, now int64) {
-	if most := queue.Sum(max(0, need-1), l.perTick()); now < l.end && l.due(now)-s.used > most {
-		l.restart(now, s.used, min(s.bound, s.used+most))
+func (l *line) spread(c *Count, need, now int64) {
+	most, due := max(0, need-1), l.due(now)-c.Used
+	if now < l.end && due > most && due-most > l.perTick() {
+		l.restart(now, c.Used, min(c.Bound, c.Used+most+l.perTick()))
 	}
 }
 
-// newLine returns the line of the account's window. It begins at the window's start, or
-// at the instant now if the bound has changed within the window.
-func newLine(s *span, p *Plan, now int64, changed bool) line {
-	w := s.window
-	start, end := w.Start()-p.Offset+p.Guard, w.End()-p.Offset-p.Guard
-	l := line{window: w, tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: s.bound, phase: phaseOf(p.Pacing.Phase, w)}
+// newLine returns the line of the count's window. It begins at the window's start, or
+// at the terms' instant if the bound has changed within the window.
+func newLine(c *Count, t Terms, changed bool) line {
+	w := c.Window
+	start, end := w.Start()-t.Offset+t.Guard, w.End()-t.Offset-t.Guard
+	l := line{window: w, tick: max(1, int64(min(tick, w.Length/ticksLeast))), share: c.Bound, phase: phaseOf(t.Phase, w)}
 	if end-start > 2*ticksSpare*l.tick {
 		end -= ticksSpare * l.tick
 	}
-	l.end, l.even = end, float64(end-start)/float64(max(1, s.bound))
+	l.end, l.even = end, float64(end-start)/float64(max(1, c.Bound))
 	l.grid = start - int64(l.phase*float64(l.tick))
 	l.from, l.gap, l.released = start, l.even, 0
 	if changed {
-		l.restart(max(now, start), s.used, s.used)
+		l.restart(max(t.Now, start), c.Used, c.Used)
 	}
 	return l
 }
@@ -133,27 +133,6 @@ func (l *line) due(now int64) int64 {
 func (l *line) perTick() int64 {
 	return int64(math.Ceil(float64(l.tick) / l.gap))
 }
-
-// wanted is the largest request that was refused, or was told when to come, in the running
-// window of the shortest limit, and in the one before: pacing lets so many permits accumulate,
-// so that a caller that asks again when it was told to finds them.
-type wanted struct {
-	window      quota.Window
-	now, before int64
-}
-
-func (w *wanted) roll(to quota.Window) {
-	if w.window == to {
-		return
-	}
-	w.window.Index++
-	if w.before = 0; w.window == to {
-		w.before = w.now
-	}
-	w.window, w.now = to, 0
-}
-
-func (w *wanted) most() int64 { return max(w.now, w.before) }
 
 // phaseOf turns an instance's phase into that of one window: another one in each,
 // so that no instance is always first.
