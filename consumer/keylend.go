@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -141,7 +142,7 @@ func (y *keyState) earliest(k *core, n, now int64) int64 {
 	of := y.totals(k)
 	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
 		if total = of(w); total == 0 { // nobody knows until when
-			total = window.Unbounded
+			total = shape.Unbounded
 		}
 		return total, total
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // A key's line is where callers wait for permits of the key: because it has too few, or because others
@@ -236,11 +237,11 @@ func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most in
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	most = window.Unbounded
+	most = shape.Unbounded
 	for _, w := range keys.Running {
 		b := k.mu.planner.KeyBound(key, w, now)
 		switch {
-		case b.Permits == window.Unbounded: // the key has no limit of this length
+		case b.Permits == shape.Unbounded: // the key has no limit of this length
 		case keys.Lending.Borrows:
 			if total := k.mu.planner.KeyTotal(key, w); total > 0 { // 0: nobody knows
 				most = min(most, total)

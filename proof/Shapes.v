@@ -2,7 +2,7 @@
 
    1. Which views bind a permit whose spans begin at any instant: the lemma of section 10.
    2. `sliding`: in no span of a window's length more calls arrive than the total.
-   3. `bucket`, the code's own arithmetic (internal/window/bucket.go), for a constant share: a span
+   3. `bucket`, the code's own arithmetic (internal/window/shape/bucket.go), for a constant share: a span
       has at most the burst and what accrues. A change of the share adds nothing.
    4. `bucket`, all instances together, while rates and bursts change.
 

@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -191,7 +192,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 	if policy != nil {
 		plan.Shadow = policy.Mode == quota.ModeShadow
 		plan.Critical = max(0, min(policy.Critical, 100)) // etcd may hold anything
-		plan.Pacing = window.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
+		plan.Pacing = shape.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 		plan.Lending = p.lending(now, policy)
 		for _, l := range protocol.Long(policy) {
 			b := protocol.BudgetAt(l, p.newest().zone, wall)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -20,7 +20,7 @@ import (
 // of the newest view and of every one that any window of its reach may look back
 // to. Skew is twice the largest clock error of their policies, Transit the largest
 // guard of those that have such a shape.
-func (h *History) boundShape(now int64) (s window.Shape) {
+func (h *History) boundShape(now int64) (s shape.Shape) {
 	newest := len(h.terms) - 1
 	longest, fixed := int64(0), false
 	for _, t := range h.terms {

@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -36,13 +37,13 @@ type Account struct {
 // span counts the permits of an account in one window: the running one of its length. If the limit is
 // removed, the span stays until its window ends, since the limit may come back.
 type span struct {
-	Count
+	shape.Count
 	borrowed int64 // permits of bound that others have lent to this instance
 	lent     int64 // permits of used that this instance has lent
 	paid     int64 // permits of used that have paid debts
 	// by are the schedules of a provider's limit that does not allow all permits of a window at
 	// once; nil where one does, as those of all keys.
-	by *Schedules
+	by *shape.Schedules
 }
 
 // Windows returns the windows by which the counts are; nil before the first Adopt.
@@ -69,7 +70,7 @@ func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
 	}
 	a.windows, a.early = windows, false
 	for i := range a.spans {
-		a.spans[i].Bound = Unbounded
+		a.spans[i].Bound = shape.Unbounded
 	}
 	for _, w := range windows.Running {
 		s := a.move(w)
@@ -87,7 +88,7 @@ func sameShortest(a, b *Windows) bool {
 func (a *Account) move(w quota.Window) *span {
 	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.Window.Length, w.Length) })
 	if !there {
-		a.spans = slices.Insert(a.spans, i, span{Count: Count{Window: quota.Window{Length: w.Length, Index: math.MinInt64}}})
+		a.spans = slices.Insert(a.spans, i, span{Count: shape.Count{Window: quota.Window{Length: w.Length, Index: math.MinInt64}}})
 	}
 	s := &a.spans[i]
 	switch {
@@ -105,7 +106,9 @@ func (a *Account) move(w quota.Window) *span {
 }
 
 // enter moves the span to a window in which nothing was issued yet. Its schedules count on.
-func (s *span) enter(w quota.Window) { *s = span{Count: Count{Window: w, Bound: Unbounded}, by: s.by} }
+func (s *span) enter(w quota.Window) {
+	*s = span{Count: shape.Count{Window: w, Bound: shape.Unbounded}, by: s.by}
+}
 
 // calledBefore returns how many permits callers have used in the span's window, if that is the one
 // before w.
@@ -126,7 +129,7 @@ func (s *span) own() int64 { return s.Bound - s.borrowed }
 // time at which a span ceases to, which is later than its window's end under some shapes.
 func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
-	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
+	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == shape.Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
 	if len(a.spans) < was {
 		a.epoch++
 	}
@@ -140,7 +143,7 @@ func (a *Account) runs(s *span) bool {
 // bounded goes over the spans whose limits bind.
 func (a *Account) bounded(yield func(*span) bool) {
 	for i := range a.spans {
-		if s := &a.spans[i]; s.Bound != Unbounded && !yield(s) {
+		if s := &a.spans[i]; s.Bound != shape.Unbounded && !yield(s) {
 			return
 		}
 	}
@@ -190,17 +193,17 @@ func (a *Account) shares() int64 {
 	if a.early || a.windows == nil || a.windows.Shut {
 		return 0
 	}
-	least := Unbounded
+	least := shape.Unbounded
 	for i := range a.spans { // a plain loop, since each call for a key comes by
 		switch s := &a.spans[i]; {
-		case s.Bound == Unbounded:
+		case s.Bound == shape.Unbounded:
 		case s.by == nil:
 			least = min(least, s.Bound-s.Used)
 		default:
 			least = min(least, s.left())
 		}
 	}
-	if least == Unbounded {
+	if least == shape.Unbounded {
 		return 0
 	}
 	return max(0, least)
@@ -313,7 +316,7 @@ func (a *Account) Opens(n, now int64) int64 {
 
 // Own returns the own share of the windows that run, the smallest of them.
 func (a *Account) Own() int64 {
-	own := Unbounded
+	own := shape.Unbounded
 	for s := range a.bounded {
 		own = min(own, s.own())
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // A process that stood still refuses first: nobody is granted a permit after the
@@ -100,12 +101,12 @@ func (s *sleeper) run() {
 	s.f = newFixed(shares)
 	switch r.IntN(4) {
 	case 0:
-		s.f.plan.Shape = Shape{Sliding: true, Unaligned: true}
+		s.f.plan.Shape = shape.Shape{Sliding: true, Unaligned: true}
 	case 1:
-		s.f.plan.Shape = Shape{Bucket: true, Unaligned: true}
+		s.f.plan.Shape = shape.Shape{Bucket: true, Unaligned: true}
 		s.f.burst = 1 + r.Int64N(10)
 	case 2:
-		s.f.plan.Pacing = Pacing{Even: true, Phase: r.Uint64()}
+		s.f.plan.Pacing = shape.Pacing{Even: true, Phase: r.Uint64()}
 	}
 	s.f.plan.Known = r.IntN(3) > 0 // or nobody is refused before its deadline
 	s.g = NewGate(s.f, s.decided, func(wake int64) { s.armed = min(s.armed, wake) })
@@ -188,7 +189,7 @@ func (s *sleeper) check() {
 	if wake := s.g.Wake(); s.armed > wake || wake <= s.now {
 		s.Errorf("%v: the alarm is set for %v, and something is due at %v", time.Duration(s.now), time.Duration(s.armed), time.Duration(wake))
 	}
-	left := Unbounded
+	left := shape.Unbounded
 	for _, l := range u.Limits {
 		left = min(left, l.Left)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -108,7 +109,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 		want = queue.Sum(want, g.forSmallLocked(w.Class()))
 	}
 	for i := range l.spans {
-		if s := &l.spans[i]; s.Bound != Unbounded && s.left()-taken-b.spans[i] < want {
+		if s := &l.spans[i]; s.Bound != shape.Unbounded && s.left()-taken-b.spans[i] < want {
 			ends = max(ends, s.Window.End())
 		}
 	}
@@ -143,7 +144,7 @@ func (g *Gate) besideLocked() int64 {
 		room = min(room, g.forSmallLocked(g.mu.claim.of.Class()))
 	}
 	for i := range l.spans {
-		if s := &l.spans[i]; b.spans[i] > 0 && s.Bound != Unbounded {
+		if s := &l.spans[i]; b.spans[i] > 0 && s.Bound != shape.Unbounded {
 			room = min(room, s.left()-taken-b.spans[i])
 		}
 	}

@@ -3,6 +3,7 @@ package window
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // TakeUpTo issues as many permits to a call of class c as there are now, at most n, of the
@@ -125,7 +126,7 @@ func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 // released, and when: the first each after the start.
 func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
-	if p.Critical <= 0 || p.gradual() || s.Bound == Unbounded || own <= 0 {
+	if p.Critical <= 0 || p.gradual() || s.Bound == shape.Unbounded || own <= 0 {
 		return 0, 0, now, 0
 	}
 	whole = (own/100)*p.Critical + (own%100*p.Critical+99)/100

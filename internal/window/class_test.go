@@ -10,6 +10,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"pgregory.net/rapid"
 )
 
@@ -127,7 +128,7 @@ func TestAFullQueueHasRoomForHigherClasses(t *testing.T) {
 // after it is due sooner, and so is the gate's edge.
 func TestANewHeadHasItsEdge(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
-	f.plan.Pacing = Pacing{Even: true}
+	f.plan.Pacing = shape.Pacing{Even: true}
 	var told told
 	g := gateOf(f, 0, told.decided)
 	g.Changed(at(0))
@@ -162,7 +163,7 @@ func TestClassesKeepTheirOrder(t *testing.T) {
 		f := newFixed(map[time.Duration]int64{second: share})
 		f.plan.Known = rapid.Bool().Draw(t, "known")
 		if rapid.Bool().Draw(t, "pacing") {
-			f.plan.Pacing = Pacing{Even: true}
+			f.plan.Pacing = shape.Pacing{Even: true}
 		}
 		now := int64(0)
 		var list []inLine

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -71,13 +72,13 @@ func (a *Account) paidAt(gradual bool) (at int64) {
 func (l *ledger) instalment() int64 {
 	n := l.debt
 	for s := range l.bounded {
-		part := Unbounded
+		part := shape.Unbounded
 		if l.plan.gradual() {
-			part = s.Bound / DebtParts
+			part = s.Bound / shape.DebtParts
 		}
 		n = min(n, max(1, min(part, s.by.Part(&s.Count))))
 	}
-	if hand := l.inHand(); hand != Unbounded {
+	if hand := l.inHand(); hand != shape.Unbounded {
 		n = min(n, max(1, hand))
 	}
 	return n

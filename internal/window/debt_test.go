@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"pgregory.net/rapid"
 )
 
@@ -131,9 +132,9 @@ func TestWaitersAndGuestsComeAfterADebt(t *testing.T) {
 
 // Permits that come before there are enough for an instalment are nobody's, nor any guest's.
 func TestNothingIsIssuedBesideADebt(t *testing.T) {
-	for name, shape := range map[string]Shape{"pacing": {}, "sliding": sliding, "bucket": accrues} {
-		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
-		f.plan.Pacing.Even = !shape.Any()
+	for name, kind := range map[string]shape.Shape{"pacing": {}, "sliding": sliding, "bucket": accrues} {
+		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, kind, nil)
+		f.plan.Pacing.Even = !kind.Any()
 		for ms := range int64(99) { // one each
 			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
 		}
@@ -223,7 +224,7 @@ type naive struct {
 
 // left returns how many permits may be booked at an instant.
 func (m *naive) left(now int64) int64 {
-	left := Unbounded
+	left := shape.Unbounded
 	for length, share := range m.shares {
 		start := now - now%int64(length)
 		for _, b := range m.booked {
@@ -338,14 +339,14 @@ func TestDebtsAgainstNaiveSums(t *testing.T) {
 func TestDebtsAreForeseen(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		shape := rapid.SampledFrom([]Shape{{}, sliding, accrues}).Draw(t, "shape")
+		kind := rapid.SampledFrom([]shape.Shape{{}, sliding, accrues}).Draw(t, "shape")
 		length := time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
 		share := rapid.Int64Range(1, 40).Draw(t, "share")
 		now, served := int64(0), int64(-1)
-		g, f := shapedGate(map[time.Duration]int64{length: share}, rapid.Int64Range(1, share).Draw(t, "burst"), shape,
+		g, f := shapedGate(map[time.Duration]int64{length: share}, rapid.Int64Range(1, share).Draw(t, "burst"), kind,
 			func(*queue.Waiter, queue.Grant, queue.Verdict) { served = now })
-		if !shape.Any() {
-			f.plan.Pacing = Pacing{Even: rapid.Bool().Draw(t, "even"), Phase: rapid.Uint64().Draw(t, "phase")}
+		if !kind.Any() {
+			f.plan.Pacing = shape.Pacing{Even: rapid.Bool().Draw(t, "even"), Phase: rapid.Uint64().Draw(t, "phase")}
 			g.Changed(at(0))
 		}
 		in := func() clock.Instant { return clock.Instant{Mono: now, Wall: now} }
@@ -374,9 +375,9 @@ func TestDebtsAreForeseen(t *testing.T) {
 		}
 		early := int64(0)
 		switch {
-		case shape.Bucket:
+		case kind.Bucket:
 			early = debt
-		case shape.Sliding && share/DebtParts > 1:
+		case kind.Sliding && share/shape.DebtParts > 1:
 			early = int64(length + 2*protocol.SlotOf(length)) // the slots that a permit counts in
 		}
 		if u := g.Usage(in()); !known || served < when || served > when+early || u.Debt > 0 || u.OverIssued > 0 {
@@ -390,7 +391,7 @@ func TestDebtsAreForeseen(t *testing.T) {
 // steps.
 func TestALargeDebtIsPaidAtTheFullRate(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100_000})
-	f.plan.Shape, f.burst = Shape{Bucket: true, Unaligned: true}, 10
+	f.plan.Shape, f.burst = shape.Shape{Bucket: true, Unaligned: true}, 10
 	g, steps := gateOf(f, 0, func(*queue.Waiter, queue.Grant, queue.Verdict) {}), 0
 	g.Booked = func([]Use) { steps++ }
 	g.Changed(at(0))

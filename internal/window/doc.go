@@ -13,8 +13,7 @@
 //   - ledger: the permits issued in the current window of every limit. It is
 //     brought up to date only when a segment ends, so several limits cost no
 //     more than one, and admit all or nothing.
-//   - schedule: when a limit's permits may be issued, by one shape. Aligned windows,
-//     the sliding window, the bucket and pacing are one each.
-//   - queue.Queue, of the package below this one: those who wait, in their order.
+//   - shape.Schedules, of a package below this one: when a limit's permits may be issued.
+//   - queue.Queue, of a package below this one: those who wait, in their order.
 //   - Gate: these under one lock.
 package window

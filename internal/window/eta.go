@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -144,7 +145,9 @@ func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
 	return max(now.Permits, now.Most, far.Permits, far.Most), max(now.Burst, far.Burst)
 }
 
-func (g *Gate) presentLocked() Present { return Present{g.mu.last, g.mu.edge, g.takenLocked()} }
+func (g *Gate) presentLocked() shape.Present {
+	return shape.Present{Now: g.mu.last, Edge: g.mu.edge, Taken: g.takenLocked()}
+}
 
 // opensLocked returns from when on permits are issued, as far as guards and pauses decide that.
 func (g *Gate) opensLocked() int64 {
@@ -204,7 +207,7 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	p, as := g.planLocked(), g.presentLocked()
 	later, burst := g.laterLocked(s.Window)
 	if p.Shape.Any() {
-		at = s.by.When(&s.Count, queue.Sum(before, n), Present{from, as.Edge, as.Taken})
+		at = s.by.When(&s.Count, queue.Sum(before, n), shape.Present{Now: from, Edge: as.Edge, Taken: as.Taken})
 		if later > s.Bound || burst > p.limit(s.Window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
@@ -212,10 +215,10 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 			return at, at != clock.Forever
 		}
 	}
-	in := span{Count: Count{s.Window, s.Bound, s.Used + as.Taken}, by: s.by} // the window that runs at from
+	in := span{Count: shape.Count{Window: s.Window, Bound: s.Bound, Used: s.Used + as.Taken}, by: s.by} // the window that runs at from
 	if w := quota.WindowAt(s.Window.Length, from+p.Offset); w.Index > s.Window.Index {
 		p = g.foreseeLocked(p.opensAt(w))
-		in = span{Count: Count{Window: w, Bound: p.limit(w).Permits}}
+		in = span{Count: shape.Count{Window: w, Bound: p.limit(w).Permits}}
 	}
 	w, _ := after(in.Window, 1)
 	next := g.foreseeLocked(p.opensAt(w))
@@ -230,9 +233,9 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	case !counts:
 		return clock.Forever, false
 	case ends == 1:
-		return g.arrivesLocked(next, span{Count: Count{Window: w, Bound: r.next}}, issued, n, from, c), known
+		return g.arrivesLocked(next, span{Count: shape.Count{Window: w, Bound: r.next}}, issued, n, from, c), known
 	}
-	in = span{Count: Count{Window: w, Bound: r.later}} // its guard may be shorter, as views are forgotten
+	in = span{Count: shape.Count{Window: w, Bound: r.later}} // its guard may be shorter, as views are forgotten
 	return min(g.arrivesLocked(next, in, issued, n, from, c), g.arrivesLocked(g.farLocked(), in, issued, n, from, c)), known
 }
 
@@ -242,7 +245,7 @@ func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
 func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.Class) int64 {
-	if in.Bound == Unbounded { // the limit has ceased to bind, and its guard with it
+	if in.Bound == shape.Unbounded { // the limit has ceased to bind, and its guard with it
 		return max(from, p.opensAt(in.Window))
 	}
 	at := max(from, p.opens(in.Window.Start()))
@@ -266,7 +269,7 @@ func (g *Gate) togetherLocked(p *Plan, n, bound, at int64) int64 {
 	if len(p.Limits) > 0 {
 		wanted.Roll(quota.WindowAt(p.Limits[0].Window.Length, at+p.Offset))
 	}
-	return max(n, g.headLocked(), wanted.Most(), min(g.mu.ledger.debt, bound/DebtParts))
+	return max(n, g.headLocked(), wanted.Most(), min(g.mu.ledger.debt, bound/shape.DebtParts))
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a

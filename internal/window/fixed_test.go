@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -50,7 +51,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	p.Shut = now < f.shutUntil
 	wall := now + p.Offset
 	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
-		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Limit: cmp.Or(f.total, Unbounded), Later: cmp.Or(f.total, Unbounded), Instances: f.instances}
+		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Limit: cmp.Or(f.total, shape.Unbounded), Later: cmp.Or(f.total, shape.Unbounded), Instances: f.instances}
 		if f.bound != nil {
 			l.Permits = f.bound(l.Window)
 		}

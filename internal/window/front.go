@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // Front is what calls can have of a key's Account without its lock: some of the permits that are left,
@@ -125,7 +126,7 @@ func (f *Front) Open(a *Account, most int64) {
 	}
 	p := partOpen | Part(a.epoch)<<partEpoch | Part(n)<<partOut | Part(n)
 	for i, w := range a.windows.Running {
-		if s := a.span(w); s != nil && s.Bound != Unbounded {
+		if s := a.span(w); s != nil && s.Bound != shape.Unbounded {
 			p |= 1 << (partBinds + i)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -231,7 +232,7 @@ func TestSpanOfAFront(t *testing.T) {
 	f, a, s := fronted(10, 9, 4*time.Second, time.Second, 2*time.Second, 3*time.Second)
 	a.Adopt(&s.Keys.Windows, func(w quota.Window) int64 {
 		if w.Length == time.Second {
-			return Unbounded
+			return shape.Unbounded
 		}
 		return 10
 	}, nil)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -80,7 +81,7 @@ func TestALimitOfKeysThatComesBack(t *testing.T) {
 	if k.Charge(1); k.Left() != 0 || !k.Refund(1, epoch) || k.Left() != 1 || k.Refund(1, epoch-1) {
 		t.Errorf("%d left after a refund", k.Left())
 	}
-	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(Unbounded), nil)
+	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(shape.Unbounded), nil)
 	if k.Left() != 0 {
 		t.Error("no limit is known to bind, and permits are left")
 	}

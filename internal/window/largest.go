@@ -1,6 +1,9 @@
 package window
 
-import "github.com/quotient-limiter/quotient/internal/clock"
+import (
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
+)
 
 // Largest returns the permits of the largest request that is not TooLarge; 0: not known. Unlike
 // Usage it looks at later windows also where others lend, which takes a plan for each.
@@ -10,7 +13,7 @@ func (g *Gate) Largest(at clock.Instant) int64 {
 	if g.currentLocked(at); !g.planLocked().Known {
 		return 0
 	}
-	return g.largestLocked(Unbounded)
+	return g.largestLocked(shape.Unbounded)
 }
 
 // fitsLocked reports whether one request can have n permits: a plan has room for them, now or soon. It

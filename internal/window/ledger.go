@@ -3,6 +3,7 @@ package window
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -17,7 +18,7 @@ type ledger struct {
 	now    int64 // as of the latest adopt or advance
 	issued int64 // permits booked since the beginning, but for those lent
 	paid   int64 // of issued: what has paid debts
-	wanted Wanted
+	wanted shape.Wanted
 	ended  Loans // of the windows that ended last
 	// overIssued counts permits that were booked though a bound did not allow
 	// them. It is checked where permits are booked, not where they are counted out.
@@ -49,7 +50,7 @@ func (l *ledger) adopt(p *Plan, now int64) {
 
 // counts returns until when a span counts that binds no more, in corrected wall time: to the end of its
 // window, or of every span of a shape that holds its permits.
-func (s *span) counts(shape *Shape) int64 {
+func (s *span) counts(shape *shape.Shape) int64 {
 	if shape.Any() {
 		return s.Window.End() + 2*int64(s.Window.Length) + shape.Skew
 	}
@@ -73,7 +74,7 @@ func (l *ledger) advance(now int64) {
 }
 
 // terms are those of the plan for a span, now.
-func (l *ledger) terms(s *span) Terms { return l.plan.terms(s.Window, l.now, l.debt > 0) }
+func (l *ledger) terms(s *span) shape.Terms { return l.plan.terms(s.Window, l.now, l.debt > 0) }
 
 // budget returns how many permits may be issued now: the least that any span has left; 0 when nothing
 // is known to bind, because no knowledge is no share.
@@ -84,7 +85,7 @@ func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
 func (l *ledger) when(n int64) int64 {
 	at := l.now
 	for s := range l.bounded {
-		at = max(at, s.by.When(&s.Count, n, Present{Now: l.now}))
+		at = max(at, s.by.When(&s.Count, n, shape.Present{Now: l.now}))
 	}
 	return at
 }
@@ -126,7 +127,7 @@ func (l *ledger) grant() queue.Grant {
 	switch a := l.shortest(); {
 	case a == nil:
 	case l.plan.Shape.Unaligned:
-		g.Start = SlotStart(a.Window.Length, l.now) + l.plan.Offset
+		g.Start = shape.SlotStart(a.Window.Length, l.now) + l.plan.Offset
 		if g.End = g.Start + int64(a.Window.Length); l.plan.Shape.Transit > 0 {
 			g.End = g.At + l.plan.Offset + l.plan.Shape.Transit
 		}

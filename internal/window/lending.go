@@ -6,6 +6,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // This file is what the gate does as a guest: it tells its Trade what callers want and what is left, and
@@ -59,7 +60,7 @@ func (b *borrower) counts() LendingCounts {
 
 // roomLeftLocked returns how many permits the windows that run leave.
 func (g *Gate) roomLeftLocked() int64 {
-	left, taken := Unbounded, g.takenLocked()
+	left, taken := shape.Unbounded, g.takenLocked()
 	for s := range g.mu.ledger.bounded {
 		left = min(left, s.Bound-s.Used-taken)
 	}
@@ -270,8 +271,8 @@ func (g *Gate) roomLocked() int64 {
 		return 0
 	}
 	return p.roomIn(func(l *Limit) (permits, burst int64) {
-		if l.Permits == Unbounded {
-			return Unbounded, l.Burst
+		if l.Permits == shape.Unbounded {
+			return shape.Unbounded, l.Burst
 		}
 		return l.Limit, l.Burst
 	})

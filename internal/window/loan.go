@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -136,7 +137,7 @@ func (l *ledger) endLoans() {
 // borrowable reports whether permits are lent and borrowed under this plan.
 func (l *ledger) borrowable() bool {
 	s := l.shortest()
-	return s != nil && s.Bound != Unbounded && s.Window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
+	return s != nil && s.Bound != shape.Unbounded && s.Window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
 }
 
 // lendable reports whether permits can be lent and borrowed in the windows that run.

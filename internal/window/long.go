@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // long counts the permits of an account under a limit of a long window. They are taken from
@@ -142,7 +143,7 @@ func (a *Account) binding(yield func(*long) bool) {
 
 // inHand returns how many permits the budgets leave.
 func (a *Account) inHand() int64 {
-	least := Unbounded
+	least := shape.Unbounded
 	for b := range a.binding {
 		least = min(least, b.hand())
 	}
@@ -196,7 +197,7 @@ func (b *long) calls(n, now int64) {
 
 // MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
 func (a *Account) MostOfBudgets() int64 {
-	least := Unbounded
+	least := shape.Unbounded
 	for b := range a.binding {
 		least = min(least, b.Permits-a.reserved)
 	}
@@ -295,7 +296,7 @@ func (b *long) rate(now int64) int64 {
 // second returns how many permits the shares allow in a second; negative if these are as many as
 // the limit of a budget has.
 func (a *Account) second(limit int64) int64 {
-	least := Unbounded
+	least := shape.Unbounded
 	for s := range a.bounded {
 		least = min(least, inASecond(s.Bound, s.Window.Length))
 	}

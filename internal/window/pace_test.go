@@ -6,13 +6,14 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // pacedLedger is a ledger with one paced window of a second from 0 on.
 func pacedLedger(share int64) (*ledger, *Plan) {
 	w := quota.Window{Length: time.Second}
-	p := &Plan{Until: int64(time.Second), Windows: Windows{Running: []quota.Window{w}}, Limits: []Limit{{Window: w, Permits: share}}, Pacing: Pacing{Even: true}}
+	p := &Plan{Until: int64(time.Second), Windows: Windows{Running: []quota.Window{w}}, Limits: []Limit{{Window: w, Permits: share}}, Pacing: shape.Pacing{Even: true}}
 	l := &ledger{}
 	l.adopt(p, 0)
 	return l, p
@@ -53,7 +54,7 @@ func TestAShortPauseIsMadeGoodGently(t *testing.T) {
 func TestARequestOfManyIsServedUnderPacing(t *testing.T) {
 	for _, c := range []struct{ share, n int64 }{{1000, 17}, {60, 2}, {60, 60}, {10, 3}, {100_000, 1501}} {
 		f := newFixed(map[time.Duration]int64{second: c.share})
-		f.plan.Pacing = Pacing{Even: true, Phase: 99}
+		f.plan.Pacing = shape.Pacing{Even: true, Phase: 99}
 		var now, served int64
 		g := gateOf(f, 0, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
 			if v != queue.Granted {
@@ -96,7 +97,7 @@ func TestWhenARefusalIsForgottenIsForeseen(t *testing.T) {
 			together  int
 		}{{2500 * ms, 40, 2}, {500 * ms, 1, 2}, {1500 * ms, 3, 4}} {
 			f := newFixed(map[time.Duration]int64{second: 60})
-			f.plan.Pacing = Pacing{Even: true, Phase: phase}
+			f.plan.Pacing = shape.Pacing{Even: true, Phase: phase}
 			f.shutUntil = int64(c.shutUntil)
 			var now int64
 			foreseen, together := map[*queue.Waiter]int64{}, map[int64]int{}

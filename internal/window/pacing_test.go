@@ -11,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/load"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // provider is a fleet in simulated time, and what arrives at its provider.
@@ -80,7 +81,7 @@ func (v *provider) peakToMean(from, to int64) (ratio float64, p50, p99 time.Dura
 	return float64(peak) * float64((to-from)*100) / float64(sum), at(0.5), at(0.99)
 }
 
-func fleetOf(n int, pacing Pacing, arrival load.Arrival, part float64, share int64) (v *provider, mean float64) {
+func fleetOf(n int, pacing shape.Pacing, arrival load.Arrival, part float64, share int64) (v *provider, mean float64) {
 	v = &provider{buckets: map[int64]int64{}}
 	r := rand.New(rand.NewPCG(7, 7))
 	mean = part * float64(share)
@@ -106,21 +107,21 @@ func TestPacingFlattens(t *testing.T) {
 		t.Skip("drives 96 instances through 48 seconds, eight times")
 	}
 	t.Parallel()
-	even := Pacing{Even: true}
+	even := shape.Pacing{Even: true}
 	for _, c := range []struct {
 		arrival load.Arrival
 		part    float64 // of the limit
-		pacing  Pacing
+		pacing  shape.Pacing
 		most    float64 // peak to mean
 		whole   bool    // nothing may be lost
 	}{
-		{load.Steady, 1.5, Pacing{}, math.Inf(1), true},
+		{load.Steady, 1.5, shape.Pacing{}, math.Inf(1), true},
 		{load.Steady, 1.5, even, 1.2, true},
-		{load.Burst, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Burst, 0.5, shape.Pacing{}, math.Inf(1), false},
 		{load.Burst, 0.5, even, 20, false},
-		{load.Sine, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Sine, 0.5, shape.Pacing{}, math.Inf(1), false},
 		{load.Sine, 0.5, even, math.Inf(1), false},
-		{load.Poisson, 0.5, Pacing{}, math.Inf(1), false},
+		{load.Poisson, 0.5, shape.Pacing{}, math.Inf(1), false},
 		{load.Poisson, 0.5, even, math.Inf(1), false},
 	} {
 		const instances, share = 96, 500

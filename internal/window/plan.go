@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -53,8 +54,8 @@ type Plan struct {
 	Critical int64
 
 	Proof  Proof
-	Pacing Pacing
-	Shape  Shape
+	Pacing shape.Pacing
+	Shape  shape.Shape
 }
 
 // Limit is one limit's window, and the permits that may be issued in it.
@@ -113,8 +114,8 @@ func (p *Plan) gradual() bool { return p.Pacing.Even || p.Shape.Any() }
 
 // terms are those of the plan for windows as long as w, as of a monotonic instant. owes says that a debt is
 // paid.
-func (p *Plan) terms(w quota.Window, now int64, owes bool) Terms {
-	return Terms{Now: now, Offset: p.Offset, Guard: p.Guard, Burst: p.limit(w).Burst, Owes: owes, Shape: p.Shape, Pacing: p.Pacing}
+func (p *Plan) terms(w quota.Window, now int64, owes bool) shape.Terms {
+	return shape.Terms{Now: now, Offset: p.Offset, Guard: p.Guard, Burst: p.limit(w).Burst, Owes: owes, Shape: p.Shape, Pacing: p.Pacing}
 }
 
 // room is the most permits that one request can have under the plan, if nothing
@@ -133,14 +134,14 @@ func (p *Plan) roomLater() int64 {
 
 // roomIn is that of windows that hold so many permits, and so many of them at once.
 func (p *Plan) roomIn(of func(*Limit) (permits, burst int64)) int64 {
-	room := Unbounded
+	room := shape.Unbounded
 	for i := range p.Limits {
 		permits, burst := of(&p.Limits[i])
 		if room = min(room, permits); p.Shape.Bucket {
 			room = min(room, burst)
 		}
 	}
-	if room == Unbounded {
+	if room == shape.Unbounded {
 		return 0
 	}
 	for i := range p.Budgets {
@@ -159,18 +160,18 @@ func (p *Plan) limit(w quota.Window) *Limit {
 	return &noLimit
 }
 
-var noLimit = Limit{Permits: Unbounded}
+var noLimit = Limit{Permits: shape.Unbounded}
 
 // second is the most permits that the plan's limits let the instance issue in a second, in
 // the long run; negative if none of them binds.
 func (p *Plan) second() int64 {
-	least := Unbounded
+	least := shape.Unbounded
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Permits != Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
+		if l := &p.Limits[i]; l.Permits != shape.Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
 			least = min(least, inASecond(l.Permits, l.Window.Length))
 		}
 	}
-	if least == Unbounded {
+	if least == shape.Unbounded {
 		return -1
 	}
 	return least

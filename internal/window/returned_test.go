@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 	"pgregory.net/rapid"
 )
@@ -15,7 +16,7 @@ func TestReturnedIsASetThatForgets(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		second := quota.Window{Length: time.Second}
-		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{Count: Count{Window: second}}}}}
+		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{Count: shape.Count{Window: second}}}}}
 		var r returned
 		seen := map[uint64]int64{}
 		base := rapid.SampledFrom([]uint64{0, pageBits - 2, 1 << 40}).Draw(t, "base")

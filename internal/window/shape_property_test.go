@@ -9,6 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 	"pgregory.net/rapid"
 )
@@ -67,10 +68,10 @@ func drive(t *rapid.T, g *Gate, log *[]issued, now *int64, span int64, change fu
 	}
 }
 
-func anyShaped(t *rapid.T, shape Shape) (g *Gate, f *fixed, log *[]issued, now *int64, length time.Duration) {
+func anyShaped(t *rapid.T, kind shape.Shape) (g *Gate, f *fixed, log *[]issued, now *int64, length time.Duration) {
 	length = time.Duration(rapid.Int64Range(100, 3000).Draw(t, "length")) * ms
 	log, now = new([]issued), new(int64)
-	g, f = shapedGate(map[time.Duration]int64{length: rapid.Int64Range(1, 20).Draw(t, "share")}, rapid.Int64Range(1, 20).Draw(t, "burst"), shape,
+	g, f = shapedGate(map[time.Duration]int64{length: rapid.Int64Range(1, 20).Draw(t, "share")}, rapid.Int64Range(1, 20).Draw(t, "burst"), kind,
 		func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
 			if v == queue.Granted {
 				*log = append(*log, issued{*now, w.N()})
@@ -155,9 +156,9 @@ func TestBucketAgainstArrivals(t *testing.T) {
 			}
 		}).Filter(func(p quota.Policy) bool { return p.Validate() == nil }).Draw(t, "policy")
 		log, now := new([]issued), new(int64)
-		shape := accrues
-		shape.Transit = int64(policy.Guard)
-		g, _ := shapedGate(map[time.Duration]int64{length: limit.Permits}, protocol.BurstOf(&policy, limit), shape, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
+		kind := accrues
+		kind.Transit = int64(policy.Guard)
+		g, _ := shapedGate(map[time.Duration]int64{length: limit.Permits}, protocol.BurstOf(&policy, limit), kind, func(w *queue.Waiter, _ queue.Grant, v queue.Verdict) {
 			if v == queue.Granted {
 				*log = append(*log, issued{*now, w.N()})
 			}
@@ -182,9 +183,9 @@ func TestBucketAgainstArrivals(t *testing.T) {
 
 // A permit under a transit ends with it, a slot before it at the earliest.
 func TestGrantsEndWithTheTransit(t *testing.T) {
-	for name, shape := range map[string]Shape{"sliding": sliding, "bucket": accrues} {
-		shape.Transit = int64(20 * ms)
-		g, _ := shapedGate(map[time.Duration]int64{second: 100}, 50, shape, nil)
+	for name, kind := range map[string]shape.Shape{"sliding": sliding, "bucket": accrues} {
+		kind.Transit = int64(20 * ms)
+		g, _ := shapedGate(map[time.Duration]int64{second: 100}, 50, kind, nil)
 		for _, now := range []time.Duration{300 * ms, 1301*ms + 1, 2303*ms - 1} {
 			grant, ok := take(g, at(now), 1)
 			if left := time.Duration(grant.End) - now; !ok || left > 20*ms || left < 18*ms {
@@ -270,7 +271,7 @@ func TestBucketWastesNothing(t *testing.T) {
 func TestShapedForecastIsNeverLate(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		g, _, log, now, length := anyShaped(t, rapid.SampledFrom([]Shape{sliding, accrues}).Draw(t, "shape"))
+		g, _, log, now, length := anyShaped(t, rapid.SampledFrom([]shape.Shape{sliding, accrues}).Draw(t, "shape"))
 		drive(t, g, log, now, int64(length), func() {})
 		if g.Usage(clock.Instant{Mono: *now}).Waiting > 0 {
 			return

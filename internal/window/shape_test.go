@@ -8,17 +8,18 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 var (
-	sliding = Shape{Sliding: true, Unaligned: true, Skew: 0}
-	accrues = Shape{Bucket: true, Unaligned: true}
+	sliding = shape.Shape{Sliding: true, Unaligned: true, Skew: 0}
+	accrues = shape.Shape{Bucket: true, Unaligned: true}
 )
 
-func shapedGate(shares map[time.Duration]int64, burst int64, shape Shape, decided func(*queue.Waiter, queue.Grant, queue.Verdict)) (*Gate, *fixed) {
+func shapedGate(shares map[time.Duration]int64, burst int64, kind shape.Shape, decided func(*queue.Waiter, queue.Grant, queue.Verdict)) (*Gate, *fixed) {
 	f := newFixed(shares)
-	f.burst, f.plan.Shape = burst, shape
+	f.burst, f.plan.Shape = burst, kind
 	g := gateOf(f, 0, decided)
 	g.Changed(at(0))
 	return g, f
@@ -63,9 +64,9 @@ func TestSlidingSteps(t *testing.T) {
 
 // With a transit of 100 ms permits count for 50 slots more.
 func TestSlidingCountsTheTransit(t *testing.T) {
-	shape := sliding
-	shape.Transit = int64(100 * ms)
-	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, shape, nil)
+	kind := sliding
+	kind.Transit = int64(100 * ms)
+	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 0, kind, nil)
 	play(t, g, []step{{0, 100, 10}, {1004 * ms, 1, 0}, {1103 * ms, 1, 0}, {1104 * ms, 100, 10}})
 }
 
@@ -188,8 +189,8 @@ func TestShapedReturn(t *testing.T) {
 // A permit that was issued before a limit was there does not count for it when it
 // is given back: the limit would let one more pass than it may.
 func TestAReturnIsNoneToALaterLimit(t *testing.T) {
-	for name, shape := range map[string]Shape{"sliding": sliding, "bucket": accrues} {
-		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, shape, nil)
+	for name, kind := range map[string]shape.Shape{"sliding": sliding, "bucket": accrues} {
+		g, f := shapedGate(map[time.Duration]int64{second: 100}, 100, kind, nil)
 		before, ok := take(g, at(500*ms), 4)
 		if !ok {
 			t.Fatalf("%s: nothing was issued", name)
@@ -208,9 +209,9 @@ func TestAReturnIsNoneToALaterLimit(t *testing.T) {
 
 // While fixed windows turn into sliding ones, both bind.
 func TestShapesBindTogether(t *testing.T) {
-	g, f := shapedGate(map[time.Duration]int64{second: 10}, 0, Shape{}, nil)
+	g, f := shapedGate(map[time.Duration]int64{second: 10}, 0, shape.Shape{}, nil)
 	play(t, g, []step{{900 * ms, 6, 6}})
-	f.set(func() { f.plan.Shape = Shape{Sliding: true} })
+	f.set(func() { f.plan.Shape = shape.Shape{Sliding: true} })
 	g.Changed(at(950 * ms))
 	play(t, g, []step{{960 * ms, 100, 4}, {1000 * ms, 100, 6}, {1500 * ms, 1, 0}, {1970 * ms, 100, 4}, {2010 * ms, 100, 6}})
 	f.set(func() { f.plan.Shape = sliding })

@@ -7,6 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -79,7 +80,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	}
 	if g.planLocked().Known {
 		if u.Largest = g.roomLocked(); u.Largest == 0 { // who borrows need not look ahead, which takes a plan for each window
-			u.Largest = g.ownLocked(Unbounded)
+			u.Largest = g.ownLocked(shape.Unbounded)
 		}
 	}
 	for i := range l.spans {
@@ -141,17 +142,17 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 // use returns the use of a limit, without what is left.
 func (s *span) use(of Limit) LimitUsage {
 	u := LimitUsage{Limit: of, Share: s.own(), Used: s.Used - s.lent, Start: s.Window.Start(), End: s.Window.End()}
-	if s.Bound == Unbounded {
+	if s.Bound == shape.Unbounded {
 		u.Share = 0
 	}
 	return u
 }
 
 // usage returns the use of a provider's limit, with the permits that are not booked yet.
-func (s *span) usage(l *ledger, as Present) LimitUsage {
+func (s *span) usage(l *ledger, as shape.Present) LimitUsage {
 	u, taken := s.use(*l.limit(s.Window)), as.Taken
 	u.Used += taken
-	if s.Bound == Unbounded {
+	if s.Bound == shape.Unbounded {
 		return u
 	}
 	if l.debt == 0 {

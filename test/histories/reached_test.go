@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -370,7 +371,7 @@ func (s *noting) notePaid(key string, last, uses []window.Use) {
 	p := &grant{pays: true, key: key, id: s.self, first: s.since, policy: s.policyAt}
 	p.stale = s.policy != nil && s.clock.Mono()-s.proof >= int64(s.policy.Freshness)
 	for _, u := range uses {
-		if u.Bound == window.Unbounded {
+		if u.Bound == shape.Unbounded {
 			continue
 		}
 		n := u.Paid

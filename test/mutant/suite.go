@@ -22,7 +22,7 @@ const (
 	liveness  = "liveness"  // the model of the queue
 
 	differential = "differential" // the recorded answers of the proof's definitions
-	shapes       = "internal/window TestShapesAsInTheProof"
+	shapes       = "internal/window/shape TestShapesAsInTheProof"
 	loans        = "internal/window TestLoansAsInTheProof"
 )
 

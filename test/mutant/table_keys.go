@@ -3,7 +3,7 @@ package mutant
 // keys are mistakes in what is issued for keys.
 var keys = Table{
 	Replace("KeyForgottenEarly", "forgets a key while its window runs", "internal/window/account.go",
-		"s.used > 0 && s.window.End() > windows.Over", "s.used > 9 && s.window.End() > windows.Over", histories),
+		"s.Used > 0 && s.Window.End() > windows.Over", "s.Used > 9 && s.Window.End() > windows.Over", histories),
 	Replace("KeyRemaindersApart", "deals the remainder of a key in another order on each instance", "internal/share/keys.go",
 		"t := p.begin(w, low, &key)", "own := key\n\t\town.Hash ^= hashID(p.self)\n\t\tt := p.begin(w, low, &own)", histories),
 	Replace("KeyOfNewestView", "looks back for the provider and not for its keys", "internal/share/keys.go",

@@ -1,4 +1,4 @@
-package window
+package shape
 
 // aligned is the schedule of aligned windows: all of a share may be issued at once. The
 // Count itself counts the permits.

@@ -1,4 +1,4 @@
-package window
+package shape
 
 import (
 	"time"
@@ -13,7 +13,7 @@ import (
 type Shape struct {
 	// Sliding: no span of a window's length holds more than the share.
 	Sliding bool
-	// Bucket: permits accrue evenly, and Limit.Burst of them are kept at most.
+	// Bucket: permits accrue evenly, and Terms.Burst of them are kept at most.
 	Bucket bool
 	// Unaligned: aligned windows do not bind by themselves any more.
 	Unaligned bool

@@ -1,4 +1,4 @@
-package window
+package shape
 
 import "github.com/quotient-limiter/quotient/quota"
 
