@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
-	"golang.org/x/sys/unix"
 )
 
 // nobody is a carrier that brings nothing.

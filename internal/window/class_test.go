@@ -8,10 +8,11 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
-	"pgregory.net/rapid"
 )
 
 // A waiting call of a higher class is served first, whenever it came.

@@ -18,7 +18,7 @@ import (
 // latest instant that any of them says.
 
 // room is the most permits that may come of one limit's windows: of the one that runs, of the next one,
-// and of any after that. Unbounded: not known.
+// and of any after that. shape.Unbounded: not known.
 type room struct{ now, next, later int64 }
 
 // windows returns how many of the limit's windows end before n permits for one call come, behind so many
@@ -53,7 +53,7 @@ func after(w quota.Window, windows int64) (quota.Window, bool) {
 // Eta returns a monotonic instant, not before now, before which n more permits are surely not here
 // beside what is owed, whatever others lend: until then all that the limits let the fleet issue could
 // come to this instance. It is clock.Forever if only news can help. most says of a limit how many permits all
-// instances may issue in the window that runs, and how many at most in a later one; Unbounded where that
+// instances may issue in the window that runs, and how many at most in a later one; shape.Unbounded where that
 // is not known.
 func (a *Account) Eta(n, now int64, most func(quota.Window) (total, later int64)) (at int64) {
 	return a.eta(a.debt, n, now, most)

@@ -111,7 +111,7 @@ func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	return at, sooner
 }
 
-// Looked notes a look, and when the next one is due: Forever says when callers lack permits.
+// Looked notes a look, and when the next one is due: clock.Forever says when callers lack permits.
 func (a *Account) Looked(now, next int64) {
 	if t := a.trade; t != nil {
 		t.looked, t.look = now, next
@@ -131,7 +131,7 @@ func (a *Account) Low() bool {
 	return a.trade != nil && a.trade.low > 0 && a.LeftToBorrowers() < a.trade.low
 }
 
-// Ask returns what to ask others for now, nil for nothing, and when to look again: Forever says not
+// Ask returns what to ask others for now, nil for nothing, and when to look again: clock.Forever says not
 // until callers lack permits.
 func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	t := a.tradeAt(now, c)

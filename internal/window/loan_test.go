@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
-	"pgregory.net/rapid"
 )
 
 // loaned is what a gate has lent.

@@ -61,7 +61,7 @@ type Plan struct {
 // Limit is one limit's window, and the permits that may be issued in it.
 type Limit struct {
 	Window quota.Window
-	// Permits is the most that may have been issued in Window; Unbounded if no
+	// Permits is the most that may have been issued in Window; shape.Unbounded if no
 	// limit constrains it. Under other shapes than aligned windows it is the
 	// share at this moment.
 	Permits int64
@@ -71,7 +71,7 @@ type Limit struct {
 	// unknown.
 	Most int64
 
-	// Later is the most that Limit is in later windows, if there is no news; Unbounded if
+	// Later is the most that Limit is in later windows, if there is no news; shape.Unbounded if
 	// there may be no limit.
 	Later int64
 	// Limit is the policy's limit. It bounds what an instance has, borrowed permits included.

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )

@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
-	"pgregory.net/rapid"
 )
 
 // TestReturnedIsASetThatForgets compares with a map: nothing is forgotten within a window's

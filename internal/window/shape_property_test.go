@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
-	"pgregory.net/rapid"
 )
 
 // issued is a permit and when.

@@ -84,7 +84,7 @@ func (q Questions) model(t *testing.T, first uint64, n int) []string {
 		ask, _ := q.Ask(first + uint64(i))
 		asked.WriteString(ask + "\n")
 	}
-	program := exec.CommandContext(t.Context(), *modelFlag)
+	program := exec.CommandContext(t.Context(), *modelFlag) //nolint:gosec // whoever runs the test names the program
 	program.Stdin, program.Stderr = strings.NewReader(asked.String()), os.Stderr
 	out, err := program.Output()
 	if err != nil {

@@ -3,8 +3,9 @@ package queue
 import (
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
 )
 
 // Against looking at all: nearest is never later than the earliest deadline, and

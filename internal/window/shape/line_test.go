@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/quota"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // anyLine is a line of any window, with some permits issued before it began.

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/quota"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // When a ring has permits agrees with the counts, slot by slot.
