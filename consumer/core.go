@@ -13,7 +13,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
-	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -263,7 +262,7 @@ func (k *core) tick() {
 }
 
 // Plan implements window.Planner.
-func (k *core) Plan(at clock.Instant) plans.Plan {
+func (k *core) Plan(at clock.Instant) window.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.mu.planner.Plan(at)
@@ -272,7 +271,7 @@ func (k *core) Plan(at clock.Instant) plans.Plan {
 }
 
 // Foresee implements window.Planner.
-func (k *core) Foresee(mono int64) plans.Plan {
+func (k *core) Foresee(mono int64) window.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.Foresee(mono)

@@ -62,7 +62,7 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	if u.Away = b.away; u.Away {
 		return
 	}
-	key := fmt.Sprint(u.Key, u.Start)
+	key := fmt.Sprint(u.Key, u.TotalStart())
 	store := &escrow.Store{Cluster: 7, Lost: b.lost}
 	u.Purse.Read(b.totals[key], b.at[key], store)
 	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share}
@@ -92,7 +92,13 @@ func policyByKey(t *testing.T, limits string) *quota.Policy {
 // longKeys returns limiters of instances that share limits by key, at the start of an hour.
 func longKeys(t *testing.T, limits string, ids ...string) (*treasury, []*stub, []*Limiter) {
 	t.Helper()
-	v := protocol.View{Revision: 1, Policy: policyByKey(t, limits), PolicyRevision: 1}
+	return longFleet(t, policyByKey(t, limits), ids...)
+}
+
+// longFleet is longKeys with a policy.
+func longFleet(t *testing.T, p *quota.Policy, ids ...string) (*treasury, []*stub, []*Limiter) {
+	t.Helper()
+	v := protocol.View{Revision: 1, Policy: p, PolicyRevision: 1}
 	for _, id := range ids {
 		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id})
 	}

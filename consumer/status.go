@@ -135,7 +135,8 @@ type LimitUse struct {
 	// length, under bucket those of the running window.
 	Share, Used, Left int64
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
-	// sliding and bucket the next permit comes back at End.
+	// sliding and bucket the next permit comes back at End. Of a limit that slides over more than
+	// a minute they bound a part of time, a hundredth of the window, to which the other numbers belong.
 	Start, End time.Time
 	// Remaining, for a window above quota.MaxWindow, is Left plus the permits that no
 	// instance had taken at the last read of etcd; negative before the first read. It is
@@ -246,7 +247,7 @@ func limitUse(u *window.LimitUsage) LimitUse {
 		Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Kept: u.Kept,
 	}
 	if b := u.Budget; b != nil {
-		l.Limit.Phase = b.Phase
+		l.Limit.Phase, l.Limit.Sliding = b.Phase, b.Sliding
 		l.Withheld, l.Remaining = b.Withheld, b.Left
 		if b.Left >= 0 {
 			l.Remaining += u.Left

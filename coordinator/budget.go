@@ -39,8 +39,8 @@ type budgets struct {
 
 // budgetKind are the windows of one length, of the provider or of its keys.
 type budgetKind struct {
-	length time.Duration
-	keys   bool
+	length        time.Duration
+	keys, sliding bool
 }
 
 // budgetLength is what a membership has of the windows of one kind.
@@ -55,7 +55,7 @@ type budgetLength struct {
 
 // of returns what there is of windows as that of a use.
 func (f *budgets) of(u *escrow.KeyUse) *budgetLength {
-	kind := budgetKind{u.Window, u.Key != ""}
+	kind := budgetKind{u.Window, u.Key != "", u.Sliding}
 	l := f.lengths[kind]
 	if l == nil {
 		l = &budgetLength{}

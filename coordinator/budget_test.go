@@ -52,7 +52,7 @@ func (k *taker) total() escrow.Total {
 }
 
 func (k *taker) exchange(use escrow.Use) {
-	k.u.Use, k.u.Back = use, 0
+	k.u.Use, k.u.Back = use, escrow.Back{}
 	k.send()
 }
 
@@ -64,7 +64,7 @@ func (k *taker) send() {
 
 // givesBack gives back so many permits, which it does not issue from before on.
 func (k *taker) givesBack(n int64) {
-	k.u.Use, k.u.Back, k.u.Purse.Taken = escrow.Use{}, n, k.u.Purse.Taken-n
+	k.u.Use, k.u.Back, k.u.Purse.Taken = escrow.Use{}, escrow.Back{N: n}, k.u.Purse.Taken-n
 	k.send()
 }
 
@@ -170,7 +170,7 @@ func TestGivesBackAtItsEnd(t *testing.T) {
 	k.becomes(7, escrow.Use{Need: 7})
 	k.p.cancel()
 	k.p.parts.Wait()
-	k.u.Use, k.u.Back, k.u.Purse.Taken = escrow.Use{}, 2, 5
+	k.u.Use, k.u.Back, k.u.Purse.Taken = escrow.Use{}, escrow.Back{N: 2}, 5
 	r := k.p.Sink.(*recorder)
 	r.mu.Lock()
 	r.uses = []escrow.KeyUse{k.u}

@@ -71,7 +71,7 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 func (f *budgets) storeOf(u *escrow.KeyUse) *escrow.Store {
 	l := f.of(u)
 	if l.store == nil || l.store.Cluster != f.mark.Answers || l.storeBy != f.mark.Revision || l.storeOf != u.Start {
-		l.store, l.storeBy, l.storeOf = f.mark.Of(u.Start, u.Key != ""), f.mark.Revision, u.Start
+		l.store, l.storeBy, l.storeOf = f.mark.Of(u.Since(), u.Key != ""), f.mark.Revision, u.Start
 	}
 	return l.store
 }

@@ -126,15 +126,21 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	return failed
 }
 
-// leaseOf returns the lease of a window's totals.
+// leaseOf returns the lease of a window's totals. Those of a sliding limit are of all time, and each write
+// gives them a lease that is less than a window old.
 func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse) (clientv3.LeaseID, error) {
-	l := p.budgets.of(u)
-	if l.lease == clientv3.NoLease || l.leased < u.Start {
-		r, err := p.s.client.Grant(ctx, int64(2*u.Window/time.Second))
+	l, of := p.budgets.of(u), u.Start
+	due := l.leased < of
+	if u.Sliding {
+		of = p.s.o.Clock.Wall()
+		due = l.leased+int64(u.Window) <= of
+	}
+	if l.lease == clientv3.NoLease || due {
+		r, err := p.s.client.Grant(ctx, int64(u.Lease()/time.Second))
 		if err != nil {
 			return clientv3.NoLease, err
 		}
-		l.leased, l.lease = u.Start, r.ID
+		l.leased, l.lease = of, r.ID
 	}
 	return l.lease, nil
 }
@@ -146,7 +152,7 @@ func (p *membership) putTotal(ctx context.Context, x *offer, u *escrow.KeyUse, k
 		return err
 	}
 	lease := clientv3.WithIgnoreLease()
-	if revision == 0 {
+	if revision == 0 || u.Sliding {
 		id, err := p.leaseOf(ctx, u)
 		if err != nil {
 			return err
@@ -165,9 +171,9 @@ func (p *membership) onPolicy(x *offer, at session.Standing) {
 // totalOf returns the key of a window's total.
 func (p *membership) totalOf(u *escrow.KeyUse) string {
 	if u.Key == "" {
-		return p.s.keys.BudgetTotal(p.Provider, u.Name(), u.Start)
+		return p.s.keys.BudgetTotal(p.Provider, u.Name(), u.TotalStart())
 	}
-	return p.s.keys.BudgetOfKey(p.Provider, u.Name(), u.Start, u.Key)
+	return p.s.keys.BudgetOfKey(p.Provider, u.Name(), u.TotalStart(), u.Key)
 }
 
 // taking is a window of which permits are taken, or given back. Away is true until it is decided.
@@ -175,30 +181,38 @@ type taking struct {
 	*escrow.KeyUse
 	known bool         // the total was read for this
 	total escrow.Total // to be written
-	n     int64        // permits that are taken by it
+	n     int64        // permits that are taken by it; see escrow.Purse.Next
 }
+
+// moves reports whether it gives back what was taken of an earlier part of a sliding limit, and takes some of
+// the one that runs.
+func (k *taking) moves() bool { return k.Back.N > 0 && k.Sliding && !k.Use.Look }
 
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
 	store := p.budgets.storeOf(k.KeyUse)
 	if !k.Purse.Of(store) { // what it had in hand is of another store, and counts no more
-		if k.Purse = (escrow.Purse{Taken: k.Use.Used}); k.Back > 0 {
+		ends := k.Back.N > 0 && !k.moves()
+		if k.Purse, k.Back = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), (escrow.Back{}); ends {
 			k.decided(p)
 			return x, nil
 		}
+	}
+	if !at.Fresh && k.moves() { // the view is in doubt
+		k.Use.Look = true
 	}
 	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall()}
 	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {
-	case k.n > 0 && !at.Fresh: // the view is in doubt
+	case k.n > 0 && !at.Fresh:
 		return x, nil
 	case !ok && k.known:
 		k.decided(p)
 		return x, nil
 	}
 	x.gets = []clientv3.Op{clientv3.OpGet(key)}
-	if ok && (k.known || k.n >= 0) { // a give-back has one try, but for those that Refused allows
+	if ok && (k.known || k.Back.N == 0) { // a give-back has one try, but for those that Refused allows
 		err = p.putTotal(ctx, &x, k.KeyUse, key, k.Purse.Revision(), k.total)
 	}
 	if k.n > 0 {
@@ -217,9 +231,12 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 	}
 	kv := etcdcall.KeyIn(found[0])
 	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(k.KeyUse))
-	if k.known && k.n < 0 && !never { // a copy of the give-back may be committed
-		k.decided(p)
-		return false
+	if k.known && k.Back.N > 0 && !never { // a copy of the give-back may be committed
+		moves := k.moves()
+		if k.Back = (escrow.Back{}); !moves {
+			k.decided(p)
+			return false
+		}
 	}
 	k.known = true
 	return true

@@ -147,7 +147,7 @@ func TestNoStoreIsNotAnotherStore(t *testing.T) {
 	await.Until(t, "permits are taken", func() bool {
 		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && uses[0].Purse.Taken == 5
 	})
-	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 2, 3, escrow.Use{}
+	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = escrow.Back{N: 2}, 3, escrow.Use{}
 	nowhere := newMembership(p.s, "p", &recorder{}) // follows no store
 	err := nowhere.exchange(t.Context(), takingTries, p.standing().Policy, uses)
 	if err == nil || !strings.Contains(err.Error(), "no etcd cluster is followed yet") || !uses[0].Away {
@@ -204,7 +204,7 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && uses[0].Purse.Taken == 50
 	})
 	r.on.Store(true)
-	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = 10, 40, escrow.Use{}
+	uses[0].Back, uses[0].Purse.Taken, uses[0].Use = escrow.Back{N: 10}, 40, escrow.Use{}
 	if err := p.exchange(t.Context(), takingTries, p.standing().Policy, uses); err != nil {
 		t.Fatal(err)
 	}

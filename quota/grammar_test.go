@@ -34,6 +34,8 @@ func TestParseLimits(t *testing.T) {
 		{"10000/1d @ 7:05:09", "10000/d@07:05:09"},
 		{"5/12h@6:30", "5/12h@390m"},
 		{"5/h@0m,6/d@00:00", "5/h,6/d"},
+		{"80/s,5000/h sliding", "80/s,5000/h sliding"},
+		{" 7/d  sliding\n, 5/61s sliding", "5/61s sliding,7/d sliding"},
 		{" \t7 / 2s , 5/s\r\n", "5/s,7/2s"},
 		{"10000/1m,2000/10s,500/2s", "500/2s,2000/10s,10000/1m"},
 		{"1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms", "1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms"},
@@ -91,6 +93,11 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/s@1s", "@1s", "a window of 1s has no phase"},
 		{"5/mo@12:00", "@12:00", "a month has no phase"},
 		{"5/h@17m x", "x", "does not belong here"},
+		{"5/h slide", "slide", `"s" does not belong here`},
+		{"5/h sliding x", "sliding x", `"s" does not belong here`},
+		{"5/s sliding", "sliding", "a window of 1s does not slide by itself"},
+		{"5/mo sliding", "sliding", "a month does not slide"},
+		{"5/h@17m sliding", "sliding", "what slides has no phase"},
 		{"5/", "", "no unit"},
 		{"5/7", "", "no unit"},
 		{"/s", "/s", "no number of permits"},
@@ -215,7 +222,7 @@ func TestLimitsRoundTrip(t *testing.T) {
 }
 
 func FuzzParseLimits(f *testing.F) {
-	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "5/h@17m,6/d@12:00", "5/2h@90m", "5/d@", "5/s@1s", "5/d@1:2", "\xff"} {
+	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "5/h@17m,6/d@12:00", "5/2h@90m", "5/d@", "5/s@1s", "5/d@1:2", "5/h sliding,6/s sliding", "1/61s sliding", "\xff"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

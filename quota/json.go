@@ -46,6 +46,7 @@ type wireLimit struct {
 	Permits int64    `json:"permits"`
 	Window  duration `json:"window"`
 	Phase   duration `json:"phase,omitzero"`
+	Sliding bool     `json:"sliding,omitempty"`
 }
 
 type wireChange struct {
@@ -122,7 +123,7 @@ type wirePolicy struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, duration(l.Window), duration(l.Phase)}
+		w[i] = wireLimit{l.Permits, duration(l.Window), duration(l.Phase), l.Sliding}
 	}
 	return w
 }
@@ -130,7 +131,7 @@ func limitsToWire(limits []Limit) []wireLimit {
 func limitsFromWire(w []wireLimit) []Limit {
 	var limits []Limit
 	for _, l := range w {
-		limits = append(limits, Limit{Permits: l.Permits, Window: time.Duration(l.Window), Phase: time.Duration(l.Phase)})
+		limits = append(limits, Limit{Permits: l.Permits, Window: time.Duration(l.Window), Phase: time.Duration(l.Phase), Sliding: l.Sliding})
 	}
 	return limits
 }

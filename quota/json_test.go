@@ -56,6 +56,10 @@ func TestJSONGolden(t *testing.T) {
 			`{"schema":1,"limits":[{"permits":9,"window":"1h0m0s","phase":"17m0s"},{"permits":10,"window":"24h0m0s","phase":"12h0m0s"}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","requires":["phases"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
+			"what slides", Policy{Limits: []Limit{{Permits: 80, Window: time.Second}, {Permits: 9, Window: time.Hour, Sliding: true}}, Requires: []string{"levels"}},
+			`{"schema":1,"limits":[{"permits":80,"window":"1s"},{"permits":9,"window":"1h0m0s","sliding":true}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","requires":["levels","sliding budgets"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
+		},
+		{
 			"a shape", Policy{Limits: []Limit{{Permits: 100, Window: time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},

@@ -45,6 +45,9 @@ type Limit struct {
 	// Phase is how much later a budget's windows begin: at 17 minutes past each hour, or a day at
 	// noon. In whole seconds, less than Window; 0 for a month, and for a limit that is no budget.
 	Phase time.Duration
+	// Sliding has a budget of up to a day count in no windows: whenever one as long begins, it holds
+	// at most Permits. It has no Phase.
+	Sliding bool
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.
@@ -115,7 +118,7 @@ const (
 // ParseLimits reads limits as operators write them:
 //
 //	limits = limit *( "," limit )
-//	limit  = permits "/" window
+//	limit  = permits "/" window [ "sliding" ]
 //	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" ) [ "@" phase ]
 //	phase  = hours ":" minutes [ ":" seconds ] | count ( "s" | "m" | "h" )
 //
@@ -123,7 +126,7 @@ const (
 // the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
 // more than MaxWindow are of whole seconds; a day and a
 // month are the calendar's. The windows of these begin at 0:00 or, up to a day, as much later
-// as the phase says: 5000/h@17m, 10000/d@12:00. Blanks around the parts are ignored. The result holds 1 to
+// as the phase says: 5000/h@17m, 10000/d@12:00; or they are everywhere: 5000/h sliding. Blanks around the parts are ignored. The result holds 1 to
 // 8 limits, no two with the same window, and is sorted, shortest window first. An
 // error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
@@ -273,7 +276,12 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 	if l.Phase, problem, hint = readPhase(text[at[10]:at[11]], l.Window); problem != "" {
 		return fail(5, hint, "%s", problem)
 	}
-	if next(6) != "" {
+	word := strings.TrimSpace(text[at[12]:at[13]])
+	if l.Sliding = word == wordSliding; l.Sliding {
+		if problem, hint := wrongSliding(&l); problem != "" {
+			return fail(6, hint, "%s", problem)
+		}
+	} else if word != "" {
 		return fail(6, `separate limits by ","`, "%q does not belong here", next(6))
 	}
 	return l, nil
@@ -301,7 +309,7 @@ func (l Limit) String() string {
 	if w == "1s" || l.Window >= time.Hour && w[:1] == "1" && (w[1] == 'h' || w[1] == 'd' || w[1] == 'm') {
 		w = w[1:]
 	}
-	return strconv.FormatInt(l.Permits, 10) + "/" + w + l.phaseText()
+	return strconv.FormatInt(l.Permits, 10) + "/" + w + l.phaseText() + l.slidingText()
 }
 
 // windowText returns a window length in the largest unit that fits.

@@ -66,15 +66,21 @@ func (l Limit) phaseText() string {
 	return clock.Format("@15:04")
 }
 
-// featurePhases is named in a policy's JSON where a limit has a phase. Versions that do not know it would
-// count in other windows.
-const featurePhases = "phases"
+// Features that a policy's JSON names where a limit has them. Versions that do not know them would count in other
+// windows.
+const (
+	featurePhases  = "phases"
+	featureSliding = "sliding budgets"
+)
 
 // requires are the features that the policy's JSON names.
 func (p *Policy) requires() []string {
-	all := unknown(p.Requires)
-	if slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l Limit) bool { return l.Phase != 0 }) {
+	all, limits := unknown(p.Requires), slices.Concat(p.Limits, p.Keys.Limits)
+	if slices.ContainsFunc(limits, func(l Limit) bool { return l.Phase != 0 }) {
 		all = append(all, featurePhases)
+	}
+	if slices.ContainsFunc(limits, func(l Limit) bool { return l.Sliding }) {
+		all = append(all, featureSliding)
 	}
 	return all
 }
@@ -82,9 +88,55 @@ func (p *Policy) requires() []string {
 // unknown returns the features that this version does not know.
 func unknown(features []string) (all []string) {
 	for _, f := range features {
-		if f != featurePhases {
+		if f != featurePhases && f != featureSliding {
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// wordSliding follows a limit that slides.
+const wordSliding = "sliding"
+
+func (l Limit) slidingText() string {
+	if l.Sliding {
+		return " " + wordSliding
+	}
+	return ""
+}
+
+// wrongSliding says what is wrong with a limit that slides, and the way out; nothing if it is valid.
+func wrongSliding(l *Limit) (problem, hint string) {
+	switch {
+	case l.Window <= MaxWindow:
+		return fmt.Sprintf("a window of %s does not slide by itself", windowText(l.Window)), "set shape sliding: it is of all windows of up to " + windowText(MaxWindow)
+	case l.Window > day:
+		return "a month does not slide", "leave it out, or set a limit of a day"
+	case l.Phase != 0:
+		return "what slides has no phase", "leave out one of them"
+	}
+	return "", ""
+}
+
+// slidingParts is in how many parts a sliding window is counted. Package protocol has the reason.
+const slidingParts = 100
+
+// checkSliding checks that the clocks' errors and the time of a call are less than a part of each sliding limit.
+func (p *Policy) checkSliding(errs *problems) {
+	for _, of := range []struct {
+		field  string
+		limits []Limit
+	}{{"limits", p.Limits}, {"keys.limits", p.Keys.Limits}} {
+		for i, l := range of.limits {
+			if !l.Sliding {
+				continue
+			}
+			problem, hint := wrongSliding(&l)
+			errs.add(problem != "", fmt.Sprintf("%s[%d].sliding", of.field, i), true, hint, "%s", problem)
+			part := l.Window / slidingParts
+			errs.add(problem == "" && (p.ClockError > part || p.Guard > part || 2*p.ClockError+p.Guard >= part), of.field, l,
+				"lower clock_error or guard, or leave sliding out", "twice the clock_error and the guard, %v, must be less than a %dth of a sliding window, %v",
+				2*p.ClockError+p.Guard, slidingParts, part)
+		}
+	}
 }

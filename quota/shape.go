@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -68,9 +69,9 @@ func (p *Policy) checkShape(errs *problems) {
 		"paces within fixed windows, and shape is %s", p.Shape)
 	p.checkTransit(errs)
 	_, long := p.parts()
-	errs.add(p.Shape == ShapeSliding && len(long) > 0, "shape", strconv.Quote(string(p.Shape)),
-		"set shape fixed; or give these limits to a provider of their own, and take from both: consumer.TakeAll",
-		"does not slide over more than %v, and limits are %s", MaxWindow, FormatLimits(long))
+	fixed := slices.DeleteFunc(slices.Clone(long), func(l Limit) bool { return l.Sliding })
+	errs.add(p.Shape == ShapeSliding && len(fixed) > 0, "shape", strconv.Quote(string(p.Shape)),
+		"write such a limit as 5000/h sliding, or set shape fixed", "is of windows of up to %v, and %s does not slide", MaxWindow, FormatLimits(fixed))
 }
 
 // leastTransit: permits are told apart by slots, of which a window has 500, and a

@@ -69,6 +69,7 @@ func (p Policy) Validate() error {
 	p.checkShape(&errs)
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
+	p.checkSliding(&errs)
 	p.checkDates(&errs)
 	within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", defaultMaxStep))
 	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
@@ -127,6 +128,10 @@ func (p *Policy) Unsupported() (missing []string) {
 	var errs problems
 	timed := p.WithDefaults()
 	timed.checkTiming(&errs)
+	timed.checkSliding(&errs)
+	for _, l := range slices.Concat(timed.Limits, timed.Keys.Limits) {
+		errs.phase("phase", l)
+	}
 	for _, err := range errs {
 		missing = append(missing, err.Error())
 	}

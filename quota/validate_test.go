@@ -50,6 +50,28 @@ func TestPolicyValidate(t *testing.T) {
 		{"budget of nothing", limits(Limit{Permits: 0, Window: day}), "limits[0].permits"},
 		{"two budgets of a day", limits(Limit{Permits: 1, Window: day}, Limit{Permits: 2, Window: day}), "limits"},
 		{"announced budget", func(p *Policy) { p.Next[0].Limits = []Limit{{Permits: 1, Window: day}} }, "next[0].limits[0].window"},
+		{"a phase", limits(Limit{Permits: 1, Window: day, Phase: day - time.Second}), ""},
+		{"a phase of a window", limits(Limit{Permits: 1, Window: time.Hour, Phase: time.Hour}), "limits[0].phase"},
+		{"a phase below 0", limits(Limit{Permits: 1, Window: time.Hour, Phase: -time.Second}), "limits[0].phase"},
+		{"a phase of half a second", limits(Limit{Permits: 1, Window: time.Hour, Phase: time.Second / 2}), "limits[0].phase"},
+		{"a phase of a second's window", limits(Limit{Permits: 1, Window: time.Second, Phase: time.Millisecond}), "limits[0].phase"},
+		{"a month's phase", limits(Limit{Permits: 1, Window: month, Phase: time.Hour}), "limits[0].phase"},
+		{"a sliding hour", limits(Limit{Permits: 80, Window: time.Second}, Limit{Permits: 1, Window: time.Hour, Sliding: true}), ""},
+		{"a sliding second", limits(Limit{Permits: 1, Window: time.Second, Sliding: true}), "limits[0].sliding"},
+		{"a sliding month", limits(Limit{Permits: 1, Window: month, Sliding: true}), "limits[0].sliding"},
+		{"a sliding hour at a phase", limits(Limit{Permits: 1, Window: time.Hour, Sliding: true, Phase: time.Second}), "limits[0].sliding"},
+		{"clocks too bad for what slides", func(p *Policy) {
+			*p = Policy{Limits: []Limit{{Permits: 1, Window: 61 * time.Second, Sliding: true}}, Timing: Timing{ClockError: 305 * time.Millisecond, Settle: 5 * time.Second}}
+		}, "limits"},
+		{"clocks just good enough for what slides", func(p *Policy) {
+			*p = Policy{Limits: []Limit{{Permits: 1, Window: 61 * time.Second, Sliding: true}}, Timing: Timing{ClockError: 304 * time.Millisecond, Settle: 5 * time.Second}}
+		}, ""},
+		{"calls too long for what slides, of keys", func(p *Policy) {
+			*p = Policy{Limits: []Limit{{Permits: 1, Window: 2 * time.Second}}, Keys: Keys{Limits: []Limit{{Permits: 1, Window: 61 * time.Second, Sliding: true}}}, Timing: Timing{Guard: 510 * time.Millisecond}}
+		}, "keys.limits"},
+		{"shape sliding beside an hour that slides", func(p *Policy) {
+			*p = Policy{Limits: []Limit{{Permits: 80, Window: time.Second}, {Permits: 1, Window: time.Hour, Sliding: true}}, Release: Release{Shape: ShapeSliding}}
+		}, ""},
 		{"no zone", func(p *Policy) { p.Zone = "Europe/Nowhere" }, "zone"},
 		{"a zone that depends on the host", func(p *Policy) { p.Zone = "Local" }, "zone"},
 		{"longest of all", limits(Limit{Permits: 1, Window: huge}), "limits[0].window"},

@@ -176,7 +176,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	all := []*budgetJSON{}
 	for _, w := range protocol.BudgetsAt(&p, now) {
-		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w}
+		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Shown()).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w}
 		if err := b.read(ctx, etcd.client, k, provider, fleet.Instances); err != nil {
 			return nil, nil, etcdcall.Wrap(ctx, "read the budgets of "+provider, err)
 		}
@@ -191,20 +191,20 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	var withheld []keysBudgetJSON
 	for _, w := range ofKeys {
-		withheld = append(withheld, keysBudgetJSON{w.String(), time.Unix(0, w.Start).UTC(), time.Unix(0, w.End).UTC(), mark.Seen(w.Start, true).Lost})
+		withheld = append(withheld, keysBudgetJSON{w.String(), time.Unix(0, w.Shown()).UTC(), time.Unix(0, w.End).UTC(), mark.Seen(w.Since(), true).Lost})
 	}
 	return all, withheld, nil
 }
 
 func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.Layout, provider string, instances []protocol.InstanceStatus) error {
 	w := b.window
-	b.key = k.BudgetTotal(provider, w.Name(), w.Start)
+	b.key = k.BudgetTotal(provider, w.Name(), w.TotalStart())
 	r, err := client.Txn(ctx).Then(clientv3.OpGet(b.key), clientv3.OpGet(k.BudgetMark(provider))).Commit()
 	if err != nil {
 		return err
 	}
 	b.cluster, b.at = r.Header.ClusterId, r.Header.Revision
-	found := purseOf(r.Responses[0].GetResponseRange(), markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Start, false))
+	found := purseOf(r.Responses[0].GetResponseRange(), w.Part(), markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Since(), false))
 	b.total, b.revision = found.Total(), found.Revision()
 	for _, s := range instances {
 		h := handJSON{Instance: cmp.Or(s.Instance.Name, s.Instance.ID)}
@@ -216,7 +216,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		b.Instances = append(b.Instances, h)
 	}
 	b.Withheld, b.Left = found.Withheld(), found.Left(w.Permits)
-	b.HandedOut, b.Writes = b.total.Out, b.total.Writes
+	b.HandedOut, b.Writes = found.Out(), b.total.Writes
 	b.Rest = max(0, b.HandedOut-b.Used-b.InHand)
 	b.total.Limit = w.Permits
 	return nil
@@ -224,7 +224,11 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 
 // use is the budget as top knows it.
 func (b *budgetJSON) use() live.Budget {
-	return live.Budget{Limit: b.Limit, Permits: b.total.Limit, Left: b.Left, End: b.End}
+	use := live.Budget{Limit: b.Limit, Permits: b.total.Limit, Left: b.Left}
+	if !b.window.Sliding {
+		use.End = b.End
+	}
+	return use
 }
 
 // errTaken is returned where a count was changed between reading and writing it, as often as it was
@@ -250,14 +254,14 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 	since := client.Watch(ctx, b.key, clientv3.WithRev(b.at+1))
 	lease := clientv3.WithIgnoreLease()
 	for range correctTries {
-		if b.revision == 0 {
-			l, err := client.Grant(ctx, 2*int64(b.End.Sub(b.Start).Seconds()))
+		if b.revision == 0 || b.window.Sliding {
+			l, err := client.Grant(ctx, int64(b.window.Lease().Seconds()))
 			if err != nil {
 				return etcdcall.Wrap(ctx, "correct the budget", err)
 			}
 			lease = clientv3.WithLease(l.ID)
 		}
-		text, err := escrow.Encode(b.total.Corrected(used, hand, b.cluster))
+		text, err := escrow.Encode(b.total.Corrected(used, hand, b.window.Part(), b.cluster))
 		if err != nil {
 			return err
 		}
@@ -334,7 +338,11 @@ func (b *budgetJSON) follow(since clientv3.WatchChan, revision int64) (taken int
 }
 
 func (b *budgetJSON) table(w io.Writer) {
-	format.Row(w, b.Limit, "until "+format.Exact(b.End))
+	if b.window.Sliding {
+		format.Row(w, b.Limit, "in the last "+protocol.WindowName(b.window.Limit))
+	} else {
+		format.Row(w, b.Limit, "until "+format.Exact(b.End))
+	}
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left", b.HandedOut, b.total.Limit, b.Left))
 	if b.HandedOut > b.total.Limit {
 		format.Row(w, "", "more than the limit: nothing more is handed out")
@@ -342,7 +350,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	format.Row(w, "Used", fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	format.Row(w, "Rest", fmt.Sprint(b.Rest))
-	if b.Rate != nil && b.Withheld == "" {
+	if b.Rate != nil && b.Withheld == "" && !b.window.Sliding {
 		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
 	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))

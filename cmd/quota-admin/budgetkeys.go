@@ -114,7 +114,7 @@ type keyWindow struct {
 func (w *keyWindow) shown() *keyBudgetJSON {
 	return &keyBudgetJSON{
 		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
-		HandedOut: w.found.Total().Out, Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
+		HandedOut: w.found.Out(), Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
 	}
 }
 
@@ -150,7 +150,7 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 			return fmt.Errorf("key %s of %s has several limits of more than a minute: name the one that is counted by --limit", format.Show(c.key), provider)
 		}
 		for _, b := range all {
-			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.Start, c.key)})
+			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key)})
 		}
 	}
 	shown := []*keyBudgetJSON{}
@@ -259,7 +259,8 @@ func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.
 }
 
 // purseOf returns a purse that has read the total in an answer of a store.
-func purseOf(r *etcdserverpb.RangeResponse, store *escrow.Store) (found escrow.Purse) {
+func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, store *escrow.Store) (found escrow.Purse) {
+	found.Part = of
 	found.Read(nil, 0, store)
 	for _, kv := range r.GetKvs() {
 		found.Read(kv.Value, kv.ModRevision, store)
@@ -280,7 +281,7 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	m := markIn(r.Responses[0].GetResponseRange(), r.Header.ClusterId)
 	for i, w := range all {
 		w.cluster = r.Header.ClusterId
-		w.found = purseOf(r.Responses[1+i].GetResponseRange(), m.Seen(w.Start, true))
+		w.found = purseOf(r.Responses[1+i].GetResponseRange(), w.Part(), m.Seen(w.Since(), true))
 	}
 	return nil
 }
@@ -292,14 +293,14 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	var sent []*keyWindow
 	leases := map[time.Duration]clientv3.LeaseID{}
 	for _, w := range all {
-		if have := w.found.Total().Out; w.found.Withheld() == "" && w.used < have {
+		if have := w.found.Out(); w.found.Withheld() == "" && w.used < have {
 			failed = append(failed, fmt.Errorf("key %s: nothing is withheld of it, and %d permits are used or in hand: give no less", format.Show(w.key), have))
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()
-		if w.found.Revision() == 0 {
+		if w.found.Revision() == 0 || w.Sliding {
 			if _, ok := leases[w.Window]; !ok {
-				l, err := client.Grant(ctx, int64(2*w.Window/time.Second))
+				l, err := client.Grant(ctx, int64(w.Lease()/time.Second))
 				if err != nil {
 					return failed, nil, etcdcall.Wrap(ctx, "correct the budgets of keys", err)
 				}
@@ -307,7 +308,7 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			}
 			lease = clientv3.WithLease(leases[w.Window])
 		}
-		total := w.found.Total().Corrected(w.used, 0, w.cluster)
+		total := w.found.Total().Corrected(w.used, 0, w.Part(), w.cluster)
 		total.Limit = w.Permits
 		text, err := escrow.Encode(total)
 		if err != nil {

@@ -163,7 +163,7 @@ func (a *Client) budgets(ctx context.Context, f *protocol.Fleet) error {
 	var all []protocol.BudgetUse
 	for _, b := range protocol.BudgetsAt(&f.Policy.Policy, now) {
 		all = append(all, protocol.BudgetUse{Budget: b, Left: b.Permits})
-		gets = append(gets, clientv3.OpGet(a.keys.BudgetTotal(f.Provider, b.Name(), b.Start)))
+		gets = append(gets, clientv3.OpGet(a.keys.BudgetTotal(f.Provider, b.Name(), b.TotalStart())))
 	}
 	ofKeys := protocol.KeyBudgetsAt(&f.Policy.Policy, now)
 	if len(all)+len(ofKeys) == 0 {
@@ -179,14 +179,14 @@ func (a *Client) budgets(ctx context.Context, f *protocol.Fleet) error {
 	kv := etcdcall.KeyIn(r.Responses[0])
 	mark := escrow.ReadMark(kv.Value, kv.ModRevision, r.Header.ClusterId)
 	for i := range all {
-		var found escrow.Purse
+		found := escrow.Purse{Part: all[i].Part()}
 		kv := etcdcall.KeyIn(r.Responses[1+i])
-		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Start, false))
+		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Since(), false))
 		all[i].Left, all[i].Withheld = found.Left(all[i].Permits), found.Withheld()
 	}
 	f.Budgets = all
 	for _, b := range ofKeys {
-		if why := mark.Seen(b.Start, true).Lost; why != "" {
+		if why := mark.Seen(b.Since(), true).Lost; why != "" {
 			f.KeysWithheld = append(f.KeysWithheld, protocol.BudgetUse{Budget: b, Withheld: why})
 		}
 	}

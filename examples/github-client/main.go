@@ -1,9 +1,8 @@
 // Github-client calls an API through an unchanged client library, go-github, for two installations
 // of an app. Each may send 10 requests a second and 5,000 an hour: all it takes is the Transport of
-// its http.Client. GitHub's hour begins with the first call, and the limiter's with the clock's. So
-// the Transport heeds what each response says is left of GitHub's hour (Stated), also where other
-// programs use the same installation. Without that, parts of two of the limiter's hours may fall into
-// one of GitHub's, and only half of it would be safe: 2500/h.
+// its http.Client. GitHub's hour begins with the first call, so the limit of an hour slides: no hour,
+// wherever it begins, has more. Other programs may use the same installation: the Transport heeds what
+// each response says is left of GitHub's hour (Stated).
 // The API is a server of this process; `go run .` prints what it answered.
 package main
 
@@ -43,7 +42,7 @@ func main() {
 	ctx := context.Background()
 	source := consumer.Fixed(quota.Policy{ // for a fleet: a *coordinator.Session
 		Limits: must(quota.ParseLimits("100/s")),
-		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,5000/h"))},
+		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,5000/h sliding"))},
 	})
 	limiter := must(consumer.Open(ctx, source, "github", consumer.Options{}))
 	defer limiter.Close()

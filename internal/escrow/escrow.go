@@ -26,6 +26,12 @@ type Total struct {
 	Writes int64 `json:"writes"`
 	// Stated is what the provider says of the window.
 	Stated Stated `json:"stated,omitzero"`
+	// Newest, Parts and From are of a sliding limit alone, whose total is of all time. Parts are
+	// the permits of Out by the part of time in which they may be issued: first those of the part
+	// Newest, then those of the one before. From is the part from which on Withheld is over.
+	Newest int64   `json:"newest,omitempty"`
+	Parts  []int64 `json:"parts,omitempty"`
+	From   int64   `json:"from,omitempty"`
 }
 
 type wire[T any] struct {
@@ -124,9 +130,13 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 }
 
 // Corrected returns the total after an operator's word on what was used in the window. What the
-// living may still issue of what they have in hand counts too; what others had is lost.
-func (t Total) Corrected(used, hand int64, cluster uint64) Total {
+// living may still issue of what they have in hand counts too; what others had is lost. of is the
+// part that runs of a sliding limit, in which all of it counts from now on.
+func (t Total) Corrected(used, hand int64, of protocol.Part, cluster uint64) Total {
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
+	if of.Sliding() {
+		t.Newest, t.Parts, t.From = max(t.Newest, of.Number), []int64{used + hand}, 0
+	}
 	t.Stated = Stated{} // the operator knows better
 	t.Writes++          // so that nobody takes it for a refusal: Purse.Refused
 	return t

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // marked is a naive etcd of one provider: its mark, and the totals of its keys' windows.
@@ -66,7 +68,7 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 		h.of[name] = own
 	}
 	own.purse.Read(total.value, total.revision, store)
-	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, 0, store)
+	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, Back{}, store)
 	if !ok {
 		return
 	}
@@ -139,7 +141,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 					s.write(s.read().Told(now, markedBound))
 					continue
 				}
-				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, s.cluster))
+				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, protocol.Part{}, s.cluster))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -254,7 +256,7 @@ func TestACountOfOneKeyOpensNoOther(t *testing.T) {
 	t.Parallel()
 	const start = 1000 * markedWindow
 	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
-	text, err := Encode(Total{}.Corrected(1, 0, s.cluster))
+	text, err := Encode(Total{}.Corrected(1, 0, protocol.Part{}, s.cluster))
 	if err != nil {
 		t.Fatal(err)
 	}

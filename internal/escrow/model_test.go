@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // store is a naive etcd with the total of one window, and the mark.
@@ -130,7 +132,7 @@ func (h *history) act(p *process, need, back int64) {
 				return
 			}
 		}
-		next, n, ok := p.purse.Next(r, Use{Used: p.used, Need: need, Rate: h.r.Int64N(4)}, back, store)
+		next, n, ok := p.purse.Next(r, Use{Used: p.used, Need: need, Rate: h.r.Int64N(4)}, Back{N: back}, store)
 		if !ok && known {
 			return
 		}
@@ -217,7 +219,7 @@ func (h *history) step(restores bool) {
 			h.notice(p)
 			hand += p.hand()
 		}
-		h.s.put(h.s.is().Corrected(h.issued, hand, h.s.cluster))
+		h.s.put(h.s.is().Corrected(h.issued, hand, protocol.Part{}, h.s.cluster))
 		h.rewritten = true
 		h.note("corrected to %+v", h.s.is())
 	case n < 94:

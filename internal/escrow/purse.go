@@ -23,6 +23,8 @@ type Purse struct {
 	// Taken is how many permits the instance has taken and not given back, issued or not. Committed
 	// raises it. window.Account.GiveBack lowers it, before the give-back is sent.
 	Taken int64
+	// Part is the part of time that Taken is of, where the limit slides. It is set before the purse is used.
+	Part protocol.Part
 	// total is the newest state known of the total, and revision that of its entry in etcd; 0 if there is
 	// none, or nothing is known. Read, Refused and Committed set both.
 	total    Total
@@ -49,7 +51,7 @@ func (p *Purse) Read(value []byte, revision int64, s *Store) {
 	if revision != 0 {
 		p.total = ReadTotal(value, s.Cluster)
 	}
-	p.lost = p.lost && p.total.Withheld == ""
+	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0) // which the store of before may have outlived
 }
 
 // Refused takes what was found in the place of next, a total of Next, when etcd answered that its condition
@@ -81,10 +83,18 @@ func (p *Purse) withheld(s *Store) string {
 		return s.Lost
 	case p.revision < s.Told && p.total.Withheld != unreadable:
 		return ""
-	case p.total.Cluster != s.Cluster:
+	case p.foreign(s):
 		return cmp.Or(p.total.Withheld, otherCluster)
+	case p.total.From != 0 && p.Part.Number >= p.total.From:
+		return ""
 	}
 	return p.total.Withheld
+}
+
+// foreign reports whether the total that is there was written in another cluster, and no operator has
+// vouched for it.
+func (p *Purse) foreign(s *Store) bool {
+	return p.revision != 0 && p.total.Cluster != s.Cluster && (p.revision >= s.Told || p.total.Withheld == unreadable)
 }
 
 // Left returns how many permits of the limit can still be taken, by the newest total known. It is 0 also
@@ -100,38 +110,57 @@ func (p *Purse) left(limit int64, s *Store) int64 {
 	if p.withheld(s) != "" {
 		return 0
 	}
-	return p.total.left(limit) // without a total, nothing is out
+	return p.total.left(limit, p.Part) // without a total, nothing is out
 }
 
 // Total returns the newest total known; zero if there is none.
 func (p *Purse) Total() Total { return p.total }
 
+// Out returns how many permits are handed out by the newest total known that count in the window.
+func (p *Purse) Out() int64 { return p.total.out(p.Part) }
+
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
-// back is above 0, to give so many back, by which the caller has lowered Taken already. The purse is Of the
-// store.
+// back is above 0, to give so many back, by which the caller has lowered what it may issue already. They
+// were taken of the part of, where the limit slides: then it may do both. The purse is Of the store.
 //
-// It returns the total to write, on the condition that its entry is at Revision, and n, by how many permits
-// its Out is higher: below 0 for a give-back. If ok is false, next must not be written. If ok is true n may
-// be 0: the total of a lost purse only says that nothing more is handed out.
-func (p *Purse) Next(r Rule, u Use, back int64, s *Store) (next Total, n int64, ok bool) {
+// It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
+// taken or, below 0, given back where none are. If ok is false, next must not be written. If ok is true n
+// may be 0: the total of a lost purse only says that nothing more is handed out.
+func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, ok bool) {
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
 	next.Writes++
-	told := next.state(u.Stated, r.Limit, r.Now)
+	told := next.state(u.Stated, r.Limit, p.Part, r.Now)
 	switch {
+	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(s)):
+		// Until then all parts have ended of which the store that is no more has handed something out.
+		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
+		return next, 0, true
 	case next.Withheld != "":
 		return next, 0, false
 	case p.lost:
 		next.Withheld = wentBack
 		return next, 0, true
-	case back > 0:
-		n = -min(back, next.Out)
-		next.Stated.At += n // whoever takes them again uses up the rest
-	default:
-		n = r.more(next.left(r.Limit), p.Taken-u.Used, u)
 	}
-	next.Out += n
+	next.From = 0
+	gave := int64(0)
+	if back.N > 0 {
+		gave = next.giveBack(back.N, back.Of)
+	}
+	if back.N == 0 || p.Part.Sliding() {
+		n = r.more(next.left(r.Limit, p.Part), p.Taken-u.Used, u)
+		next.add(n, p.Part)
+	}
+	if n == 0 {
+		n = -gave
+	}
 	return next, n, n != 0 || told
+}
+
+// Back are N permits that are given back, which were taken of a part where the limit slides.
+type Back struct {
+	N  int64
+	Of protocol.Part
 }
 
 // Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves
@@ -148,7 +177,7 @@ type KeyUse struct {
 	Key             string // empty for the provider's own limit
 	protocol.Budget        // the limit and the window
 	Purse           Purse  // as the sink knows it; returned as it is after etcd's answer
-	Back            int64  // permits to give back, which Purse.Taken counts no more; 0 to take or to read
+	Back            Back   // permits to give back, which Purse.Taken counts no more; none to take or to read
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share
 	// Away is set on the way back if nothing was decided: etcd did not answer, the view was in doubt, or

@@ -39,7 +39,7 @@ func (h *holder) read(s *account) { h.purse.Read(s.value, s.revision, s.store())
 
 // next has an instance make a transaction by what it knows.
 func (h *holder) next(s *account, r Rule, need, back int64) (sent Total, n int64, m message, ok bool) {
-	if sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, back, s.store()); !ok {
+	if sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, Back{N: back}, s.store()); !ok {
 		return sent, n, m, false
 	}
 	text, err := Encode(sent)
@@ -227,7 +227,7 @@ func TestAPurseReadsNothingIntoRubbish(t *testing.T) {
 	var p Purse
 	s := &Store{Cluster: 7}
 	p.Read([]byte("rubbish"), 3, s)
-	next, n, ok := p.Next(Rule{Limit: 10, Instances: 1, Share: -1}, Use{Need: 1}, 0, s)
+	next, n, ok := p.Next(Rule{Limit: 10, Instances: 1, Share: -1}, Use{Need: 1}, Back{}, s)
 	if ok || n != 0 || p.Left(10) != 0 || p.Withheld() != unreadable {
 		t.Errorf("it sends %+v (%v) for %d permits, withheld %q", next, ok, n, p.Withheld())
 	}

@@ -1,5 +1,7 @@
 package escrow
 
+import "github.com/quotient-limiter/quotient/internal/protocol"
+
 // Stated is the rest of a window by the provider's own count, as a response to one of the calls said
 // it: others may use the same account. It only lowers what is handed out, so it needs no proof. The
 // provider does not know yet of permits that were taken and whose calls have not arrived; so what is
@@ -15,8 +17,11 @@ type Stated struct {
 }
 
 // left returns how many permits are left of a limit: by the total, and by what the provider has stated.
-func (t *Total) left(limit int64) int64 {
-	left := max(0, limit-t.Out)
+func (t *Total) left(limit int64, of protocol.Part) int64 {
+	if !t.takes(of) {
+		return 0
+	}
+	left := max(0, limit-t.out(of))
 	if t.Stated.Until != 0 {
 		left = min(left, max(0, t.Stated.Left-(t.Out-t.Stated.At)))
 	}
@@ -24,7 +29,9 @@ func (t *Total) left(limit int64) int64 {
 }
 
 // Binds reports whether fewer permits are left of a limit because of what the provider has stated.
-func (t *Total) Binds(limit int64) bool { return t.left(limit) < max(0, limit-t.Out) }
+func (p *Purse) Binds(limit int64) bool {
+	return p.total.left(limit, p.Part) < max(0, limit-p.total.out(p.Part))
+}
 
 // Lowers reports whether a rest that the provider states is worth writing where left are left of a limit:
 // it is lower by over one in a hundred, or it is the first to say that nothing is left.
@@ -34,11 +41,11 @@ func (s Stated) Lowers(left, limit int64) bool {
 
 // state notes what the provider has stated, at an instant by the wall clock. It returns whether the total
 // has changed by it.
-func (t *Total) state(s Stated, limit, now int64) (changed bool) {
+func (t *Total) state(s Stated, limit int64, of protocol.Part, now int64) (changed bool) {
 	if t.Stated.Until <= now {
 		t.Stated = Stated{}
 	}
-	if s.Until <= now || !s.Lowers(t.left(limit), limit) {
+	if s.Until <= now || !s.Lowers(t.left(limit, of), limit) {
 		return false
 	}
 	s.At = t.Out

@@ -42,7 +42,7 @@ func TestAStatedRestIsKept(t *testing.T) {
 				}
 				h.read(s)
 				before := ReadTotal(s.value, s.cluster)
-				next, n, ok := h.purse.Next(r, use, 0, s.store())
+				next, n, ok := h.purse.Next(r, use, Back{}, s.store())
 				if !ok {
 					break
 				}
@@ -79,7 +79,7 @@ func TestAStatedRestIsHad(t *testing.T) {
 	take := func(stated Stated) {
 		for range 200 {
 			h.read(s)
-			next, n, ok := h.purse.Next(r, Use{Used: h.used, Need: 1, Stated: stated}, 0, s.store())
+			next, n, ok := h.purse.Next(r, Use{Used: h.used, Need: 1, Stated: stated}, Back{}, s.store())
 			if !ok {
 				return
 			}
@@ -104,7 +104,7 @@ func TestAStatedRestIsHad(t *testing.T) {
 	take(Stated{Left: 700, Until: 250})
 	take(Stated{})
 	has(300)
-	if left := h.purse.Left(1000); left != 0 || !h.purse.total.Binds(1000) {
+	if left := h.purse.Left(1000); left != 0 || !h.purse.Binds(1000) {
 		t.Errorf("%d are left", left)
 	}
 	r.Now = 200

@@ -6,7 +6,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Budget is a limit of a long window, and the window that runs.
+// Budget is a limit of a long window, and the window that runs. Of a sliding limit it is the part of time
+// that runs: see Part.
 type Budget struct {
 	quota.Limit
 	Start, End int64 // corrected wall time, nanoseconds since the Unix epoch
@@ -14,8 +15,21 @@ type Budget struct {
 	Whole bool
 }
 
-// Name is the window's length as in a limit.
-func (b Budget) Name() string { return WindowName(b.Limit) }
+// Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
+func (b Budget) Name() string {
+	if b.Sliding {
+		return WindowName(b.Limit) + "-sliding"
+	}
+	return WindowName(b.Limit)
+}
+
+// TotalStart is the start that the name of the window's total has: a sliding limit has one total.
+func (b *Budget) TotalStart() int64 {
+	if b.Sliding {
+		return 0
+	}
+	return b.Start
+}
 
 // Free reports whether a limit binds nobody, as that of a policy with budgets alone: see
 // Short.
@@ -46,8 +60,15 @@ func KeyBudgetsAt(p *quota.Policy, wall int64) []Budget {
 
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
 // shorter than a day are aligned to the Unix epoch, and days and months are the zone's; a phase
-// is by how much later each begins.
+// is by how much later each begins. Of a sliding limit it is the part of time.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
+	if l.Sliding {
+		w := quota.WindowAt(partLength(l.Window), wall)
+		return Budget{Limit: l, Start: w.Start(), End: w.End()}
+	}
+	if l.Phase < 0 || l.Phase >= l.Window {
+		l.Phase = 0 // the policy is not valid, and nobody follows it
+	}
 	if l.Window < day {
 		w := quota.WindowAt(l.Window, wall-int64(l.Phase))
 		return Budget{Limit: l, Start: w.Start() + int64(l.Phase), End: w.End() + int64(l.Phase)}

@@ -89,13 +89,13 @@ func (o *Override) In(k quota.Keys) quota.Keys {
 }
 
 // WithPhases returns the limits of an override: of windows as long as one of the policy's they begin when
-// that does, since all keys are counted in the same windows.
+// that does, or slide, since all keys are counted in the same windows.
 func WithPhases(limits, policy []quota.Limit) []quota.Limit {
 	all := slices.Clone(limits)
 	for i := range all {
 		for _, l := range policy {
 			if l.Window == all[i].Window {
-				all[i].Phase = l.Phase
+				all[i].Phase, all[i].Sliding = l.Phase, l.Sliding
 			}
 		}
 	}
@@ -171,8 +171,8 @@ func ValidateOverride(name string, o *Override) error {
 		return errors.New("limits: there are none; delete the override instead")
 	}
 	for _, l := range o.Limits {
-		if l.Phase != 0 {
-			return fmt.Errorf("key %q: %v: the windows of all keys begin at the same time: set the phase with the limits of all keys, and leave it out here", name, l)
+		if l.Phase != 0 || l.Sliding {
+			return fmt.Errorf("key %q: %v: all keys have the same windows: set the phase, or sliding, with the limits of all keys, and leave it out here", name, l)
 		}
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: quota.MaxWindow}}, Keys: o.In(quota.Keys{})}.WithDefaults()

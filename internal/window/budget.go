@@ -85,12 +85,13 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	}
 	if !g.mu.closed {
 		g.wantForQueueLocked()
-		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().PerSecond() })
+		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().second() })
 		all = append(all, l.looks(most-len(all), g.mu.last)...)
 	}
 	spare := false
 	for i := range l.budgets {
-		spare = spare || l.budgets[i].spare(g.mu.last, g.mu.closed) > 0
+		b := &l.budgets[i]
+		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.state == atRest && b.ended.hand() > 0
 	}
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()

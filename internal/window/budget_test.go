@@ -235,7 +235,7 @@ func TestWhatIsGivenBackIsNotIssued(t *testing.T) {
 	if n := upTo(g, at(2), 2); n != 2 {
 		t.Fatal(n)
 	}
-	if all, used, limited := g.Uses(at(3), 8); len(all) != 0 && all[0].Back != 0 || !used || !limited {
+	if all, used, limited := g.Uses(at(3), 8); len(all) != 0 && all[0].Back.N != 0 || !used || !limited {
 		t.Errorf("%+v, %v, %v: nothing is given back yet", all, used, limited)
 	}
 	rested := time.Duration(longRest) + 4
@@ -245,7 +245,7 @@ func TestWhatIsGivenBackIsNotIssued(t *testing.T) {
 	g.mu.ledger.budgets[0].active, g.mu.ledger.budgets[0].funded, g.mu.seen = 0, 0, 5
 	g.unlock()
 	all, _, _ := g.Uses(at(rested+3), 8)
-	if len(all) != 1 || all[0].Back != 4 || all[0].Purse.Taken != 5 {
+	if len(all) != 1 || all[0].Back.N != 4 || all[0].Purse.Taken != 5 {
 		t.Fatalf("%+v, want the 4 that are not issued", all)
 	}
 	if n := upTo(g, at(rested+4), 9); n != 0 {
@@ -266,7 +266,7 @@ func TestWhatTheLastCallNeededIsKept(t *testing.T) {
 	g.Uses(at(3), 8)
 	next := 40 * second
 	upTo(g, at(next), 1)
-	if all, _, _ := g.Uses(at(next+1), 8); len(all) == 1 && all[0].Back == 0 { // a look
+	if all, _, _ := g.Uses(at(next+1), 8); len(all) == 1 && all[0].Back.N == 0 { // a look
 		all[0].Purse.Taken = 9
 		g.Fund(at(next+2), all[0])
 	}
@@ -274,8 +274,8 @@ func TestWhatTheLastCallNeededIsKept(t *testing.T) {
 		t.Helper()
 		all, _, _ := g.Uses(at(d), 8)
 		for _, u := range all {
-			if u.Back > 0 {
-				want -= u.Back
+			if u.Back.N > 0 {
+				want -= u.Back.N
 			}
 			g.Fund(at(d+1), u)
 		}

@@ -2,7 +2,6 @@ package window
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -52,7 +51,7 @@ func (g *Gate) advanceLocked() {
 // segment ends.
 func (g *Gate) comesLocked(c queue.Class) bool {
 	w, p := g.mu.queue.Head(), g.planLocked()
-	return w != nil && w.Class() > c && p.Gradual()
+	return w != nil && w.Class() > c && p.gradual()
 }
 
 // Lasts reports whether the refusal of a call of class c lasts until the segment ends.
@@ -113,7 +112,7 @@ func (s *span) kept(l *ledger) (n, until int64) {
 
 // keptUntil returns the instant from which on n permits can be issued to a call that is not
 // critical, as far as that decides it, by the plan p.
-func (s *span) keptUntil(n int64, p *plans.Plan, now int64) int64 {
+func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 	whole, parts, start, each := s.keeps(p, now)
 	for i := range parts {
 		if s.Bound-s.Used-whole*(parts-i)/parts >= n {
@@ -125,14 +124,14 @@ func (s *span) keptUntil(n int64, p *plans.Plan, now int64) int64 {
 
 // keeps returns how many permits are kept at the window's start, in how many parts they are
 // released, and when: the first each after the start.
-func (s *span) keeps(p *plans.Plan, now int64) (whole, parts, start, each int64) {
+func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
-	if p.Critical <= 0 || p.Gradual() || s.Bound == shape.Unbounded || own <= 0 {
+	if p.Critical <= 0 || p.gradual() || s.Bound == shape.Unbounded || own <= 0 {
 		return 0, 0, now, 0
 	}
 	whole = (own/100)*p.Critical + (own%100*p.Critical+99)/100
 	parts = min(whole, releases)
-	start = p.OpensAfter(s.Window.Start())
+	start = p.opens(s.Window.Start())
 	each = max(1, (int64(s.Window.Length)-2*p.Guard)/(parts+1))
 	return whole, parts, start, each
 }

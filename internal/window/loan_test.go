@@ -12,7 +12,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -26,7 +25,7 @@ type loaned struct {
 // lender returns a gate that lends and borrows as the incarnation "me", and a function that
 // takes what it has lent since the last call.
 func lender(f *fixed) (g *Gate, lent func() []loaned) {
-	f.plan.Lending = plans.Lending{Self: "me", Lends: true, Borrows: true}
+	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
 	var all []loaned
 	g = NewGate(f, func(*queue.Waiter, queue.Grant, queue.Verdict) {}, nil)
 	g.Lent = func(_, guest string, l protocol.Note) { all = append(all, loaned{guest, l}) }
@@ -83,7 +82,7 @@ func TestWhenAHostLendsNothing(t *testing.T) {
 		"it may not":                     func(f *fixed, _ *Gate) { f.plan.Lending.Lends = false },
 		"the provider wants a pause":     func(f *fixed, _ *Gate) { f.shutUntil = int64(2 * second) },
 		"it owes":                        func(_ *fixed, g *Gate) { owe(g, at(699*ms), 50) },
-		"it is stale":                    func(f *fixed, _ *Gate) { f.plan.Proof = plans.Proof{Strict: true, Until: 1, WallUntil: 1} },
+		"it is stale":                    func(f *fixed, _ *Gate) { f.plan.Proof = Proof{Strict: true, Until: 1, WallUntil: 1} },
 		"the shape is another":           func(f *fixed, _ *Gate) { f.plan.Shape = sliding },
 		"nothing is refused anyway":      func(f *fixed, _ *Gate) { f.plan.Shadow = true },
 		"windows are short":              func(f *fixed, _ *Gate) { f.shares = map[time.Duration]int64{200 * ms: 30} },
@@ -221,7 +220,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 		}
 		const gates = 3
 		var all [gates]*Gate
-		var fixes [gates]*fixed
+		var plans [gates]*fixed
 		var sent []message
 		shares := int64(0)
 		lengths := []time.Duration{second}
@@ -231,19 +230,19 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 		for i := range all {
 			n := rapid.Int64Range(0, 8).Draw(t, "share")
 			shares += n
-			fixes[i] = newFixed(map[time.Duration]int64{})
+			plans[i] = newFixed(map[time.Duration]int64{})
 			for _, l := range lengths {
-				fixes[i].shares[l] = n
+				plans[i].shares[l] = n
 			}
-			g, _ := lender(fixes[i])
-			fixes[i].plan.Lending.Self = fmt.Sprint("g", i)
+			g, _ := lender(plans[i])
+			plans[i].plan.Lending.Self = fmt.Sprint("g", i)
 			g.Lent = func(self, guest string, l protocol.Note) {
 				sent = append(sent, message{int(guest[1] - '0'), self, l})
 			}
 			all[i] = g
 		}
 		for i := range all {
-			fixes[i].total = max(1, shares)
+			plans[i].total = max(1, shares)
 			all[i].Changed(at(0))
 		}
 		used, now := map[quota.Window]int64{}, time.Duration(0)

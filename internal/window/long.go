@@ -7,7 +7,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -40,6 +39,8 @@ type long struct {
 	since, read int64
 	// stated is what the provider has said of the rest: of a Whole limit, or what etcd does not know yet.
 	stated escrow.Stated
+	// ended is of a sliding limit: what is left of an earlier part goes back to etcd.
+	ended ended
 }
 
 // longState says what a long limit waits for.
@@ -69,13 +70,15 @@ const (
 
 func (b *long) hand() int64 { return b.purse.Taken - b.used }
 
+func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
+
 // holds reports whether the zero long would not say the same: permits are in hand, or it is
 // the only one that counts them.
 func (b *long) holds() bool {
 	if b.Whole {
-		return b.used > 0
+		return b.used > 0 || b.Sliding
 	}
-	return b.hand() > 0
+	return b.hand() > 0 || b.ended.hand() > 0
 }
 
 // left returns how many permits nobody had taken by the latest answer; negative if there was none.
@@ -102,10 +105,11 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		i := slices.IndexFunc(a.budgets, func(b long) bool { return b.Window == now.Window })
 		if i < 0 {
 			i = len(a.budgets)
-			a.budgets = append(a.budgets, long{Budget: now})
+			a.budgets = append(a.budgets, newLong(now))
 		}
 		b := &a.budgets[i]
-		next := now.Start > b.Start || now.Phase != b.Phase
+		other := now.Phase != b.Phase || now.Sliding != b.Sliding
+		next := now.Start > b.Start || other
 		if !b.binds || next { // an earlier permit may not have counted in it
 			a.epoch++
 			b.since = 0
@@ -113,11 +117,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b.binds = true
 		switch {
 		case next:
-			used := int64(0)
-			if b.Whole && now.Whole && b.End > now.Start { // windows of another phase
-				used = b.used
-			}
-			*b = long{Budget: now, binds: true, used: used, active: b.active, patient: b.patient, keep: b.keep, stated: b.restAt(now.Start)}
+			of := b.next(now, other)
+			of.binds, of.active, of.patient, of.keep = true, b.active, b.patient, b.keep
+			*b = of
 		case now.Start < b.Start:
 			a.early = true
 		default:
@@ -157,7 +159,7 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand() < n
 		if !b.couldHave(n) {
-			end = max(end, b.over())
+			end = max(end, b.over(n))
 		}
 	}
 	return end, lacks
@@ -229,7 +231,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 			continue
 		}
 		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits)}))
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits), Back: b.ended.give()}))
 	}
 	return all
 }
@@ -240,13 +242,17 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
+		if len(all) < most && b.state == atRest && b.ended.hand() > 0 {
+			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.ended.give(), Use: escrow.Use{Look: true}}))
+			continue
+		}
 		n := b.spare(now, ends) - a.reserved
-		if n <= 0 || b.End <= now+a.windows.Offset || len(all) == most {
+		if n <= 0 || b.Until() <= now+a.windows.Offset || len(all) == most {
 			continue
 		}
 		b.purse.Taken -= n
 		b.low = max(0, b.hand()-a.reserved) // what the last need was is taken again once it is used
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: n}))
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.Sliding}}))
 	}
 	return all
 }
@@ -278,7 +284,7 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
-			b.purse.Taken = b.used // what it knows of the total stays: etcd may know less
+			b.purse.Taken, b.ended = b.used, ended{} // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
@@ -299,7 +305,7 @@ func (b *long) rate(now int64) int64 {
 func (a *Account) second(limit int64) int64 {
 	least := shape.Unbounded
 	for s := range a.bounded {
-		least = min(least, plans.InASecond(s.Bound, s.Window.Length))
+		least = min(least, inASecond(s.Bound, s.Window.Length))
 	}
 	if least >= limit {
 		return -1
@@ -317,7 +323,11 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 // fund is Fund, and pays no debt.
 func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
-		if b := &a.budgets[i]; b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
+		b := &a.budgets[i]
+		if b.Window == u.Window && b.Sliding && u.Sliding && b.Start > u.Start {
+			b.late(&u)
+		}
+		if b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
 			if until := b.statedUntil(); until != 0 {
 				b.again = min(b.again, until-a.windows.Offset)
@@ -338,13 +348,14 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	if !u.Away && b.stated == u.Use.Stated {
 		b.stated = escrow.Stated{}
 	}
-	if u.Back == 0 && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) || b.stated.Until != 0 {
+	gives := u.Back.N > 0 && (!b.Sliding || u.Use.Look)
+	if !gives && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) || b.stated.Until != 0 {
 		b.state = wanting
 	}
 	switch {
 	case u.Away:
 		b.again = now + awayAgain
-	case u.Back > 0, raised, u.Use.Look:
+	case gives, raised, u.Use.Look:
 	case more:
 		b.funded, b.before, b.need, b.again = now, b.used, 0, 0
 		b.low = (b.hand() + 1) / 2

@@ -164,7 +164,7 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 		}
 	}
 	all := k.GiveBack("x", 8, 2+longRest, false)
-	if len(all) != 1 || all[0].Back != 6 || all[0].Purse.Taken != 3 || k.Left() != 0 {
+	if len(all) != 1 || all[0].Back.N != 6 || all[0].Purse.Taken != 3 || k.Left() != 0 {
 		t.Fatalf("%+v, %d left; want 6 back", all, k.Left())
 	}
 	fund(k, all[0], 0, 97, 3+longRest)
@@ -176,7 +176,7 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 	}
 	k.Wants(1, 4+longRest)
 	fund(k, k.TakeUse("x", 8, 4+longRest)[0], 4, 93, 5+longRest)
-	if all := k.GiveBack("x", 8, 6+longRest, true); len(all) != 1 || all[0].Back != 4 {
+	if all := k.GiveBack("x", 8, 6+longRest, true); len(all) != 1 || all[0].Back.N != 4 {
 		t.Errorf("at the end %+v, want all back", all)
 	}
 }

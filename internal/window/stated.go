@@ -1,7 +1,6 @@
 package window
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -71,27 +70,34 @@ func (b *long) restAt(start int64) (s escrow.Stated) {
 func (b *long) whole(wall int64) int64 {
 	if b.stated.Until <= wall {
 		b.stated = escrow.Stated{}
-		return b.Permits
+		return b.limit()
 	}
-	return max(b.used, min(b.Permits, b.stated.At+b.stated.Left))
+	return max(b.used, min(b.limit(), b.stated.At+b.stated.Left))
 }
 
 // statedUntil returns until when the limit has less left by what the provider has stated; 0 if it has not
 // less.
 func (b *long) statedUntil() int64 {
-	total := b.purse.Total()
 	switch {
-	case b.Whole && b.purse.Taken < b.Permits:
+	case b.Whole && b.stated.Until != 0 && b.purse.Taken < b.limit():
 		return b.stated.Until
-	case !b.Whole && total.Binds(b.Permits):
-		return total.Stated.Until
+	case !b.Whole && b.purse.Binds(b.Permits):
+		return b.purse.Total().Stated.Until
 	}
 	return 0
 }
 
-// over returns when the limit has more than it has now: when its window ends, or the provider's does, which may
-// be later (restAt).
-func (b *long) over() int64 { return cmp.Or(b.statedUntil(), b.End) }
+// over returns when the limit has n permits more than are in hand: when its window ends, or the provider's
+// does, which may be later (restAt); of a sliding limit when enough of them count no more.
+func (b *long) over(n int64) int64 {
+	if until := b.statedUntil(); until != 0 {
+		return until
+	}
+	if b.Sliding {
+		return b.After(max(1, b.purse.Freed(b.missing(n), b.Permits)))
+	}
+	return b.End
+}
 
 // States is Account.States for the provider.
 func (g *Gate) States(at clock.Instant, limit, left, until int64) {

@@ -82,8 +82,8 @@ func mark(r *rand.Rand) question {
 	l.ints(one(there), int64(total.Cluster), one(total.Withheld != ""), one(!readable), revision)
 	p.Read(value, revision, store)
 	rule := escrow.Rule{Limit: 20, Instances: 1, Share: -1}
-	took, n, takes := p.Next(rule, escrow.Use{Need: 1}, 0, store)
-	gave, _, gives := p.Next(rule, escrow.Use{}, 1, store)
+	took, n, takes := p.Next(rule, escrow.Use{Need: 1}, escrow.Back{}, store)
+	gave, _, gives := p.Next(rule, escrow.Use{}, escrow.Back{N: 1}, store)
 	if !there { // there is nothing to be given back
 		gives, gave = takes, took
 	}

@@ -46,7 +46,7 @@ func purse(r *rand.Rand) question {
 			p.Taken -= back
 		}
 		rule := escrow.Rule{Limit: limit, Instances: 1 + r.Int64N(4), Share: r.Int64N(12) - 1}
-		next, n, ok := p.Next(rule, escrow.Use{Used: used, Need: r.Int64N(9)}, back, store)
+		next, n, ok := p.Next(rule, escrow.Use{Used: used, Need: r.Int64N(9)}, escrow.Back{N: back}, store)
 		switch {
 		case !ok:
 			event(fmt.Sprint("1,", out, ","), 1, out, 0, back)

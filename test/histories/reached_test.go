@@ -315,7 +315,7 @@ func (s *noting) Fund(all []escrow.KeyUse) {
 		case !key && left == 0:
 			budgetSpent.note()
 		}
-		if !key && u.Back > 0 {
+		if !key && u.Back.N > 0 {
 			budgetGivenBack.note()
 		}
 		if !key && s.clock.Wall() > u.End {

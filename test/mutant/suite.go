@@ -24,6 +24,7 @@ const (
 	differential = "differential" // the recorded answers of the proof's definitions
 	shapes       = "internal/window/shape TestShapesAsInTheProof"
 	loans        = "internal/window TestLoansAsInTheProof"
+	parts        = "internal/escrow TestNoWindowOfASlidingLimitIsOver"
 )
 
 // Suite is tests of one package that catch mutants.

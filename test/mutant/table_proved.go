@@ -48,7 +48,7 @@ var proved = Table{
 	Replace("JudgeByMost", "the judge goes by the largest total of the views that were newest", "internal/trace/bound.go",
 		"if !known || any == (most > b.Most) {", "if !known || any != (most > b.Most) {", differential),
 	Replace("LeftOneMore", "hands out one permit more than is left of a long limit", "internal/escrow/stated.go",
-		"left := max(0, limit-t.Out)", "left := max(0, limit-t.Out) + 1", differential),
+		"left := max(0, limit-t.out(of))", "left := max(0, limit-t.out(of)) + 1", differential),
 	Replace("OneOwnerMore", "has one owner of a key more", "internal/share/keys.go",
 		"return min(n, t.owners)", "return min(n, t.owners+1)", differential),
 	Replace("OwnerRankUnmixed", "leaves out a step of the ranks of owners", "internal/share/keys.go",

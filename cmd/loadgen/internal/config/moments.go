@@ -20,6 +20,9 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 		if limits = slices.Concat(protocol.Short(&p), protocol.Long(&p)); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
 			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use d, a day, or less", flag, text)
 		}
+		if slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Phase != 0 || l.Sliding }) {
+			return nil, Usagef("%s: %s: permits are counted by the clock's windows: leave out the phase, and sliding", flag, text)
+		}
 		return limits, nil
 	}
 	if syntax, ok := errors.AsType[*quota.SyntaxError](err); ok {

@@ -12,14 +12,14 @@ import (
 type Budget struct {
 	Limit   string    `json:"limit"`
 	Permits int64     `json:"permits"`
-	Left    int64     `json:"left"` // taken by no instance
-	End     time.Time `json:"end"`
+	Left    int64     `json:"left"`         // taken by no instance
+	End     time.Time `json:"end,omitzero"` // of the window; a sliding one has none
 }
 
 // Exhausted returns the instant at which nothing is left if so many permits a second are
 // issued from now on; the zero time if the window ends before.
 func (b Budget) Exhausted(perSecond float64, now time.Time) time.Time {
-	if perSecond <= 0 {
+	if perSecond <= 0 || b.End.IsZero() {
 		return time.Time{}
 	}
 	if last := float64(b.Left) / perSecond; last < b.End.Sub(now).Seconds() {
@@ -64,5 +64,8 @@ const barLength = 10
 // String draws a bar of what is left.
 func (b Budget) String() string {
 	full := int((b.Left*barLength + b.Permits - 1) / max(1, b.Permits))
+	if b.End.IsZero() {
+		return fmt.Sprintf("%s [%-*s] %d left", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left)
+	}
 	return fmt.Sprintf("%s [%-*s] %d left until %s", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left, format.Exact(b.End))
 }

@@ -428,7 +428,11 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 		}
 	}
 	for _, b := range f.Budgets {
-		s.Budgets = append(s.Budgets, Budget{b.String(), b.Permits, b.Left, time.Unix(0, b.End).UTC()})
+		of := Budget{Limit: b.String(), Permits: b.Permits, Left: b.Left}
+		if !b.Sliding {
+			of.End = time.Unix(0, b.End).UTC()
+		}
+		s.Budgets = append(s.Budgets, of)
 	}
 	for _, i := range f.Instances {
 		s.SumOfShares += i.Share

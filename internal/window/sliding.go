@@ -1,0 +1,90 @@
+package window
+
+import (
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
+
+// This file is what is special to a sliding limit. Its window is a part of time: protocol.Part. What was
+// taken of a part is issued while it runs. The rest is given back when more is taken of a later one, or
+// when nobody wants more.
+
+// ended is what an instance has of an earlier part.
+type ended struct {
+	part        protocol.Part
+	taken, used int64
+}
+
+func (e *ended) hand() int64 { return e.taken - e.used }
+
+// give returns what is in hand as what is to be given back, and has nothing from then on.
+func (e *ended) give() escrow.Back {
+	back := escrow.Back{N: max(0, e.hand()), Of: e.part}
+	e.taken = e.used
+	return back
+}
+
+// next returns the limit in another window. other says that it counts in other windows than before.
+func (b *long) next(now protocol.Budget, other bool) long {
+	next := newLong(now)
+	switch {
+	case b.Whole && now.Whole && other && b.Until() > now.Since():
+		next.purse.Keep(b.counting()) // it counts in full
+		if !now.Sliding {
+			next.used = b.counting()
+		}
+		next.stated = b.restAt(now.Start)
+	case other || !now.Sliding:
+		next.stated = b.restAt(now.Start)
+	case now.Whole:
+		next.stated = b.restAt(now.Start)
+		b.purse.Keep(b.used)
+		next.purse = b.purse.In(now.Part())
+	default: // etcd has one total of all parts
+		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.ended, b.stated
+		if !b.forgotten && (b.hand() > 0 || b.state == handedOut) {
+			next.ended = ended{b.purse.Part, b.purse.Taken, b.used}
+		}
+		next.away, next.read = b.away, b.read
+		next.funded, next.before = b.funded, b.before-b.used
+	}
+	return next
+}
+
+// counting returns how many permits were issued that count, of a limit that is Whole.
+func (b *long) counting() int64 {
+	if b.Sliding {
+		return b.used + b.Permits - b.limit()
+	}
+	return b.used
+}
+
+// limit returns how many permits may be issued in the window at most: all or, of a sliding limit that is
+// Whole, those that were not issued in earlier parts.
+func (b *long) limit() int64 {
+	if b.Sliding {
+		return b.purse.Kept(b.Permits)
+	}
+	return b.Permits
+}
+
+// late takes the answer to a question of an earlier part.
+func (b *long) late(u *escrow.KeyUse) {
+	if b.ended.part == u.Purse.Part {
+		b.ended.taken = max(b.ended.taken, u.Purse.Taken)
+	}
+	if b.state == atRest && !u.Away {
+		taken := b.purse.Taken
+		b.purse = u.Purse.In(b.purse.Part)
+		b.purse.Taken = taken
+	}
+}
+
+// missing returns how many permits must be left of the limit for n to be had. Of a Whole limit what is issued
+// in the running part is not in the purse yet.
+func (b *long) missing(n int64) int64 {
+	if b.Whole {
+		return n + b.used
+	}
+	return n - b.hand()
+}
