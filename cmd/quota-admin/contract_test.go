@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -114,6 +116,16 @@ func TestWhoWasRefused(t *testing.T) {
 		if text := strings.Join(got.Hints, "\n"); got.ExitCode != exitPermission || !strings.Contains(text, c.want) {
 			t.Errorf("%+v: %q, want %q", c.flags, text, c.want)
 		}
+	}
+}
+
+// Who writes to an etcd that is full is told so, and who knows more.
+func TestAFullEtcd(t *testing.T) {
+	t.Parallel()
+	a := &app{etcd: &etcdflags.Flags{}}
+	got := classify(a.explain(t.Context(), fmt.Errorf("set: %w", rpctypes.ErrNoSpace)))
+	if want := []string{"etcd's database is full: quota-admin doctor says what to do"}; got.ExitCode != exitFailed || !slices.Equal(got.Hints, want) {
+		t.Errorf("exit code %d, %q", got.ExitCode, got.Hints)
 	}
 }
 

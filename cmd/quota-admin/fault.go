@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -148,6 +149,8 @@ func (a *app) explain(ctx context.Context, err error) error {
 	case errors.Is(err, coordinator.ErrUnreachable):
 		return &fault{err, nil, append(a.etcd.Diagnose(ctx, err),
 			"start etcd, or correct --endpoints or QUOTIENT_ENDPOINTS; quota-admin doctor says more")}
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return &fault{err, nil, []string{"etcd's database is full: quota-admin doctor says what to do"}}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}
 	case errors.Is(err, admin.ErrNotFound):
