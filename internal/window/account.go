@@ -307,7 +307,7 @@ func (a *Account) Opens(n, now int64) int64 {
 	switch {
 	case a.early || a.windows.Shut || a.debt > 0:
 	case end > 0:
-		return a.windows.opens(end)
+		return a.windows.OpensAfter(end)
 	case lacks:
 		return now // as soon as etcd answers
 	}

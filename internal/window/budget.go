@@ -85,7 +85,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	}
 	if !g.mu.closed {
 		g.wantForQueueLocked()
-		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().second() })
+		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().PerSecond() })
 		all = append(all, l.looks(most-len(all), g.mu.last)...)
 	}
 	spare := false

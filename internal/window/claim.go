@@ -72,7 +72,7 @@ func (g *Gate) claimEndsLocked() int64 {
 
 // passesLocked reports whether callers may be passed that lack permits. Nobody is where nothing can be
 // lent, or where permits that are left now add up.
-func (g *Gate) passesLocked() bool { return !g.planLocked().gradual() && g.mayBorrowLocked() }
+func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
 
 // claimsLocked reports whether the first in line has a claim on all that is left. A large one has none:
 // it leaves small ones what they will want.
@@ -180,7 +180,7 @@ func (g *Gate) openLocked(s *Segment) {
 // that only loans serve it.
 func (g *Gate) largeLocked(n int64) bool {
 	p := g.planLocked()
-	return n > 1 && p.Lending.Borrows && p.Known && n > p.roomLater()
+	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()
 }
 
 // noteLargeLocked notes n permits of calls that wait or were refused, if these are large: those that came

@@ -51,7 +51,7 @@ func (g *Gate) advanceLocked() {
 // segment ends.
 func (g *Gate) comesLocked(c queue.Class) bool {
 	w, p := g.mu.queue.Head(), g.planLocked()
-	return w != nil && w.Class() > c && p.gradual()
+	return w != nil && w.Class() > c && p.Gradual()
 }
 
 // Lasts reports whether the refusal of a call of class c lasts until the segment ends.
@@ -126,12 +126,12 @@ func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 // released, and when: the first each after the start.
 func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
-	if p.Critical <= 0 || p.gradual() || s.Bound == shape.Unbounded || own <= 0 {
+	if p.Critical <= 0 || p.Gradual() || s.Bound == shape.Unbounded || own <= 0 {
 		return 0, 0, now, 0
 	}
 	whole = (own/100)*p.Critical + (own%100*p.Critical+99)/100
 	parts = min(whole, releases)
-	start = p.opens(s.Window.Start())
+	start = p.OpensAfter(s.Window.Start())
 	each = max(1, (int64(s.Window.Length)-2*p.Guard)/(parts+1))
 	return whole, parts, start, each
 }

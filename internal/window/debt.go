@@ -45,7 +45,7 @@ func (a *Account) asksFrom(wanted bool) int64 {
 	if wanted || a.debt == 0 {
 		return math.MinInt64
 	}
-	return a.windows.late()
+	return a.windows.Late()
 }
 
 // Debt returns what is owed.
@@ -73,7 +73,7 @@ func (l *ledger) instalment() int64 {
 	n := l.debt
 	for s := range l.bounded {
 		part := shape.Unbounded
-		if l.plan.gradual() {
+		if l.plan.Gradual() {
 			part = s.Bound / shape.DebtParts
 		}
 		n = min(n, max(1, min(part, s.by.Part(&s.Count))))

@@ -99,8 +99,8 @@ func (f *foreseen) move(was, p *Plan, now int64) (less bool) {
 			}
 		}
 	}
-	if was == nil || p.worse(was) || was.worse(p) || p.Offset != was.Offset || p.Until != was.Until {
-		less = was == nil || p.worse(was)
+	if was == nil || p.Worse(was) || was.Worse(p) || p.Offset != was.Offset || p.Until != was.Until {
+		less = was == nil || p.Worse(was)
 		*f = foreseen{}
 	}
 	f.plans = slices.DeleteFunc(f.plans, func(o foreseenPlan) bool { return o.plan.Until <= now || o.at <= now })
@@ -137,7 +137,7 @@ func (g *Gate) farLocked() *Plan {
 // of them at once under Shape.Bucket, if there is no news. If the policy announces another limit, it is all
 // of the highest one, for neither of the plans at hand has the share just before the change.
 func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
-	now, far := g.planLocked().limit(w), g.farLocked().limit(w)
+	now, far := g.planLocked().LimitOf(w), g.farLocked().LimitOf(w)
 	if now.Later > now.Limit || far.Later > far.Limit || far.Limit < now.Limit {
 		later := max(now.Later, far.Later)
 		return later, later
@@ -208,7 +208,7 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	later, burst := g.laterLocked(s.Window)
 	if p.Shape.Any() {
 		at = s.by.When(&s.Count, queue.Sum(before, n), shape.Present{Now: from, Edge: as.Edge, Taken: as.Taken})
-		if later > s.Bound || burst > p.limit(s.Window).Burst { // it grows: a later call knows more
+		if later > s.Bound || burst > p.LimitOf(s.Window).Burst { // it grows: a later call knows more
 			at = min(at, max(from, p.Until))
 		}
 		if p.Shape.Unaligned {
@@ -217,12 +217,12 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	}
 	in := span{Count: shape.Count{Window: s.Window, Bound: s.Bound, Used: s.Used + as.Taken}, by: s.by} // the window that runs at from
 	if w := quota.WindowAt(s.Window.Length, from+p.Offset); w.Index > s.Window.Index {
-		p = g.foreseeLocked(p.opensAt(w))
-		in = span{Count: shape.Count{Window: w, Bound: p.limit(w).Permits}}
+		p = g.foreseeLocked(p.StartOf(w))
+		in = span{Count: shape.Count{Window: w, Bound: p.LimitOf(w).Permits}}
 	}
 	w, _ := after(in.Window, 1)
-	next := g.foreseeLocked(p.opensAt(w))
-	r := room{now: in.Bound, next: next.limit(w).Permits}
+	next := g.foreseeLocked(p.StartOf(w))
+	r := room{now: in.Bound, next: next.LimitOf(w).Permits}
 	r.later = max(r.next, later)
 	ends, issued, known := r.windows(in.Used, before, n)
 	w, counts := after(in.Window, ends)
@@ -239,22 +239,19 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 	return min(g.arrivesLocked(next, in, issued, n, from, c), g.arrivesLocked(g.farLocked(), in, issued, n, from, c)), known
 }
 
-// opensAt returns the monotonic instant at which a window starts.
-func (p *Plan) opensAt(w quota.Window) int64 { return w.Start() - p.Offset }
-
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
 func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.Class) int64 {
 	if in.Bound == shape.Unbounded { // the limit has ceased to bind, and its guard with it
-		return max(from, p.opensAt(in.Window))
+		return max(from, p.StartOf(in.Window))
 	}
-	at := max(from, p.opens(in.Window.Start()))
+	at := max(from, p.OpensAfter(in.Window.Start()))
 	if in.Bound <= 0 {
 		return at
 	}
 	if p.Pacing.Even {
 		together := g.togetherLocked(p, n, in.Bound, at) // where the gate opens late
-		at = max(at, in.by.Due(&in.Count, p.terms(in.Window, at, false), permits, together))
+		at = max(at, in.by.Due(&in.Count, p.Terms(in.Window, at, false), permits, together))
 	}
 	if c != queue.Critical {
 		at = max(at, in.keptUntil(permits-in.Used, p, at))
@@ -317,7 +314,7 @@ func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 		return g.etaLocked(n, before, c, false)
 	}
 	l := &g.mu.ledger
-	at = l.plan.opens(l.shortest().Window.End())
+	at = l.plan.OpensAfter(l.shortest().Window.End())
 	if own, known := g.etaLocked(n, before, c, false); known {
 		at = min(at, own)
 	}

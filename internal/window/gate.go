@@ -10,6 +10,16 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
+// Planner makes plans. The gate calls it under its lock: the methods must not
+// block and must not call the gate.
+type Planner interface {
+	// Plan returns the permits that may be issued from the instant at on.
+	Plan(at clock.Instant) Plan
+	// Foresee returns the plan that will hold at the monotonic instant mono,
+	// which lies ahead, if there is no news until then.
+	Foresee(mono int64) Plan
+}
+
 // Gate issues permits and keeps the queue. Taking from the current Segment
 // needs no lock; all else happens under one.
 //
@@ -380,7 +390,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	p, l := g.planLocked(), &g.mu.ledger
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, clock.Forever
 	if p.Lending.Borrows && p.Known && !p.Shadow {
-		s.large = p.roomLater()
+		s.large = p.RoomLater()
 	}
 	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
@@ -439,7 +449,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
-	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.room()) {
+	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {

@@ -44,10 +44,10 @@ const soon = 64
 // each are counted under the lock.
 func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
-	most = p.roomLater()
+	most = p.RoomLater()
 	for windows := int64(1); most < enough && windows <= soon && len(p.Limits) > 0; windows *= 8 {
 		if w, counts := after(p.Limits[0].Window, windows); counts {
-			most = max(most, g.foreseeLocked(p.opensAt(w)).roomLater())
+			most = max(most, g.foreseeLocked(p.StartOf(w)).RoomLater())
 		}
 	}
 	return most

@@ -58,7 +58,7 @@ func (s *span) counts(shape *shape.Shape) int64 {
 }
 
 // limit returns the plan's limit for windows as long as w.
-func (l *ledger) limit(w quota.Window) *Limit { return l.plan.limit(w) }
+func (l *ledger) limit(w quota.Window) *Limit { return l.plan.LimitOf(w) }
 
 // total returns what all instances may issue in windows as long as w.
 func (l *ledger) total(w quota.Window) int64 { return l.limit(w).Limit }
@@ -74,7 +74,7 @@ func (l *ledger) advance(now int64) {
 }
 
 // terms are those of the plan for a span, now.
-func (l *ledger) terms(s *span) shape.Terms { return l.plan.terms(s.Window, l.now, l.debt > 0) }
+func (l *ledger) terms(s *span) shape.Terms { return l.plan.Terms(s.Window, l.now, l.debt > 0) }
 
 // budget returns how many permits may be issued now: the least that any span has left; 0 when nothing
 // is known to bind, because no knowledge is no share.

@@ -270,7 +270,7 @@ func (g *Gate) roomLocked() int64 {
 	if !p.Lending.Borrows || len(p.Limits) == 0 {
 		return 0
 	}
-	return p.roomIn(func(l *Limit) (permits, burst int64) {
+	return p.RoomIn(func(l *Limit) (permits, burst int64) {
 		if l.Permits == shape.Unbounded {
 			return shape.Unbounded, l.Burst
 		}

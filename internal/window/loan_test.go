@@ -220,7 +220,7 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 		}
 		const gates = 3
 		var all [gates]*Gate
-		var plans [gates]*fixed
+		var fixes [gates]*fixed
 		var sent []message
 		shares := int64(0)
 		lengths := []time.Duration{second}
@@ -230,19 +230,19 @@ func TestLendingNeverAddsPermits(t *testing.T) {
 		for i := range all {
 			n := rapid.Int64Range(0, 8).Draw(t, "share")
 			shares += n
-			plans[i] = newFixed(map[time.Duration]int64{})
+			fixes[i] = newFixed(map[time.Duration]int64{})
 			for _, l := range lengths {
-				plans[i].shares[l] = n
+				fixes[i].shares[l] = n
 			}
-			g, _ := lender(plans[i])
-			plans[i].plan.Lending.Self = fmt.Sprint("g", i)
+			g, _ := lender(fixes[i])
+			fixes[i].plan.Lending.Self = fmt.Sprint("g", i)
 			g.Lent = func(self, guest string, l protocol.Note) {
 				sent = append(sent, message{int(guest[1] - '0'), self, l})
 			}
 			all[i] = g
 		}
 		for i := range all {
-			plans[i].total = max(1, shares)
+			fixes[i].total = max(1, shares)
 			all[i].Changed(at(0))
 		}
 		used, now := map[quota.Window]int64{}, time.Duration(0)

@@ -305,7 +305,7 @@ func (b *long) rate(now int64) int64 {
 func (a *Account) second(limit int64) int64 {
 	least := shape.Unbounded
 	for s := range a.bounded {
-		least = min(least, inASecond(s.Bound, s.Window.Length))
+		least = min(least, InASecond(s.Bound, s.Window.Length))
 	}
 	if least >= limit {
 		return -1

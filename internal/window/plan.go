@@ -10,16 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Planner makes plans. The gate calls it under its lock: the methods must not
-// block and must not call the gate.
-type Planner interface {
-	// Plan returns the permits that may be issued from the instant at on.
-	Plan(at clock.Instant) Plan
-	// Foresee returns the plan that will hold at the monotonic instant mono,
-	// which lies ahead, if there is no news until then.
-	Foresee(mono int64) Plan
-}
-
 // Plan says how many permits one instance may issue, from the instant for which it
 // was made until the instant Until. All of it follows from one reading of the
 // clock's offset. A plan never changes; news makes another one.
@@ -109,31 +99,31 @@ type Lending struct {
 	Instances int
 }
 
-// gradual reports whether permits come along a window, not only at its start.
-func (p *Plan) gradual() bool { return p.Pacing.Even || p.Shape.Any() }
+// Gradual reports whether permits come along a window, not only at its start.
+func (p *Plan) Gradual() bool { return p.Pacing.Even || p.Shape.Any() }
 
-// terms are those of the plan for windows as long as w, as of a monotonic instant. owes says that a debt is
+// Terms are those of the plan for windows as long as w, as of a monotonic instant. owes says that a debt is
 // paid.
-func (p *Plan) terms(w quota.Window, now int64, owes bool) shape.Terms {
-	return shape.Terms{Now: now, Offset: p.Offset, Guard: p.Guard, Burst: p.limit(w).Burst, Owes: owes, Shape: p.Shape, Pacing: p.Pacing}
+func (p *Plan) Terms(w quota.Window, now int64, owes bool) shape.Terms {
+	return shape.Terms{Now: now, Offset: p.Offset, Guard: p.Guard, Burst: p.LimitOf(w).Burst, Owes: owes, Shape: p.Shape, Pacing: p.Pacing}
 }
 
-// room is the most permits that one request can have under the plan, if nothing
+// Room is the most permits that one request can have under the plan, if nothing
 // else is issued.
-func (p *Plan) room() int64 {
-	return p.roomIn(func(l *Limit) (permits, burst int64) { return l.Permits, l.Burst })
+func (p *Plan) Room() int64 {
+	return p.RoomIn(func(l *Limit) (permits, burst int64) { return l.Permits, l.Burst })
 }
 
-// roomLater is the same for later windows. Under shapes it is room.
-func (p *Plan) roomLater() int64 {
+// RoomLater is the same for later windows. Under shapes it is Room.
+func (p *Plan) RoomLater() int64 {
 	if p.Shape.Any() {
-		return p.room()
+		return p.Room()
 	}
-	return p.roomIn(func(l *Limit) (permits, burst int64) { return max(l.Permits, l.Most), l.Burst })
+	return p.RoomIn(func(l *Limit) (permits, burst int64) { return max(l.Permits, l.Most), l.Burst })
 }
 
-// roomIn is that of windows that hold so many permits, and so many of them at once.
-func (p *Plan) roomIn(of func(*Limit) (permits, burst int64)) int64 {
+// RoomIn is Room of windows that hold so many permits, and so many of them at once.
+func (p *Plan) RoomIn(of func(*Limit) (permits, burst int64)) int64 {
 	room := shape.Unbounded
 	for i := range p.Limits {
 		permits, burst := of(&p.Limits[i])
@@ -150,8 +140,8 @@ func (p *Plan) roomIn(of func(*Limit) (permits, burst int64)) int64 {
 	return max(0, room)
 }
 
-// limit returns the limit of windows as long as w; one without a bound if there is none.
-func (p *Plan) limit(w quota.Window) *Limit {
+// LimitOf returns the limit of windows as long as w; one without a bound if there is none.
+func (p *Plan) LimitOf(w quota.Window) *Limit {
 	for i := range p.Limits {
 		if p.Limits[i].Window.Length == w.Length {
 			return &p.Limits[i]
@@ -162,13 +152,16 @@ func (p *Plan) limit(w quota.Window) *Limit {
 
 var noLimit = Limit{Permits: shape.Unbounded}
 
-// second is the most permits that the plan's limits let the instance issue in a second, in
+// StartOf returns the monotonic instant at which a window starts.
+func (p *Plan) StartOf(w quota.Window) int64 { return w.Start() - p.Offset }
+
+// PerSecond is the most permits that the plan's limits let the instance issue in a second, in
 // the long run; negative if none of them binds.
-func (p *Plan) second() int64 {
+func (p *Plan) PerSecond() int64 {
 	least := shape.Unbounded
 	for i := range p.Limits {
 		if l := &p.Limits[i]; l.Permits != shape.Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
-			least = min(least, inASecond(l.Permits, l.Window.Length))
+			least = min(least, InASecond(l.Permits, l.Window.Length))
 		}
 	}
 	if least == shape.Unbounded {
@@ -177,8 +170,8 @@ func (p *Plan) second() int64 {
 	return least
 }
 
-// inASecond returns how many of a window's permits come in a second, rounded up.
-func inASecond(permits int64, window time.Duration) int64 {
+// InASecond returns how many of a window's permits come in a second, rounded up.
+func InASecond(permits int64, window time.Duration) int64 {
 	length := int64(window / time.Millisecond)
 	return (permits*1000 + length - 1) / length
 }
@@ -193,9 +186,9 @@ func (p *Plan) drifted(o *Plan) bool {
 	return max(drift, -drift) > maxDrift
 }
 
-// worse reports whether the plan allows less than the plan o, which was foreseen
+// Worse reports whether the plan allows less than the plan o, which was foreseen
 // for the same time.
-func (p *Plan) worse(o *Plan) bool {
+func (p *Plan) Worse(o *Plan) bool {
 	if p.drifted(o) || p.Shut && !o.Shut || len(p.Limits) != len(o.Limits) || p.Guard != o.Guard || !slices.Equal(p.Budgets, o.Budgets) {
 		return true
 	}

@@ -67,7 +67,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
-		DebtUntil: l.paidAt(l.plan.gradual()), Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
+		DebtUntil: l.paidAt(l.plan.Gradual()), Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
 	for c := range u.WaitingBy {

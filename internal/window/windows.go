@@ -1,13 +1,15 @@
 package window
 
 import (
+	"time"
+
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Windows says in which windows an Account counts: those of a provider, or those of its keys. It
+// Windows says in which windows permits are counted: those of a provider, or those of its keys. It
 // belongs to a plan and, like it, never changes.
 type Windows struct {
 	// Running are the windows that run of limits up to quota.MaxWindow, shortest first, one for
@@ -64,20 +66,20 @@ func (w *Windows) Spans(yield func(start, end int64) bool) {
 func (w *Windows) Opens(now int64) int64 {
 	at := clock.Forever
 	for start, end := range w.Spans {
-		if opens := w.opens(start); opens > now {
+		if opens := w.OpensAfter(start); opens > now {
 			at = min(at, opens)
-		} else if opens = w.opens(end); opens > now {
+		} else if opens = w.OpensAfter(end); opens > now {
 			at = min(at, opens)
 		}
 	}
 	return at
 }
 
-// late returns the monotonic instant from which a permit of the shortest window is hardly of use to
+// Late returns the monotonic instant from which a permit of the shortest window is hardly of use to
 // its owner any more.
-func (w *Windows) late() int64 {
-	return w.Running[0].End() - w.Guard - w.Offset - int64(lending.Late*milli)
+func (w *Windows) Late() int64 {
+	return w.Running[0].End() - w.Guard - w.Offset - int64(lending.Late*float64(time.Millisecond))
 }
 
-// opens returns the monotonic instant at which permits are issued after an edge of a window.
-func (w *Windows) opens(edge int64) int64 { return edge + w.Guard - w.Offset }
+// OpensAfter returns the monotonic instant at which permits are issued after an edge of a window.
+func (w *Windows) OpensAfter(edge int64) int64 { return edge + w.Guard - w.Offset }
