@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -262,7 +263,7 @@ func (k *core) tick() {
 }
 
 // Plan implements window.Planner.
-func (k *core) Plan(at clock.Instant) window.Plan {
+func (k *core) Plan(at clock.Instant) plans.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.mu.planner.Plan(at)
@@ -271,7 +272,7 @@ func (k *core) Plan(at clock.Instant) window.Plan {
 }
 
 // Foresee implements window.Planner.
-func (k *core) Foresee(mono int64) window.Plan {
+func (k *core) Foresee(mono int64) plans.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.Foresee(mono)

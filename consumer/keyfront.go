@@ -1,6 +1,9 @@
 package consumer
 
-import "github.com/quotient-limiter/quotient/internal/window"
+import (
+	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
+)
 
 // hold takes the state's lock and shuts the front: the account then counts all that calls had of it.
 // Whoever looks at the account takes the lock so.
@@ -21,7 +24,7 @@ func (y *keyState) open() {
 }
 
 // uncharge takes n permits of a key out again for which the provider had none.
-func (k *core) uncharge(y *keyState, part window.Part, keys *window.Keys, n int64) {
+func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64) {
 	y.hold(&k.keys)
 	y.use.Uncharge(n, part.Epoch(), &keys.Windows)
 	y.tellBooked(&k.keys)

@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 )
 
 // This file is what a core takes of long limits, the provider's and those of keys: docs/proof/protocol.md,
@@ -147,7 +148,7 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 }
 
 // usesOfKeys hands out the uses of keys.
-func (k *core) usesOfKeys(windows *window.Keys, now int64, most int, ends bool) (all []escrow.KeyUse) {
+func (k *core) usesOfKeys(windows *plans.Keys, now int64, most int, ends bool) (all []escrow.KeyUse) {
 	f := &k.keys.funds
 	var later []*keyState
 	for !ends && len(all) < most {

@@ -12,6 +12,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -87,7 +88,7 @@ func (y *keyState) callers() window.Callers {
 }
 
 // fleet is what all have of the key together. The caller has the state's lock.
-func (y *keyState) fleet(k *core, windows *window.Windows) window.Fleet {
+func (y *keyState) fleet(k *core, windows *plans.Windows) plans.Fleet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.KeyFleet(y.key, windows.Running[0], windows.Lending.Instances)
@@ -95,7 +96,7 @@ func (y *keyState) fleet(k *core, windows *window.Windows) window.Fleet {
 
 // asked reports whether others were asked for permits in the windows that run: what they lend
 // would be lost with the state. The caller has the state's lock.
-func (y *keyState) asked(keys *window.Keys) bool { return y.use.Asked(keys.Running) }
+func (y *keyState) asked(keys *plans.Keys) bool { return y.use.Asked(keys.Running) }
 
 // borrows reports whether others may be asked for permits of the key. The caller has the state's lock.
 func (y *keyState) borrows() bool {
@@ -252,7 +253,7 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 }
 
 // askIn is ask in the windows that run. The caller has the state's lock.
-func (k *core) askIn(y *keyState, keys *window.Keys, now int64, r keyRequests) (again int64, full bool) {
+func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (again int64, full bool) {
 	if keys.Shut { // nobody lends now
 		return keys.Opens(now), false
 	}
@@ -353,14 +354,14 @@ func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64
 	case !s.Open(now): // its bounds may not be in force
 		return now
 	}
-	y.lend(k, s, now, func(f window.Fleet, c window.Callers, hash uint64, now int64, lends func(string) bool, tell func(string, int64)) {
+	y.lend(k, s, now, func(f plans.Fleet, c window.Callers, hash uint64, now int64, lends func(string) bool, tell func(string, int64)) {
 		next = y.use.ServeAsked(f, c, hash, now, lends, tell)
 	})
 	return next
 }
 
 // lend has the account lend to guests of its own accord, and tells them. by is a method of the account.
-func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f window.Fleet, c window.Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64))) {
+func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f plans.Fleet, c window.Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64))) {
 	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
 	lends := func(guest string) bool {
 		_, lends := k.lendsTo(guest, now)

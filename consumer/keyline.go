@@ -9,6 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -231,7 +232,7 @@ func (q *keyLines) evict(k *core, owner uint32) {
 // returns the most that one call can have: the least by all limits of the key. Of a short limit that is the
 // whole limit where instances lend, and otherwise what this instance's share often is. Of a long limit it is
 // the whole limit. One permit is never too many.
-func (k *core) tooLarge(keys *window.Keys, key share.Key, n, now int64) (most int64) {
+func (k *core) tooLarge(keys *plans.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
 		return 0
 	}

@@ -1,6 +1,6 @@
 package consumer
 
-import "github.com/quotient-limiter/quotient/internal/window"
+import "github.com/quotient-limiter/quotient/internal/window/plans"
 
 // Owner returns the name of the instance that has the limits of the key, where the policy
 // gives keys owners, so that work can be sent there. self reports whether this instance has
@@ -27,12 +27,12 @@ func (y Key) Owner() (name string, self bool) {
 type keyOwner struct {
 	name      string
 	elsewhere bool
-	in        *window.Keys
+	in        *plans.Keys
 }
 
 // ownerIn returns an owner of the key in the windows that run, and whether it is another
 // instance. The caller has the state's lock.
-func (y *keyState) ownerIn(k *core, keys *window.Keys, now int64) (name string, elsewhere bool) {
+func (y *keyState) ownerIn(k *core, keys *plans.Keys, now int64) (name string, elsewhere bool) {
 	if y.owner == nil {
 		y.owner = &keyOwner{}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -32,7 +33,7 @@ type keys struct {
 	lent    atomic.Int64 // permits, to other instances
 	got     atomic.Int64 // permits borrowed from them
 	asked   atomic.Int64 // times that others were asked for permits of a key
-	latest  *window.Keys // planned; guarded by core.mu
+	latest  *plans.Keys  // planned; guarded by core.mu
 	lines   keyLines
 	asks    keyAsks
 	funds   keyFunds
@@ -40,19 +41,19 @@ type keys struct {
 	booked  func(key string, uses []window.Use) // see core.Trace; nil if nobody traces
 
 	sweeping sync.Mutex
-	swept    *window.Keys // when all parts were looked at; guarded by sweeping
+	swept    *plans.Keys  // when all parts were looked at; guarded by sweeping
 	fresh    atomic.Int64 // new names since then, also those refused
 }
 
 // begin makes the keys of a new core.
 func (m *keys) begin(k *core) {
-	m.seed, m.latest = maphash.MakeSeed(), window.Unheard
+	m.seed, m.latest = maphash.MakeSeed(), plans.Unheard
 	m.lines.alarm.begin(func() { m.lines.serveAll(k) })
 	m.asks.alarm.begin(func() { m.asks.look(k) })
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
-func (m *keys) planned(k *core, plan *window.Keys, now int64) {
+func (m *keys) planned(k *core, plan *plans.Keys, now int64) {
 	if plan != m.latest {
 		m.latest = plan
 		if m.lines.length.Load() > 0 {
@@ -278,7 +279,7 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 
 // adopt brings the counts to the windows that run. The caller has the state's lock, or
 // the state is nobody's yet.
-func (y *keyState) adopt(k *core, keys *window.Keys, now int64) {
+func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
 	if y.use.Windows() == &keys.Windows {
 		return
 	}
@@ -415,7 +416,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 // find returns the state of a key for a call, or for a guest that asks for a loan, and makes one
 // if the bound allows that, or puts own into use, which a Key has of the name. Without a state it returns
 // why there is none.
-func (m *keys) find(name string, own *keyState, keys *window.Keys, guest bool) (y *keyState, none found) {
+func (m *keys) find(name string, own *keyState, keys *plans.Keys, guest bool) (y *keyState, none found) {
 	if y = m.known(name); y != nil && m.counts(y, keys, guest) {
 		return y, 0
 	}
@@ -432,7 +433,7 @@ func (m *keys) find(name string, own *keyState, keys *window.Keys, guest bool) (
 
 // room counts one more key in use, by guests only or not. It returns false if the bound does not
 // allow that; without keys there is none.
-func (m *keys) room(keys *window.Keys, guest bool) bool {
+func (m *keys) room(keys *plans.Keys, guest bool) bool {
 	n := m.count(guest)
 	if now := n.Add(1); keys != nil && now > keys.Most {
 		n.Add(-1)
@@ -450,7 +451,7 @@ func (m *keys) count(guest bool) *atomic.Int64 {
 
 // counts has a state that only guests wanted count as this instance's own, if a call wants it. It
 // returns false if the bound does not allow that.
-func (m *keys) counts(y *keyState, keys *window.Keys, guest bool) bool {
+func (m *keys) counts(y *keyState, keys *plans.Keys, guest bool) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if guest || !y.guest || y.gone {
@@ -466,7 +467,7 @@ func (m *keys) counts(y *keyState, keys *window.Keys, guest bool) bool {
 
 // sweep forgets in all parts, unless it has done so in these windows and few names are new
 // since: so each new name costs a look at few states.
-func (m *keys) sweep(keys *window.Keys) {
+func (m *keys) sweep(keys *plans.Keys) {
 	m.sweeping.Lock()
 	defer m.sweeping.Unlock()
 	if m.swept == keys && m.fresh.Load() <= keys.Most/16 {
@@ -487,7 +488,7 @@ func (m *keys) part(name string) *keyPart {
 
 // add returns the state of a key for a call or for a guest, and makes one if the bound allows
 // that, or puts own into use; else nil. own may be nil. Without keys there is no bound.
-func (m *keys) add(name string, own *keyState, keys *window.Keys, guest bool) *keyState {
+func (m *keys) add(name string, own *keyState, keys *plans.Keys, guest bool) *keyState {
 	part := m.part(name)
 	part.Lock()
 	defer part.Unlock()
@@ -536,7 +537,7 @@ func (y *keyState) begin(guest bool) bool {
 }
 
 // forget drops the states of which nothing counts any more. The caller has the part's lock.
-func (m *keys) forget(part *keyPart, keys *window.Keys) {
+func (m *keys) forget(part *keyPart, keys *plans.Keys) {
 	for name, y := range part.states {
 		y.hold(m)
 		if y.gone = y.line == nil && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {

@@ -7,7 +7,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -67,7 +67,7 @@ func TestAWarmUpIsForeseenBeforeItBegins(t *testing.T) {
 	w.Reset(instant(500), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
 	w.Prove(instant(500))
 	plan := w.Plan(instant(500))
-	permits := func(p window.Plan) int64 { return p.Limits[0].Permits }
+	permits := func(p plans.Plan) int64 { return p.Limits[0].Permits }
 	foreseen := map[int64]int64{}
 	for at := int64(2000); at < 8000; at += 1000 {
 		foreseen[at] = permits(w.Foresee(instant(at).Mono))

@@ -4,15 +4,15 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // lending returns what this instance may lend and borrow at the instant now, by the offset of
 // the latest Plan. Nothing depends on the instances' agreement.
-func (p *Planner) lending(now int64, policy *quota.Policy) (l window.Lending) {
-	l = window.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
+func (p *Planner) lending(now int64, policy *quota.Policy) (l plans.Lending) {
+	l = plans.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
 	me := p.members[p.self]
 	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy) {
 		return l

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -109,8 +109,8 @@ func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
 }
 
 // KeyFleet is what n instances have together of a key in a window.
-func (p *Planner) KeyFleet(key Key, w quota.Window, n int) window.Fleet {
-	f := window.Fleet{Total: p.KeyTotal(key, w), Instances: n, Owners: n}
+func (p *Planner) KeyFleet(key Key, w quota.Window, n int) plans.Fleet {
+	f := plans.Fleet{Total: p.KeyTotal(key, w), Instances: n, Owners: n}
 	if t := new(keyTerms).of(p.newest(), key.Name); t != nil {
 		f.Owners = int(t.owns(int64(n)))
 	}
@@ -219,12 +219,12 @@ func (p *Planner) ownersOf(key Key, wall int64) (ids []string) {
 // keys returns which windows bind keys at the corrected wall time wall; nil if keys have no
 // limits by the newest view. The plan is told when each window runs, and answers whether that is
 // within a guard.
-func (p *Planner) keys(wall, guard int64, l window.Lending, runs func(start, end, guard int64) (shut bool)) *window.Keys {
+func (p *Planner) keys(wall, guard int64, l plans.Lending, runs func(start, end, guard int64) (shut bool)) *plans.Keys {
 	policy, _ := p.Policy()
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
-	k := &window.Keys{Most: policy.Keys.Most, Windows: window.Windows{
+	k := &plans.Keys{Most: policy.Keys.Most, Windows: plans.Windows{
 		Running: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Offset: p.offset, Guard: guard, Over: max(p.over, wall), Lending: l,
 	}}
 	shut := func(start, end, guard int64) {
@@ -245,7 +245,7 @@ func (p *Planner) keys(wall, guard int64, l window.Lending, runs func(start, end
 
 // keyed is what a planner knows of keys as of the latest Plan.
 type keyed struct {
-	windows *window.Keys
+	windows *plans.Keys
 	basis   keyBasis
 }
 
@@ -256,7 +256,7 @@ type keyBasis struct {
 }
 
 // keep returns the keys' windows of the plan before, if k is the same: then all bounds are.
-func (p *Planner) keep(k *window.Keys) *window.Keys {
+func (p *Planner) keep(k *plans.Keys) *plans.Keys {
 	was := &p.keyed
 	if k == nil {
 		return nil

@@ -7,13 +7,13 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Planner turns one instance's knowledge of a provider into plans for a
-// window.Gate: the views that it has held, the newest proof that they are recent,
+// package window: the views that it has held, the newest proof that they are recent,
 // the clock, and until when the provider wants to be left alone. The rules of
 // freshness and outage are here and nowhere else; the limiter and its tests
 // run both this code.
@@ -117,9 +117,9 @@ func (p *Planner) ClockWrong(r Rules) (bound time.Duration, wrong bool) {
 // Plan implements window.Planner. It has the clock look for a suspension first. It
 // decides whether shares look back further: they do while the view is stale under the
 // rule hold.
-func (p *Planner) Plan(at clock.Instant) window.Plan {
+func (p *Planner) Plan(at clock.Instant) plans.Plan {
 	if !p.Started() {
-		return window.Plan{Until: clock.Forever, Keys: window.Unheard}
+		return plans.Plan{Until: clock.Forever, Keys: plans.Unheard}
 	}
 	p.Clock.Observe(at)
 	p.offset = p.Clock.Offset()
@@ -135,16 +135,16 @@ func (p *Planner) Plan(at clock.Instant) window.Plan {
 		plan.Known = false
 	}
 	if !p.warm {
-		p.warm = slices.ContainsFunc(plan.Limits, func(l window.Limit) bool { return l.Permits > 0 && l.Permits != Unbounded })
+		p.warm = slices.ContainsFunc(plan.Limits, func(l plans.Limit) bool { return l.Permits > 0 && l.Permits != Unbounded })
 		p.warmFrom, p.heldBack = max(p.warmFrom, at.Mono), p.heldBack && p.warmFrom > at.Mono
 	}
 	return plan
 }
 
 // Foresee implements window.Planner.
-func (p *Planner) Foresee(mono int64) window.Plan {
+func (p *Planner) Foresee(mono int64) plans.Plan {
 	if !p.Started() {
-		return window.Plan{Until: clock.Forever, Keys: window.Unheard}
+		return plans.Plan{Until: clock.Forever, Keys: plans.Unheard}
 	}
 	return p.plan(mono, p.Rules(mono))
 }
@@ -156,8 +156,8 @@ func (p *Planner) fresh(at clock.Instant, r Rules) bool {
 }
 
 // proofBy returns the proof that binds plans.
-func (p *Planner) proofBy(r Rules) window.Proof {
-	proof := window.Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
+func (p *Planner) proofBy(r Rules) plans.Proof {
+	proof := plans.Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: p.offset + int64(p.Clock.Ahead()) + clock.Tolerance}
 	proof.Strict = r.Outage == quota.OutageStop || !p.proved
 	if proof.Strict {
 		proof.Until, proof.WallUntil = p.FreshUntil(r)
@@ -167,12 +167,12 @@ func (p *Planner) proofBy(r Rules) window.Proof {
 
 // plan returns the plan that follows from the views held for the instant now, by
 // the offset of the latest Plan.
-func (p *Planner) plan(now int64, r Rules) window.Plan {
+func (p *Planner) plan(now int64, r Rules) plans.Plan {
 	policy, _ := p.Policy()
 	wall := now + p.offset
-	plan := window.Plan{
+	plan := plans.Plan{
 		Until: clock.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
-		Windows:  window.Windows{Offset: p.offset, Guard: int64(r.Guard), Over: max(p.over, wall)},
+		Windows:  plans.Windows{Offset: p.offset, Guard: int64(r.Guard), Over: max(p.over, wall)},
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if now < p.paused {
@@ -215,7 +215,7 @@ func (p *Planner) plan(now int64, r Rules) window.Plan {
 		w := quota.WindowAt(length, wall)
 		b, d := p.Bound(w, now), p.totals(w)
 		plan.Running = append(plan.Running, w)
-		plan.Limits = append(plan.Limits, window.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
+		plan.Limits = append(plan.Limits, plans.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.total, Later: p.newest().later(length, wall), Instances: b.Instances})
 		plan.Shut = runs(w.Start(), w.End(), plan.Guard) || plan.Shut
 		if plan.Shape.Any() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -16,8 +17,8 @@ import (
 // empty name: see ledger. The zero Account has issued none, and has nothing left. Adopt is called
 // whenever the windows change, before any other method. The caller keeps calls apart.
 type Account struct {
-	windows *Windows // by which the counts are; nil before the first Adopt
-	spans   []span   // shortest first
+	windows *plans.Windows // by which the counts are; nil before the first Adopt
+	spans   []span         // shortest first
 	budgets []long
 	early   bool // corrected time was set back: a span's window has not begun
 	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
@@ -47,11 +48,11 @@ type span struct {
 }
 
 // Windows returns the windows by which the counts are; nil before the first Adopt.
-func (a *Account) Windows() *Windows { return a.windows }
+func (a *Account) Windows() *plans.Windows { return a.windows }
 
 // Adopt moves the account to the windows that run. bound is asked for the bound of each, and budgets
 // for the long limits, if there may be any.
-func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
+func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
 	a.begin(windows, bound)
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
 		a.adoptBudgets(budgets())
@@ -64,7 +65,7 @@ func (a *Account) Adopt(windows *Windows, bound func(quota.Window) int64, budget
 
 // begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
 // does.
-func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
+func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) {
 	if !sameShortest(a.windows, windows) {
 		a.before = 0
 	}
@@ -79,7 +80,7 @@ func (a *Account) begin(windows *Windows, bound func(quota.Window) int64) {
 }
 
 // sameShortest reports whether the shortest windows of both are of one length.
-func sameShortest(a, b *Windows) bool {
+func sameShortest(a, b *plans.Windows) bool {
 	return a != nil && len(a.Running) > 0 && len(b.Running) > 0 && a.Running[0].Length == b.Running[0].Length
 }
 
@@ -264,7 +265,7 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 
 // Uncharge takes n permits out again that were taken of a Front in an epoch, by its windows, and not
 // issued. If a window has ended since, they still leave the longer ones.
-func (a *Account) Uncharge(n int64, epoch uint32, windows *Windows) {
+func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch) {
 		return
 	}
@@ -326,7 +327,7 @@ func (a *Account) Own() int64 {
 // Over reports whether the account may be forgotten, since the zero Account says the same: nothing is
 // owed or reserved, nothing was used in a window that still runs, and nothing is in hand. A long limit
 // that etcd had too little of is kept until etcd may be asked again, or a new account would ask sooner.
-func (a *Account) Over(windows *Windows) bool {
+func (a *Account) Over(windows *plans.Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&
 		!slices.ContainsFunc(a.budgets, func(b long) bool {

@@ -2,6 +2,7 @@ package window
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -112,7 +113,7 @@ func (s *span) kept(l *ledger) (n, until int64) {
 
 // keptUntil returns the instant from which on n permits can be issued to a call that is not
 // critical, as far as that decides it, by the plan p.
-func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
+func (s *span) keptUntil(n int64, p *plans.Plan, now int64) int64 {
 	whole, parts, start, each := s.keeps(p, now)
 	for i := range parts {
 		if s.Bound-s.Used-whole*(parts-i)/parts >= n {
@@ -124,7 +125,7 @@ func (s *span) keptUntil(n int64, p *Plan, now int64) int64 {
 
 // keeps returns how many permits are kept at the window's start, in how many parts they are
 // released, and when: the first each after the start.
-func (s *span) keeps(p *Plan, now int64) (whole, parts, start, each int64) {
+func (s *span) keeps(p *plans.Plan, now int64) (whole, parts, start, each int64) {
 	own := s.own()
 	if p.Critical <= 0 || p.Gradual() || s.Bound == shape.Unbounded || own <= 0 {
 		return 0, 0, now, 0

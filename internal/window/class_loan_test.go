@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
@@ -62,7 +63,7 @@ func TestCriticalCallsBorrowFirst(t *testing.T) {
 // a host keeps what its own critical calls will want.
 func TestCriticalCallsForAKeyBorrowFirst(t *testing.T) {
 	t.Parallel()
-	all := Fleet{Total: 400, Instances: 4, Owners: 4}
+	all := plans.Fleet{Total: 400, Instances: 4, Owners: 4}
 	// called is an account whose critical calls come at 40 a second, for a second and a half. It has 100
 	// permits a second.
 	called := func() (*Account, time.Duration) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -140,7 +141,7 @@ func TestNothingIsIssuedBesideADebt(t *testing.T) {
 			upTo(g, at(time.Duration(ms)*10*time.Millisecond), 1)
 		}
 		upTo(g, at(990*ms), 100)
-		f.plan.Lending = Lending{Self: "me", Lends: true}
+		f.plan.Lending = plans.Lending{Self: "me", Lends: true}
 		owe(g, at(990*ms), 50)
 		for now := time.Second; ; now += 10 * ms {
 			g.Changed(at(now))

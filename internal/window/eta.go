@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -80,17 +81,17 @@ func (a *Account) eta(before, n, now int64, most func(quota.Window) (total, late
 // window, and that after a guard or a pause.
 type foreseen struct {
 	plans []foreseenPlan
-	far   *Plan // of an instant after which no share grows without news
+	far   *plans.Plan // of an instant after which no share grows without news
 }
 
 type foreseenPlan struct {
 	at   int64
-	plan *Plan
+	plan *plans.Plan
 }
 
 // move drops what lies behind, at the instant now, at which p takes the place of the plan was. It returns
 // whether p allows less than was foreseen. If p is not as foreseen, nothing is foreseen any more.
-func (f *foreseen) move(was, p *Plan, now int64) (less bool) {
+func (f *foreseen) move(was, p *plans.Plan, now int64) (less bool) {
 	if now >= was.Until {
 		was = nil
 		for _, o := range f.plans {
@@ -108,7 +109,7 @@ func (f *foreseen) move(was, p *Plan, now int64) (less bool) {
 }
 
 // foreseeLocked returns the plan for an instant that lies ahead.
-func (g *Gate) foreseeLocked(at int64) *Plan {
+func (g *Gate) foreseeLocked(at int64) *plans.Plan {
 	f := &g.mu.foreseen
 	for i := range f.plans {
 		if f.plans[i].at == at {
@@ -125,7 +126,7 @@ const farAhead = int64(24 * time.Hour)
 
 // farLocked returns the plan for so far ahead. For all that ask in one day it is that of one instant, so
 // that the instances in its windows are counted once.
-func (g *Gate) farLocked() *Plan {
+func (g *Gate) farLocked() *plans.Plan {
 	if f := &g.mu.foreseen; f.far == nil {
 		far := g.planner.Foresee((max(g.mu.last, g.planLocked().PausedUntil)/farAhead + 2) * farAhead)
 		f.far = &far
@@ -241,7 +242,7 @@ func (g *Gate) etaOfLocked(s *span, n, before, from int64, c queue.Class) (at in
 
 // arrivesLocked returns the instant, not before from, at which so many permits of a window are issued at the
 // earliest by the plan p, the last n of them to a call of class c.
-func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.Class) int64 {
+func (g *Gate) arrivesLocked(p *plans.Plan, in span, permits, n, from int64, c queue.Class) int64 {
 	if in.Bound == shape.Unbounded { // the limit has ceased to bind, and its guard with it
 		return max(from, p.StartOf(in.Window))
 	}
@@ -261,7 +262,7 @@ func (g *Gate) arrivesLocked(p *Plan, in span, permits, n, from int64, c queue.C
 
 // togetherLocked returns how many permits pacing leaves together at most at an instant at which the plan p
 // opens, so many being those of one window: see ledger.pace.
-func (g *Gate) togetherLocked(p *Plan, n, bound, at int64) int64 {
+func (g *Gate) togetherLocked(p *plans.Plan, n, bound, at int64) int64 {
 	wanted := g.mu.ledger.wanted
 	if len(p.Limits) > 0 {
 		wanted.Roll(quota.WindowAt(p.Limits[0].Window.Length, at+p.Offset))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -24,20 +25,20 @@ type fixed struct {
 	total     int64 // 0: Unbounded
 	instances int
 	shutUntil int64
-	plan      Plan                       // all but Until, Limits and Shut
+	plan      plans.Plan                 // all but Until, Limits and Shut
 	bound     func(w quota.Window) int64 // overrides shares
 	long      quota.Limit                // a budget, if it has permits
 }
 
 func newFixed(shares map[time.Duration]int64) *fixed {
-	return &fixed{shares: shares, plan: Plan{Known: true, Proof: Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: clock.Forever}}}
+	return &fixed{shares: shares, plan: plans.Plan{Known: true, Proof: plans.Proof{Until: clock.Forever, WallUntil: clock.Forever, Lead: clock.Forever}}}
 }
 
 // Plan implements Planner.
-func (f *fixed) Plan(at clock.Instant) Plan { return f.Foresee(at.Mono) }
+func (f *fixed) Plan(at clock.Instant) plans.Plan { return f.Foresee(at.Mono) }
 
 // Foresee implements Planner.
-func (f *fixed) Foresee(now int64) Plan {
+func (f *fixed) Foresee(now int64) plans.Plan {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.plan
@@ -51,7 +52,7 @@ func (f *fixed) Foresee(now int64) Plan {
 	p.Shut = now < f.shutUntil
 	wall := now + p.Offset
 	for _, length := range slices.Sorted(maps.Keys(f.shares)) {
-		l := Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Limit: cmp.Or(f.total, shape.Unbounded), Later: cmp.Or(f.total, shape.Unbounded), Instances: f.instances}
+		l := plans.Limit{Window: quota.WindowAt(length, wall), Permits: f.shares[length], Burst: f.shares[length], Limit: cmp.Or(f.total, shape.Unbounded), Later: cmp.Or(f.total, shape.Unbounded), Instances: f.instances}
 		if f.bound != nil {
 			l.Permits = f.bound(l.Window)
 		}

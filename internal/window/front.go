@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -20,7 +21,7 @@ import (
 // the account: see Account.Uncharge.
 type Front struct {
 	// windows are those of the account when the front was opened last.
-	windows atomic.Pointer[Windows]
+	windows atomic.Pointer[plans.Windows]
 	// state is a Part: the front's mode with its count, and what does not change while it is open.
 	//
 	//	shut     -> open(n)     Open, under the account's lock
@@ -60,7 +61,7 @@ func (p Part) out() int64 { return int64(p >> partOut & MostOut) }
 func (p Part) Epoch() uint32 { return uint32(p >> partEpoch) }
 
 // Span is Account.Span for permits that were taken in a segment with these windows.
-func (p Part) Span(windows *Windows) (start, end int64) {
+func (p Part) Span(windows *plans.Windows) (start, end int64) {
 	end = clock.Forever
 	for i, w := range windows.Running {
 		if p>>(partBinds+i)&1 != 0 {

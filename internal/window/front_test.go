@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -17,7 +18,7 @@ import (
 
 // fronted is an account of one bound with its front, by the windows of a segment of left permits.
 func fronted(bound, left int64, wall time.Duration, lengths ...time.Duration) (f *Front, a *Account, s *Segment) {
-	s = &Segment{until: clock.Forever, Keys: &Keys{Windows: *keysAt(wall, lengths...)}}
+	s = &Segment{until: clock.Forever, Keys: &plans.Keys{Windows: *keysAt(wall, lengths...)}}
 	s.left.Store(left)
 	f, a = &Front{}, &Account{}
 	a.Adopt(&s.Keys.Windows, bounds(bound), nil)
@@ -270,7 +271,7 @@ func TestFrontsUnderStress(t *testing.T) {
 		return windows * bound
 	}
 	plan := func(second int) *Segment {
-		s := &Segment{until: clock.Forever, Keys: &Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
+		s := &Segment{until: clock.Forever, Keys: &plans.Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
 		s.left.Store(2 * bound)
 		return s
 	}

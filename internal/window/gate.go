@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
@@ -14,10 +15,10 @@ import (
 // block and must not call the gate.
 type Planner interface {
 	// Plan returns the permits that may be issued from the instant at on.
-	Plan(at clock.Instant) Plan
+	Plan(at clock.Instant) plans.Plan
 	// Foresee returns the plan that will hold at the monotonic instant mono,
 	// which lies ahead, if there is no news until then.
-	Foresee(mono int64) Plan
+	Foresee(mono int64) plans.Plan
 }
 
 // Gate issues permits and keeps the queue. Taking from the current Segment
@@ -63,9 +64,9 @@ type Gate struct {
 		queue     queue.Queue
 		claim     claim
 		beside    beside
-		judge     bool  // some of those that wait may be known to come too late
-		places    int   // bound on the queue's length; 0 for none
-		plan      *Plan // in force
+		judge     bool        // some of those that wait may be known to come too late
+		places    int         // bound on the queue's length; 0 for none
+		plan      *plans.Plan // in force
 		foreseen  foreseen
 		void      bool // there is news: the plan in force must be made again
 		proved    bool // it must be made again for its proof
@@ -105,9 +106,9 @@ func NewGate(planner Planner, decided func(*queue.Waiter, queue.Grant, queue.Ver
 		decided(w, grant, v)
 	}
 	g.mu.borrower.look, g.mu.borrower.lackedAt = clock.Forever, clock.Forever
-	g.mu.plan, g.mu.void = &Plan{Until: clock.Forever, Keys: Unheard}, true
+	g.mu.plan, g.mu.void = &plans.Plan{Until: clock.Forever, Keys: plans.Unheard}, true
 	g.mu.ledger.plan = g.planLocked()
-	g.publishLocked(&Segment{Keys: Unheard}, clock.Forever)
+	g.publishLocked(&Segment{Keys: plans.Unheard}, clock.Forever)
 	return g
 }
 
@@ -343,7 +344,7 @@ func (g *Gate) Close() {
 }
 
 // planLocked returns the plan in force.
-func (g *Gate) planLocked() *Plan { return g.mu.plan }
+func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
 // currentLocked returns the segment in force at the instant at, after moving on
 // if the present one is over.
@@ -446,7 +447,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 // be issued than now. Where other shapes than aligned windows bind, it also ends when
 // permits must be told apart. It is the one place that decides this. The edge lies
 // ahead, and is bounded by the plan's end.
-func (g *Gate) edgeLocked(p *Plan) int64 {
+func (g *Gate) edgeLocked(p *plans.Plan) int64 {
 	l, edge := &g.mu.ledger, p.Until
 	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
 	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
@@ -493,7 +494,7 @@ func (g *Gate) headLocked() int64 {
 // serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
 // place; others pass it with what it cannot use. One that can never have so many is refused. unsure
 // says that somebody was served who may give the permits back.
-func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
+func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 	g.noteHeadLocked()
 	g.mu.beside.reset(&g.mu.ledger)
 	room, served := g.mu.held, int64(0)
@@ -533,7 +534,7 @@ func (g *Gate) serveLocked(s *Segment, p *Plan) (unsure bool) {
 
 // judgeLocked refuses those that wait and cannot be served, or not in time, any
 // more.
-func (g *Gate) judgeLocked(p *Plan) {
+func (g *Gate) judgeLocked(p *plans.Plan) {
 	switch {
 	case p.Hopeless:
 		g.refuseLocked(queue.Limited, func(*queue.Waiter) bool { return true })

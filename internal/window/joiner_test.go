@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -91,7 +92,7 @@ func TestACallRefusedBeforeThereIsAPlanAsksForAPermit(t *testing.T) {
 	f := newFixed(nil)
 	g, _ := lender(f)
 	lends := f.plan.Lending
-	f.plan.Lending = Lending{}
+	f.plan.Lending = plans.Lending{}
 	if _, v := g.Enter(at(1), nil, 1, 0, queue.Default); v != queue.Limited {
 		t.Fatalf("verdict %d, want limited", v)
 	}
@@ -170,7 +171,7 @@ func TestAJoinerThatHasLeftIsLentNothing(t *testing.T) {
 func TestAPermitOnLoanIsCountedOnce(t *testing.T) {
 	of := map[string]*ledger{}
 	for _, name := range []string{"a", "b", "c"} {
-		of[name] = &ledger{Account: Account{windows: &Windows{Over: int64(second)}}}
+		of[name] = &ledger{Account: Account{windows: &plans.Windows{Over: int64(second)}}}
 	}
 	lend := func(host, guest string, n int64) {
 		windows := []quota.Window{{Length: second}}

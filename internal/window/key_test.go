@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // keysAt are the windows of keys that run at a wall time.
-func keysAt(wall time.Duration, lengths ...time.Duration) *Windows {
-	k := &Windows{Over: int64(wall)}
+func keysAt(wall time.Duration, lengths ...time.Duration) *plans.Windows {
+	k := &plans.Windows{Over: int64(wall)}
 	for _, l := range lengths {
 		k.Running = append(k.Running, quota.WindowAt(l, int64(wall)))
 	}

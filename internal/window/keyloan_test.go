@@ -7,20 +7,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // lendingAt is keysAt of an instance that lends and borrows as the incarnation.
-func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *Windows {
+func lendingAt(self string, wall time.Duration, lengths ...time.Duration) *plans.Windows {
 	k := keysAt(wall, lengths...)
-	k.Lending = Lending{Self: self, Lends: true, Borrows: true}
+	k.Lending = plans.Lending{Self: self, Lends: true, Borrows: true}
 	return k
 }
 
 // lends lends up to n permits, which the guest lacks to its equal part, and returns what the guest is
 // told.
 func lends(k *Account, guest string, n, now int64) (told int64) {
-	told, _ = k.Lend(guest, protocol.Need{Permits: 1000 * n, Poor: 1000 * n}, Fleet{Total: 400, Instances: 4, Owners: 4}, Callers{}, 0, 0, now)
+	told, _ = k.Lend(guest, protocol.Need{Permits: 1000 * n, Poor: 1000 * n}, plans.Fleet{Total: 400, Instances: 4, Owners: 4}, Callers{}, 0, 0, now)
 	return told
 }
 
@@ -175,7 +176,7 @@ func TestLendingAddsNoPermitsOfAKey(t *testing.T) {
 		used := map[quota.Window]int64{}
 		wall := time.Duration(0)
 		names := []string{"a", "b", "c", "d"}
-		at := func(i int) *Windows {
+		at := func(i int) *plans.Windows {
 			keys := lendingAt(names[i], wall, second, 3*second)
 			all[i].Adopt(keys, bounds(shares[i]), nil)
 			return keys

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -133,7 +134,7 @@ func (a *Account) Low() bool {
 
 // Ask returns what to ask others for now, nil for nothing, and when to look again: clock.Forever says not
 // until callers lack permits.
-func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
+func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil {
 		return nil, clock.Forever
@@ -163,7 +164,7 @@ func (a *Account) Ask(f Fleet, c Callers, now int64) (ask *Asking, next int64) {
 // the corrected wall time from which the guest has a share of it. told is the sum of what was lent to
 // the guest in these windows, 0 if nothing is lent now. What it needs beyond that may be lent later in the
 // window: next is when ServeAsked is due, or clock.Forever. docs/proof/protocol.md, section 15.
-func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
+func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
 		return 0, clock.Forever
@@ -174,7 +175,7 @@ func (a *Account) Lend(guest string, need protocol.Need, f Fleet, c Callers, has
 
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
-	due := min(s.own(), int64(math.Ceil(s.fair()))) // owners have the shares of those that own no part
+	due := min(s.own(), int64(math.Ceil(s.Fair()))) // owners have the shares of those that own no part
 	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask))
 	if next = clock.Forever; a.trade.stands(s, ask, n) {
 		next = s.releases()
@@ -193,7 +194,7 @@ func (a *Account) AsksStand() bool {
 // ServeAsked lends again to guests that need more, when reserves are released, as far as lends says that anything
 // is lent to them. It tells each the sum of what was lent to it in these windows, and returns when it is due
 // next; clock.Forever if it is not in this window.
-func (a *Account) ServeAsked(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
+func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
 		return clock.Forever
@@ -213,7 +214,7 @@ func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 // LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
 // lends says that anything is lent to them. It tells each, in the order of their asks, the sum of what
 // was lent to it in these windows.
-func (a *Account) LendAtEdge(f Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
+func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -15,7 +16,7 @@ type ahead struct {
 	plans int
 }
 
-func (a *ahead) Foresee(mono int64) Plan {
+func (a *ahead) Foresee(mono int64) plans.Plan {
 	a.plans++
 	return a.fixed.Foresee(mono)
 }
@@ -24,7 +25,7 @@ func (a *ahead) Foresee(mono int64) Plan {
 func TestAStatusMakesNoPlansWhereOthersLend(t *testing.T) {
 	f := &ahead{fixed: newFixed(map[time.Duration]int64{second: 40})}
 	f.total = 120
-	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
+	f.plan.Lending = plans.Lending{Self: "me", Lends: true, Borrows: true}
 	g := gateOf(f, 0, nil)
 	g.Changed(at(0))
 	if u := g.Usage(at(1)); u.Largest != 120 || f.plans != 0 {
@@ -37,7 +38,7 @@ func TestAStatusMakesNoPlansWhereOthersLend(t *testing.T) {
 func TestTheLargestOfLaterWindows(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 40})
 	f.total = 120
-	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
+	f.plan.Lending = plans.Lending{Self: "me", Lends: true, Borrows: true}
 	f.bound = func(w quota.Window) int64 {
 		if w.Index < 3 {
 			return 40

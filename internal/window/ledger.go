@@ -2,6 +2,7 @@ package window
 
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -14,7 +15,7 @@ import (
 // it, then any of the others.
 type ledger struct {
 	Account
-	plan   *Plan
+	plan   *plans.Plan
 	now    int64 // as of the latest adopt or advance
 	issued int64 // permits booked since the beginning, but for those lent
 	paid   int64 // of issued: what has paid debts
@@ -26,7 +27,7 @@ type ledger struct {
 }
 
 // adopt moves every span to its window by the plan, at the instant now.
-func (l *ledger) adopt(p *Plan, now int64) {
+func (l *ledger) adopt(p *plans.Plan, now int64) {
 	was := l.epoch
 	l.plan, l.now = p, max(l.now, now)
 	l.begin(&p.Windows, func(w quota.Window) int64 { return l.limit(w).Permits })
@@ -58,7 +59,7 @@ func (s *span) counts(shape *shape.Shape) int64 {
 }
 
 // limit returns the plan's limit for windows as long as w.
-func (l *ledger) limit(w quota.Window) *Limit { return l.plan.LimitOf(w) }
+func (l *ledger) limit(w quota.Window) *plans.Limit { return l.plan.LimitOf(w) }
 
 // total returns what all instances may issue in windows as long as w.
 func (l *ledger) total(w quota.Window) int64 { return l.limit(w).Limit }

@@ -3,6 +3,7 @@ package window
 import (
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -20,7 +21,7 @@ func TestOverIssuedSeesWhatABoundDidNotAllow(t *testing.T) {
 		{"after the bound shrank", 3, 8, 2, 2},
 		{"given back", 3, 8, -2, 0},
 	} {
-		plan := &Plan{Windows: Windows{Running: []quota.Window{{}}}}
+		plan := &plans.Plan{Windows: plans.Windows{Running: []quota.Window{{}}}}
 		l := ledger{plan: plan, Account: Account{windows: &plan.Windows, epoch: 1, spans: []span{{Count: shape.Count{Bound: c.bound, Used: c.used}}}}}
 		if c.book < 0 {
 			l.refund(-c.book, queue.Grant{Epoch: 1})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -142,7 +143,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 		return s, false
 	}
 	limit, fleet := l.limit(l.shortest().Window), &l.plan.Lending
-	of := Fleet{Total: limit.Limit, Instances: max(limit.Instances, fleet.Instances), Owners: limit.Instances}
+	of := plans.Fleet{Total: limit.Limit, Instances: max(limit.Instances, fleet.Instances), Owners: limit.Instances}
 	return l.scene(of, fleet.Hash, g.mu.last), true
 }
 
@@ -270,7 +271,7 @@ func (g *Gate) roomLocked() int64 {
 	if !p.Lending.Borrows || len(p.Limits) == 0 {
 		return 0
 	}
-	return p.RoomIn(func(l *Limit) (permits, burst int64) {
+	return p.RoomIn(func(l *plans.Limit) (permits, burst int64) {
 		if l.Permits == shape.Unbounded {
 			return shape.Unbounded, l.Burst
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -25,7 +26,7 @@ type loaned struct {
 // lender returns a gate that lends and borrows as the incarnation "me", and a function that
 // takes what it has lent since the last call.
 func lender(f *fixed) (g *Gate, lent func() []loaned) {
-	f.plan.Lending = Lending{Self: "me", Lends: true, Borrows: true}
+	f.plan.Lending = plans.Lending{Self: "me", Lends: true, Borrows: true}
 	var all []loaned
 	g = NewGate(f, func(*queue.Waiter, queue.Grant, queue.Verdict) {}, nil)
 	g.Lent = func(_, guest string, l protocol.Note) { all = append(all, loaned{guest, l}) }
@@ -82,7 +83,7 @@ func TestWhenAHostLendsNothing(t *testing.T) {
 		"it may not":                     func(f *fixed, _ *Gate) { f.plan.Lending.Lends = false },
 		"the provider wants a pause":     func(f *fixed, _ *Gate) { f.shutUntil = int64(2 * second) },
 		"it owes":                        func(_ *fixed, g *Gate) { owe(g, at(699*ms), 50) },
-		"it is stale":                    func(f *fixed, _ *Gate) { f.plan.Proof = Proof{Strict: true, Until: 1, WallUntil: 1} },
+		"it is stale":                    func(f *fixed, _ *Gate) { f.plan.Proof = plans.Proof{Strict: true, Until: 1, WallUntil: 1} },
 		"the shape is another":           func(f *fixed, _ *Gate) { f.plan.Shape = sliding },
 		"nothing is refused anyway":      func(f *fixed, _ *Gate) { f.plan.Shadow = true },
 		"windows are short":              func(f *fixed, _ *Gate) { f.shares = map[time.Duration]int64{200 * ms: 30} },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -305,7 +306,7 @@ func (b *long) rate(now int64) int64 {
 func (a *Account) second(limit int64) int64 {
 	least := shape.Unbounded
 	for s := range a.bounded {
-		least = min(least, InASecond(s.Bound, s.Window.Length))
+		least = min(least, plans.InASecond(s.Bound, s.Window.Length))
 	}
 	if least >= limit {
 		return -1

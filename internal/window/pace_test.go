@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // pacedLedger is a ledger with one paced window of a second from 0 on.
-func pacedLedger(share int64) (*ledger, *Plan) {
+func pacedLedger(share int64) (*ledger, *plans.Plan) {
 	w := quota.Window{Length: time.Second}
-	p := &Plan{Until: int64(time.Second), Windows: Windows{Running: []quota.Window{w}}, Limits: []Limit{{Window: w, Permits: share}}, Pacing: shape.Pacing{Even: true}}
+	p := &plans.Plan{Until: int64(time.Second), Windows: plans.Windows{Running: []quota.Window{w}}, Limits: []plans.Limit{{Window: w, Permits: share}}, Pacing: shape.Pacing{Even: true}}
 	l := &ledger{}
 	l.adopt(p, 0)
 	return l, p

@@ -10,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/extracted"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,7 +26,7 @@ func TestLoansAsInTheProof(t *testing.T) {
 func loanQuestion(seed uint64) (ask, code string) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	w, total := quota.Window{Length: time.Second}, r.Int64N(40)
-	plan := &Plan{Until: clock.Forever, Windows: Windows{Lending: Lending{Self: "me"}}}
+	plan := &plans.Plan{Until: clock.Forever, Windows: plans.Windows{Lending: plans.Lending{Self: "me"}}}
 	l := &ledger{}
 	var question, answer []string
 	events := 2 + r.IntN(14)
@@ -39,7 +40,7 @@ func loanQuestion(seed uint64) (ask, code string) {
 			w.Index += int64(r.IntN(4) / 3)
 			own := r.Int64N(total + 1)
 			plan.Running, plan.Over = []quota.Window{w}, w.Start()
-			plan.Limits = []Limit{{Window: w, Permits: own, Limit: total}}
+			plan.Limits = []plans.Limit{{Window: w, Permits: own, Limit: total}}
 			l.adopt(plan, w.Start())
 			question = append(question, fmt.Sprintf("0 %d %d", w.Index, own))
 		case 1:

@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -17,7 +18,7 @@ func TestReturnedIsASetThatForgets(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		second := quota.Window{Length: time.Second}
-		l := &ledger{Account: Account{windows: &Windows{Running: []quota.Window{second}}, spans: []span{{Count: shape.Count{Window: second}}}}}
+		l := &ledger{Account: Account{windows: &plans.Windows{Running: []quota.Window{second}}, spans: []span{{Count: shape.Count{Window: second}}}}}
 		var r returned
 		seen := map[uint64]int64{}
 		base := rapid.SampledFrom([]uint64{0, pageBits - 2, 1 << 40}).Draw(t, "base")

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
@@ -58,7 +59,7 @@ type Segment struct {
 	// Grant is the window for which the permits are.
 	Grant queue.Grant
 	// Keys are the windows of keys that run; nil if keys have no limits.
-	Keys *Keys
+	Keys *plans.Keys
 	// KeysLend says that permits of keys may be lent.
 	KeysLend bool
 }

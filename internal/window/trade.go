@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -50,22 +51,10 @@ type Callers struct {
 // wait for them.
 type came struct{ all, large, critical, sheddable int64 }
 
-// Fleet is what all instances have together in the shortest window.
-type Fleet struct {
-	Total     int64 // permits
-	Instances int   // that have callers
-	Owners    int   // those of Instances that have a share
-}
-
-// fair is the total divided equally.
-func (f Fleet) fair() float64 { return float64(f.Total) / float64(max(1, f.Instances)) }
-
-func (f Fleet) rules() lending.Rules { return lending.RulesOf(f.Instances, f.Owners) }
-
 // scene is an account in the shortest window that runs, at an instant, and the fleet that shares it.
 type scene struct {
 	*span
-	Fleet
+	plans.Fleet
 	account       *Account
 	hash          uint64 // of this instance, for the account's key
 	rules         lending.Rules
@@ -73,10 +62,10 @@ type scene struct {
 }
 
 // scene returns the scene at a monotonic instant. The account must have a shortest window.
-func (a *Account) scene(f Fleet, hash uint64, now int64) scene {
+func (a *Account) scene(f plans.Fleet, hash uint64, now int64) scene {
 	s := a.shortest()
 	return scene{
-		span: s, Fleet: f, account: a, hash: hash, rules: f.rules(),
+		span: s, Fleet: f, account: a, hash: hash, rules: f.Rules(),
 		phase: float64(now+a.windows.Offset-s.Window.Start()) / milli, length: float64(s.Window.Length) / milli,
 	}
 }
@@ -183,7 +172,7 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 	return lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(s.account.windows.Guard)/milli,
 		Left: of.left, Kept: of.kept, Waiting: queue.Sum(c.Waiting, of.debt), Issued: of.issued, Borrowed: s.borrowed,
-		Own: s.own(), New: of.newcomer, Fair: s.fair(), Total: s.Total,
+		Own: s.own(), New: of.newcomer, Fair: s.Fair(), Total: s.Total,
 	}
 }
 
@@ -207,7 +196,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 func (s *scene) asking(what lending.Ask, salt uint64) *Asking {
 	w := s.account.windows
 	return &Asking{
-		Ask: what, Self: w.Lending.Self, Windows: w.Running, Fair: s.fair(), Rules: s.rules, Debtors: s.account.debtors(),
+		Ask: what, Self: w.Lending.Self, Windows: w.Running, Fair: s.Fair(), Rules: s.rules, Debtors: s.account.debtors(),
 		Salt: salt, Hosts: s.hosts(),
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -30,7 +31,7 @@ func askIn(a *Account, length, wall time.Duration) *Asking {
 	a.Adopt(lendingAt("me", wall, length), bounds(50), nil)
 	a.Charge(50)
 	a.Refused(20, queue.Default)
-	ask, _ := a.Ask(Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{}, int64(wall+50*ms))
+	ask, _ := a.Ask(plans.Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{}, int64(wall+50*ms))
 	return ask
 }
 
@@ -56,7 +57,7 @@ func TestAPauseEndsWithItsWindows(t *testing.T) {
 func traded(share int64) (*Account, *Trade, scene) {
 	a := &Account{}
 	a.Adopt(lendingAt("me", 0, second), bounds(share), nil)
-	return a, &a.begun().Trade, a.scene(Fleet{Total: 4 * share, Instances: 4, Owners: 4}, 0, 0)
+	return a, &a.begun().Trade, a.scene(plans.Fleet{Total: 4 * share, Instances: 4, Owners: 4}, 0, 0)
 }
 
 // At an edge a guest is lent the part for its large call that stands, unless a large call waits at the host
@@ -188,7 +189,7 @@ func TestADebtAloneIsAskedForLate(t *testing.T) {
 		if a.Owe(50); refused {
 			a.Refused(1, queue.Default)
 		}
-		fleet := Fleet{Total: 80, Instances: 4, Owners: 4}
+		fleet := plans.Fleet{Total: 80, Instances: 4, Owners: 4}
 		ask, next := g.Look(at(2 * ms))
 		ofKey, nextOfKey := a.Ask(fleet, Callers{}, int64(2*ms))
 		if refused {

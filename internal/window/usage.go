@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -31,7 +32,7 @@ type Usage struct {
 
 // LimitUsage is the use of one limit.
 type LimitUsage struct {
-	Limit
+	plans.Limit
 	// Used are the permits issued to own callers, borrowed ones included; those that were lent
 	// to others are not among them.
 	Share, Used int64
@@ -98,7 +99,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 
 func usageOf(b protocol.BudgetUse) LimitUsage {
 	return LimitUsage{
-		Limit: Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits},
+		Limit: plans.Limit{Window: quota.WindowAt(b.Window, b.Start), Limit: b.Permits},
 		Share: b.Taken, Used: b.Used, Left: max(0, b.Taken-b.Used), Start: b.Start, End: b.End, Budget: &b,
 	}
 }
@@ -108,7 +109,7 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 func (a *Account) Uses() (all []LimitUsage) {
 	usable := a.debt == 0 && !a.early && a.windows != nil && !a.windows.Shut
 	for s := range a.bounded {
-		u := s.use(Limit{Window: s.Window})
+		u := s.use(plans.Limit{Window: s.Window})
 		if usable {
 			u.Left = max(0, s.left()-a.reserved)
 		}
@@ -140,7 +141,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 }
 
 // use returns the use of a limit, without what is left.
-func (s *span) use(of Limit) LimitUsage {
+func (s *span) use(of plans.Limit) LimitUsage {
 	u := LimitUsage{Limit: of, Share: s.own(), Used: s.Used - s.lent, Start: s.Window.Start(), End: s.Window.End()}
 	if s.Bound == shape.Unbounded {
 		u.Share = 0

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
@@ -18,7 +19,7 @@ func TestARefusalNamesWhatDecidedIt(t *testing.T) {
 	half := int64(second / 2)
 	for _, c := range []struct {
 		name string
-		plan func(p *Plan)
+		plan func(p *plans.Plan)
 		do   func(g *Gate)
 		n    int64
 		want queue.Verdict
@@ -41,9 +42,9 @@ func TestARefusalNamesWhatDecidedIt(t *testing.T) {
 			take(g, at(1), 4)
 			g.Enter(at(1), &queue.Waiter{Payload: "large"}, 8, clock.Forever, queue.Sheddable)
 		}, 7, queue.Limited},
-		{"the rest is kept", func(p *Plan) { p.Critical = 50 }, func(g *Gate) { take(g, at(1), 5) }, 1, queue.Kept},
-		{"pacing has more later", func(p *Plan) { p.Pacing = shape.Pacing{Even: true} }, func(g *Gate) { take(g, at(1), 1) }, 3, queue.Paced},
-		{"nothing at all is to be had", func(p *Plan) { p.Hopeless = true }, func(g *Gate) { take(g, at(1), 10) }, 1, queue.Limited},
+		{"the rest is kept", func(p *plans.Plan) { p.Critical = 50 }, func(g *Gate) { take(g, at(1), 5) }, 1, queue.Kept},
+		{"pacing has more later", func(p *plans.Plan) { p.Pacing = shape.Pacing{Even: true} }, func(g *Gate) { take(g, at(1), 1) }, 3, queue.Paced},
+		{"nothing at all is to be had", func(p *plans.Plan) { p.Hopeless = true }, func(g *Gate) { take(g, at(1), 10) }, 1, queue.Limited},
 	} {
 		f, g, _ := begun(map[time.Duration]int64{second: 10})
 		if c.plan != nil {

@@ -138,6 +138,11 @@ var rules = []rule{
 		not: []string{"go.etcd.io/...", "google.golang.org/grpc/..."},
 		why: "what a session decides is a function of events and instants; package coordinator has the client of etcd",
 	},
+	{
+		who: []string{"internal/share"},
+		not: []string{module + "/internal/window"},
+		why: "what makes plans and what enforces them share internal/window/plans, and know nothing of each other",
+	},
 }
 
 // matches reports whether path is the pattern, or below it where the pattern

@@ -1,4 +1,4 @@
-package window
+package plans
 
 import (
 	"slices"
