@@ -7,8 +7,9 @@
 
    Time goes in ticks. A generation is 2 ticks. The clock of instance 1 may be 1 ahead, which is 2e.
 
-   SLIDING=1: the provider's window is M - 1 generations, and begins at any tick. It counts a permit in
-   the tick in which it is issued. The guard is a tick, at a generation's end.
+   SLIDING=1: the provider's window begins at any tick, and it counts a permit in the tick in which it
+   is issued. With GUARD=1 its window is M - 1 generations, and the guard is the second tick of each
+   generation. With GUARD=0 its window is M - 2 generations.
    SLIDING=0: calls in flight. Each slot that an instance has counts as a call until the instant by
    which its label's calls have ended. A crash ends none.
 
@@ -18,6 +19,9 @@
 
 #ifndef SLIDING
 #define SLIDING 0
+#endif
+#ifndef GUARD
+#define GUARD 1
 #endif
 #ifndef T
 #define T 1           /* the limit */
@@ -45,24 +49,12 @@
 #define LOANS 0       /* permits lent */
 #endif
 
-/* What a transaction does. */
-#define TAKE 1
-#define GIVE 2
-#define MOVE 3        /* to the next label */
-#define NOTE 4        /* it notes a restore */
-/* What else may happen. */
-#define TICK 5
-#define SAVE 6
-#define RESTORE 7
-#define ARRIVE 8      /* a message; its answer is lost */
-#define ANSWER 9      /* a message, and its answer */
-#define COPY 10
-#define GIVE_UP 11    /* an answer */
-#define READ 12
-#define CRASH 13
-#define ISSUE 14
-#define LEND 15
-#define HEAR 16
+/* What a transaction does: it moves by giving back, and taking of the running label; or it
+   notes a restore. */
+mtype = { TAKES, GIVES_BACK, MOVES, NOTES_RESTORE }
+/* What else may happen. A message arrives, without or with an answer. The provider's window begins. */
+mtype = { TICK, BACKUP, RESTORE, ARRIVES, ANSWERED, COPIED, GIVES_UP, READS, CRASHES_NOW, ISSUES, LENDS, HEARS, BEGINS }
+#define NOT_YET 255
 
 typedef Total {
 	byte out[LABELS];  /* taken of each label */
@@ -72,8 +64,9 @@ typedef Total {
 }
 typedef Message {
 	byte copies;      /* that have not arrived */
-	byte kind;
+	mtype kind;
 	byte label;
+	byte to;          /* the label to which it moves */
 	byte seen;        /* the number of writes of the total that it was computed from */
 	Total next        /* what it writes */
 }
@@ -96,11 +89,11 @@ bool ahead;           /* the clock of instance 1 is */
 byte tick, sends, copies, crashes, restores, loans;
 byte begins, issued;  /* the provider's window, and what it has counted in it */
 
-byte x, act, l, k, a, b, c; bool ok; /* scratch, 0 between steps */
+mtype act; byte x, l, k, a, b, c; bool ok; /* scratch, 0 between steps */
 
 #define local(x) (tick + x * ahead)
 #define gen(x) (local(x) / 2)
-#define in_window (tick >= begins && tick <= begins + 2 * (M - 1))
+#define window_ends (begins + 2 * (M - 2 + GUARD))
 
 #define copy(to, as) \
 	to.out[0] = as.out[0]; to.out[1] = as.out[1]; to.out[2] = as.out[2]; to.out[3] = as.out[3]; to.out[4] = as.out[4]; \
@@ -145,18 +138,18 @@ byte x, act, l, k, a, b, c; bool ok; /* scratch, 0 between steps */
 #else
 #define held_until(l) ends(l)
 #endif
-/* A label that has ended is not moved. */
-#ifdef MOVE_ENDED
+/* What is moved is taken on the same condition as anything else. */
+#ifdef MOVE_UNCHECKED
 #define may_move(x, l) true
 #else
-#define may_move(x, l) (local(x) < ends(l))
+#define may_move(x, l) (sum_of(inst[x].total, gen(x)) + 1 - counts(l, gen(x)) <= T)
 #endif
 
 /* When a permit of a label may be issued. */
 #ifdef NO_GUARD
 #define guarded(x) true
 #else
-#define guarded(x) (local(x) % 2 == 0)
+#define guarded(x) (!GUARD || local(x) % 2 == 0)
 #endif
 #ifdef ISSUES_LATER
 #define runs(x, l) (gen(x) == l || gen(x) == l + 1)
@@ -169,6 +162,13 @@ byte x, act, l, k, a, b, c; bool ok; /* scratch, 0 between steps */
 #define foreign(x) false
 #else
 #define foreign(x) (inst[x].total.cluster != inst[x].cluster)
+#endif
+
+/* How many generations later it hands out again: the clock that took last may be one ahead. */
+#ifdef PAUSE_TOO_SHORT
+#define PAUSE M
+#else
+#define PAUSE (M + 1)
 #endif
 
 /* Whether the store commits a message, and an answer of which cluster counts. */
@@ -209,7 +209,7 @@ inline judge() {
 inline forget_sent(x, k) {
 	if
 	:: inst[x].sent[k].kind && inst[x].sent[k].copies == 0 && (k == 1 || !inst[x].waiting) ->
-		inst[x].sent[k].kind = 0; inst[x].sent[k].label = 0; inst[x].sent[k].seen = 0; forget_total(inst[x].sent[k].next)
+		inst[x].sent[k].kind = 0; inst[x].sent[k].label = 0; inst[x].sent[k].to = 0; inst[x].sent[k].seen = 0; forget_total(inst[x].sent[k].next)
 	:: else ->
 		if :: inst[x].sent[k].next.writes && refused(x, k) -> forget_total(inst[x].sent[k].next) :: else fi
 	fi
@@ -243,13 +243,13 @@ inline answered() {
 		if
 		:: answers_count(x) ->
 			if
-			:: inst[x].sent[0].kind == TAKE -> inst[x].may[a]++
-			:: inst[x].sent[0].kind == MOVE -> inst[x].may[a + 1]++
+			:: inst[x].sent[0].kind == TAKES -> inst[x].may[a]++
+			:: inst[x].sent[0].kind == MOVES -> inst[x].may[inst[x].sent[0].to]++
 			:: else
 			fi;
 #ifdef SEND_BEFORE_LOWER
 			if
-			:: (inst[x].sent[0].kind == MOVE || inst[x].sent[0].kind == GIVE) && inst[x].may[a] > 0 -> inst[x].may[a]--
+			:: (inst[x].sent[0].kind == MOVES || inst[x].sent[0].kind == GIVES_BACK) && inst[x].may[a] > 0 -> inst[x].may[a]--
 			:: else
 			fi
 #endif
@@ -257,7 +257,7 @@ inline answered() {
 		fi
 #ifndef SEND_BEFORE_LOWER
 	/* Refused: it never commits if the store was written once since, and to something else. */
-	:: !ok && (inst[x].sent[0].kind == MOVE || inst[x].sent[0].kind == GIVE) ->
+	:: !ok && (inst[x].sent[0].kind == MOVES || inst[x].sent[0].kind == GIVES_BACK) ->
 #ifdef BELIEVE_REFUSAL
 		inst[x].may[a]++
 #else
@@ -275,7 +275,7 @@ inline answered() {
 inline gives_up() {
 	inst[x].waiting = false;
 #ifdef COUNT_UNANSWERED
-	if :: inst[x].sent[0].kind == TAKE -> inst[x].may[inst[x].sent[0].label]++ :: else fi
+	if :: inst[x].sent[0].kind == TAKES -> inst[x].may[inst[x].sent[0].label]++ :: else fi
 #endif
 }
 
@@ -291,18 +291,18 @@ inline send() {
 	fi;
 	copy(inst[x].sent[0].next, inst[x].total);
 	inst[x].sent[0].next.writes++; inst[x].sent[0].next.cluster = inst[x].cluster;
-	inst[x].sent[0].copies = 1; inst[x].sent[0].kind = act; inst[x].sent[0].label = l;
+	inst[x].sent[0].copies = 1; inst[x].sent[0].kind = act; inst[x].sent[0].label = l; inst[x].sent[0].to = 0;
 	inst[x].sent[0].seen = inst[x].total.writes;
 	inst[x].waiting = true;
 	if
-	:: act == TAKE -> inst[x].sent[0].next.out[l]++
-	:: act == NOTE -> inst[x].sent[0].next.from = gen(x) + 1 + M
+	:: act == TAKES -> inst[x].sent[0].next.out[l]++
+	:: act == NOTES_RESTORE -> inst[x].sent[0].next.from = gen(x) + PAUSE
 	:: else ->
 		inst[x].sent[0].next.out[l]--;
 #ifndef SEND_BEFORE_LOWER
 		inst[x].may[l]--;
 #endif
-		if :: act == MOVE -> inst[x].sent[0].next.out[l + 1]++ :: else fi
+		if :: act == MOVES -> inst[x].sent[0].to = gen(x); inst[x].sent[0].next.out[gen(x)]++ :: else fi
 	fi
 }
 
@@ -328,7 +328,7 @@ inline hear() {
 
 inline issue() {
 	inst[x].may[l]--;
-	if :: in_window -> issued++ :: else fi
+	if :: begins != NOT_YET -> issued++ :: else fi
 }
 inline crash() {
 	crashes++; inst[x].dead = true; inst[x].waiting = false; inst[x].known = false;
@@ -342,61 +342,59 @@ inline crash() {
 #define sending(x) (idle(x) && inst[x].known && sends < SENDS && gen(x) < LABELS && inst[x].sent[1].copies == 0)
 #define hands_out(x) (gen(x) >= inst[x].total.from)
 #define gives_back(x, l) (sending(x) && !foreign(x) && inst[x].may[l] > 0 && inst[x].total.out[l] > 0)
-#define moves(x, l) (gives_back(x, l) && l <= gen(x) && hands_out(x) && may_move(x, l))
+#define moves(x, l) (gives_back(x, l) && l < gen(x) && hands_out(x) && may_move(x, l))
 
 #define label(y, n) \
-	:: gives_back(y, n) -> x = y; act = GIVE; l = n \
-	:: n < LABELS - 1 && moves(y, n) -> x = y; act = MOVE; l = n \
-	:: SLIDING && !inst[y].dead && inst[y].may[n] > 0 && runs(y, n) && guarded(y) -> x = y; act = ISSUE; l = n \
-	:: loans < LOANS && idle(y) && inst[y].may[n] > 0 -> x = y; act = LEND; l = n \
-	:: LOANS && idle(y) && unheard(y, n) -> x = y; act = HEAR; l = n
+	:: gives_back(y, n) -> x = y; act = GIVES_BACK; l = n \
+	:: moves(y, n) -> x = y; act = MOVES; l = n \
+	:: SLIDING && !inst[y].dead && inst[y].may[n] > 0 && runs(y, n) && guarded(y) -> x = y; act = ISSUES; l = n \
+	:: loans < LOANS && idle(y) && inst[y].may[n] > 0 -> x = y; act = LENDS; l = n \
+	:: LOANS && idle(y) && unheard(y, n) -> x = y; act = HEARS; l = n
 
 #define instance(y) \
-	:: inst[y].sent[0].copies > 0 -> x = y; act = ARRIVE \
-	:: inst[y].sent[1].copies > 0 -> x = y; act = ARRIVE; k = 1 \
-	:: inst[y].sent[0].copies > 0 && inst[y].waiting -> x = y; act = ANSWER \
-	:: inst[y].sent[0].copies == 1 && inst[y].waiting && copies < COPIES -> x = y; act = COPY \
-	:: inst[y].waiting -> x = y; act = GIVE_UP \
-	:: idle(y) && (!inst[y].known || inst[y].cluster != cluster || differ(inst[y].total, store)) -> x = y; act = READ \
-	:: crashes < CRASHES && !inst[y].dead -> x = y; act = CRASH \
-	:: sending(y) && foreign(y) -> x = y; act = NOTE \
-	:: sending(y) && !foreign(y) && hands_out(y) && sum_of(inst[y].total, gen(y)) < T -> x = y; act = TAKE; l = gen(y) \
+	:: inst[y].sent[0].copies > 0 -> x = y; act = ARRIVES \
+	:: inst[y].sent[1].copies > 0 -> x = y; act = ARRIVES; k = 1 \
+	:: inst[y].sent[0].copies > 0 && inst[y].waiting -> x = y; act = ANSWERED \
+	:: inst[y].sent[0].copies == 1 && inst[y].waiting && copies < COPIES -> x = y; act = COPIED \
+	:: inst[y].waiting -> x = y; act = GIVES_UP \
+	:: idle(y) && (!inst[y].known || inst[y].cluster != cluster || differ(inst[y].total, store)) -> x = y; act = READS \
+	:: crashes < CRASHES && !inst[y].dead -> x = y; act = CRASHES_NOW \
+	:: sending(y) && foreign(y) -> x = y; act = NOTES_RESTORE \
+	:: sending(y) && !foreign(y) && hands_out(y) && sum_of(inst[y].total, gen(y)) < T -> x = y; act = TAKES; l = gen(y) \
 	label(y, 0) label(y, 1) label(y, 2) label(y, 3) label(y, 4)
 
 init {
 	atomic {
 		store.writes = 1;
-		if :: true :: ahead = true fi;
-#if SLIDING
-		do
-		:: begins < LAST - 1 -> begins++
-		:: break
-		od
-#endif
+		begins = NOT_YET;
+		if :: true :: ahead = true fi
 	}
-	do
+end:	do
 	:: atomic {
 		if
-		:: tick + 1 < LAST -> act = TICK
-		:: !saved && restores < RESTORES -> act = SAVE
+		:: tick + 1 < LAST && (begins == NOT_YET || tick < window_ends) -> act = TICK
+		:: SLIDING && begins == NOT_YET -> act = BEGINS
+		:: !saved && restores < RESTORES -> act = BACKUP
 		:: saved && restores < RESTORES -> act = RESTORE
 		instance(0)
 		instance(1)
 		fi;
 		d_step {
+			printf("tick %d: %e, instance %d, label %d\n", tick, act, x, l);
 			if
 			:: act == TICK -> next_tick()
-			:: act == SAVE -> copy(backup, store); saved = true
+			:: act == BEGINS -> begins = tick
+			:: act == BACKUP -> copy(backup, store); saved = true
 			:: act == RESTORE -> copy(store, backup); forget_total(backup); saved = false; cluster++; restores++
-			:: act == ARRIVE -> arrives()
-			:: act == ANSWER -> arrives(); answered()
-			:: act == COPY -> copies++; inst[x].sent[0].copies++
-			:: act == GIVE_UP -> gives_up()
-			:: act == READ -> inst[x].known = true; copy(inst[x].total, store); inst[x].cluster = cluster
-			:: act == CRASH -> crash()
-			:: act == ISSUE -> issue()
-			:: act == LEND -> lend()
-			:: act == HEAR -> hear()
+			:: act == ARRIVES -> arrives()
+			:: act == ANSWERED -> arrives(); answered()
+			:: act == COPIED -> copies++; inst[x].sent[0].copies++
+			:: act == GIVES_UP -> gives_up()
+			:: act == READS -> inst[x].known = true; copy(inst[x].total, store); inst[x].cluster = cluster
+			:: act == CRASHES_NOW -> crash()
+			:: act == ISSUES -> issue()
+			:: act == LENDS -> lend()
+			:: act == HEARS -> hear()
 			:: else -> send()
 			fi;
 			forget_sent(0, 0); forget_sent(0, 1); forget_sent(1, 0); forget_sent(1, 1);
