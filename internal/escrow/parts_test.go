@@ -248,3 +248,52 @@ func TestNoWindowOfASlidingLimitIsOver(t *testing.T) {
 		}
 	}
 }
+
+// A sliding limit that nobody has used for longer than its total's lease is not taken for a store that went back.
+func TestATotalThatHasEndedIsNoLoss(t *testing.T) {
+	s, rule := &Store{Cluster: 7}, Rule{Limit: 5000, Instances: 1, Share: 10}
+	p := Purse{Part: protocol.Part{Number: 1000, Counted: 102}}
+	p.Read(nil, 0, s)
+	next, n, ok := p.Next(rule, Use{Need: 1}, Back{}, s)
+	if !ok || n != 10 {
+		t.Fatalf("took %d, %v", n, ok)
+	}
+	p.Committed(next, n, 5, s)
+	for number, lost := range map[int64]bool{1001: true, 1103: true, 1104: false, 1400: false} {
+		later := p.In(protocol.Part{Number: number, Counted: 102})
+		later.Read(nil, 0, s)
+		if next, n, ok := later.Next(rule, Use{Need: 1}, Back{}, s); !ok || (n == 0) != lost || (next.Withheld != "") != lost {
+			t.Errorf("in part %d: took %d, %v, withheld %q", number, n, ok, next.Withheld)
+		}
+	}
+}
+
+// After a restore nothing is handed out until From by any clock: a clock that is ahead takes permits first, and one
+// that is behind still waits. proof/generations.pml is over where the pause is a part shorter.
+func TestThePauseAfterARestoreIsForEveryClock(t *testing.T) {
+	s, rule := &Store{Cluster: 2}, Rule{Limit: 5000, Instances: 2, Share: 10}
+	total := Total{Limit: 5000, Out: 5000, Cluster: 1, Writes: 1, Newest: 999, Parts: []int64{5000}}
+	in := func(number, revision int64) (n int64) {
+		t.Helper()
+		text, err := Encode(total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Purse{Part: protocol.Part{Number: number, Counted: 102}}
+		p.Read([]byte(text), revision, s)
+		next, n, ok := p.Next(rule, Use{Need: 1}, Back{}, s)
+		if ok {
+			total = next
+		}
+		return n
+	}
+	// The store that is no more may have handed out permits of part 1001, whose clock is ahead.
+	for _, step := range []struct{ part, takes int64 }{{1000, 0}, {1102, 0}, {1103, 10}, {1102, 0}, {1103, 10}, {1104, 10}, {1105, 10}} {
+		if n := in(step.part, 5); n != step.takes {
+			t.Errorf("in part %d: took %d instead of %d", step.part, n, step.takes)
+		}
+	}
+	if total.From != 0 {
+		t.Errorf("the pause is still noted: %d", total.From)
+	}
+}

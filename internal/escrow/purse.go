@@ -46,12 +46,18 @@ func (p *Purse) Of(s *Store) bool { return p.store == nil || p.store.Cluster == 
 // Read takes the total's value and revision as the store s has answered them; revision 0 if there is no
 // total. The purse is Of the store.
 func (p *Purse) Read(value []byte, revision int64, s *Store) {
-	p.lost = p.lost || revision < p.revision
+	p.lost = p.lost || revision < p.revision && !(revision == 0 && p.ended())
 	p.total, p.revision, p.store = Total{}, revision, s
 	if revision != 0 {
 		p.total = ReadTotal(value, s.Cluster)
 	}
 	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0) // which the store of before may have outlived
+}
+
+// ended reports whether nothing of the total that is known counts any more, by any clock, where the limit
+// slides. Such a total may be gone: its lease has ended.
+func (p *Purse) ended() bool {
+	return p.Part.Sliding() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.Newest+p.Part.Counted+slack, p.total.From)
 }
 
 // Refused takes what was found in the place of next, a total of Next, when etcd answered that its condition
@@ -87,6 +93,8 @@ func (p *Purse) withheld(s *Store) string {
 		return cmp.Or(p.total.Withheld, otherCluster)
 	case p.total.From != 0 && p.Part.Number >= p.total.From:
 		return ""
+	case p.total.From != 0: // others, whose clocks are ahead, may have taken permits since
+		return cmp.Or(p.total.Withheld, wentBack)
 	}
 	return p.total.Withheld
 }
@@ -142,7 +150,9 @@ func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, o
 		next.Withheld = wentBack
 		return next, 0, true
 	}
-	next.From = 0
+	if p.Part.Number >= next.From+slack { // for all clocks
+		next.From = 0
+	}
 	gave := int64(0)
 	if back.N > 0 {
 		gave = next.giveBack(back.N, back.Of)
