@@ -180,3 +180,62 @@ func TestGivesBackAtItsEnd(t *testing.T) {
 		t.Errorf("%d are handed out when the process has ended, which has issued 5", out)
 	}
 }
+
+// Permits of a sliding limit are taken of the part of time that runs. What is left of an earlier part goes back in
+// the same transaction, and each write lets the total last for as long as something counts.
+func TestPermitsOfASlidingLimitAreTaken(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	p, _ := f.follower("10/s,100/h sliding")
+	l := quota.Limit{Permits: 100, Window: time.Hour, Sliding: true}
+	b := protocol.BudgetAt(l, time.UTC, p.s.o.Clock.Wall())
+	key := p.s.keys.BudgetTotal("p", "h-sliding", 0)
+	total := func() (v escrow.Total, lease int64) {
+		t.Helper()
+		got, err := f.client.Get(t.Context(), key)
+		if err != nil || len(got.Kvs) == 0 {
+			return v, 0
+		}
+		if v, err = escrow.Decode[escrow.Total](got.Kvs[0].Value); err != nil {
+			t.Fatal(err)
+		}
+		return v, got.Kvs[0].Lease
+	}
+	uses := []escrow.KeyUse{{Budget: b, Share: 1, Purse: escrow.Purse{Part: b.Part()}, Use: escrow.Use{Need: 7}}}
+	take := func(want int64) {
+		t.Helper()
+		await.Until(t, "an exchange", func() bool { // again where the view is in doubt
+			if uses[0].Purse.Taken != want {
+				_ = p.exchange(t.Context(), takingTries, p.standing().Policy, uses)
+			}
+			return uses[0].Purse.Taken == want
+		})
+	}
+	take(7)
+	v, lease := total()
+	if v.Out != 7 || len(v.Parts) != 1 || v.Parts[0] != 7 || v.Newest != b.Part().Number {
+		t.Errorf("%+v after 7 were taken", v)
+	}
+	if l, err := f.client.TimeToLive(t.Context(), clientv3.LeaseID(lease)); err != nil || l.GrantedTTL < int64(3*time.Hour/time.Second) {
+		t.Errorf("the total may be gone while something counts: %+v, %v", l, err)
+	}
+	// Three are used. In the next part the other four go back, and two are taken.
+	next := protocol.BudgetAt(l, time.UTC, b.End)
+	uses[0] = escrow.KeyUse{Budget: next, Share: 1, Purse: uses[0].Purse.In(next.Part()), Back: escrow.Back{N: 4, Of: b.Part()}, Use: escrow.Use{Need: 2}}
+	take(2)
+	if v, _ := total(); v.Out != 5 || len(v.Parts) != 2 || v.Parts[0] != 2 || v.Parts[1] != 3 {
+		t.Errorf("%+v, want 3 and then 2", v)
+	}
+	// By another policy nothing is taken; what goes back may.
+	uses[0].Use, uses[0].Back, uses[0].Purse.Taken = escrow.Use{Look: true}, escrow.Back{N: 2, Of: next.Part()}, 0
+	if err := p.exchange(t.Context(), endingTries, 0, uses); err != nil {
+		t.Fatal(err)
+	}
+	if v, _ := total(); v.Out != 3 || v.Parts[0] != 0 {
+		t.Errorf("%+v, want 3", v)
+	}
+	fleet, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
+	if err != nil || len(fleet.Budgets) != 1 || fleet.Budgets[0].Left != 97 {
+		t.Errorf("%+v, %v; want 97 left", fleet.Budgets, err)
+	}
+}

@@ -339,7 +339,7 @@ func (b *budgetJSON) follow(since clientv3.WatchChan, revision int64) (taken int
 
 func (b *budgetJSON) table(w io.Writer) {
 	if b.window.Sliding {
-		format.Row(w, b.Limit, "in the last "+protocol.WindowName(b.window.Limit))
+		format.Row(w, b.Limit, "wherever it begins")
 	} else {
 		format.Row(w, b.Limit, "until "+format.Exact(b.End))
 	}

@@ -26,12 +26,14 @@ type Total struct {
 	Writes int64 `json:"writes"`
 	// Stated is what the provider says of the window.
 	Stated Stated `json:"stated,omitzero"`
-	// Newest, Parts and From are of a sliding limit alone, whose total is of all time. Parts are
+	// Newest, Parts, From and Recent are of a sliding limit alone, whose total is of all time. Parts are
 	// the permits of Out by the part of time in which they may be issued: first those of the part
 	// Newest, then those of the one before. From is the part from which on Withheld is over.
 	Newest int64   `json:"newest,omitempty"`
 	Parts  []int64 `json:"parts,omitempty"`
 	From   int64   `json:"from,omitempty"`
+	// Recent names the newest transactions of Writes, the newest first: Rule.Nonce of each.
+	Recent []uint32 `json:"recent,omitempty"`
 }
 
 type wire[T any] struct {
@@ -94,6 +96,8 @@ type Rule struct {
 	Share int64
 	// Now is corrected wall time.
 	Now int64
+	// Nonce tells the transaction from all others; 0 if it has no name.
+	Nonce uint32
 }
 
 // apart is the part of the limit that all instances have in hand without a short limit,
@@ -136,6 +140,7 @@ func (t Total) Corrected(used, hand int64, of protocol.Part, cluster uint64) Tot
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
 	if of.Sliding() {
 		t.Newest, t.Parts, t.From = max(t.Newest, of.Number), []int64{used + hand}, 0
+		t.name(0)
 	}
 	t.Stated = Stated{} // the operator knows better
 	t.Writes++          // so that nobody takes it for a refusal: Purse.Refused

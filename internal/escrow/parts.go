@@ -29,6 +29,24 @@ func (t *Total) out(of protocol.Part) int64 {
 	return sum
 }
 
+// recent is how many transactions a total names. All instances write at the beginning of a part, and each wants to
+// know whether what it gave back has arrived.
+const recent = 32
+
+// name notes the nonce of a transaction.
+func (t *Total) name(nonce uint32) {
+	t.Recent = slices.Concat([]uint32{nonce}, t.Recent[:min(len(t.Recent), recent-1)])
+}
+
+// named returns the nonce of a transaction, by its number; ok is false if it is not known.
+func (t *Total) named(write int64) (nonce uint32, ok bool) {
+	i := t.Writes - write
+	if i < 0 || i >= int64(len(t.Recent)) {
+		return 0, false
+	}
+	return t.Recent[i], true
+}
+
 // takes reports whether permits of a part may be taken at all: its clock is not behind by all that counts.
 func (t *Total) takes(of protocol.Part) bool {
 	return !of.Sliding() || len(t.Parts) == 0 || of.Number > t.Newest-of.Counted

@@ -87,6 +87,10 @@ func (h *sliding) act(p *slider, use Use, back Back) {
 	rule := Rule{Limit: h.limit, Instances: int64(len(h.all)), Share: h.r.Int64N(12) - 1}
 	known := false
 	for range 4 {
+		rule.Nonce = h.r.Uint32() * h.r.Uint32N(4) // as often as not none, or one of few
+		if h.r.IntN(3) == 0 {
+			rule.Nonce = h.r.Uint32N(4)
+		}
 		of := p.purse.Part
 		store := p.mark.Of((of.Number-of.Counted-1)*modelPart, false)
 		if !p.purse.Of(store) {
@@ -100,7 +104,11 @@ func (h *sliding) act(p *slider, use Use, back Back) {
 		committed := false
 		if ok && (known || back.N == 0) {
 			x := &sent{"", next, p.purse.Revision(), p.mark.Revision, back.N > 0}
-			switch h.r.IntN(8) {
+			fate := h.r.IntN(8)
+			if back.N > 0 && h.r.IntN(2) == 0 {
+				fate = 3
+			}
+			switch fate {
 			case 0:
 				h.note("%+v lost", *x)
 				return

@@ -64,11 +64,17 @@ func (p *Purse) ended() bool {
 // did not hold. That is no proof that next was not written: etcd's client may send a transaction again when no
 // answer comes, and the condition of the copy fails because the first one was committed. The result is true
 // if none was committed, nor will be: exactly one total was written since the one known, as Writes says,
-// and that has another Out. With the same Out it may be next, and with more Writes next may be among them.
+// and that has another Out. With the same Out it may be next, and with more Writes next may be among them; but
+// for totals that name their transactions (Total.Recent): there next is the one of its number, or none.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (never bool) {
 	p.Read(value, revision, s)
+	if mine, _ := next.named(next.Writes); mine != 0 {
+		if there, ok := p.total.named(next.Writes); ok {
+			return there != mine
+		}
+	}
 	return p.total.Writes == next.Writes && p.total.Out != next.Out
 }
 
@@ -137,7 +143,9 @@ func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, ok bool) {
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
-	next.Writes++
+	if next.Writes++; p.Part.Sliding() {
+		next.name(r.Nonce)
+	}
 	told := next.state(u.Stated, r.Limit, p.Part, r.Now)
 	switch {
 	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(s)):

@@ -68,7 +68,7 @@ func TestAProvidersOwnWindows(t *testing.T) {
 					take = l.Key("x").Take
 				}
 				for time.Now().Before(until) {
-					if _, err := take(t.Context(), 1, time.Second); err != nil {
+					if _, err := take(t.Context(), 1, 10*time.Second); err != nil {
 						continue
 					}
 					mu.Lock()

@@ -42,6 +42,8 @@ var keys = Table{
 		"!(revision == 0 && p.ended())", "true", "internal/escrow TestATotalThatHasEndedIsNoLoss"),
 	Replace("SlidingMovesTwice", "takes the permits of an earlier part again without giving them back", "internal/escrow/purse.go",
 		"n = r.more(next.left(r.Limit, p.Part), p", "n = r.more(next.left(r.Limit+gave, p.Part), p", parts),
+	Replace("SlidingNamesIgnored", "takes a give-back of a sliding limit for refused that was committed", "internal/escrow/purse.go",
+		"return there != mine", "return there != mine || ok", parts),
 	Replace("SlidingOnePartLess", "counts a part less than a window may meet", "internal/protocol/part.go",
 		"counted = partsOf + 2", "counted = partsOf + 1", "internal/protocol TestAWindowMeetsNoMoreParts"),
 }
