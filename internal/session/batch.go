@@ -10,12 +10,13 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Bounds on the instances of all providers of a session together: when all start at once, each is told
-// of each. A provider counts for MaxCounted at most, so that foreign keys of one do not keep others
-// out.
 const (
+	// MaxInstances bounds the instances of all providers of a session together. When a fleet starts at
+	// once, etcd tells each instance of every other one, which is the square of that number.
 	MaxInstances = 20_000
-	MaxCounted   = 2_000
+	// MaxCounted is the most that one provider counts for in that sum. Otherwise a provider under which
+	// another program has written many keys would keep all others out.
+	MaxCounted = 2_000
 )
 
 // Incarnation is this process as one instance of a provider. After it has lost its key or lease another
@@ -25,19 +26,20 @@ type Incarnation struct {
 	Key     string            // in etcd; empty while there is none
 	Lease   int64             // of the key
 	Created int64             // revision at which the key was created; 0 before
-	Value   protocol.Instance // what the key has, as written
+	Value   protocol.Instance // the key's value, as written
 }
 
-// Listing is where a history begins: with everything under the provider as of a revision, while the
-// own key is there.
+// Listing says where a provider's history begins: at a revision at which all its keys were read, and the
+// key of this incarnation was among them.
 type Listing struct {
 	Incarnation
-	Revision int64  // as of which it was read; 0 before
+	Revision int64  // 0 until the keys were read
 	Cluster  uint64 // ID of the cluster that was read
 }
 
-// Joining is a member in a batch: its key is written if it is fresh, and all keys of the provider are
-// listed. Whoever runs the batch owns what is exported, until Joined.
+// Joining is a member's part in a batch. The batch writes the member's key if Fresh is set, and lists all
+// keys of the provider. From NextBatch to Joined the exported fields are owned by whoever runs the batch,
+// who lends them to the machine for the event Admitted.
 type Joining struct {
 	Member *Member
 	Listing
@@ -46,16 +48,19 @@ type Joining struct {
 	All   []view.Key // as listed
 	Err   error      // why it has failed; nil while it has not
 
-	// The machine's own. Events of the provider are kept from before anything of it is written.
-	early    [][]view.Key // events since the batch began, by the watch's answers
-	line     *Line        // the member's when the batch began
-	gen      int          // the line's then
-	position int64        // the line's then
+	// The fields below are owned by the machine.
+
+	// early are the changes that the watch has told since the batch began, one slice for each answer. They
+	// are kept from before the key is written, so none after the listing is missed.
+	early    [][]view.Key
+	line     *Line // the member's when the batch began
+	gen      int   // the line's then
+	position int64 // the line's then
 }
 
-// NextBatch takes members that are to be registered or listed, at most so many, while there is a lease.
-// Each has a line that has begun. With again it takes those that have failed, too; failing tells that
-// there are others.
+// NextBatch begins a batch of at most most members that need to be registered or listed; of none while there is
+// no lease. A member is left out if it is closed or in a batch already, or if its line has not begun. One that
+// has failed is left out until NextBatch is called with again. failing reports whether any was left out for that.
 func (m *Machine) NextBatch(most int, again bool) (batch []*Joining, failing bool) {
 	for _, p := range m.all() {
 		p.failed = p.failed && !again
@@ -69,16 +74,16 @@ func (m *Machine) NextBatch(most int, again bool) (batch []*Joining, failing boo
 	return batch, failing
 }
 
-// Admitted is an event: a fresh member of a batch is about to write its key. Others is how many
-// instances have one; Policy is the provider's, nil if none can be read.
+// Admitted is an event: a batch is about to write the key of a fresh member. Others is how many other
+// instances of the provider have a key; Policy is the provider's, nil if none can be read.
 type Admitted struct {
 	*Joining
 	Others int64
 	Policy *quota.Policy
 }
 
-// on sets from when the member takes part, far enough ahead that all others know by then. Without
-// others it may be the first.
+// on sets Start and Value, or Err if there are too many instances. The member takes part from an instant that
+// is far enough ahead for all others to know by then; if it is the first of its fleet, at once.
 func (e Admitted) on(m *Machine) {
 	j, p := e.Joining, e.Member
 	j.Err = m.seat(p, e.Others+1)
@@ -91,13 +96,13 @@ func (e Admitted) on(m *Machine) {
 	}
 }
 
-// newHere reports whether this process has not been an instance of the provider before, and
-// its session has missed nothing of the store. Otherwise that nobody is there may be the work
-// of a restore, which others have yet to notice.
+// newHere reports whether this process has never been an instance of the provider, and no watch of its
+// session has lost events. Otherwise a provider without instances proves nothing: etcd may have been
+// restored, and other instances may not have noticed yet.
 func (p *Member) newHere() bool { return p.own.ID == "" && !p.m.gaps }
 
-// seat notes that a provider will have so many instances. It returns an error if those of
-// all providers are too many then.
+// seat notes how many instances a provider will have, this one included. It returns an error if all
+// providers together would have more than MaxInstances. A session's only provider is never refused.
 func (m *Machine) seat(p *Member, instances int64) error {
 	all := min(instances, MaxCounted)
 	for _, o := range m.members {
@@ -145,7 +150,7 @@ func (e Joined) on(m *Machine) {
 	if j.Fresh {
 		p.untold = p.own.Created
 	}
-	for _, keys := range j.early { // an event that comes again is not the same change twice
+	for _, keys := range j.early { // the tracker ignores those that the listing has
 		p.take(keys)
 	}
 }

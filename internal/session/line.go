@@ -12,29 +12,28 @@ import (
 	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
-// Line is one line of the store's history: a watch of a folder, and what reads prove of how recent
-// it is. A session has one line of all providers. An account that may read single providers only has
-// a line for each of them, up to MaxLines.
+// Line follows one folder of etcd by a watch, and proves by reads how recent that is. A session has one
+// line for all its providers. If its etcd user may read single providers only, it has a line for each of
+// them, up to MaxLines.
 //
-// A line begins when etcd has created a watch, which then tells all that follows. It stays begun
-// while watches end and the next one goes on where they left off. A gap ends it: events were lost,
-// or the store was put back. Then it begins again with the next watch, at the present, and its
-// members are listed again.
+// A line begins when etcd has created its first watch. When a watch ends, the next one goes on where it left
+// off, and the line stays begun. A gap ends the line: events were lost, or the store was put back. Then
+// the next watch begins the line again, at the present, and its members are listed again.
 type Line struct {
-	history view.Line // up to where the watch has told, and what is proved by that
+	history view.Line // how far the watch has told, and what reads prove by that
 
 	m       *Machine
-	Folder  string             // in etcd, that is watched; it ends with a slash
-	members map[string]*Member // by folder, whose keys this watch tells
+	Folder  string             // the folder in etcd that is watched; it ends with a slash
+	members map[string]*Member // those whose keys the watch tells, by their folder
 
-	begun   bool     // a watch has begun, and no gap was found since
-	gen     int      // counts the gaps: an answer to a question of before one counts for nothing
-	open    bool     // a watch is open; answers of one that has ended count for nothing
+	begun   bool     // a watch was created, and no gap was found since
+	gen     int      // counts the gaps: answers to questions that were asked before the latest one are ignored
+	open    bool     // a watch is open, or being opened; answers of one that has ended are ignored
 	proved  int64    // monotonic instant of the newest proof; 0 if there is none since the last gap
-	behind  int64    // monotonic instant since when the watch is behind what reads have seen; 0 if it is not
-	failure error    // why the line cannot be watched, or not be proved; nil if it can
+	behind  int64    // monotonic instant since which the watch lags behind what reads have seen; 0 if it does not
+	failure error    // why the folder cannot be watched, or nothing proved; nil if both can be done
 	logged  []string // the failures that the log has, since the last proof
-	latest  rush     // the changes that the watch has told lately
+	latest  rush     // counts the changes that the watch has told lately
 }
 
 const (
@@ -46,9 +45,9 @@ const (
 )
 
 var (
-	// errLease ends an instance whose lease is gone.
+	// errLease ends an incarnation whose lease is gone.
 	errLease = errors.New("this instance's lease has ended in etcd; it is registering again")
-	// ErrGone ends an instance whose key is gone.
+	// ErrGone ends an incarnation whose key is gone.
 	ErrGone = errors.New("this instance's key is gone from etcd; it is registering again")
 	// errLines refuses a provider beyond MaxLines.
 	errLines = fmt.Errorf("coordinator: this etcd user may read single providers only, and a session can follow %d of them: "+
@@ -58,7 +57,7 @@ var (
 // Member returns the member whose keys are in a folder; nil if this line has none.
 func (l *Line) Member(folder string) *Member { return l.members[folder] }
 
-// From returns the revision from which the line's next watch is to tell; 0 is the present.
+// From returns the revision at which the line's next watch is to begin; 0 means the present.
 func (l *Line) From() int64 {
 	if !l.begun {
 		return 0
@@ -66,13 +65,13 @@ func (l *Line) From() int64 {
 	return l.history.Position() + 1
 }
 
-// unwatch ends the open watch.
+// unwatch ends the open watch. The next one is opened after the pause.
 func (l *Line) unwatch(pause time.Duration) {
 	l.open = false
 	l.m.emit(Unwatch{l, pause})
 }
 
-// fail tells all members why the line fails, or by nil that it no longer does.
+// fail notes why the line fails, or with nil that it works again, and has all members tell that.
 func (l *Line) fail(err error) {
 	l.failure = err
 	switch {
@@ -87,7 +86,8 @@ func (l *Line) fail(err error) {
 	}
 }
 
-// prove passes a new proof on to the members, if there is one.
+// prove passes a new proof on to the members, if there is one. If the watch has passed the revision of a key
+// that a member has written, and never told of that key, it is no proof but a gap.
 func (l *Line) prove() {
 	if !l.history.Behind() {
 		l.behind = 0
@@ -109,8 +109,8 @@ func (l *Line) prove() {
 	}
 }
 
-// gap notes that events were lost: the watch ends at once, and all members are listed again when
-// another one has begun.
+// gap notes why events may have been lost. It ends the watch at once. All members are listed again when the
+// line has begun again.
 func (l *Line) gap(why string) {
 	if !l.begun {
 		return
@@ -125,28 +125,28 @@ func (l *Line) gap(why string) {
 	for _, p := range l.members {
 		if p.stage == following {
 			p.stage = toList
-			p.listed = max(p.listed, l.history.Position()) // a listing of an older revision shows that the store went back
+			p.listed = max(p.listed, l.history.Position()) // if the next listing has a lower revision, the store went back
 		}
 	}
 }
 
-// Question is what a probe asks etcd by one linearizable read, on behalf of all lines: whether the
-// mark, which is the newest key of this session, is there as it was created. A store that has it has
-// everything that was committed before.
+// Question is what a probe asks etcd in one linearizable read, for all lines at once: is the mark still
+// there, at the revision at which it was created? The mark is the newest of the instance keys that this session
+// has written. A store that has it also has everything that was committed before it.
 type Question struct {
-	Owner *Member     // of the mark; nil if there is none, and nothing to prove
-	Mark  Incarnation // in force when the question was made
+	Owner *Member     // whose key the mark is; nil if there is none, so nothing can be proved
+	Mark  Incarnation // the owner's when the question was made
 	lines []probed
 }
 
-// probed is a line that waits for the answer to a question.
+// probed is a line as of when a question was made.
 type probed struct {
 	*Line
-	gen   int        // the line's, when the question was made
-	probe view.Probe // of the line's history
+	gen   int        // the line's
+	probe view.Probe // when the question was sent, and the least revision that its answer must have
 }
 
-// Question returns what to ask by a probe that is sent at an instant.
+// Question returns the question of a probe that is sent at an instant.
 func (m *Machine) Question(sent clock.Instant) (q Question) {
 	for _, l := range Sorted(m.lines) {
 		if l.begun {
@@ -161,15 +161,16 @@ func (m *Machine) Question(sent clock.Instant) (q Question) {
 	return q
 }
 
-// askProgress asks how far the watch has told. The answer comes in the watch's own order, when all
-// before it is delivered. If it is long in coming, the next probe asks again.
+// askProgress asks etcd how far the watch has told. The answer comes through the watch itself, after all
+// changes up to there. If it takes long, the next probe asks again.
 func (l *Line) askProgress() {
 	if l.open {
 		l.m.emit(AskProgress{l, l.m.Freshness()})
 	}
 }
 
-// lag takes care of a watch that is behind what a probe has seen.
+// lag asks for the watch's progress while it is behind what a probe has read. It opens the watch again if that
+// has lasted for half of the freshness.
 func (l *Line) lag() {
 	now := l.m.now.Mono
 	switch {
@@ -178,7 +179,7 @@ func (l *Line) lag() {
 	case l.behind == 0:
 		l.behind = now
 	case now-l.behind > int64(freshness(l.members)/2):
-		// Reads are answered and the watch is not: it hangs on a member of etcd that lags.
+		// Reads are answered and the watch tells nothing: it is connected to a member of etcd that lags.
 		l.m.log(slog.LevelWarn, "the watch fell behind; reopening it", "folder", l.Folder)
 		l.behind = now
 		l.unwatch(0)
@@ -186,7 +187,7 @@ func (l *Line) lag() {
 	l.askProgress()
 }
 
-// freshness returns the least that a policy of some members demands.
+// freshness returns the shortest freshness that the policies of these members demand.
 func freshness(of map[string]*Member) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, p := range of {

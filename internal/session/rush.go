@@ -7,23 +7,21 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A watch that keeps up gets a message for every change; one that lags gets the
-// missed changes in a few messages. When a large fleet joins, leaves or restarts at
-// once, etcd and the instances spend their time on the former. So among
-// ManyInstances or more a watch is kept closed for a little whenever more than
-// RushChanges have come in that time. It skips nothing: the watch opens again
-// where it left off, and every revision is a view of its own. It costs time: the view
-// lags by up to HoldBack. So HoldBack is less than the freshness leaves, and a start or an end
-// is announced so much earlier.
+// An open watch costs a message for every change. A watch that opens again gets all that it has missed
+// in a few messages. When a large fleet joins, leaves or restarts at once, etcd and the instances would
+// spend their time on single messages. So in a session with a fleet of ManyInstances or more, a watch that
+// tells more than RushChanges within HoldBack is closed for as long. Nothing is skipped: the watch opens
+// again where it left off, and every revision becomes a view of its own. But the view is up to HoldBack
+// late. So HoldBack is a part of the freshness, and starts and ends are announced that much earlier.
 const (
 	ManyInstances = 100
 	RushChanges   = 12
 	mostHeldBack  = 750 * time.Millisecond
-	heldBackPart  = 4 // a watch is closed for at most this part of the settle time, and of the freshness
+	heldBackPart  = 4 // a watch is closed for a quarter of the settle time and of the freshness at most
 )
 
-// HoldBack returns how long a watch stays closed in a rush, 0 if no fleet is large enough. A watch
-// tells of all providers, so it is the least that any policy allows.
+// HoldBack returns how long a watch stays closed in a rush; 0 if no fleet of the session is large enough. One
+// watch tells of all providers, so it is the shortest time that any of their policies allows.
 func (m *Machine) HoldBack() time.Duration {
 	large, held := false, mostHeldBack
 	for _, p := range m.members {
@@ -38,7 +36,7 @@ func (m *Machine) HoldBack() time.Duration {
 	return held
 }
 
-// heldBack returns how long a watch stays closed in a fleet of some instances under a policy.
+// heldBack returns how long a policy lets a watch be closed; 0 if there are fewer than ManyInstances.
 func heldBack(instances int, policy *quota.Policy) time.Duration {
 	if instances < ManyInstances {
 		return 0
@@ -46,21 +44,21 @@ func heldBack(instances int, policy *quota.Policy) time.Duration {
 	return min(mostHeldBack, policy.Settle/heldBackPart, policy.Freshness/heldBackPart)
 }
 
-// startAmong returns the start that an instance announces at the instant now, in corrected Unix
-// nanoseconds, in a fleet of some instances, itself included. It allows for watches that are closed
-// for a little.
+// startAmong returns from when an instance takes part that announces itself at the instant now, in corrected
+// Unix nanoseconds. instances are those of its fleet, itself included. The others know of it by then, even if
+// their watches are closed for a while.
 func startAmong(instances int, now int64, policy *quota.Policy) time.Time {
 	return protocol.FirstWindow(now+int64(heldBack(instances, policy)), policy)
 }
 
-// rush counts the changes that a watch tells. The zero rush has counted none.
+// rush counts the changes that a watch tells, to notice when they come too fast. The zero rush has counted none.
 type rush struct {
 	began int64 // monotonic instant of the first change counted
 	n     int   // changes since then
 }
 
-// changes counts n changes that came at an instant, and reports whether there were
-// more than RushChanges within held; never if held is 0.
+// changes counts n changes that came at the monotonic instant at, and reports whether more than RushChanges have
+// come within held. If held is 0 it reports false.
 func (r *rush) changes(n int, at int64, held time.Duration) bool {
 	if at-r.began > int64(held) {
 		r.began, r.n = at, 0
