@@ -1,8 +1,8 @@
-// Package escrow hands the permits of a long window out to instances. It is pure: package
-// coordinator reads and writes the keys, and every decision is a function here.
+// Package escrow hands the permits of a long window out to instances. It decides, and does no I/O: package
+// coordinator reads and writes the entries in etcd.
 //
-// A window of a provider, or of one of its keys, has one total. The provider is the key with the
-// empty name. An instance has a Purse for each window of which it takes permits.
+// Each window of a provider or of one of its keys has one Total in etcd, of which all instances take. The
+// provider is the key with the empty name. An instance has a Purse for each window of which it takes permits.
 package escrow
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Total is the value of a window's key.
+// Total is the value of a window's entry in etcd.
 type Total struct {
-	// Limit is the one from which permits were handed out last, Out their number, less
-	// those that were given back.
+	// Limit is the limit by which permits were handed out last. Out is how many permits were handed out
+	// in the window, less those that were given back.
 	Limit int64 `json:"limit"`
 	Out   int64 `json:"out"`
 	// Cluster is the ID of the etcd cluster that wrote this.
@@ -41,24 +41,24 @@ type wire[T any] struct {
 	Value  T   `json:"budget"`
 }
 
-// Encode writes a Total or a Mark as its key's value.
+// Encode returns a Total or a Mark as the value of its entry in etcd.
 func Encode[T Total | Mark](v T) (string, error) {
 	b, err := json.Marshal(wire[T]{quota.Schema, v})
 	return string(b), err
 }
 
-// MaxBytes bounds a key's value.
+// MaxBytes bounds that value.
 const MaxBytes = 4 << 10
 
-// Decode is the reverse of Encode.
+// Decode is the reverse of Encode. Its error names what is wrong with the value.
 func Decode[T Total | Mark](value []byte) (v T, err error) {
 	var w wire[T]
 	err = protocol.Decode("budget", value, MaxBytes, &w)
 	return w.Value, err
 }
 
-// ReadTotal returns the total in a key's value, as the cluster has answered. Where it cannot
-// be read nothing more is handed out.
+// ReadTotal returns the total in a value that the cluster with this ID has answered. If it cannot be read, the
+// result is a total of which nothing more is handed out.
 func ReadTotal(value []byte, cluster uint64) Total {
 	t, err := Decode[Total](value)
 	if err != nil {
@@ -67,7 +67,7 @@ func ReadTotal(value []byte, cluster uint64) Total {
 	return t
 }
 
-// reasons why a window is withheld.
+// The reasons why nothing more is handed out in a window.
 const (
 	otherCluster = "etcd was restored from a backup (it has another cluster ID)"
 	earlierStore = "etcd was restored from a backup, and may have lost what was taken"
@@ -77,36 +77,37 @@ const (
 	badMark      = "the mark of the store in etcd cannot be read"
 )
 
-// Use is what an instance does with its permits of a window.
+// Use is what an instance does with its permits of a window, and what it wants.
 type Use struct {
-	Used int64 // issued in the window
-	Need int64 // permits wanted at once and not had: the largest request, or 0
-	Rate int64 // issued in a second, lately
+	Used int64 // permits issued in the window
+	Need int64 // permits of the largest request that could not be met; 0 if all could
+	Rate int64 // permits a second that were issued lately
 	Look bool  // nothing is wanted: the total is only read
 	// Stated is what the provider has told this instance of the rest, if etcd does not know it yet.
 	Stated Stated
 }
 
-// Rule is what chunks depend on.
+// Rule is what decides how many permits an instance takes at a time.
 type Rule struct {
-	Limit     int64
+	Limit     int64 // of the window
 	Instances int64 // alive, at least 1
-	// Share is how many permits the instance may issue in a second, by its share of the
-	// short limits; negative without a short limit.
+	// Share is how many permits the short limits let this instance issue in a second. It is negative if
+	// they let it issue as many as Limit, or if there are none.
 	Share int64
-	// Now is corrected wall time.
+	// Now is corrected wall time, in nanoseconds since the Unix epoch.
 	Now int64
 	// Nonce tells the transaction from all others; 0 if it has no name.
 	Nonce uint32
 }
 
-// apart is the part of the limit that all instances have in hand without a short limit,
-// and without any use: one in so many.
+// apart: where no short limit bounds them, all instances together may have one in so many of the limit's
+// permits in hand without having issued any.
 const apart = 100
 
-// Chunk returns the most that an instance has in hand where left permits are left, and it
-// issued rate permits in the last second: those that it may issue in a second or, without
-// a short limit, has issued in one. As the end comes near it is an equal part.
+// Chunk returns the number of permits up to which an instance fills its hand, at least 1. left is how many can
+// still be taken, and rate how many it has issued a second lately. It is what the instance can issue in a second:
+// Share, or if that is negative rate, and at least an equal part of a hundredth of the limit. It is never more
+// than an equal part of what is left, so that the last permits are divided.
 func (r Rule) Chunk(left, rate int64) int64 {
 	return max(1, min(r.most(rate), left/max(1, r.Instances)))
 }
@@ -118,13 +119,15 @@ func (r Rule) most(rate int64) int64 {
 	return r.Share
 }
 
-// more returns how many of the permits that are left an instance takes that has so many in hand.
+// more returns how many more permits an instance takes that has hand permits, of the left that can be taken. It
+// fills its hand once that is less than half full or holds too few for Use.Need. If Need is more than Chunk and can
+// be had, the hand is filled up to Need.
 func (r Rule) more(left, hand int64, u Use) int64 {
 	if u.Look {
 		return 0
 	}
 	want := r.Chunk(left, u.Rate)
-	if u.Need <= left+hand { // or it cannot be had
+	if u.Need <= left+hand { // otherwise it cannot be had
 		want = max(want, u.Need)
 	}
 	if hand < (want+1)/2 || hand < u.Need && u.Need <= want {
@@ -133,9 +136,10 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 	return 0
 }
 
-// Corrected returns the total after an operator's word on what was used in the window. What the
-// living may still issue of what they have in hand counts too; what others had is lost. of is the
-// part that runs of a sliding limit, in which all of it counts from now on.
+// Corrected returns the total after an operator has said how many permits were used in the window. hand is
+// how many the instances alive have in hand: they may still issue these, so they count as handed out. What
+// instances that are gone had in hand counts no more, and is handed out again. of is the part that runs of a
+// sliding limit, in which all of it counts from now on.
 func (t Total) Corrected(used, hand int64, of protocol.Part, cluster uint64) Total {
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
 	if of.Sliding() {

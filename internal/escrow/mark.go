@@ -2,31 +2,31 @@ package escrow
 
 import "time"
 
-// Mark is the value of a key that each provider has one of. It says what it means that a window has
-// no total in etcd: that nobody has taken of it, or that an earlier store may have had one, which
-// was restored from a backup since. docs/proof/protocol.md, section 14.
+// Mark is the value of one entry in etcd for each provider. It says what a window without a total means:
+// either nobody has taken permits of it, or they were taken before etcd was restored from a backup, by a total
+// that was lost. docs/proof/protocol.md, section 14.
 type Mark struct {
 	// Cluster is the ID of the etcd cluster that wrote this. In another one the mark came with a
 	// backup.
 	Cluster uint64 `json:"cluster,string"`
-	// Before is set where the store was restored: an earlier one may have handed out permits of
-	// the windows that start before this instant, by totals that this one does not have. In
-	// nanoseconds since the Unix epoch; 0: there was no earlier store.
+	// Before is an instant in nanoseconds since the Unix epoch, or 0. If it is set, permits of the windows that
+	// start before it may have been handed out by totals that this store does not have.
 	Before int64 `json:"before,omitempty"`
-	// KeysTold says that an operator has vouched for the totals of keys since: nothing was used
-	// of keys that they do not count.
+	// KeysTold says that an operator has vouched for the totals of keys since: of a key without one nothing
+	// was used.
 	KeysTold bool `json:"keys_told,omitempty"`
 }
 
-// MarkAt is a mark as a cluster has it.
+// MarkAt is a mark as it was read.
 type MarkAt struct {
 	Mark
-	Revision int64  // of its key; 0: there is none
+	Revision int64  // of its entry; 0 if there is none
 	Answers  uint64 // ID of the cluster that has answered
-	Bad      bool   // it cannot be read
+	Bad      bool   // the entry is there and cannot be read
 }
 
-// ReadMark returns the mark in its key's value and revision, as the cluster has answered.
+// ReadMark returns the mark in an entry with this value and revision, which the cluster with this ID has answered;
+// revision 0 if there is no entry.
 func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	if m.Revision, m.Answers = revision, cluster; revision != 0 {
 		var err error
@@ -36,30 +36,35 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	return m
 }
 
-// Renewed returns the mark that is to be written before anything is taken; ok is false if this one
-// stands. now is by the wall clock, and clocks differ by at most twice the bound on their error.
+// Renewed returns the mark that must be written before anything is taken; ok is false if this one stands. left
+// is when this instance last followed the provider in another store, or in this one before it went back; 0 if it
+// never did. left and now are corrected wall time, in nanoseconds since the Unix epoch. bound is the most by which a clock
+// errs, so two clocks differ by up to twice that.
 //
-// A mark of another cluster came with a backup. So may a store without a mark, whatever its totals
-// say: an operator may have written them since. left is when the instance last followed the provider
-// in another store, or in this one before it went back; 0 if it never did. A mark that does not tell
-// of a later restore says nothing about what was handed out until then. So this instance knows
-// better: than a backup, than whoever set the provider again, and than the operator who vouched.
+// A new mark is needed in three cases:
+//
+//   - There is none: the store may come from a backup that was older than the first mark. Totals prove
+//     nothing, since an operator may have written them after that.
+//   - It was written by another cluster: it came with a backup.
+//   - It does not tell of a restore later than left. Permits were handed out in the store that this instance
+//     followed until then, and this one does not know them, whoever wrote the mark.
 func (m MarkAt) Renewed(left, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
-		return m.Mark, false // a newer version's; nothing is taken by it
+		return m.Mark, false // a newer version wrote it; nothing is taken by it
 	case m.Revision != 0 && m.Cluster == m.Answers && (left == 0 || m.Before > Put(0, left, 2*bound).Before):
-		return m.Mark, false // by any clocks it was written after left
+		return m.Mark, false // however the clocks differ, it tells of a restore after left
 	}
 	return Put(m.Answers, now, bound), true
 }
 
-// Put returns the mark of a store that was put back by now at the latest.
+// Put returns the mark of a store that was restored at the instant now or before. bound is as in Renewed.
 func Put(cluster uint64, now int64, bound time.Duration) Mark {
 	return Mark{Cluster: cluster, Before: now + 2*int64(bound) + 1}
 }
 
-// Told returns the mark after an operator has vouched for the totals of keys.
+// Told returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. now and bound
+// are as in Renewed.
 func (m MarkAt) Told(now int64, bound time.Duration) Mark {
 	next := m.Mark
 	if m.Bad || m.Revision == 0 || m.Cluster != m.Answers {
@@ -69,18 +74,18 @@ func (m MarkAt) Told(now int64, bound time.Duration) Mark {
 	return next
 }
 
-// Store is what a mark says of a window, and of whom permits are taken.
+// Store is what a mark says of one window in a store.
 type Store struct {
-	Cluster uint64 // that answers
-	// Lost says why a total that is not there says nothing; empty if it says that nobody has
-	// taken.
+	Cluster uint64 // ID of the one that answers
+	// Lost is what a window without a total means: empty if nobody has taken permits of it, or else why some
+	// may have been taken.
 	Lost string
-	// Told is the revision since which an operator has vouched for the older totals; 0 if none
-	// has.
+	// Told is the revision at which an operator has vouched for all totals that are older; 0 if none has.
 	Told int64
 }
 
-// Of returns what the mark says of a window that starts at wall: of the provider, or of its keys.
+// Of returns what the mark says of a window that starts at the wall time wall: a window of a key if keys is set,
+// and otherwise of the provider.
 func (m MarkAt) Of(wall int64, keys bool) *Store {
 	s := &Store{Cluster: m.Answers}
 	switch {
@@ -98,8 +103,8 @@ func (m MarkAt) Of(wall int64, keys bool) *Store {
 	return s
 }
 
-// Seen is Of for somebody who only looks: without a mark no instance has looked for one yet, and
-// nothing is known to be lost.
+// Seen is Of for a reader who takes nothing, such as a status. If there is no mark, no instance has taken
+// anything yet, and nothing is said to be lost.
 func (m MarkAt) Seen(wall int64, keys bool) *Store {
 	if m.Revision == 0 {
 		return &Store{Cluster: m.Answers}
