@@ -48,24 +48,23 @@ type long struct {
 type longState uint8
 
 const (
-	atRest    longState = iota
-	wanting             // it wants more: for TakeUse
-	handedOut           // etcd is asked with its use: for Fund
+	atRest    longState = iota // nothing
+	wanting                    // TakeUse, to ask etcd for more
+	handedOut                  // Fund, with etcd's answer
 )
 
 const (
-	// spentAgain is the time until a window with too little left is looked at again, and
-	// awayAgain that until etcd is asked again after it did not answer.
+	// spentAgain is the time after which etcd is asked again that had too little left.
 	spentAgain = int64(10 * time.Second)
-	awayAgain  = int64(time.Second)
-	// longRest is the least time for which permits stay in hand that nobody uses. A caller that
-	// comes seldom finds what the last one needed: for twice the longest time between two calls, if
-	// that is more.
+	// awayAgain is the time after which etcd is asked again that did not answer.
+	awayAgain = int64(time.Second)
+	// longRest is how long permits that nobody uses stay in hand at least. What the latest call wanted stays
+	// for twice the longest time between two calls, if that is longer: so a caller that comes seldom finds it.
 	longRest = int64(16 * time.Second)
-	// longRead is how old becomes what is known of a provider's total.
+	// longRead is the age of etcd's latest answer from which on a provider's total is read again.
 	longRead = int64(30 * time.Second)
-	// LookUsed is the time between two looks at what is in hand while it is used, and LookAtRest the
-	// same while nothing is.
+	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
+	// while none are.
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
 )
 
@@ -82,7 +81,8 @@ func (b *long) holds() bool {
 	return b.hand() > 0 || b.ended.hand() > 0
 }
 
-// left returns how many permits nobody had taken by the latest answer; negative if there was none.
+// left returns how many permits can still be taken by etcd's latest answer; negative if there was none. Of a Whole
+// limit it is 0.
 func (b *long) left() int64 {
 	if b.Whole {
 		return 0
@@ -90,7 +90,7 @@ func (b *long) left() int64 {
 	return b.purse.Left(b.Permits)
 }
 
-// couldHave reports whether this instance could have n permits by what was read last.
+// couldHave reports whether this instance may get n permits at once, as far as is known of the total.
 func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left())
 }
@@ -111,7 +111,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b := &a.budgets[i]
 		other := now.Phase != b.Phase || now.Sliding != b.Sliding
 		next := now.Start > b.Start || other
-		if !b.binds || next { // an earlier permit may not have counted in it
+		if !b.binds || next { // an earlier permit that is given back does not count in it
 			a.epoch++
 			b.since = 0
 		}
@@ -145,7 +145,7 @@ func (a *Account) binding(yield func(*long) bool) {
 	}
 }
 
-// inHand returns how many permits the budgets leave.
+// inHand returns how many permits may be issued by the long limits; Unbounded if there are none.
 func (a *Account) inHand() int64 {
 	least := shape.Unbounded
 	for b := range a.binding {
@@ -154,8 +154,9 @@ func (a *Account) inHand() int64 {
 	return least
 }
 
-// SpentUntil returns when the budgets that hold no n permits more have more again, 0 if there is
-// none, and whether one has less than n in hand.
+// SpentUntil returns the corrected wall time at which all long limits that cannot give n permits now have
+// more again; 0 if each may give as many. lacks reports whether any has fewer than n in hand, so that etcd has
+// to be asked first.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand() < n
@@ -166,11 +167,11 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	return end, lacks
 }
 
-// Wants notes that n more permits are wanted, or with n = 0 that one was used. It returns whether
-// etcd is to be asked for more by TakeUse, and was not to be before.
+// Wants notes a call that wants n more permits than it has, or with n = 0 one that has used a permit. news
+// reports whether TakeUse is to be called for that: nothing was wanted before, or no call lacked permits yet.
 func (a *Account) Wants(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(n, 0, now) }
 
-// wants is Wants where so many permits in hand were taken by callers and are not booked.
+// wants is Wants where callers have taken some of the permits in hand, which are not booked yet.
 func (a *Account) wants(n, taken, now int64) (news bool) {
 	wanted := queue.Sum(n, a.reserved)
 	for b := range a.binding {
@@ -191,7 +192,7 @@ func (a *Account) wants(n, taken, now int64) (news bool) {
 	return news
 }
 
-// calls notes that n permits were wanted, or with n = 0 that one was used.
+// calls notes when a call came and what it wanted, as in Wants.
 func (b *long) calls(n, now int64) {
 	if b.active != 0 {
 		b.patient = max(b.patient, 2*(now-b.active))
@@ -199,7 +200,7 @@ func (b *long) calls(n, now int64) {
 	b.active, b.keep = now, max(1, n)
 }
 
-// MostOfBudgets returns how many permits one call can have of the budgets, but for those reserved.
+// MostOfBudgets returns the most permits that the long limits allow one call, less those that are reserved.
 func (a *Account) MostOfBudgets() int64 {
 	least := shape.Unbounded
 	for b := range a.binding {
@@ -218,14 +219,14 @@ func (b *long) use() protocol.BudgetUse {
 	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away, Stated: b.statedUntil()}
 }
 
-// TakeUse hands out the uses of the budgets that want more from etcd, at most so many. Each comes
-// back by Fund.
+// TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is
+// the key's. Each use is returned by Fund; until then its limit is not handed out again.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
 	return a.takeUse(name, most, 0, now, a.second)
 }
 
-// takeUse is TakeUse where so many permits were taken by callers and are not booked. second returns
-// how many the shares allow in a second, for a limit of so many.
+// takeUse is TakeUse where callers have taken some of the permits in hand, which are not booked yet. second
+// returns Rule.Share for a limit of so many permits.
 func (a *Account) takeUse(name string, most int, taken, now int64, second func(limit int64) int64) (all []escrow.KeyUse) {
 	for b := range a.binding {
 		if b.state != wanting || now < b.again || len(all) == most {
@@ -237,9 +238,9 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 	return all
 }
 
-// GiveBack hands out the uses of the budgets of which no permit was used or wanted for a while, or
-// of all if the instance ends, at most so many. They give back the permits that are neither used
-// nor reserved, in windows that run.
+// GiveBack returns uses that give permits back to etcd, at most most of them: of the long limits of which nothing
+// was used or wanted for a while or, if the instance ends, of all. They give back what is neither used nor
+// reserved, in windows that have not ended. Each use is returned by Fund.
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -252,13 +253,13 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 			continue
 		}
 		b.purse.Taken -= n
-		b.low = max(0, b.hand()-a.reserved) // what the last need was is taken again once it is used
+		b.low = max(0, b.hand()-a.reserved) // what is kept is taken again once it is used
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.Sliding}}))
 	}
 	return all
 }
 
-// spare returns how many permits are given back now.
+// spare returns how many permits in hand are to be given back now.
 func (b *long) spare(now int64, ends bool) int64 {
 	idle := now - max(b.active, b.funded)
 	switch {
@@ -280,8 +281,8 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 	return u
 }
 
-// Restored drops what is in hand: etcd is not the store any more of which it was taken, or was put
-// back. Permits that are reserved are issued all the same.
+// Restored drops the permits in hand: they were taken in another store than the one that answers now, or in
+// this one before it was restored. Permits that are reserved are issued all the same.
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
@@ -290,7 +291,7 @@ func (a *Account) Restored() {
 			b.low, b.again = 0, 0
 		}
 	}
-	a.epoch++ // nor does a permit that comes back
+	a.epoch++ // a permit of before that is given back counts no more either
 }
 
 // rate returns how many permits a second were used since some were taken last.
@@ -301,8 +302,8 @@ func (b *long) rate(now int64) int64 {
 	return int64(math.Ceil(float64(b.used-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
 }
 
-// second returns how many permits the shares allow in a second; negative if these are as many as
-// the limit of a budget has.
+// second returns Rule.Share: how many permits the short limits let this instance issue in a second, negative if
+// these are as many as a long limit has, or more.
 func (a *Account) second(limit int64) int64 {
 	least := shape.Unbounded
 	for s := range a.bounded {
@@ -314,7 +315,7 @@ func (a *Account) second(limit int64) int64 {
 	return least
 }
 
-// Fund takes a use back, and returns whether callers may have more by it.
+// Fund takes back a use with etcd's answer, and reports whether callers may have more permits by it.
 func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 	more = a.fund(u, now)
 	a.repay()
@@ -360,7 +361,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	case more:
 		b.funded, b.before, b.need, b.again = now, b.used, 0, 0
 		b.low = (b.hand() + 1) / 2
-	case b.left() > 0: // as much as others leave is in hand
+	case b.left() > 0: // it is left to others
 		if b.need > b.hand() {
 			b.again = now + spentAgain
 		}
