@@ -114,9 +114,9 @@ func (y *keyState) looks(k *core, now int64) {
 	}
 }
 
-// lacks notes that n permits of a key were refused to calls of class c, and has others asked, or etcd
-// where its long limits lack. want are the permits that a caller wants now, 0 if none does. The caller has
-// the state's lock.
+// lacks notes that n permits of a key were refused to calls of class c, 0 if none were, and that a caller waits
+// for want permits, 0 if none does. It has etcd asked where a long limit has too few in hand, and other instances
+// where their loans would help. The caller has the state's lock.
 func (y *keyState) lacks(k *core, n int64, c queue.Class, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, want > 0)
@@ -129,8 +129,9 @@ func (y *keyState) lacks(k *core, n int64, c queue.Class, want, now int64) {
 	y.looks(k, now)
 }
 
-// earliest returns the instant before which a caller surely does not have n permits of a key, whatever
-// others lend or etcd has left; Forever if neither helps. The caller has the state's lock.
+// earliest returns the monotonic instant before which neither loans nor etcd can bring n permits of a key; now
+// if etcd may at once, and Forever if neither helps. It does not look at the own share of a later window. The
+// caller has the state's lock.
 func (y *keyState) earliest(k *core, n, now int64) int64 {
 	switch end, long := y.use.SpentUntil(n); {
 	case end != 0:

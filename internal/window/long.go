@@ -12,33 +12,35 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
-// long counts the permits of an account under a limit of a long window. They are taken from
-// etcd before they are issued: what is taken bounds them, not a share.
+// long counts the permits of an account under one long limit. They are taken from the window's total in
+// etcd before they are issued, so what was taken bounds them, and no share does. Of a Whole limit nothing is
+// taken: this instance alone may issue all of it.
 type long struct {
 	protocol.Budget
-	purse escrow.Purse // while etcd is asked, nothing here changes it
-	used  int64        // permits issued while the limit bound
-	// binds says that the newest view has the limit. The limit is then kept to the end of its
-	// window, in case it comes back.
+	// purse has what was taken. While etcd is asked only Restored changes it.
+	purse escrow.Purse
+	used  int64 // permits issued in the window while the limit bound
+	// binds says that the newest view has the limit. One that it lacks is kept to the end of its window, in
+	// case it comes back.
 	binds bool
 	state longState
-	// low is the number in hand below which more is wanted, and need the largest request that
-	// was not met.
-	low, need int64
-	away      bool // the latest question had no answer
-	forgotten bool // what was in hand when etcd was asked counts no more
-	// again is the monotonic instant before which etcd is not asked again, since it had too
-	// little or did not answer.
-	again int64
-	// funded is when permits were taken, and before how many were used by then.
-	funded, before int64
-	// active is when permits were last used or wanted, 0 for never, and patient for how long the
-	// last need, keep, stays in hand after that.
+	low   int64 // with fewer permits in hand more are wanted
+	need  int64 // permits of the largest request that could not be met; 0 if all could
+	// away says that etcd did not answer when it was asked last.
+	away bool
+	// forgotten says that etcd was restored while it was asked: what its answer brings counts no more.
+	forgotten bool
+	again     int64 // monotonic instant before which etcd is not asked again, since it had too little or was away
+	funded    int64 // monotonic instant at which permits were last taken; 0 for never
+	before    int64 // of used, at that instant
+	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits that call
+	// had or wanted: these stay in hand while no call comes, until patient has passed, in nanoseconds.
 	active, patient, keep int64
-	// since is the corrected wall time at which the limit began to bind in the window, and read the
-	// monotonic time at which etcd answered last, 0 for never. Both are of the provider alone.
+	// since is the corrected wall time from which the limit has bound in the window, and read the monotonic
+	// instant of etcd's latest answer, 0 for none. They are used for the provider's limits only.
 	since, read int64
-	// stated is what the provider has said of the rest: of a Whole limit, or what etcd does not know yet.
+	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
+	// etcd has not been told yet.
 	stated escrow.Stated
 	// ended is of a sliding limit: what is left of an earlier part goes back to etcd.
 	ended ended
@@ -68,6 +70,7 @@ const (
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
 )
 
+// hand returns how many permits are in hand: taken, and not issued.
 func (b *long) hand() int64 { return b.purse.Taken - b.used }
 
 func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
