@@ -2,50 +2,15 @@ package consumer
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// Any key with more than 1/200 of all permits has a counter, which never says more than the
-// key got, and the counters are no more than 200.
-func TestTheBusiestKeysAreCounted(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var b busiest
-		b.rates(1, keysShown, "")
-		names := rapid.IntRange(1, 2000).Draw(t, "names")
-		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		zipf := rand.NewZipf(random, 1.2, 1, uint64(names-1))
-		wanted, sum := map[string]int64{}, int64(0)
-		for range 5000 {
-			name, n := fmt.Sprint(zipf.Uint64()), random.Int64N(3)
-			b.add(name, n, 1)
-			wanted[name] += n + 1
-			sum += n + 1
-		}
-		if len(b.all) > busiestCounted || len(b.by) != len(b.all) {
-			t.Fatalf("%d counters, %d by name", len(b.all), len(b.by))
-		}
-		for name, n := range wanted {
-			if i, counted := b.by[name]; n > sum/busiestCounted && (!counted || b.all[i].key != name || b.all[i].weight < n) {
-				t.Fatalf("%s wanted %d of %d permits: counted is %v, at %d", name, n, sum, counted, i)
-			}
-		}
-		for _, c := range b.all {
-			if c.issued+c.refused > wanted[c.key] {
-				t.Fatalf("%s wanted %d, and %d are counted", c.key, wanted[c.key], c.issued+c.refused)
-			}
-		}
-	})
-}
 
 // Status tells what each of the busiest keys got in a second and what it was refused, also of
 // keys that are forgotten, and nothing when they rest. A report tells the same.
@@ -79,7 +44,7 @@ func TestStatusHasTheBusiestKeys(t *testing.T) {
 		if n := len(report.BusiestKeys); n != keysShown || report.BusiestKeys[0].Name != "hot" || report.BusiestKeys[0].Refused != 40 {
 			t.Errorf("%d keys in the report: %v", n, report.BusiestKeys)
 		}
-		time.Sleep(busiestPeriod)
+		time.Sleep(tally.Period)
 		if got := l.Status().BusiestKeys; len(got) != 0 {
 			t.Errorf("busy while nobody calls: %v", got)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/alarm"
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -27,7 +29,7 @@ type core struct {
 	provider string
 	clock    *clock.Clock
 	gate     *window.Gate
-	alarm    alarm
+	alarm    alarm.Alarm
 	dispatch dispatcher
 	classes  [queue.Classes]origin // of permits
 
@@ -50,7 +52,7 @@ type core struct {
 	options atomic.Pointer[Options]
 	// carrier brings asks and loans, if the planner lends.
 	carrier atomic.Pointer[feed.Carrier]
-	looker  alarm // looks for what to ask for, while callers want more than there is
+	looker  alarm.Alarm // looks for what to ask for, while callers want more than there is
 	keys    keys
 	labels  labels
 
@@ -59,7 +61,7 @@ type core struct {
 		open    int // limiters that are not closed
 		planner share.Planner
 		pauses  pauses
-		rate    refusalRate
+		rate    tally.Refusals
 		// throttle is the newest view's.
 		throttle *protocol.Throttle
 		self     string
@@ -81,9 +83,9 @@ type core struct {
 
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1), wanting: make(chan struct{}, 1)}
-	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.set(c, wake) })
+	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.Set(c, wake) })
 	k.gate.Lent = func(self, guest string, l protocol.Note) { (*k.carrier.Load()).Tell(self, guest, l) }
-	k.gate.Arm = func(at int64) { k.looker.set(c, at) }
+	k.gate.Arm = func(at int64) { k.looker.Set(c, at) }
 	k.gate.LendsTo = k.lendsTo
 	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
 	k.gate.Wanting = k.wants
@@ -91,13 +93,14 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 		k.classes[i] = origin{k, queue.Class(i), nil}
 	}
 	k.Needs(func() {})
-	k.alarm.begin(k.tick)
-	k.looker.begin(k.look)
+	k.alarm.Begin(k.tick)
+	k.looker.Begin(k.look)
 	k.keys.begin(k)
 	k.parked.New = newParked
 	k.mu.planner = share.Planner{Clock: c}
-	k.keys.busiest.began = c.Mono()
-	k.labels.busiest.began = k.keys.busiest.began
+	now := c.Mono()
+	k.keys.busiest.Begin(now)
+	k.labels.busiest.Begin(now)
 	k.mu.changed = make(chan struct{})
 	k.mu.logged = stateLog{state: quota.StateJoining, seen: quota.StateJoining}
 	k.options.Store(&o)
@@ -226,8 +229,8 @@ func (k *core) Close() {
 	k.signalLocked()
 	k.mu.Unlock()
 	k.gate.Close()
-	k.alarm.stop()
-	k.looker.stop()
+	k.alarm.Stop()
+	k.looker.Stop()
 	k.keys.close(k)
 	if debt := k.gate.Usage(k.clock.Now()).Debt; debt > 0 {
 		k.log().Warn("limiter is closed with a debt: calls have cost more than their permits", "debt", debt,

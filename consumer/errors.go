@@ -313,7 +313,7 @@ func (k *core) refuse(v queue.Verdict, n int64, c queue.Class) *refusal {
 	r := &refusal{s, n, err, k.refused.of(c, reason)}
 	if v.Refused() && k.gate.Lasts(c) {
 		k.refusal[c].Store(r)
-		if !k.looker.isSet() && k.gate.Borrows() {
+		if !k.looker.IsSet() && k.gate.Borrows() {
 			k.refusal[c].Store(nil) // look went quiet meanwhile: the next one arms it again
 		}
 	}

@@ -29,6 +29,6 @@ func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64
 	y.use.Uncharge(n, part.Epoch(), &keys.Windows)
 	y.tellBooked(&k.keys)
 	y.mu.Unlock()
-	k.keys.busiest.add(y.key.Name, -n, 0)
+	k.keys.busiest.Add(y.key.Name, -n, 0)
 	k.keys.lines.serve(k, y)
 }

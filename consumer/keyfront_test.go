@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
@@ -88,7 +89,7 @@ func TestAKeyGetsBackWhatTheProviderDidNotIssue(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		key.Limits() // the last ones are counted
-		time.Sleep(busiestPeriod)
+		time.Sleep(tally.Period)
 		if got := l.Status().BusiestKeys; len(got) != 1 || math.Round(got[0].Issued*13) != 3+2 {
 			t.Errorf("busiest keys: %v, want 5 permits in 13 s", got)
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/alarm"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
@@ -26,7 +27,7 @@ const keyRound = 20 * time.Millisecond
 
 // keyAsks are the keys for which others are asked, and when next.
 type keyAsks struct {
-	alarm alarm
+	alarm alarm.Alarm
 
 	mu  sync.Mutex
 	due map[*keyState]int64 // monotonic
@@ -43,7 +44,7 @@ func (a *keyAsks) at(k *core, y *keyState, at int64) {
 	}
 	a.due[y] = at
 	a.mu.Unlock()
-	a.alarm.set(k.clock, at)
+	a.alarm.Set(k.clock, at)
 }
 
 // dueKey is a key that is looked at, and since when it was due.
@@ -188,7 +189,7 @@ func (a *keyAsks) look(k *core) {
 		(*k.carrier.Load()).Ask(s.Keys.Lending.Self, all)
 	}
 	if next < clock.Forever {
-		a.alarm.set(k.clock, next)
+		a.alarm.Set(k.clock, next)
 	}
 }
 

@@ -21,17 +21,17 @@ func blocked(t *testing.T, looked func(y *keyState)) (m *market, key Key) {
 	time.Sleep(time.Second)
 	m.prove()
 	l := all["a"]
-	look, n := l.core.keys.asks.alarm.fire, 0
-	l.core.keys.asks.alarm.fire = func() {
+	asks, n := &l.core.keys.asks, 0
+	asks.alarm.Begin(func() {
 		if n++; n > 1000 {
 			panic("it looks at the same key again and again")
 		}
-		look()
+		asks.look(l.core)
 		y := l.core.keys.known(name)
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		looked(y)
-	}
+	})
 	return m, l.Key(name)
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/alarm"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -32,7 +33,7 @@ type keyLines struct {
 	// while it is 0 need not look for callers.
 	length  atomic.Int64
 	byClass [queue.Classes]atomic.Int64 // the callers in all lines
-	alarm   alarm
+	alarm   alarm.Alarm
 
 	mu   sync.Mutex             // guards keys; no other lock is taken under it
 	keys map[*keyState]struct{} // those whose line is not empty
@@ -78,7 +79,7 @@ func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c
 	large := n > 1 && n > y.use.Own() // only loans serve it
 	y.line.Push(w, n, until, c, large)
 	q.byClass[c].Add(1)
-	q.alarm.set(k.clock, min(until, s.Keys.Opens(now)))
+	q.alarm.Set(k.clock, min(until, s.Keys.Opens(now)))
 	return s, now, v
 }
 
@@ -161,7 +162,7 @@ func (q *keyLines) serve(k *core, y *keyState) {
 			first, wake = false, min(wake, w.Deadline(), s.Keys.Opens(now))
 		}
 	}
-	q.alarm.set(k.clock, wake)
+	q.alarm.Set(k.clock, wake)
 }
 
 // serveAll is serve for each key.

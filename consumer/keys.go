@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
@@ -37,7 +38,7 @@ type keys struct {
 	lines   keyLines
 	asks    keyAsks
 	funds   keyFunds
-	busiest busiest
+	busiest tally.Busiest
 	booked  func(key string, uses []window.Use) // see core.Trace; nil if nobody traces
 
 	sweeping sync.Mutex
@@ -48,8 +49,8 @@ type keys struct {
 // begin makes the keys of a new core.
 func (m *keys) begin(k *core) {
 	m.seed, m.latest = maphash.MakeSeed(), plans.Unheard
-	m.lines.alarm.begin(func() { m.lines.serveAll(k) })
-	m.asks.alarm.begin(func() { m.asks.look(k) })
+	m.lines.alarm.Begin(func() { m.lines.serveAll(k) })
+	m.asks.alarm.Begin(func() { m.asks.look(k) })
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
@@ -57,15 +58,15 @@ func (m *keys) planned(k *core, plan *plans.Keys, now int64) {
 	if plan != m.latest {
 		m.latest = plan
 		if m.lines.length.Load() > 0 {
-			m.lines.alarm.set(k.clock, now)
+			m.lines.alarm.Set(k.clock, now)
 		}
 	}
 }
 
 // close has all that wait look again: the gate is closed.
 func (m *keys) close(k *core) {
-	m.lines.alarm.stop()
-	m.asks.alarm.stop()
+	m.lines.alarm.Stop()
+	m.asks.alarm.Stop()
 	m.lines.serveAll(k)
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
@@ -69,7 +70,7 @@ func (l *Limiter) callback(f func(Permit, error)) any {
 // labels count permits by label. The first names have counters of their own until the limiter
 // is closed, so that metrics have few series. The busiest names change.
 type labels struct {
-	busiest busiest
+	busiest tally.Busiest
 	rest    labelCount // of all labels but the first
 
 	mu    sync.RWMutex
@@ -77,7 +78,7 @@ type labels struct {
 
 	// bare are the permits of calls without a label as busiest counts them; guarded by core.mu.
 	bareIssued, bareRefused int64
-	bareCosts               atomic.Pointer[costs] // of calls without a label
+	bareCosts               atomic.Pointer[tally.Costs] // of calls without a label
 }
 
 // label is a label of calls.
@@ -89,7 +90,7 @@ type label struct {
 // labelCount counts permits since the start, and knows what calls have cost of late.
 type labelCount struct {
 	issued, refused atomic.Int64
-	costs           atomic.Pointer[costs] // nil until Usual is called
+	costs           atomic.Pointer[tally.Costs] // nil until Usual is called
 }
 
 // named returns the label with a valid name.
@@ -126,7 +127,7 @@ func (m *labels) enter(name string) *labelCount {
 func (m *labels) add(of *label, issued, refused int64) {
 	of.count.issued.Add(issued)
 	of.count.refused.Add(refused)
-	m.busiest.add(of.name, issued, refused)
+	m.busiest.Add(of.name, issued, refused)
 }
 
 // labelled counts permits of the label, if there is one. It is inlined.
@@ -152,8 +153,8 @@ func (m *labels) tell(st *Status, now int64) {
 	m.mu.RUnlock()
 	bareIssued, bareRefused := max(m.bareIssued, st.Issued-issued), max(m.bareRefused, st.Refused+st.KeysRefused-refused)
 	if used {
-		m.busiest.add("", bareIssued-m.bareIssued, bareRefused-m.bareRefused)
+		m.busiest.Add("", bareIssued-m.bareIssued, bareRefused-m.bareRefused)
 	}
 	m.bareIssued, m.bareRefused = bareIssued, bareRefused
-	st.BusiestLabels = m.busiest.rates(now, labelsShown, protocol.OtherLabel)
+	st.BusiestLabels = ratesOf(m.busiest.Rates(now, labelsShown, protocol.OtherLabel))
 }

@@ -90,7 +90,7 @@ func (k *core) look() {
 		k.forgetRefusals() // the next one that is refused arms it again
 		return
 	}
-	k.looker.set(k.clock, next)
+	k.looker.Set(k.clock, next)
 }
 
 func (k *core) askOthers(now int64, a *window.Asking) {

@@ -44,7 +44,7 @@ func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k.mu.Lock()
 	now := k.clock.Mono()
 	policy, _ := k.mu.planner.Policy()
-	alone := k.mu.rate.add(now, issued)
+	alone := k.mu.rate.Add(now, issued)
 	if retryAfter <= 0 {
 		if !alone {
 			k.mu.Unlock()
@@ -154,36 +154,5 @@ func (s *Status) problem() string {
 	return pauseText(s.Provider, s.PauseReason, s.PausedUntil)
 }
 
-const (
-	// unnamedPause is for a provider that refuses calls and asks for no pause.
-	unnamedPause = time.Second
-	// refusedAtLeast and refusedPart are how many calls, and which part of them, a
-	// provider refuses that refuses more than stray ones: one in refusedPart.
-	refusedAtLeast = 3
-	refusedPart    = 10
-	rateSpan       = int64(time.Second)
-)
-
-// refusalRate counts what the provider refused beside what was issued, for the last one
-// to two seconds.
-type refusalRate struct {
-	refused   int64
-	last, now counts // the beginning of the span before, and of the running one
-}
-
-type counts struct{ mono, issued, refused int64 }
-
-// see notes how many permits were issued up to now. It is called once a second.
-func (r *refusalRate) see(mono, issued int64) {
-	if mono-r.now.mono >= rateSpan {
-		r.last, r.now = r.now, counts{mono, issued, r.refused}
-	}
-}
-
-// add counts a refusal, and reports whether they are more than a tenth.
-func (r *refusalRate) add(mono, issued int64) bool {
-	r.see(mono, issued)
-	r.refused++
-	n := r.refused - r.last.refused
-	return n >= refusedAtLeast && refusedPart*n > issued-r.last.issued
-}
+// unnamedPause is for a provider that refuses calls and asks for no pause.
+const unnamedPause = time.Second

@@ -187,7 +187,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	st.Refused, st.RefusedBy = k.refused.count()
 	st.KeysInUse, st.KeysRefused = k.keys.inUse.Load(), k.keys.refused.Load()
 	st.KeysLent, st.KeysBorrowed, st.KeyAsks = k.keys.lent.Load(), k.keys.got.Load(), k.keys.asked.Load()
-	st.BusiestKeys = k.keys.busiest.rates(now.Mono, keysShown, "")
+	st.BusiestKeys = ratesOf(k.keys.busiest.Rates(now.Mono, keysShown, ""))
 	k.labels.tell(&st, now.Mono)
 	k.tell(&st, &use)
 	st.Impossible = k.refused.impossible.Load()
@@ -337,7 +337,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	k.noteDebt(&st)
 	shortest := st.Shortest()
 	k.mu.Lock()
-	k.mu.rate.see(now.Mono, use.Issued)
+	k.mu.rate.See(now.Mono, use.Issued)
 	held, until := k.mu.planner.Held(now.Mono)
 	k.mu.Unlock()
 	r := protocol.Report{

@@ -2,10 +2,10 @@ package consumer
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 )
 
 // TakeUsual is Take for Usual(most) permits. It is for calls whose cost is known late, such as the tokens
@@ -34,53 +34,13 @@ func (l *Limiter) Usual(most int64) int64 {
 	}
 	at := l.costs()
 	if at.Load() == nil {
-		at.CompareAndSwap(nil, &costs{})
+		at.CompareAndSwap(nil, &tally.Costs{})
 	}
-	return min(most, at.Load().usual(most))
-}
-
-const (
-	costsKept   = 100 // of settled calls
-	costsNeeded = 20  // before they say what is usual
-)
-
-// costs are what the last settled calls of a label have cost. Its methods are safe for concurrent use.
-type costs struct {
-	mu     sync.Mutex
-	last   []int64 // in the order in which they were settled, from next on
-	next   int     // place of the next one in last
-	sorted []int64 // the same, smallest first
-}
-
-// usual returns what 95 of 100 calls cost at most, and at least 1; most if too few were settled.
-func (c *costs) usual(most int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := len(c.sorted)
-	if n < costsNeeded {
-		return most
-	}
-	return max(1, c.sorted[(95*n+99)/100-1])
-}
-
-// settled notes the cost of one more call.
-func (c *costs) settled(cost int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.last) < costsKept {
-		c.last = append(c.last, cost)
-	} else {
-		at, _ := slices.BinarySearch(c.sorted, c.last[c.next])
-		c.sorted = slices.Delete(c.sorted, at, at+1)
-		c.last[c.next] = cost
-		c.next = (c.next + 1) % costsKept
-	}
-	at, _ := slices.BinarySearch(c.sorted, cost)
-	c.sorted = slices.Insert(c.sorted, at, cost)
+	return min(most, at.Load().Usual(most))
 }
 
 // costs returns where those of the calls' label are; nil is there until somebody asks for them.
-func (o *origin) costs() *atomic.Pointer[costs] {
+func (o *origin) costs() *atomic.Pointer[tally.Costs] {
 	if o.label != nil {
 		return &o.label.count.costs
 	}
@@ -90,6 +50,6 @@ func (o *origin) costs() *atomic.Pointer[costs] {
 // settledAt notes the cost of a call, if somebody asks what is usual.
 func (o *origin) settledAt(cost int64) {
 	if c := o.costs().Load(); c != nil {
-		c.settled(cost)
+		c.Settled(cost)
 	}
 }

@@ -1,4 +1,4 @@
-package consumer
+package alarm
 
 import (
 	"testing"
@@ -20,11 +20,11 @@ func TestAnAlarmIsSetAgainAfterAPause(t *testing.T) {
 			}
 			return now
 		})
-		var a alarm
+		var a Alarm
 		rang := make(chan time.Duration, 1)
-		a.begin(func() { rang <- time.Since(began) })
-		defer a.stop()
-		a.set(c, int64(time.Second))
+		a.Begin(func() { rang <- time.Since(began) })
+		defer a.Stop()
+		a.Set(c, int64(time.Second))
 		if got := <-rang; got != time.Second {
 			t.Errorf("the alarm for 1s rang at %v", got)
 		}
