@@ -12,8 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Planner turns one instance's knowledge of a provider into plans for a
-// package window: the views that it has held, the newest proof that they are recent,
+// Planner makes plans for one instance by what it knows of a provider: the views
+// that it has held, the newest proof that they are recent,
 // the clock, and until when the provider wants to be left alone. The rules of
 // freshness and outage are here and nowhere else; the limiter and its tests
 // run both this code.
