@@ -69,7 +69,7 @@ func TestAStatedRest(t *testing.T) {
 // state it never counts more than its limit, and nearly all of that is used.
 func TestAStatedRestFollowsTheProvidersHour(t *testing.T) {
 	const limit, hours = 5000, 3
-	for phase := time.Minute; phase < time.Hour; phase += 13 * time.Minute {
+	for phase := time.Minute; phase < time.Hour; phase += 26 * time.Minute {
 		for _, byKey := range []bool{false, true} {
 			policy := policyOf(t, "80/s,5000/h")
 			if byKey {

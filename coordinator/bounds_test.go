@@ -34,7 +34,7 @@ func TestLargeKeysAndValuesFillNoMemory(t *testing.T) {
 	const (
 		large = 1400 << 10
 		most  = 8 << 20
-		n     = 30
+		n     = 10 // more than may be kept
 	)
 	f := setup(t)
 	f.set("p", "100/s")

@@ -264,9 +264,9 @@ func TestNoKeyIsOver(t *testing.T) {
 }
 
 func noKeyIsOver(t *testing.T, keys quota.Keys) {
-	names := 250
+	names := 100
 	if testing.Short() {
-		names = 50
+		names = 25
 	}
 	synctest.Test(t, func(t *testing.T) {
 		p := policy("1000000/s")

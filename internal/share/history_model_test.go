@@ -109,11 +109,7 @@ func (s *script) change() protocol.Change {
 // TestBoundEqualsTheNaiveModel drives a History and the model through the same
 // random changes and asks both the same questions after each.
 func TestBoundEqualsTheNaiveModel(t *testing.T) {
-	seeds := uint64(400)
-	if testing.Short() {
-		seeds = 80
-	}
-	for seed := uint64(1); seed <= seeds; seed++ {
+	for seed := uint64(1); seed <= 2*seeds(); seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { compare(t, seed) })
 	}
 }

@@ -57,8 +57,20 @@ type small struct {
 // least is the settle time by the timing rule.
 var least = quota.MinSettleFor(time.Duration(smallFresh), time.Duration(smallError), 200*time.Millisecond)
 
-// allFlag has the search try every history, which takes minutes: in the long run.
-var allFlag = flag.Bool("all", false, "try every history of the small world")
+// allFlag has the search try every history, and the naive models many more, which takes
+// minutes: in the long run.
+var allFlag = flag.Bool("all", false, "try every history of the small world, and 400 random ones of each naive model")
+
+// seeds is how many random histories a naive model is compared in.
+func seeds() uint64 {
+	switch {
+	case *allFlag:
+		return 400
+	case testing.Short():
+		return 15
+	}
+	return 60
+}
 
 // TestEverySmallHistory tries histories of the small world: the first ones, and with -all each
 // one. And some of a world whose policies have a settle time that is too short, and so give
@@ -66,8 +78,8 @@ var allFlag = flag.Bool("all", false, "try every history of the small world")
 //
 //	go test ./internal/share -run Small -all -v
 func TestEverySmallHistory(t *testing.T) {
-	few := 700
-	if slow || testing.Short() {
+	few := 200
+	if testing.Short() {
 		few = 70
 	}
 	most := few

@@ -1,6 +1,0 @@
-//go:build !race
-
-package histories
-
-// slow says that the race detector watches.
-const slow = false
