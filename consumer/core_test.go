@@ -108,6 +108,26 @@ func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 	})
 }
 
+// An instance that etcd was lost to before it had a share has none to hold: its limit is not used up.
+func TestHoldBeforeAShareIsJoining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s.source(), Options{})
+		policy := policyOf(t, "1000/s")
+		policy.Outage = quota.OutageHold
+		s.tell(1, withDefaults(policy), 4)
+		time.Sleep(2 * time.Second)
+		s.tell(2, withDefaults(policy), 1)
+		for _, later := range []time.Duration{time.Second, 5 * time.Second, time.Minute} {
+			time.Sleep(later)
+			var limited LimitError
+			if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
+				t.Errorf("%s: %v", l.Status().State, err)
+			}
+		}
+	})
+}
+
 func TestAJoinerIssuesNothingForTheSettleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{clock: clock.New()}

@@ -90,7 +90,7 @@ func (t *Total) giveBack(n int64, of protocol.Part) int64 {
 		t.Parts[i] -= n
 	}
 	t.Out -= n
-	t.Stated.At -= n // whoever takes them again uses up the rest
+	t.Stated.At = min(t.Stated.At, t.Out) // of those taken before, the provider's rest knows nothing
 	return n
 }
 

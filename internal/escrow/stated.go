@@ -9,7 +9,8 @@ import "github.com/quotient-limiter/quotient/internal/protocol"
 type Stated struct {
 	// Left is how many more permits the provider allows.
 	Left int64 `json:"left"`
-	// At is Total.Out when this was written, less what was given back since.
+	// At is Total.Out when this was written, or the least that it was since: what was taken before that and
+	// is given back is taken again out of the rest.
 	At int64 `json:"at"`
 	// Until is when the provider begins to count anew, in corrected wall time: this says nothing of
 	// later. 0: nothing was stated.

@@ -3,12 +3,14 @@ package escrow
 import (
 	"testing"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"pgregory.net/rapid"
 )
 
 // From the moment when etcd has what a provider states, no more is handed out than it allowed, but for
-// the hundredth of the limit that is not worth writing; until the provider counts anew. Others use the
-// same account, and permits are given back.
+// the hundredth of the limit that is not worth writing; until the provider counts anew. So no more is issued
+// than that and what instances had in hand then. Others use the same account, and permits are given back:
+// those taken since then are left again.
 func TestAStatedRestIsKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -17,7 +19,8 @@ func TestAStatedRestIsKept(t *testing.T) {
 		limit := rapid.Int64Range(1, 500).Draw(t, "limit")
 		var taken, back, foreign, used int64 // since the beginning
 		var known *Stated                    // by etcd, when takenAt were taken
-		var takenAt int64
+		var net int64                        // taken since then, less what was given back
+		var most int64                       // that may be issued since the beginning
 		now := int64(1000)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 5).Draw(t, "later")
@@ -35,6 +38,7 @@ func TestAStatedRestIsKept(t *testing.T) {
 				was := s.out()
 				h.giveBack(s, r, n, func() int { return 1 }, func(message) {})
 				back += was - s.out()
+				net = max(0, net-(was-s.out()))
 			default:
 				use := Use{Used: h.used, Need: rapid.Int64Range(0, 100).Draw(t, "need")}
 				if rapid.Bool().Draw(t, "states") {
@@ -54,13 +58,17 @@ func TestAStatedRestIsKept(t *testing.T) {
 				if next.Stated.Until != before.Stated.Until || next.Stated.Left != before.Stated.Left {
 					known = nil
 					if next.Stated.Until != 0 {
-						known, takenAt = &next.Stated, taken
+						known, net, most = &next.Stated, 0, used+next.Stated.Left
+						for i := range all {
+							most += all[i].purse.Taken - all[i].used
+						}
+						most -= n // which are of the rest
 					}
 				}
-				taken += n
+				taken, net = taken+n, net+n
 			}
-			if known != nil && now < known.Until && taken-takenAt > known.Left {
-				t.Fatalf("%d were taken since the provider said that %d are left", taken-takenAt, known.Left)
+			if known != nil && now < known.Until && (net > known.Left || used > most) {
+				t.Fatalf("%d were taken since the provider said that %d are left, %d of %d are issued", net, known.Left, used, most)
 			}
 			if total := ReadTotal(s.value, s.cluster); total.Out != taken-back {
 				t.Fatalf("%+v, want %d", total, taken-back)
@@ -112,5 +120,42 @@ func TestAStatedRestIsHad(t *testing.T) {
 	has(1000)
 	if h.purse.total.Stated != (Stated{}) {
 		t.Errorf("%+v was written for a hundredth", h.purse.total.Stated)
+	}
+}
+
+// What instances have in hand moves from part to part of a sliding limit, and uses up no rest: all that the
+// provider says is left is had.
+func TestAMoveUsesUpNoStatedRest(t *testing.T) {
+	t.Parallel()
+	s := &account{cluster: 7}
+	var h holder
+	of := protocol.Part{Number: 1000, Counted: 102}
+	h.purse.Part = of
+	r := Rule{Limit: 200, Instances: 1, Share: 20, Now: 100}
+	write := func(u Use, back Back) {
+		h.read(s)
+		next, n, ok := h.purse.Next(r, u, back, s.store())
+		if !ok {
+			return
+		}
+		text, err := Encode(next)
+		if err != nil || !s.commit(message{text, h.purse.Revision()}) {
+			t.Fatal(err)
+		}
+		h.purse.Committed(next, n, s.revision, s.store())
+	}
+	issued := int64(8) // by others
+	for range 90 {
+		write(Use{Used: h.used, Need: 1, Stated: Stated{Left: 200 - issued, Until: 1 << 60}}, Back{})
+		if h.purse.Taken > h.used {
+			h.used, issued = h.used+1, issued+1
+		}
+		back := Back{N: h.purse.Taken - h.used, Of: of}
+		of.Number++
+		h.purse, h.used = h.purse.In(of), 0
+		write(Use{Need: 1}, back)
+	}
+	if issued < 98 {
+		t.Errorf("%d of 200 are used in 90 parts of which each used one", issued)
 	}
 }
