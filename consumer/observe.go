@@ -208,7 +208,7 @@ func remedy(st Status, author string, outage quota.Outage) string {
 		if st.PolicyRevision == 0 && st.Revision != 0 {
 			return "set a limit: quota-admin set " + st.Provider + " 100/s"
 		}
-		return "nothing, unless it lasts longer than the settle time and one window"
+		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + st.Provider
 	case quota.StateActive:
 		if u := st.Shortest(); u.Share == 0 && u.Limit.Window <= quota.MaxWindow {
 			return "nothing, if fewer permits than instances are meant; else raise the limit"

@@ -109,7 +109,7 @@ func (l Limit) slidingText() string {
 func wrongSliding(l *Limit) (problem, hint string) {
 	switch {
 	case l.Window <= MaxWindow:
-		return fmt.Sprintf("a window of %s does not slide by itself", windowText(l.Window)), "set shape sliding: it is of all windows of up to " + windowText(MaxWindow)
+		return fmt.Sprintf("a window of %s does not slide by itself", windowText(l.Window)), "only longer ones do; set shape sliding for a provider's, or half the limit for those of keys"
 	case l.Window > day:
 		return "a month does not slide", "leave it out, or set a limit of a day"
 	case l.Phase != 0:

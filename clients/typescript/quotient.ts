@@ -36,7 +36,8 @@ export type Granted = Awaited<ReturnType<Client["acquireAll"]>>;
 export type Want = { provider: string; permits?: number; key?: string };
 
 /** A certificate of this client, and the authority of quotad's, as PEM. */
-export type TLS = { ca: string | Buffer; cert: string | Buffer; key: string | Buffer };
+export type TLS = { ca: Pem; cert: Pem; key: Pem };
+type Pem = string | Uint8Array; // such as a Buffer, whose type a program would need from @types/node
 
 /** Calls of a higher class are served first. */
 export type Class = "critical" | "default" | "sheddable";
@@ -63,7 +64,7 @@ export class Client {
     this.http = tls ? https : http;
     const agent = new this.http.Agent({ keepAlive: true, maxSockets });
     const { hostname: host, port } = tls ? new URL(`https://${address}`) : { hostname: "", port: "" };
-    this.options = { ...(tls ? { ...tls, host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
+    this.options = { ...(tls ? { ...(tls as https.RequestOptions), host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
@@ -120,8 +121,10 @@ export class Client {
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503, noAnswer].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
-      const kind = status === noAnswer ? Unavailable : Limited;
-      if (answer.absent || !(since(began) + retryAfter <= timeout)) throw Object.assign(new kind(answer.detail ?? "the answer came too late"), { retryAfter });
+      if (answer.absent || !(since(began) + retryAfter <= timeout)) {
+        if (status === noAnswer) throw Object.assign(new Unavailable(answer.detail), { retryAfter: 1 }); // a daemon takes longer to start than the next try here
+        throw Object.assign(new Limited(answer.detail ?? "the answer came too late"), { retryAfter });
+      }
       await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once
     }
   }

@@ -116,7 +116,7 @@ func TestInstalledClients(t *testing.T) {
 	} {
 		c.cmd.Dir = node
 		out, _ := c.cmd.CombinedOutput()
-		if want := "no quotad at " + nobody + " " + c.want; !strings.Contains(string(out), want) || !strings.Contains(string(out), "try again in 0.05 s\n") {
+		if want := "no quotad at " + nobody + " " + c.want; !strings.Contains(string(out), want) || !strings.Contains(string(out), "try again in 1 s\n") {
 			t.Errorf("%q does not say %q", out, want)
 		}
 	}

@@ -75,6 +75,10 @@ var steps = map[string]string{
 	`go mod init example.com/charge`:                                                                                "unit: examples/quickstart",
 	`go work init . ../quotient`:                                                                                    "unit: examples/quickstart",
 	`go run .`:                                                                                                      "unit: examples/quickstart",
+	`python3 -m venv ../venv && . ../venv/bin/activate`:                                                             "quotad: as the client's README has it",
+	`pip install ./clients/python`:                                                                                  "quotad",
+	`mkdir ../app && cd ../app && npm init -y`:                                                                      "quotad",
+	`npm install ../quotient/clients/typescript`:                                                                    "quotad",
 	`go test -run '^$' -bench Granted -count 3 | go tool benchstat -`:                                               "bench",
 
 	// The restore of a member, and of the counts of keys.

@@ -64,8 +64,9 @@ def again_in(status, answer, end, deadline):
         raise Refused(answer.get("detail", answer))
     retry = answer.get("retry_after", 0)
     if answer.get("absent") or not now() + retry <= deadline:
-        kind = Unavailable if status == NO_ANSWER else Limited
-        raise kind(answer.get("detail", "the answer came too late"), retry)
+        if status == NO_ANSWER:
+            raise Unavailable(answer["detail"], 1)  # a daemon takes longer to start than the next try here
+        raise Limited(answer.get("detail", "the answer came too late"), retry)
     return retry
 
 
