@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,10 @@ func blocked(t *testing.T, looked func(y *keyState)) (m *market, key Key) {
 	time.Sleep(time.Second)
 	m.prove()
 	l := all["a"]
-	asks, n := &l.core.keys.asks, 0
+	asks := &l.core.keys.asks
+	var n atomic.Int32
 	asks.alarm.Begin(func() {
-		if n++; n > 1000 {
+		if n.Add(1) > 1000 {
 			panic("it looks at the same key again and again")
 		}
 		asks.look(l.core)
@@ -55,13 +57,13 @@ func TestHugeCallsForABlockedKey(t *testing.T) {
 // instant, even if the counts are wrong.
 func TestALookAtAKeyIsNotRepeatedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
-		_, key := blocked(t, func(*keyState) { looks++ })
+		var looks atomic.Int32
+		_, key := blocked(t, func(*keyState) { looks.Add(1) })
 		if _, err := key.Take(t.Context(), 1, 500*time.Millisecond); err == nil {
 			t.Error("a blocked key has permits")
 		}
-		if looks < 3 || looks > 60 {
-			t.Errorf("%d looks in 500 ms, want one in 20 ms or less", looks)
+		if n := looks.Load(); n < 3 || n > 60 {
+			t.Errorf("%d looks in 500 ms, want one in 20 ms or less", n)
 		}
 	})
 }
