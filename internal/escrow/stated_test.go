@@ -3,8 +3,9 @@ package escrow
 import (
 	"testing"
 
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // From the moment when etcd has what a provider states, no more is handed out than it allowed, but for
