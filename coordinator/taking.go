@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -127,9 +126,9 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 	return failed
 }
 
-// leaseOf returns the lease of a window's totals. Those of a sliding limit are of all time, and each write
-// gives them a lease that is less than a window old.
-func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse) (clientv3.LeaseID, error) {
+// leaseOf returns a lease of so many seconds for a window's totals. Those of a sliding limit are of all time, and
+// get one that is less than a window old.
+func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse, seconds int64) (clientv3.LeaseID, error) {
 	l, of := p.budgets.of(u), u.Start
 	due := l.leased < of
 	if u.Sliding {
@@ -137,7 +136,7 @@ func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse) (clientv3.Le
 		due = l.leased+int64(u.Window) <= of
 	}
 	if l.lease == clientv3.NoLease || due {
-		r, err := p.s.client.Grant(ctx, int64(u.Lease()/time.Second))
+		r, err := p.s.client.Grant(ctx, seconds)
 		if err != nil {
 			return clientv3.NoLease, err
 		}
@@ -153,8 +152,8 @@ func (p *membership) putTotal(ctx context.Context, x *offer, u *escrow.KeyUse, k
 		return err
 	}
 	lease := clientv3.WithIgnoreLease()
-	if revision == 0 || u.Sliding {
-		id, err := p.leaseOf(ctx, u)
+	if seconds := u.Lease(revision); seconds > 0 {
+		id, err := p.leaseOf(ctx, u, seconds)
 		if err != nil {
 			return err
 		}

@@ -126,7 +126,8 @@ const (
 // the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
 // more than MaxWindow are of whole seconds; a day and a
 // month are the calendar's. The windows of these begin at 0:00 or, up to a day, as much later
-// as the phase says: 5000/h@17m, 10000/d@12:00; or they are everywhere: 5000/h sliding. Blanks around the parts are ignored. The result holds 1 to
+// as the phase says: 5000/h@17m, 10000/d@12:00. One that slides, 5000/h sliding, counts in no
+// windows: see Limit.Sliding. Blanks around the parts are ignored. The result holds 1 to
 // 8 limits, no two with the same window, and is sorted, shortest window first. An
 // error is a *SyntaxError.
 func ParseLimits(text string) ([]Limit, error) {
@@ -218,7 +219,7 @@ func meantLimit(permits, window string) string {
 }
 
 // limitForm matches every text, so that each of its groups has a place: permits,
-// slash, count, unit, phase, and the rest.
+// slash, count, unit, phase with its @, and the rest.
 var limitForm = regexp.MustCompile(`(?s)^\s*((?:\d+(?:_\d+)*)?)\s*(/?)\s*((?:\d+(?:_\d+)*)?)([^\s@]*)\s*((?:@\s*\S*)?)\s*(.*)$`)
 
 var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour, "d": day, "mo": month}

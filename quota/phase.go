@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This file is about the phases of budgets: Limit.Phase.
+// This file is about when the windows of budgets begin: later by a phase, or everywhere.
 
 const hintPhase = "write by how much later than 0:00 a window begins, as in 5000/h@17m or 10000/d@12:00"
 
@@ -118,8 +118,8 @@ func wrongSliding(l *Limit) (problem, hint string) {
 	return "", ""
 }
 
-// slidingParts is in how many parts a sliding window is counted. Package protocol has the reason.
-const slidingParts = 100
+// SlidingParts is in how many parts of time, all as long, the window of a limit that slides is counted.
+const SlidingParts = 100
 
 // checkSliding checks that the clocks' errors and the time of a call are less than a part of each sliding limit.
 func (p *Policy) checkSliding(errs *problems) {
@@ -133,10 +133,10 @@ func (p *Policy) checkSliding(errs *problems) {
 			}
 			problem, hint := wrongSliding(&l)
 			errs.add(problem != "", fmt.Sprintf("%s[%d].sliding", of.field, i), true, hint, "%s", problem)
-			part := l.Window / slidingParts
+			part := l.Window / SlidingParts
 			errs.add(problem == "" && (p.ClockError > part || p.Guard > part || 2*p.ClockError+p.Guard >= part), of.field, l,
 				"lower clock_error or guard, or leave sliding out", "twice the clock_error and the guard, %v, must be less than a %dth of a sliding window, %v",
-				2*p.ClockError+p.Guard, slidingParts, part)
+				2*p.ClockError+p.Guard, SlidingParts, part)
 		}
 	}
 }

@@ -123,7 +123,7 @@ type Policy struct {
 	MaxStep float64 `json:"max_step,omitzero"`
 	// Requires names features of later versions that change shares. An instance without one of
 	// them issues nothing and reports it. JSON also names what earlier versions lack and a limit
-	// has: "phases". Reading leaves out what this version knows.
+	// has: "phases", "sliding budgets". Reading leaves out what this version knows.
 	Requires []string `json:"requires,omitempty"`
 	// Ignored names what the policy's JSON has and what went with an earlier version, such as
 	// "adaptive". Instances do not follow it, and say so in their status. If it is another rule of

@@ -254,8 +254,8 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 	since := client.Watch(ctx, b.key, clientv3.WithRev(b.at+1))
 	lease := clientv3.WithIgnoreLease()
 	for range correctTries {
-		if b.revision == 0 || b.window.Sliding {
-			l, err := client.Grant(ctx, int64(b.window.Lease().Seconds()))
+		if seconds := b.window.Lease(b.revision); seconds > 0 {
+			l, err := client.Grant(ctx, seconds)
 			if err != nil {
 				return etcdcall.Wrap(ctx, "correct the budget", err)
 			}

@@ -298,9 +298,9 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()
-		if w.found.Revision() == 0 || w.Sliding {
+		if seconds := w.Lease(w.found.Revision()); seconds > 0 {
 			if _, ok := leases[w.Window]; !ok {
-				l, err := client.Grant(ctx, int64(w.Lease()/time.Second))
+				l, err := client.Grant(ctx, seconds)
 				if err != nil {
 					return failed, nil, etcdcall.Wrap(ctx, "correct the budgets of keys", err)
 				}

@@ -11,10 +11,7 @@ import (
 // that clock, or later by the time of a call. Let e bound the errors and E such times, and 2e + E be less than a
 // part (quota.Policy.Validate). Then what arrives within a window's length was issued within that and one part
 // more, which meets at most 102 parts. So the limit holds if any 102 in a row hold at most its permits.
-const (
-	partsOf = 100
-	counted = partsOf + 2
-)
+const counted = quota.SlidingParts + 2
 
 // Part is a part of time of a sliding limit; the zero value is of another limit.
 type Part struct {
@@ -26,7 +23,9 @@ type Part struct {
 func (p Part) Sliding() bool { return p.Counted > 0 }
 
 // partLength is how long the parts of a sliding limit of a window are.
-func partLength(window time.Duration) time.Duration { return (window + partsOf - 1) / partsOf }
+func partLength(window time.Duration) time.Duration {
+	return (window + quota.SlidingParts - 1) / quota.SlidingParts
+}
 
 // Part returns which part of time the window of a sliding limit is.
 func (b *Budget) Part() Part {
@@ -64,13 +63,17 @@ func (b *Budget) GuardOf(guard int64) int64 {
 	return guard
 }
 
-// Lease is how long the lease lasts of the window's total, from its first write or, of a sliding limit, from
-// a time at most a window's length before each write.
-func (b *Budget) Lease() time.Duration {
-	if b.Sliding {
-		return 3 * b.Window
+// Lease returns for how many seconds the lease lasts that a write gives the window's total, whose entry in etcd is
+// at a revision, 0 if there is none. It is 0 if the entry keeps the lease that it has. The first write gives it one
+// or, of a sliding limit, each: that may have been granted up to a window's length before.
+func (b *Budget) Lease(revision int64) (seconds int64) {
+	switch {
+	case b.Sliding:
+		return int64(3 * b.Window / time.Second)
+	case revision == 0:
+		return int64(2 * b.Window / time.Second)
 	}
-	return 2 * b.Window
+	return 0
 }
 
 // Shown is the start of the window as people see it: of a sliding limit it is one that ends with the part.

@@ -45,5 +45,5 @@ var keys = Table{
 	Replace("SlidingNamesIgnored", "takes a give-back of a sliding limit for refused that was committed", "internal/escrow/purse.go",
 		"return there != mine", "return there != mine || ok", parts),
 	Replace("SlidingOnePartLess", "counts a part less than a window may meet", "internal/protocol/part.go",
-		"counted = partsOf + 2", "counted = partsOf + 1", "internal/protocol TestAWindowMeetsNoMoreParts"),
+		"counted = quota.SlidingParts + 2", "counted = quota.SlidingParts + 1", "internal/protocol TestAWindowMeetsNoMoreParts"),
 }
