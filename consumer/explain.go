@@ -278,7 +278,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 			why = errors.New("etcd has not answered")
 		}
 		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), []error{ErrStale, why}}
-		u.when, u.known = max(u.when, k.clock.Mono()+int64(asking)), true
+		u.when, u.known = max(u.when, k.clock.Mono()+int64(window.AwayAgain)), true
 	default: // it is being taken
 		e.Taking = true
 		u.when, u.known = max(u.when, k.clock.Mono()+int64(taking)), true
@@ -293,12 +293,8 @@ func (k *core) wallOf(at int64) (t time.Time) {
 	return t
 }
 
-// taking is about how long it takes to take more permits of a long limit. asking is about how long it is until
-// etcd is asked again for more if it has not answered.
-const (
-	taking = 100 * time.Millisecond
-	asking = time.Second
-)
+// taking is about how long it takes to take more permits of a long limit.
+const taking = 100 * time.Millisecond
 
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {

@@ -221,14 +221,13 @@ func (e *problems) limits(field string, limits []Limit, longest time.Duration) {
 		permits, window := fmt.Sprintf("%s[%d].permits", field, i), fmt.Sprintf("%s[%d].window", field, i)
 		e.add(i > 0 && l.Window == limits[max(i, 1)-1].Window, field, FormatLimits(limits),
 			"a window length names a limit: keep one", "two limits have the same window")
+		e.phase(fmt.Sprintf("%s[%d].phase", field, i), l)
 		if l.Window > MaxWindow && longest > MaxWindow {
 			within(e, permits, l.Permits, 1, MaxPermits, "pause admits nothing")
 			e.add(oddBudget(l.Window), window, l.Window,
 				hintCalendar, "must be whole seconds above %v, up to a day, or a month, which is 31 days here", MaxWindow)
-			e.phase(fmt.Sprintf("%s[%d].phase", field, i), l)
 			continue
 		}
-		e.phase(fmt.Sprintf("%s[%d].phase", field, i), l)
 		within(e, permits, l.Permits, 0, MaxPermits, "")
 		e.add(l.Window < MinWindow || l.Window > MaxWindow || l.Window%time.Millisecond != 0, window, l.Window,
 			"", "must be whole milliseconds from %v to %v", MinWindow, MaxWindow)

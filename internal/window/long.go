@@ -58,8 +58,6 @@ const (
 const (
 	// spentAgain is the time after which etcd is asked again that had too little left.
 	spentAgain = int64(10 * time.Second)
-	// awayAgain is the time after which etcd is asked again that did not answer.
-	awayAgain = int64(time.Second)
 	// longRest is how long permits that nobody uses stay in hand at least. What the latest call wanted stays
 	// for twice the longest time between two calls, if that is longer: so a caller that comes seldom finds it.
 	longRest = int64(16 * time.Second)
@@ -68,6 +66,8 @@ const (
 	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
 	// while none are.
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
+	// AwayAgain is the time after which etcd is asked again that did not answer.
+	AwayAgain = time.Second
 )
 
 // hand returns how many permits are in hand: taken, and not issued.
@@ -359,7 +359,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	}
 	switch {
 	case u.Away:
-		b.again = now + awayAgain
+		b.again = now + int64(AwayAgain)
 	case gives, raised, u.Use.Look:
 	case more:
 		b.funded, b.before, b.need, b.again = now, b.used, 0, 0

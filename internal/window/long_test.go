@@ -140,7 +140,7 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 	away := k.TakeUse("x", 8, 4+spentAgain)[0]
 	away.Away = true
 	k.Fund(away, 5+spentAgain)
-	if !k.WantsMore() || len(k.TakeUse("x", 8, 6+spentAgain)) != 0 || len(k.TakeUse("x", 8, 5+spentAgain+awayAgain)) != 1 {
+	if !k.WantsMore() || len(k.TakeUse("x", 8, 6+spentAgain)) != 0 || len(k.TakeUse("x", 8, 5+spentAgain+int64(AwayAgain))) != 1 {
 		t.Error("it does not ask again a second after etcd was away")
 	}
 	if k.Wants(6, 6) {
