@@ -83,15 +83,29 @@ func (s *stub) prove() { s.sink.Prove(s.clock.Now()) }
 
 func withDefaults(p quota.Policy) *quota.Policy { p = p.WithDefaults(); return &p }
 
+// holds returns a source, a limiter of it, and a policy of these limits under the outage rule hold.
+func holds(t *testing.T, limits string) (*stub, *Limiter, *quota.Policy) {
+	s := &stub{clock: clock.New()}
+	policy := policyOf(t, limits)
+	policy.Outage = quota.OutageHold
+	return s, open(t, s.source(), Options{}), withDefaults(policy)
+}
+
+// joining demands that the limiter refuses a call because it has no share.
+func joining(t *testing.T, l *Limiter) {
+	t.Helper()
+	var limited LimitError
+	if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
+		t.Errorf("%s: %v", l.Status().State, err)
+	}
+}
+
 // An instance whose key was removed before etcd was lost has no share to hold: its
 // permits are not spent.
 func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{clock: clock.New()}
-		l := open(t, s.source(), Options{})
-		policy := policyOf(t, "10/s")
-		policy.Outage = quota.OutageHold
-		s.tell(1, withDefaults(policy), 1)
+		s, l, policy := holds(t, "10/s")
+		s.tell(1, policy, 1)
 		for range 20 {
 			time.Sleep(500 * time.Millisecond)
 			s.prove()
@@ -99,31 +113,22 @@ func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 		if err := l.Acquire(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
-		s.tell(2, withDefaults(policy), 0)
+		s.tell(2, policy, 0)
 		time.Sleep(time.Minute)
-		var limited LimitError
-		if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
-			t.Errorf("%s: %v", l.Status().State, err)
-		}
+		joining(t, l)
 	})
 }
 
 // An instance that etcd was lost to before it had a share has none to hold: its limit is not used up.
 func TestHoldBeforeAShareIsJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stub{clock: clock.New()}
-		l := open(t, s.source(), Options{})
-		policy := policyOf(t, "1000/s")
-		policy.Outage = quota.OutageHold
-		s.tell(1, withDefaults(policy), 4)
+		s, l, policy := holds(t, "1000/s")
+		s.tell(1, policy, 4)
 		time.Sleep(2 * time.Second)
-		s.tell(2, withDefaults(policy), 1)
+		s.tell(2, policy, 1)
 		for _, later := range []time.Duration{time.Second, 5 * time.Second, time.Minute} {
 			time.Sleep(later)
-			var limited LimitError
-			if err := l.Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Reason != ReasonJoining {
-				t.Errorf("%s: %v", l.Status().State, err)
-			}
+			joining(t, l)
 		}
 	})
 }

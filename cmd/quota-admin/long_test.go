@@ -55,9 +55,10 @@ func TestALongLimitAloneIsAllThatIsShown(t *testing.T) {
 	}
 }
 
-// A count whose total is gone when it is to be written is not blamed on instances that take permits.
-func TestACountOfAWindowThatIsGone(t *testing.T) {
-	t.Parallel()
+// counted returns a client of etcd, an operator, and what budget knows of a provider's limit of a day of which 5
+// permits were used.
+func counted(t *testing.T) (*clientv3.Client, *admin.Client, *budgetJSON) {
+	t.Helper()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/d")
 	b.want(exitDone, "budget", "p", "--used", "5")
@@ -71,10 +72,17 @@ func TestACountOfAWindowThatIsGone(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].HandedOut != 5 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := client.Delete(t.Context(), all[0].key); err != nil {
+	return client, operator, all[0]
+}
+
+// A count whose total is gone when it is to be written is not blamed on instances that take permits.
+func TestACountOfAWindowThatIsGone(t *testing.T) {
+	t.Parallel()
+	client, operator, of := counted(t)
+	if _, err := client.Delete(t.Context(), of.key); err != nil {
 		t.Fatal(err)
 	}
-	err = all[0].correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
+	err := of.correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
 	if err == nil || !strings.Contains(err.Error(), "the window's total is gone from etcd, and nothing was changed") {
 		t.Error(err)
 	}
@@ -94,33 +102,21 @@ func (m meddler) Txn(ctx context.Context) clientv3.Txn {
 // A count that others change each time between reading and writing is given up, with nothing changed by it.
 func TestACountThatOthersKeepChanging(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, server)
-	b.want(exitDone, "set", "p", "100/d")
-	b.want(exitDone, "budget", "p", "--used", "5")
-	client := etcdtest.NewClient(t, server)
-	operator, err := admin.New(client, admin.Options{Prefix: b.prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &app{etcd: &etcdflags.Flags{Prefix: b.prefix}}
-	all, _, err := a.budgets(t.Context(), connection{operator, client}, "p")
-	if err != nil || len(all) != 1 {
-		t.Fatalf("%+v, %v", all, err)
-	}
+	client, operator, of := counted(t)
 	kv, writes := client.KV, 0
 	client.KV = meddler{kv, func() {
 		writes++
-		next := all[0].total
+		next := of.total
 		next.Out += int64(writes)
 		text, err := escrow.Encode(next)
 		if err == nil {
-			_, err = kv.Put(t.Context(), all[0].key, text, clientv3.WithIgnoreLease())
+			_, err = kv.Put(t.Context(), of.key, text, clientv3.WithIgnoreLease())
 		}
 		if err != nil {
 			t.Error(err)
 		}
 	}}
-	err = all[0].correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
+	err := of.correct(t.Context(), live.NewWatcher(operator, 1), client, "p", 7)
 	if err == nil || err.Error() != "instances took permits at the same moment, 3 times: try again" || writes != 3 {
 		t.Errorf("%v, after %d writes of others", err, writes)
 	}

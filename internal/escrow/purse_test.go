@@ -49,6 +49,21 @@ func (h *holder) next(s *account, r Rule, need, back int64) (sent Total, n int64
 	return sent, n, message{text, h.purse.Revision()}, true
 }
 
+// write has an instance read, and write the total for a use and a give-back, if there is anything to write. The
+// write is committed, and the answer heard.
+func (h *holder) write(s *account, r Rule, u Use, back Back) (next Total, n int64, ok bool) {
+	h.read(s)
+	if next, n, ok = h.purse.Next(r, u, back, s.store()); !ok {
+		return next, n, false
+	}
+	text, err := Encode(next)
+	if err != nil || !s.commit(message{text, h.purse.Revision()}) {
+		panic("a condition that does not hold, or no text")
+	}
+	h.purse.Committed(next, n, s.revision, s.store())
+	return next, n, true
+}
+
 // take has an instance send a transaction, after it has read if it knows nothing better. It
 // reports whether the transaction was committed.
 func (h *holder) take(s *account, r Rule, need int64, read, answered bool) (n int64, ok bool) {

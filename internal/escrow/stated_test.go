@@ -45,17 +45,11 @@ func TestAStatedRestIsKept(t *testing.T) {
 				if rapid.Bool().Draw(t, "states") {
 					use.Stated = Stated{Left: max(0, limit-foreign-used), Until: now + rapid.Int64Range(0, 30).Draw(t, "until")}
 				}
-				h.read(s)
 				before := ReadTotal(s.value, s.cluster)
-				next, n, ok := h.purse.Next(r, use, Back{}, s.store())
+				next, n, ok := h.write(s, r, use, Back{})
 				if !ok {
 					break
 				}
-				text, err := Encode(next)
-				if err != nil || !s.commit(message{text, h.purse.Revision()}) {
-					t.Fatal("a condition that does not hold")
-				}
-				h.purse.Committed(next, n, s.revision, s.store())
 				if next.Stated.Until != before.Stated.Until || next.Stated.Left != before.Stated.Left {
 					known = nil
 					if next.Stated.Until != 0 {
@@ -87,16 +81,9 @@ func TestAStatedRestIsHad(t *testing.T) {
 	r := Rule{Limit: 1000, Instances: 1, Share: -1, Now: 100}
 	take := func(stated Stated) {
 		for range 200 {
-			h.read(s)
-			next, n, ok := h.purse.Next(r, Use{Used: h.used, Need: 1, Stated: stated}, Back{}, s.store())
-			if !ok {
+			if _, _, ok := h.write(s, r, Use{Used: h.used, Need: 1, Stated: stated}, Back{}); !ok {
 				return
 			}
-			text, err := Encode(next)
-			if err != nil || !s.commit(message{text, h.purse.Revision()}) {
-				t.Fatal(err)
-			}
-			h.purse.Committed(next, n, s.revision, s.store())
 			h.used = h.purse.Taken
 		}
 		t.Fatal("there is no end")
@@ -133,28 +120,16 @@ func TestAMoveUsesUpNoStatedRest(t *testing.T) {
 	of := protocol.Part{Number: 1000, Counted: 102}
 	h.purse.Part = of
 	r := Rule{Limit: 200, Instances: 1, Share: 20, Now: 100}
-	write := func(u Use, back Back) {
-		h.read(s)
-		next, n, ok := h.purse.Next(r, u, back, s.store())
-		if !ok {
-			return
-		}
-		text, err := Encode(next)
-		if err != nil || !s.commit(message{text, h.purse.Revision()}) {
-			t.Fatal(err)
-		}
-		h.purse.Committed(next, n, s.revision, s.store())
-	}
 	issued := int64(8) // by others
 	for range 90 {
-		write(Use{Used: h.used, Need: 1, Stated: Stated{Left: 200 - issued, Until: 1 << 60}}, Back{})
+		h.write(s, r, Use{Used: h.used, Need: 1, Stated: Stated{Left: 200 - issued, Until: 1 << 60}}, Back{})
 		if h.purse.Taken > h.used {
 			h.used, issued = h.used+1, issued+1
 		}
 		back := Back{N: h.purse.Taken - h.used, Of: of}
 		of.Number++
 		h.purse, h.used = h.purse.In(of), 0
-		write(Use{Need: 1}, back)
+		h.write(s, r, Use{Need: 1}, back)
 	}
 	if issued < 98 {
 		t.Errorf("%d of 200 are used in 90 parts of which each used one", issued)
