@@ -83,9 +83,9 @@ func (b *Busiest) lowest() (i int) {
 	return i
 }
 
-// Rates returns the busiest keys in the last whole period before the monotonic instant now, at most most, the busiest first. In
-// the first period it is what there was until now. If rest is not empty, all others together
-// have that name. The caller must not change the slice.
+// Rates returns the busiest keys in the last whole period before the monotonic instant now, at most
+// most of them, the busiest first. In the first period it is what there was until now. If rest is not
+// empty, all others together have that name. The caller must not change the slice.
 func (b *Busiest) Rates(now int64, most int, rest string) []Rate {
 	b.mu.Lock()
 	defer b.mu.Unlock()
