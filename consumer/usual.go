@@ -21,7 +21,7 @@ func (l *Limiter) TakeUsual(ctx context.Context, most int64, maxWait time.Durati
 }
 
 // Usual returns how many permits to take for one call of the label, at most most: of the last 100 calls
-// that were settled, 95 cost no more. Until 20 calls were settled since Usual was first called it returns
+// that were settled, 90 cost no more. Until 20 calls were settled since Usual was first called it returns
 // most, which is to be what a call can cost, or debts of the first calls grow with their number.
 //
 // It is for Take, TakeFunc and TakeAll of this limiter, and of its keys: a key's calls count with those of
