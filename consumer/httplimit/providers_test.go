@@ -1,0 +1,269 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/httplimit"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// The programs of docs/choose.md, by provider. Each returns what the page shows.
+
+func ofGitHub(limiter *consumer.Limiter) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: limiter, MaxWait: time.Minute, Stated: true,
+	}}
+}
+
+func ofAModel(ctx context.Context, requests, tokens *consumer.Limiter, call func() int64) error {
+	chat := tokens.Label("chat")
+	permits, err := consumer.TakeAll(ctx, time.Minute, map[consumer.Taker]int64{requests: 1, chat: chat.Usual(4096)})
+	if err != nil {
+		return err
+	}
+	total := call() // such as usage.total_tokens of the answer
+	return permits[chat].Settle(total)
+}
+
+func ofShopify(limiter *consumer.Limiter) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: limiter, MaxWait: time.Minute,
+		MaxPause: -1, // an answer 429 is of one shop
+		Key:      func(r *http.Request) string { return r.URL.Host },
+		Cost:     func(*http.Request) int64 { return limiter.Usual(400) }, // of your dearest query: requestedQueryCost
+	}}
+}
+
+func ofStripe(limiter *consumer.Limiter) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: limiter, MaxWait: time.Second,
+		Key: func(r *http.Request) string { return endpoint(r) },
+		Refused: func(r *http.Response) (time.Duration, bool) {
+			return time.Second, strings.HasPrefix(r.Header.Get("Stripe-Rate-Limited-Reason"), "global-")
+		},
+	}}
+}
+
+// endpoint is a request's method, and its path without what names one object.
+func endpoint(r *http.Request) string {
+	parts := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", 3)
+	return r.Method + " " + strings.Join(parts[:min(2, len(parts))], "/")
+}
+
+func ofYouTube(limiter *consumer.Limiter) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: limiter, MaxWait: time.Second,
+		Cost: func(r *http.Request) int64 {
+			if r.Method == http.MethodGet {
+				return 1
+			}
+			return 50
+		},
+	}}
+}
+
+// through has a client's requests answered in place of a network.
+func through(c *http.Client, base http.RoundTripper) *http.Client {
+	c.Transport.(*httplimit.Transport).Base = base
+	return c
+}
+
+// GitHub says that others have used the token: the fleet has what is left.
+func TestTheProgramForGitHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := open(t, "14/s,5000/h sliding")
+		left := 30
+		c := through(ofGitHub(limiter), roundTrip(func(*http.Request) *http.Response {
+			left--
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Header: http.Header{
+				"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {fmt.Sprint(left)}, "X-Ratelimit-Reset": {"1800"},
+			}}
+		}))
+		for range 100 {
+			if get(t, c, "http://api.example/") != nil {
+				break
+			}
+		}
+		if left != 0 {
+			t.Errorf("%d of 30 are left, or asked for in vain", left)
+		}
+	})
+}
+
+// A call of a model books one request, and the tokens of its answer.
+func TestTheProgramForAModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests, tokens := opened(990), open(t, "99000/30s")
+		defer requests.Close()
+		if err := ofAModel(t.Context(), requests, tokens, func() int64 { return 700 }); err != nil {
+			t.Fatal(err)
+		}
+		if spent(requests) != 1 || spent(tokens) != 700 {
+			t.Errorf("%d requests and %d tokens", spent(requests), spent(tokens))
+		}
+	})
+}
+
+// Each shop has a bucket of its own, and pays what the answer says. A refusal of one stops no other.
+func TestTheProgramForShopify(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := openShaped(t, "10000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "990/10s")}})
+		c := through(ofShopify(limiter), roundTrip(func(*http.Request) *http.Response {
+			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"2.0"}}, Body: http.NoBody}
+		}))
+		for _, shop := range []string{"a", "b", "a"} {
+			began := time.Now()
+			response, err := c.Get("http://" + shop + ".example/admin/api/graphql.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited > 0 {
+				t.Errorf("%s waited %v", shop, waited)
+			}
+			if err := httplimit.Settle(response, 12); err != nil {
+				t.Error(err)
+			}
+			if err := response.Body.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if spent(limiter) != 36 {
+			t.Errorf("%d points are booked", spent(limiter))
+		}
+	})
+}
+
+// The account's limit pauses all, that of one endpoint or object nobody.
+func TestTheProgramForStripe(t *testing.T) {
+	for reason, paused := range map[string]bool{"": false, "endpoint-rate": false, "global-rate": true, "global-concurrency": true} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := openShaped(t, "100/s", quota.Policy{
+				Release: quota.Release{Pacing: quota.PacingEven},
+				Keys:    quota.Keys{Limits: limits(t, "25/s")},
+			})
+			c := through(ofStripe(limiter), roundTrip(func(*http.Request) *http.Response {
+				return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Stripe-Rate-Limited-Reason": {reason}}, Body: http.NoBody}
+			}))
+			if err := get(t, c, "http://api.example/v1/charges/ch_1/refund"); err != nil {
+				t.Fatal(err)
+			}
+			if st := limiter.Status(); (st.PausedUntil.After(time.Now())) != paused {
+				t.Errorf("%q: paused until %v", reason, st.PausedUntil)
+			}
+			key := limiter.Key("GET v1/charges")
+			rest := func(n int64) error { _, err := key.Take(t.Context(), n, 900*time.Millisecond); return err }
+			if !paused && (rest(25) == nil || rest(24) != nil) {
+				t.Error("of 25 of this endpoint there are not 24 left")
+			}
+		})
+	}
+}
+
+// Days begin at midnight there, also on the days with 23 and 25 hours.
+func TestTheProgramForYouTube(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := openShaped(t, "10000/d", quota.Policy{Zone: "America/Los_Angeles"})
+		var sent int64
+		c := through(ofYouTube(limiter), roundTrip(func(*http.Request) *http.Response {
+			sent += 50
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
+		}))
+		there := must(time.LoadLocation("America/Los_Angeles"))
+		for _, day := range []time.Time{
+			time.Date(2000, 4, 2, 0, 0, 0, 0, there), time.Date(2000, 4, 3, 0, 0, 0, 0, there),
+			time.Date(2000, 10, 29, 0, 0, 0, 0, there), time.Date(2000, 10, 30, 0, 0, 0, 0, there),
+		} {
+			time.Sleep(time.Until(day))
+			sent = 0
+			for {
+				response, err := c.Post("http://api.example/comments", "", nil)
+				if err != nil {
+					break
+				}
+				_ = response.Body.Close()
+			}
+			if sent != 10_000 {
+				t.Errorf("%v: %d units", day, sent)
+			}
+		}
+	})
+}
+
+// bucket is how a provider counts that lets bursts through.
+type bucket struct {
+	size, rate float64 // rate a second
+	level      float64
+	at         time.Time
+}
+
+// take reports whether n units are there, and takes them.
+func (b *bucket) take(n float64) bool {
+	now := time.Now()
+	b.level = min(b.size, b.level+now.Sub(b.at).Seconds()*b.rate)
+	b.at = now
+	if b.level < n {
+		return false
+	}
+	b.level -= n
+	return true
+}
+
+// A bucket is never found empty by windows of which two fill it, whenever callers come, and though
+// calls take up to a hundredth of a window to arrive.
+func TestTwoWindowsFitABucket(t *testing.T) {
+	const cost = 15 // of a call
+	for _, c := range []struct {
+		limit string
+		bucket
+		fits bool
+	}{
+		{"990/10s", bucket{size: 2000, rate: 100}, true}, {"495/30s", bucket{size: 1000, rate: 1000. / 60}, true},
+		{"1020/10s", bucket{size: 2000, rate: 100}, false}, {"990/10s", bucket{size: 1900, rate: 100}, false},
+	} {
+		seed := rand.Uint64()
+		synctest.Test(t, func(t *testing.T) {
+			limiter := open(t, c.limit)
+			random := rand.New(rand.NewPCG(seed, 1))
+			window := limits(t, c.limit)[0].Window
+			var mu sync.Mutex
+			b, empty, n := c.bucket, 0, 0
+			var calls sync.WaitGroup
+			for range 60 {
+				// Callers come just before a window's end, or at any time, and stay for up to three.
+				start := time.Now().Truncate(window).Add(window + time.Duration(random.Int64N(int64(4*window))))
+				if random.IntN(2) == 0 {
+					start = start.Truncate(window).Add(-time.Millisecond)
+				}
+				time.Sleep(time.Until(start))
+				for end := start.Add(time.Duration(random.Int64N(int64(3 * window)))); time.Now().Before(end); {
+					if _, err := limiter.Take(t.Context(), cost, time.Until(end)); err != nil {
+						break
+					}
+					way := time.Duration(random.Int64N(int64(window / 100)))
+					calls.Go(func() {
+						time.Sleep(way)
+						mu.Lock()
+						defer mu.Unlock()
+						n++
+						if !b.take(cost) {
+							empty++
+						}
+					})
+				}
+			}
+			calls.Wait()
+			if (empty == 0) != c.fits || n < 1000 {
+				t.Errorf("%s, a bucket of %.0f: empty for %d of %d calls (seed %d)", c.limit, c.size, empty, n, seed)
+			}
+		})
+	}
+}
