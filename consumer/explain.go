@@ -219,7 +219,13 @@ func (k *core) staleLocked(now clock.Instant) error {
 	if bound, wrong := p.ClockWrong(rules); wrong {
 		return fmt.Errorf("consumer: %s: %w: %s", k.provider, ErrStale, cause.Clock(bound, rules.ClockError))
 	}
-	return k.caused(fmt.Errorf("consumer: %s: %w: %s; it goes on by itself when etcd answers: quota-admin doctor", k.provider, ErrStale, k.silentLocked()))
+	silent, is := k.silentLocked(), []error{ErrStale}
+	if trouble := k.mu.trouble; trouble != nil {
+		if is = append(is, trouble); !errors.Is(trouble, cause.Away) { // which says the same
+			silent += fmt.Sprintf(" (%v)", trouble)
+		}
+	}
+	return &worded{fmt.Sprintf("consumer: %s: %v: %s; it goes on by itself when etcd answers, and quota-admin doctor finds the cause", k.provider, ErrStale, silent), is}
 }
 
 // silentLocked says since when etcd has not answered.
@@ -273,11 +279,13 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 		u.when, u.known = b.Stated-k.clock.Offset(), true
 	case b.Spent || u.known && u.when >= end:
 	case b.Away:
-		why := k.mu.trouble
-		if why == nil {
-			why = errors.New("etcd has not answered")
+		why, is := "etcd has not answered", []error{ErrStale}
+		if trouble := k.mu.trouble; trouble != nil {
+			if is = append(is, trouble); !errors.Is(trouble, cause.Away) { // which says the same
+				why = trouble.Error()
+			}
 		}
-		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %v", b.Limit, why), []error{ErrStale, why}}
+		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %s", b.Limit, why), is}
 		u.when, u.known = max(u.when, k.clock.Mono()+int64(window.AwayAgain)), true
 	default: // it is being taken
 		e.Taking = true

@@ -58,7 +58,7 @@ func TestErrorsInWords(t *testing.T) {
 		late := l.TryTake(2)
 		at := time.Now().UTC().Format("15:04:05 UTC")
 		time.Sleep(time.Minute)
-		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: no answer from etcd since "+at+"; it goes on by itself when etcd answers: quota-admin doctor")
+		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: no answer from etcd since "+at+"; it goes on by itself when etcd answers, and quota-admin doctor finds the cause")
 		s.sink.Close()
 		said(t, late.Settle(30), consumer.ErrClosed, "consumer: p: settle: limiter is closed: the 28 permits beyond the reservation are not counted: settle before Close")
 	})

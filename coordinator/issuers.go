@@ -71,7 +71,7 @@ func (p *membership) sweep() {
 		return
 	}
 	if _, err := p.s.kv.Txn(ctx).Then(gone...).Commit(); err == nil {
-		p.s.o.Logger.Info("removed the issuer keys of instances that are gone", "provider", p.Provider, "keys", len(gone))
+		p.s.o.Logger.Debug("deleted keys in etcd of instances that have ended", "provider", p.Provider, "keys", len(gone))
 	}
 }
 

@@ -132,7 +132,7 @@ func TestADeadMemberDoesNotHoldUpJoin(t *testing.T) {
 		{"one is silent", map[string]string{"a": "3.7.3", "b": "1h"}, 250 * time.Millisecond, []string{"b"}, ""},
 		{"one refuses", map[string]string{"a": "3.7.3", "b": "refused"}, 0, []string{"b"}, ""},
 		{"one is too old", map[string]string{"a": "3.7.3", "b": "3.5.1"}, 0, nil, "b: version 3.5.1 is too old"},
-		{"none answers", map[string]string{"a": "1h", "b": "1h"}, time.Minute, nil, "no etcd at [a b]"},
+		{"none answers", map[string]string{"a": "1h", "b": "1h"}, time.Minute, nil, "no etcd answers at [a b]"},
 		{"all refuse", map[string]string{"a": "refused", "b": "refused"}, 0, nil, "refused"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

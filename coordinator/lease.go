@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -189,7 +190,7 @@ func (s *Session) renew(l session.Lease) {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return
 		case err != nil && !failing && s.ctx.Err() == nil:
-			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err))
+			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err), "do", cause.LeaveRunning)
 		case err == nil && failing:
 			s.o.Logger.Info("lease is renewed again")
 		}

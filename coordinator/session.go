@@ -220,12 +220,38 @@ func (s *Session) connect(ctx context.Context, ttl time.Duration) (l session.Lea
 	return l, nil
 }
 
+// diagnosed adds to the error of an etcd that does not answer what came of a question to each
+// endpoint.
 func (s *Session) diagnosed(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w; %s", err, strings.Join(diagnose.Endpoints(ctx, s.client, err), "; "))
+	all := diagnose.Endpoints(ctx, s.client, err)
+	answering, leader := 0, false
+	for _, f := range all {
+		leader = leader || f.Leader
+		if f.Answers {
+			answering++
+		}
+	}
+	what := err.Error()
+	switch {
+	case answering == 0:
+		what = "coordinator: no etcd answers"
+	case !leader:
+		what = fmt.Sprintf("coordinator: etcd has no leader: more than half of its members must run, and of %d endpoints %d answered", len(all), answering)
+	}
+	return &diagnosis{what + "; " + strings.Join(diagnose.Lines(all), "; "), err}
 }
+
+// diagnosis is why etcd did not answer, in words of its own.
+type diagnosis struct {
+	text string
+	err  error
+}
+
+func (d *diagnosis) Error() string { return d.text }
+func (d *diagnosis) Unwrap() error { return d.err }
 
 // The time between two attempts to connect to an etcd that is away. A large fleet spreads over more
 // of it, so that etcd is not met by all at once when it is back.

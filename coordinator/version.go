@@ -99,7 +99,7 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 		}
 	}
 	if len(failed) == len(endpoints) {
-		return nil, classify(ctx, fmt.Sprintf("no etcd at %v: start it, or give the client other endpoints", endpoints), failed[0])
+		return nil, classify(ctx, fmt.Sprintf("no etcd answers at %v", endpoints), failed[0])
 	}
 	return late, nil
 }

@@ -64,7 +64,7 @@ func TestUnreachable(t *testing.T) {
 		{"nobody answers the log in", "--user ann --endpoints " + silent, []string{"log in: etcd cannot be reached", silent}},
 		{"one of two", "--endpoints " + closed + "," + silent, []string{closed + ": connect: connection refused", silent + ": accepts"}},
 		{"unknown host", "--endpoints nowhere.invalid:2379", []string{"nowhere.invalid:2379: "}},
-		{"unknown certificate", "--endpoints " + wrongTLS.URL, []string{"certificate is not trusted: ", "--cacert"}},
+		{"unknown certificate", "--endpoints " + wrongTLS.URL, []string{"certificate is not trusted (", "--cacert"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

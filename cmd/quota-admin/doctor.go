@@ -12,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
@@ -63,7 +64,9 @@ etcd denies permission.`,
 		}
 		err := a.connected(cmd.Context(), func(etcd connection) error {
 			quotad(etcd.Client)
-			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); err != nil {
+			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); errors.Is(err, coordinator.ErrUnreachable) {
+				return &fault{err, nil, []string{"do what stands below each problem; --endpoints or QUOTIENT_ENDPOINTS name other addresses"}}
+			} else if err != nil {
 				return err
 			}
 			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args)

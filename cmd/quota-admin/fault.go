@@ -145,16 +145,18 @@ func connectError(err error) error {
 // explain adds to an error what helps to mend it. For an etcd that does not
 // answer it asks each endpoint how far a connection gets.
 func (a *app) explain(ctx context.Context, err error) error {
+	known, explained := errors.AsType[*fault](err)
 	switch {
+	case explained && len(known.hints) > 0:
 	case errors.Is(err, coordinator.ErrUnreachable):
 		return &fault{err, nil, append(a.etcd.Diagnose(ctx, err),
-			"start etcd, or correct --endpoints or QUOTIENT_ENDPOINTS; quota-admin doctor says more")}
+			"--endpoints or QUOTIENT_ENDPOINTS name other addresses; quota-admin doctor says more")}
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return &fault{err, nil, []string{"etcd's database is full: quota-admin doctor says what to do"}}
 	case errors.Is(err, coordinator.ErrPermission):
 		return &fault{err, nil, []string{a.permissionHint()}}
 	case errors.Is(err, admin.ErrNotFound):
-		if _, own := errors.AsType[*fault](err); !own {
+		if !explained {
 			return &fault{err, nil, []string{"quota-admin list shows the providers, set adds one"}}
 		}
 	}

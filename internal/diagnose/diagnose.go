@@ -21,72 +21,108 @@ import (
 // Timeout bounds Endpoints, which is called after a request already failed.
 const Timeout = time.Second
 
+// Found is what came of a question to an endpoint.
+type Found struct {
+	Endpoint string
+	Says     string
+	Do       string // what helps; empty if nothing is wrong
+	Answers  bool   // a member of etcd answers there
+	Leader   bool   // and it knows a leader
+}
+
+// String is a line for all of it.
+func (f Found) String() string {
+	if f.Do == "" {
+		return f.Endpoint + ": " + f.Says
+	}
+	return f.Endpoint + ": " + f.Says + ": " + f.Do
+}
+
 // Endpoints connects to each of the client's endpoints, with the client's own TLS
-// configuration, and returns one line for each: the endpoint and what came of it.
+// configuration, and returns what came of it, in the order of the endpoints.
 // It takes at most Timeout and needs no user. An endpoint that does not answer in time may
 // have answered the request that failed: cause, if not nil, then says why.
-func Endpoints(ctx context.Context, client *clientv3.Client, cause error) []string {
+func Endpoints(ctx context.Context, client *clientv3.Client, cause error) []Found {
 	return within(ctx, client, cause, Timeout)
 }
 
-func within(ctx context.Context, client *clientv3.Client, cause error, timeout time.Duration) []string {
+// Lines writes each as a line.
+func Lines(all []Found) (lines []string) {
+	for _, f := range all {
+		lines = append(lines, f.String())
+	}
+	return lines
+}
+
+func within(ctx context.Context, client *clientv3.Client, cause error, timeout time.Duration) []Found {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	endpoints := client.Endpoints()
-	lines := make([]string, len(endpoints))
+	found := make([]Found, len(endpoints))
 	var all sync.WaitGroup
 	for i, endpoint := range endpoints {
-		all.Go(func() { lines[i] = endpoint + ": " + probe(ctx, client, endpoint, cause) })
+		all.Go(func() {
+			found[i] = probe(ctx, client, endpoint, cause)
+			found[i].Endpoint = endpoint
+		})
 	}
 	all.Wait()
-	return lines
+	return found
 }
 
 // probe asks one member for its status. Unlike the client's own method it does
 // not retry, so it sees the transport's error. A member without a leader answers.
-func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause error) string {
+func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause error) Found {
 	if strings.Contains(endpoint, ",") {
-		return "is one address: split it at the commas"
+		return Found{Says: "is one address", Do: "split it at the commas"}
 	}
 	conn, err := client.Dial(endpoint)
 	if err != nil {
-		return err.Error()
+		return Found{Says: err.Error(), Do: "correct the address"}
 	}
 	defer conn.Close()
 	r, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
 	plain := strings.HasPrefix(endpoint, "http://")
 	switch {
 	case err == nil && r.Leader == 0, err != nil && strings.Contains(err.Error(), "no leader"):
-		return "answers, but knows no leader: more than half of the members must run"
+		return Found{Says: "answers, but knows no leader", Do: "more than half of the members must run, and reach each other", Answers: true}
 	case err == nil:
-		return "answers now"
+		return Found{Says: "answers now", Answers: true, Leader: true}
 	case status.Code(err) == codes.Unavailable:
 		return transport(status.Convert(err).Message(), plain)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && cause != nil && strings.Contains(cause.Error(), connecting):
-		return "does not answer now; before: " + transport(cause.Error(), plain)
+		f := transport(cause.Error(), plain)
+		f.Says = "does not answer now; before: " + f.Says
+		return f
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return silent(endpoint)
 	}
-	return "answers: " + status.Convert(err).Message()
+	return Found{Says: "answers that it cannot tell its status: " + status.Convert(err).Message(), Do: "if it is no etcd, correct the address, otherwise see its log"}
 }
 
 // silent tells a member that does not answer from a host that does not.
-func silent(endpoint string) string {
+func silent(endpoint string) Found {
 	_, address, _ := strings.Cut(endpoint, "://")
 	address = cmp.Or(address, endpoint)
 	if conn, err := net.DialTimeout("tcp", address, Timeout/4); err == nil {
 		_ = conn.Close()
-		return "accepts connections, but does not answer; it may be overloaded or stopped, or no etcd"
+		return Found{
+			Says: "accepts connections, but does not answer",
+			Do:   "it is frozen (kill -CONT continues it), overloaded (see its log, disk and CPU) or no etcd: restart it if it stays so",
+		}
 	}
-	return "no answer to a connection attempt; a firewall may drop it, or the host is down"
+	return Found{Says: "no answer to a connection attempt", Do: network}
 }
+
+// network is what helps where no host answers.
+const network = "see whether its host is up, and the network and the firewalls on the way"
 
 // connecting begins gRPC's text for a connection that failed.
 const connecting = "connection error: desc = "
 
-// transport shortens gRPC's text for a connection that failed, and adds the remedy.
+// transport shortens gRPC's text for a connection that failed, and finds the remedy.
 // plain says that it was one without TLS.
-func transport(text string, plain bool) string {
+func transport(text string, plain bool) Found {
 	for _, prefix := range []string{"last connection error: ", connecting, "transport: "} {
 		if _, after, ok := strings.Cut(text, prefix); ok {
 			text = strings.Trim(after, `"`)
@@ -98,17 +134,24 @@ func transport(text string, plain bool) string {
 	closed := has("broken pipe") || has("reset by peer")
 	switch {
 	case has("unknown authority"):
-		return "its certificate is not trusted: " + handshake + "; name etcd's CA (--cacert, coordinator.ClientTLS)"
+		return Found{Says: "its certificate is not trusted (" + handshake + ")", Do: "name etcd's CA (--cacert, coordinator.ClientTLS)"}
 	case has("certificate required"), has("bad certificate"), has("unknown certificate"):
-		return "it refuses the client certificate, or wants one: " + handshake + " (--cert and --key, coordinator.ClientTLS)"
+		return Found{Says: "it refuses the client certificate, or wants one (" + handshake + ")", Do: "give it one (--cert and --key, coordinator.ClientTLS)"}
 	case failed && (handshake == "EOF" || has("first record does not look like a TLS handshake")):
-		return "accepts connections, but speaks no TLS: " + handshake + "; write http:// or leave the certificates out"
+		return Found{Says: "accepts connections, but speaks no TLS (" + handshake + ")", Do: "write http:// or leave the certificates out"}
 	case closed && !plain:
-		return "accepts connections and closes them at once: " + text + "; it may want a client certificate (--cert and --key, coordinator.ClientTLS)"
+		return Found{Says: "accepts connections and closes them at once (" + text + ")", Do: "it may want a client certificate (--cert and --key, coordinator.ClientTLS)"}
 	case closed, has("server preface"):
-		return "accepts connections, but speaks no gRPC in the clear; it may want TLS (https:// or --cacert)"
+		return Found{
+			Says: "accepts connections, but speaks no gRPC in the clear",
+			Do:   "if it wants TLS, write https:// or give --cacert, and if it is not etcd's port for clients (2379), correct the address",
+		}
 	case failed:
-		return "TLS fails: " + handshake
+		return Found{Says: "TLS fails: " + handshake, Do: "see the certificates of both sides"}
+	case has("connection refused"):
+		return Found{Says: text, Do: "start it, or correct the address"}
+	case has("no such host"):
+		return Found{Says: text, Do: "correct the name, or DNS"}
 	}
-	return text
+	return Found{Says: text, Do: network}
 }

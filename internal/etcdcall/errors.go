@@ -12,12 +12,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // The kinds of errors, for errors.Is.
 var (
 	// ErrUnreachable: etcd did not answer in time.
-	ErrUnreachable = errors.New("etcd cannot be reached")
+	ErrUnreachable = cause.Away
 	// ErrPermission: etcd refused, because of who the client is.
 	ErrPermission = errors.New("etcd does not permit it")
 )
@@ -28,15 +30,28 @@ func Wrap(ctx context.Context, attempt string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if cause := ctx.Err(); errors.Is(cause, context.Canceled) {
-		return cause
+	if ended := ctx.Err(); errors.Is(ended, context.Canceled) {
+		return ended
 	}
 	kind := Kind(err)
 	if kind == nil {
 		return fmt.Errorf("%s: %w", attempt, err)
 	}
-	return fmt.Errorf("%s: %w: %w", attempt, kind, err)
+	why := Plain(err.Error())
+	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+		why = "no answer in time"
+	}
+	return &failure{fmt.Sprintf("%s: %v: %s", attempt, kind, why), []error{kind, err}}
 }
+
+// failure is an error of etcd's client in words for people.
+type failure struct {
+	text string
+	is   []error
+}
+
+func (f *failure) Error() string   { return f.text }
+func (f *failure) Unwrap() []error { return f.is }
 
 // Kind returns ErrUnreachable, ErrPermission or nil.
 func Kind(err error) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
@@ -79,7 +80,7 @@ func (l *Line) fail(err error) {
 		l.logged = nil
 	case len(l.logged) < mostLogged && !slices.Contains(l.logged, err.Error()):
 		l.logged = append(l.logged, err.Error())
-		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.Folder, "providers", len(l.members), "error", err)
+		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.Folder, "providers", len(l.members), "error", err, "do", cause.LeaveRunning)
 	}
 	for _, p := range Sorted(l.members) {
 		p.tell(p.failure)

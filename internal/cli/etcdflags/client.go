@@ -64,7 +64,7 @@ func (f *Flags) Reach(ctx context.Context, client *clientv3.Client) error {
 	}
 }
 
-// Diagnose says, for each endpoint, how far a connection gets. It is for the
+// Diagnose says, for each endpoint, how far a connection gets, and what helps. It is for the
 // moment when etcd has not answered: cause is the error of the request.
 func (f *Flags) Diagnose(ctx context.Context, cause error) []string {
 	c, err := f.config(ctx)
@@ -72,7 +72,7 @@ func (f *Flags) Diagnose(ctx context.Context, cause error) []string {
 		var client *clientv3.Client
 		if client, err = clientv3.New(c); err == nil {
 			defer client.Close()
-			return diagnose.Endpoints(ctx, client, cause)
+			return diagnose.Lines(diagnose.Endpoints(ctx, client, cause))
 		}
 	}
 	return []string{err.Error()}

@@ -1,6 +1,7 @@
 package cause
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,6 +91,12 @@ func Went(p *quota.Policy, revision int64) string {
 	}
 	return fmt.Sprintf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that", revision, strings.Join(p.Ignored, " and "), then)
 }
+
+// Away is the error of an etcd that does not answer.
+var Away = errors.New("etcd cannot be reached")
+
+// LeaveRunning is what to do about an etcd that does not answer, for those who see this program only.
+const LeaveRunning = "leave this program running: it goes on when etcd answers; quota-admin doctor finds the cause"
 
 // Silent says since when etcd has not answered.
 func Silent(since time.Time) string { return fmt.Sprintf("no answer from etcd since %s", clock(since)) }

@@ -19,6 +19,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -93,7 +94,10 @@ func TestDoctorFindings(t *testing.T) {
 	}{
 		{"all is well", etcd(func(*etcdFacts) {})},
 		{"a member is down", etcd(func(f *etcdFacts) {
-			f.endpoints[2] = endpointFacts{endpoint: "c", err: errors.New("connection refused")}
+			f.endpoints[2] = endpointFacts{endpoint: "c", err: context.DeadlineExceeded, found: &diagnose.Found{Says: "connection refused", Do: "start it, or correct the address"}}
+		})},
+		{"a member that answers late", etcd(func(f *etcdFacts) {
+			f.endpoints[2] = endpointFacts{endpoint: "c", err: context.DeadlineExceeded}
 		})},
 		{"no majority", etcd(func(f *etcdFacts) { f.quorum.err = fmt.Errorf("read: %w", coordinator.ErrUnreachable) })},
 		{"slow reads", etcd(func(f *etcdFacts) { f.quorum.took = 150 * time.Millisecond })},
@@ -306,7 +310,7 @@ func TestWhyAnEndpointFails(t *testing.T) {
 	}
 	defer client.Close()
 	down := readEtcd(t.Context(), client, 10*time.Millisecond).endpoints[0]
-	if down.err == nil || !strings.Contains(down.err.Error(), "connection refused") || down.list != nil {
-		t.Errorf("%v, and it lists %q", down.err, down.list)
+	if down.err == nil || down.found == nil || !strings.Contains(down.found.Says, "connection refused") || down.list != nil {
+		t.Errorf("%v, %+v, and it lists %q", down.err, down.found, down.list)
 	}
 }

@@ -57,6 +57,7 @@ type etcdFacts struct {
 type endpointFacts struct {
 	endpoint string
 	err      error
+	found    *diagnose.Found // why that is; nil if it is not known
 	took     time.Duration
 	status   *clientv3.StatusResponse // nil if err is not
 	list     []string                 // of members, as it says itself; empty if it does not say
@@ -106,10 +107,9 @@ func readEtcd(ctx context.Context, client *clientv3.Client, timeout time.Duratio
 	})
 	all.Wait()
 	if slices.ContainsFunc(f.endpoints, func(e endpointFacts) bool { return e.err != nil }) {
-		for i, why := range diagnose.Endpoints(ctx, client, nil) {
-			e := &f.endpoints[i]
-			if why = strings.TrimPrefix(why, e.endpoint+": "); e.err != nil && !strings.HasPrefix(why, "answers") {
-				e.err = errors.New(why)
+		for i, found := range diagnose.Endpoints(ctx, client, nil) {
+			if !found.Answers {
+				f.endpoints[i].found = &found
 			}
 		}
 	}
@@ -190,7 +190,7 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 	}
 	switch q := f.quorum; {
 	case q.err != nil:
-		c.add(problem, "etcd", "cluster", "start the members that are down: more than half must run",
+		c.add(problem, "etcd", "cluster", "more than half of the members must run and reach each other: see the lines above, and their logs",
 			"no majority of the members answers a read: %s", brief(q.err))
 		return
 	case q.took > slowRead:
@@ -233,8 +233,12 @@ func judgeMembers(c *Chart, answering []*endpointFacts) {
 func judgeEndpoint(c *Chart, e *endpointFacts) {
 	before := len(*c)
 	bad := func(mend, text string, args ...any) { c.add(problem, "etcd", e.endpoint, mend, text, args...) }
-	if e.err != nil {
-		bad("start it, or correct --endpoints", "does not answer: %s", brief(e.err))
+	switch {
+	case e.err != nil && e.found != nil:
+		bad(e.found.Do, "%s", e.found.Says)
+		return
+	case e.err != nil:
+		bad("see its log, and the load of its host", "does not answer: %s", brief(e.err))
 		return
 	}
 	s := e.status
