@@ -22,6 +22,7 @@ type hearing struct {
 	news chan struct{} // holds one when something is to be sent
 
 	mu     sync.Mutex
+	hang   context.CancelCauseFunc // ends the stream; nil before the first
 	ears   []*ear
 	unsent []*pb.WatchRequest
 	asked  []*ear         // whose requests etcd has not answered, in order
@@ -125,6 +126,19 @@ func (h *hearing) take() (all []*pb.WatchRequest) {
 	return all
 }
 
+// errHungUp ends a stream whose connection was given up.
+var errHungUp = errors.New("the connection is made anew")
+
+// hangUp ends the stream that is open, or being opened. The next one opens soon.
+func (h *hearing) hangUp() {
+	h.mu.Lock()
+	hang := h.hang
+	h.mu.Unlock()
+	if hang != nil {
+		hang(errHungUp)
+	}
+}
+
 // errDeaf ends a stream one of whose watches etcd has ended.
 var errDeaf = errors.New("etcd has ended a watch of asks or loans")
 
@@ -186,10 +200,18 @@ func (s *Session) hear() {
 
 // listen does so by one stream, until that breaks.
 func (s *Session) listen(wait *backoff) {
-	ctx, end := context.WithCancel(clientv3.WithRequireLeader(s.ctx))
+	ctx, end := context.WithCancelCause(clientv3.WithRequireLeader(s.ctx))
 	var sender sync.WaitGroup
-	defer sender.Wait()
-	defer end()
+	defer func() {
+		if errors.Is(context.Cause(ctx), errHungUp) {
+			wait.reset()
+		}
+		end(nil)
+		sender.Wait()
+	}()
+	s.hearing.mu.Lock()
+	s.hearing.hang = end
+	s.hearing.mu.Unlock()
 	stream, err := etcdcall.NewWatchClient(s.client).Watch(ctx)
 	if err != nil {
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
@@ -182,6 +183,10 @@ func (s *Session) commitJoins(ctx context.Context, l session.Lease, batch []*joi
 	r, err := s.kv.Txn(ctx).If(when...).Then(then...).Else(other...).Commit()
 	if etcdcall.TooLarge(err) {
 		return nil, err
+	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // whoever renews it finds that out at once
+		signal(s.renewals)
+		return nil, session.ErrLease
 	}
 	if err != nil {
 		return nil, classify(ctx, "register as an instance of "+batch[0].p.Provider+others(len(batch)-1), err)

@@ -43,7 +43,6 @@ func (s *Session) keepLease(l session.Lease) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.o.Logger.Warn("the lease has ended in etcd; registering again", "lease", l.ID)
 		ttl, l = s.nextTTL(l.TTL), session.Lease{}
 	}
 }
@@ -57,6 +56,7 @@ func (s *Session) regain(ttl time.Duration) session.Lease {
 		done()
 		switch {
 		case err == nil:
+			s.redial.answered()
 			s.step(session.Problem{Of: of})
 			return l
 		case s.ctx.Err() != nil:
@@ -182,7 +182,7 @@ func (s *Session) renew(l session.Lease) {
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
 	failing := false
-	for pause := time.Duration(0); sleep(s.ctx, pause); { // at once, for a stream that is open
+	for pause := time.Duration(0); s.untilRenewal(pause); { // at once, for a stream that is open
 		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
 		done()
@@ -194,12 +194,26 @@ func (s *Session) renew(l session.Lease) {
 		case err == nil && failing:
 			s.o.Logger.Info("lease is renewed again")
 		}
-		failing = err != nil
 		pause = l.TTL / 3
-		if failing {
+		if failing = err != nil; failing {
+			s.redialNow()
 			pause = jitter(500 * time.Millisecond)
+		} else {
+			s.redial.answered()
 		}
 	}
+}
+
+// untilRenewal waits for the next renewal, at most for pause. It returns false after Close.
+func (s *Session) untilRenewal(pause time.Duration) bool {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.renewals:
+	case <-s.ctx.Done():
+	}
+	return s.ctx.Err() == nil
 }
 
 // firstOf asks in several ways until one answer is good, or says that the lease is gone, or

@@ -3,15 +3,21 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/embedded"
@@ -127,6 +133,70 @@ func TestLeaseInAServerThatShutsDown(t *testing.T) {
 		t.Errorf("it was %s and is %s: %s", self, now.self, now.log)
 	}
 }
+
+// TestALostLeaseIsOneWarning: the watch tells that the keys are gone, registering that the lease is, and
+// nobody waits for the next renewal, which would be hours later.
+func TestALostLeaseIsOneWarning(t *testing.T) {
+	t.Parallel()
+	long := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, in, out any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		if grant, ok := in.(*pb.LeaseGrantRequest); ok {
+			grant.TTL = 24 * 60 * 60
+		}
+		return call(ctx, method, in, out, cc, o...)
+	})
+	client, err := clientv3.New(clientv3.Config{Endpoints: server.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{long}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	f := setupOn(t, client)
+	f.set("p", "10/s")
+	f.set("q", "10/s")
+	var log warnings
+	s := f.join(Options{Logger: slog.New(&log)})
+	r, _ := f.subscribe(s, "p")
+	q, _ := f.subscribe(s, "q")
+	for range 3 {
+		before := r.told().self
+		await.Until(t, "both are proved", func() bool { return r.is(proved)() && q.is(proved)() })
+		log.clear()
+		lost := f.only(r).current().Lease
+		if _, err := f.client.Revoke(t.Context(), clientv3.LeaseID(lost)); err != nil {
+			t.Fatal(err)
+		}
+		await.Until(t, "both are there again", func() bool {
+			return r.is(func(r *recorder) bool { return proved(r) && r.self != before })() && q.is(proved)() && f.only(q).current().Lease != lost
+		})
+		if all := log.all(); len(all) != 1 || !strings.Contains(all[0], "the lease has ended") {
+			t.Errorf("%d warnings: %q", len(all), all)
+		}
+	}
+}
+
+// warnings keeps the warnings of a log.
+type warnings struct {
+	slog.Handler
+	mu   sync.Mutex
+	text []string
+}
+
+func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler       { return w }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		return nil
+	}
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, text)
+	return nil
+}
+
+func (w *warnings) all() []string { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.text) }
+func (w *warnings) clear()        { w.mu.Lock(); defer w.mu.Unlock(); w.text = nil }
 
 func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
 	for _, c := range []struct {

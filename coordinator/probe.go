@@ -82,6 +82,7 @@ func (s *Session) probeOnce(every time.Duration) {
 		s.step(session.ProbeFailed{Err: classify(s.ctx, "read from etcd", err)})
 		return
 	}
+	s.redial.answered()
 	created := int64(0)
 	for _, kv := range r.Kvs {
 		created = kv.CreateRevision

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -117,7 +116,7 @@ type Session struct {
 	host    string
 
 	time    *ntp.Watch
-	redial  atomic.Int64  // monotonic instant of the next redialNow that does something
+	redial  redialing
 	closing time.Duration // how long Close waits for etcd
 	checked bool          // a member of a good version has answered; Join's, then keepLease's
 
@@ -130,6 +129,7 @@ type Session struct {
 
 	joins     chan struct{} // holds one when a membership needs something of join
 	newcomers chan struct{} // holds one when a history has begun
+	renewals  chan struct{} // holds one when the lease is to be renewed at once
 	few       chan struct{} // holds one for each membership that goes on alone
 	observing observing     // report's own
 
@@ -148,6 +148,9 @@ type Session struct {
 // and closes the client; give it a DialTimeout and a logger (see package etcdlog). A client
 // that clientv3's packages namespace, ordering or leasing have wrapped is refused: use
 // Options.Prefix. ctx bounds Join only.
+//
+// While etcd answers nothing for some seconds, the session has the client connect anew: it gives
+// it the endpoints that it has, by SetEndpoints.
 func Join(ctx context.Context, client *clientv3.Client, o Options) (*Session, error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("coordinator: join: %w", errNilContext)
@@ -178,6 +181,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.renewals = make(chan struct{}, 1)
 	s.joins, s.newcomers, s.few = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, mostAlone)
 	s.post.news, s.hearing.news = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.begin()
@@ -252,29 +256,6 @@ type diagnosis struct {
 
 func (d *diagnosis) Error() string { return d.text }
 func (d *diagnosis) Unwrap() error { return d.err }
-
-// The time between two attempts to connect to an etcd that is away. A large fleet spreads over more
-// of it, so that etcd is not met by all at once when it is back.
-const (
-	redialEvery = time.Second
-	redialShare = 5 * time.Millisecond // for each instance
-	mostRedial  = 5 * time.Second
-)
-
-// redialNow connects again without waiting any longer: after a long outage gRPC does
-// so only every two minutes. It is called after each failure.
-func (s *Session) redialNow() {
-	now, next := s.o.Clock.Mono(), s.redial.Load()
-	if now >= next && s.redial.CompareAndSwap(next, now+int64(jitter(s.redialPause()))) {
-		s.client.ActiveConnection().ResetConnectBackoff()
-	}
-}
-
-func (s *Session) redialPause() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return min(max(redialEvery, time.Duration(s.mu.Largest())*redialShare), mostRedial)
-}
 
 type covered = feed.Cover[feed.Source]
 

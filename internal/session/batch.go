@@ -132,7 +132,8 @@ func (e Joined) on(m *Machine) {
 		p.tell(j.Err)
 		return
 	}
-	p.own, p.stage = j.Incarnation, toList
+	p.registered(j.Incarnation)
+	p.stage = toList
 	switch {
 	case p.silent || j.line != p.line || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
 		return
@@ -141,7 +142,7 @@ func (e Joined) on(m *Machine) {
 		p.line.gap("etcd was restored or replaced: a provider was listed in another store than the one that is watched")
 		return
 	case m.lease == (Lease{}) || p.own.Lease != m.lease.ID:
-		p.lose(errLease)
+		p.lose(ErrLease)
 		return
 	}
 	p.stage = following

@@ -46,8 +46,8 @@ const (
 )
 
 var (
-	// errLease ends an incarnation whose lease is gone.
-	errLease = errors.New("this instance's lease has ended in etcd; it is registering again")
+	// ErrLease ends an incarnation whose lease is gone.
+	ErrLease = errors.New("this instance's lease has ended in etcd; it is registering again")
 	// ErrGone ends an incarnation whose key is gone.
 	ErrGone = errors.New("this instance's key is gone from etcd; it is registering again")
 	// errLines refuses a provider beyond MaxLines.

@@ -175,6 +175,15 @@ func (p *Member) lose(err error) {
 	p.m.emit(Wake{})
 }
 
+// registered notes which incarnation is in force. One under the lease of the one before says that the key was
+// lost alone.
+func (p *Member) registered(i Incarnation) {
+	if p.own.ID != "" && i.ID != p.own.ID && i.Lease == p.own.Lease {
+		p.m.log(slog.LevelWarn, "this instance's key was gone from etcd, and its lease was not; it has registered again", "provider", p.Provider, "key", p.own.Key)
+	}
+	p.own = i
+}
+
 // silence closes the sink for good.
 func (p *Member) silence() {
 	p.emit(Close{p})
@@ -199,19 +208,23 @@ func (p *Member) prove(proof clock.Instant) {
 //
 // It tells the sink all that keeps the member from knowing more, if that has changed: the member's own
 // problems and those of its line and of the machine. Its own are this error, keys that cannot be read, and
-// rights that its role lacks. It logs them; the line and the machine log theirs once for all members.
+// rights that its role lacks. It logs them; the line and the machine log theirs once for all members. A
+// lease that has ended is the machine's, and takes the member's key along: see Leased and registered.
 func (p *Member) tell(err error) {
 	p.failure = err
-	own := errors.Join(err, p.tracker.Problem(), p.forbidden[ToThrottle], p.forbidden[ToTake])
-	all := errors.Join(p.m.problem(), own)
+	rest := errors.Join(p.tracker.Problem(), p.forbidden[ToThrottle], p.forbidden[ToTake])
+	all := errors.Join(p.m.problem(), err, rest)
 	if p.line != nil {
 		all = errors.Join(all, p.line.failure)
 	}
-	if text := textOf(own); text != p.logged && !p.silent {
-		if p.logged = text; own != nil {
+	if errors.Is(err, ErrLease) || errors.Is(err, ErrGone) {
+		err = nil
+	}
+	if text := textOf(errors.Join(err, rest)); text != p.logged && !p.silent {
+		if p.logged = text; text != "" {
 			p.m.log(slog.LevelWarn, "provider has a problem", "provider", p.Provider, "problem", text)
 		} else {
-			p.m.log(slog.LevelInfo, "provider has recovered", "provider", p.Provider)
+			p.m.log(slog.LevelInfo, "the provider's problem is over; its limiter says when it has a share", "provider", p.Provider)
 		}
 	}
 	if text := textOf(all); text != p.problem && !p.silent {

@@ -175,11 +175,14 @@ func (m *Machine) forget(l *Line) {
 type Leased struct{ Lease }
 
 func (e Leased) on(m *Machine) {
+	if e.Lease == (Lease{}) && !m.closed {
+		m.log(slog.LevelWarn, "the lease has ended in etcd; registering again", "lease", m.lease.ID, "providers", len(m.members))
+	}
 	m.lease = e.Lease
 	m.emit(Wake{})
 	for _, p := range m.all() {
 		if e.Lease == (Lease{}) && p.stage != toRegister && !m.closed {
-			p.lose(errLease)
+			p.lose(ErrLease)
 		}
 	}
 }
@@ -299,6 +302,22 @@ func (e WatchEnded) on(m *Machine) {
 		l.fail(e.Err)
 	}
 }
+
+// Reconnected is an event: connections to etcd are made anew, because etcd answered nothing. What the
+// watches are told by the connections before may come late, or never.
+type Reconnected struct{}
+
+func (Reconnected) on(m *Machine) {
+	for _, l := range Sorted(m.lines) {
+		if l.open {
+			l.unwatch(reopen)
+		}
+	}
+}
+
+// reopen is the pause before a watch opens on a connection that is made anew. It is short: the watch waits
+// for the connection.
+const reopen = 100 * time.Millisecond
 
 // ProbeLate is an event: a probe has had no answer for half the time between two probes. The watches
 // are then asked for their progress while the read is under way: if etcd is slow, asking only after the

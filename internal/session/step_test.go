@@ -251,7 +251,8 @@ func TestStep(t *testing.T) {
 			s.tell("q", 31, []view.Key{{Kind: view.Instance, ID: q.own.ID, Revision: 31, Deleted: true}})
 			s.do(ProbeAnswered{asked, 31, 1, 0})
 			s.register(32, 1)
-		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, q reset 32 at 14 as q32 of 1, q no trouble"},
+		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, " +
+			"warn this instance's key was gone from etcd, and its lease was not; it has registered again, q reset 32 at 14 as q32 of 1, q no trouble"},
 		"another cluster's watch tells": {func(s *steps, p, q *Member) {
 			s.do(WatchAnswer{Line: s.whole(), Cluster: 2, Told: []Told{{p, []view.Key{policyKey(31)}}}})
 		}, "warn starting over: no share for the settle time, unwatch"},
@@ -289,6 +290,11 @@ func TestStep(t *testing.T) {
 				s.probe(40, 1, 30)
 			}
 		}, "askProgress, warn the watch fell behind; reopening it, unwatch"},
+		"connections are made anew": {func(s *steps, p, q *Member) {
+			s.do(Reconnected{})
+			s.do(Reconnected{}) // no watch is open
+			s.log = append(s.log, fmt.Sprint("from ", s.whole().From()))
+		}, "unwatch, from 31"},
 		"the account may read some providers only": {func(s *steps, p, q *Member) {
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
 			s.begins("/p/", 50)
@@ -333,13 +339,13 @@ func TestStep(t *testing.T) {
 			s.do(Unsubscribed{p})
 		}, "forget /, follow /p/, follow /q/, forget /p/"},
 		"the lease is lost": {func(s *steps, p, q *Member) { s.do(Leased{}) },
-			"wake, p trouble this instance's lease has ended in etcd;, wake, q trouble this instance's lease has ended in etcd;, wake"},
+			"warn the lease has ended in etcd; registering again, wake, p trouble this instance's lease has ended in etcd;, wake, q trouble this instance's lease has ended in etcd;, wake"},
 		"the lease is lost after an end was announced": {func(s *steps, p, q *Member) {
 			s.tell("p", 31, []view.Key{policyKey(31)})
 			s.do(Ending{p})
 			s.do(Closing{q})
 			s.do(Leased{})
-		}, "p apply 31, p announce, q close, wake, p close, wake"},
+		}, "p apply 31, p announce, q close, warn the lease has ended in etcd; registering again, wake, p close, wake"},
 		"a session's problem comes and goes": {func(s *steps, p, q *Member) {
 			s.do(Problem{"etcd", errors.New("old")})
 			s.do(Problem{"etcd", errors.New("old")})

@@ -63,9 +63,7 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 		<-gone
 		cancel()
 	}()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: c.Endpoints, DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
-	})
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints, Logger: zap.NewNop()}) // as README's program
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,8 @@ var scenarios = []scenario{
 		}},
 	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageStop, most: 1, fault: cutOff},
 	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageHold, most: 1 + 1.0/workers + rounding, fault: cutOff},
+	{name: "all instances cut off from etcd's only member for 20 s (nftables)", outage: quota.OutageStop, single: true, most: 1, fault: allCutOff(20 * time.Second)},
+	{name: "all instances cut off from etcd for 40 s (nftables)", outage: quota.OutageStop, most: 1, fault: allCutOff(40 * time.Second)},
 	{name: "a third of the instances without a link for 12 s", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
 			r.workers[0].unplug()
@@ -228,6 +230,18 @@ func cutOff(r *run) {
 	r.workers[0].cut(r.etcd.hosts...)
 	wait(12 * time.Second)
 	r.workers[0].heal()
+}
+
+func allCutOff(away time.Duration) func(r *run) {
+	return func(r *run) {
+		for _, h := range r.workers {
+			h.cut(r.etcd.hosts...)
+		}
+		wait(away)
+		for _, h := range r.workers {
+			h.heal()
+		}
+	}
 }
 
 // clocksGuard covers a clock error of 50 ms, the default, and 20 ms for the way to the provider.

@@ -1,0 +1,36 @@
+package etcdcall
+
+import (
+	"regexp"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// reconnecting is held by the Reconnect under way: sessions may share a client.
+var reconnecting sync.Mutex
+
+// Reconnect has a client make its connections anew. What is under way on the ones before stays there:
+// gRPC closes each when its last call has ended.
+//
+// gRPC itself keeps a connection, or an attempt to connect, on which nothing comes back. In a network that
+// was cut TCP sends again after ever longer pauses. So the connection stands still for as long as the cut
+// took, once more. gRPC gives a connection up only when its address is gone. So the client is given the
+// same endpoints written in another way, and then as they were. It always has endpoints that are right,
+// for etcd's client reads them without a lock.
+//
+// An endpoint without a port in digits keeps its connection.
+func Reconnect(client *clientv3.Client) {
+	reconnecting.Lock()
+	defer reconnecting.Unlock()
+	endpoints := client.Endpoints()
+	respelled := make([]string, len(endpoints))
+	for i, e := range endpoints {
+		respelled[i] = port.ReplaceAllString(e, ":0$1$2")
+	}
+	client.SetEndpoints(respelled...)
+	client.SetEndpoints(endpoints...)
+}
+
+// port is that of an endpoint, of which zeros at its beginning change nothing.
+var port = regexp.MustCompile(`:(\d+)(/?)$`)
