@@ -65,6 +65,9 @@ const (
 	ReasonKept Reason = "kept"
 	// ReasonPacing: the window has more permits, and the policy releases them evenly.
 	ReasonPacing Reason = "pacing"
+	// ReasonInFlight: as many calls are under way as the limit allows, or the other instances have
+	// what is left of it in hand. RetryAt is zero: when a call ends is not known.
+	ReasonInFlight Reason = "in flight"
 	// ReasonJoining: this instance has no share, because it is new or is registered no more, and
 	// its borrowed permits are spent. Or it has owned the key for less than the settle time.
 	ReasonJoining Reason = "joining"
@@ -175,6 +178,12 @@ func (e *LimitError) what() string {
 		return "the policy releases permits evenly, and callers that can wait should use Acquire"
 	case e.Cause != nil:
 		return e.Cause.Error()
+	case e.Reason == ReasonInFlight:
+		limit.InFlight = true
+		if e.Asked > 1 {
+			return fmt.Sprintf("fewer than %d of %v are free", e.Asked, limit)
+		}
+		return fmt.Sprintf("all of %v are taken", limit)
 	case e.Reason == ReasonJoining:
 		return "this instance has no share yet, and nothing borrowed is left"
 	case e.Reason == ReasonPause:

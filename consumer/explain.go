@@ -269,6 +269,9 @@ func (k *core) pausedLocked() error {
 // try again: at the window's end, or soon while permits are being taken.
 func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
+	if b.InFlight {
+		e.Reason, u.known = ReasonInFlight, false
+	}
 	switch {
 	case b.Withheld != "" && e.Key != "":
 		e.Cause = withheldKeyError(k.provider, e.Key, b)
@@ -277,7 +280,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 	case b.Spent && b.Stated != 0:
 		e.Cause = errors.New(cause.Stated(b.String()))
 		u.when, u.known = b.Stated-k.clock.Offset(), true
-	case b.Spent || u.known && u.when >= end:
+	case b.Spent || b.InFlight && b.Left >= 0 && b.Left < u.n || u.known && u.when >= end:
 	case b.Away:
 		why, is := "etcd has not answered", []error{ErrStale}
 		if trouble := k.mu.trouble; trouble != nil {

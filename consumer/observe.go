@@ -18,7 +18,7 @@ import (
 
 // reasons are all that refusals are counted by.
 var reasons = [...]Reason{
-	ReasonSpent, ReasonDebt, ReasonQueue, ReasonKept, ReasonPacing, ReasonJoining, ReasonPause, ReasonPaused,
+	ReasonSpent, ReasonDebt, ReasonQueue, ReasonKept, ReasonPacing, ReasonInFlight, ReasonJoining, ReasonPause, ReasonPaused,
 	ReasonTooLarge, ReasonQueueFull, ReasonClosed, ReasonNoPolicy, ReasonStale,
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Permit is the right to make N calls between Start and Until. The zero Permit allows
 // none. A Permit may be copied and used by several goroutines. It is released or settled
-// once, by one copy of it.
+// once, by one copy of it. Under a limit in flight its calls count until Done.
 type Permit struct {
 	of     *origin
 	grant  queue.Grant
@@ -41,12 +41,14 @@ func (p Permit) N() int64 { return p.n }
 
 // Start returns the beginning of the window for which the permits were issued,
 // that of the policy's shortest limit: corrected wall-clock time, without a
-// monotonic reading.
+// monotonic reading. Under a limit in flight it is at most a quarter of the hold before.
 func (p Permit) Start() time.Time { return time.Unix(0, p.grant.Start) }
 
 // Until returns the end of that window. A call that starts at or after it is not
 // covered. Under the shapes sliding and bucket with a guard, the call must reach the
-// provider before Until.
+// provider before Until. Under a limit in flight the call must be over before Until,
+// which is the hold later than the permit, or up to a quarter more: end the call's context
+// then, because the provider may count it while others use its place.
 func (p Permit) Until() time.Time { return time.Unix(0, p.grant.End) }
 
 // Valid reports whether a call that takes at most margin to reach the provider is still
@@ -61,10 +63,22 @@ func (p Permit) Valid(margin time.Duration) bool {
 	return left > 0 && time.Duration(left) > margin
 }
 
+// Done says that the permit's calls have ended. Under a limit in flight others may begin as many
+// calls from then on. Call it once the provider counts the call no more: after its response was
+// read to the end. Calls of which nothing is said count until 1.5 times the hold after their permit.
+// Under other limits it does nothing: what was used is used. Call it in any case, by defer; only
+// the first Done, Release or Settle counts.
+func (p Permit) Done() {
+	if p.grant.InFlight() {
+		p.correct(0)
+	}
+}
+
 // Release gives unused permits back, for other callers of this instance. It returns false
 // after the window's end, for permits that were given back before, and for those that
 // shadow mode let pass. If the windows of several limits are not multiples of each other,
-// the first end of a window counts.
+// the first end of a window counts. Under a limit in flight it is Done, and returns false if
+// the calls had ended before or were not counted any more.
 func (p Permit) Release() bool {
 	if p.issued <= 0 {
 		return false
@@ -87,7 +101,8 @@ func (p Permit) Release() bool {
 //
 // Settle returns ErrInvalid, and changes nothing, if actual is negative or above
 // quota.MaxPermits, or if the permit was released or settled within the last window. For
-// a debt after Close it returns ErrClosed. Of a cost above ten windows of the smallest limit,
+// a debt after Close it returns ErrClosed. Under a limit in flight any cost is Done, and
+// returns nil. Of a cost above ten windows of the smallest limit,
 // the provider's or the key's, it books these ten windows and returns ErrTooLarge. Calls that
 // shadow mode let pass owe nothing.
 func (p Permit) Settle(actual int64) error {
@@ -101,6 +116,9 @@ func (p Permit) Settle(actual int64) error {
 	case k == nil && actual > 0:
 		return fmt.Errorf("consumer: settle: %w: a cost of %d for the zero Permit: acquire permits first", ErrInvalid, actual)
 	case k == nil || p.grant.Epoch == 0:
+		return nil
+	case p.grant.InFlight():
+		p.Done()
 		return nil
 	}
 	var mistake error
@@ -164,6 +182,7 @@ func (p *Permit) correct(actual int64) (first, back bool) {
 	k := p.of.core
 	first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual)
 	switch {
+	case p.grant.InFlight(): // a call that has ended was made
 	case back:
 		p.of.counted(actual - p.issued)
 	case first: // a debt, which counts for no class

@@ -36,6 +36,9 @@ func TestParseLimits(t *testing.T) {
 		{"5/h@0m,6/d@00:00", "5/h,6/d"},
 		{"80/s,5000/h sliding", "80/s,5000/h sliding"},
 		{" 7/d  sliding\n, 5/61s sliding", "5/61s sliding,7/d sliding"},
+		{"200 inflight hold=10m", "200 inflight hold=10m"},
+		{" 1_000 in flight\thold = 3600s ", "1000 inflight hold=1h"},
+		{"20 in-flight hold=4s", "20 inflight hold=4s"},
 		{" \t7 / 2s , 5/s\r\n", "5/s,7/2s"},
 		{"10000/1m,2000/10s,500/2s", "500/2s,2000/10s,10000/1m"},
 		{"1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms", "1/100ms,1/200ms,1/300ms,1/400ms,1/500ms,1/600ms,1/700ms,1/800ms"},
@@ -98,6 +101,20 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/s sliding", "sliding", "a window of 1s does not slide by itself"},
 		{"5/mo sliding", "sliding", "a month does not slide"},
 		{"5/h@17m sliding", "sliding", "what slides has no phase"},
+		{"5 inflight", "", "the longest time of a call is missing"},
+		{"5 inflight 10m", "10m", `"10m" does not belong here`},
+		{"5 inflight hold=", "", `"" is no hold`},
+		{"5 inflight hold=1.5m", "1.5m", `"1.5m" is no hold`},
+		{"5 inflight hold=4500ms", "4500ms", `"4500ms" is no hold`},
+		{"5 inflight hold=3s", "3s", "the hold 3s is not from 4s to 1d"},
+		{"5 inflight hold=2d", "2d", "the hold 48h0m0s is not from 4s to 1d"},
+		{"5 inflight hold=999999999d", "999999999d", "is not from 4s to 1d"},
+		{"5 inflight hold=10m sliding", "sliding", `"sliding" does not belong here`},
+		{"0 inflight hold=10m", "0 inflight hold=10m", "needs at least one permit"},
+		{"1000000000001 inflight hold=10m", "1000000000001 inflight hold=10m", "more than the most, 1000000000000"},
+		{"5/s,5 inflight hold=10m", "5 inflight hold=10m", "has no other beside it"},
+		{"5 inflight hold=10m,5/s", "5/s", "has no other beside it"},
+		{"5 inflight hold=10m,6 inflight hold=5m", "6 inflight hold=5m", "has no other beside it"},
 		{"5/", "", "no unit"},
 		{"5/7", "", "no unit"},
 		{"/s", "/s", "no number of permits"},
@@ -208,6 +225,9 @@ func TestLimitsRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		limits := anyLimits(t)
+		if rapid.IntRange(0, 3).Draw(t, "in flight") == 0 {
+			limits = []Limit{{Permits: max(1, limits[0].Permits), Window: max(minHold, limits[0].Window.Truncate(time.Second)), InFlight: true}}
+		}
 		text := FormatLimits(limits)
 		shuffled := slices.Clone(limits)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -222,7 +242,7 @@ func TestLimitsRoundTrip(t *testing.T) {
 }
 
 func FuzzParseLimits(f *testing.F) {
-	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "5/h@17m,6/d@12:00", "5/2h@90m", "5/d@", "5/s@1s", "5/d@1:2", "5/h sliding,6/s sliding", "1/61s sliding", "\xff"} {
+	for _, text := range []string{"", "5/s", "500/2s,2000/10s,10000/1m", "1_000/1_500ms", " 5 / s ,", "5//s", "-1/s", "10^13/s", "５/s", "5/1.5s", "0/100s", "5/30d,1/mo", "1/36h", "5/h@17m,6/d@12:00", "5/2h@90m", "5/d@", "5/s@1s", "5/d@1:2", "5/h sliding,6/s sliding", "1/61s sliding", "5 inflight hold=4s", "5 in flight hold=1d,6/s", "\xff"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

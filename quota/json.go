@@ -43,10 +43,11 @@ func (g *guard) UnmarshalText(b []byte) (err error) {
 }
 
 type wireLimit struct {
-	Permits int64    `json:"permits"`
-	Window  duration `json:"window"`
-	Phase   duration `json:"phase,omitzero"`
-	Sliding bool     `json:"sliding,omitempty"`
+	Permits  int64    `json:"permits"`
+	Window   duration `json:"window"`
+	Phase    duration `json:"phase,omitzero"`
+	Sliding  bool     `json:"sliding,omitempty"`
+	InFlight bool     `json:"in_flight,omitempty"` // the window is the hold
 }
 
 type wireChange struct {
@@ -123,7 +124,7 @@ type wirePolicy struct {
 func limitsToWire(limits []Limit) []wireLimit {
 	w := make([]wireLimit, len(limits))
 	for i, l := range limits {
-		w[i] = wireLimit{l.Permits, duration(l.Window), duration(l.Phase), l.Sliding}
+		w[i] = wireLimit{l.Permits, duration(l.Window), duration(l.Phase), l.Sliding, l.InFlight}
 	}
 	return w
 }
@@ -131,7 +132,7 @@ func limitsToWire(limits []Limit) []wireLimit {
 func limitsFromWire(w []wireLimit) []Limit {
 	var limits []Limit
 	for _, l := range w {
-		limits = append(limits, Limit{Permits: l.Permits, Window: time.Duration(l.Window), Phase: time.Duration(l.Phase), Sliding: l.Sliding})
+		limits = append(limits, Limit{Permits: l.Permits, Window: time.Duration(l.Window), Phase: time.Duration(l.Phase), Sliding: l.Sliding, InFlight: l.InFlight})
 	}
 	return limits
 }

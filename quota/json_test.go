@@ -60,6 +60,10 @@ func TestJSONGolden(t *testing.T) {
 			`{"schema":1,"limits":[{"permits":80,"window":"1s"},{"permits":9,"window":"1h0m0s","sliding":true}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","requires":["levels","sliding budgets"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
 		},
 		{
+			"calls in flight", Policy{Limits: []Limit{{Permits: 200, Window: 10 * time.Minute, InFlight: true}}},
+			`{"schema":1,"limits":[{"permits":200,"window":"10m0s","in_flight":true}],"mode":"enforce","outage":"hold","pacing":"off","backoff":"fleet","requires":["calls in flight"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s"}`,
+		},
+		{
 			"a shape", Policy{Limits: []Limit{{Permits: 100, Window: time.Second}}, Release: Release{Shape: ShapeBucket, Burst: 20, WarmUp: time.Minute}, Requires: []string{"levels"}},
 			`{"schema":1,"limits":[{"permits":100,"window":"1s"}],"mode":"enforce","outage":"hold","pacing":"off","shape":"bucket","burst":20,"backoff":"fleet","requires":["levels"],"settle":"3s","freshness":"2.5s","clock_error":"50ms","guard":"0s","warm_up":"1m0s"}`,
 		},

@@ -48,6 +48,10 @@ type Limit struct {
 	// Sliding has a budget of up to a day count in no windows: whenever one as long begins, it holds
 	// at most Permits. It has no Phase.
 	Sliding bool
+	// InFlight has the limit bound the calls that are under way at once: at most Permits, at least
+	// 1. Window is then the hold, the longest time of a call, in whole seconds from 4 s to a day. It
+	// is the only limit of its policy. See consumer.Permit.Done.
+	InFlight bool
 }
 
 // Window names one window: the k-th of length Length since the Unix epoch.
@@ -121,6 +125,10 @@ const (
 //	limit  = permits "/" window [ "sliding" ]
 //	window = [ count ] ( "ms" | "s" | "m" | "h" | "d" | "mo" ) [ "@" phase ]
 //	phase  = hours ":" minutes [ ":" seconds ] | count ( "s" | "m" | "h" )
+//
+// or one of the calls that are under way at once, which has no other beside it in a policy:
+//
+//	limits = permits "inflight" "hold" "=" count ( "s" | "m" | "h" | "d" )
 //
 // permits is a whole number from 0 to MaxPermits, in which underscores may part
 // the digits; a window lasts from MinWindow to a day, or is "mo", a month. Limits of
@@ -227,6 +235,12 @@ var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "
 // parseLimit reads one limit, whose window none of the others has. An error's
 // offset is within the text.
 func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
+	if l, wrong, ok := parseInFlight(text); ok {
+		if wrong == nil && len(others) > 0 {
+			wrong = &SyntaxError{Problem: "a limit in flight has no other beside it", Hint: "set the others for a provider of their own, and take from both by TakeAll"}
+		}
+		return l, wrong
+	}
 	at := limitForm.FindStringSubmatchIndex(text)
 	permits, slash, count, name, window := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]], text[at[8]:at[9]], text[at[6]:at[9]]
 	fail := func(group int, hint, problem string, args ...any) (Limit, *SyntaxError) {
@@ -270,6 +284,8 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		return fail(3, "use whole seconds", "the window %s is longer than a minute, and has a part of a second", window)
 	case l.Window < MinWindow:
 		return fail(3, "multiply permits and window by the same number", "the window %s is shorter than the shortest, %s", window, windowText(MinWindow))
+	case len(others) > 0 && others[0].InFlight:
+		return fail(1, "set it for a provider of its own, and take from both by TakeAll", "a limit in flight has no other beside it")
 	case slices.ContainsFunc(others, func(o Limit) bool { return o.Window == l.Window }):
 		return fail(1, "keep the one that is meant: a window length names a limit", "there are two limits with a window of %s", windowText(l.Window))
 	}
@@ -304,8 +320,12 @@ func FormatLimits(limits []Limit) string {
 }
 
 // String returns the limit as operators write it, with the window in the
-// largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms", "5000/h@17m".
+// largest unit that divides it: "300000/s", "500/2s", "10000/1m", "7/1500ms", "5000/h@17m",
+// "200 inflight hold=10m".
 func (l Limit) String() string {
+	if l.InFlight {
+		return l.inFlightText()
+	}
 	w := windowText(l.Window)
 	if w == "1s" || l.Window >= time.Hour && w[:1] == "1" && (w[1] == 'h' || w[1] == 'd' || w[1] == 'm') {
 		w = w[1:]

@@ -69,8 +69,9 @@ func (l Limit) phaseText() string {
 // Features that a policy's JSON names where a limit has them. Versions that do not know them would count in other
 // windows.
 const (
-	featurePhases  = "phases"
-	featureSliding = "sliding budgets"
+	featurePhases   = "phases"
+	featureSliding  = "sliding budgets"
+	featureInFlight = "calls in flight"
 )
 
 // requires are the features that the policy's JSON names.
@@ -82,13 +83,16 @@ func (p *Policy) requires() []string {
 	if slices.ContainsFunc(limits, func(l Limit) bool { return l.Sliding }) {
 		all = append(all, featureSliding)
 	}
+	if p.InFlight() {
+		all = append(all, featureInFlight)
+	}
 	return all
 }
 
 // unknown returns the features that this version does not know.
 func unknown(features []string) (all []string) {
 	for _, f := range features {
-		if f != featurePhases && f != featureSliding {
+		if f != featurePhases && f != featureSliding && f != featureInFlight {
 			all = append(all, f)
 		}
 	}

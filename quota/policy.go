@@ -123,7 +123,7 @@ type Policy struct {
 	MaxStep float64 `json:"max_step,omitzero"`
 	// Requires names features of later versions that change shares. An instance without one of
 	// them issues nothing and reports it. JSON also names what earlier versions lack and a limit
-	// has: "phases", "sliding budgets". Reading leaves out what this version knows.
+	// has: "phases", "sliding budgets", "calls in flight". Reading leaves out what this version knows.
 	Requires []string `json:"requires,omitempty"`
 	// Ignored names what the policy's JSON has and what went with an earlier version, such as
 	// "adaptive". Instances do not follow it, and say so in their status. If it is another rule of
@@ -222,7 +222,7 @@ func (p *Policy) LimitsAt(wall int64) []Limit {
 // shares, and the others.
 func (p *Policy) parts() (short, long []Limit) {
 	n := 0
-	for n < len(p.Limits) && p.Limits[n].Window <= MaxWindow {
+	for n < len(p.Limits) && !p.Limits[n].Long() {
 		n++
 	}
 	return p.Limits[:n:n], p.Limits[n:]

@@ -70,6 +70,7 @@ func (p Policy) Validate() error {
 	p.checkTiming(&errs)
 	p.checkGuard(&errs)
 	p.checkSliding(&errs)
+	p.checkInFlight(&errs)
 	p.checkDates(&errs)
 	within(&errs, "max_step", p.MaxStep, 1, float64(MaxPermits), fmt.Sprintf("0 means the default, %v", defaultMaxStep))
 	within(&errs, "backoff_max", p.BackoffMax, minBackoffMax, maxBackoffMax, fmt.Sprintf("0 stands for %v", defaultBackoffMax))
@@ -129,6 +130,7 @@ func (p *Policy) Unsupported() (missing []string) {
 	timed := p.WithDefaults()
 	timed.checkTiming(&errs)
 	timed.checkSliding(&errs)
+	timed.checkInFlight(&errs)
 	for _, l := range slices.Concat(timed.Limits, timed.Keys.Limits) {
 		errs.phase("phase", l)
 	}
@@ -218,6 +220,9 @@ func within[T cmp.Ordered](e *problems, field string, value, least, most T, hint
 func (e *problems) limits(field string, limits []Limit, longest time.Duration) {
 	e.add(len(limits) == 0 || len(limits) > maxLimits, field, counted(len(limits)), hintForm, "from 1 to %d limits are needed", maxLimits)
 	for i, l := range limits {
+		if l.InFlight {
+			continue // see checkInFlight
+		}
 		permits, window := fmt.Sprintf("%s[%d].permits", field, i), fmt.Sprintf("%s[%d].window", field, i)
 		e.add(i > 0 && l.Window == limits[max(i, 1)-1].Window, field, FormatLimits(limits),
 			"a window length names a limit: keep one", "two limits have the same window")

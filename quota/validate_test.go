@@ -60,6 +60,32 @@ func TestPolicyValidate(t *testing.T) {
 		{"a sliding second", limits(Limit{Permits: 1, Window: time.Second, Sliding: true}), "limits[0].sliding"},
 		{"a sliding month", limits(Limit{Permits: 1, Window: month, Sliding: true}), "limits[0].sliding"},
 		{"a sliding hour at a phase", limits(Limit{Permits: 1, Window: time.Hour, Sliding: true, Phase: time.Second}), "limits[0].sliding"},
+		{"calls in flight", inFlight(func(*Policy) {}), ""},
+		{"no calls in flight", inFlight(func(p *Policy) { p.Limits[0].Permits = 0 }), "limits[0].permits"},
+		{"too many calls in flight", inFlight(func(p *Policy) { p.Limits[0].Permits = MaxPermits + 1 }), "limits[0].permits"},
+		{"a hold too short", inFlight(func(p *Policy) { p.Limits[0].Window = 3 * time.Second }), "limits[0].window"},
+		{"a hold too long", inFlight(func(p *Policy) { p.Limits[0].Window = day + time.Second }), "limits[0].window"},
+		{"a hold of half a second", inFlight(func(p *Policy) { p.Limits[0].Window = 4500 * time.Millisecond }), "limits[0].window"},
+		{"a hold that slides", inFlight(func(p *Policy) { p.Limits[0].Sliding = true }), "limits[0].window"},
+		{"calls in flight beside a rate", inFlight(func(p *Policy) { p.Limits = append(p.Limits, Limit{Permits: 1, Window: time.Second}) }), "limits"},
+		{"calls in flight of keys", func(p *Policy) {
+			p.Keys = Keys{Limits: []Limit{{Permits: 1, Window: 10 * time.Second, InFlight: true}}}
+		}, "keys.limits"},
+		{"calls in flight and keys", inFlight(func(p *Policy) { p.Keys = Keys{Limits: []Limit{{Permits: 1, Window: time.Second}}} }), "keys"},
+		{"announced calls in flight", func(p *Policy) { p.Next[0].Limits = []Limit{{Permits: 1, Window: 10 * time.Second, InFlight: true}} }, "next[0].limits"},
+		{"calls in flight, and an announced rate", inFlight(func(p *Policy) {
+			p.Next = []LimitChange{{From: time.Unix(1, 0), Limits: []Limit{{Permits: 1, Window: time.Second}}}}
+		}), "next"},
+		{"calls in flight in a shape", inFlight(func(p *Policy) { p.Shape = ShapeSliding }), "shape"},
+		{"paced calls in flight", inFlight(func(p *Policy) { p.Pacing = PacingEven }), "pacing"},
+		{"calls in flight that are kept", inFlight(func(p *Policy) { p.Critical = 10 }), "classes.critical"},
+		{"calls in flight that warm up", inFlight(func(p *Policy) { p.WarmUp = time.Second }), "warm_up"},
+		{"clocks too bad for calls in flight", inFlight(func(p *Policy) {
+			p.Limits[0].Window, p.ClockError, p.Settle = 4*time.Second, 500*time.Millisecond, 5*time.Second
+		}), "limits"},
+		{"clocks good enough for calls in flight", inFlight(func(p *Policy) {
+			p.Limits[0].Window, p.ClockError, p.Guard, p.Settle = 4*time.Second, 400*time.Millisecond, 199*time.Millisecond, 5*time.Second
+		}), ""},
 		{"clocks too bad for what slides", func(p *Policy) {
 			*p = Policy{Limits: []Limit{{Permits: 1, Window: 61 * time.Second, Sliding: true}}, Timing: Timing{ClockError: 305 * time.Millisecond, Settle: 5 * time.Second}}
 		}, "limits"},
@@ -243,6 +269,14 @@ func TestSupported(t *testing.T) {
 		if got := strings.Join(test.policy.Unsupported(), ", "); got != test.want {
 			t.Errorf("%+v: got %q, want %q", test.policy, got, test.want)
 		}
+	}
+}
+
+// inFlight is a policy of calls in flight, changed.
+func inFlight(change func(*Policy)) func(*Policy) {
+	return func(p *Policy) {
+		*p = Policy{Limits: []Limit{{Permits: 200, Window: 10 * time.Minute, InFlight: true}}}
+		change(p)
 	}
 }
 

@@ -278,7 +278,7 @@ var _ consumer.Source = (*Instance)(nil)
 func valid(policy quota.Policy) error {
 	err := policy.Validate()
 	if err == nil && len(protocol.Long(&policy))+len(protocol.Long(&quota.Policy{Limits: policy.Keys.Limits})) > 0 {
-		err = fmt.Errorf("limits of more than %v need an etcd", quota.MaxWindow)
+		err = fmt.Errorf("limits of more than %v, and of calls in flight, need an etcd", quota.MaxWindow)
 	}
 	if err != nil {
 		return fmt.Errorf("limittest: %w", err)

@@ -60,6 +60,7 @@ quotient_permits_issued_total{provider="payments/charge"} 5
 # TYPE quotient_permits_refused_total counter
 quotient_permits_refused_total{provider="payments/charge",reason="closed"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="debt"} 0
+quotient_permits_refused_total{provider="payments/charge",reason="in_flight"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="joining"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="kept"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="no_policy"} 0

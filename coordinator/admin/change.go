@@ -208,6 +208,9 @@ func (a *Client) prepare(c *change, p *quota.Policy, reason string) (Stored, err
 		p = &next
 		next.Author, next.Time = cmp.Or(next.Author, author), time.Now().UTC()
 		err := next.Validate()
+		if err == nil && next.InFlight() {
+			err = errors.New("limits: a limit in flight serves programs without etcd only (consumer.Fixed): instances of a fleet do not count by it yet")
+		}
 		if err == nil {
 			value, err = json.Marshal(next)
 		}
@@ -262,7 +265,7 @@ func (c *change) supersede(next *quota.Policy, folder string) error {
 
 // hasLong reports whether a policy has long limits, of its own or of keys.
 func hasLong(p *quota.Policy) bool {
-	long := func(l quota.Limit) bool { return l.Window > quota.MaxWindow }
+	long := func(l quota.Limit) bool { return l.Long() }
 	return slices.ContainsFunc(p.Limits, long) || slices.ContainsFunc(p.Keys.Limits, long)
 }
 

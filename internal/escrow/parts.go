@@ -126,5 +126,8 @@ func (p *Purse) In(of protocol.Part) Purse {
 // that etcd knows.
 func (p *Purse) Keep(n int64) { p.total.add(n, p.Part) }
 
+// Free takes n of the permits out again that Keep took of a part.
+func (p *Purse) Free(n int64, of protocol.Part) { p.total.giveBack(n, of) }
+
 // Kept returns how many permits of a limit such a purse has left in its part.
 func (p *Purse) Kept(limit int64) int64 { return max(0, limit-p.total.out(p.Part)) }

@@ -1,13 +1,14 @@
 package protocol
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Budget is a limit of a long window, and the window that runs. Of a sliding limit it is the part of time
-// that runs: see Part.
+// Budget is a limit of a long window, and the window that runs. Of a sliding limit, and of one in flight, which is
+// Sliding here, it is the part of time that runs: see Part.
 type Budget struct {
 	quota.Limit
 	Start, End int64 // corrected wall time, nanoseconds since the Unix epoch
@@ -17,7 +18,10 @@ type Budget struct {
 
 // Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
 func (b Budget) Name() string {
-	if b.Sliding {
+	switch {
+	case b.InFlight:
+		return WindowName(b.Limit) + "-inflight"
+	case b.Sliding:
 		return WindowName(b.Limit) + "-sliding"
 	}
 	return WindowName(b.Limit)
@@ -60,10 +64,11 @@ func KeyBudgetsAt(p *quota.Policy, wall int64) []Budget {
 
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
 // shorter than a day are aligned to the Unix epoch, and days and months are the zone's; a phase
-// is by how much later each begins. Of a sliding limit it is the part of time.
+// is by how much later each begins. Of a sliding limit it is the part of time, and of one in flight that which runs
+// where none begins later.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
-	if l.Sliding {
-		w := quota.WindowAt(partLength(l.Window), wall)
+	if l.Sliding = l.Sliding || l.InFlight; l.Sliding {
+		w := quota.WindowAt(partLength(&l), wall)
 		return Budget{Limit: l, Start: w.Start(), End: w.End()}
 	}
 	if l.Phase < 0 || l.Phase >= l.Window {
@@ -86,6 +91,19 @@ func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
 		k++
 	}
 	return Budget{Limit: l, Start: start(k), End: start(k + 1)}
+}
+
+// BudgetOf is BudgetAt for an instance with a hash. Of a limit in flight each begins the parts later by a time of its
+// own: so they move their permits to the next part one after another.
+func BudgetOf(l quota.Limit, p *quota.Policy, zone *time.Location, wall int64, hash uint64) Budget {
+	if !l.InFlight {
+		return BudgetAt(l, zone, wall)
+	}
+	part, _ := bits.Mul64(hash, uint64(latest(&l, p))) // in proportion, so that another guard moves it by little
+	later := int64(part)
+	b := BudgetAt(l, zone, wall-later)
+	b.Start, b.End = b.Start+later, b.End+later
+	return b
 }
 
 // startOfDay returns the instant at which a day begins that begins so much after the first

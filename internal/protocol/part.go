@@ -13,18 +13,41 @@ import (
 // more, which meets at most 102 parts. So the limit holds if any 102 in a row hold at most its permits.
 const counted = quota.SlidingParts + 2
 
-// Part is a part of time of a sliding limit; the zero value is of another limit.
+// A limit in flight counts by parts of time too: quarters of its hold, the longest time of a call. Permits of a part
+// begin calls while that part runs by its instance, which for each begins later by a time of its own, less than a part
+// by 2e + E: BudgetAt. So a call ends before the sixth part after its own begins, by any clock, and the limit
+// holds if any 6 parts in a row hold at most its permits that were not given back. The latest that a call may end by
+// its permit is the hold after its part.
+const held = quota.HoldParts + 2
+
+// countedOf is how many parts in a row hold at most the permits of a limit that slides.
+func countedOf(l *quota.Limit) int64 {
+	if l.InFlight {
+		return held
+	}
+	return counted
+}
+
+// Part is a part of time of a sliding limit, or of one in flight; the zero value is of another limit.
 type Part struct {
 	Number  int64 // since the Unix epoch
 	Counted int64 // so many parts in a row hold at most the limit
 }
 
-// Sliding reports whether it is of a sliding limit.
+// Sliding reports whether it is of a limit that counts by parts.
 func (p Part) Sliding() bool { return p.Counted > 0 }
 
-// partLength is how long the parts of a sliding limit of a window are.
-func partLength(window time.Duration) time.Duration {
-	return (window + quota.SlidingParts - 1) / quota.SlidingParts
+// partLength is how long the parts of a sliding limit are.
+func partLength(l *quota.Limit) time.Duration {
+	if l.InFlight {
+		return l.Window / quota.HoldParts
+	}
+	return (l.Window + quota.SlidingParts - 1) / quota.SlidingParts
+}
+
+// latest is by how much later than others an instance may begin the parts of a limit in flight, at most.
+func latest(l *quota.Limit, p *quota.Policy) time.Duration {
+	return max(0, partLength(l)-2*p.ClockError-p.Guard)
 }
 
 // Part returns which part of time the window of a sliding limit is.
@@ -32,7 +55,12 @@ func (b *Budget) Part() Part {
 	if !b.Sliding {
 		return Part{}
 	}
-	return Part{quota.WindowAt(partLength(b.Window), b.Start).Index, counted}
+	return b.PartAt(b.Start)
+}
+
+// PartAt returns the part of time in which a part of a sliding limit begins, by any instance.
+func (b *Budget) PartAt(start int64) Part {
+	return Part{quota.WindowAt(partLength(&b.Limit), start).Index, countedOf(&b.Limit)}
 }
 
 // Since returns the start of all that may count in the window: its own or, of a sliding limit, that of
@@ -41,7 +69,7 @@ func (b *Budget) Since() int64 {
 	if !b.Sliding {
 		return b.Start
 	}
-	return b.Start - (counted+1)*int64(partLength(b.Window))
+	return b.Start - (countedOf(&b.Limit)+1)*int64(partLength(&b.Limit))
 }
 
 // Until returns when what is issued in the window counts no more.
@@ -49,11 +77,11 @@ func (b *Budget) Until() int64 {
 	if !b.Sliding {
 		return b.End
 	}
-	return b.End + counted*int64(partLength(b.Window))
+	return b.End + countedOf(&b.Limit)*int64(partLength(&b.Limit))
 }
 
 // After returns the start of the part that begins so many parts later.
-func (b *Budget) After(parts int64) int64 { return b.Start + parts*int64(partLength(b.Window)) }
+func (b *Budget) After(parts int64) int64 { return b.Start + parts*int64(partLength(&b.Limit)) }
 
 // GuardOf returns the guard at the window's edges, where that of the policy is as given: a sliding limit needs none.
 func (b *Budget) GuardOf(guard int64) int64 {
@@ -75,6 +103,9 @@ func (b *Budget) Lease(revision int64) (seconds int64) {
 	}
 	return 0
 }
+
+// Ends is until when calls may be under way that begin in the window of a limit in flight.
+func (b *Budget) Ends() int64 { return b.End + int64(b.Window) }
 
 // Shown is the start of the window as people see it: of a sliding limit it is one that ends with the part.
 func (b *Budget) Shown() int64 {

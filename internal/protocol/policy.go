@@ -23,7 +23,9 @@ func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.Limit
 const MinLending = 250 * time.Millisecond
 
 // Lends reports whether instances lend to each other.
-func Lends(p *quota.Policy) bool { return p.WarmUp <= 0 && (p.Lend == "" || p.Lend == "on") }
+func Lends(p *quota.Policy) bool {
+	return p.WarmUp <= 0 && !p.InFlight() && (p.Lend == "" || p.Lend == "on")
+}
 
 var free = []quota.Limit{{Permits: quota.MaxPermits, Window: time.Second}}
 
@@ -36,7 +38,7 @@ func orFree(limits []quota.Limit) []quota.Limit {
 
 func countShort(p *quota.Policy) int {
 	n := 0
-	for n < len(p.Limits) && p.Limits[n].Window <= quota.MaxWindow {
+	for n < len(p.Limits) && !p.Limits[n].Long() {
 		n++
 	}
 	return n

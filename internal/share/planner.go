@@ -194,8 +194,12 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 		plan.Critical = max(0, min(policy.Critical, 100)) // etcd may hold anything
 		plan.Pacing = shape.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 		plan.Lending = p.lending(now, policy)
+		if policy.InFlight() {
+			plan.Guard = 0                    // it is for the ends of calls: see protocol.Part
+			plan.Shut = plan.Shut || !p.alone // a fleet does not count by it yet
+		}
 		for _, l := range protocol.Long(policy) {
-			b := protocol.BudgetAt(l, p.newest().zone, wall)
+			b := protocol.BudgetOf(l, &p.newest().rules, p.newest().zone, wall, p.phase)
 			b.Whole = p.alone
 			plan.Budgets = append(plan.Budgets, b)
 			plan.Shut = runs(b.Start, b.End, b.GuardOf(plan.Guard)) || plan.Shut

@@ -91,7 +91,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	spare := false
 	for i := range l.budgets {
 		b := &l.budgets[i]
-		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.state == atRest && b.ended.hand() > 0
+		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.state == atRest && b.idle() > 0
 	}
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()

@@ -114,7 +114,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 		}
 	}
 	for i := range l.budgets {
-		if u := &l.budgets[i]; u.binds && !u.couldHave(queue.Sum(w.N(), taken+b.budgets[i])) {
+		if u := &l.budgets[i]; u.binds && !u.InFlight && !u.couldHave(queue.Sum(w.N(), taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
 	}

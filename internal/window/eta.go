@@ -178,6 +178,9 @@ func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, 
 	before = queue.Sum(before, l.debt)
 	from, all := g.opensLocked(), queue.Sum(queue.Sum(before, n), as.Taken)
 	at = max(from, l.spentUntil(all))
+	if b := l.inFlight(); b != nil && !b.couldHave(all) {
+		return at, false // nobody knows when calls end
+	}
 	if loans {
 		at = l.eta(queue.Sum(before, as.Taken), n, at, func(w quota.Window) (total, later int64) {
 			limit := l.limit(w)

@@ -124,6 +124,9 @@ func (l *ledger) pace(need int64) {
 
 // grant returns the window of permits that are issued now.
 func (l *ledger) grant() queue.Grant {
+	if b := l.inFlight(); b != nil {
+		return b.grantOf(l.now, l.epoch)
+	}
 	g := queue.Grant{At: l.now, Epoch: uint64(l.epoch)}
 	switch a := l.shortest(); {
 	case a == nil:
@@ -154,6 +157,9 @@ func (l *ledger) charge(n, at int64) {
 
 // refund takes n permits of the grant out again, if they count still.
 func (l *ledger) refund(n int64, grant queue.Grant) bool {
+	if grant.InFlight() {
+		return l.end(n, grant)
+	}
 	same := grant.Epoch == uint64(l.epoch)
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {
 		return false

@@ -42,8 +42,8 @@ type long struct {
 	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
 	// etcd has not been told yet.
 	stated escrow.Stated
-	// ended is of a sliding limit: what is left of an earlier part goes back to etcd.
-	ended ended
+	// ended is of a sliding limit: what is left of earlier parts, the newest first, goes back to etcd.
+	ended []ended
 }
 
 // longState says what a long limit waits for.
@@ -81,7 +81,7 @@ func (b *long) holds() bool {
 	if b.Whole {
 		return b.used > 0 || b.Sliding
 	}
-	return b.hand() > 0 || b.ended.hand() > 0
+	return b.hand() > 0 || b.idle() > 0
 }
 
 // left returns how many permits can still be taken by etcd's latest answer; negative if there was none. Of a Whole
@@ -112,7 +112,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			a.budgets = append(a.budgets, newLong(now))
 		}
 		b := &a.budgets[i]
-		other := now.Phase != b.Phase || now.Sliding != b.Sliding
+		other := now.Phase != b.Phase || now.Sliding != b.Sliding || now.InFlight != b.InFlight
 		next := now.Start > b.Start || other
 		if !b.binds || next { // an earlier permit that is given back does not count in it
 			a.epoch++
@@ -163,7 +163,7 @@ func (a *Account) inHand() int64 {
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand() < n
-		if !b.couldHave(n) {
+		if !b.couldHave(n) && !b.InFlight { // when calls end is not known
 			end = max(end, b.over(n))
 		}
 	}
@@ -219,7 +219,11 @@ func (a *Account) WantsMore() bool {
 
 func (b *long) use() protocol.BudgetUse {
 	left := b.left()
-	return protocol.BudgetUse{Budget: b.Budget, Taken: b.purse.Taken, Used: b.used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away, Stated: b.statedUntil()}
+	used := b.used
+	if b.InFlight {
+		used = b.underWay()
+	}
+	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away, Stated: b.statedUntil()}
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is
@@ -236,7 +240,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 			continue
 		}
 		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits), Back: b.ended.give()}))
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits), Back: b.giveEnded()}))
 	}
 	return all
 }
@@ -247,8 +251,8 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		if len(all) < most && b.state == atRest && b.ended.hand() > 0 {
-			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.ended.give(), Use: escrow.Use{Look: true}}))
+		if len(all) < most && b.state == atRest && b.idle() > 0 {
+			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.giveEnded(), Use: escrow.Use{Look: true}}))
 			continue
 		}
 		n := b.spare(now, ends) - a.reserved
@@ -289,7 +293,7 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
-			b.purse.Taken, b.ended = b.used, ended{} // what it knows of the total stays: etcd may know less
+			b.purse.Taken, b.ended = b.used, nil // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
@@ -299,7 +303,7 @@ func (a *Account) Restored() {
 
 // rate returns how many permits a second were used since some were taken last.
 func (b *long) rate(now int64) int64 {
-	if b.funded == 0 {
+	if b.funded == 0 || b.InFlight {
 		return 0
 	}
 	return int64(math.Ceil(float64(b.used-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
@@ -360,6 +364,8 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	switch {
 	case u.Away:
 		b.again = now + int64(AwayAgain)
+	case !more && b.idle() > 0: // of another part
+		b.state, b.again = wanting, 0
 	case gives, raised, u.Use.Look:
 	case more:
 		b.funded, b.before, b.need, b.again = now, b.used, 0, 0

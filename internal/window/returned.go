@@ -4,7 +4,8 @@ import "time"
 
 // returned remembers which permits were given back or corrected, by serial number, so
 // that none is twice. It remembers them for at least a window's length of the shortest
-// limit, after which nothing can be given back, and for two at most.
+// limit, after which nothing can be given back, and for two at most; of calls in flight for as long
+// as they may be known.
 type returned struct {
 	since         int64 // when recent was begun
 	recent, older serialSet
@@ -35,6 +36,7 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	if a := l.shortest(); a != nil {
 		length = a.Window.Length
 	}
+	length = max(length, l.heldFor())
 	if r.recent == nil || l.now-r.since >= int64(length) {
 		r.older, r.recent, r.since = r.recent, serialSet{}, l.now
 	}

@@ -11,23 +11,25 @@ import (
 
 // ended is what an instance has of an earlier part.
 type ended struct {
-	part        protocol.Part
-	taken, used int64
+	start              int64 // of the part, by this instance
+	part               protocol.Part
+	taken, given, used int64 // of etcd, back to it, and issued or, in flight, under way
 }
 
-func (e *ended) hand() int64 { return e.taken - e.used }
+func (e *ended) hand() int64 { return e.taken - e.given - e.used }
 
 // give returns what is in hand as what is to be given back, and has nothing from then on.
 func (e *ended) give() escrow.Back {
-	back := escrow.Back{N: max(0, e.hand()), Of: e.part}
-	e.taken = e.used
-	return back
+	n := max(0, e.hand())
+	e.given += n
+	return escrow.Back{N: n, Of: e.part}
 }
 
 // next returns the limit in another window. other says that it counts in other windows than before.
 func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
 	switch {
+	case b.InFlight != now.InFlight: // which count other things
 	case b.Whole && now.Whole && other && b.Until() > now.Since():
 		next.purse.Keep(b.counting()) // it counts in full
 		if !now.Sliding {
@@ -41,10 +43,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		b.purse.Keep(b.used)
 		next.purse = b.purse.In(now.Part())
 	default: // etcd has one total of all parts
-		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.ended, b.stated
-		if !b.forgotten && (b.hand() > 0 || b.state == handedOut) {
-			next.ended = ended{b.purse.Part, b.purse.Taken, b.used}
-		}
+		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.stated
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 	}
@@ -70,8 +69,10 @@ func (b *long) limit() int64 {
 
 // late takes the answer to a question of an earlier part.
 func (b *long) late(u *escrow.KeyUse) {
-	if b.ended.part == u.Purse.Part {
-		b.ended.taken = max(b.ended.taken, u.Purse.Taken)
+	for i := range b.ended {
+		if e := &b.ended[i]; e.start == u.Start {
+			e.taken = max(e.taken, u.Purse.Taken)
+		}
 	}
 	if b.state == atRest && !u.Away {
 		taken := b.purse.Taken

@@ -37,6 +37,7 @@ var All = []Cause{
 	{"queue", "Too many requests are waiting", string(quota.StateActive), true},
 	{"kept", spent, string(quota.StateActive), true},
 	{"pacing", spent, string(quota.StateActive), true},
+	{"in flight", "Too many requests are under way", string(quota.StateActive), true},
 	{"joining", "Not ready yet", string(quota.StateJoining), false},
 	{"pause", "The provider asked for a pause", string(quota.StatePausing), false},
 	{"paused", "The provider is paused", string(quota.StatePaused), false},

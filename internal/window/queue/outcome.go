@@ -17,9 +17,17 @@ type Grant struct {
 	At int64
 	// Epoch numbers the spans in which no limit's window changes: a permit may
 	// be given back in its own epoch only, where aligned windows bind. It is 0 for
-	// a call that shadow mode lets pass, which has nothing to give back.
+	// a call that shadow mode lets pass, which has nothing to give back. InFlight is added for calls
+	// that count until they end: Start is then that of the part of time in which they began, and End is
+	// when they must be over.
 	Epoch uint64
 }
+
+// InFlight is added to the Epoch, which is less, of a grant of calls that count until they end.
+const InFlight = 1 << 32
+
+// InFlight reports whether the grant's calls count until they end.
+func (g *Grant) InFlight() bool { return g.Epoch >= InFlight }
 
 // Verdict says what became of a request for permits.
 type Verdict uint8

@@ -1,0 +1,180 @@
+package consumer
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// provider counts the calls that are open, as a provider does that limits them.
+type provider struct {
+	mu         sync.Mutex
+	open, most int
+	calls      int
+}
+
+func (p *provider) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	p.open++
+	p.most = max(p.most, p.open)
+}
+
+func (p *provider) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open--
+}
+
+// At most so many calls are open as the limit says, those that forget Done included: they end at Until. All
+// callers have their turn, and nothing is idle while some wait and nobody has forgotten a call.
+func TestCallsInFlight(t *testing.T) {
+	t.Parallel()
+	for _, forgets := range []int{0, 5} { // of 100 calls
+		synctest.Test(t, func(t *testing.T) {
+			const limit, callers, hold = 20, 60, 8 * time.Second
+			l := open(t, Fixed(policyOf(t, "20 inflight hold=8s")), Options{})
+			var to provider
+			var all sync.WaitGroup
+			for i := range callers {
+				r := rand.New(rand.NewPCG(7, uint64(i)))
+				all.Go(func() {
+					for range 50 {
+						p, err := l.Take(t.Context(), 1, Forever)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						to.begin()
+						if left := time.Until(p.Until()); left < hold || left > hold+hold/4 {
+							t.Errorf("a call may take %v", left)
+						}
+						if r.IntN(100) < forgets {
+							time.Sleep(time.Until(p.Until()) - 1)
+							to.end()
+							continue
+						}
+						time.Sleep(time.Duration(r.Int64N(int64(hold))))
+						to.end()
+						p.Done()
+						p.Done() // counts once
+					}
+				})
+			}
+			if forgets == 0 {
+				for range 200 {
+					time.Sleep(100*time.Millisecond + 1)
+					synctest.Wait()
+					if to.open != limit {
+						t.Errorf("%d calls are open, and %d wait", to.open, l.Status().Waiting)
+					}
+				}
+			}
+			all.Wait()
+			if to.most > limit || to.calls != callers*50 {
+				t.Errorf("%d calls, %d open at once", to.calls, to.most)
+			}
+			time.Sleep(hold + hold/2 + time.Second)
+			if n := l.TryTake(100).N(); n != limit {
+				t.Errorf("%d can begin after all have ended", n)
+			}
+		})
+	}
+}
+
+// Who is refused is told that the calls are taken, and not when one ends. Release and Settle end calls too.
+func TestCallsInFlightAreRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, Fixed(policyOf(t, "3 inflight hold=10m")), Options{})
+		take := func() Permit {
+			t.Helper()
+			p, err := l.Take(t.Context(), 1, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		a, b, c := take(), take(), take()
+		_, err := l.Take(t.Context(), 1, 0)
+		var limited LimitError
+		if !errors.As(err, &limited) || limited.Reason != ReasonInFlight || !limited.RetryAt.IsZero() || !strings.Contains(err.Error(), "all of 3 inflight hold=10m are taken") {
+			t.Errorf("%v, %v", err, limited.RetryAt)
+		}
+		if d := l.Delay(1); d != Forever {
+			t.Errorf("a delay of %v", d)
+		}
+		began := time.Now()
+		if err := l.Acquire(t.Context(), time.Minute); !errors.Is(err, ErrLimited) || time.Since(began) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if _, err := l.Take(t.Context(), 4, Forever); !errors.Is(err, ErrTooLarge) {
+			t.Error(err)
+		}
+		time.Sleep(4 * time.Minute) // into another part
+		if use := l.Status().Limits; len(use) != 1 || use[0].Used != 3 || use[0].Left != 0 || use[0].Limit.String() != "3 inflight hold=10m" {
+			t.Errorf("%+v", use)
+		}
+		if !a.Release() || a.Release() {
+			t.Error("a call that is released has ended, once")
+		}
+		a = take()
+		if err := b.Settle(1000); err != nil {
+			t.Error(err)
+		}
+		if err := b.Settle(1); err != nil {
+			t.Error(err)
+		}
+		b = take()
+		for _, p := range []Permit{a, c, a} {
+			time.Sleep(2 * time.Minute)
+			p.Done()
+		}
+		if n := l.TryTake(9).N(); n != 2 {
+			t.Errorf("%d can begin, and one is under way", n)
+		}
+		b.Done()
+		if n := l.TryTake(9).N(); n != 1 {
+			t.Errorf("%d can begin", n)
+		}
+	})
+}
+
+// A call that goes to two providers at once takes a permit of each, and Done is for both.
+func TestCallsInFlightBesideRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls, requests := opened(t, "calls", "2 inflight hold=1m"), opened(t, "requests", "100/s")
+		both := map[Taker]int64{calls: 1, requests: 1}
+		for range 3 {
+			first, err := TakeAll(t.Context(), 0, both)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := TakeAll(t.Context(), 0, both)
+			if err != nil {
+				t.Fatal(err)
+			}
+			issued := requests.Status().Issued
+			if _, err := TakeAll(t.Context(), time.Second, both); !errors.Is(err, ErrLimited) {
+				t.Errorf("a third call: %v", err)
+			}
+			if n := requests.Status().Issued; n != issued {
+				t.Errorf("%d requests are spent for a call that was refused", n-issued)
+			}
+			for _, permits := range []map[Taker]Permit{first, second} {
+				for _, p := range permits {
+					p.Done()
+				}
+			}
+		}
+		if n := requests.Status().Issued; n != 6 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
