@@ -160,7 +160,7 @@ func TestTheBoundOfInstances(t *testing.T) {
 	const each = session.MaxCounted
 	var puts []clientv3.Op
 	names := []string{}
-	for i := range session.MaxInstances/each + 1 {
+	for i := range session.MaxSessionInstances/each + 1 {
 		names = append(names, fmt.Sprintf("p%02d", i))
 		for k := range each {
 			puts = append(puts, clientv3.OpPut(f.keys.Instance(names[i], fmt.Sprint("other.", k)), `{"schema":1,"name":"a"}`))

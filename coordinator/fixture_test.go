@@ -179,6 +179,6 @@ func among(t *testing.T, o settings, instances int, policy string) *Session {
 	for i := range instances {
 		j.All = append(j.All, view.Key{Kind: view.Instance, ID: fmt.Sprint(i), Value: []byte(`{"schema":1,"name":"a"}`), Revision: 7})
 	}
-	do(session.Joined{Joining: j})
+	do(session.JoinEnded{Joining: j})
 	return s
 }

@@ -276,7 +276,7 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		if !j.Fresh {
 			continue
 		}
-		e := session.Admitted{Joining: j.Joining, Others: responses[1].GetResponseRange().Count}
+		e := session.Admission{Joining: j.Joining, Others: responses[1].GetResponseRange().Count}
 		kv := etcdcall.KeyIn(responses[0])
 		if st := protocol.ReadStored(j.p.Provider, kv.Value, kv.ModRevision); st.Revision != 0 && st.Problem == nil {
 			e.Policy = &st.Policy
@@ -296,7 +296,7 @@ func (s *Session) finish(j *joining) {
 	if j.Err == nil || errors.Is(j.Err, session.ErrGone) {
 		p.attempt = nil
 	}
-	s.stepLocked(session.Joined{Joining: j.Joining})
+	s.stepLocked(session.JoinEnded{Joining: j.Joining})
 	registered := p.Follows()
 	s.mu.Unlock()
 	if registered {

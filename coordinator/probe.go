@@ -75,7 +75,7 @@ func (s *Session) probeOnce(every time.Duration) {
 		}
 	})
 	// A probe may take longer than other calls.
-	r, err := s.client.Get(c, q.Mark.Key, clientv3.WithKeysOnly())
+	r, err := s.client.Get(c, q.Witness.Key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
 		s.redialNow()

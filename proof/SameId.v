@@ -14,7 +14,7 @@ Record restore := Restore {
   after : nat -> commit; (* the line of the restored store *)
   backup : nat; (* the last revision that both have *)
   self : nat; (* an incarnation *)
-  mark : nat; (* the revision that created its newest key *)
+  witness : nat; (* the revision that created its newest key *)
   known : nat (* the newest revision of the old line that it knows *)
 }.
 
@@ -26,23 +26,23 @@ Record assumed_of (x : restore) : Prop := {
 }.
 
 (* Checks 2 and 3 of section 11, of an answer of the restored store at revision R: R is not below
-   what is known, and the store has the mark as it was created. *)
+   what is known, and the store has the witness as it was created. *)
 Definition passes (x : restore) (R : nat) : Prop :=
-  known x <= R /\ mark x <= R /\ after x (mark x) = creates (self x).
+  known x <= R /\ witness x <= R /\ after x (witness x) = creates (self x).
 
 (* An answer that passes, though the instance knows commits that the restore took back: only if the
-   backup has the mark, and the store has passed what the instance knows. *)
+   backup has the witness, and the store has passed what the instance knows. *)
 Theorem unnoticed_only x R : assumed_of x -> passes x R -> backup x < known x ->
-  mark x <= backup x /\ known x <= R.
+  witness x <= backup x /\ known x <= R.
 Proof.
   intros a (k & _ & shown) _. split; [|exact k].
   apply Nat.nlt_ge. intros late. apply (fresh_names x a _ late shown).
 Qed.
 
 (* So the views that an instance knows are states of the new line too, if its first read finds the
-   store below what it knows, or the backup is older than its mark. *)
+   store below what it knows, or the backup is older than its witness. *)
 Theorem same_id_is_noticed x R : assumed_of x ->
-  (backup x < known x -> R < known x \/ backup x < mark x) ->
+  (backup x < known x -> R < known x \/ backup x < witness x) ->
   passes x R -> forall r, r <= known x -> before x r = after x r.
 Proof.
   intros a first ok r le. apply (shared x a).

@@ -10,62 +10,80 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
+// A batch is the members that register or list together, in one transaction where all that is read fits into
+// one answer. Package coordinator runs one batch after the other:
+//
+//  1. NextBatch says which members are in it, and makes a Joining for each.
+//  2. For each member that registers, the event Admission decides from when it takes part.
+//  3. The transaction writes the keys of the members that register, and lists the keys of all providers.
+//  4. For each member, the event JoinEnded ends its part, whether it has succeeded or failed. Of a provider that
+//     has many keys, whose listing takes more reads, that may be after the next batch has begun.
+
 const (
-	// MaxInstances bounds the instances of all providers of a session together. When a fleet starts at
-	// once, etcd tells each instance of every other one, which is the square of that number.
-	MaxInstances = 20_000
-	// MaxCounted is the most that one provider counts for in that sum. Otherwise a provider under which
-	// another program has written many keys would keep all others out.
+	// MaxSessionInstances bounds the sum of the instances of a session's providers. When all n instances
+	// of a provider start at once, etcd sends n² messages. The bound keeps no one out of a session that
+	// has only one provider.
+	MaxSessionInstances = 20_000
+	// MaxCounted is the most that one provider adds to that sum. Otherwise a provider under which another
+	// program has written many keys would keep all others out.
 	MaxCounted = 2_000
 )
 
-// Incarnation is this process as one instance of a provider. After it has lost its key or lease another
-// one follows, with another ID.
+// Incarnation is this process as one instance of a provider. Once it has lost its key or its lease it never
+// gets them back: another incarnation follows, with another ID. The fields of one that is lost stay as they
+// were. The zero Incarnation is none.
 type Incarnation struct {
 	ID      string
-	Key     string            // in etcd; empty while there is none
-	Lease   int64             // of the key
-	Created int64             // revision at which the key was created; 0 before
-	Value   protocol.Instance // the key's value, as written
+	Key     string            // the name of its key in etcd
+	Lease   int64             // ID of the lease under which the key is written
+	Created int64             // revision at which the key was created; 0 until that is known
+	Value   protocol.Instance // the key's value, as last written or, while Created is 0, as it is to be written
 }
 
-// Listing says where a provider's history begins: at a revision at which all its keys were read, and the
-// key of this incarnation was among them.
+// Listing says where a provider's history begins: at the revision at which all its keys were read. Once
+// Revision is set, the key of Incarnation was among the keys that were read. Before, of a member that
+// registers, Incarnation is the lost one until the batch has put a new one in its place.
 type Listing struct {
 	Incarnation
 	Revision int64  // 0 until the keys were read
-	Cluster  uint64 // ID of the cluster that was read
+	Cluster  uint64 // ID of the cluster that was read; 0 until then
 }
 
-// Joining is a member's part in a batch. The batch writes the member's key if Fresh is set, and lists all
-// keys of the provider. From NextBatch to Joined the exported fields are owned by whoever runs the batch,
-// who lends them to the machine for the event Admitted.
+// Joining is a member's part in a batch. From NextBatch to the event JoinEnded the exported fields are owned
+// by whoever runs the batch, who lends them to the machine for the event Admission.
 type Joining struct {
 	Member *Member
 	Listing
-	Fresh bool       // the key is to be written; otherwise it is there
-	Start time.Time  // from when a fresh instance takes part, unless it is the first of its fleet
-	All   []view.Key // as listed
-	Err   error      // why it has failed; nil while it has not
+	// Fresh is set if this batch writes the key, or has written it. It is false if the key was there
+	// already: the member only lists, or an earlier try had written the key and its answer was lost.
+	Fresh bool
+	// Start is from when an instance that registers takes part: Admission puts it into Value.From, unless
+	// the instance may be the first of the provider. If another one turns out to have been there, From
+	// becomes Start after all. Start is zero if the member only lists, or if there is no policy.
+	Start time.Time
+	All   []view.Key // all keys of the provider, as listed
+	Err   error      // why this member's part has failed; nil while it has not
 
 	// The fields below are owned by the machine.
 
 	// early are the changes that the watch has told since the batch began, one slice for each answer. They
-	// are kept from before the key is written, so none after the listing is missed.
-	early    [][]view.Key
-	line     *Line // the member's when the batch began
-	gen      int   // the line's then
-	position int64 // the line's then
+	// are kept from before the transaction is sent, so no change after the listing's revision is missed.
+	early [][]view.Key
+	// As of when the batch began: the member's line, and that line's gen and position.
+	line     *Line
+	gen      int
+	position int64
 }
 
-// NextBatch begins a batch of at most most members that need to be registered or listed; of none while there is
-// no lease. A member is left out if it is closed or in a batch already, or if its line has not begun. One that
-// has failed is left out until NextBatch is called with again. failing reports whether any was left out for that.
-func (m *Machine) NextBatch(most int, again bool) (batch []*Joining, failing bool) {
+// NextBatch begins a batch of the members that need to be registered or listed, but of at most limit. Without a
+// lease it has none. A member is left out if it is closed, is in a batch already, or has no line (beyond MaxLines)
+// or one that has not begun. A member that has failed is left out until the session's back-off is over, of which
+// again tells NextBatch: then no member counts as failed any more. failing reports whether any member still does.
+func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bool) {
 	for _, p := range m.all() {
 		p.failed = p.failed && !again
 		failing = failing || p.failed
-		if m.lease == (Lease{}) || p.stage == following || p.batch != nil || p.line == nil || !p.line.begun || p.failed || p.silent || len(batch) == most {
+		if m.lease == (Lease{}) || p.stage == following || p.batch != nil || p.line == nil || !p.line.begun || p.failed || p.silent || len(batch) == limit {
 			continue
 		}
 		p.batch = &Joining{Member: p, Fresh: p.stage == toRegister, Listing: Listing{Incarnation: p.own}, line: p.line, gen: p.line.gen, position: p.line.history.Position()}
@@ -74,17 +92,26 @@ func (m *Machine) NextBatch(most int, again bool) (batch []*Joining, failing boo
 	return batch, failing
 }
 
-// Admitted is an event: a batch is about to write the key of a fresh member. Others is how many other
-// instances of the provider have a key; Policy is the provider's, nil if none can be read.
-type Admitted struct {
+// Admission is an event: a batch is about to write the key of a member that registers. The machine decides
+// whether it may, and from when the instance takes part.
+type Admission struct {
 	*Joining
+	// Others is how many instances of the provider have a key. One of them may be this instance's own, if an
+	// earlier try has written it and its answer was lost.
 	Others int64
+	// Policy is the provider's; nil if there is none, or none that can be read.
 	Policy *quota.Policy
 }
 
-// on sets Start and Value, or Err if there are too many instances. The member takes part from an instant that
-// is far enough ahead for all others to know by then; if it is the first of its fleet, at once.
-func (e Admitted) on(m *Machine) {
+// on sets Err if the session would have too many instances; the member then writes nothing. If there is a
+// policy, it also sets Start, and Value's From and First:
+//
+//   - First is set if nobody else has a key, the policy's shape is fixed and p.newHere holds. The batch takes
+//     it back if its transaction finds that another instance may still issue (docs/proof/protocol.md,
+//     section 12).
+//   - From is zero for the first, which takes part at once. Otherwise it is Start: far enough ahead for all
+//     others to know of this instance by then.
+func (e Admission) on(m *Machine) {
 	j, p := e.Joining, e.Member
 	j.Err = m.seat(p, e.Others+1)
 	if e.Policy != nil {
@@ -96,13 +123,14 @@ func (e Admitted) on(m *Machine) {
 	}
 }
 
-// newHere reports whether this process has never been an instance of the provider, and no watch of its
-// session has lost events. Otherwise a provider without instances proves nothing: etcd may have been
-// restored, and other instances may not have noticed yet.
+// newHere reports whether this member has never been an instance, and no watch of its session may have lost
+// events. If either is not so, etcd may have been restored from a backup. Then it proves nothing that no keys of
+// instances are found there: instances whose keys the restore has lost may still issue.
 func (p *Member) newHere() bool { return p.own.ID == "" && !p.m.gaps }
 
-// seat notes how many instances a provider will have, this one included. It returns an error if all
-// providers together would have more than MaxInstances. A session's only provider is never refused.
+// seat notes in p.seats how many instances the provider of p will have, this one included. It returns an error,
+// and notes 0, if the sum over the session's providers, each as MaxCounted at most, would be more than
+// MaxSessionInstances. A session's only provider is never refused.
 func (m *Machine) seat(p *Member, instances int64) error {
 	all := min(instances, MaxCounted)
 	for _, o := range m.members {
@@ -110,19 +138,27 @@ func (m *Machine) seat(p *Member, instances int64) error {
 			all += min(max(o.seats, int64(o.tracker.Instances())), MaxCounted)
 		}
 	}
-	if p.seats = 0; all > MaxInstances && len(m.members) > 1 {
+	if p.seats = 0; all > MaxSessionInstances && len(m.members) > 1 {
 		return fmt.Errorf("coordinator: %s: with it the providers of this session have %d instances in all, the most is %d: use fewer providers or fewer processes (docs/proof/scaling.md)",
-			p.Provider, all, MaxInstances)
+			p.Provider, all, MaxSessionInstances)
 	}
 	p.seats = instances
 	return nil
 }
 
-// Joined is an event: a member's part in a batch is over.
-type Joined struct{ *Joining }
+// JoinEnded is an event: a member's part in a batch has ended. Err says why it has failed; nil if it has not.
+type JoinEnded struct{ *Joining }
 
-// on begins the member's history with the listing, and with the events since.
-func (e Joined) on(m *Machine) {
+// on begins the member's history with the listing and the changes that the watch has told since. It does not
+//
+//   - after a failure: the member is tried again after the session's back-off. If its key was gone, it
+//     registers again then;
+//   - if it was closed meanwhile, has another line, or its line had a gap: the listing proves nothing then,
+//     and the member is listed again;
+//   - if the listing is of another cluster than the watch, or older than what the watch had told when the batch
+//     began: its line has a gap;
+//   - if the lease was lost meanwhile, or is another one: the member registers again.
+func (e JoinEnded) on(m *Machine) {
 	j, p := e.Joining, e.Member
 	p.batch = nil
 	if j.Err != nil {
@@ -135,7 +171,7 @@ func (e Joined) on(m *Machine) {
 	p.registered(j.Incarnation)
 	p.stage = toList
 	switch {
-	case p.silent || j.line != p.line || j.gen != p.line.gen: // it is closed, or a gap was found meanwhile
+	case p.silent || j.line != p.line || j.gen != p.line.gen:
 		return
 	case j.Cluster != p.line.history.Cluster() || j.Revision < j.position:
 		p.failed = true

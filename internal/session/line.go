@@ -13,27 +13,31 @@ import (
 	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
-// Line follows one folder of etcd by a watch, and proves by reads how recent that is. A session has one
-// line for all its providers. If its etcd user may read single providers only, it has a line for each of
-// them, up to MaxLines.
+// Line is one folder of etcd, which it follows by one watch at a time, with the proof of how recent what the
+// watch has told is. A session has one line for all its providers. If its etcd user may read single providers
+// only, it has a line for each of them, up to MaxLines.
 //
 // A line begins when etcd has created its first watch. When a watch ends, the next one goes on where it left
-// off, and the line stays begun. A gap ends the line: events were lost, or the store was put back. Then
-// the next watch begins the line again, at the present, and its members are listed again.
+// off, and the line stays begun. A gap ends the line: events were lost, or etcd was restored. Then the
+// next watch begins the line again, at the present, and its members are listed again.
 type Line struct {
-	history view.Line // how far the watch has told, and what reads prove by that
+	// history is how far the watch has told, and the newest instant for which reads prove that it has told
+	// all. The other fields here are about the watch and the members.
+	history view.Line
 
 	m       *Machine
 	Folder  string             // the folder in etcd that is watched; it ends with a slash
 	members map[string]*Member // those whose keys the watch tells, by their folder
 
-	begun   bool     // a watch was created, and no gap was found since
-	gen     int      // counts the gaps: answers to questions that were asked before the latest one are ignored
-	open    bool     // a watch is open, or being opened; answers of one that has ended are ignored
-	proved  int64    // monotonic instant of the newest proof; 0 if there is none since the last gap
-	behind  int64    // monotonic instant since which the watch lags behind what reads have seen; 0 if it does not
-	failure error    // why the folder cannot be watched, or nothing proved; nil if both can be done
-	logged  []string // the failures that the log has, since the last proof
+	begun  bool  // a watch was created, and no gap was found since
+	gen    int   // counts the gaps: an answer to a question from before the latest one is ignored
+	open   bool  // a watch is open, or being opened; answers of one that has ended are ignored
+	proved int64 // monotonic instant of the newest proof that the members were told; 0 if there is none since the last gap
+	// behind is the monotonic instant at which the open watch was first seen to lag behind what reads have
+	// returned; 0 if that was not seen.
+	behind  int64
+	failure error    // why the watch fails, or no proof comes; nil while both work
+	logged  []string // the failures that were logged since the line last worked, at most mostLogged
 	latest  rush     // counts the changes that the watch has told lately
 }
 
@@ -66,13 +70,14 @@ func (l *Line) From() int64 {
 	return l.history.Position() + 1
 }
 
-// unwatch ends the open watch. The next one is opened after the pause.
+// unwatch ends the open watch. The next one is opened after about pause; 0 stands for the back-off after a
+// failure.
 func (l *Line) unwatch(pause time.Duration) {
 	l.open = false
 	l.m.emit(Unwatch{l, pause})
 }
 
-// fail notes why the line fails, or with nil that it works again, and has all members tell that.
+// fail notes why the line fails, or with nil that it works again. All members tell their sinks.
 func (l *Line) fail(err error) {
 	l.failure = err
 	switch {
@@ -83,7 +88,7 @@ func (l *Line) fail(err error) {
 		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.Folder, "providers", len(l.members), "error", err, "do", cause.LeaveRunning)
 	}
 	for _, p := range Sorted(l.members) {
-		p.tell(p.failure)
+		p.tell(p.failure) // that is the member's own failure; tell adds the line's
 	}
 }
 
@@ -110,8 +115,9 @@ func (l *Line) prove() {
 	}
 }
 
-// gap notes why events may have been lost. It ends the watch at once. All members are listed again when the
-// line has begun again.
+// gap ends a line that has begun, because the watch may have lost events; why goes to the log. It ends the
+// watch at once. When the line has begun again, the members that followed are listed again; those that are to
+// register do that. A line that has not begun has nothing to lose, and gap does nothing to it.
 func (l *Line) gap(why string) {
 	if !l.begun {
 		return
@@ -126,18 +132,19 @@ func (l *Line) gap(why string) {
 	for _, p := range l.members {
 		if p.stage == following {
 			p.stage = toList
-			p.listed = max(p.listed, l.history.Position()) // if the next listing has a lower revision, the store went back
+			p.listed = max(p.listed, l.history.Position()) // if the next listing has a lower revision, etcd was restored
 		}
 	}
 }
 
-// Question is what a probe asks etcd in one linearizable read, for all lines at once: is the mark still
-// there, at the revision at which it was created? The mark is the newest of the instance keys that this session
-// has written. A store that has it also has everything that was committed before it.
+// Question is what a probe asks etcd in one linearizable read, for all lines at once. A session has one witness:
+// of the instance keys that it has written, and whose members follow, the newest. The question is whether that key
+// is there, and was created at the same revision as when it was written. A store that has it also has everything
+// that was committed before it.
 type Question struct {
-	Owner *Member     // whose key the mark is; nil if there is none, so nothing can be proved
-	Mark  Incarnation // the owner's when the question was made
-	lines []probed
+	Owner   *Member     // whose instance key the witness is; nil if there is no witness, so nothing can be proved
+	Witness Incarnation // the owner's incarnation when the question was made: its Key is to be read
+	lines   []probed    // those that have begun
 }
 
 // probed is a line as of when a question was made.
@@ -147,7 +154,7 @@ type probed struct {
 	probe view.Probe // when the question was sent, and the least revision that its answer must have
 }
 
-// Question returns the question of a probe that is sent at an instant.
+// Question returns the question of a probe that is sent at the instant sent.
 func (m *Machine) Question(sent clock.Instant) (q Question) {
 	for _, l := range Sorted(m.lines) {
 		if l.begun {
@@ -155,8 +162,8 @@ func (m *Machine) Question(sent clock.Instant) (q Question) {
 		}
 	}
 	for _, p := range m.all() {
-		if p.stage == following && p.own.Created > q.Mark.Created {
-			q.Owner, q.Mark = p, p.own
+		if p.stage == following && p.own.Created > q.Witness.Created {
+			q.Owner, q.Witness = p, p.own
 		}
 	}
 	return q
@@ -170,8 +177,8 @@ func (l *Line) askProgress() {
 	}
 }
 
-// lag asks for the watch's progress while it is behind what a probe has read. It opens the watch again if that
-// has lasted for half of the freshness.
+// lag asks for the open watch's progress while that is behind what a probe has read. If it stays behind for over
+// half of the shortest freshness of the members, lag ends it, and the session opens the next one.
 func (l *Line) lag() {
 	now := l.m.now.Mono
 	switch {
@@ -180,7 +187,8 @@ func (l *Line) lag() {
 	case l.behind == 0:
 		l.behind = now
 	case now-l.behind > int64(freshness(l.members)/2):
-		// Reads are answered and the watch tells nothing: it is connected to a member of etcd that lags.
+		// Reads are answered, and the watch tells too little: probably the etcd server that it is
+		// connected to lags.
 		l.m.log(slog.LevelWarn, "the watch fell behind; reopening it", "folder", l.Folder)
 		l.behind = now
 		l.unwatch(0)
@@ -188,7 +196,9 @@ func (l *Line) lag() {
 	l.askProgress()
 }
 
-// freshness returns the shortest freshness that the policies of these members demand.
+// freshness returns the shortest freshness of these members: how old a proof may be before the sink of one of
+// them issues nothing. A member without a policy counts with quota.DefaultFreshness. Of no members it is the
+// largest Duration.
 func freshness(of map[string]*Member) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, p := range of {

@@ -11,8 +11,10 @@
 //     of them once. From there it follows the watch, which tells every later change.
 //   - A probe is a read of etcd by which the views are proved recent: once the watch has told all up to
 //     the revision that the read returned, they have all that was committed before it was sent.
-//   - A gap is found where a watch has lost events, or where etcd (the store) was restored from a
-//     backup. The process then lists again.
+//   - etcd (the store) is restored when its operators put a backup, or another etcd, in its place. What
+//     was committed after the backup is lost.
+//   - A gap is found where a watch may have lost events, or where etcd was restored. The process then
+//     lists again.
 //
 // A Machine does no I/O, reads no clock and starts no goroutine. Package coordinator tells it what has
 // happened (an Event) and when. Step changes the Machine's memory and returns what is to be done (the
@@ -250,7 +252,7 @@ type Told struct {
 func (e WatchAnswer) on(m *Machine) {
 	l, n := e.Line, 0
 	switch {
-	case !l.open: // the watch was ended, and may be of a store that was replaced
+	case !l.open: // the watch was ended, and may be of before a restore
 		return
 	case l.begun && e.Cluster != l.history.Cluster():
 		l.gap("etcd was restored or replaced: another cluster answered")
@@ -330,27 +332,27 @@ func (e ProbeLate) on(m *Machine) {
 	}
 }
 
-// ProbeAnswered is an event: etcd has answered a question, whether the mark, the newest key of this
-// session, is there. The answer says nothing to a line that had a gap since. For the other lines:
+// ProbeAnswered is an event: etcd has answered a Question, so whether the witness is there. The answer
+// says nothing to a line that had a gap since. For the other lines:
 //
-//   - If the mark is there as it was created, the answer counts: once the watch has told all up to
+//   - If the witness is there as it was created, the answer counts: once the watch has told all up to
 //     Revision, it proves the views as of when the probe was sent.
-//   - If the mark is missing, and its owner still follows, then either its watch is about to tell that
-//     the key was deleted, or etcd was put back. If the watch may still tell, it is asked for its
+//   - If the witness is missing, and its owner still follows, then either its watch is about to tell
+//     that the key was deleted, or etcd was restored. If the watch may still tell, it is asked for its
 //     progress, and the next probe decides. Otherwise each of these lines has a gap.
-//   - If the mark is missing, and its owner is to register or list again anyway, the answer says
+//   - If the witness is missing, and its owner is to register or list again anyway, the answer says
 //     nothing.
 type ProbeAnswered struct {
 	Question
 	Revision int64  // of the store that answers
-	Cluster  uint64 // its ID
-	Created  int64  // revision at which the mark's key was created there; 0 if it is not there
+	Cluster  uint64 // ID of the cluster that answers
+	Created  int64  // revision at which the witness was created there; 0 if it is not there
 }
 
 func (e ProbeAnswered) on(*Machine) {
-	o, missing := e.Owner, e.Created != e.Mark.Created
+	o, missing := e.Owner, e.Created != e.Witness.Created
 	switch {
-	case missing && (o.own.ID != e.Mark.ID || o.stage != following):
+	case missing && (o.own.ID != e.Witness.ID || o.stage != following):
 		return // the question was about a key that is given up, or is looked at again by a listing
 	case missing && o.line.history.Position() < e.Revision && e.Cluster == o.line.history.Cluster():
 		o.line.askProgress() // it may be about to tell of the deletion

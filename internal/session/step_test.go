@@ -167,7 +167,7 @@ func (s *steps) register(revision int64, cluster uint64) {
 			j.Incarnation = Incarnation{ID: fmt.Sprint(j.Member.Provider, revision), Key: "key", Lease: 7, Created: revision}
 		}
 		j.Revision, j.Cluster, j.All = revision, cluster, []view.Key{instanceKey(j.ID, j.Created)}
-		s.do(Joined{j})
+		s.do(JoinEnded{j})
 	}
 }
 
@@ -309,7 +309,7 @@ func TestStep(t *testing.T) {
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "r40", Key: "key", Lease: 7, Created: 40}, Revision: 40, Cluster: 1}
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
 			s.begins("/r/", 50) // what happened from 41 to 50 is in no watch
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 			s.log = append(s.log, fmt.Sprint(r.stage == toList))
 		}, "wake, forget /, follow /p/, follow /q/, follow /r/, wake, true"},
 		"an answer comes to a line that is forgotten": {func(s *steps, p, q *Member) {
@@ -331,7 +331,7 @@ func TestStep(t *testing.T) {
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "z70", Key: "key", Lease: 7, Created: 70}, Revision: 70, Cluster: 1}
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
 			s.log = nil
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 			s.log = append(s.log, fmt.Sprint(z.line == nil, z.stage == toList))
 		}, "true true"},
 		"a provider's last user goes, and it has a line of its own": {func(s *steps, p, q *Member) {
@@ -360,7 +360,7 @@ func TestStep(t *testing.T) {
 			s.tell("r", 42, []view.Key{policyKey(42)})
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "r40", Key: "key", Lease: 7, Created: 40}, Revision: 40, Cluster: 1}
 			batch[0].All = []view.Key{policyKey(38), instanceKey("r40", 40)}
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 			s.tell("r", 43, []view.Key{policyKey(42), policyKey(43)})
 			s.log = append(s.log, fmt.Sprint(r.policyAt))
 		}, "wake, r reset 40 at 15 as r40 of 1, r apply 41, r apply 42, r apply 43, 43"},
@@ -379,7 +379,7 @@ func TestStep(t *testing.T) {
 			batch, _ := s.NextBatch(most, true)
 			for _, j := range batch {
 				if j.Revision, j.Cluster, j.All = 45, 1, []view.Key{instanceKey(j.ID, j.Created)}; j.Member != r {
-					s.do(Joined{j})
+					s.do(JoinEnded{j})
 				}
 			}
 			s.probe(45, 1, 30)
@@ -412,7 +412,7 @@ func TestStep(t *testing.T) {
 			batch, _ := s.NextBatch(most, false)
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "r40", Key: "key", Lease: 7, Created: 40}, Revision: 40, Cluster: 1}
 			s.probe(29, 1, 30)
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 			s.log = append(s.log, fmt.Sprint(r.stage == toList))
 		}, "wake, warn starting over: no share for the settle time, unwatch, true"},
 		"the lease is lost while a provider is listed": {func(s *steps, p, q *Member) {
@@ -422,13 +422,13 @@ func TestStep(t *testing.T) {
 			batch, _ := s.NextBatch(most, false)
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "r40", Key: "key", Lease: 7, Created: 40}, Revision: 40, Cluster: 1}
 			s.do(Leased{Lease{ID: 8}})
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 		}, "p close, q close, wake, wake, r trouble this instance's lease has ended in etcd;, wake"},
 		"a listing fails": {func(s *steps, p, q *Member) {
 			s.subscribe("r")
 			batch, _ := s.NextBatch(most, false)
 			batch[0].Err = errors.New("away")
-			s.do(Joined{batch[0]})
+			s.do(JoinEnded{batch[0]})
 			batch, failing := s.NextBatch(most, false)
 			s.log = append(s.log, fmt.Sprint(len(batch), failing))
 			s.register(40, 1)
@@ -480,7 +480,7 @@ func TestTheFirstOfAFleet(t *testing.T) {
 		p := s.subscribe("p")
 		c.before(s, p)
 		batch, _ := s.NextBatch(most, true)
-		s.do(Admitted{batch[0], c.others, c.policy})
+		s.do(Admission{batch[0], c.others, c.policy})
 		if v := batch[0].Value; v.First != c.first || v.From.IsZero() != (c.first || c.policy == nil) {
 			t.Errorf("%s: %+v", what, v)
 		}

@@ -7,7 +7,7 @@ var session = Table{
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
 		{"internal/session/view/line.go", "\tif revision < p.floor || cluster != l.cluster {", "\tif false {"},
 		{"internal/session/step.go", "case l.begun && e.Cluster != l.history.Cluster():", "case false:"},
-		{"internal/session/step.go", "e.Created != e.Mark.Created\n", "false\n"},
+		{"internal/session/step.go", "e.Created != e.Witness.Created\n", "false\n"},
 	}},
 	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/session/view/tracker.go",
 		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
@@ -37,7 +37,7 @@ var session = Table{
 		{"internal/share/history.go", "\tif !h.Started() || c.Revision <= h.revision {", "\tif !h.Started() {"},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
-		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.Mark.Key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()
+		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.Witness.Key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()
 	r, err := s.kv.Get(c, s.keys.Provider(q.Owner.Provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if p := q.Owner; err == nil {
 		s.mu.Lock()
@@ -45,11 +45,11 @@ var session = Table{
 		for _, kv := range r.Kvs {
 			all = append(all, s.parse(p.Provider, kv, false))
 		}
-		if p.Follows() && p.Own().ID == q.Mark.ID && p.LooksLike(all) {
+		if p.Follows() && p.Own().ID == q.Witness.ID && p.LooksLike(all) {
 			p.Sink.Prove(sent)
 		}
 		s.mu.Unlock()
-		r.Kvs = slices.DeleteFunc(r.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != q.Mark.Key })
+		r.Kvs = slices.DeleteFunc(r.Kvs, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) != q.Witness.Key })
 	}
 `},
 		{"coordinator/probe.go", "\t\"time\"\n\n", "\t\"time\"\n\t\"slices\"\n\n\t\"github.com/quotient-limiter/quotient/internal/session/view\"\n\t\"go.etcd.io/etcd/api/v3/mvccpb\"\n"},
@@ -102,7 +102,7 @@ var session = Table{
 		q := r.Session.mu.Question(r.o.Clock.Now())
 		r.Session.mu.Unlock()
 		if answer, err = way.Recv(); err == nil {
-			r.step(session.ProbeAnswered{Question: q, Revision: answer.Header.Revision, Cluster: answer.Header.ClusterId, Created: q.Mark.Created})
+			r.step(session.ProbeAnswered{Question: q, Revision: answer.Header.Revision, Cluster: answer.Header.ClusterId, Created: q.Witness.Created})
 		}
 `, histories),
 	Replace("RenewedAnew", "renews a lease by new streams only, which etcd refuses while it shuts down", "coordinator/lease.go",
