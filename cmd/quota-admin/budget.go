@@ -67,7 +67,8 @@ func (a *app) budgetCommand() *cobra.Command {
 handed out, and those used and in hand by the reports of the instances that run. The
 rest was taken by instances that ended, or used elsewhere, by the provider's count.
 While instances run, say when the limit is used up at the rate of the last seconds. With
---key, show those of one key.
+--key, show what was handed out of one key: what of it was used and is in hand, nobody
+reports.
 
 With --used N the window counts N permits as used, by the provider's count, and the
 permits in the hands of the instances that run: each has to report first, which takes a
@@ -191,7 +192,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	var withheld []keysBudgetJSON
 	for _, w := range ofKeys {
-		withheld = append(withheld, keysBudgetJSON{w.String(), time.Unix(0, w.Shown()).UTC(), time.Unix(0, w.End).UTC(), mark.Seen(w.Since(), true).Lost})
+		withheld = append(withheld, keysBudgetJSON{w.String(), time.Unix(0, w.Shown()).UTC(), time.Unix(0, w.End).UTC(), mark.Seen(w.Since(), true).Lost, w.Sliding})
 	}
 	return all, withheld, nil
 }
@@ -337,12 +338,16 @@ func (b *budgetJSON) follow(since clientv3.WatchChan, revision int64) (taken int
 	return taken, nil
 }
 
-func (b *budgetJSON) table(w io.Writer) {
-	if b.window.Sliding {
-		format.Row(w, b.Limit, "wherever it begins")
-	} else {
-		format.Row(w, b.Limit, "until "+format.Exact(b.End))
+// spanOf says which window of a limit is shown: the one until an instant, or any.
+func spanOf(sliding bool, end time.Time) string {
+	if sliding {
+		return "wherever it begins"
 	}
+	return "until " + format.Exact(end)
+}
+
+func (b *budgetJSON) table(w io.Writer) {
+	format.Row(w, b.Limit, spanOf(b.window.Sliding, b.End))
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left", b.HandedOut, b.total.Limit, b.Left))
 	if b.HandedOut > b.total.Limit {
 		format.Row(w, "", "more than the limit: nothing more is handed out")

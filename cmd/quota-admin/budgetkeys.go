@@ -67,11 +67,15 @@ type keysBudgetJSON struct {
 	Start    time.Time `json:"start"`
 	End      time.Time `json:"end"`
 	Withheld string    `json:"withheld,omitempty"`
+
+	sliding bool
 }
 
 func (b *keysBudgetJSON) table(w io.Writer, provider string) {
-	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of each key")
-	if b.Withheld != "" {
+	format.Row(w, b.Limit, spanOf(b.sliding, b.End)+", of each key")
+	if b.Withheld == "" {
+		format.Row(w, "", "--key KEY shows one")
+	} else {
 		format.Row(w, "Withheld", "what etcd does not count, because "+b.Withheld)
 		format.Row(w, "", "give the provider's counts: quota-admin budget "+provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys")
 	}
@@ -86,11 +90,14 @@ type keyBudgetJSON struct {
 	HandedOut int64     `json:"handed_out"` // taken by instances and not given back
 	Left      int64     `json:"left"`
 	Withheld  string    `json:"withheld,omitempty"`
+
+	sliding bool
+	permits int64 // of the limit
 }
 
 func (b *keyBudgetJSON) table(w io.Writer) {
-	format.Row(w, b.Limit, "until "+format.Exact(b.End)+", of key "+format.Show(b.Key))
-	format.Row(w, "Handed out", fmt.Sprintf("%d, %d left", b.HandedOut, b.Left))
+	format.Row(w, b.Limit, spanOf(b.sliding, b.End)+", of key "+format.Show(b.Key))
+	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; how many of them are used, nobody reports by key", b.HandedOut, b.permits, b.Left))
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
@@ -115,6 +122,7 @@ func (w *keyWindow) shown() *keyBudgetJSON {
 	return &keyBudgetJSON{
 		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
 		HandedOut: w.found.Out(), Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
+		sliding: w.Sliding, permits: w.Permits,
 	}
 }
 

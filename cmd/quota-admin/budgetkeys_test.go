@@ -77,10 +77,10 @@ func TestCountsOfKeysAfterARestore(t *testing.T) {
 			t.Errorf("%q: %s", args, stdout)
 		}
 	}
-	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one"); !strings.Contains(stdout, "0, 0 left") || !strings.Contains(stdout, "Withheld") {
+	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one"); !strings.Contains(stdout, "0 of 50, 0 left") || !strings.Contains(stdout, "Withheld") {
 		t.Errorf("%s", stdout)
 	}
-	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one", "--used", "47"); !strings.Contains(stdout, "47, 3 left") {
+	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "one", "--used", "47"); !strings.Contains(stdout, "47 of 50, 3 left") {
 		t.Errorf("%s", stdout)
 	}
 	file := filepath.Join(t.TempDir(), "counts")

@@ -289,7 +289,11 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 	for n, text := range args {
 		switch name, _ := argument(cmd, n); {
 		case name == "":
-			return usageError(cmd, "%q is one argument too many", text)
+			hint := ""
+			if _, err := quota.ParseLimits(text); err == nil || text == "sliding" {
+				hint = ": quote limits that have blanks, as in '80/s,5000/h sliding'"
+			}
+			return usageError(cmd, "%q is one argument too many%s", text, hint)
 		case name == "PROVIDER" && quota.ValidateProvider(text) != nil:
 			return usageError(cmd, "%v", quota.ValidateProvider(text))
 		case name == "REVISION" && revisionOf(text) < 1:

@@ -27,7 +27,10 @@ refused each second, refusals that shadow mode let pass, waiting callers, and th
 policy revision applied. BORROWED are the permits of others that an instance had in the
 last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
 that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
-are the permits on loan. While top runs, instances report once a second, those of the
+are the permits on loan. NAME is that of the instance, by default its host's. INCARNATION
+is its process: where several have one NAME, the end of this stands behind it. PROOF-AGE
+is how long ago etcd proved what the instance knows, REPORT-AGE how long ago it told what
+this row says, and CLOCK-ERROR how far its clock may be off. While top runs, instances report once a second, those of the
 first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
 
 With --by class the rows are the classes of calls: critical, default and sheddable. Without

@@ -323,9 +323,12 @@ func words(p *quota.Policy) map[string]string {
 	all["limits"] = Limits(p)
 	if k := p.Keys; len(k.Limits) > 0 {
 		all["keys"], all["keys_most"] = quota.FormatLimits(k.Limits), strconv.FormatInt(k.Most, 10)
-		if all["keys_owners"] = "all"; k.Owners > 0 {
+		if all["keys_owners"] = "none (all share)"; k.Owners > 0 {
 			all["keys_owners"] = strconv.FormatInt(k.Owners, 10)
 		}
+	}
+	if needed, ok := all["requires"]; ok {
+		all["requires"] = needed + " (an instance of a version without that issues nothing)"
 	}
 	for _, name := range p.Ignored {
 		all[name] = "ignored: went with an earlier version"

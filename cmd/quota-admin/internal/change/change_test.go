@@ -247,7 +247,7 @@ func TestDiff(t *testing.T) {
 	want := []Difference{
 		{"limits", "5/s", "7/s"}, {"max_step", "", "2.5"}, {"mode", "enforce", "shadow"},
 		{"next 2027-01-01T12:01:00Z", "6/s", "8/s"}, {"next 2027-01-01T12:01:30Z", "", "9/s"},
-		{"requires", "", "a, b"},
+		{"requires", "", "a, b (an instance of a version without that issues nothing)"},
 	}
 	if diff := cmp.Diff(want, Diff(&old, &next)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
