@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -141,6 +142,45 @@ func TestCallsInFlightAreRefused(t *testing.T) {
 		b.Done()
 		if n := l.TryTake(9).N(); n != 1 {
 			t.Errorf("%d can begin", n)
+		}
+	})
+}
+
+// A permit's context ends by its own limiter's clock at Until, and by what ends the call. Under a limit of
+// another kind, and in shadow mode, there is nothing to end.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := open(t, Fixed(policyOf(t, "1 inflight hold=8s")), Options{})
+		for _, patience := range []time.Duration{time.Second, time.Minute} {
+			p, err := l.Take(t.Context(), 1, 0)
+			if err != nil || !p.InFlight() {
+				t.Fatal(err)
+			}
+			ctx, done := p.Begin(t.Context())
+			select {
+			case <-ctx.Done():
+				if err := context.Cause(ctx); !time.Now().Equal(p.Until()) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "as long as the limit's hold allows") {
+					t.Errorf("at %v, until %v: %v", time.Now(), p.Until(), err)
+				}
+			case <-time.After(patience):
+			}
+			if n := l.TryTake(1).N(); n != 0 {
+				t.Error("the call has not ended")
+			}
+			done()
+			done()
+			if ctx.Err() == nil {
+				t.Error("the context has not ended")
+			}
+		}
+		other := open(t, Fixed(policyOf(t, "1/s")), Options{})
+		for _, p := range []Permit{{}, other.TryTake(1)} {
+			if ctx, done := p.Begin(t.Context()); ctx != t.Context() || p.InFlight() {
+				t.Error("a call of a rate limit has a context of its own")
+			} else {
+				done()
+			}
 		}
 	})
 }

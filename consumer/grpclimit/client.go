@@ -11,7 +11,9 @@ import (
 	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
-// Client takes permits for calls that are made. Its methods Unary and Stream are
+// Client takes permits for calls that are made. Under a limit in flight a call counts until it has ended, a
+// stream until its last message or error was received or its context has ended; its context ends when its
+// permit does: see consumer.Permit.Until. Its methods Unary and Stream are
 // interceptors, safe for concurrent use; set the fields before, and do not copy
 // it after.
 type Client struct {
@@ -42,39 +44,50 @@ type Client struct {
 
 // Unary is a grpc.UnaryClientInterceptor.
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	limiter, err := c.admit(ctx, method)
+	admitted, err := c.admit(ctx, method)
 	if err != nil {
 		return err
 	}
+	ctx, done := admitted.Permit.Begin(ctx)
+	defer done()
 	err = invoke(ctx, method, req, reply, conn, opts...)
-	c.heed(limiter, method, err)
+	c.heed(admitted.Limiter, method, err)
 	return err
 }
 
 // Stream is a grpc.StreamClientInterceptor.
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	limiter, err := c.admit(ctx, method)
+	admitted, err := c.admit(ctx, method)
 	if err != nil {
 		return nil, err
 	}
+	ctx, done := admitted.Permit.Begin(ctx)
 	s, err := open(ctx, desc, conn, method, opts...)
-	c.heed(limiter, method, err)
-	if err != nil || limiter == nil {
+	c.heed(admitted.Limiter, method, err)
+	if err != nil {
+		done()
+	}
+	if err != nil || admitted.Limiter == nil {
 		return s, err
 	}
-	return &heeding{s, func(err error) { c.heed(limiter, method, err) }}, nil
+	if admitted.Permit.InFlight() {
+		context.AfterFunc(ctx, done) // of a stream that nobody reads to its end
+	}
+	return &heeding{s, !desc.ServerStreams, func(err error) {
+		done()
+		c.heed(admitted.Limiter, method, err)
+	}}, nil
 }
 
-// admit takes the call's permits and returns their limiter, nil if none are
-// needed.
-func (c *Client) admit(ctx context.Context, method string) (*consumer.Limiter, error) {
+// admit takes the call's permits; of none if none are needed.
+func (c *Client) admit(ctx context.Context, method string) (admit.Admitted, error) {
 	admitted, err := admit.Options[string]{
 		Package: "grpclimit", Limiter: c.Limiter, Pick: c.Pick, Key: keys(ctx, c.Key), Cost: costs(c.Cost), MaxWait: c.MaxWait, Margin: c.Margin,
 	}.Take(ctx, method)
 	if err != nil {
-		return nil, &refusal{status.New(codeOf(err), err.Error()), err}
+		return admitted, &refusal{status.New(codeOf(err), err.Error()), err}
 	}
-	return admitted.Limiter, nil
+	return admitted, nil
 }
 
 // heed pauses the limiter if the server's error asks for that.
@@ -87,13 +100,14 @@ func (c *Client) heed(limiter *consumer.Limiter, method string, err error) {
 // heeding is a stream whose last error can pause the limiter.
 type heeding struct {
 	grpc.ClientStream
-	ended func(error)
+	single bool        // it has one answer
+	ended  func(error) // nil for the answer
 }
 
 // RecvMsg implements grpc.ClientStream.
 func (h *heeding) RecvMsg(m any) error {
 	err := h.ClientStream.RecvMsg(m)
-	if err != nil {
+	if err != nil || h.single {
 		h.ended(err)
 	}
 	return err

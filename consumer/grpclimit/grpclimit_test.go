@@ -30,16 +30,36 @@ import (
 type service struct {
 	testpb.UnimplementedTestServiceServer
 	calls int
+	until chan struct{} // if set, a call lasts until something is sent
 }
 
-func (s *service) EmptyCall(context.Context, *testpb.Empty) (*testpb.Empty, error) {
+// last lasts until the call is to end.
+func (s *service) last(ctx context.Context) error {
 	s.calls++
-	return &testpb.Empty{}, nil
+	if s.until == nil {
+		return nil
+	}
+	select {
+	case <-s.until:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (s *service) EmptyCall(ctx context.Context, _ *testpb.Empty) (*testpb.Empty, error) {
+	return &testpb.Empty{}, s.last(ctx)
 }
 
 func (s *service) StreamingOutputCall(_ *testpb.StreamingOutputCallRequest, out testpb.TestService_StreamingOutputCallServer) error {
-	s.calls++
+	if err := s.last(out.Context()); err != nil {
+		return err
+	}
 	return out.Send(&testpb.StreamingOutputCallResponse{})
+}
+
+func (*service) StreamingInputCall(in testpb.TestService_StreamingInputCallServer) error {
+	return in.SendAndClose(&testpb.StreamingInputCallResponse{})
 }
 
 var quiet = slog.New(slog.DiscardHandler)

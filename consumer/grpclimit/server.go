@@ -12,7 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/consumer/internal/admit"
 )
 
-// Server takes permits for calls that arrive. Its methods Unary and Stream are
+// Server takes permits for calls that arrive. Under a limit in flight a call counts until its handler has
+// returned; its context ends when its permit does: see consumer.Permit.Until. The methods Unary and Stream are
 // interceptors, safe for concurrent use; set the fields before.
 //
 // A call without a permit ends with ResourceExhausted, RetryInfo and the trailer
@@ -39,26 +40,44 @@ type Server struct {
 
 // Unary is a grpc.UnaryServerInterceptor.
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if err := s.admit(ctx, info.FullMethod, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) }); err != nil {
+	permit, err := s.admit(ctx, info.FullMethod, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
+	if err != nil {
 		return nil, err
 	}
+	ctx, done := permit.Begin(ctx)
+	defer done()
 	return handle(ctx, req)
 }
 
 // Stream is a grpc.StreamServerInterceptor.
 func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if err := s.admit(stream.Context(), info.FullMethod, stream.SetTrailer); err != nil {
+	permit, err := s.admit(stream.Context(), info.FullMethod, stream.SetTrailer)
+	if err != nil {
 		return err
+	}
+	if permit.InFlight() {
+		ctx, done := permit.Begin(stream.Context())
+		defer done()
+		stream = &bounded{stream, ctx}
 	}
 	return handle(srv, stream)
 }
 
-func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) error {
-	_, err := admit.Options[string]{Package: "grpclimit", Limiter: s.Limiter, Pick: s.Pick, Key: keys(ctx, s.Key), Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
+// bounded is a stream whose context ends when its permit does.
+type bounded struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // a stream has one
+}
+
+// Context implements grpc.ServerStream.
+func (b *bounded) Context() context.Context { return b.ctx }
+
+func (s *Server) admit(ctx context.Context, method string, trailer func(metadata.MD)) (consumer.Permit, error) {
+	admitted, err := admit.Options[string]{Package: "grpclimit", Limiter: s.Limiter, Pick: s.Pick, Key: keys(ctx, s.Key), Cost: costs(s.Cost), MaxWait: s.MaxWait}.Take(ctx, method)
 	if err == nil {
-		return nil
+		return admitted.Permit, nil
 	}
 	answer, pushback := toClient(err)
 	trailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(pushback, 10)))
-	return &refusal{answer, err}
+	return admitted.Permit, &refusal{answer, err}
 }

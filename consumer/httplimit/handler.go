@@ -48,6 +48,9 @@ type Options struct {
 // where others lend: see quota.Division. The field RateLimit has the rest of the share,
 // RateLimit-Policy the whole limit.
 //
+// Under a limit in flight a request counts until the next handler has returned. Its context ends when
+// its permit does: see consumer.Permit.Until.
+//
 // A refused request is answered with 429. It is 503 while the limiter admits no
 // request at all (no policy, closed, stale under the rule stop), or has too many keys in
 // use. Both carry Retry-After. A key or label with a name that none can have is answered with
@@ -89,11 +92,13 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				o.refuseName(w, r, err)
 				return
 			}
-			_, err = from.Take(r.Context(), cost, o.MaxWait)
+			permit, err := from.Take(r.Context(), cost, o.MaxWait)
 			uses, now := ratefields.UsesOf(limiter, from), time.Now()
 			if err == nil {
 				name.Add(w.Header(), uses, now)
-				next.ServeHTTP(w, r)
+				ctx, done := permit.Begin(r.Context())
+				defer done()
+				next.ServeHTTP(w, within(ctx, r))
 				return
 			}
 			status, retry := classify(err, uses)

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,21 +32,49 @@ func Settle(response *http.Response, cost int64) error {
 	return nil
 }
 
-// costs has the response's Body settle the permit, or settles it if the header says the cost.
-func (t *Transport) costs(response *http.Response, p consumer.Permit) {
-	b := &body{ReadCloser: response.Body, permit: p}
+// wrap has the response's Body settle the permit, or settles it if the header says the cost. The request has
+// ended, which done says, when the Body is closed. Under a limit in flight no cost is booked.
+func (t *Transport) wrap(response *http.Response, p consumer.Permit, done func()) {
+	if c, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+		if p.InFlight() {
+			response.Body = &connection{c, done}
+		}
+		return
+	}
+	b := &body{ReadCloser: response.Body, permit: p, done: done}
 	response.Body = b
-	if t.Settle != nil {
+	if t.Settle != nil && !p.InFlight() {
 		if cost, ok := t.Settle(response); ok {
 			b.over, b.err = true, p.Settle(cost)
 		}
 	}
 }
 
-// body is the Body of a response, whose Close books what the request has cost.
+// within returns a request with the context of its permit, itself if that is its own.
+func within(ctx context.Context, r *http.Request) *http.Request {
+	if ctx == r.Context() {
+		return r
+	}
+	return r.WithContext(ctx)
+}
+
+// connection is the Body of a response that has switched protocols.
+type connection struct {
+	io.ReadWriteCloser
+	done func()
+}
+
+// Close implements io.Closer.
+func (c *connection) Close() error {
+	defer c.done()
+	return c.ReadWriteCloser.Close()
+}
+
+// body is the Body of a response, whose Close books what the request has cost, and ends it.
 type body struct {
 	io.ReadCloser
 	permit consumer.Permit
+	done   func()
 
 	mu   sync.Mutex
 	cost int64 // if told
@@ -57,12 +86,13 @@ type body struct {
 // Close implements io.Closer.
 func (b *body) Close() error {
 	b.mu.Lock()
-	if b.told && !b.over {
+	if b.told && !b.over && !b.permit.InFlight() {
 		b.err = b.permit.Settle(b.cost)
 	}
 	b.over = true
 	err := b.err
 	b.err = nil
 	b.mu.Unlock()
+	defer b.done()
 	return errors.Join(err, b.ReadCloser.Close())
 }

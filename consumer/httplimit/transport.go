@@ -20,6 +20,9 @@ import (
 // unwraps to the limiter's error: consumer.ErrLimited if the share is spent, or an error
 // of the request's context. Code that retries must not treat it as a broken connection.
 //
+// Under a limit in flight a request counts until its response's Body is closed, or until it has failed. Its
+// context ends when its permit does: see consumer.Permit.Until.
+//
 // Put the Transport inside the code that retries, so that each attempt takes a
 // permit. The permit is taken before the connection is chosen. Dialling a new one can
 // outlast the permit's window, so keep connections alive.
@@ -80,8 +83,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	response, err := t.base().RoundTrip(r)
+	ctx, done := admitted.Permit.Begin(r.Context())
+	response, err := t.base().RoundTrip(within(ctx, r))
 	if err != nil || admitted.Limiter == nil {
+		done()
 		return response, err // of a request that failed nobody knows whether it was counted
 	}
 	if after, asked := t.pause(response); asked {
@@ -90,9 +95,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if t.Stated {
 		heed(admitted.From, response.Header, time.Now())
 	}
-	if response.StatusCode != http.StatusSwitchingProtocols { // whose body is a connection
-		t.costs(response, admitted.Permit)
-	}
+	t.wrap(response, admitted.Permit, done)
 	return response, nil
 }
 

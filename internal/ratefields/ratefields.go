@@ -62,6 +62,9 @@ func UsesOf(limiter *consumer.Limiter, from consumer.Taker) (all []Use) {
 
 // name ends the limit's name. The key's own name does not stand there: it may be a secret.
 func (u *Use) name() string {
+	if u.Limit.InFlight {
+		return "-inflight"
+	}
 	if u.OfKey {
 		return "-key-" + protocol.WindowName(u.Limit)
 	}
@@ -70,7 +73,7 @@ func (u *Use) name() string {
 
 // Add adds the limits, and the permits left of them at the instant now. A policy cannot
 // express a window that is no whole number of seconds, so it is left out. The rest of a
-// window is rounded up.
+// window is rounded up. A limit in flight has another unit, and no window.
 func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 	if len(uses) == 0 {
 		return
@@ -82,18 +85,27 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 		}
 		name := string(n) + u.name() + `"`
 		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.Limit.Permits, 10)
-		if u.Limit.Window%time.Second == 0 {
+		switch {
+		case u.Limit.InFlight:
+			policies = append(policies, `;qu="concurrent-requests"`...)
+		case u.Limit.Window%time.Second == 0:
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
+		if !u.Limit.InFlight {
+			limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
+		}
 	}
 	h.Add(PolicyField, string(policies))
 	h.Add(LimitField, string(limits))
 }
 
-// rest returns the time until there are more permits: the window ends, or one comes back.
+// rest returns the time until there are more permits: the window ends, or one comes back. When a call in
+// flight ends is not known.
 func rest(u Use, now time.Time) time.Duration {
+	if u.Limit.InFlight {
+		return 0
+	}
 	return max(0, min(u.End.Sub(now), u.Limit.Window))
 }
 
