@@ -95,9 +95,10 @@ func (k *core) call(w *queue.Waiter) {
 		l := w.Payload.(*labelledFunc)
 		of, f = l.of, l.f
 	}
-	p, err := Permit{}, of.answer(o.Verdict, n)
+	p := Permit{}
+	g, err := of.answer(o.Grant, o.Verdict, n)
 	if err == nil {
-		p = of.permit(o.Grant, n, n)
+		p = of.permit(g, n, n)
 	}
 	f(p, err)
 }

@@ -307,24 +307,26 @@ func (k *core) refuseOne(c queue.Class) *refusal {
 	if r := k.refusedIn(k.gate.Segment(), 1, c); r != nil {
 		return r
 	}
-	return k.refuse(k.gate.Why(k.clock.Now(), 1, c), 1, c)
+	r, _ := k.refuse(k.gate.Why(k.clock.Now(), 1, c), 1, c)
+	return r
 }
 
-// refuse returns a class's refusal of n permits with a verdict.
-func (k *core) refuse(v queue.Verdict, n int64, c queue.Class) *refusal {
+// refuse returns a class's refusal of n permits with a verdict. late says that they have come since that was
+// given.
+func (k *core) refuse(v queue.Verdict, n int64, c queue.Class) (r *refusal, late bool) {
 	s := k.gate.Segment()
 	if v.Refused() {
 		if r := k.refusedIn(s, n, c); r != nil {
-			return r
+			return r, false
 		}
 	}
-	reason, err := k.explain(v, n, c)
-	r := &refusal{s, n, err, k.refused.of(c, reason)}
-	if v.Refused() && k.gate.Lasts(c) {
+	reason, late, err := k.explain(v, n, c)
+	r = &refusal{s, n, err, k.refused.of(c, reason)}
+	if v.Refused() && !late && k.gate.Lasts(c) {
 		k.refusal[c].Store(r)
 		if !k.looker.IsSet() && k.gate.Borrows() {
 			k.refusal[c].Store(nil) // look went quiet meanwhile: the next one arms it again
 		}
 	}
-	return r
+	return r, late
 }

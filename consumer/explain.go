@@ -38,8 +38,9 @@ type unserved struct {
 	elsewhere bool       // that is another instance
 }
 
-// explain returns the reason and the error for a call that the gate does not serve.
-func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (Reason, error) {
+// explain returns the reason and the error for a call that the gate does not serve. late says that it would
+// serve it by now.
+func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (r Reason, late bool, err error) {
 	now := k.clock.Now()
 	use := k.gate.Usage(now)
 	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: 1, first: use.Head}
@@ -53,16 +54,23 @@ func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (Reason, error) 
 	} else if v == queue.TooLarge {
 		u.largest = k.gate.Largest(now)
 	}
-	return k.explained(now, &u)
+	r, err = k.explained(now, &u)
+	return r, v.Refused() && u.known && u.when <= now.Mono, err
 }
 
-// refuseKey returns the error for a call for n permits of a key that has too few, and counts it.
+// refuseKey returns the error for a call for n permits of a key that has too few, and counts it; nil if the key
+// would serve the call by now.
 func (o *origin) refuseKey(y *keyState, n int64) error {
-	_, err := o.core.explained(o.core.clock.Now(), o.unservedBy(y, n))
+	u := o.unservedBy(y, n)
+	if u == nil {
+		return nil
+	}
+	_, err := o.core.explained(o.core.clock.Now(), u)
 	return err
 }
 
-// unservedBy collects what is known of a call that a key does not serve, and counts its refusal.
+// unservedBy collects what is known of a call that a key does not serve, and counts its refusal. It returns nil if
+// permits have come since that was decided.
 func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	k, c := o.core, o.class
 	s, now := y.lock(k)
@@ -71,6 +79,9 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 	if s.Keys == nil { // there are no limits by key any more
 		o.refusedKey(y, n, all, now)
 		return u
+	}
+	if y.use.Left() >= n && (y.line == nil || y.line.Ahead(c) == 0) {
+		return nil
 	}
 	u.uses = k.keyUses(y)
 	if u.largest = k.tooLarge(s.Keys, y.key, n, now); u.largest > 0 { // others have not so many either

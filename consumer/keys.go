@@ -565,7 +565,7 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	closed := k.mu.closed
 	k.mu.Unlock()
 	if policy == nil || closed {
-		_, err := k.explain(queue.Limited, n, y.limiter.class)
+		_, _, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
 	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s 1000/s --keys 80/s", k.provider, ErrNoPolicy)

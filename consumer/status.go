@@ -389,7 +389,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		k.mu.Unlock()
 		switch {
 		case l.all.closed.Load() || state == quota.StateClosed:
-			_, err := k.explain(queue.Closed, 0, queue.Default)
+			_, _, err := k.explain(queue.Closed, 0, queue.Default)
 			return err
 		case state == quota.StateActive || borrowed || next.Shadow:
 			k.noteState(now)
