@@ -24,7 +24,7 @@ var errOtherCluster = errors.New("another cluster has answered")
 func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 	m, key := &p.budgets.mark, p.s.keys.BudgetMark(p.Provider)
 	for range takingTries {
-		if m.Answers == at.Cluster {
+		if m.AnsweredBy == at.Cluster {
 			if _, renew := m.Renewed(at.Elsewhere, 0, at.Bound); !renew {
 				return nil
 			}
@@ -56,7 +56,7 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 			return errOtherCluster
 		}
 		if w.Succeeded {
-			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, Answers: at.Cluster}
+			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, AnsweredBy: at.Cluster}
 			p.s.o.Logger.Warn("nothing more is handed out in windows above a minute that have begun, but for what etcd counts", "provider", p.Provider,
 				"because", "etcd was restored from a backup, or may have been", "before", time.Unix(0, next.Before).UTC(),
 				"do", "give the provider's count: quota-admin budget "+p.Provider+"; docs/run.md has the steps")
@@ -70,7 +70,7 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 // storeOf returns what the mark says of a use's window.
 func (f *budgets) storeOf(u *escrow.KeyUse) *escrow.Store {
 	l := f.of(u)
-	if l.store == nil || l.store.Cluster != f.mark.Answers || l.storeBy != f.mark.Revision || l.storeOf != u.Start {
+	if l.store == nil || l.store.Cluster != f.mark.AnsweredBy || l.storeBy != f.mark.Revision || l.storeOf != u.Start {
 		l.store, l.storeBy, l.storeOf = f.mark.Of(u.Since(), u.Key != ""), f.mark.Revision, u.Start
 	}
 	return l.store

@@ -5,7 +5,7 @@
 
    internal/escrow decides by these functions:
 
-   1. MarkAt.Renewed, Put and Told: [renewed], [put], [told].
+   1. MarkAt.Renewed, RestoredBy and MarkAt.WithKeysTold: [renewed], [put], [told].
    2. MarkAt.Of: [says_of]. Reading.Withheld, which Purse.Next obeys: [hands_out_by].
 
    No operator says here what was used: neither a count (Total.Corrected) nor a word for all keys
@@ -21,7 +21,7 @@ Record mark := Mark { mark_of : nat; before : nat; keys_told : bool }.
 (* The mark's key in the store. *)
 Inductive marking := no_mark | bad_mark | marked (m : mark).
 
-(* The mark of a store that was put back before a clock said [clock]. *)
+(* The mark of a store that was restored before a clock said [clock]. *)
 Definition put (here clock e : nat) : mark := Mark here (clock + 2 * e + 1) false.
 
 (* The mark that cluster [here] gets before anything is taken there; None: this one stands. [left] is

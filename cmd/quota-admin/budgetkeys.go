@@ -340,7 +340,9 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	return failed, taken, nil
 }
 
-// remark says of all keys that they used nothing that etcd does not count, or withholds what runs.
+// remark renews the mark of a provider's store. With unused it says of all keys that they used nothing that etcd
+// does not count; without, it withholds what runs. "Now" is by the clock of this machine, which is neither corrected
+// nor measured: if that is behind, windows that have begun since are not withheld. So the answer names the instant.
 func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider string, p *quota.Policy, unused bool) error {
 	m, err := readMark(ctx, client, key)
 	if err != nil {
@@ -348,12 +350,13 @@ func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider
 	}
 	now := time.Now()
 	bound := p.WithDefaults().ClockError
-	next, text := m.Told(now.UnixNano(), bound), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
+	next, text := m.WithKeysTold(now.UnixNano(), bound), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
 	if next.Before == 0 { // whoever set the provider here has said that nothing was used
 		text += fmt.Sprintf("By its mark this store was never restored, so nothing of %s itself is withheld. If it was: quota-admin budget %s --withhold\n", provider, provider)
 	}
 	if !unused {
-		next, text = escrow.Put(m.Answers, now.UnixNano(), bound), "Windows that run are withheld, but for what etcd counts, until counts are given.\n"
+		next = m.Withholding(now.UnixNano(), bound)
+		text = fmt.Sprintf("Windows that began before %s are withheld, but for what etcd counts, until counts are given.\n", format.Exact(time.Unix(0, next.Before)))
 	}
 	value, err := escrow.Encode(next)
 	if err != nil {

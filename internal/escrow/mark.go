@@ -3,32 +3,36 @@ package escrow
 import "time"
 
 // Mark is the value of one entry in etcd for each provider. It says what a window without a total means:
-// either nobody has taken permits of it, or they were taken before etcd was restored from a backup, by a total
-// that was lost. docs/proof/protocol.md, section 14.
+// either nobody has taken permits of it, or they were taken before etcd was restored from a backup, and were
+// counted in a total that the restore has lost. docs/proof/protocol.md, section 14.
 type Mark struct {
-	// Cluster is the ID of the etcd cluster that wrote this. In another one the mark came with a
-	// backup.
+	// Cluster is the ID of the etcd cluster that this mark was written in. If another cluster answers, the
+	// mark came with a backup.
 	Cluster uint64 `json:"cluster,string"`
-	// Before is an instant in nanoseconds since the Unix epoch, or 0. If it is set, permits of the windows that
-	// start before it may have been handed out by totals that this store does not have.
+	// Before is an instant in corrected wall time, nanoseconds since the Unix epoch. Permits of windows that
+	// start before it may have been handed out by totals that this store does not have. 0 says that the
+	// store was never restored.
 	Before int64 `json:"before,omitempty"`
-	// KeysTold says that an operator has vouched for the totals of keys since: of a key without one nothing
-	// was used.
+	// KeysTold says that an operator has vouched for the totals of keys since the restore that Before tells
+	// of: they count as they are, and of a key's window without a total nothing was used. The mark that is
+	// written after the next restore clears it.
 	KeysTold bool `json:"keys_told,omitempty"`
 }
 
 // MarkAt is a mark as it was read.
 type MarkAt struct {
 	Mark
-	Revision int64  // of its entry; 0 if there is none
-	Answers  uint64 // ID of the cluster that has answered
-	Bad      bool   // the entry is there and cannot be read
+	Revision int64 // of its entry; 0 if there is none
+	// AnsweredBy is the ID of the cluster that the mark was read from. It is not Mark.Cluster if a backup
+	// has brought the mark.
+	AnsweredBy uint64
+	Bad        bool // the entry is there, and cannot be decoded; Mark is then zero
 }
 
-// ReadMark returns the mark in an entry with this value and revision, which the cluster with this ID has answered;
+// ReadMark returns the mark in an entry with this value and revision, as the cluster with this ID has answered;
 // revision 0 if there is no entry.
 func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
-	if m.Revision, m.Answers = revision, cluster; revision != 0 {
+	if m.Revision, m.AnsweredBy = revision, cluster; revision != 0 {
 		var err error
 		m.Mark, err = Decode[Mark](value)
 		m.Bad = err != nil
@@ -36,78 +40,103 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	return m
 }
 
-// Renewed returns the mark that must be written before anything is taken; ok is false if this one stands. left
-// is when this instance last followed the provider in another store, or in this one before it went back; 0 if it
-// never did. left and now are corrected wall time, in nanoseconds since the Unix epoch. bound is the most by which a clock
-// errs, so two clocks differ by up to twice that.
+// Renewed returns the mark that must be written before anything is taken. ok is false if none is to be written:
+// the mark stands, or it is Bad.
+//
+// leftAt is when this instance last followed the provider in another store, or in this one before it was restored;
+// 0 if it never did. now is the present. Both are corrected wall time, in nanoseconds since the Unix epoch. bound is
+// the most by which any instance's clock errs, so two clocks differ by up to twice that.
 //
 // A new mark is needed in three cases:
 //
-//   - There is none: the store may come from a backup that was older than the first mark. Totals prove
-//     nothing, since an operator may have written them after that.
-//   - It was written by another cluster: it came with a backup.
-//   - It does not tell of a restore later than left. Permits were handed out in the store that this instance
-//     followed until then, and this one does not know them, whoever wrote the mark.
-func (m MarkAt) Renewed(left, now int64, bound time.Duration) (next Mark, ok bool) {
+//   - There is none: the store may come from a backup that is older than the first mark. That it has totals
+//     does not show that it was not restored: an operator may have written them since.
+//   - It was written in another cluster: it came with a backup.
+//   - It does not tell of a restore later than leftAt. Until then permits were handed out in the store that this
+//     instance followed. The store that answers now may not count them, even if the mark bears its cluster ID.
+func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
-		return m.Mark, false // a newer version wrote it; nothing is taken by it
-	case m.Revision != 0 && m.Cluster == m.Answers && (left == 0 || m.Before > Put(0, left, 2*bound).Before):
-		return m.Mark, false // however the clocks differ, it tells of a restore after left
+		return m.Mark, false // probably a newer version wrote it: it is kept, and nothing is taken
+	case m.Revision != 0 && m.Cluster == m.AnsweredBy && (leftAt == 0 || m.Before > latestBefore(leftAt, bound)):
+		return m.Mark, false
 	}
-	return Put(m.Answers, now, bound), true
+	return RestoredBy(m.AnsweredBy, now, bound), true
 }
 
-// Put returns the mark of a store that was restored at the instant now or before. bound is as in Renewed.
-func Put(cluster uint64, now int64, bound time.Duration) Mark {
+// latestBefore returns the latest Before of a mark that some instance has written when this one's clock said leftAt,
+// or earlier. The other clock said leftAt + 2*bound at the most, and RestoredBy adds the rest. So a mark with a
+// later Before was written after this instance had left, and tells of a restore after that.
+func latestBefore(leftAt int64, bound time.Duration) int64 {
+	return leftAt + 2*int64(bound) + 2*int64(bound) + 1
+}
+
+// RestoredBy returns the mark of a store that was restored by the instant now, or earlier. cluster is the ID of the
+// cluster that answers. now and bound are as in Renewed. A window of which permits were handed out before the restore
+// had begun then by some instance's clock, which was at now + 2*bound at the most. Before is one more, so that such a
+// window starts before it.
+func RestoredBy(cluster uint64, now int64, bound time.Duration) Mark {
 	return Mark{Cluster: cluster, Before: now + 2*int64(bound) + 1}
 }
 
-// Told returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. now and bound
-// are as in Renewed.
-func (m MarkAt) Told(now int64, bound time.Duration) Mark {
+// WithKeysTold returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. If the mark
+// does not stand in the store that answers, it is also renewed. now and bound are as in Renewed.
+func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 	next := m.Mark
-	if m.Bad || m.Revision == 0 || m.Cluster != m.Answers {
-		next = Put(m.Answers, now, bound)
+	if m.Bad || m.Revision == 0 || m.Cluster != m.AnsweredBy {
+		next = RestoredBy(m.AnsweredBy, now, bound)
 	}
 	next.KeysTold = true
 	return next
 }
 
+// Withholding returns the mark after an operator has said that the store was restored: windows that run are withheld,
+// and nobody vouches for the totals of keys any more. now and bound are as in Renewed. What the mark withholds already
+// stays withheld, even if the operator's clock is behind.
+func (m MarkAt) Withholding(now int64, bound time.Duration) Mark {
+	next := RestoredBy(m.AnsweredBy, now, bound)
+	next.Before = max(next.Before, m.Before)
+	return next
+}
+
 // Store is what a mark says of one window in a store.
 type Store struct {
-	Cluster uint64 // ID of the one that answers
+	Cluster uint64 // ID of the cluster that answers
 	// Lost is what a window without a total means: empty if nobody has taken permits of it, or else why some
 	// may have been taken.
 	Lost string
-	// Told is the revision at which an operator has vouched for all totals that are older; 0 if none has.
+	// Told is of a window of a key alone: the revision of the mark by which an operator has vouched for the
+	// totals of keys. A total with a lower revision counts as it is, whichever cluster wrote it. 0 if nobody
+	// has vouched, and for a provider's window.
 	Told int64
 }
 
-// Of returns what the mark says of a window that starts at the wall time wall: a window of a key if keys is set,
-// and otherwise of the provider.
-func (m MarkAt) Of(wall int64, keys bool) *Store {
-	s := &Store{Cluster: m.Answers}
+// Of returns what the mark says of a window of a key if keys is set, and otherwise of the provider. since is the
+// window's protocol.Budget.Since, in corrected wall time: when it starts or, of a sliding limit, when the earliest
+// part of time starts that counts in it.
+func (m MarkAt) Of(since int64, keys bool) *Store {
+	s := &Store{Cluster: m.AnsweredBy}
 	switch {
 	case m.Bad:
 		s.Lost = badMark
 	case m.Revision == 0:
 		s.Lost = noMark
-	case m.Cluster != m.Answers:
+	case m.Cluster != m.AnsweredBy:
 		s.Lost = otherCluster
 	case keys && m.KeysTold:
 		s.Told = m.Revision
-	case wall < m.Before:
+	case since < m.Before:
 		s.Lost = earlierStore
 	}
 	return s
 }
 
-// Seen is Of for a reader who takes nothing, such as a status. If there is no mark, no instance has taken
-// anything yet, and nothing is said to be lost.
-func (m MarkAt) Seen(wall int64, keys bool) *Store {
+// Seen is Of for a reader who takes nothing, such as a status. If there is no mark, no instance has taken anything
+// in this store since it has none. An instance writes one first, and that says what is lost; until then the reader
+// shows nothing as lost.
+func (m MarkAt) Seen(since int64, keys bool) *Store {
 	if m.Revision == 0 {
-		return &Store{Cluster: m.Answers}
+		return &Store{Cluster: m.AnsweredBy}
 	}
-	return m.Of(wall, keys)
+	return m.Of(since, keys)
 }

@@ -138,7 +138,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 				}
 				s.revision++
 				if told && rapid.Bool().Draw(t, "all") {
-					s.write(s.read().Told(now, markedBound))
+					s.write(s.read().WithKeysTold(now, markedBound))
 					continue
 				}
 				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, protocol.Part{}, s.cluster))
@@ -197,7 +197,7 @@ func TestMarks(t *testing.T) {
 		{"an operator who does not know of the restore", Mark{Cluster: 2, KeysTold: true}, true, left, restored},
 		{"an operator's word where nothing was restored", Mark{Cluster: 2, KeysTold: true}, true, 0, Mark{Cluster: 2, KeysTold: true}},
 	} {
-		m := MarkAt{Mark: c.mark, Answers: 2}
+		m := MarkAt{Mark: c.mark, AnsweredBy: 2}
 		if c.there {
 			m.Revision = 5
 		}
@@ -206,8 +206,23 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%s: %+v, written: %v; want %+v", c.name, got, wrote, c.want)
 		}
 	}
-	m := MarkAt{Mark: restored, Revision: 5, Answers: 2}
-	told := MarkAt{Mark: m.Told(now, bound), Revision: 9, Answers: 2}
+	withheld := Mark{Cluster: 2, Before: now + 1}
+	for _, c := range []struct {
+		name string
+		mark Mark
+		want Mark
+	}{
+		{"an operator withholds what runs, and nobody vouches for keys any more", Mark{Cluster: 2, KeysTold: true}, restored},
+		{"of another cluster", Mark{Cluster: 1, Before: now - 1000}, restored},
+		{"an instance has withheld less", withheld, restored},
+		{"an instance has withheld more: the operator's clock is behind", Mark{Cluster: 2, Before: now + 202}, Mark{Cluster: 2, Before: now + 202}},
+	} {
+		if got := (MarkAt{Mark: c.mark, Revision: 5, AnsweredBy: 2}).Withholding(now, bound); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	m := MarkAt{Mark: restored, Revision: 5, AnsweredBy: 2}
+	told := MarkAt{Mark: m.WithKeysTold(now, bound), Revision: 9, AnsweredBy: 2}
 	for _, c := range []struct {
 		name  string
 		store *Store
@@ -278,9 +293,9 @@ func TestAMarkedStoreGoesBackUnderItsID(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
 		a, b := holders{of: map[string]*holder{}, seen: 2}, holders{of: map[string]*holder{}, seen: 2}
-		s.write(Put(2, start-markedWindow, markedBound))
+		s.write(RestoredBy(2, start-markedWindow, markedBound))
 		if told {
-			s.write(s.read().Told(start-markedWindow/2, markedBound))
+			s.write(s.read().WithKeysTold(start-markedWindow/2, markedBound))
 		}
 		backup := s.copied()
 		a.take(s, "k", start, start+1, markedLimit)
@@ -309,7 +324,7 @@ func TestAWordForKeysOpensNoWindowOfTheProvider(t *testing.T) {
 	const start = 1000 * markedWindow
 	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
 	s.write(Mark{Cluster: 2})
-	s.write(s.read().Told(start+7, markedBound))
+	s.write(s.read().WithKeysTold(start+7, markedBound))
 	h := holders{of: map[string]*holder{}, seen: 1, looked: start + 1}
 	h.take(s, "k", start, start+8, 1)
 	if got := s.read().Of(start, false).Lost; got != earlierStore {

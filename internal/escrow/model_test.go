@@ -107,7 +107,7 @@ func (h *history) notice(p *process) {
 
 // knowMark makes sure that the mark is known, as the coordinator does.
 func (h *history) knowMark(p *process) {
-	if _, renew := p.mark.Renewed(p.elsewhere, 0, time.Millisecond); p.mark.Answers == h.s.cluster && !renew {
+	if _, renew := p.mark.Renewed(p.elsewhere, 0, time.Millisecond); p.mark.AnsweredBy == h.s.cluster && !renew {
 		return
 	}
 	p.mark = h.s.read()

@@ -71,7 +71,7 @@ func (h *sliding) enter(p *slider) {
 		}
 		p.seen, p.purse.Taken, p.old = h.s.cluster, p.used, Back{}
 	}
-	if _, renew := p.mark.Renewed(p.elsewhere, 0, time.Duration(modelError)); p.mark.Answers == h.s.cluster && !renew {
+	if _, renew := p.mark.Renewed(p.elsewhere, 0, time.Duration(modelError)); p.mark.AnsweredBy == h.s.cluster && !renew {
 		return
 	}
 	p.mark = h.s.read()

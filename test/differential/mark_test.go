@@ -55,7 +55,7 @@ func mark(r *rand.Rand) question {
 	if next, ok := m.Renewed(left, clock, time.Duration(bound)); ok {
 		answers = []string{"1", said(next)}
 	}
-	answers = append(answers, said(m.Told(clock, time.Duration(bound))))
+	answers = append(answers, said(m.WithKeysTold(clock, time.Duration(bound))))
 
 	// The window.
 	start, ofKey := r.Int64N(40), coin()
