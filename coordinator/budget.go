@@ -35,6 +35,8 @@ type budgets struct {
 	lengths map[budgetKind]*budgetLength
 	next    int64         // monotonic, when a taking is due after those that were
 	mark    escrow.MarkAt // as last read; of no cluster before that
+	// replaced are the limits whose windows have counts that others go on with.
+	replaced replaced
 }
 
 // budgetKind are the windows of one length, of the provider or of its keys.

@@ -70,6 +70,9 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		if err := p.knowMark(ctx, at); err != nil {
 			return errors.Join(failed, err)
 		}
+		if err := p.carryCounts(ctx, at, all); err != nil {
+			return errors.Join(failed, err)
+		}
 		mark := p.s.keys.BudgetMark(p.Provider)
 		var sent []*taking
 		var offers []offer
@@ -182,6 +185,9 @@ type taking struct {
 	known bool         // the total was read for this
 	total escrow.Total // to be written
 	n     int64        // permits that are taken by it; see escrow.Purse.Next
+	// carried and carriedTo are what the total is to begin with: escrow.Rule.
+	carried   []escrow.Carried
+	carriedTo int64
 }
 
 // moves reports whether it gives back what was taken of an earlier part of a sliding limit, and takes some of
@@ -201,7 +207,7 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 	if !at.Fresh && k.moves() { // the view is in doubt
 		k.Use.Look = true
 	}
-	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall(), Nonce: rand.Uint32() | 1}
+	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall(), Nonce: rand.Uint32() | 1, Carried: k.carried, CarriedTo: k.carriedTo}
 	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
 	k.total, k.n = total, n
 	switch {

@@ -48,6 +48,7 @@ type budgetJSON struct {
 	at       int64 // revision of etcd at which the total was read
 	cluster  uint64
 	key      string
+	counts   int64 // a count that is given now has what limits had that went before: escrow.Total.CarriedTo
 }
 
 // handJSON is what an instance has of a window by its report; null where it has told nothing.
@@ -175,9 +176,13 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	if len(protocol.Long(&p))+len(ofKeys) == 0 {
 		return nil, nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h: add one with quota-admin set", provider)
 	}
+	was, err := readWas(ctx, etcd.client, k.BudgetsBefore(provider))
+	if err != nil {
+		return nil, nil, err
+	}
 	all := []*budgetJSON{}
 	for _, w := range protocol.BudgetsAt(&p, now) {
-		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Shown()).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w}
+		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Shown()).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w, counts: protocol.CarriedTo(was, &w, false)}
 		if err := b.read(ctx, etcd.client, k, provider, fleet.Instances); err != nil {
 			return nil, nil, etcdcall.Wrap(ctx, "read the budgets of "+provider, err)
 		}
@@ -262,7 +267,7 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 			}
 			lease = clientv3.WithLease(l.ID)
 		}
-		text, err := escrow.Encode(b.total.Corrected(used, hand, b.window.Part(), b.cluster))
+		text, err := escrow.Encode(b.total.Corrected(used, hand, b.counts, b.window.Part(), b.cluster))
 		if err != nil {
 			return err
 		}

@@ -116,6 +116,7 @@ type keyWindow struct {
 	path    string
 	found   escrow.Purse
 	cluster uint64 // that has answered
+	counts  int64  // as of budgetJSON
 }
 
 func (w *keyWindow) shown() *keyBudgetJSON {
@@ -146,6 +147,10 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 			return err
 		}
 	}
+	was, err := readWas(ctx, etcd.client, layout.BudgetsBefore(provider))
+	if err != nil {
+		return err
+	}
 	var windows []*keyWindow
 	for _, c := range counts {
 		of := o.Policy.Policy.WithDefaults()
@@ -158,7 +163,7 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 			return fmt.Errorf("key %s of %s has several limits of more than a minute: name the one that is counted by --limit", format.Show(c.key), provider)
 		}
 		for _, b := range all {
-			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key)})
+			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key), counts: protocol.CarriedTo(was, &b, true)})
 		}
 	}
 	shown := []*keyBudgetJSON{}
@@ -266,6 +271,18 @@ func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.
 	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
 }
 
+// readWas reads which long limits a policy has no more, whose counts go on in others.
+func readWas(ctx context.Context, client *clientv3.Client, key string) ([]protocol.Was, error) {
+	r, err := client.Get(ctx, key)
+	if err != nil {
+		return nil, etcdcall.Wrap(ctx, "read which limits the policy had before", err)
+	}
+	for _, kv := range r.Kvs {
+		return protocol.ReadWas(kv.Value)
+	}
+	return nil, nil
+}
+
 // purseOf returns a purse that has read the total in an answer of a store.
 func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, store *escrow.Store) (found escrow.Purse) {
 	found.Part = of
@@ -316,7 +333,7 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			}
 			lease = clientv3.WithLease(leases[w.Window])
 		}
-		total := w.found.Total().Corrected(w.used, 0, w.Part(), w.cluster)
+		total := w.found.Total().Corrected(w.used, 0, w.counts, w.Part(), w.cluster)
 		total.Limit = w.Permits
 		text, err := escrow.Encode(total)
 		if err != nil {

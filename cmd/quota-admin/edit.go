@@ -323,7 +323,33 @@ func writeChange(w io.Writer, old, next admin.Stored, now time.Time) {
 // effects says from when on the instances obey a change, and what is announced.
 // An old policy without limits stands for none.
 func effects(old, next quota.Policy, now time.Time) []string {
-	return slices.Concat(atOnce(old, next, now), ofKeys(old, next), ahead(old, next, now))
+	return slices.Concat(atOnce(old, next, now), ofKeys(old, next), counts(old, next), ahead(old, next, now))
+}
+
+// counts says what becomes of the counts of limits of more than a minute whose windows change.
+func counts(old, next quota.Policy) (lines []string) {
+	for _, keys := range []bool{false, true} {
+		goes, comes := protocol.Continued(&old, &next, keys)
+		if len(goes) == 0 || len(comes) == 0 {
+			continue
+		}
+		line := fmt.Sprintf("what was handed out of %s counts on in the windows of %s that overlap those before", quota.FormatLimits(goes), quota.FormatLimits(comes))
+		if keys {
+			line = "of each key, " + line
+		}
+		if longest(comes) > longest(goes) {
+			line += "; they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER --used N gives the provider's count"
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func longest(all []quota.Limit) (window time.Duration) {
+	for _, l := range all {
+		window = max(window, l.Window)
+	}
+	return window
 }
 
 // ofKeys says what becomes of the limits of keys.

@@ -19,6 +19,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // builtIn is the number of a limit that nobody has set. An instant in nanoseconds may end like it.
@@ -214,3 +215,33 @@ func TestACountKeepsWhatIsInHand(t *testing.T) {
 }
 
 func first(stdout, _ string) string { return stdout }
+
+// A change of a long limit's windows says that the count goes on, and where etcd may not know all of it.
+func TestAChangeOfWindowsSaysThatTheCountGoesOn(t *testing.T) {
+	t.Parallel()
+	policy := func(limits, keys string) quota.Policy {
+		t.Helper()
+		l, err := quota.ParseLimits(limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := quota.ParseLimits(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return quota.Policy{Limits: l, Keys: quota.Keys{Limits: k}}
+	}
+	for _, c := range []struct{ limits, keys, nextLimits, nextKeys, want string }{
+		{"80/s,5000/h", "9/s", "80/s,6000/h", "9/s", ""},
+		{"80/s,5000/h", "9/s", "80/s,5000/h sliding", "9/s", "what was handed out of 5000/h counts on in the windows of 5000/h sliding that overlap those before"},
+		{"80/s", "9/s,50/h@17m", "80/s", "9/s,50/h", "of each key, what was handed out of 50/h@17m counts on in the windows of 50/h that overlap those before"},
+		{"80/s,5000/h", "9/s", "80/s,50000/d", "9/s", "what was handed out of 5000/h counts on in the windows of 50000/d that overlap those before; " +
+			"they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER --used N gives the provider's count"},
+		{"80/s", "9/s", "80/s,5000/h", "9/s", ""},
+		{"80/s,5000/h", "9/s", "80/s", "9/s", ""},
+	} {
+		if got := strings.Join(counts(policy(c.limits, c.keys), policy(c.nextLimits, c.nextKeys)), "\n"); got != c.want {
+			t.Errorf("%s, keys %s -> %s, keys %s: %q", c.limits, c.keys, c.nextLimits, c.nextKeys, got)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -152,6 +153,7 @@ type change struct {
 	raw     []byte                      // of old
 	before  []superseded                // policies that instances may still rely on
 	oldest  *etcdserverpb.RangeResponse // keys of the oldest records
+	was     []protocol.Was              // the limits that it had before, whose counts go on
 	cluster uint64                      // that has told all of this
 	fresh   bool                        // it brings the first long limits
 	ops     []clientv3.Op
@@ -174,7 +176,7 @@ func (a *Client) read(ctx context.Context, providers []string) (all []*change, e
 			return nil, fmt.Errorf("admin: two changes of %s in one transaction", p)
 		}
 	}
-	const each = 3
+	const each = 4
 	for chunk := range slices.Chunk(providers, etcdcall.MaxOps/each) {
 		var ops []clientv3.Op
 		for _, p := range chunk {
@@ -182,7 +184,8 @@ func (a *Client) read(ctx context.Context, providers []string) (all []*change, e
 				clientv3.OpGet(a.keys.Policy(p)),
 				clientv3.OpGet(a.keys.Superseded(p), clientv3.WithPrefix()),
 				clientv3.OpGet(a.keys.History(p), clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(trimmed),
-					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
+					clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)),
+				clientv3.OpGet(a.keys.BudgetsBefore(p)))
 		}
 		r, err := a.kv.Txn(ctx).Then(ops...).Commit()
 		if err != nil {
@@ -191,8 +194,9 @@ func (a *Client) read(ctx context.Context, providers []string) (all []*change, e
 		for i, p := range chunk {
 			of := r.Responses[each*i:]
 			kv := etcdcall.KeyIn(of[0])
+			was, _ := protocol.ReadWas(etcdcall.KeyIn(of[3]).Value) // what cannot be read is written anew with the next change of windows
 			all = append(all, &change{key: a.keys.Policy(p), old: stored(p, kv), raw: kv.Value,
-				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange(), cluster: r.Header.ClusterId})
+				before: supersededIn(of[1].GetResponseRange().Kvs), oldest: of[2].GetResponseRange(), was: was, cluster: r.Header.ClusterId})
 		}
 	}
 	return all, nil
@@ -228,8 +232,26 @@ func (a *Client) prepare(c *change, p *quota.Policy, reason string) (Stored, err
 		return after, err
 	}
 	c.ops = append(c.ops, put, record)
+	if err := c.replaceLong(p, a.keys.BudgetsBefore(after.Provider)); err != nil {
+		return after, err
+	}
 	c.trimRecords()
 	return after, c.supersede(p, a.keys.Superseded(after.Provider))
+}
+
+// replaceLong writes which limits of more than a minute go, so that what was handed out by them counts on.
+func (c *change) replaceLong(next *quota.Policy, key string) error {
+	var old *quota.Policy
+	if c.old.Revision != 0 && c.old.Problem == nil { // what cannot be read was not followed
+		old = &c.old.Policy
+	}
+	was := protocol.ReplaceLong(c.was, old, next, time.Now())
+	if slices.Equal(was, c.was) {
+		return nil
+	}
+	text, err := protocol.EncodeWas(was)
+	c.ops = append(c.ops, clientv3.OpPut(key, text))
+	return err
 }
 
 // trimRecords removes the records that are too many with the change's own.

@@ -34,6 +34,10 @@ type Total struct {
 	From   int64   `json:"from,omitempty"`
 	// Recent names the newest transactions of Writes, the newest first: Rule.Nonce of each.
 	Recent []uint32 `json:"recent,omitempty"`
+	// Carried are permits of other totals that count in this one, and not in Out: those of limits that were
+	// replaced until CarriedTo, the latest protocol.Was.Until.
+	Carried   []Carried `json:"carried,omitempty"`
+	CarriedTo int64     `json:"carried_to,omitempty"`
 }
 
 type wire[T any] struct {
@@ -98,6 +102,9 @@ type Rule struct {
 	Now int64
 	// Nonce tells the transaction from all others; 0 if it has no name.
 	Nonce uint32
+	// Carried and CarriedTo are what the total is to have, if CarriedTo is later than its own.
+	Carried   []Carried
+	CarriedTo int64
 }
 
 // apart: where no short limit bounds them, all instances together may have one in so many of the limit's
@@ -139,14 +146,15 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 // Corrected returns the total after an operator has said how many permits were used in the window. hand is
 // how many the instances alive have in hand: they may still issue these, so they count as handed out. What
 // instances that are gone had in hand counts no more, and is handed out again. of is the part that runs of a
-// sliding limit, in which all of it counts from now on.
-func (t Total) Corrected(used, hand int64, of protocol.Part, cluster uint64) Total {
+// sliding limit, in which all of it counts from now on. to is the latest protocol.Was.Until of limits that used has
+// the permits of.
+func (t Total) Corrected(used, hand, to int64, of protocol.Part, cluster uint64) Total {
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
 	if of.Sliding() {
 		t.Newest, t.Parts, t.From = max(t.Newest, of.Number), []int64{used + hand}, 0
 		t.name(0)
 	}
-	t.Stated = Stated{} // the operator knows better
-	t.Writes++          // so that nobody takes it for a refusal: Purse.Refused
+	t.Stated, t.Carried, t.CarriedTo = Stated{}, nil, max(t.CarriedTo, to) // the operator knows better
+	t.Writes++                                                             // so that nobody takes it for a refusal: Purse.Refused
 	return t
 }

@@ -141,7 +141,7 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 					s.write(s.read().WithKeysTold(now, markedBound))
 					continue
 				}
-				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, protocol.Part{}, s.cluster))
+				text, err := Encode(ReadTotal(s.totals[name].value, s.cluster).Corrected(issued[name], 0, 0, protocol.Part{}, s.cluster))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -271,7 +271,7 @@ func TestACountOfOneKeyOpensNoOther(t *testing.T) {
 	t.Parallel()
 	const start = 1000 * markedWindow
 	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
-	text, err := Encode(Total{}.Corrected(1, 0, protocol.Part{}, s.cluster))
+	text, err := Encode(Total{}.Corrected(1, 0, 0, protocol.Part{}, s.cluster))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -219,7 +219,7 @@ func (h *history) step(restores bool) {
 			h.notice(p)
 			hand += p.hand()
 		}
-		h.s.put(h.s.is().Corrected(h.issued, hand, protocol.Part{}, h.s.cluster))
+		h.s.put(h.s.is().Corrected(h.issued, hand, 0, protocol.Part{}, h.s.cluster))
 		h.rewritten = true
 		h.note("corrected to %+v", h.s.is())
 	case n < 94:

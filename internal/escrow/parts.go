@@ -17,10 +17,10 @@ const slack = 2
 
 // out returns how many permits are handed out that count: all, or those of the last parts.
 func (t *Total) out(of protocol.Part) int64 {
+	sum := t.carried(of)
 	if !of.Sliding() {
-		return t.Out
+		return t.Out + sum
 	}
-	sum := int64(0)
 	for i, n := range t.Parts {
 		if t.Newest-int64(i) > of.Number-of.Counted {
 			sum += n
@@ -97,8 +97,8 @@ func (t *Total) giveBack(n int64, of protocol.Part) int64 {
 // freed returns the first part in which n permits of a limit are left if nobody takes any until then, and
 // of.Number if they are left now.
 func (t *Total) freed(n, limit int64, of protocol.Part) int64 {
-	for ; n <= limit && len(t.Parts) > 0 && t.out(of)+n > limit; of.Number++ {
-		if of.Number >= t.Newest+of.Counted {
+	for ; n <= limit && len(t.Parts)+len(t.Carried) > 0 && t.out(of)+n > limit; of.Number++ {
+		if of.Number >= t.newest()+of.Counted {
 			break
 		}
 	}

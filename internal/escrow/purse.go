@@ -146,7 +146,8 @@ func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, o
 	if next.Writes++; p.Part.Sliding() {
 		next.name(r.Nonce)
 	}
-	told := next.state(u.Stated, r.Limit, p.Part, r.Now)
+	told := next.carry(&r)
+	told = next.state(u.Stated, r.Limit, p.Part, r.Now) || told
 	switch {
 	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(s)):
 		// Until then all parts have ended of which the store that is no more has handed something out.

@@ -166,6 +166,9 @@ func (k Layout) Budgets(provider string) string { return k.folder("budgets", pro
 // BudgetMark is the key of the mark that says in which store the provider's long windows count.
 func (k Layout) BudgetMark(provider string) string { return k.Budgets(provider) + "mark" }
 
+// BudgetsBefore is the key of the long limits that the policy has no more: protocol.Was.
+func (k Layout) BudgetsBefore(provider string) string { return k.Budgets(provider) + "was" }
+
 // BudgetTotals is the folder of a budget's totals, with a key for each window. window is
 // its length as in a limit.
 func (k Layout) BudgetTotals(provider, window string) string {

@@ -126,7 +126,7 @@ func (s *spenders) correct(client *clientv3.Client, used int64) {
 	if err != nil || total.Withheld == "" {
 		s.t.Fatalf("%+v, %v: not withheld", total, err)
 	}
-	text, err := escrow.Encode(total.Corrected(used, 0, protocol.Part{}, got.Header.ClusterId)) // nobody has any in hand
+	text, err := escrow.Encode(total.Corrected(used, 0, 0, protocol.Part{}, got.Header.ClusterId)) // nobody has any in hand
 	if err == nil {
 		_, err = client.Put(s.t.Context(), string(got.Kvs[0].Key), text, clientv3.WithIgnoreLease())
 	}
