@@ -84,11 +84,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		if !spent {
 			uses[i].Left = 0
 		}
-		if limited.RetryAt.IsZero() {
+		if limited.RetryAt.IsZero() && !uses[i].Limit.InFlight { // nobody knows when a call ends
 			retry = max(retry, uses[i].End.Sub(now))
 		}
 	}
-	if limited.RetryAt.IsZero() && len(uses) == 0 {
+	if limited.RetryAt.IsZero() && retry <= 0 {
 		retry = again
 	}
 	if name, bad := ratefields.NewName(p.provider); bad == nil { // it can stand in a field

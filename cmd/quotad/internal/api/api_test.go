@@ -268,7 +268,7 @@ func TestWrongPathsAndMethods(t *testing.T) {
 			{"DELETE", "/v1/providers/x/y", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/providers/x/y\": must be a GET, not a DELETE"}`},
 			{"POST", "/v2/acquire", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no call \"/v2/acquire\": permits are at POST /v1/acquire, the state at GET /v1/providers"}`},
 			{"GET", "/v1/providers/x", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"provider \"x\" is not open on this host: its first call opens it"}`},
-			{"POST", "/v1/permits/x/settle", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no permits of this ID: they were settled, or their time has ended"}`},
+			{"POST", "/v1/permits/x/settle", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no permits of this ID: they were settled or ended, or their time is over"}`},
 		} {
 			if w := p.do(t.Context(), test.method, test.path, ""); w.Code != test.status || strings.TrimSpace(w.Body.String()) != test.want {
 				t.Errorf("%s %s: %d %s", test.method, test.path, w.Code, w.Body)

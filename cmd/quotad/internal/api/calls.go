@@ -105,17 +105,15 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g := &grant{client: c.client, parts: c.parts}
-	if c.named {
-		if err := s.clients.room(c.client); err != nil {
-			s.tooMany(w, &c.parts[0], err, again)
-			return
-		}
-		defer func() {
-			if g.id == "" {
-				s.clients.noID(c.client)
-			}
-		}()
+	counted := c.named
+	if counted && !s.room(w, &c) {
+		return
 	}
+	defer func() {
+		if counted && g.id == "" {
+			s.clients.noID(c.client)
+		}
+	}()
 	if c.partial {
 		if !s.takeSome(w, r, &c, g) {
 			return
@@ -124,16 +122,32 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, refusing, err)
 		return
 	}
+	if !c.named && g.inFlight() { // what ends the call is its ID
+		if counted = s.room(w, &c); !counted {
+			g.release()
+			return
+		}
+		c.named = true
+	}
 	if c.named {
 		g.id = rand.Text()
 		for _, p := range c.parts {
 			s.host.Opened(p.provider) // it stays open until the grant has ended
 		}
-		s.clients.enter(g, max(c.settleWithin, s.left(g.permits)))
+		s.clients.enter(g, max(c.settleWithin, s.left(g.permits), s.mayLast(g)))
 	}
 	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
 		g.release()
 	}
+}
+
+// room counts the ID of a call, or answers why its client has no more.
+func (s *Server) room(w http.ResponseWriter, c *call) bool {
+	err := s.clients.room(c.client)
+	if err != nil {
+		s.tooMany(w, &c.parts[0], err, again)
+	}
+	return err == nil
 }
 
 // take takes the permits of all wants. If there is an error it returns the part that refused.
@@ -215,7 +229,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if g == nil || !s.clients.end(g) {
-		fail(w, http.StatusNotFound, errors.New("this process has no permits of this ID: they were settled, or their time has ended"))
+		fail(w, http.StatusNotFound, errNoGrant)
 		return
 	}
 	var errs error
@@ -231,6 +245,33 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, struct{}{})
+}
+
+var errNoGrant = errors.New("this process has no permits of this ID: they were settled or ended, or their time is over")
+
+// done ends the calls of a grant in flight by its ID. What was taken of other limits is used.
+func (s *Server) done(w http.ResponseWriter, r *http.Request) {
+	client, err := s.client(r)
+	if err != nil {
+		w.Header().Set("Connection", "close")
+		busy(w, err)
+		return
+	}
+	g := s.clients.grant(client, r.PathValue("id"))
+	if g == nil || !s.clients.end(g) {
+		fail(w, http.StatusNotFound, errNoGrant)
+		return
+	}
+	g.done()
+	writeJSON(w, struct{}{})
+}
+
+// mayLast returns for how long the calls of a grant may last, 0 if none of their limits is in flight.
+func (s *Server) mayLast(g *grant) time.Duration {
+	if all := g.ofFlight(); len(all) > 0 {
+		return s.left(all)
+	}
+	return 0
 }
 
 // left returns the time for which all permits are certainly valid.
@@ -274,5 +315,9 @@ func (s *Server) granted(c *call, g *grant) []byte {
 	}
 	text = earliest(g.permits).UTC().AppendFormat(append(text, `"until":"`...), time.RFC3339Nano)
 	text = strconv.AppendFloat(append(text, `","expires_in":`...), max(0, expires.Seconds()), 'f', 6, 64)
+	if g.inFlight() {
+		ends := s.mayLast(g) + time.Since(c.began)
+		text = strconv.AppendFloat(append(text, `,"ends_in":`...), max(0, ends.Seconds()), 'f', 6, 64)
+	}
 	return append(text, "}\n"...)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,25 @@ type grant struct {
 	parts   []part
 	permits []consumer.Permit // of each
 	expires *time.Timer
+}
+
+// ofFlight returns the permits of limits in flight.
+func (g *grant) ofFlight() (all []consumer.Permit) {
+	for _, p := range g.permits {
+		if p.InFlight() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (g *grant) inFlight() bool { return slices.ContainsFunc(g.permits, consumer.Permit.InFlight) }
+
+// done says that the calls have ended.
+func (g *grant) done() {
+	for _, p := range g.permits {
+		p.Done()
+	}
 }
 
 // release gives all permits back: nobody heard of them.
@@ -95,7 +115,7 @@ func (t *clients) room(client string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n := t.ids[client]; n >= t.limits.perClient {
-		err := fmt.Errorf("%s has %d IDs, which is the most (--client-connections): settle some", client, n)
+		err := fmt.Errorf("%s has %d IDs, which is the most (--client-connections): settle some, or end calls", client, n)
 		t.refuse(idBound, err)
 		return err
 	}
@@ -116,12 +136,17 @@ func (t *clients) noIDLocked(client string) {
 	}
 }
 
-// enter enters a grant, whose ID is counted. It ends after d by itself.
+// enter enters a grant, whose ID is counted. It ends after d by itself, and its calls with it: their client has
+// died, or has forgotten them.
 func (t *clients) enter(g *grant, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.grants[g.id] = g
-	g.expires = time.AfterFunc(d, func() { t.end(g) })
+	g.expires = time.AfterFunc(d, func() {
+		if t.end(g) {
+			g.done()
+		}
+	})
 }
 
 // grant returns a client's grant; nil if it has none of that ID.

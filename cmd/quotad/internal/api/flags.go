@@ -36,7 +36,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.socket, "socket", "/run/quotad/quotad.sock", "`path` of the Unix socket, of mode 0660; empty: serve none")
 	set.StringVar(&f.listen, "listen", "", "loopback `address` to serve by TLS too, such as 127.0.0.1:8787")
 	set.IntVar(&f.limits.connections, "max-connections", 4096, "how many connections of all programs may be open")
-	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections one process may have open; also how many batches that it has not closed, and costs that it has not told yet")
+	set.IntVar(&f.limits.perClient, "client-connections", 256, "how many connections one process may have open; also how many batches that it has not closed, calls in flight, and costs that it has not told yet")
 }
 
 // Check returns what is wrong with the flags.

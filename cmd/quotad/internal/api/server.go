@@ -4,6 +4,7 @@
 //	                             {"wants": [{"provider": "llm/requests"}, {"provider": "llm/tokens", "permits": 900}]}
 //	                             "key", "class", "label", "partial" and "settle_within" are optional
 //	POST /v1/permits/ID/settle   {"used": 3}
+//	DELETE /v1/calls/ID          under a limit in flight
 //	GET  /v1/providers           all that are open, GET /v1/providers/P one
 //	GET  /healthz, /readyz, /metrics
 //
@@ -58,13 +59,14 @@ func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/acquire", s.acquire)
 	mux.HandleFunc("POST /v1/permits/{id}/settle", s.settle)
+	mux.HandleFunc("DELETE /v1/calls/{id}", s.done)
 	mux.HandleFunc("GET /v1/providers", s.showAll)
 	mux.HandleFunc("GET /v1/providers/{provider...}", s.show)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, struct{}{}) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", s.host.Metrics())
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			if _, call := mux.Handler(&http.Request{Method: method, URL: r.URL}); call != "/" {
 				w.Header().Set("Allow", method)
 				fail(w, http.StatusMethodNotAllowed, fmt.Errorf("%.200q: must be a %s, not a %s", r.URL.Path, method, r.Method))

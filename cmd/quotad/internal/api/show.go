@@ -51,7 +51,7 @@ type limitState struct {
 	Share int64  `json:"share"`
 	Used  int64  `json:"used"`
 	Left  int64  `json:"left"`
-	// ResetsIn is the rest of the window in seconds.
+	// ResetsIn is the rest of the window in seconds; 0 for a limit in flight, of which Used are under way.
 	ResetsIn float64 `json:"resets_in"`
 }
 
@@ -79,7 +79,11 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 func (s *Server) shown(of *consumer.Status) providerState {
 	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}, of.KeysInUse, nil, nil}
 	for _, u := range of.Limits {
-		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, max(0, u.End.Sub(s.now()).Seconds())})
+		resets := max(0, u.End.Sub(s.now()).Seconds())
+		if u.Limit.InFlight {
+			resets = 0
+		}
+		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, resets})
 	}
 	for _, r := range of.BusiestKeys {
 		p.BusiestKeys = append(p.BusiestKeys, traffic(r))

@@ -45,3 +45,28 @@ descriptors:
 		}
 	})
 }
+
+// Envoy does not say when a request has ended: what counts calls that are under way is refused, and keeps nothing.
+func TestALimitInFlightIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const rules = `
+descriptors:
+- {domain: edge, entries: [{key: route, value: calls}], provider: calls}
+- {domain: edge, entries: [{key: route}], provider: api}
+`
+		_, conn := serveOf(t, rules, map[string]quota.Policy{"api": policyOf(t, "8/s"), "calls": policyOf(t, "2 inflight hold=10m")})
+		client := rlsv3.NewRateLimitServiceClient(conn)
+		for _, c := range []struct{ descriptors, codes string }{
+			{"route=calls", "OVER_LIMIT [OVER_LIMIT]"}, {"route=calls route=x", "OVER_LIMIT [OVER_LIMIT OVER_LIMIT]"}, {"route=x,8", "OK [OK]"},
+		} {
+			r, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors(c.descriptors)})
+			if err != nil {
+				t.Fatal(c.descriptors, err)
+			}
+			if got := codesOf(r); got != c.codes {
+				t.Errorf("%s: %s, not %s", c.descriptors, got, c.codes)
+			}
+		}
+	})
+}

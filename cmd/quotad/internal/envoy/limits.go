@@ -140,8 +140,21 @@ func (s *limits) take(ctx context.Context, hits []hit) (map[consumer.Taker]consu
 	if len(wants) == 0 {
 		return nil, nil
 	}
-	return consumer.TakeAll(ctx, s.rules.maxWait, wants)
+	permits, err := consumer.TakeAll(ctx, s.rules.maxWait, wants)
+	for _, p := range permits {
+		if p.InFlight() { // Envoy does not say when a request has ended
+			for _, p := range permits {
+				p.Release()
+			}
+			s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "error", errInFlight) })
+			return nil, errInFlight
+		}
+	}
+	return permits, err
 }
+
+// errInFlight is the refusal of a hit whose limit counts calls that are under way.
+var errInFlight = errors.New("a limit in flight cannot be kept by Envoy, which does not say when a request has ended: name another provider in the rule")
 
 // errNoLimiter is the refusal of a hit whose limiter could not be opened, or that has no key.
 var errNoLimiter = errors.New("there is no limiter")

@@ -170,7 +170,12 @@ func (h *Host) enter(ctx context.Context, name string, keep bool) (*consumer.Lim
 	return l, nil
 }
 
-// closeIdle closes the limiters that nobody has asked for.
+// busy reports whether a provider has calls that wait, or that are under way by a limit in flight.
+func busy(st consumer.Status) bool {
+	return st.Waiting > 0 || slices.ContainsFunc(st.Limits, func(u consumer.LimitUse) bool { return u.Limit.InFlight && u.Used > 0 })
+}
+
+// closeIdle closes the limiters that nobody uses.
 func (h *Host) closeIdle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +183,7 @@ func (h *Host) closeIdle() {
 		return
 	}
 	for name, p := range h.open {
-		if p.keep || time.Since(p.last) < h.o.Idle || p.limiter.Status().Waiting > 0 {
+		if p.keep || time.Since(p.last) < h.o.Idle || busy(p.limiter.Status()) {
 			continue
 		}
 		delete(h.open, name)

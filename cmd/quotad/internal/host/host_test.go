@@ -285,3 +285,33 @@ func TestOpened(t *testing.T) {
 		}
 	})
 }
+
+// A provider stays open while calls of its limit in flight are under way: they are to be ended there.
+func TestCallsInFlightKeepAProviderOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits, err := quota.ParseLimits("2 inflight hold=1h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := New(t.Context(), consumer.Fixed(quota.Policy{Limits: limits}), Options{Known: (&etcd{}).known, Max: 3, Idle: 5 * time.Minute, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := h.Limiter(t.Context(), "p1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := l.TryTake(1)
+		for _, open := range []bool{true, false} {
+			time.Sleep(30 * time.Minute)
+			if _, ok := h.Status("p1"); ok != open {
+				t.Errorf("open %v, want %v", ok, open)
+			}
+			call.Done()
+		}
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(lookupEvery)
+	})
+}
