@@ -193,6 +193,9 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 	}
 	permit, err := p.tryTake(n), error(nil)
 	if permit.N() == 0 {
+		if c.maxWait <= 0 { // not one is there
+			n = 1
+		}
 		permit, err = p.Take(r.Context(), n, c.maxWait)
 	}
 	g.permits = []consumer.Permit{permit}

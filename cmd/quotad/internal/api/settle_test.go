@@ -109,8 +109,11 @@ func TestABatchHasWhatThereIs(t *testing.T) {
 				t.Errorf("of %d: %+v", test.asks, g)
 			}
 		}
-		if w := one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":1}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%d %s", w.Code, w.Body)
+		for _, asks := range []int{1, 500} { // not one is there
+			w := one.post("/v1/acquire", fmt.Sprintf(`{"partial":true,"provider":"p","permits":%d}`, asks))
+			if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "p: no permit: the limit of 100/s is used up; next at ") {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
 		}
 		if g := grantOf(t, one.post("/v1/acquire", `{"partial":true,"provider":"p","permits":500,"max_wait":1}`)); g.Permits != 100 {
 			t.Errorf("%+v", g)
