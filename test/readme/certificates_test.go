@@ -15,8 +15,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/testkit/markdown"
 )
 
-// recipe returns the indented block of the documents that issues certificates.
-func recipe(t *testing.T) string {
+// indented returns the indented block of the documents that has a text.
+func indented(t *testing.T, has string) string {
 	t.Helper()
 	pages, err := markdown.Pages(filepath.Join(root, "docs/*.md"))
 	if err != nil {
@@ -24,12 +24,12 @@ func recipe(t *testing.T) string {
 	}
 	for _, page := range pages {
 		for _, block := range regexp.MustCompile(`(?m)(^    .*\n)+`).FindAllString(page.Text, -1) {
-			if strings.Contains(block, "issue() {") {
+			if strings.Contains(block, has) {
 				return block
 			}
 		}
 	}
-	t.Fatal("no document issues certificates")
+	t.Fatalf("no document has a block with %q", has)
 	return ""
 }
 
@@ -38,7 +38,7 @@ func recipe(t *testing.T) string {
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	command := exec.Command("bash", "-euo", "pipefail", "-c", recipe(t))
+	command := exec.Command("bash", "-euo", "pipefail", "-c", indented(t, "issue() {"))
 	command.Dir = dir
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
