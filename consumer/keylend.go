@@ -19,22 +19,25 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what a core asks, lends and borrows of keys: docs/proof/protocol.md, section 15.
-// The counts are in window.Account. Nothing here decides whether the sum is exact.
+// This file is what a core asks, lends and borrows of keys: docs/proof/protocol.md, section 15. A host is an
+// instance that lends permits, a guest one that asks for some or borrows them. The counts are in window.Account,
+// which allows each permit: a mistake here cannot make the fleet exceed a limit.
 
-// keyRound is the time between two rounds of asks, where one has no room for all keys.
+// keyRound is how long after a round of asks the next one comes, if an ask had no room for all keys.
 const keyRound = 20 * time.Millisecond
 
-// keyAsks are the keys for which others are asked, and when next.
+// keyAsks are the keys to be looked at, and by when. A look at a key decides whether to ask other instances for
+// permits, lends for those of their asks that stand, and serves the key's own waiters where nothing more is asked
+// for.
 type keyAsks struct {
-	alarm alarm.Alarm
+	alarm alarm.Alarm // lookAll is due
 
 	mu  sync.Mutex
-	due map[*keyState]int64 // monotonic
+	due map[*keyState]int64 // the monotonic instant by which to look at the key
 }
 
-// at has a key looked at by the monotonic instant.
-func (a *keyAsks) at(k *core, y *keyState, at int64) {
+// schedule has a key looked at by the monotonic instant at, or earlier if that was scheduled.
+func (a *keyAsks) schedule(k *core, y *keyState, at int64) {
 	a.mu.Lock()
 	if was, there := a.due[y]; there {
 		at = min(at, was)
@@ -47,13 +50,14 @@ func (a *keyAsks) at(k *core, y *keyState, at int64) {
 	a.alarm.Set(k.clock, at)
 }
 
-// dueKey is a key that is looked at, and since when it was due.
+// dueKey is a key that is looked at in this round.
 type dueKey struct {
 	*keyState
-	at int64 // monotonic
+	at int64 // the monotonic instant at which it was due
 }
 
-// take returns the keys that are due, longest due first, and when the next one is.
+// take removes the keys that are due at the monotonic instant now, and returns them, the longest due first. next is
+// when the next one is due, clock.Forever if there is none.
 func (a *keyAsks) take(now int64) (all []dueKey, next int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +74,8 @@ func (a *keyAsks) take(now int64) (all []dueKey, next int64) {
 	return all, next
 }
 
-// putBack has a key that was taken looked at in the next round, with those that were due as long.
+// putBack returns a key that was taken to those that are due. It keeps its instant, so that it comes first in the
+// next round, unless it was scheduled again meanwhile. putBack sets no alarm.
 func (a *keyAsks) putBack(y dueKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,97 +84,102 @@ func (a *keyAsks) putBack(y dueKey) {
 	}
 }
 
-// callers are those that wait for the key. The caller has the state's lock.
+// callers counts the permits that waiters in the key's line want, by class and size. y.mu is held.
 func (y *keyState) callers() window.Callers {
-	of := func(n int64) int64 { return min(n, quota.MaxPermits) } // sums of these do not overflow
+	of := func(n int64) int64 { return min(n, quota.MaxPermits) } // so that sums of these do not overflow
 	return window.Callers{
 		Waiting: of(y.line.Permits()), Large: of(y.line.Large(queue.Sheddable)),
 		Critical: of(y.line.PermitsOf(queue.Critical)), LargeCritical: of(y.line.Large(queue.Critical)), Sheddable: of(y.line.PermitsOf(queue.Sheddable)),
 	}
 }
 
-// fleet is what all have of the key together. The caller has the state's lock.
+// fleet returns the key's total in the shortest window that runs, how many instances take part, and how many of
+// them own a part of the key. y.mu is held.
 func (y *keyState) fleet(k *core, windows *plans.Windows) plans.Fleet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.KeyFleet(y.key, windows.Running[0], windows.Lending.Instances)
 }
 
-// asked reports whether others were asked for permits in the windows that run: what they lend
-// would be lost with the state. The caller has the state's lock.
+// asked reports whether others were asked for permits in the windows that run. Such a state is not forgotten: a
+// loan that is under way would be lost with it. y.mu is held.
 func (y *keyState) asked(keys *plans.Keys) bool { return y.use.Asked(keys.Running) }
 
-// borrows reports whether others may be asked for permits of the key. The caller has the state's lock.
+// borrows reports whether others may be asked for permits of the key. y.mu is held.
 func (y *keyState) borrows() bool {
 	w := y.use.Windows()
 	return w != nil && w.Lending.Borrows
 }
 
-// looks has the key looked at soon, if others may be asked. The caller has the state's lock.
-func (y *keyState) looks(k *core, now int64) {
+// scheduleLook has the key looked at soon, if others may be asked. y.mu is held.
+func (y *keyState) scheduleLook(k *core, now int64) {
 	if !y.borrows() {
 		return
 	}
 	if at, sooner := y.use.LookSoon(now); sooner {
-		k.keys.asks.at(k, y, at)
+		k.keys.asks.schedule(k, y, at)
 	}
 }
 
-// lacks notes that n permits of a key were refused to calls of class c, 0 if none were, and that a caller waits
-// for want permits, 0 if none does. It has etcd asked where a long limit has too few in hand, and other instances
-// where their loans would help. The caller has the state's lock.
-func (y *keyState) lacks(k *core, n int64, c queue.Class, want, now int64) {
+// noteLack notes that a call wants want permits of a key at once, at least 1, which are not there. refused permits of them were
+// refused to it, 0 if it waits; c is its class. noteLack has etcd asked if a long limit has too few in hand, and
+// has other instances asked if their loans would help. They do not help if a long limit is spent, or if only a long
+// limit lacks permits: each instance takes those of etcd, and no other one lends them. y.mu is held.
+func (y *keyState) noteLack(k *core, refused int64, c queue.Class, want, now int64) {
 	if y.use.Wants(want, now) {
-		k.keys.funds.want(k, y, want > 0)
+		k.keys.funds.want(k, y, true)
 	}
-	end, long := y.use.SpentUntil(max(1, want))
-	if !y.borrows() || end != 0 || long && y.use.LeftToBorrowers() >= max(1, want) {
-		return // what others lend is of no use
+	spentUntil, fewInHand := y.use.SpentUntil(want)
+	longAlone := fewInHand && y.use.LeftToBorrowers() >= want
+	if !y.borrows() || spentUntil != 0 || longAlone {
+		return
 	}
-	y.use.Refused(n, c)
-	y.looks(k, now)
+	y.use.Refused(refused, c)
+	y.scheduleLook(k, now)
 }
 
-// earliest returns the monotonic instant before which neither loans nor etcd can bring n permits of a key; now
-// if etcd may at once, and Forever if neither helps. It does not look at the own share of a later window. The
-// caller has the state's lock.
+// earliest returns the monotonic instant before which neither loans nor etcd can bring n permits of a key: now if
+// only those of a long limit lack, which etcd may give at once, and clock.Forever if neither helps. It leaves out
+// what this instance's own share of a later window brings. y.mu is held.
 func (y *keyState) earliest(k *core, n, now int64) int64 {
-	switch end, long := y.use.SpentUntil(n); {
-	case end != 0:
+	switch spentUntil, fewInHand := y.use.SpentUntil(n); {
+	case spentUntil != 0:
 		return clock.Forever
-	case long && y.use.LeftToBorrowers() >= n:
+	case fewInHand && y.use.LeftToBorrowers() >= n:
 		return now
 	case !y.borrows():
 		return clock.Forever
 	}
 	of := y.totals(k)
 	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
-		if total = of(w); total == 0 { // nobody knows until when
+		if total = of(w); total == 0 { // the key's total in this window is not known
 			total = shape.Unbounded
 		}
 		return total, total
 	})
 }
 
-// owes has others asked for a debt, when the account says that it is time. The caller has the state's lock.
+// owes schedules a look if the key has a debt: others are asked for permits to pay it. y.mu is held.
 func (y *keyState) owes(k *core, now int64) {
 	if y.use.Debt() > 0 {
-		y.looks(k, now)
+		y.scheduleLook(k, now)
 	}
 }
 
-// issuedLast has others asked if callers will soon lack permits. The caller has the state's lock.
-func (y *keyState) issuedLast(k *core, now int64) {
+// afterIssue looks ahead after permits of the key were issued: it has etcd asked if few permits of a long limit are
+// left in hand, and other instances if callers will soon lack permits. y.mu is held.
+func (y *keyState) afterIssue(k *core, now int64) {
 	if y.use.Wants(0, now) {
 		k.keys.funds.want(k, y, false)
 	}
 	if y.use.Low() {
-		y.looks(k, now)
+		y.scheduleLook(k, now)
 	}
 }
 
-// look asks others for permits of keys.
-func (a *keyAsks) look(k *core) {
+// lookAll looks at the keys that are due: see keyAsks. It sends what it asks for them in one ask for each host, and
+// sets the alarm for the next look.
+func (a *keyAsks) lookAll(k *core) {
 	now := k.clock.Mono()
 	all, next := a.take(now)
 	s, _ := k.segmentNow()
@@ -180,9 +190,9 @@ func (a *keyAsks) look(k *core) {
 			a.putBack(y)
 			next = min(next, now+int64(keyRound))
 		case at < clock.Forever:
-			a.at(k, y.keyState, at)
-		default:
-			k.keys.lines.serve(k, y.keyState) // nobody waits in vain
+			a.schedule(k, y.keyState, at)
+		default: // no more is asked for this key: waiters that cannot be served are refused now
+			k.keys.lines.serve(k, y.keyState)
 		}
 	}
 	if all := r.all(); len(all) > 0 {
@@ -193,16 +203,17 @@ func (a *keyAsks) look(k *core) {
 	}
 }
 
-// keyRequests are asks for keys, by host; "" is for samples of the hosts.
+// keyRequests are the asks of one round, by the host that is asked. The one under "" asks a random sample of all
+// instances.
 type keyRequests map[string]*keyRequest
 
-// keyRequest is an ask for keys, and its size by protocol.NeedBytes.
+// keyRequest is an ask for keys.
 type keyRequest struct {
 	protocol.Note
-	size int
+	size int // in bytes, by protocol.NeedBytes
 }
 
-// room reports whether each host's ask has room for a key, whatever is asked for it.
+// room reports whether each host's ask has room for one more key, whatever is asked for it.
 func (r keyRequests) room(name string) bool {
 	largest := 0
 	for _, q := range r {
@@ -211,7 +222,7 @@ func (r keyRequests) room(name string) bool {
 	return largest == 0 || largest+protocol.MostNeedBytes(name) <= protocol.MostAsked
 }
 
-// add asks hosts for permits of a key in these windows.
+// add collects what to ask hosts for of a key, in the windows that run.
 func (r keyRequests) add(all []lending.Request, windows []quota.Window, name string) {
 	for _, q := range all {
 		if r[q.Host] == nil {
@@ -230,8 +241,9 @@ func (r keyRequests) all() (all []protocol.Request) {
 	return all
 }
 
-// ask adds an ask for a key, if it needs one and there is room. It returns when to look at the key again;
-// Forever if nothing is asked until callers lack something.
+// ask looks at a key: it lends for asks of guests that stand, and adds to r what this instance needs of others. It
+// returns when to look at the key again, clock.Forever if not until callers lack permits. full says that r had no
+// room for the key: it is to be put back, for the next round.
 func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (again int64, full bool) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
@@ -241,7 +253,7 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 		next := y.serveAsked(k, s, now)
 		if y.borrows() {
 			again, full = k.askIn(y, keys, now, r)
-			if y.use.Debt() > 0 { // it is looked at in each window
+			if y.use.Debt() > 0 { // a debt is looked at in each window
 				again = min(again, keys.Opens(now))
 			}
 		}
@@ -254,7 +266,7 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 	return again, full
 }
 
-// askIn is ask in the windows that run. The caller has the state's lock.
+// askIn is the part of ask that borrows. y.mu is held.
 func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (again int64, full bool) {
 	if keys.Shut { // nobody lends now
 		return keys.Opens(now), false
@@ -274,7 +286,7 @@ func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (a
 	return again, false
 }
 
-// askedKeys lends permits of the keys that a guest asks for.
+// askedKeys lends permits of the keys that a guest asks for, and tells it the sums.
 func (k *core) askedKeys(guest string, ask protocol.Note) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(ask.Needs)), func(name string) bool { return name == "" })
 	if len(names) == 0 {
@@ -300,16 +312,18 @@ func (k *core) askedKeys(guest string, ask protocol.Note) {
 	}
 }
 
-// lendKey lends to a guest what it needs of a key in these windows, as far as the rules say. It
-// returns what to tell the guest, and the segment in whose time that was issued.
-func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Need, from int64) (s *window.Segment, told int64) {
+// lendKey lends to a guest what it needs of a key, as far as the rules say, if these windows are the ones that run.
+// from is the corrected wall time from which the guest has a share. told is what to tell the guest: the sum of all
+// that this instance has lent it of the key in these windows, or 0 if nothing was lent now. s is the segment during
+// which that was issued.
+func (k *core) lendKey(guest, name string, windows []quota.Window, need protocol.Need, from int64) (s *window.Segment, told int64) {
 	for {
 		s, now := k.segmentNow()
 		if !s.KeysLend || !slices.Equal(s.Keys.Running, windows) {
 			return s, 0
 		}
 		hash := s.Keys.Lending.Hash ^ share.KeyOf(name).Hash
-		if n.Part > 0 && !n.Has(hash) {
+		if need.Part > 0 && !need.Has(hash) { // the ask went to a sample that this instance is not in
 			return s, 0
 		}
 		y, _ := k.keys.find(name, nil, s.Keys, true)
@@ -322,14 +336,16 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 			if s.Open(now) { // so its bounds are in force
 				y.lendAtEdge(k, s, now)
 				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
-				if fleet.Owners < fleet.Instances { // whoever is poor owns no part
+				if fleet.Owners < fleet.Instances {
+					// A guest that lacks a part of its fair share owns no part of the key, and gets
+					// none by waiting.
 					from = clock.Forever
 				}
-				told, next := y.use.Lend(guest, n, fleet, y.callers(), hash, from, now)
+				told, next := y.use.Lend(guest, need, fleet, y.callers(), hash, from, now)
 				k.keys.lent.Add(left - y.use.LeftToBorrowers())
 				y.mu.Unlock()
 				if next < clock.Forever {
-					k.keys.asks.at(k, y, next)
+					k.keys.asks.schedule(k, y, next)
 				}
 				return s, told
 			}
@@ -338,8 +354,8 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, n protocol.Ne
 	}
 }
 
-// lendAtEdge lends to guests if a window has just begun, before callers take all. The segment's bounds are
-// in force now. The caller has the state's lock.
+// lendAtEdge lends to guests if a window has just begun, before waiters take all of it. The segment's bounds are
+// in force now. y.mu is held.
 func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 	if !y.use.AtEdge() || !s.KeysLend {
 		return
@@ -347,8 +363,9 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 	y.lend(k, s, now, y.use.LendAtEdge)
 }
 
-// serveAsked lends to guests whose asks stand, if reserves were released, and returns when to look again. The
-// caller has the state's lock.
+// serveAsked lends to guests whose asks stand: what they ask for was not all lent yet. It does that late in the
+// window, when hosts release the reserves that they have kept until then. It returns when to look again,
+// clock.Forever if not in this window. y.mu is held.
 func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64) {
 	switch {
 	case !s.KeysLend || !y.use.AsksStand():
@@ -362,7 +379,8 @@ func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64
 	return next
 }
 
-// lend has the account lend to guests of its own accord, and tells them. by is a method of the account.
+// lend has the account lend to guests without a new ask, and tells each guest the sum that was lent to it in these
+// windows. by is the method that lends: LendAtEdge or ServeAsked. y.mu is held.
 func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f plans.Fleet, c window.Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64))) {
 	left, l := y.use.LeftToBorrowers(), &s.Keys.Lending
 	lends := func(guest string) bool {
@@ -375,7 +393,8 @@ func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f plans.F
 	k.keys.lent.Add(left - y.use.LeftToBorrowers())
 }
 
-// borrowKey adds what a host has lent of a key, and serves those who wait for it.
+// borrowKey adds what a host has lent of a key, and serves those who wait for it. told is the sum that the host has
+// lent so far in these windows: only what it exceeds the earlier sums by is added.
 func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) {
 	if k.gate.Segment().Keys == nil {
 		return
@@ -385,7 +404,7 @@ func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) 
 	}
 }
 
-// borrow adds what a host has lent of the key, and reports whether that is anything.
+// borrow is the part of borrowKey under the state's lock. It reports whether anything was added.
 func (y *keyState) borrow(k *core, host string, windows []quota.Window, told int64) bool {
 	s, _ := y.lock(k)
 	defer y.mu.Unlock()

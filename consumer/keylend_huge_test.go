@@ -28,7 +28,7 @@ func blocked(t *testing.T, looked func(y *keyState)) (m *market, key Key) {
 		if n.Add(1) > 1000 {
 			panic("it looks at the same key again and again")
 		}
-		asks.look(l.core)
+		asks.lookAll(l.core)
 		y := l.core.keys.known(name)
 		y.mu.Lock()
 		defer y.mu.Unlock()

@@ -126,7 +126,7 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first
 	case k.tooLarge(s.Keys, y.key, n, now) > 0:
 		return queue.Limited
 	}
-	y.lacks(k, 0, queue.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
+	y.noteLack(k, 0, queue.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
 		// has none of a key that is another's.

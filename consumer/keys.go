@@ -50,7 +50,7 @@ type keys struct {
 func (m *keys) begin(k *core) {
 	m.seed, m.latest = maphash.MakeSeed(), plans.Unheard
 	m.lines.alarm.Begin(func() { m.lines.serveAll(k) })
-	m.asks.alarm.Begin(func() { m.asks.look(k) })
+	m.asks.alarm.Begin(func() { m.asks.lookAll(k) })
 }
 
 // planned has those that wait look again if keys may have more. The gate's lock is held.
@@ -252,7 +252,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 		y.use.Charge(got)
 		y.use.Called(got, o.class)
 		y.note(&k.keys, got, 0)
-		y.issuedLast(k, now)
+		y.afterIssue(k, now)
 		y.open()
 	}
 	if f == keyLacks && how != reserve && !s.Shadow {
@@ -354,7 +354,7 @@ func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool
 	} else if ok = y.use.Confirm(n); ok {
 		y.use.Called(n, o.class)
 		y.note(&k.keys, n, 0)
-		y.issuedLast(k, now)
+		y.afterIssue(k, now)
 		p = o.permit(g, n, n)
 		p.bookedIn(y)
 	}
