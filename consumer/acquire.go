@@ -34,7 +34,7 @@ func (l *Limiter) acquire(ctx context.Context, n int64, maxWait time.Duration) (
 	}
 	if maxWait <= 0 {
 		g, v := l.ask(nil, n, 0)
-		return l.answer(g, v, n)
+		return l.unlessLate(g, v, n)
 	}
 	return l.wait(ctx, n, maxWait)
 }
@@ -82,46 +82,43 @@ func (k *core) stepAside() {
 	}
 }
 
-// answer returns what a call for n permits gets by a verdict, and counts it. A refusal is worded after it was
-// decided. If permits have come meanwhile, as at a window's edge, the call has them: no words would be true.
-func (o *origin) answer(g queue.Grant, v queue.Verdict, n int64) (queue.Grant, error) {
-	k, c := o.core, o.class
-	var r *refusal
-	if n > 0 && v.Refused() {
-		var late bool
-		if r, late = k.refuse(v, n, c); late {
-			if g, v = k.gate.Enter(k.clock.Now(), nil, n, 0, c); v.Refused() {
-				r, _ = k.refuse(v, n, c)
-			}
+// unlessLate is answer for a call that does not wait. A refusal is worded after it was decided. If permits have
+// come meanwhile, as at a window's edge, the call has them: no words would be true.
+func (l *Limiter) unlessLate(g queue.Grant, v queue.Verdict, n int64) (queue.Grant, error) {
+	if v.Refused() {
+		r, late := l.core.refuse(v, n, l.class)
+		if !late {
+			l.refused(r, n)
+			return queue.Grant{}, r.err
 		}
+		g, v = l.ask(nil, n, 0)
 	}
+	return g, l.answer(v, n)
+}
+
+// answer returns the error for a verdict on n permits, and counts it.
+func (o *origin) answer(v queue.Verdict, n int64) error {
+	k, c := o.core, o.class
 	switch {
 	case n <= 0:
-		return queue.Grant{}, invalid(n)
+		return invalid(n)
 	case v == queue.Granted:
 		o.counted(n)
-		return g, nil
+		return nil
 	case (v == queue.Passed || v == queue.TooLarge) && k.beyondLimit(n):
 		k.refused.impossible.Add(1)
 		if v == queue.Passed {
-			return g, nil
+			return nil
 		}
 		_, _, err := k.explain(v, n, c)
-		return queue.Grant{}, err
+		return err
 	case v == queue.Passed:
 		k.shadowed.Add(n)
-		return g, nil
-	case r == nil:
-		r, _ = k.refuse(v, n, c)
+		return nil
 	}
+	r, _ := k.refuse(v, n, c)
 	o.refused(r, n)
-	return queue.Grant{}, r.err
-}
-
-// ended is answer for a call of a limiter that is closed.
-func (o *origin) ended(n int64) error {
-	_, err := o.answer(queue.Grant{}, queue.Closed, n)
-	return err
+	return r.err
 }
 
 // beyondLimit reports whether n permits are more than a limit of the policy: no share ever
@@ -137,7 +134,7 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (que
 	if v == queue.Queued {
 		return l.decided(ctx, w, n, began, !await(ctx, w))
 	}
-	return l.answer(g, v, n)
+	return g, l.answer(v, n)
 }
 
 // enter asks the gate for a place, and returns the waiter and when waiting began,
@@ -182,8 +179,8 @@ func (l *Limiter) decided(ctx context.Context, w *queue.Waiter, n, began int64, 
 	k.parked.Put(w)
 	if cancelled {
 		err = ctx.Err()
-	} else {
-		g, err = l.answer(o.Grant, o.Verdict, n)
+	} else if err = l.answer(o.Verdict, n); err == nil {
+		g = o.Grant
 	}
 	l.all.waited(ctx, time.Duration(k.clock.Mono()-began), err)
 	return g, err

@@ -95,10 +95,9 @@ func (k *core) call(w *queue.Waiter) {
 		l := w.Payload.(*labelledFunc)
 		of, f = l.of, l.f
 	}
-	p := Permit{}
-	g, err := of.answer(o.Grant, o.Verdict, n)
+	p, err := Permit{}, of.answer(o.Verdict, n)
 	if err == nil {
-		p = of.permit(g, n, n)
+		p = of.permit(o.Grant, n, n)
 	}
 	f(p, err)
 }

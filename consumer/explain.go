@@ -58,10 +58,10 @@ func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (r Reason, late 
 	return r, v.Refused() && u.known && u.when <= now.Mono, err
 }
 
-// refuseKey returns the error for a call for n permits of a key that has too few, and counts it; nil if the key
-// would serve the call by now.
-func (o *origin) refuseKey(y *keyState, n int64) error {
-	u := o.unservedBy(y, n)
+// refuseKey returns the error for a call for n permits of a key that has too few, and counts it. For a call that does
+// not wait it returns nil if the key would serve it by now.
+func (o *origin) refuseKey(y *keyState, n int64, atOnce bool) error {
+	u := o.unservedBy(y, n, atOnce)
 	if u == nil {
 		return nil
 	}
@@ -69,9 +69,9 @@ func (o *origin) refuseKey(y *keyState, n int64) error {
 	return err
 }
 
-// unservedBy collects what is known of a call that a key does not serve, and counts its refusal. It returns nil if
-// permits have come since that was decided.
-func (o *origin) unservedBy(y *keyState, n int64) *unserved {
+// unservedBy collects what is known of a call that a key does not serve, and counts its refusal. For a call that does
+// not wait it returns nil if permits have come since that was decided.
+func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	k, c := o.core, o.class
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
@@ -80,7 +80,7 @@ func (o *origin) unservedBy(y *keyState, n int64) *unserved {
 		o.refusedKey(y, n, all, now)
 		return u
 	}
-	if y.use.Left() >= n && (y.line == nil || y.line.Ahead(c) == 0) {
+	if atOnce && y.use.Left() >= n && (y.line == nil || y.line.Ahead(c) == 0) {
 		return nil
 	}
 	u.uses = k.keyUses(y)

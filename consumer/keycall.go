@@ -77,7 +77,7 @@ func (c *keyCall) proceed(again bool) (done bool) {
 	l := c.key.limiter
 	for again {
 		if l.all.closed.Load() {
-			return c.finish(l.ended(c.n))
+			return c.finish(l.answer(queue.Closed, c.n))
 		}
 		t := l.core.tryKey(c.key, c.n, reserve, &c.permit)
 		again = c.tried(&t)
@@ -104,10 +104,14 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 			c.permit = l.passed(t.segment, c.n)
 			c.finish(nil)
 			return false
+		case c.maxWait <= 0:
+			err := l.refuseKey(t.state, c.n, true)
+			if err != nil {
+				c.finish(err)
+			}
+			return err == nil // for there are some by now, as behind a window's edge: no words would be true
 		}
-		if c.state = t.state; c.maxWait <= 0 {
-			return c.lacks()
-		}
+		c.state = t.state
 		switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
 		case queue.Granted: // some have come meanwhile, and are reserved
 		case queue.Queued:
@@ -119,7 +123,8 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 		case queue.Closed:
 			return true
 		default:
-			return c.refused(v)
+			c.refused(v)
+			return false
 		}
 	default: // providerLacks
 		c.state = t.state
@@ -148,30 +153,17 @@ func (c *keyCall) resume() (done bool) {
 		again = c.askGate()
 	case o.Verdict == queue.Closed: // it starts again
 	default:
-		again = c.refused(o.Verdict)
+		return c.refused(o.Verdict)
 	}
 	return c.proceed(again)
 }
 
-// refused ends a call that the key's line refuses, with the error that says why. It returns whether the call
-// has to start again.
-func (c *keyCall) refused(v queue.Verdict) (again bool) {
+// refused ends a call that the key's line refuses, with the error that says why.
+func (c *keyCall) refused(v queue.Verdict) (done bool) {
 	if v == queue.Full || v == queue.Displaced {
-		_, err := c.key.limiter.answer(queue.Grant{}, v, c.n)
-		c.finish(err)
-		return false
+		return c.finish(c.key.limiter.answer(v, c.n))
 	}
-	return c.lacks()
-}
-
-// lacks ends a call for which the key has too few permits, with the error that says why. If the key has them by
-// now, no words would be true: lacks returns true, and the call has to start again.
-func (c *keyCall) lacks() (again bool) {
-	err := c.key.limiter.refuseKey(c.state, c.n)
-	if err != nil {
-		c.finish(err)
-	}
-	return err == nil
+	return c.finish(c.key.limiter.refuseKey(c.state, c.n, false))
 }
 
 // askGate asks the gate for the provider's permits, for a call that has the key's reserved. The call is then
@@ -195,7 +187,7 @@ func (c *keyCall) askGate() (again bool) {
 // decided takes the gate's verdict, and its permits if that is Granted. It returns whether the call has to start
 // again.
 func (c *keyCall) decided(g queue.Grant, v queue.Verdict) (again bool) {
-	g, err := c.key.limiter.answer(g, v, c.n)
+	err := c.key.limiter.answer(v, c.n)
 	return c.answered(g, err)
 }
 
@@ -295,7 +287,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 		return err
 	}
 	if l.all.closed.Load() {
-		return l.ended(n)
+		return l.answer(queue.Closed, n)
 	}
 	if t := l.core.tryKey(y, n, reserve, p); t.found != granted {
 		return y.wait(ctx, n, maxWait, t, p)
