@@ -18,17 +18,19 @@ type asks []asked
 
 // asked is a guest's latest ask.
 type asked struct {
-	guest string
-	// permits and critical are what still stands of it in its window, and poor is as asked.
+	guest string // ID of the instance
+	// permits and critical are how much of the ask is not lent yet, in the window in which it came: 0 in later
+	// ones. An ask of which permits is above 0 stands. poor is as the guest asked.
 	permits, poor, critical int64
-	// until is the corrected wall time from which windows begin in which the guest is not
-	// lent a part unasked. part is the most of such a part: what the guest had been lent in
-	// the window of the ask, and lacked yet.
+	// part bounds what a guest without a share is lent unasked at the edge of a window: what it had been lent
+	// in the window of the ask when it asked, plus what it still lacked. It counts in windows that begin before
+	// the corrected wall time until.
 	until, part int64
-	// urgent is the same for its critical calls, in windows that begin before urgentUntil.
+	// urgent bounds in the same way what is lent unasked for the guest's critical calls, in windows that begin
+	// before urgentUntil.
 	urgent, urgentUntil int64
-	// edge is what a large call that stands wants of this instance at the edge of the window
-	// with index edgeOf.
+	// edge is what a large call of the guest wants of this instance at the edge of the window with the index
+	// edgeOf.
 	edge, edgeOf int64
 }
 
@@ -40,8 +42,8 @@ const (
 	edgeWindows = 4
 )
 
-// askOf is an ask in a window for what a guest needs of the host with a hash, which has lent it some
-// permits in the window. The guest has a share from the corrected wall time from on.
+// askOf returns the ask of a guest, in window w, for what it needs of the host with this hash, which has lent it
+// lent permits in that window before. The guest has a share from the corrected wall time from on.
 func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, from int64) asked {
 	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash)}
 	last := w.End() + edgeWindows*int64(w.Length)
@@ -56,13 +58,13 @@ func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, fro
 	return a
 }
 
-// keep keeps an ask of window w that stands, or is of use at an edge, in place of the guest's earlier one.
+// keep keeps an ask of window w in place of the guest's earlier one, if it stands or counts at a later edge.
 func (l *asks) keep(a asked, w quota.Window) {
 	*l = slices.DeleteFunc(*l, func(o asked) bool {
 		if o.guest != a.guest {
 			return false
 		}
-		if a.edge == 0 { // it stands until the edge, whatever else is asked for
+		if a.edge == 0 { // what the large call wants counts until the edge, whatever else is asked for
 			a.edge, a.edgeOf = o.edge, o.edgeOf
 		}
 		if a.urgent == 0 {
@@ -75,7 +77,7 @@ func (l *asks) keep(a asked, w quota.Window) {
 	}
 }
 
-// enter ends what stood of the asks in the window before w, and those that are of no use at its edge.
+// enter notes that window w has begun: no ask stands any more, and those that count at no edge are forgotten.
 func (l *asks) enter(w quota.Window) {
 	*l = slices.DeleteFunc(*l, func(a asked) bool {
 		return max(a.until, a.urgentUntil) <= w.Start() && a.edgeOf < w.Index

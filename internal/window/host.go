@@ -8,8 +8,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file is what the gate does as a host: by its Trade it lends to guests that ask. Callers who wait take
-// a window at its edge, before an ask can come. So guests that have asked are lent some there first: see asks.
+// This file is what the gate does as a host: by its Trade it lends to guests that ask. At a window's edge callers
+// who wait take all of it before an ask can come. So the gate first lends there to guests that have asked: see asks.
 
 // Asked lends permits of the provider to a guest that asks in the windows that run, and returns how many. It
 // may lend the rest later in the window.
@@ -27,8 +27,8 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 	return g.lendLocked(at, s, s.asked(guest, n, from))
 }
 
-// lendLocked lends to a guest as much as the rules say. The rest stands, or the guest asks again
-// by itself.
+// lendLocked lends to a guest as much as the rules say, and returns how much that is. For the rest the ask stands,
+// or the guest asks again by itself: see Trade.keepRest.
 func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
@@ -42,7 +42,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 		g.rebuildLocked(at)
 	}
 	n = max(0, n)
-	if b.stands(&s, a, n) {
+	if b.keepRest(&s, a, n) {
 		g.armLocked(s.releases())
 	}
 	return n

@@ -16,15 +16,16 @@ import (
 // does nothing for it.
 type keyTrade struct {
 	Trade
-	before  int64                // permits that callers have used in the windows before, or were refused
+	before  int64                // permits that callers have used or were refused in earlier windows
 	refused int64                // permits refused in this window
-	called  [queue.Classes]int64 // permits that calls of a class have used or were refused, but for Default
-	low     int64                // with fewer permits left it is looked whether to ask others; 0: not before one is refused
-	looked  int64                // when it was last looked, monotonic
-	look    int64                // when it is looked next, monotonic; clock.Forever: when callers lack permits
+	called  [queue.Classes]int64 // permits used or refused, by class, since windows have this length; Default is not counted
+	low     int64                // when fewer permits are left, Low says to look whether to ask others; 0: it never does
+	looked  int64                // monotonic instant of the latest look whether to ask others
+	look    int64                // monotonic instant of the next one; clock.Forever: when callers lack permits
 }
 
-// tradeAt returns the account's trade with the calls that have come by now; nil where nothing is counted.
+// tradeAt returns the account's trade, after it has noted the calls that have come by now and the callers c that
+// wait. It is nil where nothing is counted.
 func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 	t := a.begun()
 	if t != nil {
@@ -59,12 +60,13 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 	}, c)
 }
 
-// calledIn is how many permits were called for in all.
+// calledIn returns for how many permits calls have come since the beginning, with waiting permits for which callers
+// wait now. s is the shortest window.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
 
-// leave notes what there was of the shortest window, as its span s moves on to another window.
+// leave notes the calls of the shortest window, before its span s moves on to the window to.
 func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 	if t == nil {
 		return
@@ -97,7 +99,8 @@ func (a *Account) Called(n int64, c queue.Class) {
 	}
 }
 
-// LookSoon returns when to look next whether to ask others; sooner is false if that was due by then.
+// LookSoon returns the monotonic instant at which to look whether to ask others, since permits lack now. sooner is
+// false if a look was due by then anyway.
 func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	t := a.begun()
 	if t == nil {
@@ -112,7 +115,8 @@ func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	return at, sooner
 }
 
-// Looked notes a look, and when the next one is due: clock.Forever says when callers lack permits.
+// Looked notes that it was looked at the monotonic instant now whether to ask others, and when that is done next:
+// clock.Forever stands for when callers lack permits.
 func (a *Account) Looked(now, next int64) {
 	if t := a.trade; t != nil {
 		t.looked, t.look = now, next
@@ -132,8 +136,8 @@ func (a *Account) Low() bool {
 	return a.trade != nil && a.trade.low > 0 && a.LeftToBorrowers() < a.trade.low
 }
 
-// Ask returns what to ask others for now, nil for nothing, and when to look again: clock.Forever says not
-// until callers lack permits.
+// Ask returns what to ask others for now, nil for nothing, and the monotonic instant at which to call it again:
+// clock.Forever stands for when callers lack permits.
 func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil {
@@ -159,11 +163,13 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 	return ask, clock.Forever
 }
 
-// Lend issues permits for a guest that needs some: they count here as if callers had them, but for the
-// long limits, of which the guest takes permits itself. hash is that of this instance for the key, and from
-// the corrected wall time from which the guest has a share of it. told is the sum of what was lent to
-// the guest in these windows, 0 if nothing is lent now. What it needs beyond that may be lent later in the
-// window: next is when ServeAsked is due, or clock.Forever. docs/proof/protocol.md, section 15.
+// Lend issues permits for a guest that needs some. They count here as if callers had them, but not in the long
+// limits: of those the guest takes permits from etcd itself. hash is that of this instance for the key. The guest
+// has a share of the key from the corrected wall time from on.
+//
+// told is the sum of all permits that were lent to the guest in these windows, or 0 if none are lent now. What it
+// needs beyond that may be lent later in the window: next is the monotonic instant at which ServeAsked is due, or
+// clock.Forever. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
@@ -175,9 +181,9 @@ func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Caller
 
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
-	due := min(s.own(), int64(math.Ceil(s.Fair()))) // owners have the shares of those that own no part
+	due := min(s.own(), int64(math.Ceil(s.Fair()))) // an owner has the shares of those that own no part, too
 	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask))
-	if next = clock.Forever; a.trade.stands(s, ask, n) {
+	if next = clock.Forever; a.trade.keepRest(s, ask, n) {
 		next = s.releases()
 	}
 	if n > 0 {
@@ -191,9 +197,9 @@ func (a *Account) AsksStand() bool {
 	return a.trade != nil && slices.ContainsFunc(a.trade.guests, func(a asked) bool { return a.permits > 0 })
 }
 
-// ServeAsked lends again to guests that need more, when reserves are released, as far as lends says that anything
-// is lent to them. It tells each the sum of what was lent to it in these windows, and returns when it is due
-// next; clock.Forever if it is not in this window.
+// ServeAsked lends more to guests whose asks stand, if reserves were released in this window. It leaves out guests
+// for which lends is false: nothing is lent to them. It tells each guest the sum of all that was lent to it in these
+// windows, and returns the monotonic instant at which it is due next; clock.Forever if not in this window.
 func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
@@ -207,13 +213,13 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 	})
 }
 
-// AtEdge reports whether a window has begun in which guests may be lent some before callers take all:
-// see LendAtEdge.
+// AtEdge reports whether LendAtEdge is due: a window has begun, and guests that have asked may be lent some before
+// callers take all.
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
-// LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here, as far as
-// lends says that anything is lent to them. It tells each, in the order of their asks, the sum of what
-// was lent to it in these windows.
+// LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here. It leaves out guests
+// for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks, the sum of all
+// that was lent to it in these windows.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {
@@ -228,8 +234,9 @@ func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, l
 		func(guest string, n int64) { tell(guest, a.lend(guest, n)) })
 }
 
-// Borrow adds what a host has lent, by the sum that it has told, and returns how much that is. The
-// total of a window is what all instances may issue in it.
+// Borrow adds what a host has lent in these windows, and pays debts with it. told is the sum of all that the host has
+// lent in them: Borrow adds what that exceeds the earlier sums by, and returns it. total returns what all instances
+// together may issue in a window.
 func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	n := a.borrow(host, windows, told, total)
 	a.repay()

@@ -17,22 +17,22 @@ import (
 // edge of a window. It is the one place for that, for a provider and for each of its keys: it tells the rules
 // of package lending what own callers want, and keeps the asks of guests.
 //
-// The owner of a Trade says what there is: it counts permits and those that wait, keeps time, decides when to
-// look, books what is lent, and keeps calls apart. It is the gate, for the provider (lending.go and host.go),
-// or the Account of a key (keytrade.go).
+// A Trade has an owner: the gate, for the provider (lending.go and host.go), or the Account of a key
+// (keytrade.go). The owner counts permits and callers that wait, knows the time, decides when to look whether to
+// ask, books what is lent, and counts calls by class. The zero Trade has seen no call.
 type Trade struct {
-	calls  lending.Flow
-	of     *classes      // nil until a call of another class than the usual one comes
-	small  *lending.Flow // those of calls that are not large; nil: these are not told apart
-	guest  lending.Guest
-	window quota.Window // the shortest one that runs
-	asks   int64        // since the beginning
-	guests asks         // of others
-	edge   bool         // the window has begun, and guests were not lent some at its edge yet
-	served float64      // when in the window asks that stand were served, in milliseconds
+	calls  lending.Flow  // the permits for which callers here have come
+	of     *classes      // those of critical and sheddable callers; nil until one of them comes
+	small  *lending.Flow // those of calls that are not large; nil where large calls are not told apart
+	guest  lending.Guest // what this instance has asked for as a guest
+	window quota.Window  // the shortest one that runs
+	asks   int64         // how many times others were asked since the beginning: see salt
+	guests asks          // as a host: what guests have asked this instance for
+	edge   bool          // the window has begun, and its owner has not called lendAtEdge yet
+	served float64       // when in the window asks that stand were served last, in milliseconds; 0: not yet
 }
 
-// classes are the calls of critical and sheddable callers.
+// classes are the permits for which critical and sheddable callers have come.
 type classes struct{ critical, sheddable lending.Flow }
 
 // noCalls are calls of which none came. It never changes.
@@ -47,8 +47,8 @@ type Callers struct {
 	Sheddable     int64 // those for which sheddable ones wait
 }
 
-// came are the permits for which calls have come since the beginning: they had them, were refused them, or
-// wait for them.
+// came are the permits for which calls have come since the beginning: those that were issued, those that were
+// refused, and those for which callers wait. large, critical and sheddable are parts of all.
 type came struct{ all, large, critical, sheddable int64 }
 
 // scene is an account in the shortest window that runs, at an instant, and the fleet that shares it.
@@ -58,7 +58,7 @@ type scene struct {
 	account       *Account
 	hash          uint64 // of this instance, for the account's key
 	rules         lending.Rules
-	phase, length float64 // in milliseconds
+	phase, length float64 // how much of the window has passed, and its length, in milliseconds
 }
 
 // scene returns the scene at a monotonic instant. The account must have a shortest window.
@@ -70,7 +70,7 @@ func (a *Account) scene(f plans.Fleet, hash uint64, now int64) scene {
 	}
 }
 
-// hosts is how many others have shares.
+// hosts returns how many other instances have shares.
 func (s *scene) hosts() int {
 	if s.own() > 0 {
 		return s.Owners - 1
@@ -83,22 +83,23 @@ func (s *scene) alone() bool { return s.Owners == 1 && s.own() > 0 && s.lent == 
 
 // stock is what an account has in the scene's window, in permits.
 type stock struct {
-	left   int64 // may be issued or lent
+	left   int64 // that may be issued or lent
 	kept   int64 // of left, for critical calls only
 	issued int64 // to own callers
-	debt   int64
-	// due, of a host, is the part of the window that is for its own callers, whatever a guest lacks of its
-	// own part. It is less than the share where the share stands for other instances' too.
+	debt   int64 // that the account owes
+	// due counts for a host alone. For what a guest lacks to its fair share the host keeps no more than what its
+	// own callers have not had of due. It is the share, but no more than the fair share: an owner of a key has the
+	// shares of instances that own no part of it, too.
 	due int64
-	// newcomer, of a guest, says that it has no share yet, so that hosts lend it a part of theirs unasked.
+	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
 }
 
 // milli is the monotonic instant of a corrected wall time, in milliseconds.
 func (a *Account) milli(wall int64) float64 { return float64(wall-a.windows.Offset) / milli }
 
-// take notes the calls that have come by an instant, in milliseconds, and those of them that wait. Calls of
-// the very instant of the look before are noted by the next one.
+// take notes the calls that have come by the monotonic instant at, in milliseconds, and the callers c that wait
+// then. If at is the instant of the take before, calls that came since are noted by the next take.
 func (t *Trade) take(at float64, n came, c Callers) {
 	t.calls.Look(at, float64(n.all))
 	if c.Waiting > 0 {
@@ -121,24 +122,25 @@ func (t *Trade) take(at float64, n came, c Callers) {
 	}
 }
 
-// restart forgets what was noted of windows of another length.
+// restart forgets all but the asks, because the windows have another length now. Asks of guests stay, but for what
+// large calls want at an edge.
 func (t *Trade) restart() {
 	small := t.small
 	if *t = (Trade{asks: t.asks, guests: t.guests}); small != nil {
 		t.small = &lending.Flow{}
 	}
-	for i := range t.guests { // a large call that stands asks again, for an edge of these windows
+	for i := range t.guests { // a large call asks again, for an edge of the new windows
 		t.guests[i].edge, t.guests[i].edgeOf = 0, 0
 	}
 }
 
-// enter notes that another window is the account's shortest one. came are the permits that others have lent in
-// the one before.
-func (t *Trade) enter(a *Account, w quota.Window, came int64) {
+// enter notes that w is the account's shortest window from now on. borrowed are the permits that others have lent
+// in the window before it.
+func (t *Trade) enter(a *Account, w quota.Window, borrowed int64) {
 	t.window = w
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
-	t.guest.Begin(came)
+	t.guest.Begin(borrowed)
 	from, length := a.milli(w.Start()), float64(w.Length)/milli
 	t.calls.Begin(w.Index, from, length)
 	if t.small != nil {
@@ -150,7 +152,7 @@ func (t *Trade) enter(a *Account, w quota.Window, came int64) {
 	}
 }
 
-// flows are the calls of critical and of sheddable callers.
+// flows returns the calls of critical and of sheddable callers.
 func (t *Trade) flows() (critical, sheddable *lending.Flow) {
 	if t.of == nil {
 		return &noCalls, &noCalls
@@ -158,8 +160,8 @@ func (t *Trade) flows() (critical, sheddable *lending.Flow) {
 	return &t.of.critical, &t.of.sheddable
 }
 
-// smallCalls are the calls that are not large; none where large ones are not told apart: then only the small
-// ones that wait are known.
+// smallCalls returns the calls that are not large. Where large ones are not told apart it returns none: of small
+// calls only those that wait are known then.
 func (t *Trade) smallCalls() *lending.Flow {
 	if t.small == nil {
 		return &noCalls
@@ -167,7 +169,7 @@ func (t *Trade) smallCalls() *lending.Flow {
 	return t.small
 }
 
-// has returns what the instance has as a guest.
+// has returns what this instance has as a guest: of its account, and of the callers c who wait.
 func (s *scene) has(of stock, c Callers) lending.Has {
 	return lending.Has{
 		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(s.account.windows.Guard)/milli,
@@ -176,8 +178,8 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 	}
 }
 
-// ask returns what to ask others for now; ok is false if that is nothing. c are the callers of h who wait, and
-// debt are the permits of h.Waiting that are owed.
+// ask returns what to ask others for now; ok is false if that is nothing. h is as has returns it. c are the callers
+// who wait, and debt the permits that are owed: h.Waiting has both.
 func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lending.Ask, ok bool) {
 	if what, ok = t.guest.Ask(&t.calls, s.rules, h); !ok {
 		return what, false
@@ -192,7 +194,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 	return what, true
 }
 
-// asking returns an ask with what is needed to choose the hosts.
+// asking returns an ask together with what Requests needs to choose the hosts. salt is Trade.salt.
 func (s *scene) asking(what lending.Ask, salt uint64) *Asking {
 	w := s.account.windows
 	return &Asking{
@@ -201,14 +203,14 @@ func (s *scene) asking(what lending.Ask, salt uint64) *Asking {
 	}
 }
 
-// salt is a number for the choice of hosts, another one for each ask.
+// salt returns a number by which hosts are chosen: another one for each ask, so that each reaches other hosts.
 func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779b97f4a7c15 }
 
-// lend returns how many permits are lent to a guest for its ask. of is what this instance has, and c are its own
-// callers who wait.
+// lend returns how many permits to lend to a guest for its ask, in the scene's window. of is what this instance
+// has, and c are its own callers who wait.
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
-	if c.Large > 0 && Before(a.guest, s.account.windows.Lending.Self, s.Window) { // it keeps nothing for large calls
+	if c.Large > 0 && Before(a.guest, s.account.windows.Lending.Self, s.Window) { // the guest's large calls come first: nothing is kept for large ones here
 		calls, waiting, criticals = t.smallCalls(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
@@ -223,22 +225,23 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	return h.Lend(s.rules, a.permits, a.poor, a.critical)
 }
 
-// asked is an ask in the scene's window for what a guest needs. The guest has a share from the corrected wall
-// time from on.
+// asked returns a guest's ask in the scene's window for what it needs. The guest has a share from the corrected
+// wall time from on.
 func (s *scene) asked(guest string, n protocol.Need, from int64) asked {
 	return askOf(guest, n, s.hash, s.Window, s.account.lentTo(guest), from)
 }
 
-// partOf returns what a guest without a share may have of this instance's, besides what it was lent in
-// this window: the part that it would have if the share were divided among all.
+// partOf returns how many more permits a guest without a share may have of this instance's share: the part that it
+// would have if the share were divided among all, less what it was lent in this window already.
 func (s *scene) partOf(guest string) int64 {
 	part := lending.Part(s.own(), s.Instances, lending.Chance(guest, s.hash^uint64(s.Window.Index)))
 	return max(0, part-s.account.lentTo(guest))
 }
 
-// stands keeps what a guest still wants after n permits were lent for its ask, and reports whether it stands
-// until reserves are released. A guest that was poor asks for more by itself.
-func (t *Trade) stands(s *scene, a asked, n int64) bool {
+// keepRest keeps what a guest still wants after n permits were lent for its ask. It reports whether the ask stands:
+// serve lends more for it once reserves are released. It does not if the guest was poor and was lent some: such a
+// guest asks for more by itself.
+func (t *Trade) keepRest(s *scene, a asked, n int64) bool {
 	if a.permits -= n; n > 0 && a.poor > 0 {
 		a.permits = 0
 	}
@@ -247,8 +250,8 @@ func (t *Trade) stands(s *scene, a asked, n int64) bool {
 	return a.permits > 0
 }
 
-// releases returns when asks that stand are served next, a monotonic instant; clock.Forever if they are not in this
-// window.
+// releases returns the monotonic instant at which hosts next release reserves, and serve the asks that stand. It is
+// clock.Forever if that is not in this window.
 func (s *scene) releases() int64 {
 	if at, ok := lending.Releases(s.phase, s.length); ok {
 		return s.Window.Start() + int64(at*milli) - s.account.windows.Offset
@@ -256,8 +259,9 @@ func (s *scene) releases() int64 {
 	return clock.Forever
 }
 
-// serve lends for two of the asks that stand, by chance, if reserves were released since it was last done in
-// this window. Asks of guests for which lends is false are left out. It returns when to call it next.
+// serve calls lend for two of the asks that stand, chosen by chance, if reserves were released in this window since
+// it did that last. It leaves out the asks of guests for which lends is false: nothing is lent to them. It returns the
+// monotonic instant at which to call it next, or clock.Forever.
 func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
 	stand := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
 	if len(stand) == 0 {
@@ -276,10 +280,10 @@ func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked
 	return s.releases()
 }
 
-// lendAtEdge lends to guests that have asked, in the order of their asks, before own callers who wait take all
-// of a window that has just begun. It forgets the asks of guests for which lends is false. left returns how
-// many permits may be issued now, and how many of them are kept for critical calls. lend issues n permits for
-// a guest.
+// lendAtEdge lends to guests that have asked, in the order of their asks, when a window has just begun: before own
+// callers who wait take all of it. It forgets the asks of guests for which lends is false: nothing is lent to them.
+// left returns how many permits may be issued now, and how many of those are kept for critical calls. lend issues n
+// permits for a guest.
 func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, left func() (n, kept int64), lend func(guest string, n int64)) {
 	t.edge = false
 	t.guests.leave(lends)
@@ -294,20 +298,19 @@ func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, l
 	}
 }
 
-// Asking is what this instance asks others for.
+// Asking is what this instance asks others for, and what decides which of them it asks.
 type Asking struct {
 	lending.Ask
-	Self    string
-	Windows []quota.Window
-	Fair    float64
+	Self    string         // ID of this instance
+	Windows []quota.Window // those in which the permits are wanted, shortest first
+	Fair    float64        // the total of the shortest one, divided equally
 	Rules   lending.Rules
-	Debtors []lending.Debtor
-	Salt    uint64
-	// Hosts is how many others have shares.
-	Hosts int
+	Debtors []lending.Debtor // instances to which this one has lent
+	Salt    uint64           // see Trade.salt
+	Hosts   int              // how many other instances have shares
 }
 
-// Requests returns whom of the others to ask for what.
+// Requests returns which hosts to ask for what. peers are the other instances, in any order.
 func (a *Asking) Requests(peers []lending.Peer) []lending.Request {
 	if a.Edge > 0 {
 		return []lending.Request{a.Rules.Standing(a.Ask, a.Salt, a.Hosts)}
