@@ -42,7 +42,7 @@ type Pem = string | Uint8Array; // such as a Buffer, whose type a program would 
 /** Calls of a higher class are served first. */
 export type Class = "critical" | "default" | "sheddable";
 
-type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; detail?: string; retry_after?: number; absent?: boolean };
+type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean };
 
 /** In place of a status. */
 const noAnswer = 0;
@@ -64,7 +64,7 @@ export class Client {
     this.http = tls ? https : http;
     const agent = new this.http.Agent({ keepAlive: true, maxSockets });
     const { hostname: host, port } = tls ? new URL(`https://${address}`) : { hostname: "", port: "" };
-    this.options = { ...(tls ? { ...(tls as https.RequestOptions), host, port } : { socketPath: address }), agent, method: "POST", headers: { "Content-Type": "application/json" } };
+    this.options = { ...(tls ? { ...(tls as https.RequestOptions), host, port } : { socketPath: address }), agent, headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
@@ -73,10 +73,13 @@ export class Client {
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
     const settle = this.settlement(answer);
+    const end = this.ending(answer);
     let left = permits;
     return {
       permits,
       until: answer.until!,
+      /** Under a limit in flight: the seconds from when the permit was asked for within which the call must be over. */
+      endsIn: answer.ends_in,
       /** Uses permits; false if too few are left, or their window is over. */
       take: (n = 1): boolean => {
         if (!(n > 0 && n <= left) || isOver()) return false;
@@ -85,11 +88,12 @@ export class Client {
       },
       /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. */
       settle: (used: number): Promise<void> => ((left = 0), settle([used])),
-      /** Gives back what take has not used, unless the permits were settled. */
+      /** Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends all calls, which count until then. */
       close: async (): Promise<void> => {
         const used = permits - left;
         left = 0;
-        if (answer.id && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
+        if (answer.ends_in !== undefined) await end();
+        else if (answer.id && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
       },
     };
   }
@@ -101,6 +105,10 @@ export class Client {
     return {
       /** The end of the window of the permits, of the first that ends. */
       until: answer.until!,
+      /** Of limits in flight: see Permits. */
+      endsIn: answer.ends_in,
+      /** Ends the calls of limits in flight, which count until then, unless settle has. */
+      close: this.ending(answer),
       /** States what the calls cost, a number for each want, once: see Permits. */
       settle: (...used: number[]): Promise<void> => settle(used),
     };
@@ -110,14 +118,21 @@ export class Client {
     const id = answer.id;
     if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin, and settle once");
     answer.id = undefined;
-    const { status, answer: said } = await this.post(`/v1/permits/${id}/settle`, { used });
+    const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
     if (status !== 200) throw new Refused(said.detail);
+  };
+
+  private ending = (answer: Answer) => async (): Promise<void> => {
+    const id = answer.id;
+    if (!id || answer.ends_in === undefined) return;
+    answer.id = undefined;
+    await this.send(`/v1/calls/${id}`); // without an answer it ends by itself
   };
 
   private async grant(body: object, timeout: number) {
     for (const began = now(); ; ) {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.post("/v1/acquire", { ...body, max_wait }, max_wait);
+      const { status, answer, sent } = await this.send("/v1/acquire", { ...body, max_wait }, max_wait);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       if (![200, 429, 503, noAnswer].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
@@ -129,20 +144,20 @@ export class Client {
     }
   }
 
-  /** Returns the status and the body of the answer, noAnswer if there is none within wait and 10 s. */
-  private async post(path: string, body: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
+  /** Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, noAnswer if there is none within wait and 10 s. */
+  private async send(path: string, body?: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
-    const request = this.http.request({ ...this.options, path, signal });
+    const request = this.http.request({ ...this.options, method: body ? "POST" : "DELETE", path, signal });
     request.on("socket", () => (sent = now())).on("error", () => undefined); // a connection is free
-    request.end(JSON.stringify(body));
+    request.end(body && JSON.stringify(body));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
       const answer = (await json(response)) as Answer;
       this.answered = true;
       return { status: response.statusCode!, answer, sent };
     } catch (e) {
-      if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.post(path, body, wait); // quotad closes connections without calls
+      if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.send(path, body, wait); // quotad closes connections without calls
       const { code = "", errno = 0, message } = e as NodeJS.ErrnoException;
       const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
       const absent = !this.answered && ["ENOENT", "ENOTDIR", "EACCES"].includes(code); // else it restarts

@@ -103,21 +103,22 @@ class Client(threading.local):  # a connection for each thread
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
-            status, answer = self.post("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
+            status, answer = self.send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
                 return self, answer, end
             time.sleep(retry)
 
-    def post(self, path, body, wait=0):
-        """Returns the status and the body of the answer, NO_ANSWER if there is none within wait and 10 s."""
+    def send(self, path, body=None, wait=0):
+        """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait and 10 s."""
         for connect in self.pid != os.getpid() or not self.connection.sock, True:  # quotad closes connections without calls
             try:
                 if connect:
                     self.connect()
                 self.connection.sock.settimeout(wait + 10)
-                self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                text = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
+                self.connection.request("DELETE" if body is None else "POST", path, *text)
                 answer = self.connection.getresponse()
                 said = json.loads(answer.read())
                 ANSWERED.add(self.address)
@@ -141,11 +142,14 @@ class Client(threading.local):  # a connection for each thread
         self.connection.sock.connect(self.address)
 
 
-class Granted:
-    """What a call got. It may be used by several threads, and by no forked process."""
+class Granted(contextlib.AbstractContextManager):
+    """What a call got. It may be used by several threads, and by no forked process. Under a limit in flight
+    the call counts until close, which leaving a with block is too. It must be over within ends_in seconds from
+    when the permit was asked for; then it counts no more. Under other limits ends_in is None."""
 
     def __init__(self, client, answer, end):
         self.client, self.id, self.end, self.pid = client, answer.get("id"), end, os.getpid()
+        self.ends_in = answer.get("ends_in")
         self.until, self.lock = answer["until"], threading.Lock()
 
     def settle(self, *used):
@@ -155,12 +159,24 @@ class Granted:
             of, self.id = self.id, None
         if of is None:
             raise Refused("there is no ID to settle by: ask with settle_within, and settle once")
-        status, answer = self.client.post(f"/v1/permits/{of}/settle", {"used": used})
+        status, answer = self.client.send(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
             raise Refused(answer.get("detail", answer))
 
+    def close(self):
+        """Ends the calls of limits in flight, unless settle has."""
+        if self.ends_in is None or self.pid != os.getpid():
+            return
+        with self.lock:
+            of, self.id = self.id, None
+        if of:
+            self.client.send(f"/v1/calls/{of}")  # without an answer it ends by itself
 
-class Permits(contextlib.AbstractContextManager, Granted):
+    def __exit__(self, *_):
+        self.close()
+
+
+class Permits(Granted):
     """Permits of one provider, or of a key of it. until is the end of their window, as text."""
 
     def __init__(self, client, answer, end):
@@ -178,14 +194,14 @@ class Permits(contextlib.AbstractContextManager, Granted):
             return True
 
     def close(self):
-        """Gives back what take has not used, unless the permits were settled."""
+        """Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends
+        all calls."""
         if self.pid != os.getpid():
             return
         with self.lock:
             used, self.used = self.used, self.permits
-        if self.id and used < self.permits and now() < self.end:
+        if self.ends_in is not None:
+            super().close()
+        elif self.id and used < self.permits and now() < self.end:
             with contextlib.suppress(Refused):  # the rest is lost
                 self.settle(used)
-
-    def __exit__(self, *_):
-        self.close()

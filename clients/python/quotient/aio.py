@@ -22,6 +22,8 @@ import quotient
 from quotient import ANSWERED, NO_ANSWER, again_in, body_of, now, unanswered
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from quotient import Want
 
 Class = Literal["critical", "default", "sheddable"]
@@ -59,7 +61,7 @@ class Client:
         deadline = now() + timeout
         while True:
             wait = max(0.0, min(60.0, deadline - now()))
-            status, answer, sent = await self._post("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
+            status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
@@ -72,13 +74,14 @@ class Client:
         host, port = self.address.rsplit(":", 1)
         return asyncio.open_connection(host, int(port), ssl=self.tls)
 
-    async def _post(self, path: str, body: dict[str, Any], wait: float = 0) -> tuple[int, dict[str, Any], float]:
-        """Returns the status and the body of the answer, NO_ANSWER if there is none within wait
+    async def _send(self, path: str, body: dict[str, Any] | None = None, wait: float = 0) -> tuple[int, dict[str, Any], float]:
+        """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait
         and 10 s, and when the call was sent."""
         if self.free is None:
             self.free = asyncio.Semaphore(self.connections)
-        text = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        text = b"" if body is None else json.dumps(body).encode()
+        method = "DELETE" if body is None else "POST"
+        head = f"{method} {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
         async with self.free:
             sent = now()
             problem: dict[str, Any] = {}
@@ -115,7 +118,8 @@ class Client:
 
 
 class Granted:
-    """What a call got, for the tasks of one event loop."""
+    """What a call got, for the tasks of one event loop. Under a limit in flight the call counts until close,
+    which leaving an async with block is too."""
 
     def __init__(self, client: Client, of: quotient.Granted) -> None:
         self._client, self._of = client, of
@@ -125,15 +129,32 @@ class Granted:
         """The end of the window of the permits, of the first that ends."""
         return self._of.until
 
+    @property
+    def ends_in(self) -> float | None:
+        """The seconds from when the permit was asked for within which the call must be over, under a limit in flight."""
+        return self._of.ends_in
+
     async def settle(self, *used: int) -> None:
         """States what the calls cost, one number for each want, once: less gives permits back,
         0 gives all back, and more is a debt. Raises Refused if the time for that is over."""
         of, self._of.id = self._of.id, None
         if of is None:
             raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
-        status, answer, _ = await self._client._post(f"/v1/permits/{of}/settle", {"used": used})
+        status, answer, _ = await self._client._send(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
             raise quotient.Refused(answer.get("detail", answer))
+
+    async def close(self) -> None:
+        """Ends the calls of limits in flight, unless settle has."""
+        of, self._of.id = self._of.id, None
+        if of and self.ends_in is not None:
+            await self._client._send(f"/v1/calls/{of}")  # without an answer it ends by itself
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 class Permits(Granted):
@@ -151,15 +172,12 @@ class Permits(Granted):
         return self._of.take(permits)
 
     async def close(self) -> None:
-        """Gives back what take has not used, unless the permits were settled."""
+        """Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends
+        all calls."""
         of = self._of
         used, of.used = of.used, of.permits
-        if of.id and used < of.permits and now() < of.end:
+        if self.ends_in is not None:
+            await super().close()
+        elif of.id and used < of.permits and now() < of.end:
             with contextlib.suppress(quotient.Refused):  # the rest is lost
                 await self.settle(used)
-
-    async def __aenter__(self) -> Permits:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -1,0 +1,67 @@
+"""Checks that calls in flight end: inflight.py SOCKET, of providers p and q with 3 inflight hold=4s."""
+
+import asyncio
+import sys
+import time
+
+import quotient
+import quotient.aio
+
+quotad = quotient.Client(sys.argv[1])
+
+
+def free(want):
+    with quotad.acquire("p", 3, partial=True) as got:
+        assert got.permits == want and got.take(want), (got.permits, want)
+
+
+with quotad.acquire("p", timeout=1) as call:
+    assert 4 <= call.ends_in <= 5.1, call.ends_in
+    with quotad.acquire_all([("p", 1), ("q", 2)]) as both:
+        free(1)
+    both.close()
+    free(2)
+    try:
+        quotad.acquire("p", 3)
+        sys.exit("four are under way")
+    except quotient.Limited as e:
+        assert "inflight" in str(e) and e.retry_after == 1, (e, e.retry_after)
+free(3)
+try:
+    with quotad.acquire("p"):
+        raise KeyError
+except KeyError:
+    free(3)
+settled = quotad.acquire_all([("p", 3), ("q", 3)], settle_within=10)
+settled.settle(1, 1)
+settled.close()
+free(3)
+
+
+async def call_aio():
+    aio = quotient.aio.Client(sys.argv[1])
+    async with await aio.acquire("p", timeout=1) as call:
+        assert 4 <= call.ends_in <= 5.1, call.ends_in
+        async with await aio.acquire_all([("p", 1), ("q", 1)]):
+            free(1)
+        free(2)
+    free(3)
+    most, open = 0, 0
+
+    async def one():
+        nonlocal most, open
+        async with await aio.acquire("p", timeout=30):
+            open += 1
+            most = max(most, open)
+            await asyncio.sleep(0.05)
+            open -= 1
+
+    await asyncio.gather(*(one() for _ in range(20)))
+    assert most == 3, most
+
+
+asyncio.run(call_aio())
+quotad.acquire("p", 3)  # and forgotten
+began = time.monotonic()
+with quotad.acquire("p", timeout=60):
+    assert time.monotonic() - began > 3.9, time.monotonic() - began
