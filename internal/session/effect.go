@@ -16,17 +16,18 @@ type (
 	// Reset begins the history of an instance, whose ID is Self, with a view.
 	Reset struct {
 		*Member
-		At   clock.Instant
+		At   clock.Instant // of the step: when the view became known here
 		Self string
 		View protocol.View
 	}
 	// Apply is a change of the view.
 	Apply struct {
 		*Member
-		At     clock.Instant
+		At     clock.Instant // of the step: when the change became known here
 		Change protocol.Change
 	}
-	// Prove says that the view had everything that was committed before Sent.
+	// Prove says that the view has everything that was committed before Sent, the instant at which the
+	// probe was sent.
 	Prove struct {
 		*Member
 		Sent clock.Instant
@@ -36,9 +37,11 @@ type (
 		*Member
 		Until int64
 	}
-	// Restored says that the next view is of another store, or of an earlier state of it.
+	// Restored says that etcd was restored since the latest view: what the next one says need not follow
+	// from that.
 	Restored struct{ *Member }
-	// Trouble says what keeps the session from knowing more; Err is nil when that is over.
+	// Trouble says in Err all that keeps the member's view from being kept up to date. Err is nil when
+	// all of that is over.
 	Trouble struct {
 		*Member
 		Err error

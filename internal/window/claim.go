@@ -11,38 +11,42 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Where permits are lent, the first in line may want more than there is, and nobody knows whether
-// others lend the rest. What is left is its for a while: the claim. After that those behind it take
-// what it cannot use, and it keeps its place.
+// This file says what becomes of the permits that are left when the first waiter in the queue wants more.
 //
-// A call for more than the share is large. It is served by loans, besides what small calls will
-// want. If it is still the first after as many windows as it wants shares, and none was served
-// meanwhile, it stands: then each other instance leaves it an equal part of the next window. And while
-// one waits, the small calls of its own instance leave it a part of theirs, which adds up until it is
-// enough.
+// Where permits are lent, others may lend the rest, and nobody knows whether they will. So for a while the first
+// waiter has a claim: nobody else gets what is left. When the claim has ended, other callers may pass the
+// waiter: they take of what is left the permits that it cannot use. It keeps its place.
+//
+// A call for more than the share is large, any other one small. A large call is served by loans, and of the own
+// share by what small calls will not want. Two rules see to it that it is served at all:
+//
+//   - While it waits, the small calls of its own instance leave it a part of their permits (leaveLocked). These
+//     parts add up until they are enough.
+//   - If it is still the first waiter after as many windows as it wants shares, and no large call was served
+//     meanwhile, it stands (standsLocked): each other instance leaves it an equal part of the next window.
 
-// claimed is for how long the first in line has a claim: the time in which loans come, or a tenth of the
-// window if that is less.
+// claimed is how long the claim of the first waiter lasts: the time in which loans come, or a tenth of the window if
+// that is less.
 const claimed = 100 * time.Millisecond
 
-// claim is that of the first in line.
+// claim is that of the first waiter.
 type claim struct {
-	of    *queue.Waiter
-	since int64 // monotonic: it is the first from then on, or the window began
-	edges int64 // of windows at which it was the first
+	of    *queue.Waiter // nil if nobody waits
+	since int64         // monotonic instant at which it became the first, or the window began if that is later
+	edges int64         // at how many windows' beginnings it was the first
 }
 
-// beside is what those behind the queue may have: permits held, but for those that somebody in it can
-// still use.
+// beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
+// queue or as newcomers, may have the rest of the permits held: see besideLocked.
 type beside struct {
-	shut    bool    // nothing: a claim runs, or nobody passes here
-	passed  int     // how many are passed
-	spans   []int64 // permits kept for them, by span and
-	budgets []int64 // by budget
+	shut    bool    // callers that pass get nothing: a claim runs, or nobody may pass
+	passed  int     // waiters that are passed
+	spans   []int64 // permits that are kept for them, by the index of the span in ledger.spans
+	budgets []int64 // the same, by the index in ledger.budgets
 }
 
-// mostPassed bounds how many waiters that lack permits are looked at: not each of a long queue each
-// time.
+// mostPassed bounds the waiters that are passed. If more would be, nobody passes: otherwise each call would look
+// at the whole of a long queue.
 const mostPassed = 64
 
 func (b *beside) reset(l *ledger) {
@@ -51,38 +55,39 @@ func (b *beside) reset(l *ledger) {
 	b.budgets = append(b.budgets[:0], make([]int64, len(l.budgets))...)
 }
 
-// noteHeadLocked notes who is the first in line.
+// noteHeadLocked notes who is the first waiter.
 func (g *Gate) noteHeadLocked() {
 	if w := g.mu.queue.Head(); w != g.mu.claim.of {
 		g.mu.claim = claim{of: w, since: g.mu.last}
 	}
 }
 
-// claimEndsLocked returns when the claim of the first in line ends; clock.Forever if it does not.
+// claimEndsLocked returns the monotonic instant at which the claim of the first waiter ends. It is clock.Forever if
+// nobody waits, or nobody may pass. It is in the past where no loans can come.
 func (g *Gate) claimEndsLocked() int64 {
 	switch {
 	case g.mu.claim.of == nil || !g.passesLocked():
 		return clock.Forever
-	case !g.borrowsLocked(): // no loans come
+	case !g.borrowsLocked():
 		return g.mu.claim.since
 	default:
 		return g.mu.claim.since + int64(min(claimed, g.mu.ledger.shortest().Window.Length/10))
 	}
 }
 
-// passesLocked reports whether callers may be passed that lack permits. Nobody is where nothing can be
-// lent, or where permits that are left now add up.
+// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent. Nor
+// where permits accrue gradually: there those that are left now add up until they are enough for it.
 func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
 
-// claimsLocked reports whether the first in line has a claim on all that is left. A large one has none:
-// it leaves small ones what they will want.
+// claimsLocked reports whether the first waiter has a claim on all that is left now. A large one has not: it leaves
+// small ones what they will want.
 func (g *Gate) claimsLocked() bool {
 	of := g.mu.claim.of
 	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.Large())
 }
 
-// looksAgainLocked returns when the claim of the first in line ends or, if it is large, small calls may
-// leave it more; clock.Forever if neither is ahead.
+// looksAgainLocked returns the monotonic instant at which to serve the queue again: when the claim of the first waiter
+// ends or, if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead.
 func (g *Gate) looksAgainLocked() int64 {
 	at := g.claimEndsLocked()
 	switch of := g.mu.claim.of; {
@@ -94,14 +99,17 @@ func (g *Gate) looksAgainLocked() int64 {
 	return clock.Forever
 }
 
-// passLocked has others pass a waiter that lacks permits, and keeps those that it can use before the
-// windows end of which it lacks some. It returns false if nobody may pass.
+// passLocked notes that callers pass the waiter w, which lacks permits. It returns false if nobody may pass.
+//
+// The waiter lacks permits in some windows. Until the last of these has ended it can use no permits of any window, so
+// callers that pass may have those of the windows that end by then. In windows that end later it can still use some:
+// there passLocked keeps as many permits as it wants.
 func (g *Gate) passLocked(w *queue.Waiter) bool {
 	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
 	b.passed++
 	many := b.passed > mostPassed
-	others := len(b.spans) != len(l.spans) || len(b.budgets) != len(l.budgets) // limits have changed
-	if b.shut = b.shut || many || others || g.claimsLocked(); b.shut {
+	changed := len(b.spans) != len(l.spans) || len(b.budgets) != len(l.budgets) // the limits, since beside was reset
+	if b.shut = b.shut || many || changed || g.claimsLocked(); b.shut {
 		return false
 	}
 	want := w.N()
@@ -118,7 +126,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 			ends = max(ends, u.End)
 		}
 	}
-	if b.shut = ends == 0; b.shut { // it lacks some for a moment only
+	if b.shut = ends == 0; b.shut { // no window lacks permits for it: it has to wait for a moment only
 		return false
 	}
 	for i := range l.spans {
@@ -134,7 +142,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 	return true
 }
 
-// besideLocked returns how many of the permits held may pass those that wait.
+// besideLocked returns how many of the permits held callers may have that pass those that wait.
 func (g *Gate) besideLocked() int64 {
 	b, l, taken, room := &g.mu.beside, &g.mu.ledger, g.takenLocked(), g.mu.held
 	if b.shut {
@@ -156,14 +164,14 @@ func (g *Gate) besideLocked() int64 {
 	return max(0, room)
 }
 
-// withholdLocked takes what the segment holds for newcomers back.
+// withholdLocked takes back what a segment has for newcomers: the permits are held again.
 func (g *Gate) withholdLocked(s *Segment) {
 	kept := s.withhold()
 	g.mu.published -= kept
 	g.mu.held += kept
 }
 
-// openLocked puts what newcomers may have into a segment that holds nothing.
+// openLocked puts those of the permits held that newcomers may have into a segment that has none.
 func (g *Gate) openLocked(s *Segment) {
 	room := g.mu.held
 	if g.mu.queue.Head() != nil {
@@ -176,15 +184,15 @@ func (g *Gate) openLocked(s *Segment) {
 	}
 }
 
-// largeLocked reports whether a call for n permits is large: no share of this instance holds so many, so
-// that only loans serve it.
+// largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
+// only loans serve it.
 func (g *Gate) largeLocked(n int64) bool {
 	p := g.planLocked()
 	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()
 }
 
-// noteLargeLocked notes n permits of calls that wait or were refused, if these are large: those that came
-// (or, if n is negative, have gone) are not what small calls want.
+// noteLargeLocked notes a call that waits or was refused, if it is large: its n permits are not counted as those of
+// small calls. If n is negative, the call does not wait any more, and is taken out again.
 func (g *Gate) noteLargeLocked(large bool, n int64) {
 	b := &g.mu.borrower
 	if !large {
@@ -197,7 +205,7 @@ func (g *Gate) noteLargeLocked(large bool, n int64) {
 	b.large += n
 }
 
-// smallLocked is the flow of calls that are not large.
+// smallLocked returns the flow of small calls.
 func (g *Gate) smallLocked() *lending.Flow {
 	if b := &g.mu.borrower; b.small != nil {
 		return b.small
@@ -205,15 +213,16 @@ func (g *Gate) smallLocked() *lending.Flow {
 	return &g.mu.borrower.calls
 }
 
-// forSmallLocked returns how many permits a large call of a class leaves to small ones in the window that
-// runs: what they will want; if it stands, at most the share. Nothing is kept from critical calls.
+// forSmallLocked returns how many permits a large call of class c leaves to small ones in the window that runs. That
+// is what they will want, less what they leave to large calls once its claim has ended. If it stands, it is no more
+// than what is left of the share. A critical call leaves nothing.
 func (g *Gate) forSmallLocked(c queue.Class) int64 {
 	s, ok := g.sceneLocked()
 	if !ok || c == queue.Critical {
 		return 0
 	}
 	keep := g.smallWantLocked(s)
-	if g.claimEndsLocked() <= g.mu.last { // or the loans that come would not be waited for
+	if g.claimEndsLocked() <= g.mu.last { // before, loans may still come: small calls need not leave it any
 		keep -= g.mu.borrower.left
 	}
 	if g.mu.borrower.standsIn(s.Window) {
@@ -228,7 +237,8 @@ func (g *Gate) smallWantLocked(s scene) int64 {
 	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.Permits()-q.Large(queue.Sheddable))))
 }
 
-// noteLargeServedLocked notes that a large call has n of the permits that there are.
+// noteLargeServedLocked notes that a large call gets n of the room permits that are left. As far as it takes what small
+// calls will want, it uses up what they have left to large calls.
 func (g *Gate) noteLargeServedLocked(n, room int64) {
 	b := &g.mu.borrower
 	if s, ok := g.sceneLocked(); ok {
@@ -239,26 +249,27 @@ func (g *Gate) noteLargeServedLocked(n, room int64) {
 	b.largeIssued += n
 }
 
-// leaveLocked has small calls leave a part of what they had in the window that ends to the large one that
-// still waits.
+// leaveLocked has small calls leave a part of what they had to the large call that still waits, in the window ended,
+// which is over. length is that of the next window in milliseconds, and limit the fleet's limit there: small calls
+// never leave more.
 func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
 	b := &g.mu.borrower
 	if c := g.mu.claim.of; c == nil || !c.Large() || b.small == nil {
 		return
 	}
-	if b.stood == ended.Index && b.stood == b.servedIn { // small ones have lost enough
+	if b.stood == ended.Index && b.stood == b.servedIn { // a large call stood and was served: small ones have lost enough
 		b.left = 0
 		return
 	}
 	b.left = min(limit, b.left+int64(math.Ceil(b.small.Used()*length/leaves)))
 }
 
-// leaves says what small calls leave to a large one: of what they had in the window before, one permit in
-// so many. They lose about half of that, since those that wait are served in the next window.
+// leaves says what small calls leave to a large one: one in leaves of the permits that they had in the window before.
+// They lose about half of that, since those that wait are served in the next window.
 const leaves = 6
 
-// smallIssuedLocked returns how many permits were issued to own callers in the window, but for those that others
-// have left to a large call.
+// smallIssuedLocked returns how many permits were issued to own callers in the window. In a window in which a large
+// call stands, it leaves out what large calls got, since others have left them that.
 func (g *Gate) smallIssuedLocked(s scene) int64 {
 	n := s.Used - s.lent + g.takenLocked()
 	if b := &g.mu.borrower; b.stood == s.Window.Index {
@@ -267,20 +278,21 @@ func (g *Gate) smallIssuedLocked(s scene) int64 {
 	return n
 }
 
-// Before reports whether large calls of one instance come before those of another one in a window. Each
-// window has an order of all instances by chance, or large calls would block each other: each of them with
-// permits that the others lack.
+// Before reports whether large calls of the instance one come before those of the instance other in a window. Each
+// window has an order of all instances by chance. Without an order large calls would block each other, each one with
+// permits that another one lacks.
 func Before(one, other string, w quota.Window) bool {
 	salt := uint64(w.Index) * 0x9e3779b97f4a7c15
 	return lending.Chance(one, salt) < lending.Chance(other, salt)
 }
 
-// standsIn reports whether others have left a part of a window to a large call that was not served yet.
+// standsIn reports whether a large call stands in a window, and was not served yet: others were asked to leave it a part
+// of that window.
 func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && b.largeIssued == 0 }
 
-// standsLocked returns how many permits the first in line wants if it stands now: it is large, and
-// others shall leave it a part of the next window; else 0. So it gets at most a share in the long run,
-// and a tenth of the limit.
+// standsLocked returns how many permits the first waiter wants if it is a large call that stands from the next window
+// on: others are to leave it a part of that. Otherwise it returns 0. Large calls of an instance stand so seldom that by
+// this they get at most its share in the long run, and at most one in standing of the limit.
 func (g *Gate) standsLocked(s scene) int64 {
 	c := &g.mu.claim
 	if c.of == nil || !c.of.Large() {
@@ -294,8 +306,7 @@ func (g *Gate) standsLocked(s scene) int64 {
 	return c.of.N()
 }
 
-// standing is the part of the limit, one in standing, that large calls of an instance get where all is
-// used.
+// standing bounds what large calls of an instance get where all of the limit is used: one in standing of it.
 const standing = 10
 
 // sharesIn returns how many times a share n is, rounded up.
