@@ -1,6 +1,6 @@
-// Llm-client asks a language model whose provider limits requests and tokens a minute.
-// A call's cost is known with its answer: it reserves what answers usually cost, and settles. The
-// provider is part of this process and counts by its own clock; `go run .` prints that.
+// Llm-client asks a language model whose provider limits requests and tokens a minute, and how many calls
+// are under way. A call's cost is known with its answer: it reserves what answers usually cost, and settles.
+// The provider is part of this process and counts by its own clock; `go run .` prints that.
 package main
 
 import (
@@ -21,17 +21,19 @@ import (
 const most = 600
 
 type client struct {
-	http             *http.Client
-	requests, tokens *consumer.Limiter
+	http                    *http.Client
+	requests, tokens, calls *consumer.Limiter
 }
 
 // ask returns the answer to a prompt.
 func (c *client) ask(ctx context.Context, prompt string) (text string, err error) {
 	tokens := c.tokens.Usual(int64(len(prompt)/4 + most))
-	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[consumer.Taker]int64{c.requests: 1, c.tokens: tokens})
+	permits, err := consumer.TakeAll(ctx, consumer.Forever, map[consumer.Taker]int64{c.requests: 1, c.tokens: tokens, c.calls: 1})
 	if err != nil {
 		return "", err
 	}
+	ctx, done := permits[c.calls].Begin(ctx) // it ends when the limit's hold does
+	defer done()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://llm.example/v1/complete", strings.NewReader(prompt))
 	if err != nil {
 		return "", err
@@ -48,7 +50,10 @@ func (c *client) ask(ctx context.Context, prompt string) (text string, err error
 	return answer.Text, permits[c.tokens].Settle(answer.Usage.TotalTokens)
 }
 
-const limit = 9000 // tokens a minute
+const (
+	limit    = 9000 // tokens a minute
+	inFlight = 12   // calls at once
+)
 
 // above says why a minute has more than the limit.
 func above(tokens int64) string {
@@ -62,16 +67,21 @@ func main() {
 	const minute = 2 * time.Second // so that nobody has to wait for it
 	ctx, stop := context.WithTimeout(context.Background(), 5*minute)
 	defer stop()
-	open := func(provider string, limit int64) *consumer.Limiter {
-		policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: minute}}}
-		limiter, err := consumer.Open(ctx, consumer.Fixed(policy), provider, consumer.Options{}) // for a fleet: a *coordinator.Session
+	open := func(provider string, limit quota.Limit) *consumer.Limiter {
+		source := consumer.Fixed(quota.Policy{Limits: []quota.Limit{limit}}) // for a fleet: a *coordinator.Session
+		limiter, err := consumer.Open(ctx, source, provider, consumer.Options{})
 		if err != nil {
 			panic(err)
 		}
 		return limiter
 	}
 	api := &provider{minute: minute, say: func() int { return rand.IntN(most) }}
-	c := &client{&http.Client{Transport: api}, open("llm/requests", 60), open("llm/tokens", limit)}
+	c := &client{
+		&http.Client{Transport: api},
+		open("llm/requests", quota.Limit{Permits: 60, Window: minute}),
+		open("llm/tokens", quota.Limit{Permits: limit, Window: minute}),
+		open("llm/calls", quota.Limit{Permits: inFlight, Window: 10 * time.Second, InFlight: true}), // none takes longer than 10 s
+	}
 	var workers sync.WaitGroup
 	for range 20 {
 		workers.Go(func() {
@@ -85,4 +95,5 @@ func main() {
 		fmt.Printf("minute %d: the provider counted %d of %d tokens%s\n", i, tokens, limit, above(tokens))
 	}
 	fmt.Printf("%d tokens are owed\n", c.tokens.Status().Debt)
+	fmt.Printf("at most %d calls of %d were under way\n", api.mostOpen(), inFlight)
 }

@@ -20,6 +20,7 @@ import (
 func TestTheProviderCountsNoMoreThanLimitsAndDebts(t *testing.T) {
 	const (
 		instances, workers, minutes = 4, 6, 15
+		calls                       = 5 // at once, of one instance
 		limit                       = 16_000
 		longest                     = most + most/2
 	)
@@ -53,7 +54,13 @@ func TestTheProviderCountsNoMoreThanLimitsAndDebts(t *testing.T) {
 		end := time.Now().Add(minutes * time.Minute)
 		var running sync.WaitGroup
 		for i := range instances {
-			c := &client{&http.Client{Transport: api}, requests[i], tokens[i]}
+			open := consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: calls, Window: 2 * time.Minute, InFlight: true}}})
+			flight, err := consumer.Open(t.Context(), open, "calls", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = flight.Close() })
+			c := &client{&http.Client{Transport: api}, requests[i], tokens[i], flight}
 			for range workers {
 				running.Go(func() {
 					for time.Now().Before(end) {
@@ -76,6 +83,9 @@ func TestTheProviderCountsNoMoreThanLimitsAndDebts(t *testing.T) {
 			time.Sleep(time.Nanosecond)
 		}
 		running.Wait()
+		if n := api.mostOpen(); n != instances*calls {
+			t.Errorf("%d calls were under way at once", n)
+		}
 		counted := api.counted()[:minutes]
 		t.Logf("counted %v, owed at the end %v", counted, owed)
 		const unsettled = instances * workers * (longest - most) // of calls that run at most

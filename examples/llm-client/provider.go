@@ -19,7 +19,7 @@ type answer struct {
 }
 
 // provider stands for an API, and for the way to it: it counts a call's tokens in the
-// minute in which the call arrives.
+// minute in which the call arrives, and the calls that it has not answered.
 type provider struct {
 	minute time.Duration
 	say    func() int // draws an answer's tokens
@@ -27,6 +27,8 @@ type provider struct {
 	mu    sync.Mutex
 	begun int64 // the minute of the first call
 	count []int64
+
+	open, most int // calls
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -40,6 +42,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	var a answer
 	a.Text, a.Usage.TotalTokens = strings.Repeat("blah ", said), int64(len(prompt)/4+said)
 	p.add(arrived, a.Usage.TotalTokens)
+	defer p.end()
 	select {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
@@ -60,6 +63,22 @@ func (p *provider) add(at time.Time, tokens int64) {
 		p.count = append(p.count, 0)
 	}
 	p.count[minute-p.begun] += tokens
+	p.open++
+	p.most = max(p.most, p.open)
+}
+
+// end ends a call.
+func (p *provider) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open--
+}
+
+// mostOpen returns how many calls were under way at once.
+func (p *provider) mostOpen() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
 }
 
 // counted returns the tokens of each minute.

@@ -24,6 +24,9 @@ func TestNoTenantHasMoreThanItsOwn(t *testing.T) {
 		if n := got["modest"]; n < 30*answer-most || n > hourly {
 			t.Errorf("the modest tenant has %d tokens", n)
 		}
+		if !strings.Contains(said.String(), "at most 4 requests of 4 were under way") {
+			t.Errorf("too many, or too few: %s", said.String())
+		}
 		if !strings.Contains(said.String(), "the limit of 6000/h is used up; next at 01:00:00") {
 			t.Errorf("nobody learns of the hour: %s", said.String())
 		}
