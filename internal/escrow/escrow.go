@@ -1,8 +1,10 @@
-// Package escrow hands the permits of a long window out to instances. It decides, and does no I/O: package
+// Package escrow hands out to instances the permits of long limits: those that are taken from etcd, which are the
+// limits of windows above quota.MaxWindow and those of calls in flight. It decides, and does no I/O: package
 // coordinator reads and writes the entries in etcd.
 //
-// Each window of a provider or of one of its keys has one Total in etcd, of which all instances take. The
-// provider is the key with the empty name. An instance has a Purse for each window of which it takes permits.
+// Each window of a provider or of one of its keys has one Total in etcd, of which all instances take. A limit that
+// counts by parts of time (protocol.Part), such as a sliding one, has one Total for all time. The provider is the key
+// with the empty name. An instance has a Purse for each window, or part of time, of which it takes permits.
 package escrow
 
 import (
@@ -14,25 +16,30 @@ import (
 
 // Total is the value of a window's entry in etcd.
 type Total struct {
-	// Limit is the limit by which permits were handed out last. Out is how many permits were handed out
-	// in the window, less those that were given back.
+	// Limit is the window's limit, in permits, as the last writer knew it.
 	Limit int64 `json:"limit"`
-	Out   int64 `json:"out"`
-	// Cluster is the ID of the etcd cluster that wrote this.
+	// Out is how many permits were handed out, less those that were given back. Where a total counts by parts it
+	// is of all time, and permits that come back for a part that Parts does not have any more stay in it.
+	Out int64 `json:"out"`
+	// Cluster is the ID of the etcd cluster that this was written in.
 	Cluster uint64 `json:"cluster,string"`
-	// Withheld says why nothing more is handed out in this window; empty if more is.
+	// Withheld is the reason that was written why nothing more is handed out in this window; empty if none was.
+	// Purse.Withheld says whether it still holds, and knows reasons that are not written here.
 	Withheld string `json:"withheld,omitempty"`
-	// Writes counts the transactions.
+	// Writes counts the transactions that wrote this total, with an operator's corrections: by it Purse.Refused
+	// tells whether another one came between.
 	Writes int64 `json:"writes"`
-	// Stated is what the provider says of the window.
+	// Stated is what the provider's responses have said is left of the window.
 	Stated Stated `json:"stated,omitzero"`
-	// Newest, Parts, From and Recent are of a sliding limit alone, whose total is of all time. Parts are
-	// the permits of Out by the part of time in which they may be issued: first those of the part
-	// Newest, then those of the one before. From is the part from which on Withheld is over.
+	// Newest, Parts, From and Recent are of a total that counts by parts of time alone. Newest is the number
+	// (protocol.Part.Number) of the first entry of Parts. Parts are the permits of Out by the part of time in
+	// which they may be issued, the newest part first; it has no more than the last Part.Counted + slack of them.
+	// From is the number of the part from which on Withheld is over; 0 if it stays.
 	Newest int64   `json:"newest,omitempty"`
 	Parts  []int64 `json:"parts,omitempty"`
 	From   int64   `json:"from,omitempty"`
-	// Recent names the newest transactions of Writes, the newest first: Rule.Nonce of each.
+	// Recent has the nonces of the last writes, the newest first, at most recent of them: entry i is the
+	// Rule.Nonce of the write with the number Writes - i, 0 if that has none.
 	Recent []uint32 `json:"recent,omitempty"`
 	// Carried are permits of other totals that count in this one, and not in Out: those of limits that were
 	// replaced until CarriedTo, the latest protocol.Was.Until.
@@ -40,6 +47,7 @@ type Total struct {
 	CarriedTo int64     `json:"carried_to,omitempty"`
 }
 
+// wire is how a Total or a Mark is stored: in JSON, with the number of the schema that it was written by.
 type wire[T any] struct {
 	Schema int `json:"schema"`
 	Value  T   `json:"budget"`
@@ -84,37 +92,39 @@ const (
 // Use is what an instance does with its permits of a window, and what it wants.
 type Use struct {
 	Used int64 // permits issued in the window
-	Need int64 // permits of the largest request that could not be met; 0 if all could
+	Need int64 // permits that the largest request wants that could not be met, with those reserved; 0 if all could
 	Rate int64 // permits a second that were issued lately
-	Look bool  // nothing is wanted: the total is only read
-	// Stated is what the provider has told this instance of the rest, if etcd does not know it yet.
+	Look bool  // no permits are to be taken: some may be given back, or the total is only read
+	// Stated is what the provider has told this instance is left, if etcd does not know it yet.
 	Stated Stated
 }
 
 // Rule is what decides how many permits an instance takes at a time.
 type Rule struct {
-	Limit     int64 // of the window
-	Instances int64 // alive, at least 1
-	// Share is how many permits the short limits let this instance issue in a second. It is negative if
-	// they let it issue as many as Limit, or if there are none.
+	Limit     int64 // of the window, in permits
+	Instances int64 // how many are in the view; 0 counts as 1
+	// Share is how many permits the short limits let this instance issue in a second. It is negative if that is
+	// Limit or more, or if there are no short limits.
 	Share int64
 	// Now is corrected wall time, in nanoseconds since the Unix epoch.
 	Now int64
-	// Nonce tells the transaction from all others; 0 if it has no name.
+	// Nonce is a random number, by which the total's Recent names this write; 0 if it has no name.
 	Nonce uint32
 	// Carried and CarriedTo are what the total is to have, if CarriedTo is later than its own.
 	Carried   []Carried
 	CarriedTo int64
 }
 
-// apart: where no short limit bounds them, all instances together may have one in so many of the limit's
-// permits in hand without having issued any.
+// apart bounds what may lie in hand where no short limit bounds it: one in apart of the limit's permits, by all
+// instances together, even if none of them was issued yet.
 const apart = 100
 
-// Chunk returns the number of permits up to which an instance fills its hand, at least 1. left is how many can
-// still be taken, and rate how many it has issued a second lately. It is what the instance can issue in a second:
-// Share, or if that is negative rate, and at least an equal part of a hundredth of the limit. It is never more
-// than an equal part of what is left, so that the last permits are divided.
+// Chunk returns the number of permits up to which an instance fills its hand: the permits that it has taken and not
+// issued. left is how many can still be taken, and rate how many it has issued a second lately.
+//
+// It is Share; or, if that is negative, the larger of rate and an equal part, by Instances, of one in apart of the
+// limit. So the hand lasts for about a second. It is never more than an equal part of left, so that the last permits
+// are divided, but at least 1.
 func (r Rule) Chunk(left, rate int64) int64 {
 	return max(1, min(r.most(rate), left/max(1, r.Instances)))
 }
@@ -126,9 +136,9 @@ func (r Rule) most(rate int64) int64 {
 	return r.Share
 }
 
-// more returns how many more permits an instance takes that has hand permits, of the left that can be taken. It
-// fills its hand once that is less than half full or holds too few for Use.Need. If Need is more than Chunk and can
-// be had, the hand is filled up to Need.
+// more returns how many more permits an instance takes. hand is how many it has in hand, and left how many can still
+// be taken. It fills its hand up to Chunk once that is less than half full, or holds too few for Use.Need. If Need is
+// more than Chunk and can be had, it fills the hand up to Need.
 func (r Rule) more(left, hand int64, u Use) int64 {
 	if u.Look {
 		return 0
@@ -145,8 +155,9 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 
 // Corrected returns the total after an operator has said how many permits were used in the window. hand is
 // how many the instances alive have in hand: they may still issue these, so they count as handed out. What
-// instances that are gone had in hand counts no more, and is handed out again. of is the part that runs of a
-// sliding limit, in which all of it counts from now on. to is the latest protocol.Was.Until of limits that used has
+// instances that are gone had in hand counts no more, and is handed out again. cluster is the ID of the cluster that
+// answers. of is the part of time that runs, where the total counts by parts: all of used and hand counts from now on
+// in that part, or in Newest if it is later. to is the latest protocol.Was.Until of limits that used has
 // the permits of.
 func (t Total) Corrected(used, hand, to int64, of protocol.Part, cluster uint64) Total {
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
@@ -155,6 +166,8 @@ func (t Total) Corrected(used, hand, to int64, of protocol.Part, cluster uint64)
 		t.name(0)
 	}
 	t.Stated, t.Carried, t.CarriedTo = Stated{}, nil, max(t.CarriedTo, to) // the operator knows better
-	t.Writes++                                                             // so that nobody takes it for a refusal: Purse.Refused
+	// Else a writer whose own transaction came just before this one would find the Writes that it expects with another
+	// Out, and conclude that its transaction never was: Purse.Refused.
+	t.Writes++
 	return t
 }
