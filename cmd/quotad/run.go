@@ -101,7 +101,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 // may come much later.
 func (f *flags) reach(ctx context.Context, operator *admin.Client, log *slog.Logger) {
 	if _, err := operator.Get(ctx, "any"); errors.Is(err, coordinator.ErrUnreachable) {
-		log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ctx, err), "do", "start etcd, or correct --endpoints; quota-admin doctor says more")
+		log.Warn("etcd does not answer", "found", f.etcd.Diagnose(ctx, err), "do", "leave quotad running: it goes on when etcd answers; --endpoints names other addresses, and quota-admin doctor says more")
 	}
 }
 

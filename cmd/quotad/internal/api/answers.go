@@ -69,6 +69,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	case r.Context().Err() != nil:
 		s.abandoned(w, r)
 		return
+	case errors.Is(err, consumer.ErrClosed):
+		later(w, http.StatusServiceUnavailable, host.ErrClosed, again) // its client has closed nothing
+		return
 	case errors.Is(err, consumer.ErrNoPolicy):
 		fail(w, http.StatusNotFound, err)
 		return

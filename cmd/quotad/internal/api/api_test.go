@@ -458,6 +458,20 @@ func TestShutdownRefusesWhoWaits(t *testing.T) {
 	})
 }
 
+// A call whose limiter is closed meanwhile is told that quotad is stopping: its program has closed nothing.
+func TestAClosedLimiterIsQuotadStopping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 1, roomy)
+		p := newProcess(t, s, "one")
+		p.post("/v1/acquire", `{"provider":"p"}`)
+		time.AfterFunc(100*time.Millisecond, func() { _ = s.host.Close() })
+		w := p.post("/v1/acquire", `{"provider":"p","max_wait":30}`)
+		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"detail":"quotad is stopping: try again"`) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
 // pipe is a listener with one connection in memory.
 type pipe struct{ conns chan net.Conn }
 
