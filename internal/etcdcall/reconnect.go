@@ -26,11 +26,15 @@ func Reconnect(client *clientv3.Client) {
 	endpoints := client.Endpoints()
 	respelled := make([]string, len(endpoints))
 	for i, e := range endpoints {
-		respelled[i] = port.ReplaceAllString(e, ":0$1$2")
+		respelled[i] = respell(e)
 	}
 	client.SetEndpoints(respelled...)
 	client.SetEndpoints(endpoints...)
 }
 
-// port is that of an endpoint, of which zeros at its beginning change nothing.
+// port is that of an endpoint.
 var port = regexp.MustCompile(`:(\d+)(/?)$`)
+
+// respell writes an endpoint in another way, unless it has no port in digits: zeros at the beginning of that change
+// nothing.
+func respell(endpoint string) string { return port.ReplaceAllString(endpoint, ":0$1$2") }
