@@ -66,7 +66,7 @@ func (s *Session) redialNow() {
 		s.client.ActiveConnection().ResetConnectBackoff()
 	}
 	if anew {
-		s.o.Logger.Debug("etcd answers nothing: connections are made anew")
+		s.o.Logger.Info("etcd answers nothing: connecting anew")
 		etcdcall.Reconnect(s.client)
 		s.step(session.Reconnected{})
 		s.hearing.hangUp()
