@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,6 +216,169 @@ func TestCallsInFlightBesideRequests(t *testing.T) {
 		}
 		if n := requests.Status().Issued; n != 6 {
 			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// The same of a fleet: never more, whatever is forgotten and whoever is killed; nothing is idle for long, and
+// whoever asks has an equal part, beside callers that never pause. After a kill its calls' places come back within
+// one and a half holds.
+func TestCallsInFlightOfAFleet(t *testing.T) {
+	t.Parallel()
+	for _, forgets := range []int{0, 3, -1} { // of 100 calls; -1: none, and they are short, so that few end in another part
+		synctest.Test(t, func(t *testing.T) {
+			const limit, callers = 12, 14
+			hold, most := 8*time.Second, 4*time.Second
+			if forgets < 0 {
+				hold, most = 2*time.Minute, time.Second
+			}
+			policy := policyOf(t, "12 inflight hold=8s")
+			policy.Limits[0].Window = hold
+			bank, sinks, all := longFleet(t, withDefaults(policy), "a", "b", "c")
+			bank.told = sinks
+			dead := make([]bool, len(all))
+			var to provider
+			calls := make([]int, len(all))
+			var running sync.WaitGroup
+			ctx, stop := context.WithCancel(t.Context())
+			call := func(i int, r *rand.Rand) {
+				p, err := all[i].Take(ctx, 1, Forever)
+				if err != nil || dead[i] {
+					return
+				}
+				to.begin()
+				calls[i]++
+				forgotten := r.IntN(100) < forgets
+				if !forgotten {
+					time.Sleep(time.Duration(r.Int64N(int64(most))))
+				}
+				if forgotten || dead[i] { // its connection may be open still
+					time.Sleep(time.Until(p.Until()) - 1)
+				}
+				if to.end(); !forgotten && !dead[i] {
+					p.Done()
+				}
+			}
+			starts := func(i int) {
+				for c := range callers {
+					r := rand.New(rand.NewPCG(uint64(i), uint64(c)))
+					running.Go(func() {
+						for ctx.Err() == nil && !dead[i] {
+							call(i, r)
+						}
+					})
+				}
+			}
+			play := func(d time.Duration) (share float64) {
+				sum, n := 0, 0
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+					var alive []*stub
+					for i, s := range sinks {
+						if !dead[i] {
+							s.prove()
+							alive = append(alive, s)
+						}
+					}
+					bank.serve(alive...)
+					sum, n = sum+to.open, n+1
+				}
+				return float64(sum) / float64(n) / float64(limit)
+			}
+			starts(0)
+			play(time.Second)
+			if share := play(20 * time.Second); share < 0.95 && forgets <= 0 {
+				t.Errorf("one instance uses %.3f", share)
+			}
+			starts(1)
+			began := time.Now()
+			for calls[1] == 0 && time.Since(began) < time.Minute {
+				play(100 * time.Millisecond)
+			}
+			t.Logf("forgets %d: the second instance has its first call after %v", forgets, time.Since(began))
+			starts(2)
+			play(10 * time.Second)
+			clear(calls)
+			share := play(60 * time.Second)
+			t.Logf("forgets %d: three use %.3f, %v calls, %d writes", forgets, share, calls, bank.writes)
+			if least := slices.Min(calls); share < 0.9 && forgets <= 0 || least < slices.Max(calls)*2/3 {
+				t.Errorf("three use %.3f, calls %v", share, calls)
+			}
+			dead[0] = true
+			play(hold + hold/2)
+			clear(calls)
+			if share := play(20 * time.Second); share < 0.9 && forgets <= 0 {
+				t.Errorf("after a kill the others use %.3f, calls %v", share, calls)
+			}
+			stop()
+			for i := range dead {
+				dead[i] = true
+			}
+			running.Wait()
+			if to.most > limit {
+				t.Errorf("%d calls were open at once", to.most)
+			}
+		})
+	}
+}
+
+// A place in hand of an instance that does not need it, or that comes back there, is had by a caller that waits
+// elsewhere as soon as etcd has told both. So is one that a caller wants who does not wait, when it asks again.
+func TestAPlaceMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longFleet(t, withDefaults(policyOf(t, "8 inflight hold=10m")), "a", "b")
+		bank.told = sinks
+		serve := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+				for _, s := range sinks {
+					s.prove()
+				}
+				bank.serve(sinks...)
+			}
+		}
+		var taken []Permit
+		for range 7 { // and one is kept in reserve
+			p, err := all[0].Take(t.Context(), 1, 0)
+			for ; err != nil; p, err = all[0].Take(t.Context(), 1, 0) {
+				serve(time.Second)
+			}
+			taken = append(taken, p)
+		}
+		serve(2 * time.Second)
+		if use := all[0].Status().Limits[0]; use.Used != 7 || use.Left != 1 {
+			t.Errorf("%+v", use)
+		}
+		for i := range 4 {
+			had := make(chan time.Time, 1)
+			go func() {
+				if _, err := all[1].Take(t.Context(), 1, time.Minute); err != nil {
+					t.Error(err)
+				}
+				had <- time.Now()
+			}()
+			serve(20 * time.Millisecond * time.Duration(100*min(i, 1)+1)) // it asks, and then once more
+			at := time.Now()
+			if i > 0 {
+				taken[i].Done()
+			}
+			serve(40 * time.Millisecond)
+			select {
+			case got := <-had:
+				t.Logf("place %d moves in %v", i, got.Sub(at))
+			default:
+				t.Errorf("place %d does not move in time", i)
+				serve(10 * time.Second)
+				<-had
+			}
+		}
+		if all[1].TryAcquire() {
+			t.Error("nobody has ended a call")
+		}
+		serve(20 * time.Millisecond)
+		taken[0].Done()
+		serve(40 * time.Millisecond)
+		if !all[1].TryAcquire() {
+			t.Error("it asked, and a place is free")
 		}
 	})
 }

@@ -172,6 +172,12 @@ func (k *core) usesOfKeys(windows *plans.Keys, now int64, most int, ends bool) (
 	return append(all, k.keys.giveBack(most-len(all), now, ends)...)
 }
 
+// Heard implements feed.Sink.
+func (k *core) Heard(limit string, total escrow.Total, revision int64) {
+	k.forgetRefusals()
+	k.gate.Heard(k.clock.Now(), limit, total, revision)
+}
+
 // Restored implements feed.Sink.
 func (k *core) Restored() {
 	k.gate.Restored(k.clock.Now())

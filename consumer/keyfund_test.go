@@ -21,6 +21,7 @@ type treasury struct {
 	away   bool
 	lost   string // why a total that is not there says nothing, as after a restore
 	writes int
+	told   []*stub // who hears of totals of calls in flight
 }
 
 // serve answers all that the sinks want, until they want nothing more.
@@ -65,7 +66,7 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	key := fmt.Sprint(u.Key, u.TotalStart())
 	store := &escrow.Store{Cluster: 7, Lost: b.lost}
 	u.Purse.Read(b.totals[key], b.at[key], store)
-	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share}
+	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share, Now: time.Now().UnixNano()}
 	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, store); ok {
 		text, err := escrow.Encode(next)
 		if err != nil {
@@ -74,6 +75,10 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		b.writes++
 		b.totals[key], b.at[key] = []byte(text), b.at[key]+1
 		u.Purse.Committed(next, n, b.at[key], store)
+		name, at := u.Name(), b.at[key]
+		for _, s := range b.told {
+			time.AfterFunc(time.Millisecond, func() { s.sink.Heard(name, next, at) })
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
@@ -16,10 +17,12 @@ const (
 
 	// leastPause is between two takings of an instance, but for one that comes at once: so
 	// they are at most 10 in any second. Instances beyond 125 add pausePer each, up to
-	// mostPause.
+	// mostPause. Of calls in flight inFlightAtOnce come at once, since callers wait for each.
 	leastPause = 125 * time.Millisecond
 	pausePer   = time.Millisecond
 	mostPause  = time.Second
+
+	inFlightAtOnce = 4
 
 	takingTries = 4  // transactions, while others come between; the first one may have to read
 	endingTries = 21 // the same of an instance that ends
@@ -34,6 +37,7 @@ const (
 type budgets struct {
 	lengths map[budgetKind]*budgetLength
 	next    int64         // monotonic, when a taking is due after those that were
+	atOnce  int64         // takings that may come at once
 	mark    escrow.MarkAt // as last read; of no cluster before that
 	// replaced are the limits whose windows have counts that others go on with.
 	replaced replaced
@@ -41,8 +45,8 @@ type budgets struct {
 
 // budgetKind are the windows of one length, of the provider or of its keys.
 type budgetKind struct {
-	length        time.Duration
-	keys, sliding bool
+	length                  time.Duration
+	keys, sliding, inFlight bool
 }
 
 // budgetLength is what a membership has of the windows of one kind.
@@ -53,11 +57,12 @@ type budgetLength struct {
 	storeOf  int64
 	storeBy  int64 // revision of that mark
 	withheld int64 // start of the newest window that is logged to hand out nothing more
+	total    *ear  // hears of the total of a limit in flight; nil before the first use of one
 }
 
 // of returns what there is of windows as that of a use.
 func (f *budgets) of(u *escrow.KeyUse) *budgetLength {
-	kind := budgetKind{u.Window, u.Key != "", u.Sliding}
+	kind := budgetKind{u.Window, u.Key != "", u.Sliding, u.InFlight}
 	l := f.lengths[kind]
 	if l == nil {
 		l = &budgetLength{}
@@ -66,11 +71,38 @@ func (f *budgets) of(u *escrow.KeyUse) *budgetLength {
 	return l
 }
 
+// hearTotal has the session hear of the total of a limit in flight: who writes it asks for permits, or has given some
+// back. What is missed is asked for again.
+func (p *membership) hearTotal(u *escrow.KeyUse) {
+	l := p.budgets.of(u)
+	if !u.InFlight || l.total != nil {
+		return
+	}
+	p.budgets.atOnce = inFlightAtOnce
+	name := u.Name()
+	l.total = p.s.hearing.add(&ear{folder: p.s.keys.BudgetTotals(p.Provider, name), refuse: func() {}, hear: func(kv *mvccpb.KeyValue) {
+		total, err := escrow.Decode[escrow.Total](kv.Value)
+		p.s.mu.Lock()
+		defer p.s.mu.Unlock()
+		if err == nil && !p.Silent() {
+			p.Sink.Heard(name, total, kv.ModRevision)
+		}
+	}})
+}
+
+// hearNone ends that.
+func (p *membership) hearNone() {
+	for _, l := range p.budgets.lengths {
+		p.s.hearing.end(l.total)
+	}
+}
+
 // runBudgets takes permits and gives them back until the membership ends.
 func (p *membership) runBudgets() {
 	f := &p.budgets
 	timer := time.NewTimer(budgetRest)
 	defer timer.Stop()
+	defer p.hearNone()
 	for {
 		wait := time.Duration(0)
 		select {
@@ -81,7 +113,7 @@ func (p *membership) runBudgets() {
 		case <-timer.C:
 		}
 		pause := takingPause(p.standing())
-		wait = max(wait, time.Duration(f.next-int64(pause)-p.s.o.Clock.Mono()))
+		wait = max(wait, time.Duration(f.next-max(1, f.atOnce)*int64(pause)-p.s.o.Clock.Mono()))
 		if wait > 0 && !sleep(p.ctx, wait) {
 			return
 		}
@@ -89,6 +121,9 @@ func (p *membership) runBudgets() {
 		at := p.standing() // before the uses: they are of its policy, or of a newer one
 		uses, look := p.Sink.Uses(keyBatch)
 		if len(uses) > 0 {
+			for i := range uses {
+				p.hearTotal(&uses[i])
+			}
 			f.next = max(f.next, now) + int64(pause)
 			if err := p.exchange(p.ctx, takingTries, at.Policy, uses); err != nil {
 				f.next += int64(mostPause)

@@ -178,6 +178,8 @@ func (r *recorder) Needs(need func())        { need() }
 
 func (r *recorder) Restored() {}
 
+func (r *recorder) Heard(string, escrow.Total, int64) {}
+
 func (r *recorder) Uses(int) (all []escrow.KeyUse, look time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -212,9 +212,6 @@ func (a *Client) prepare(c *change, p *quota.Policy, reason string) (Stored, err
 		p = &next
 		next.Author, next.Time = cmp.Or(next.Author, author), time.Now().UTC()
 		err := next.Validate()
-		if err == nil && next.InFlight() {
-			err = errors.New("limits: a limit in flight serves programs without etcd only (consumer.Fixed): instances of a fleet do not count by it yet")
-		}
 		if err == nil {
 			value, err = json.Marshal(next)
 		}

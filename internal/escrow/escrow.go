@@ -45,6 +45,8 @@ type Total struct {
 	// replaced until CarriedTo, the latest protocol.Was.Until.
 	Carried   []Carried `json:"carried,omitempty"`
 	CarriedTo int64     `json:"carried_to,omitempty"`
+	// Asks are of a limit in flight alone.
+	Asks []Ask `json:"asks,omitempty"`
 }
 
 // wire is how a Total or a Mark is stored: in JSON, with the number of the schema that it was written by.
@@ -97,6 +99,10 @@ type Use struct {
 	Look bool  // no permits are to be taken: some may be given back, or the total is only read
 	// Stated is what the provider has told this instance is left, if etcd does not know it yet.
 	Stated Stated
+	// By is not 0 of a limit in flight: it names the instance in asks. Has is how many permits it has, with those of
+	// calls that are under way.
+	By  uint64
+	Has int64
 }
 
 // Rule is what decides how many permits an instance takes at a time.
@@ -144,7 +150,10 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 		return 0
 	}
 	want := r.Chunk(left, u.Rate)
-	if u.Need <= left+hand { // otherwise it cannot be had
+	switch {
+	case u.By != 0: // calls end one by one
+		return max(0, min(left, max(want, u.Need)-hand))
+	case u.Need <= left+hand: // otherwise it cannot be had
 		want = max(want, u.Need)
 	}
 	if hand < (want+1)/2 || hand < u.Need && u.Need <= want {

@@ -32,6 +32,11 @@ type slider struct {
 	seen      uint64
 	mark      MarkAt
 	elsewhere int64
+	// Of a limit in flight: by how much later its parts begin, what is idle of earlier ones, and how often
+	// it was in another store.
+	shift int64
+	idle  map[int64]int64
+	store int
 }
 
 // sliding plays one history of a sliding limit.
@@ -42,6 +47,7 @@ type sliding struct {
 	all      []*slider
 	late     []*sent
 	limit    int64
+	counted  int64 // parts
 	now      int64
 	arrivals []int64
 	log      []string
@@ -54,7 +60,7 @@ func (h *sliding) note(format string, args ...any) {
 }
 
 func (h *sliding) partOf(p *slider) protocol.Part {
-	return protocol.Part{Number: (h.now + p.off) / modelPart, Counted: modelParts + 2}
+	return protocol.Part{Number: (h.now + p.off - p.shift) / modelPart, Counted: h.counted}
 }
 
 // enter brings an instance to the part that runs by its clock, and to the store that answers.
@@ -62,12 +68,17 @@ func (h *sliding) enter(p *slider) {
 	if of := h.partOf(p); of.Number > p.purse.Part.Number || p.purse.Part.Counted == 0 {
 		if hand := p.purse.Taken - p.used; hand > 0 {
 			p.old = Back{hand, p.purse.Part}
+			if p.idle != nil {
+				p.idle[p.purse.Part.Number] += hand
+			}
 		}
 		p.purse, p.used = p.purse.In(of), 0
 	}
 	if p.seen != h.s.cluster {
 		if p.seen != 0 {
 			p.elsewhere = h.now
+			p.store++
+			clear(p.idle)
 		}
 		p.seen, p.purse.Taken, p.old = h.s.cluster, p.used, Back{}
 	}
@@ -178,11 +189,19 @@ func (h *sliding) step(restores bool) {
 		if back.N > 0 {
 			h.act(p, Use{Look: true}, back)
 		}
+	default:
+		h.happens(p, k, restores)
+	}
+}
+
+// happens is what befalls an instance, by chance.
+func (h *sliding) happens(p *slider, k int, restores bool) {
+	switch {
 	case k < 88 && len(h.late) > 0:
 		x := h.late[h.r.IntN(len(h.late))]
 		h.note("late %+v %v", *x, h.s.commit(x))
 	case k < 92: // crash, and another one
-		*p = slider{off: h.r.Int64N(2*modelError+1) - modelError}
+		*p = slider{off: h.r.Int64N(2*modelError+1) - modelError, shift: p.shift, store: p.store + 1}
 	case k < 94: // the clock is set, within its bound; a part does not come back
 		p.off = h.r.Int64N(2*modelError+1) - modelError
 	case k < 97:
@@ -232,7 +251,7 @@ func TestNoWindowOfASlidingLimitIsOver(t *testing.T) {
 		var issued, full int
 		var after int64
 		for seed := range uint64(500) {
-			h := &sliding{r: rand.New(rand.NewPCG(seed, 3)), s: &store{marked: marked{cluster: 1, next: 1, revision: 1}}, now: 1000}
+			h := &sliding{counted: modelParts + 2, r: rand.New(rand.NewPCG(seed, 3)), s: &store{marked: marked{cluster: 1, next: 1, revision: 1}}, now: 1000}
 			h.s.write(Mark{Cluster: 1})
 			h.limit = 1 + h.r.Int64N(12)
 			for range 1 + h.r.IntN(3) {

@@ -167,8 +167,18 @@ func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, o
 		gave = next.giveBack(back.N, back.Of)
 	}
 	if back.N == 0 || p.Part.Sliding() {
-		n = r.more(next.left(r.Limit, p.Part), p.Taken-u.Used, u)
+		left, has := next.left(r.Limit, p.Part), u.Has-gave
+		if u.By != 0 {
+			if others, _ := next.Asked(u.By, r.Now); others > 0 {
+				r.Share = 0 // nothing in reserve
+			}
+			left -= next.leaves(r, u, left, has)
+		}
+		n = r.more(left, p.Taken-u.Used, u)
 		next.add(n, p.Part)
+		if u.By != 0 && !u.Look {
+			told = next.ask(r, u, u.Need-(p.Taken-u.Used)-n, has+n) || told
+		}
 	}
 	if n == 0 {
 		n = -gave

@@ -55,6 +55,9 @@ type Sink interface {
 	Fund(all []escrow.KeyUse)
 	// Wanting returns a channel that tells when more of a budget is wanted, also of a key's.
 	Wanting() <-chan struct{}
+	// Heard tells of the total of a limit in flight, by its name in etcd, that was written at a revision.
+	// Others ask in it for permits, or have given some back.
+	Heard(limit string, total escrow.Total, revision int64)
 	// Needs has the sink call need when Pushed or Wanting has something. need does not
 	// block, and does not call the sink. Called once, before Reset.
 	Needs(need func())

@@ -99,7 +99,7 @@ func BudgetOf(l quota.Limit, p *quota.Policy, zone *time.Location, wall int64, h
 	if !l.InFlight {
 		return BudgetAt(l, zone, wall)
 	}
-	part, _ := bits.Mul64(hash, uint64(latest(&l, p))) // in proportion, so that another guard moves it by little
+	part, _ := bits.Mul64(Mix(hash), uint64(latest(&l, p))) // in proportion, so that another guard moves it by little
 	later := int64(part)
 	b := BudgetAt(l, zone, wall-later)
 	b.Start, b.End = b.Start+later, b.End+later

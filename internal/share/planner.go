@@ -195,8 +195,7 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 		plan.Pacing = shape.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 		plan.Lending = p.lending(now, policy)
 		if policy.InFlight() {
-			plan.Guard = 0                    // it is for the ends of calls: see protocol.Part
-			plan.Shut = plan.Shut || !p.alone // a fleet does not count by it yet
+			plan.Guard = 0 // it is for the ends of calls: see protocol.Part
 		}
 		for _, l := range protocol.Long(policy) {
 			b := protocol.BudgetOf(l, &p.newest().rules, p.newest().zone, wall, p.phase)

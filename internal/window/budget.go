@@ -40,7 +40,7 @@ func (l *ledger) spent() bool {
 // what its head wants; or what is paid of a debt next.
 func (g *Gate) wantForQueueLocked() {
 	if l := &g.mu.ledger; len(l.budgets) > 0 {
-		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked()), l.instalment()))
+		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked(), l.MostOfBudgets()), l.instalment()))
 	}
 }
 
@@ -91,7 +91,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	spare := false
 	for i := range l.budgets {
 		b := &l.budgets[i]
-		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.state == atRest && b.idle() > 0
+		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.returns()
 	}
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()

@@ -268,6 +268,7 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 		back = true
 	}
 	g.rebuildLocked(at)
+	g.giveLocked()
 	return true, back
 }
 

@@ -3,8 +3,10 @@ package window
 import (
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
@@ -38,9 +40,9 @@ func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 }
 
 // end books that n calls of the grant have ended. It returns false if they count no more, or not here.
-func (a *Account) end(n int64, grant queue.Grant) bool {
+func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	for i := range a.budgets {
-		if b := &a.budgets[i]; b.InFlight && b.Ends()-b.Start == grant.End-grant.Start && b.end(n, grant.Start, a.windows.Over) {
+		if b := &a.budgets[i]; b.InFlight && b.Ends()-b.Start == grant.End-grant.Start && b.end(n, grant.Start, now, a.windows) {
 			return true
 		}
 	}
@@ -48,14 +50,15 @@ func (a *Account) end(n int64, grant queue.Grant) bool {
 }
 
 // end books that n calls of a part have ended.
-func (b *long) end(n, start, wall int64) bool {
+func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
 		b.used -= n
+		b.wanted.owed += min(n, b.yields(now, windows.Lending.Instances))
 		return true
 	case b.Whole:
 		b.purse.Free(n, b.PartAt(start))
-		b.purse.Taken = b.whole(wall)
+		b.purse.Taken = b.whole(windows.Over)
 		return true
 	}
 	for i := range b.ended {
@@ -80,8 +83,12 @@ func (b *long) underWay() (n int64) {
 	return n
 }
 
-// idle returns how many permits of earlier parts are in hand.
+// has returns how many permits the instance has, idle ones included.
+func (b *long) has() int64 { return b.underWay() + max(0, b.hand()) + b.idle() }
+
+// idle returns how many permits of earlier parts are in hand, or of the running one go back to others.
 func (b *long) idle() (n int64) {
+	n = b.wanted.owed
 	for i := range b.ended {
 		n += max(0, b.ended[i].hand())
 	}
@@ -110,6 +117,11 @@ func (b *long) endedIn(of protocol.Part) (all []ended) {
 
 // giveEnded returns what is in hand of an earlier part as what is to be given back, and has it no more.
 func (b *long) giveEnded() (back escrow.Back) {
+	if n := b.wanted.owed; n > 0 {
+		b.wanted.owed = 0
+		b.purse.Taken -= n
+		return escrow.Back{N: n, Of: b.purse.Part}
+	}
 	for i := range b.ended {
 		if back = b.ended[i].give(); back.N > 0 {
 			break
@@ -117,3 +129,118 @@ func (b *long) giveEnded() (back escrow.Back) {
 	}
 	return back
 }
+
+// wanted is what others lack of a limit in flight, as the total says that etcd has told of last.
+type wanted struct {
+	n, poor int64 // see escrow.Total.Asked
+	until   int64 // monotonic instant from which on that is void
+	owed    int64 // permits of the running part that came back, and go to others
+	asked   int64 // what this instance asks for itself
+	void    int64 // monotonic instant from which on that is void
+	// total is the newest that was told of while etcd was asked, and revision when it was written; 0: none was.
+	total    escrow.Total
+	revision int64
+}
+
+// reserved is which part of an equal part of the limit, one in reserved, an instance keeps in hand while nobody
+// asks, so that its next calls need not wait for etcd.
+const reserved = 4
+
+func (a *Account) reserve(b *long) int64 {
+	return b.Permits / reserved / int64(max(1, a.windows.Lending.Instances))
+}
+
+// inFlightAgain is the time after which an instance asks again that has found too few permits of a limit in flight,
+// if no total says sooner that there are some.
+const inFlightAgain = int64(800 * time.Millisecond)
+
+// spentUntil returns when etcd is asked again, which had too little left now.
+func (b *long) spentUntil(now int64) int64 {
+	switch {
+	case !b.InFlight:
+		return now + spentAgain
+	case b.need == 0: // it has not asked
+		return 0
+	}
+	b.wanted.asked, b.wanted.void = b.need, now+escrow.AskLasts
+	return now + inFlightAgain
+}
+
+// lacking returns how many permits others lack beside what is left.
+func (b *long) lacking() int64 { return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed) }
+
+// yields returns how many of the calls that end now are to be followed by calls of others: this instance has more
+// than an equal part of the limit, and others have less and ask.
+func (b *long) yields(now int64, instances int) int64 {
+	if b.wanted.poor == 0 || now >= b.wanted.until {
+		return 0
+	}
+	each := int64(max(1, instances))
+	return max(0, min(b.has()-(b.Permits+each-1)/each, b.wanted.poor-max(0, b.left())-b.idle()))
+}
+
+// catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.
+func (b *long) catchUp(now int64) {
+	t, revision := b.wanted.total, b.wanted.revision
+	if b.wanted.total, b.wanted.revision = (escrow.Total{}), 0; revision > b.purse.Revision() {
+		b.purse.Hear(t, revision)
+		b.noteLeft(now)
+	}
+}
+
+// hear takes a total that was written at a revision.
+func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
+	if revision <= b.purse.Revision() {
+		return
+	}
+	b.wanted.n, b.wanted.poor = t.Asked(by, wall)
+	b.wanted.until = now + escrow.AskLasts
+	if b.state == handedOut {
+		b.wanted.total, b.wanted.revision = t, revision
+		return
+	}
+	b.purse.Hear(t, revision)
+	b.noteLeft(now)
+}
+
+// noteLeft has what was asked for be taken if there is something left now.
+func (b *long) noteLeft(now int64) {
+	if b.left() <= 0 {
+		return
+	}
+	if b.again = 0; b.state == atRest && b.wanted.asked > 0 && now < b.wanted.void {
+		b.state, b.need = wanting, b.wanted.asked
+	}
+}
+
+// gives reports whether something is to be given back to others now.
+func (b *long) gives(now int64) bool {
+	return b.state != handedOut && (b.wanted.owed > 0 || now < b.wanted.until && b.lacking() > 0 && (b.hand() > 0 || b.idle() > 0))
+}
+
+// Heard takes the total of a limit in flight, of a name, that was written at a revision.
+func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int64) {
+	g.mu.Lock()
+	defer g.unlock()
+	g.currentLocked(at)
+	l := &g.mu.ledger
+	b := l.inFlight()
+	if g.mu.closed || b == nil || b.Whole || b.Name() != name {
+		return
+	}
+	b.hear(t, revision, g.mu.last, g.mu.last+l.plan.Offset, l.by())
+	if g.wantForQueueLocked(); l.WantsMore() {
+		g.Wanting()
+	}
+	g.giveLocked()
+}
+
+// giveLocked says that something is to be given back to others, if so.
+func (g *Gate) giveLocked() {
+	if b := g.mu.ledger.inFlight(); b != nil && b.gives(g.mu.last) {
+		g.Wanting()
+	}
+}
+
+// by names the instance in asks.
+func (a *Account) by() uint64 { return a.windows.Lending.Hash | 1 }

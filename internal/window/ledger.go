@@ -158,7 +158,7 @@ func (l *ledger) charge(n, at int64) {
 // refund takes n permits of the grant out again, if they count still.
 func (l *ledger) refund(n int64, grant queue.Grant) bool {
 	if grant.InFlight() {
-		return l.end(n, grant)
+		return l.end(n, grant, l.now)
 	}
 	same := grant.Epoch == uint64(l.epoch)
 	if grant.Epoch == 0 || !same && !l.plan.Shape.Unaligned || l.shortest() == nil {

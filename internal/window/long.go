@@ -44,6 +44,8 @@ type long struct {
 	stated escrow.Stated
 	// ended is of a sliding limit: what is left of earlier parts, the newest first, goes back to etcd.
 	ended []ended
+	// wanted is of a limit in flight: what others lack.
+	wanted wanted
 }
 
 // longState says what a long limit waits for.
@@ -71,7 +73,7 @@ const (
 )
 
 // hand returns how many permits are in hand: taken, and not issued.
-func (b *long) hand() int64 { return b.purse.Taken - b.used }
+func (b *long) hand() int64 { return b.purse.Taken - b.used - b.wanted.owed }
 
 func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
 
@@ -239,8 +241,12 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: second(b.Permits), Back: b.giveEnded()}))
+		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}, second(b.Permits)
+		if b.InFlight {
+			u.By, u.Has, share = a.by(), b.has(), a.reserve(b)
+		}
+		back := b.giveEnded()
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: share, Back: back}))
 	}
 	return all
 }
@@ -251,7 +257,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		if len(all) < most && b.state == atRest && b.idle() > 0 {
+		if len(all) < most && b.returns() {
 			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.giveEnded(), Use: escrow.Use{Look: true}}))
 			continue
 		}
@@ -274,6 +280,8 @@ func (b *long) spare(now int64, ends bool) int64 {
 		return 0
 	case ends:
 		return b.hand()
+	case b.wanted.n > 0 && now < b.wanted.until:
+		return min(b.hand(), b.lacking())
 	case b.state != atRest || idle < longRest:
 		return 0
 	case idle < b.patient:
@@ -293,7 +301,7 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
-			b.purse.Taken, b.ended = b.used, nil // what it knows of the total stays: etcd may know less
+			b.purse.Taken, b.ended, b.wanted = b.used, nil, wanted{} // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
@@ -364,19 +372,21 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	switch {
 	case u.Away:
 		b.again = now + int64(AwayAgain)
-	case !more && b.idle() > 0: // of another part
+	case b.InFlight && !more && b.idle() > 0: // of another part
 		b.state, b.again = wanting, 0
 	case gives, raised, u.Use.Look:
 	case more:
-		b.funded, b.before, b.need, b.again = now, b.used, 0, 0
+		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
 		b.low = (b.hand() + 1) / 2
 	case b.left() > 0: // it is left to others
 		if b.need > b.hand() {
-			b.again = now + spentAgain
+			b.again = b.spentUntil(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())
 	default: // nothing is left; callers that come later look again
-		b.need, b.low, b.again = 0, 0, now+spentAgain
+		b.again = b.spentUntil(now)
+		b.need, b.low = 0, 0
 	}
+	b.catchUp(now)
 	return more
 }

@@ -46,6 +46,8 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.stated
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
+		next.wanted = b.wanted
+		next.wanted.owed = 0 // it is in hand of the part that ended
 	}
 	return next
 }
@@ -74,11 +76,16 @@ func (b *long) late(u *escrow.KeyUse) {
 			e.taken = max(e.taken, u.Purse.Taken)
 		}
 	}
-	if b.state == atRest && !u.Away {
+	if b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision() {
 		taken := b.purse.Taken
 		b.purse = u.Purse.In(b.purse.Part)
 		b.purse.Taken = taken
 	}
+}
+
+// returns reports whether something of an earlier part, or for others, goes back to etcd.
+func (b *long) returns() bool {
+	return (b.state == atRest || b.InFlight && b.state == wanting) && b.idle() > 0
 }
 
 // missing returns how many permits must be left of the limit for n to be had. Of a Whole limit what is issued

@@ -1,0 +1,176 @@
+package live_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// counting is a provider that counts the calls that are open.
+type counting struct {
+	mu               sync.Mutex
+	open, most, made int
+}
+
+func (c *counting) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open++
+	c.made++
+	c.most = max(c.most, c.open)
+}
+
+func (c *counting) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+}
+
+func (c *counting) counts() (open, most, made int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open, c.most, c.made
+}
+
+// flown are limiters of a fleet with calls in flight, ready to issue.
+func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
+	t.Helper()
+	client, prefix := etcdtest.NewClient(t, server), "/"+t.Name()+"/"
+	limits, err := quota.ParseLimits(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test", Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := quota.Policy{Limits: limits, Timing: quota.Timing{Settle: 500 * ms, ClockError: 20 * ms}}
+	if _, err := operator.Put(t.Context(), provider, p); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		s, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		l, err := consumer.Open(t.Context(), s, provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	for _, l := range all {
+		await.Until(t, "an instance is ready", func() bool { return l.Status().State == quota.StateActive })
+	}
+	return all
+}
+
+// A fleet that calls without a pause never has more calls open than the limit says, and all of them at times. Each
+// instance has calls, also one that comes when the others use all. When one forgets its calls, others have their
+// places once they count no more.
+func TestCallsInFlight(t *testing.T) {
+	t.Parallel()
+	const limit = 30
+	all := flown(t, "30 inflight hold=4s", 3)
+	var to counting
+	var load sync.WaitGroup
+	starts := func(l *consumer.Limiter) (made *counting, stop context.CancelFunc) {
+		ctx, cancel := context.WithCancel(t.Context())
+		made = &counting{}
+		for range limit + 5 {
+			load.Go(func() {
+				for {
+					p, err := l.Take(ctx, 1, consumer.Forever)
+					if err != nil {
+						return
+					}
+					to.begin()
+					made.begin()
+					call := time.NewTimer(time.Duration(rand.Int64N(int64(150 * ms))))
+					select {
+					case <-call.C:
+						to.end()
+						p.Done()
+					case <-ctx.Done(): // it is never said that it has ended, but it has
+						<-time.After(time.Until(p.Until()))
+						to.end()
+						return
+					}
+				}
+			})
+		}
+		return made, cancel
+	}
+	first, kill := starts(all[0])
+	await.Until(t, "one instance has all", func() bool { open, _, _ := to.counts(); return open == limit })
+	second, stopSecond := starts(all[1])
+	third, stopThird := starts(all[2])
+	for _, m := range []*counting{first, second, third} {
+		_, _, was := m.counts()
+		await.Until(t, "each instance has calls beside the others", func() bool { _, _, made := m.counts(); return made > was+100 })
+	}
+	kill()
+	began := time.Now()
+	await.Until(t, "the others have all of it", func() bool {
+		if open, _, _ := to.counts(); open < limit {
+			return false
+		}
+		return all[1].Status().Limits[0].Used+all[2].Status().Limits[0].Used >= limit-1
+	})
+	t.Logf("its places are back %v after it was killed", time.Since(began).Round(ms))
+	stopSecond()
+	stopThird()
+	load.Wait()
+	_, most, made := to.counts()
+	if t.Logf("%d calls, at most %d open", made, most); most != limit {
+		t.Errorf("%d calls were open at once", most)
+	}
+}
+
+// How long it takes until a caller who waits has the place of a call that has ended at another instance.
+func TestAPlaceMovesToWhoWaits(t *testing.T) {
+	t.Parallel()
+	const limit, moves = 20, 20
+	all := flown(t, "20 inflight hold=10m", 2)
+	var taken []consumer.Permit
+	for range limit {
+		p, err := all[0].Take(t.Context(), 1, consumer.Forever)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, p)
+	}
+	var took []time.Duration
+	for i := range moves {
+		asked := make(chan struct{})
+		had := make(chan time.Time, 1)
+		go func() {
+			close(asked)
+			if _, err := all[1].Take(t.Context(), 1, consumer.Forever); err == nil {
+				had <- time.Now()
+			}
+		}()
+		<-asked
+		await.Until(t, "it waits", func() bool { return all[1].Status().Waiting == 1 })
+		<-time.After(time.Duration(rand.Int64N(int64(300 * ms))))
+		began := time.Now()
+		taken[i].Done()
+		took = append(took, (<-had).Sub(began))
+	}
+	slices.Sort(took)
+	t.Logf("a place moves in %v (p50), %v (most)", took[moves/2].Round(100*time.Microsecond), took[moves-1].Round(100*time.Microsecond))
+	if n := all[1].Status().Limits[0].Used; n != moves {
+		t.Errorf("%d calls of %d", n, moves)
+	}
+}
