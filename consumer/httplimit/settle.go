@@ -85,14 +85,15 @@ type body struct {
 
 // Close implements io.Closer.
 func (b *body) Close() error {
+	closing := b.ReadCloser.Close()
+	defer b.done()
 	b.mu.Lock()
-	if b.told && !b.over && !b.permit.InFlight() {
+	if b.told && !b.over {
 		b.err = b.permit.Settle(b.cost)
 	}
 	b.over = true
 	err := b.err
 	b.err = nil
 	b.mu.Unlock()
-	defer b.done()
-	return errors.Join(err, b.ReadCloser.Close())
+	return errors.Join(err, closing)
 }

@@ -134,7 +134,7 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) {
 		for _, p := range c.parts {
 			s.host.Opened(p.provider) // it stays open until the grant has ended
 		}
-		s.clients.enter(g, max(c.settleWithin, s.left(g.permits), s.mayLast(g)))
+		s.clients.enter(g, s.known(g, c.settleWithin))
 	}
 	if !s.grant(w, r, &c, g) && (!c.named || s.clients.end(g)) {
 		g.release()
@@ -267,6 +267,11 @@ func (s *Server) done(w http.ResponseWriter, r *http.Request) {
 	}
 	g.done()
 	writeJSON(w, struct{}{})
+}
+
+// known returns for how long the ID of a grant is known: while its permits can be given back, settled or ended.
+func (s *Server) known(g *grant, settleWithin time.Duration) time.Duration {
+	return max(settleWithin, s.left(g.permits), s.mayLast(g))
 }
 
 // mayLast returns for how long the calls of a grant may last, 0 if none of their limits is in flight.

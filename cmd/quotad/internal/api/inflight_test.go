@@ -123,3 +123,23 @@ func TestACallInFlightThatNobodyHears(t *testing.T) {
 		}
 	})
 }
+
+// Beside a limit of a second a call is known for as long as it may last.
+func TestACallInFlightBesideRequests(t *testing.T) {
+	inFlight(t, roomy, func(t *testing.T, s *Server) {
+		flight := s.host.Opened("p").TryTake(1)
+		limiter, err := consumer.Open(t.Context(), fixed(100), "requests", consumer.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := &grant{permits: []consumer.Permit{limiter.TryTake(1), flight}}
+		if d := s.left(g.permits); d > time.Second {
+			t.Errorf("they begin within %v", d)
+		}
+		if d := s.known(g, time.Minute); d < 10*time.Minute {
+			t.Errorf("known for %v", d)
+		}
+		g.done()
+		underWay(t, s, 0)
+	})
+}
