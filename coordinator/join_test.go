@@ -239,3 +239,19 @@ func TestJoinSaysWhatIsWrongWithTheConnection(t *testing.T) {
 		t.Errorf("%v: want ErrUnreachable, and that the certificate is not trusted", err)
 	}
 }
+
+// With one of three members Join says that more than half must run, and what came of each.
+func TestJoinWithOneOfThreeMembers(t *testing.T) {
+	cluster, client := etcdtest.New(t, embedded.Options{Members: 3})
+	cluster.Stop(0)
+	cluster.Stop(1)
+	const want = "coordinator: etcd has no leader: more than half of its members must run, and of 3 endpoints 1 answered; "
+	var err error
+	await.Until(t, "Join says so: on a busy machine the member that runs may answer late", func() bool {
+		_, err = Join(t.Context(), client, Options{})
+		return err != nil && strings.HasPrefix(err.Error(), want)
+	})
+	if !errors.Is(err, ErrUnreachable) || strings.Count(err.Error(), "connection refused: start it") != 2 {
+		t.Errorf("%v, want two that are to be started", err)
+	}
+}
