@@ -157,3 +157,53 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 		}
 	})
 }
+
+// An instance whose callers want only large calls has its fair share of the limit, also where others want
+// all of it, and what it cannot use of a window is lent to them.
+func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
+	for _, c := range []struct {
+		instances int
+		n         int64
+	}{{2, 30}, {2, 40}, {4, 15}} {
+		t.Run(fmt.Sprintf("%d of 40 among %d", c.n, c.instances), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fleet := fleet(t, policyOf(t, "40/s"), c.instances)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				defer running.Wait()
+				defer cancel()
+				var all []*consumer.Limiter
+				for _, i := range fleet.Instances() {
+					all = append(all, open(t, i, consumer.Options{}))
+				}
+				for _, l := range all[1:] {
+					for range 40 {
+						running.Go(func() {
+							for ctx.Err() == nil {
+								_ = l.Acquire(ctx, 30*time.Second)
+							}
+						})
+					}
+				}
+				time.Sleep(5*time.Second + 123*time.Millisecond)
+				var larges, refused atomic.Int64
+				running.Go(func() { loop(ctx, all[0], c.n, 20*time.Second, &larges, &refused) })
+				sum := func() (n int64) {
+					for _, l := range all {
+						n += l.Status().Issued
+					}
+					return n
+				}
+				time.Sleep(5 * time.Second)
+				before, was := sum(), larges.Load()
+				const seconds = 40
+				time.Sleep(seconds * time.Second)
+				use, large := float64(sum()-before)/40/seconds, float64((larges.Load()-was)*c.n)/seconds
+				t.Logf("use %.3f; large calls have %.1f/s of a share of %d, %d refused", use, large, 40/c.instances, refused.Load())
+				if share := 40 / float64(c.instances); use < 0.97 || large < 0.7*share || large > 1.05*share || refused.Load() > 0 {
+					t.Errorf("use %.3f; large calls have %.1f/s of a share of %.0f, %d refused", use, large, share, refused.Load())
+				}
+			})
+		})
+	}
+}

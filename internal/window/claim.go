@@ -29,6 +29,9 @@ import (
 // that is less.
 const claimed = 100 * time.Millisecond
 
+// claimOf returns how long the claim of the first waiter lasts in a window of a length.
+func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
+
 // claim is that of the first waiter.
 type claim struct {
 	of    *queue.Waiter // nil if nobody waits
@@ -71,7 +74,7 @@ func (g *Gate) claimEndsLocked() int64 {
 	case !g.borrowsLocked():
 		return g.mu.claim.since
 	default:
-		return g.mu.claim.since + int64(min(claimed, g.mu.ledger.shortest().Window.Length/10))
+		return g.mu.claim.since + int64(claimOf(g.mu.ledger.shortest().Window.Length))
 	}
 }
 
@@ -291,8 +294,8 @@ func Before(one, other string, w quota.Window) bool {
 func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && b.largeIssued == 0 }
 
 // standsLocked returns how many permits the first waiter wants if it is a large call that stands from the next window
-// on: others are to leave it a part of that. Otherwise it returns 0. Large calls of an instance stand so seldom that by
-// this they get at most its share in the long run, and at most one in standing of the limit.
+// on: others are to leave it a part of that. Otherwise it returns 0. In the long run large calls of an instance get by
+// this what small ones leave of its share or, if that is more, one in standing of the limit.
 func (g *Gate) standsLocked(s scene) int64 {
 	c := &g.mu.claim
 	if c.of == nil || !c.of.Large() {
@@ -300,13 +303,16 @@ func (g *Gate) standsLocked(s scene) int64 {
 	}
 	shares := sharesIn(c.of.N(), max(1, s.own()))
 	since := s.Window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
-	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), max(1, s.Total/standing))) {
+	small := int64(math.Ceil(g.smallLocked().Used() * s.length))                   // in the window before
+	due := max(1, s.own()-small, s.Total/standing)                                 // a window
+	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}
 	return c.of.N()
 }
 
-// standing bounds what large calls of an instance get where all of the limit is used: one in standing of it.
+// standing is the part of the limit, one in standing, that large calls of an instance get where all of it is used, also
+// if small calls of the instance want its whole share.
 const standing = 10
 
 // sharesIn returns how many times a share n is, rounded up.

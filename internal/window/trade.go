@@ -91,6 +91,8 @@ type stock struct {
 	// own callers have not had of due. It is the share, but no more than the fair share: an owner of a key has the
 	// shares of instances that own no part of it, too.
 	due int64
+	// stands counts for a host alone: others have left a part of the window to a large call here, which still waits.
+	stands bool
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
 }
@@ -187,7 +189,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 	t.asks++
 	critical, sheddable := t.flows()
 	what.Divide(h, critical, sheddable, c.Critical, queue.Sum(c.Sheddable, debt))
-	if c.Large > 0 {
+	if what.Large = c.Large > 0; what.Large {
 		what.PoorFor(h, t.smallCalls(), c.Waiting-c.Large)
 		t.guest.Gather(&what)
 	}
@@ -210,7 +212,10 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 // has, and c are its own callers who wait.
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
-	if c.Large > 0 && Before(a.guest, s.account.windows.Lending.Self, s.Window) { // the guest's large calls come first: nothing is kept for large ones here
+	// Nothing is kept for large calls here if the guest's come first or, from a guest that has none, if these have not
+	// got what they lack by now.
+	late := !a.large && !of.stands && s.phase >= float64(claimOf(s.Window.Length))/milli
+	if c.Large > 0 && (late || Before(a.guest, s.account.windows.Lending.Self, s.Window)) {
 		calls, waiting, criticals = t.smallCalls(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()

@@ -40,6 +40,8 @@ type Ask struct {
 	Poor int64
 	// Critical are those that critical calls lack.
 	Critical int64
+	// Large says that large calls wait for some of them.
+	Large bool
 	// Edge are permits of the next window, for a large call that stands: each instance lends
 	// its part of them at the window's edge.
 	Edge int64

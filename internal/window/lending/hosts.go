@@ -87,7 +87,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		rest = 0
 	}
 	need := protocol.Need{
-		Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sample: sample,
+		Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Large: a.Large, Sample: sample,
 	}
 	var all []Request
 	for id, lent := range chosen {
@@ -114,7 +114,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 // next window, and for as much of this one. hosts have shares.
 func (r Rules) Standing(a Ask, salt uint64, hosts int) Request {
 	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
-	return Request{Need: protocol.Need{Permits: part, Edge: part, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
+	return Request{Need: protocol.Need{Permits: part, Edge: part, Large: true, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
 }
 
 // choose are hosts, with what was lent to each.
