@@ -4,37 +4,42 @@ import "math"
 
 // Guest is the state of an instance that asks for permits. The zero Guest has not asked.
 type Guest struct {
-	rounds, late int     // asks in this window, and beyond Rules.Rounds
-	fails        int     // rounds in a row for which nothing came
-	at           float64 // of the latest ask
-	lacked       float64 // when in this window it first lacked permits
-	wanted, had  int64   // permits asked for, and borrowed by then
-	part         float64 // of what is needed that is asked for, raised while less than half comes
-	rate         float64 // by which it asked
-	lately       bool    // it asked in the last window
-	bare         bool    // it asked without a share of its own
-	vain         int     // windows in a row in which it asked and borrowed nothing
-	quiet        int     // windows for which it does not ask
+	rounds int     // asks in this window; rounds that again skips count too
+	late   int     // asks in this window after Rules.Rounds
+	fails  int     // asks in a row for which nothing came
+	at     float64 // instant of the latest ask
+	lacked float64 // instant at which it first lacked permits in this window; +Inf if it has not
+	wanted int64   // permits that it needed at the latest ask
+	had    int64   // permits that it had borrowed in this window by then
+	// part is how much the next ask asks for all in all, as a multiple of the need. It doubles after an ask that
+	// brought less than half, grows eightfold after one that brought less than a sixteenth, and halves after one
+	// that brought more than was needed.
+	part   float64
+	rate   float64 // rate of calls by which the latest ask was made
+	lately bool    // it asked in the window before
+	bare   bool    // it had no share of its own at the latest ask
+	vain   int     // of the windows in which it asked, not bare, so many in a row have brought nothing
+	quiet  int     // so many windows, with this one, in which it asks only if it is poor and has a share, or is New
 }
 
 // Has is what a guest has.
 type Has struct {
-	Phase, Length float64 // of the window
-	Rest          float64 // of the window in which permits can be issued
-	Left          int64   // that may be issued
-	Kept          int64   // of Left, for critical calls
-	Waiting       int64   // that callers wait for
-	Issued        int64   // to its own callers
-	Borrowed      int64   // in this window
-	Own           int64   // its own share
+	Phase, Length float64 // how much of the window has passed, and its length
+	Rest          float64 // for how long permits can still be issued in the window
+	Left          int64   // permits that may be issued
+	Kept          int64   // those of Left that only critical calls get
+	Waiting       int64   // permits that callers wait for, or that are owed
+	Issued        int64   // permits issued to own callers in this window
+	Borrowed      int64   // permits borrowed in this window
+	Own           int64   // its own share of the window
 	New           bool    // it has no share yet: hosts lend it a part of theirs unasked
-	Fair          float64 // the total divided equally
-	Total         int64
+	Fair          float64 // Total divided equally among all instances
+	Total         int64   // permits that all instances have together in the window
 }
 
 // Ask is what a guest asks all hosts together for.
 type Ask struct {
-	Permits int64
+	Permits int64 // that it needs, before Part raises that
 	// Poor are those of Permits that it lacks to its fair share of the window from its
 	// first call on.
 	Poor int64
@@ -47,11 +52,11 @@ type Ask struct {
 	Edge int64
 	// Whole says that each host is asked for all of Permits, not for a part of them.
 	Whole bool
-	Part  float64
-	Fails int
+	Part  float64 // how much is asked for all in all, as a multiple of Permits
+	Fails int     // asks before this one, in a row, for which nothing came
 }
 
-// Begin notes that another window begins, after one in which so many were borrowed.
+// Begin notes that another window begins. borrowed permits were borrowed in the one before.
 func (g *Guest) Begin(borrowed int64) {
 	g.quiet = max(0, g.quiet-1)
 	switch {
@@ -73,7 +78,7 @@ func (g *Guest) Asked() bool { return g.rounds > 0 }
 // Busy reports whether it has asked in this window, or in the last one.
 func (g *Guest) Busy() bool { return g.lately || g.rounds > 0 }
 
-// Ask returns what to ask for now. ok is false if nothing is.
+// Ask returns what to ask for now; ok is false if that is nothing. f has the calls of this instance.
 func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	due := h.Fair*(1-max(0, f.first)/h.Length) - float64(h.Issued) - float64(max(0, h.Left))
 	poor := due >= 1                                    // a share is a whole number
@@ -117,9 +122,9 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Part: g.part, Fails: g.fails}, true
 }
 
-// Divide says of an ask how many permits critical calls lack, and takes what sheddable ones
-// lack from the poor part: no host gives up its reserve for them. The flows are of these
-// calls, of which so many permits are waited for.
+// Divide says of an ask how many permits critical calls lack, and takes out of the poor part what
+// sheddable ones lack: no host gives up its reserve for them. The flows are of critical and of sheddable
+// calls; criticals and sheddables are the permits that such callers wait for.
 func (a *Ask) Divide(h Has, critical, sheddable *Flow, criticals, sheddables int64) {
 	if wanted := critical.wants(h.Rest, criticals); wanted > 0 {
 		a.Critical = max(0, min(a.Permits, int64(math.Ceil(wanted))-max(0, h.Left)))
@@ -129,8 +134,9 @@ func (a *Ask) Divide(h Has, critical, sheddable *Flow, criticals, sheddables int
 	}
 }
 
-// PoorFor leaves in the poor part what small calls lack, whose flow this is and of which so many permits
-// are waited for: no host gives up its part for large ones, or permits would go in circles.
+// PoorFor leaves in the poor part of an ask what small calls lack, and no more: no host gives up its part
+// for large ones, or permits would go in circles. small is the flow of small calls, and waiting the permits
+// that such callers wait for.
 func (a *Ask) PoorFor(h Has, small *Flow, waiting int64) {
 	a.Poor = max(0, min(a.Poor, int64(math.Ceil(small.wants(h.Rest, waiting)))-max(0, h.Left-h.Kept)))
 }

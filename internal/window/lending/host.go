@@ -2,24 +2,29 @@ package lending
 
 import "math"
 
-// Host is what an instance has when it is asked.
+// Host is what an instance has when it is asked. Its numbers are permits, but where another unit is named.
 type Host struct {
-	Phase, Length float64 // of the window
-	Share         int64   // its own, of the window
-	Issued        int64   // to its own callers
+	Phase, Length float64 // how much of the window has passed, and its length, in milliseconds
+	Share         int64   // its own part of the window
+	Issued        int64   // to its own callers in this window
 	Left          int64   // that may be issued or lent
-	Kept          int64   // of Left, for critical calls
-	Forecast      float64 // what its own callers will want
-	Critical      float64 // what its critical ones will want
-	Part          int64   // that a guest without a share may have, whatever the callers want
-	Duty          bool
-	Chance        uint64 // another one for each instance and window
+	Kept          int64   // those of Left that only its own critical calls get
+	Forecast      float64 // that its own callers will want until the window ends
+	Critical      float64 // that its own critical callers will want until then
+	Part          int64   // of its share, that a guest without one may have, whatever own callers want
+	Duty          bool    // it is on duty in this window: see Rules.Duty
+	Chance        uint64  // a random number: another one for each instance and window
 }
 
-// Lend returns how many of the permits asked for the host lends. poor are those of them
-// that the guest lacks to its fair share, of which it lends Part whatever its callers want; and
-// critical those that its critical calls lack: for these it lends what it keeps for calls that
-// are not critical.
+// Lend returns how many of the permits asked for the host lends, where Kept always stays:
+//
+//   - of all, what is left beside what its own callers will want and the reserve;
+//   - of poor, those that the guest lacks to its fair share, what is left beside what its own callers will want
+//     of its share, and Part at least;
+//   - of critical, those that the guest's critical calls lack, what is left beside what its own critical callers
+//     will want.
+//
+// It is the largest of the three.
 func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 	n := min(permits, h.spare(max(h.Forecast, h.reserve(r))))
 	if poor > 0 {
