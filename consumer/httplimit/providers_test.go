@@ -53,6 +53,13 @@ func ofStripe(limiter *consumer.Limiter) *http.Client {
 	}}
 }
 
+func ofAPartner(calls, requests *consumer.Limiter) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: calls, MaxWait: time.Minute,
+		Base: &httplimit.Transport{Limiter: requests, MaxWait: time.Minute},
+	}}
+}
+
 // endpoint is a request's method, and its path without what names one object.
 func endpoint(r *http.Request) string {
 	parts := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", 3)
@@ -166,6 +173,48 @@ func TestTheProgramForStripe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No more than 20 calls are open, and no second of the clock has more than 5 new ones.
+func TestTheProgramForAPartner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := ofAPartner(open(t, "20 inflight hold=2m"), open(t, "5/s"))
+		var mu sync.Mutex
+		underWay, most := 0, 0
+		perSecond := map[int64]int{}
+		through(&http.Client{Transport: c.Transport.(*httplimit.Transport).Base}, roundTrip(func(*http.Request) *http.Response {
+			mu.Lock()
+			defer mu.Unlock()
+			underWay++
+			most = max(most, underWay)
+			perSecond[time.Now().Unix()]++
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
+		}))
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				response, err := c.Get("http://partner.example/")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(7*time.Second + time.Millisecond) // it reads the answer
+				mu.Lock()
+				underWay--
+				mu.Unlock()
+				_ = response.Body.Close()
+			})
+		}
+		callers.Wait()
+		if most != 20 {
+			t.Errorf("%d calls were under way", most)
+		}
+		for second, n := range perSecond {
+			if n > 5 {
+				t.Errorf("%d calls in second %d", n, second)
+			}
+		}
+	})
 }
 
 // Days begin at midnight there, also on the days with 23 and 25 hours.
