@@ -275,6 +275,13 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		if !l.TryAcquire() {
 			t.Errorf("no permit after a policy was set: %+v", l.Status())
 		}
+		s.sink.Report(s.clock.Now()) // once a second, and notes the state
+		logged.Reset()
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 3, PolicyDeleted: true})
+		s.prove()
+		if text := logged.String(); !strings.Contains(text, `msg="limiter is joining"`) || !strings.Contains(text, `do="quota-admin set p 100/s"`) {
+			t.Errorf("after the policy was deleted: %s", text)
+		}
 	})
 }
 

@@ -205,8 +205,8 @@ func remedy(st Status, author string, outage quota.Outage) string {
 	case quota.StatePausing:
 		return "nothing; if the provider asks for pauses often, lower the limit"
 	case quota.StateJoining:
-		if st.PolicyRevision == 0 && st.Revision != 0 {
-			return "set a limit: quota-admin set " + st.Provider + " 100/s"
+		if command := cause.Command(st.problem()); command != "" {
+			return command
 		}
 		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + st.Provider
 	case quota.StateActive:

@@ -62,6 +62,23 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// A policy may be deleted, or lost with an etcd that comes back empty, while instances run. Doctor
+// without a name looks at these too.
+func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	b.put(client, "providers/lost%2Fapi/instances/w.1.1", protocol.Instance{Name: "w"})
+	for _, others := range []string{"empty", "with a policy"} {
+		if others != "empty" {
+			b.want(exitDone, "set", "a", "5/s")
+		}
+		stdout, _ := b.want(exitFailed, "doctor")
+		if !strings.Contains(stdout, "no limit is set: its 1 instance issue") || !strings.Contains(stdout, "do: quota-admin set lost/api LIMITS") || strings.Contains(stdout, "there are no policies") {
+			t.Errorf("%s:\n%s", others, stdout)
+		}
+	}
+}
+
 // A clock that is behind makes each report look old, and one old report may just be late.
 func TestDoctorSeesClocksThatAreBehind(t *testing.T) {
 	t.Parallel()

@@ -130,6 +130,19 @@ func (i *inspector) Fleet(ctx context.Context, provider string) (protocol.Fleet,
 	return f, nil
 }
 
+// Registered implements protocol.Inspector.
+func (i *inspector) Registered(ctx context.Context) (providers []string, err error) {
+	a := (*Client)(i)
+	_, err = a.each(ctx, a.keys.Provider(""), 0, a.keys.AfterMany, func(kv *mvccpb.KeyValue) {
+		_, provider := a.keys.Of(string(kv.Key))
+		if quota.ValidateProvider(provider) == nil && strings.HasPrefix(string(kv.Key), a.keys.Instances(provider)) {
+			providers = append(providers, provider)
+		}
+	})
+	slices.Sort(providers)
+	return slices.Compact(providers), classify(ctx, "list the providers of instances", err)
+}
+
 // tellApart adds to names that several instances have, as processes of one host do, the end of each
 // incarnation. The instances are sorted by name.
 func tellApart(all []protocol.InstanceStatus) {

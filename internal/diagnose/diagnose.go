@@ -150,6 +150,8 @@ func transport(text string, plain bool) Found {
 		return Found{Says: "TLS fails: " + handshake, Do: "see the certificates of both sides"}
 	case has("connection refused"):
 		return Found{Says: text, Do: "start it, or correct the address"}
+	case has("missing port in address"):
+		return Found{Says: "lacks a host or a port", Do: "write it like 127.0.0.1:2379"} // as quota-admin says of --endpoints
 	case has("no such host"):
 		return Found{Says: text, Do: "correct the name, or DNS"}
 	}

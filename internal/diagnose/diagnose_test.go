@@ -56,6 +56,7 @@ func TestEndpoints(t *testing.T) {
 		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false, nil},
 		{"no TLS to a port that wants it", "http://" + host(secure), nil, "wants TLS", false, nil},
 		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
+		{"no port", "127.0.0.1", nil, "lacks a host or a port: write it like 127.0.0.1:2379", false, nil},
 		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false, nil},
 		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "overloaded", true, nil},
 		{"two in one", "http://127.0.0.1:1,http://127.0.0.1:2", nil, "is one address: split it at the commas", false, nil},

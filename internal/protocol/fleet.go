@@ -9,6 +9,8 @@ import (
 
 // Inspector is an admin.Client as this module's commands see it.
 type Inspector interface {
+	// Registered returns the providers that have instances, with a policy or without, sorted.
+	Registered(ctx context.Context) ([]string, error)
 	// Fleet returns a provider's policy, live instances and reports.
 	Fleet(ctx context.Context, provider string) (Fleet, error)
 	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.

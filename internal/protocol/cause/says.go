@@ -73,6 +73,17 @@ func NoLimit(provider string) string {
 	return fmt.Sprintf("no limit is set: quota-admin set %s 100/s; quota-admin list shows all", provider)
 }
 
+// Command returns the command of quota-admin that a problem names first, with what follows it up to
+// the next semicolon; "" if it names none. It is what to do about the problem.
+func Command(problem string) string {
+	at := strings.Index(problem, "quota-admin ")
+	if at < 0 {
+		return ""
+	}
+	command, _, _ := strings.Cut(problem[at:], ";")
+	return command
+}
+
 // Unsupported says what of the policy of a revision this version cannot obey: what a later version has,
 // or what went with an earlier one.
 func Unsupported(p *quota.Policy, revision int64) string {

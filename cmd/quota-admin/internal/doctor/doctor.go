@@ -59,7 +59,8 @@ func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.
 	return facts.quorum.err
 }
 
-// Fleets looks at the instances of the providers, of all if none is named.
+// Fleets looks at the instances of the providers. If none is named these are all that have a policy,
+// or an instance: a policy may be deleted, or lost, while its instances run.
 func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix string, providers []string) error {
 	if len(providers) == 0 {
 		all, err := operator.List(ctx)
@@ -73,7 +74,14 @@ func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix strin
 			}
 			providers = append(providers, s.Provider)
 		}
-		if len(all) == 0 {
+		registered, err := feed.Inside(operator).Registered(ctx)
+		if err != nil {
+			return err
+		}
+		providers = append(providers, registered...)
+		slices.Sort(providers)
+		providers = slices.Compact(providers)
+		if len(all)+len(providers) == 0 {
 			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
 	}
@@ -336,7 +344,7 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	case r.Debt > 0 && r.State == quota.StateActive:
 		bad(cause.PayLess, "%s", cause.Says(r.State, r.Debt, r.Problem))
 	default:
-		bad("see its log", "says: %s", r.Problem)
+		bad(cmp.Or(cause.Command(r.Problem), "see its log"), "says: %s", r.Problem)
 	}
 }
 

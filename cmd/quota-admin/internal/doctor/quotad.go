@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -104,14 +105,14 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 			if p.Problem == "" {
 				continue
 			}
-			c.add(problem, check, p.Provider, "see quotad's log", "says: %s", p.Problem)
+			c.add(problem, check, p.Provider, cmp.Or(cause.Command(p.Problem), "see quotad's log"), "says: %s", p.Problem)
 		default:
 			if p.State == string(quota.StateJoining) && starts(p.Provider, p.OpenFor) {
 				joining = true
 				c.add(note, check, p.Provider, "nothing, unless it lasts", "%s", cause.Says(quota.StateJoining, 0, p.Problem))
 				continue
 			}
-			c.add(problem, check, p.Provider, "see quotad's log, and whether it reaches etcd", "%s", cause.Says(quota.State(p.State), 0, p.Problem))
+			c.add(problem, check, p.Provider, cmp.Or(cause.Command(p.Problem), "see quotad's log, and whether it reaches etcd"), "%s", cause.Says(quota.State(p.State), 0, p.Problem))
 		}
 	}
 	switch {
@@ -119,7 +120,7 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 	case joining && c.Problems() == before:
 		c.add(note, check, socket, "nothing, unless it lasts", "is not ready: %s", f.Problem)
 	default:
-		c.add(problem, check, socket, "see its log, and whether it reaches etcd", "is not ready: %s", f.Problem)
+		c.add(problem, check, socket, cmp.Or(cause.Command(f.Problem), "see its log, and whether it reaches etcd"), "is not ready: %s", f.Problem)
 	}
 	if own := buildinfo.Version(); f.Version != own {
 		c.add(note, check, socket, "finish the rollout", "runs version %s, this command is of %s", f.Version, own)

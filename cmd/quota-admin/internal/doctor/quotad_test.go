@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -56,6 +59,31 @@ func TestQuotad(t *testing.T) {
 				t.Errorf("got %q\nwant %q", got, test.want)
 			}
 		})
+	}
+}
+
+// What to do is the command that quotad's problem names.
+func TestDoIsTheCommandThatTheProblemNames(t *testing.T) {
+	f := &quotadFacts{}
+	if err := json.Unmarshal([]byte(`{"version":"devel","problem":"a is joining: no limit is set: quota-admin set a 100/s; quota-admin list shows all","providers":[
+		{"provider":"a","state":"joining","problem":"no limit is set: quota-admin set a 100/s; quota-admin list shows all"},
+		{"provider":"b","state":"active","problem":"nothing more of 9/h is handed out; give the provider's count: quota-admin budget b --used N --limit 9/h"}]}`), f); err != nil {
+		t.Fatal(err)
+	}
+	var c Chart
+	judgeQuotad(&c, "s", f, func(string, float64) bool { return false })
+	var got []string
+	for _, f := range c {
+		got = append(got, f.Mend)
+	}
+	if want := []string{"quota-admin set a 100/s", "quota-admin budget b --used N --limit 9/h", "quota-admin set a 100/s"}; !slices.Equal(got, want) {
+		t.Errorf("do: %q\nwant %q", got, want)
+	}
+	fleet := workers(func(i *protocol.InstanceStatus) { i.Report.Problem = cause.NoLimit("p") })
+	c = nil
+	judgeFleet(&c, fleet, now, nil)
+	if len(c) != 1 || c[0].Mend != "quota-admin set p 100/s" {
+		t.Errorf("of an instance: %+v", c)
 	}
 }
 

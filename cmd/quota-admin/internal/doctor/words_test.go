@@ -87,6 +87,8 @@ func TestOneCauseHasOneName(t *testing.T) {
 			go func() { _ = l.Wait(ctx) }()
 			synctest.Wait()
 		}},
+		"in flight": {n: 1, set: func(p *quota.Policy) { p.Limits = []quota.Limit{{Permits: 10, Window: time.Minute, InFlight: true}} },
+			play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
 		"closed":    {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); _ = l.Close() }},
 		"no policy": {n: 1, play: func(_ context.Context, s *source, _ *limiter, _ quota.Policy) { s.tell(nil, 0) }},
 		"no policy: of a later version": {n: 1, set: func(p *quota.Policy) { p.Requires = []string{"share_by_region"} }, says: "upgrade this program",
