@@ -47,9 +47,10 @@ func (t *Total) named(write int64) (nonce uint32, ok bool) {
 	return t.Recent[i], true
 }
 
-// takes reports whether permits of a part may be taken at all: its clock is not behind by all that counts.
+// takes reports whether permits of a part may be taken at all: its clock is not so far behind that the total may keep
+// less than counts in its part. Clocks within their bound are less than a part apart.
 func (t *Total) takes(of protocol.Part) bool {
-	return !of.Sliding() || len(t.Parts) == 0 || of.Number > t.Newest-of.Counted
+	return !of.Sliding() || len(t.Parts) == 0 || of.Number+slack >= t.Newest
 }
 
 // add counts n permits of a part that takes.

@@ -324,3 +324,24 @@ func TestThePauseAfterARestoreIsForEveryClock(t *testing.T) {
 		t.Errorf("the pause is still noted: %d", total.From)
 	}
 }
+
+// A clock that is further behind than a total keeps parts for takes nothing: what counts in its part may be gone.
+func TestAClockFarBehindTakesNothing(t *testing.T) {
+	s, rule := &Store{Cluster: 1}, Rule{Limit: 5000, Instances: 1, Share: 10}
+	var total Total
+	for i, step := range []struct{ part, need, takes int64 }{{850, 5000, 5000}, {1000, 1, 10}, {998, 1, 10}, {997, 1, 0}, {930, 1, 0}, {1001, 1, 10}} {
+		text, err := Encode(total)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Purse{Part: protocol.Part{Number: step.part, Counted: 102}}
+		p.Read([]byte(text), int64(i), s)
+		next, n, ok := p.Next(rule, Use{Need: step.need}, Back{}, s)
+		if ok {
+			total = next
+		}
+		if n != step.takes {
+			t.Errorf("in part %d: took %d instead of %d", step.part, n, step.takes)
+		}
+	}
+}
