@@ -129,12 +129,12 @@ func ExampleLimiter_Key() {
 	}
 	defer limiter.Close()
 	call := func(installation string) error {
-		return limiter.Key(installation).Acquire(context.Background(), 0)
+		return limiter.Key(installation).Acquire(context.Background(), time.Second)
 	}
-	fmt.Println(call("4711"), call("4711"), errors.Is(call("4711"), consumer.ErrLimited))
+	fmt.Println(call("4711"), call("4711"), limiter.Key("4711").TryAcquire())
 	fmt.Println(call("4712"))
 	// Output:
-	// <nil> <nil> true
+	// <nil> <nil> false
 	// <nil>
 }
 

@@ -291,7 +291,7 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 		case name == "":
 			hint := ""
 			if _, err := quota.ParseLimits(text); err == nil || text == "sliding" {
-				hint = ": quote limits that have blanks, as in '80/s,5000/h sliding'"
+				hint = ": quote limits that have blanks, as in '14/s,5000/h sliding'"
 			}
 			return usageError(cmd, "%q is one argument too many%s", text, hint)
 		case name == "PROVIDER" && quota.ValidateProvider(text) != nil:

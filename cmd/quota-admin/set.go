@@ -51,7 +51,7 @@ Without --if-revision the change is refused with exit code 4 if another change o
 the policy is written at the same moment.`,
 		Example: `  quota-admin set payments/charge 300000/s --reason campaign --wait
   quota-admin set payments/charge 150000/s --at 00:00
-  quota-admin set github 15000/s --keys '80/s,5000/h sliding'
+  quota-admin set github 15000/s --keys '14/s,5000/h sliding'
   quota-admin set payments/charge 500000/s --at 2027-01-01T00:00:00Z --for 2h
   quota-admin set payments/charge 500/2s,10000/1m --if-revision 17 --dry-run`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {

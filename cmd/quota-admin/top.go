@@ -30,8 +30,10 @@ that so many GUESTS had. Permits that it borrowed and lent on are in neither, so
 are the permits on loan. NAME is that of the instance, by default its host's. INCARNATION
 is its process: where several have one NAME, the end of this stands behind it. PROOF-AGE
 is how long ago etcd proved what the instance knows, REPORT-AGE how long ago it told what
-this row says, and CLOCK-ERROR how far its clock may be off. While top runs, instances report once a second, those of the
-first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more.
+this row says. CLOCK-ERROR is how far its clock may be off, unknown where the host runs no
+NTP. REFUSED is without the calls that were refused because a key had too few permits:
+see --by key. While top runs, instances report once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + `
+providers if there are more.
 
 With --by class the rows are the classes of calls: critical, default and sheddable. Without
 it a line says when critical calls are refused.

@@ -24,6 +24,14 @@ func ofGitHub(limiter *consumer.Limiter) *http.Client {
 	}}
 }
 
+func ofGitHubApp(limiter *consumer.Limiter, installation string) *http.Client {
+	return &http.Client{Transport: &httplimit.Transport{
+		Limiter: limiter, MaxWait: time.Second, Stated: true,
+		MaxPause: -1, // an answer 429 or 403 is of one installation
+		Key:      func(*http.Request) string { return installation },
+	}}
+}
+
 func ofAModel(ctx context.Context, requests, tokens *consumer.Limiter, call func() int64) error {
 	chat := tokens.Label("chat")
 	permits, err := consumer.TakeAll(ctx, time.Minute, map[consumer.Taker]int64{requests: 1, chat: chat.Usual(4096)})
@@ -102,6 +110,30 @@ func TestTheProgramForGitHub(t *testing.T) {
 		}
 		if left != 0 {
 			t.Errorf("%d of 30 are left, or asked for in vain", left)
+		}
+	})
+}
+
+// An installation of which nothing is left, or which GitHub refuses, stops no other.
+func TestTheProgramForAGitHubApp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s,5000/h sliding")}})
+		for _, of := range []string{"a", "b"} {
+			left := 30
+			c := through(ofGitHubApp(limiter, of), roundTrip(func(*http.Request) *http.Response {
+				left--
+				return &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody, Header: http.Header{
+					"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {fmt.Sprint(left)}, "X-Ratelimit-Reset": {"1800"}, "Retry-After": {"60"},
+				}}
+			}))
+			for range 100 {
+				if get(t, c, "http://api.example/") != nil {
+					break
+				}
+			}
+			if left != 0 {
+				t.Errorf("%s: %d of 30 are left, or asked for in vain", of, left)
+			}
 		}
 	})
 }

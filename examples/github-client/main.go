@@ -1,5 +1,5 @@
 // Github-client calls an API through an unchanged client library, go-github, for two installations
-// of an app. Each may send 10 requests a second and 5,000 an hour: all it takes is the Transport of
+// of an app. Each may send 14 requests a second and 5,000 an hour: all it takes is the Transport of
 // its http.Client. GitHub's hour begins with the first call, so the limit of an hour slides: no hour,
 // wherever it begins, has more. Other programs may use the same installation: the Transport heeds what
 // each response says is left of GitHub's hour (Stated).
@@ -42,14 +42,14 @@ func main() {
 	ctx := context.Background()
 	source := consumer.Fixed(quota.Policy{ // for a fleet: a *coordinator.Session
 		Limits: must(quota.ParseLimits("100/s")),
-		Keys:   quota.Keys{Limits: must(quota.ParseLimits("10/s,5000/h sliding"))},
+		Keys:   quota.Keys{Limits: must(quota.ParseLimits("14/s,5000/h sliding"))},
 	})
 	limiter := must(consumer.Open(ctx, source, "github", consumer.Options{}))
 	defer limiter.Close()
 	for _, installation := range []string{"installation-12", "installation-4711"} {
 		transport := &httplimit.Transport{
 			Limiter: limiter, MaxWait: consumer.Forever,
-			MaxPause: -1, // an answer 429 is of one installation
+			MaxPause: -1, // an answer 429 or 403 is of one installation
 			Stated:   true,
 			Key:      func(*http.Request) string { return installation },
 		}
