@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // call is a request for permits that could be read.
@@ -177,12 +176,12 @@ func (c *call) take(ctx context.Context, g *grant) (refusing *part, err error) {
 
 // takeSome takes a batch, or answers why not: as many as there are, up to the permits asked for.
 // If there are none it waits for all of them, but for no more than this host's share, or the
-// key's. Without a limit of up to a minute the share is the shortest limit.
+// key's; in flight for one. Without a limit of up to a minute the share is the shortest limit.
 func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *grant) bool {
 	p := &c.parts[0]
 	use := p.limiter.Status().Shortest()
 	share := use.Share
-	if use.Limit.Window > quota.MaxWindow { // more of it is taken when it is wanted
+	if use.Limit.Long() { // more of it is taken when it is wanted
 		share = use.Limit.Permits
 	}
 	n := min(p.permits, max(1, share))
@@ -193,7 +192,7 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 	}
 	permit, err := p.tryTake(n), error(nil)
 	if permit.N() == 0 {
-		if c.maxWait <= 0 { // not one is there
+		if c.maxWait <= 0 || use.Limit.InFlight { // not one is there, and calls end one by one
 			n = 1
 		}
 		permit, err = p.Take(r.Context(), n, c.maxWait)

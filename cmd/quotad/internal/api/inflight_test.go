@@ -143,3 +143,19 @@ func TestACallInFlightBesideRequests(t *testing.T) {
 		underWay(t, s, 0)
 	})
 }
+
+// A batch in flight that finds no place waits for one.
+func TestABatchInFlightWaitsForOne(t *testing.T) {
+	inFlight(t, roomy, func(t *testing.T, s *Server) {
+		calls := [3]consumer.Permit{}
+		for i := range calls {
+			calls[i] = s.host.Opened("p").TryTake(1)
+		}
+		time.AfterFunc(time.Second, calls[1].Done)
+		g := grantOf(t, newProcess(t, s, "one").post("/v1/acquire", `{"provider":"p","permits":3,"partial":true,"max_wait":5}`))
+		if g.Permits != 1 {
+			t.Errorf("%d permits", g.Permits)
+		}
+		underWay(t, s, 3)
+	})
+}
