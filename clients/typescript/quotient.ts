@@ -42,6 +42,16 @@ type Pem = string | Uint8Array; // such as a Buffer, whose type a program would 
 /** Calls of a higher class are served first. */
 export type Class = "critical" | "default" | "sheddable";
 
+/** What every call may say. */
+type Options = { timeout?: number; class?: Class; label?: string; settleWithin?: number };
+const ofAll = ["timeout", "class", "label", "settleWithin"];
+
+/** Throws Refused for what would be ignored: an option that there is not, or a number in place of options. */
+function refuseOthers(options: object, ...known: string[]): void {
+  if (typeof options !== "object") throw new Refused(`${options} is no option: name it, as in { permits: 2, timeout: 5 }`);
+  for (const name of Object.keys(options)) if (!known.includes(name)) throw new Refused(`there is no option ${name}: there are ${known.join(", ")}`);
+}
+
 type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean };
 
 /** In place of a status. */
@@ -68,7 +78,9 @@ export class Client {
   }
 
   /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
-  async acquire(provider: string, { permits: n = 1, timeout = 0, class: of = "default" as Class, label = "", key = "", partial = false, settleWithin = undefined as number | undefined } = {}) {
+  async acquire(provider: string, options: { permits?: number; partial?: boolean; key?: string } & Options = {}) {
+    refuseOthers(options, "permits", "partial", "key", ...ofAll);
+    const { permits: n = 1, timeout = 0, class: of = "default", label = "", key = "", partial = false, settleWithin } = options;
     const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, label, settle_within: settleWithin }, timeout);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
@@ -99,7 +111,9 @@ export class Client {
   }
 
   /** Takes permits of several providers, all or none, or throws Limited. */
-  async acquireAll(wants: Want[], { timeout = 0, class: of = "default" as Class, label = "", settleWithin = undefined as number | undefined } = {}) {
+  async acquireAll(wants: Want[], options: Options = {}) {
+    refuseOthers(options, ...ofAll);
+    const { timeout = 0, class: of = "default", label = "", settleWithin } = options;
     const { answer } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
     const settle = this.settlement(answer);
     return {
@@ -149,7 +163,13 @@ export class Client {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
     const request = this.http.request({ ...this.options, method: body ? "POST" : "DELETE", path, signal });
-    request.on("socket", () => (sent = now())).on("error", () => undefined); // a connection is free
+    let connected = false;
+    request.on("socket", (socket) => {
+      sent = now(); // a connection is free
+      connected = !socket.connecting;
+      if (!connected) socket.once(this.http === https ? "secureConnect" : "connect", () => (connected = true));
+    });
+    request.on("error", () => undefined);
     request.end(body && JSON.stringify(body));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
@@ -159,9 +179,12 @@ export class Client {
     } catch (e) {
       if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.send(path, body, wait); // quotad closes connections without calls
       const { code = "", errno = 0, message } = e as NodeJS.ErrnoException;
+      if (signal.aborted && connected) return { status: noAnswer, answer: { detail: `quotad at ${this.address} accepts connections, but does not answer: see its log, or restart it`, retry_after: 0.05 }, sent };
+      const isPath = this.http === http && !this.address.includes("/") && /:\d+$/.test(this.address);
+      const help = isPath ? "it is read as a path; an address needs the argument tls" : "start it, or pass new Client(path)";
       const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
       const absent = !this.answered && ["ENOENT", "ENOTDIR", "EACCES"].includes(code); // else it restarts
-      return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): start it, or pass new Client(path)`, retry_after: 0.05, absent }, sent };
+      return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): ${help}`, retry_after: 0.05, absent }, sent };
     }
   }
 }

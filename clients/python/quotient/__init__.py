@@ -70,13 +70,17 @@ def again_in(status, answer, end, deadline):
     return retry
 
 
-def unanswered(address, error):
-    """Returns what stands for the answer of a quotad that does not answer, after an error."""
+def unanswered(address, error, tls, silent):
+    """Returns what stands for the answer of a quotad that does not answer, after an error. silent says that
+    it has accepted the connection, and the time is over."""
+    if silent:
+        return {"detail": f"quotad at {address} accepts connections, but does not answer: see its log, or restart it", "retry_after": 0.05}
+    remedy = "start it, or pass Client(path)"
+    if tls is None and "/" not in address and address.rpartition(":")[2].isdigit():
+        remedy = "it is read as a path; an address needs the argument tls"
     cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
     absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError))
-    return {"detail": f"no quotad at {address} ({cause}): start it, or pass Client(path)", "retry_after": 0.05, "absent": absent}
-
-
+    return {"detail": f"no quotad at {address} ({cause}): {remedy}", "retry_after": 0.05, "absent": absent}
 
 
 class Client(threading.local):  # a connection for each thread
@@ -113,9 +117,11 @@ class Client(threading.local):  # a connection for each thread
     def send(self, path, body=None, wait=0):
         """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait and 10 s."""
         for connect in self.pid != os.getpid() or not self.connection.sock, True:  # quotad closes connections without calls
+            accepted = not connect
             try:
                 if connect:
                     self.connect()
+                    accepted = True
                 self.connection.sock.settimeout(wait + 10)
                 text = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
                 self.connection.request("DELETE" if body is None else "POST", path, *text)
@@ -125,8 +131,9 @@ class Client(threading.local):  # a connection for each thread
                 return answer.status, said
             except (OSError, ValueError, http.client.HTTPException) as e:
                 self.connection.close()
-                problem = unanswered(self.address, e)
-                if isinstance(e, socket.timeout):
+                late = isinstance(e, socket.timeout)
+                problem = unanswered(self.address, e, self.tls, accepted and late)
+                if late:
                     break
         return NO_ANSWER, problem
 

@@ -87,9 +87,11 @@ class Client:
             problem: dict[str, Any] = {}
             for connect in not self.idle, True:  # quotad closes connections without calls
                 writer = None
+                accepted = not connect
                 try:
                     if connect:
                         reader, writer = await asyncio.wait_for(self._connect(), 10)
+                        accepted = True
                     else:
                         reader, writer = self.idle.pop()
                     sent = now()
@@ -101,10 +103,10 @@ class Client:
                         writer = None
                     return status, answer, sent
                 except asyncio.TimeoutError as e:
-                    problem = unanswered(self.address, e)
+                    problem = unanswered(self.address, e, self.tls, accepted)
                     break
                 except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as e:
-                    problem = unanswered(self.address, e)
+                    problem = unanswered(self.address, e, self.tls, False)
                 finally:
                     if writer is not None:  # also if the task is cancelled: the call leaves the queue
                         writer.close()

@@ -28,6 +28,8 @@ await quotad.acquireAll(wants, { timeout: 60 });
 for (const call of [() => quotad.acquire("p", { label: "\n" }), () => quotad.acquireAll(wants, { label: "\n" })])
   await assert.rejects(call, (e) => e instanceof Refused && /label/.test(e.message));
 await assert.rejects((await quotad.acquire("p", { timeout: 60 })).settle(1), Refused);
+for (const ignored of [() => quotad.acquire("p", 600), () => quotad.acquire("p", { max_wait: 6 }), () => quotad.acquireAll(wants, { partial: true })])
+  await assert.rejects(ignored, (e) => e instanceof Refused && /option/.test(e.message));
 if (process.argv[4]) {
   const { readFileSync } = await import("node:fs");
   const [ca, cert, key] = process.argv.slice(5).map((name) => readFileSync(name));
