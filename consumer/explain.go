@@ -257,17 +257,17 @@ func (k *core) noPolicyLocked(now clock.Instant) error {
 }
 
 // noShareLocked says why this instance has no share: as Status.Problem, and since when that is so if
-// it is a trouble.
+// it is a trouble; yet, where etcd has told nothing so far.
 func (k *core) noShareLocked(now clock.Instant) error {
 	trouble := k.mu.trouble
 	if trouble == nil {
 		return k.problemLocked(now, k.stateLocked(now))
 	}
-	since := k.mu.troubled
+	since := time.Time{}
 	if began, _ := k.mu.planner.Began(); k.mu.planner.Started() {
-		since = max(since, began)
+		since = k.wall(max(k.mu.troubled, began))
 	}
-	return &worded{cause.NoShare(k.wall(since), trouble), []error{trouble}}
+	return &worded{cause.NoShare(since, trouble), []error{trouble}}
 }
 
 // pausedLocked says who paused the provider, when and why.

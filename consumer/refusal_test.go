@@ -184,6 +184,12 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 			}
 		}
 		says("etcd has told nothing yet")
+		away := errors.New("etcd is away")
+		s.sink.Trouble(away)
+		if err := takeNow(l, 1); !errors.Is(err, away) || err.Error() != "consumer: p: no permit: no share yet: etcd is away" {
+			t.Error(err)
+		}
+		s.sink.Trouble(nil)
 		begin()
 		joined := "this instance joined at 00:00:00 UTC; its share begins at 00:00:04 UTC, with the first windows after the settle time (3s)"
 		says(joined)

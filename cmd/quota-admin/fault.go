@@ -36,7 +36,7 @@ const (
 var (
 	errUsage   = errors.New("bad usage")
 	errRefused = errors.New("refused by a guard rail")
-	errLate    = errors.New("written, but not applied in time")
+	errLate    = errors.New("written, but not applied in time, as far as is known")
 )
 
 // fault is an error of a kind, in words of its own, with lines that help to mend it.

@@ -76,7 +76,8 @@ func (a *app) instancesCommand() *cobra.Command {
 		Use:   "instances PROVIDER",
 		Short: "Show the live instances: share, state, use, policy applied",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
-instances in etcd, for the running window of the shortest limit. The columns to the
+instances in etcd, for the running window of the shortest limit. REFUSED does not count
+what limits by key refuse: top --by key shows that. The columns to the
 right of it are from the instance's last report, REPORT-AGE ago. With -o wide there are
 more: incarnation, clock and proof among them.`,
 		Example: `  quota-admin instances payments/charge
@@ -306,6 +307,9 @@ type keyShare struct {
 	Least  int64  `json:"least"`
 	Most   int64  `json:"most"`
 	Owners int64  `json:"owners,omitempty"`
+	// Shared says that instances take what they need of the limit, which is of more than a minute:
+	// each can have it all. Then Least is 0.
+	Shared bool `json:"shared,omitempty"`
 }
 
 type instanceShareNew struct {
@@ -348,6 +352,9 @@ func compareShares(f *protocol.Fleet, policy quota.Policy, from time.Time) *shar
 		}
 		if by := cmp.Or(k.Owners, n); by > 0 {
 			k.Least, k.Most = l.Permits/by, (l.Permits+by-1)/by
+			if k.Shared = l.Long(); k.Shared {
+				k.Least, k.Most, k.Owners = 0, l.Permits, 0
+			}
 			c.Keys = append(c.Keys, k)
 		}
 	}
@@ -377,6 +384,9 @@ func (c *sharesJSON) table(w io.Writer) {
 	for _, k := range c.Keys {
 		who := "an instance"
 		switch {
+		case k.Shared:
+			fmt.Fprintf(w, "each key: %s, of which any instance can have all that the others have not used\n", k.Limit)
+			continue
 		case k.Owners > 1:
 			who = fmt.Sprintf("each of %d owners", k.Owners)
 		case k.Owners == 1:

@@ -376,6 +376,6 @@ Exit codes:
   5  etcd cannot be reached
   6  etcd denied permission
   7  refused by a guard rail: --max-step, a bad policy, too short an announcement
-  8  written, but not applied by every instance in time (--wait)
+  8  written, but not applied by every instance in time, or not known to be (--wait)
 {{end}}
 `

@@ -38,6 +38,22 @@ func TestTopOnceHasTheRatesOfAll(t *testing.T) {
 	}
 }
 
+// What limits by key refuse is in no column of instances: a line below the table says so, where there are such
+// limits.
+func TestTopSaysThatRefusedHasNoKeys(t *testing.T) {
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	b.want(exitDone, "set", "keyed", "5/s", "--keys", "2/s", "--create")
+	b.want(exitDone, "set", "plain", "5/s", "--create")
+	for provider, says := range map[string]bool{"keyed": true, "plain": false} {
+		b.put(client, "providers/"+provider+"/instances/w.1.1", protocol.Instance{Name: "w"})
+		stdout, _ := b.want(exitDone, "top", provider, "--count", "1")
+		if strings.HasSuffix(stdout, "\nREFUSED/S has no calls that a limit of their key refused: top "+provider+" --by key shows these\n") != says {
+			t.Errorf("%s:\n%s", provider, stdout)
+		}
+	}
+}
+
 func TestTopInPlainLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays a whole fleet for seconds")

@@ -151,13 +151,21 @@ func (w *waitJSON) look(ctx context.Context, operator *admin.Client) (bool, erro
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it
 	}
-	if err != nil {
+	if err != nil && !w.only {
+		return false, w.unknown(err)
+	} else if err != nil {
 		return false, err
 	}
 	if w.count(&f, time.Now()); w.Applied < w.Instances && f.Policy.Revision == 0 {
 		err = fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
 	}
 	return w.Applied == w.Instances && (w.Instances > 0 || !w.healthy), err
+}
+
+// unknown says of a change that it is written, where an error keeps it from being followed.
+func (w *waitJSON) unknown(err error) error {
+	return &fault{fmt.Errorf("%s: revision %d is written; whether every instance has applied it is not known: %w", w.Provider, w.Revision, err), errLate,
+		[]string{"quota-admin wait " + w.Provider + " follows it when etcd answers; quota-admin doctor finds the cause"}}
 }
 
 // count compares what the instances reported last with what was written.

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -96,6 +99,48 @@ func TestWaitTellsFromWhenAChangeIsInForce(t *testing.T) {
 		if from := waited.Waits[0].InForce; from.Before(set.Policy.Time.Add(quota.DefaultSettle)) == c.later {
 			t.Errorf("%s, set at %v, is in force from %v", c.limit, set.Policy.Time, from)
 		}
+	}
+}
+
+// Of a limit of a key of more than a minute no instance has a part: each takes what it needs.
+func TestADryRunSaysThatALongLimitOfAKeyIsNotDivided(t *testing.T) {
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	for _, id := range []string{"v.1.1", "w.1.1"} {
+		b.put(client, "providers/p/instances/"+id, protocol.Instance{Name: id})
+	}
+	stdout, _ := b.want(exitDone, "set", "p", "100/s", "--keys", "80/s,120/2m sliding", "--dry-run")
+	for _, want := range []string{
+		"each key: 80/s, of which an instance has 40 to 40 permits\n",
+		"each key: 120/2m sliding, of which any instance can have all that the others have not used\n",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+// Etcd may die after a change is written. That is no change that was not made: the error names the
+// revision, and the exit code is that of a change that is written.
+func TestWaitSaysWhatIsWrittenWhenEtcdDies(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1"}}) // nobody listens
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	operator, err := admin.New(client, admin.Options{Timeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{format: format.Table}
+	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9}})
+	if f := classify(a.explain(t.Context(), err)); f.ExitCode != exitLate || !strings.Contains(f.Error, "p: revision 9 is written; whether every instance has applied it is not known: ") ||
+		len(f.Hints) != 1 || !strings.Contains(f.Hints[0], "quota-admin wait p") {
+		t.Errorf("%+v", f)
+	}
+	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9, only: true}})
+	if f := classify(err); f.ExitCode != exitUnreachable || strings.Contains(f.Error, "written") { // the command wait writes nothing
+		t.Errorf("%+v", f)
 	}
 }
 

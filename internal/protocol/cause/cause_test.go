@@ -23,6 +23,7 @@ func TestSentences(t *testing.T) {
 		cause.Owned(3 * time.Second):                         "this instance has owned the key for less than the settle time (3s)",
 		cause.Begins(at):                                     "the policy begins at 2027-01-01 15:04:05 UTC",
 		cause.NoShare(at, errors.New("its lease ended")):     "no share since 15:04:05 UTC: its lease ended",
+		cause.NoShare(none, errors.New("etcd is away")):      "no share yet: etcd is away",
 		cause.NoLimit("p"):                                   "no limit is set: quota-admin set p 100/s; quota-admin list shows all",
 		cause.Unsupported(&quota.Policy{Requires: []string{"x", "y"}, Ignored: []string{"share weighted"}}, 7): "this version cannot obey the policy (it requires x, y): upgrade this program",
 		cause.Unsupported(&quota.Policy{Ignored: []string{"share weighted", "weights"}}, 7):                    "the policy (revision 7) has share weighted and weights, which went with an earlier version: instances of this version issue nothing by it; set it again to drop that",

@@ -63,8 +63,11 @@ func Owned(settle time.Duration) string {
 // Begins says when a policy begins.
 func Begins(at time.Time) string { return fmt.Sprintf("the policy begins at %s", date(at)) }
 
-// NoShare says since when an instance has no share because of a trouble.
+// NoShare says since when an instance has no share because of a trouble; zero if it never had one.
 func NoShare(since time.Time, trouble error) string {
+	if since.IsZero() {
+		return fmt.Sprintf("no share yet: %v", trouble)
+	}
 	return fmt.Sprintf("no share since %s: %v", clock(since), trouble)
 }
 

@@ -61,6 +61,9 @@ func (s *screen) take(data *Snapshot, err error) {
 	for _, n := range data.Notes[:min(len(data.Notes), notesShown)] {
 		lines = append(lines, "! "+format.Clean(n))
 	}
+	if data.below != "" { // it stays above, where the table scrolls
+		lines = append(lines, format.Clean(data.below))
+	}
 	s.head.SetText(strings.Join(lines, "\n"))
 	s.layout.ResizeItem(s.head, len(lines)+1, 0)
 	s.fill()

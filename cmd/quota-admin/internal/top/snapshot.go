@@ -26,6 +26,7 @@ type Snapshot struct {
 	title   string
 	what    string   // the rows are of: instances, classes, keys, labels or providers
 	Notes   []string // what is wrong
+	below   string   // what the columns do not say
 	columns []live.Header
 	rows    [][]any
 	budgets []live.Foreseen
@@ -102,6 +103,9 @@ func (s *Snapshot) Table(w io.Writer) error {
 	format.Row(t, s.titles()...)
 	for _, row := range s.rows {
 		format.Row(t, s.cells(row)...)
+	}
+	if s.below != "" {
+		defer fmt.Fprintln(w, format.Clean(s.below))
 	}
 	return t.Flush()
 }
@@ -215,6 +219,9 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 		t.rows = append(t.rows, row)
 	}
 	t.order()
+	if len(f.Policy.Policy.Keys.Limits) > 0 {
+		t.below = "REFUSED/S has no calls that a limit of their key refused: top " + provider + " --by key shows these"
+	}
 	return t, nil
 }
 
