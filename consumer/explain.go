@@ -166,6 +166,9 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		bound = p.KeyBound(*u.key, e.Window, now.Mono)
 		e.Instances = bound.Instances
 	}
+	if e.Reason == ReasonJoining && b != nil && b.Spent && k.spentForLocked(b) {
+		e.Reason, e.Cause = ReasonSpent, nil // the share that begins is of no use before
+	}
 	switch {
 	case e.Reason != ReasonSpent:
 	case u.verdict != queue.Limited:
@@ -186,6 +189,13 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.RetryAt = k.wall(u.when)
 	}
 	return e.Reason, e
+}
+
+// spentForLocked reports whether a long limit that is used up comes back later than this instance's
+// share begins, as far as that is known.
+func (k *core) spentForLocked(b *protocol.BudgetUse) bool {
+	begins, ok := k.mu.planner.Begins()
+	return ok && max(b.End, b.Stated) > begins
 }
 
 // below returns the smallest limit that has fewer permits than are asked for; zero if none has.

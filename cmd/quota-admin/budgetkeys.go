@@ -90,6 +90,10 @@ type keyBudgetJSON struct {
 	HandedOut int64     `json:"handed_out"` // taken by instances and not given back
 	Left      int64     `json:"left"`
 	Withheld  string    `json:"withheld,omitempty"`
+	// Elsewhere are neither handed out nor left: by the provider's count they were used elsewhere. They
+	// count until StatedUntil.
+	Elsewhere   int64     `json:"used_elsewhere,omitempty"`
+	StatedUntil time.Time `json:"stated_until,omitzero"`
 
 	sliding bool
 	permits int64 // of the limit
@@ -98,6 +102,9 @@ type keyBudgetJSON struct {
 func (b *keyBudgetJSON) table(w io.Writer) {
 	format.Row(w, b.Limit, spanOf(b.sliding, b.End)+", of key "+format.Show(b.Key))
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; how many of them are used, nobody reports by key", b.HandedOut, b.permits, b.Left))
+	if b.Elsewhere > 0 {
+		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", b.Elsewhere, format.Exact(b.StatedUntil)))
+	}
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
@@ -120,11 +127,15 @@ type keyWindow struct {
 }
 
 func (w *keyWindow) shown() *keyBudgetJSON {
-	return &keyBudgetJSON{
+	b := &keyBudgetJSON{
 		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
 		HandedOut: w.found.Out(), Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
 		sliding: w.Sliding, permits: w.Permits,
 	}
+	if until := w.found.Total().Stated.Until; until != 0 && b.Withheld == "" {
+		b.Elsewhere, b.StatedUntil = max(0, b.permits-b.HandedOut-b.Left), time.Unix(0, until).UTC()
+	}
+	return b
 }
 
 func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string, k *keyCounts, used int64) error {

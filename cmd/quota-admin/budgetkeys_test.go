@@ -31,6 +31,26 @@ func (b *bench) restored(provider string) {
 	b.put(etcdtest.NewClient(b.t, server), strings.TrimPrefix(k.BudgetMark(provider), b.prefix), text)
 }
 
+// What the provider counts and no instance took is told apart, with the instant until which that counts.
+func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
+	until := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 120, Window: time.Hour}, time.UTC, until.Add(-time.Minute).UnixNano()), keyCount: keyCount{"a", -1}}
+	for elsewhere, stated := range map[int64]escrow.Stated{0: {}, 100: {At: 20, Until: until.UnixNano()}} {
+		text, err := escrow.Encode(escrow.Total{Cluster: 1, Out: 20, Stated: stated})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.found = escrow.Purse{Part: w.Part()}
+		w.found.Read([]byte(text), 1, &escrow.Store{Cluster: 1})
+		var out strings.Builder
+		b := w.shown()
+		b.table(&out)
+		if b.Elsewhere != elsewhere || b.HandedOut+b.Elsewhere+b.Left != 120 || strings.Contains(out.String(), "100 used, by the provider's count, until 2027-01-01T12:00:00Z") != (elsewhere > 0) {
+			t.Errorf("%+v\n%s", b, out.String())
+		}
+	}
+}
+
 // served returns how many permits of a key are issued until it is told that nothing is left, or that
 // the rest is withheld.
 func served(t *testing.T, l *consumer.Limiter, key string) (n int, why string) {

@@ -122,7 +122,8 @@ func (l *Line) gap(why string) {
 	if !l.begun {
 		return
 	}
-	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.Folder, "providers", len(l.members), "because", why)
+	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.Folder, "providers", len(l.members), "because", why,
+		"do", "nothing; if it happens again and again: quota-admin doctor")
 	l.begun, l.proved = false, 0
 	l.gen++
 	l.m.gaps = true

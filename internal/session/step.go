@@ -38,6 +38,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
@@ -178,7 +179,7 @@ type Leased struct{ Lease }
 
 func (e Leased) on(m *Machine) {
 	if e.Lease == (Lease{}) && !m.closed {
-		m.log(slog.LevelWarn, "the lease has ended in etcd; registering again", "lease", m.lease.ID, "providers", len(m.members))
+		m.log(slog.LevelWarn, "the lease has ended in etcd; registering again", "lease", m.lease.ID, "providers", len(m.members), "do", cause.LeaveRunning)
 	}
 	m.lease = e.Lease
 	m.emit(Wake{})

@@ -101,6 +101,9 @@ func noted(x Effect) string {
 		return fmt.Sprintf("%s trouble %.40s", x.Provider, text)
 	case Log:
 		if x.Level > slog.LevelInfo && x.Text != "provider has a problem" {
+			if lost := strings.Contains(x.Text, "starting over") || strings.Contains(x.Text, "lease has ended"); lost && !slices.Contains(x.Args, any("do")) {
+				return "no do: " + x.Text // which ends all shares
+			}
 			return "warn " + x.Text
 		}
 		return ""
