@@ -375,7 +375,7 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	case len(before) == 0 && len(after) == 0:
 		return nil
 	case len(before) == 0:
-		return []string{fmt.Sprintf("instances begin to issue permits with the first window that starts %v after the change", settle)}
+		return []string{fmt.Sprintf("instances begin to issue permits with the first window that starts %v after the change; those that start later, with their next one", settle)}
 	case len(after) == 0:
 		return []string{"nothing is issued until the policy begins"}
 	}
