@@ -110,8 +110,11 @@ type LimitError struct {
 	// and 0 for other windows. Taking says that more is being taken.
 	Remaining int64
 	Taking    bool
-	// Window is that limit's window.
-	Window quota.Window
+	// Window is that limit's window. Phase and Sliding are as in quota.Limit: Window has no phase, and a
+	// limit that slides counts in each window of its length.
+	Window  quota.Window
+	Phase   time.Duration
+	Sliding bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown.
 	RetryAt time.Time
@@ -162,7 +165,7 @@ func (e *worded) Unwrap() []error { return e.is }
 
 // what says what decided the refusal.
 func (e *LimitError) what() string {
-	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length}, e.Window.Length > quota.MaxWindow
+	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding}, e.Window.Length > quota.MaxWindow
 	switch {
 	case e.Reason == ReasonDebt:
 		return cause.Debt(e.Debt, e.DebtUntil)

@@ -290,6 +290,7 @@ func (k *core) pausedLocked() error {
 // try again: at the window's end, or soon while permits are being taken.
 func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
+	e.Phase, e.Sliding = b.Phase, b.Sliding && !b.InFlight
 	if b.InFlight {
 		e.Reason, u.known = ReasonInFlight, false
 	}
@@ -330,15 +331,21 @@ const taking = 100 * time.Millisecond
 
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {
-	limit := b.String()
-	return fmt.Errorf("%s; %s", cause.Withheld(limit, false, b.Withheld), cause.GiveCount(provider, limit))
+	return fmt.Errorf("%s; %s", cause.Withheld(b.Limit, false, b.Withheld, resumes(b)), cause.GiveCount(provider, b.Limit))
 }
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	limit := b.String()
 	return fmt.Errorf("%s; %s, or --keys-unused if no key was used since the backup",
-		cause.Withheld(limit, true, b.Withheld), cause.GiveCount(provider+" --key "+shellWord(key), limit))
+		cause.Withheld(b.Limit, true, b.Withheld, resumes(b)), cause.GiveCount(provider+" --key "+shellWord(key), b.Limit))
+}
+
+// resumes returns when the withholding of a limit ends by itself; zero if that is not known.
+func resumes(b *protocol.BudgetUse) (at time.Time) {
+	if b.Resumes != 0 {
+		at = time.Unix(0, b.Resumes)
+	}
+	return at
 }
 
 // shellWord writes text as one word of a command for a POSIX shell.

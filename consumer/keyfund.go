@@ -39,7 +39,7 @@ type withheldKey struct {
 func (m *keys) noteWithheld(u *escrow.KeyUse) {
 	last := m.funds.withheld.Load()
 	if why := u.Purse.Withheld(); why != "" {
-		m.funds.withheld.Store(&withheldKey{u.Key, protocol.BudgetUse{Budget: u.Budget, Withheld: why}})
+		m.funds.withheld.Store(&withheldKey{u.Key, protocol.BudgetUse{Budget: u.Budget, Withheld: why, Resumes: u.Purse.Resumes(&u.Budget)}})
 	} else if last != nil && last.key == u.Key && last.use.Window == u.Window && !u.Away {
 		m.funds.withheld.CompareAndSwap(last, nil)
 	}
@@ -48,7 +48,7 @@ func (m *keys) noteWithheld(u *escrow.KeyUse) {
 // withheld says of which long limit of a key nothing more is handed out, if there is one; "" if not.
 func (k *core) keyWithheld(now clock.Instant) string {
 	w := k.keys.funds.withheld.Load()
-	if w == nil || w.use.End <= now.Mono+k.clock.Offset() {
+	if w == nil || max(w.use.End, w.use.Resumes) <= now.Mono+k.clock.Offset() {
 		return ""
 	}
 	return fmt.Sprintf("key %q, and maybe others: %v", w.key, withheldKeyError(k.provider, w.key, &w.use))

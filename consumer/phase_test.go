@@ -46,20 +46,20 @@ func TestWindowsBeginAtTheirPhase(t *testing.T) {
 					t.Errorf("at %v: %d issued, want %d", at, n, most)
 				}
 			}
-			spend(0, 10, "10/h", "00:17:00.000")
-			spend(16*time.Minute+59*time.Second, 0, "10/h", "00:17:00.000")
-			spend(17*time.Minute, 10, "10/h", "01:17:00.000")
-			spend(77*time.Minute, 10, "10/h", "02:17:00.000")
+			spend(0, 10, "10/h@17m", "00:17:00.000")
+			spend(16*time.Minute+59*time.Second, 0, "10/h@17m", "00:17:00.000")
+			spend(17*time.Minute, 10, "10/h@17m", "01:17:00.000")
+			spend(77*time.Minute, 10, "10/h@17m", "02:17:00.000")
 			if err := source.Set(policy("100/s,12/h@10m")); err != nil {
 				t.Fatal(err)
 			}
-			spend(80*time.Minute, 2, "12/h", "02:10:00.000")
-			spend(130*time.Minute, 12, "12/h", "03:10:00.000")
+			spend(80*time.Minute, 2, "12/h@10m", "02:10:00.000")
+			spend(130*time.Minute, 12, "12/h@10m", "03:10:00.000")
 			if err := source.Set(policy("100/s,12/d@12:00")); err != nil {
 				t.Fatal(err)
 			}
-			spend(131*time.Minute, 12, "12/d", "2000-01-01 12:00")
-			spend(12*time.Hour, 12, "12/d", "2000-01-02 12:00")
+			spend(131*time.Minute, 12, "12/d@12:00", "2000-01-01 12:00")
+			spend(12*time.Hour, 12, "12/d@12:00", "2000-01-02 12:00")
 			synctest.Wait()
 		})
 	}

@@ -155,7 +155,7 @@ func TestASlidingLimitSaysWhenThereIsMore(t *testing.T) {
 			}
 			err := takes(3)
 			var limited LimitError
-			if !errors.As(err, &limited) || !strings.Contains(err.Error(), "the limit of 10/h is used up") {
+			if !errors.As(err, &limited) || !strings.Contains(err.Error(), "the limit of 10/h sliding is used up") {
 				t.Fatal(err)
 			}
 			if late := time.Until(limited.RetryAt) - 40*time.Minute; late.Abs() > 2*time.Minute {

@@ -56,7 +56,7 @@ type budgetLength struct {
 	store    *escrow.Store    // what the mark says of the window that starts at storeOf
 	storeOf  int64
 	storeBy  int64 // revision of that mark
-	withheld int64 // start of the newest window that is logged to hand out nothing more
+	withheld int64 // until windows begin later than this it is not logged again that nothing more is handed out
 	total    *ear  // hears of the total of a limit in flight; nil before the first use of one
 }
 

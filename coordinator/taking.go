@@ -252,14 +252,18 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 func (k *taking) decided(p *membership) {
 	k.Away = false
 	why, l := k.Purse.Withheld(), p.budgets.of(k.KeyUse)
-	if why == "" || l.withheld == k.Start {
+	if why == "" || l.withheld >= k.Start {
 		return
 	}
-	if l.withheld = k.Start; k.Key == "" {
+	l.withheld = k.Start
+	if k.Sliding { // whose parts are no windows
+		l.withheld = max(k.Purse.Resumes(&k.Budget), k.Start+int64(k.Window)) - 1
+	}
+	if k.Key == "" {
 		p.s.o.Logger.Warn("nothing more of a limit is handed out in this window", "provider", p.Provider, "limit", k.String(), "because", why,
-			"do", cause.GiveCount(p.Provider, k.String()))
+			"do", cause.GiveCount(p.Provider, k.Limit))
 		return
 	}
 	p.s.o.Logger.Warn("nothing more of a limit is handed out for some keys in this window", "provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why,
-		"do", cause.GiveCount(p.Provider+" --key KEY", k.String())+", or --keys-unused if no key was used since the backup")
+		"do", cause.GiveCount(p.Provider+" --key KEY", k.Limit)+", or --keys-unused if no key was used since the backup")
 }

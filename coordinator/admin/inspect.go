@@ -195,12 +195,12 @@ func (a *Client) budgets(ctx context.Context, f *protocol.Fleet) error {
 		found := escrow.Purse{Part: all[i].Part()}
 		kv := etcdcall.KeyIn(r.Responses[1+i])
 		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Since(), false))
-		all[i].Left, all[i].Withheld = found.Left(all[i].Permits), found.Withheld()
+		all[i].Left, all[i].Withheld, all[i].Resumes = found.Left(all[i].Permits), found.Withheld(), found.Resumes(&all[i].Budget)
 	}
 	f.Budgets = all
 	for _, b := range ofKeys {
-		if why := mark.Seen(b.Since(), true).Lost; why != "" {
-			f.KeysWithheld = append(f.KeysWithheld, protocol.BudgetUse{Budget: b, Withheld: why})
+		if s := mark.Seen(b.Since(), true); s.Lost != "" {
+			f.KeysWithheld = append(f.KeysWithheld, protocol.BudgetUse{Budget: b, Withheld: s.Lost, Resumes: s.Resumes(&b)})
 		}
 	}
 	return nil

@@ -109,6 +109,8 @@ type Store struct {
 	// totals of keys. A total with a lower revision counts as it is, whichever cluster wrote it. 0 if nobody
 	// has vouched, and for a provider's window.
 	Told int64
+	// before is the mark's, where the window is Lost by it.
+	before int64
 }
 
 // Of returns what the mark says of a window of a key if keys is set, and otherwise of the provider. since is the
@@ -126,7 +128,7 @@ func (m MarkAt) Of(since int64, keys bool) *Store {
 	case keys && m.KeysTold:
 		s.Told = m.Revision
 	case since < m.Before:
-		s.Lost = earlierStore
+		s.Lost, s.before = earlierStore, m.Before
 	}
 	return s
 }

@@ -131,6 +131,8 @@ type BudgetUse struct {
 	// Stated is until when, in corrected wall time, there is less to be had than of the limit, since the
 	// provider has said so; 0 if it has not.
 	Stated int64
-	// Withheld says why nothing more is handed out in the window; empty if more is.
+	// Withheld says why nothing more is handed out in the window; empty if more is. Resumes is when that ends by
+	// itself, in corrected wall time; 0 if that is not known.
 	Withheld string
+	Resumes  int64
 }

@@ -225,7 +225,7 @@ func (b *long) use() protocol.BudgetUse {
 	if b.InFlight {
 		used = b.underWay()
 	}
-	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Away: b.away, Stated: b.statedUntil()}
+	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: b.statedUntil()}
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is

@@ -12,6 +12,9 @@ import (
 // The sentences, as somebody has read them.
 func TestSentences(t *testing.T) {
 	at, none := time.Date(2027, 1, 1, 15, 4, 5, 999, time.UTC), time.Time{}
+	hour, resumes := quota.Limit{Permits: 5000, Window: time.Hour}, time.Date(2026, 11, 29, 15, 36, 0, 0, time.UTC)
+	sliding := hour
+	sliding.Sliding = true
 	for got, want := range map[string]string{
 		cause.Debt(17500, at):                                "an earlier call cost more than it reserved; 17500 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
 		cause.Debt(9, at.Add(-2000)):                         "an earlier call cost more than it reserved; 9 of that are still to be paid, by about 2027-01-01 15:04:05 UTC",
@@ -29,17 +32,20 @@ func TestSentences(t *testing.T) {
 		cause.Unsupported(&quota.Policy{Ignored: []string{"share weighted", "weights"}}, 7):                    "the policy (revision 7) has share weighted and weights, which went with an earlier version: instances of this version issue nothing by it; set it again to drop that",
 		cause.Went(&quota.Policy{Ignored: []string{"guard auto (now 50ms)"}}, 7):                               "the policy (revision 7) has guard auto (now 50ms), which went with an earlier version: the rest of it counts; set it again to drop that",
 		cause.Silent(at): "no answer from etcd since 15:04:05 UTC",
-		cause.Clock(80_400_000, 50*time.Millisecond):         "the host's clock may be off by 80ms, and the policy allows 50ms (clock_error)",
-		cause.Pause("p", "429 from api", at):                 "the provider asked for a pause until 15:04:05 UTC (429 from api); quota-admin resume p ends it",
-		cause.OwnPause(at):                                   "this program paused the limiter until 15:04:05 UTC",
-		cause.Paused("p", "ann", "it is down", at):           `paused by ann at 15:04 UTC ("it is down"); resume with quota-admin resume p`,
-		cause.Withheld("5000/h", false, "etcd was restored"): "nothing more of 5000/h is handed out in this window, because etcd was restored",
-		cause.Withheld("5000/h", true, "etcd was restored"):  "nothing more of 5000/h is handed out for this key in this window, because etcd was restored",
-		cause.GiveCount("p", "5000/h"):                       "give the provider's count: quota-admin budget p --used N --limit 5000/h",
-		cause.Paused("p", "", "", none):                      "the provider is paused; resume with quota-admin resume p",
-		cause.Says(quota.StateActive, 3, "x"):                "pays a debt: x",
-		cause.Says(quota.StateJoining, 3, ""):                "is joining",
-		cause.Says("", 0, "x"):                               "is closed: x",
+		cause.Clock(80_400_000, 50*time.Millisecond):                    "the host's clock may be off by 80ms, and the policy allows 50ms (clock_error)",
+		cause.Pause("p", "429 from api", at):                            "the provider asked for a pause until 15:04:05 UTC (429 from api); quota-admin resume p ends it",
+		cause.OwnPause(at):                                              "this program paused the limiter until 15:04:05 UTC",
+		cause.Paused("p", "ann", "it is down", at):                      `paused by ann at 15:04 UTC ("it is down"); resume with quota-admin resume p`,
+		cause.Withheld(hour, false, "etcd was restored", resumes):       "nothing more of 5000/h is handed out in this window, because etcd was restored",
+		cause.Withheld(hour, true, "etcd was restored", resumes):        "nothing more of 5000/h is handed out for this key in this window, because etcd was restored",
+		cause.GiveCount("p", hour):                                      "give the provider's count: quota-admin budget p --used N --limit 5000/h",
+		cause.Withheld(sliding, false, "etcd was restored", resumes):    "nothing more of 5000/h sliding is handed out until 2026-11-29 15:36:00 UTC, because etcd was restored",
+		cause.Withheld(sliding, true, "etcd was restored", time.Time{}): "nothing more of 5000/h sliding is handed out for this key, because etcd was restored",
+		cause.GiveCount("p", sliding):                                   "give the provider's count: quota-admin budget p --used N --limit '5000/h sliding'",
+		cause.Paused("p", "", "", none):                                 "the provider is paused; resume with quota-admin resume p",
+		cause.Says(quota.StateActive, 3, "x"):                           "pays a debt: x",
+		cause.Says(quota.StateJoining, 3, ""):                           "is joining",
+		cause.Says("", 0, "x"):                                          "is closed: x",
 	} {
 		if got != want {
 			t.Errorf("%q\nwant %q", got, want)

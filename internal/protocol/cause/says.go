@@ -146,17 +146,29 @@ func InShadow(problem string) bool { return strings.HasPrefix(problem, shadowPau
 
 const shadowPause = "shadow mode: would pause until "
 
-// Withheld says of which long limit nothing more is handed out, of a key or all of it, and why.
-func Withheld(limit string, ofKey bool, why string) string {
+// Withheld says of which long limit nothing more is handed out, of a key or all of it, and why. A limit that slides
+// has no window that ends: there it says until when, if that is known.
+func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) string {
+	what, when := limit.String()+" is handed out", " in this window"
 	if ofKey {
-		return fmt.Sprintf("nothing more of %s is handed out for this key in this window, because %s", limit, why)
+		what += " for this key"
 	}
-	return fmt.Sprintf("nothing more of %s is handed out in this window, because %s", limit, why)
+	if limit.Sliding {
+		when = ""
+		if !resumes.IsZero() {
+			when = " until " + date(resumes)
+		}
+	}
+	return fmt.Sprintf("nothing more of %s%s, because %s", what, when, why)
 }
 
 // GiveCount is what to do about a limit of which nothing more is handed out.
-func GiveCount(provider, limit string) string {
-	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, limit)
+func GiveCount(provider string, limit quota.Limit) string {
+	text := limit.String()
+	if strings.Contains(text, " ") { // one word of a command
+		text = "'" + text + "'"
+	}
+	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, text)
 }
 
 // Stated says that by the provider's own count nothing is left of a limit.

@@ -271,13 +271,13 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	}
 	for _, b := range f.Budgets {
 		if b.Withheld != "" {
-			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.String()),
-				"nothing more of %s is handed out until %s, because %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.Limit),
+				"nothing more of %s is handed out%s, because %s", b.Limit, until(&b), b.Withheld)
 		}
 	}
 	for _, b := range f.KeysWithheld {
 		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
-			"nothing more of %s is handed out until %s of keys that etcd does not count, because %s", b.Limit, format.Exact(time.Unix(0, b.End).UTC()), b.Withheld)
+			"nothing more of %s is handed out%s of keys that etcd does not count, because %s", b.Limit, until(&b), b.Withheld)
 	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
@@ -291,6 +291,14 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	if c.Problems() == before {
 		c.add(ok, "fleet", f.Provider, "", "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
 	}
+}
+
+// until says when the withholding of a limit ends by itself; "" if that is not known.
+func until(b *protocol.BudgetUse) string {
+	if b.Resumes == 0 {
+		return ""
+	}
+	return " until " + format.Exact(time.Unix(0, b.Resumes).UTC())
 }
 
 func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time, known clocks) {

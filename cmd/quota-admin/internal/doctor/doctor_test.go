@@ -179,10 +179,12 @@ func TestDoctorFindings(t *testing.T) {
 		{"a policy with a division of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"share weighted"} })},
 		{"a policy with a field of an earlier version", fleet(func(f *protocol.Fleet) { f.Policy.Policy.Ignored = []string{"adaptive"} })},
 		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
-			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
+			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(12 * time.Hour).UnixNano()}, {
+				Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: time.Hour, Sliding: true}, time.UTC, now.UnixNano()), Withheld: "its total in etcd cannot be read",
+			}}
 		})},
 		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {
-			f.KeysWithheld = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup"}}
+			f.KeysWithheld = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(12 * time.Hour).UnixNano()}}
 		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},

@@ -1,0 +1,59 @@
+package escrow
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// When something is handed out again that is withheld: in the next window or, of a sliding limit, in the part in
+// which nothing of before the restore counts. Whoever takes then is given permits.
+func TestWhatIsWithheldResumes(t *testing.T) {
+	t.Parallel()
+	const hour = int64(time.Hour)
+	for name, c := range map[string]struct {
+		sliding bool
+		total   *Total
+		mark    MarkAt
+		want    int64
+	}{
+		"nothing is withheld":         {true, nil, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 0},
+		"an hour":                     {false, &Total{Cluster: 1}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 11 * hour},
+		"an hour without a total":     {false, nil, MarkAt{Mark: RestoredBy(2, 10*hour+hour/3, 0), Revision: 1, AnsweredBy: 2}, 11 * hour},
+		"of another cluster":          {true, &Total{Cluster: 1}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 10*hour + hour/2 + 103*hour/100},
+		"noted":                       {true, &Total{Cluster: 2, Withheld: wentBack, From: 1060}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 1060 * hour / 100},
+		"without a total":             {true, nil, MarkAt{Mark: RestoredBy(2, 1033*hour/100, 0), Revision: 1, AnsweredBy: 2}, (1033 + 104) * hour / 100},
+		"no mark is there":            {true, nil, MarkAt{AnsweredBy: 2}, 0},
+		"a total that cannot be read": {true, &Total{Cluster: 2, Withheld: unreadable}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 0},
+	} {
+		limit := quota.Limit{Permits: 5000, Window: time.Hour, Sliding: c.sliding}
+		at := func(wall int64) (protocol.Budget, Purse, *Store) {
+			b := protocol.BudgetAt(limit, time.UTC, wall)
+			p, s := Purse{Part: b.Part()}, c.mark.Of(b.Since(), false)
+			if p.Read(nil, 0, s); c.total != nil {
+				text, err := Encode(*c.total)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Read([]byte(text), 5, s)
+			}
+			return b, p, s
+		}
+		b, p, _ := at(10*hour + hour/2)
+		got := p.Resumes(&b)
+		if got != c.want {
+			t.Errorf("%s: %v, want %v", name, time.Unix(0, got).UTC(), time.Unix(0, c.want).UTC())
+		}
+		if c.total != nil || got == 0 || !c.sliding {
+			continue
+		}
+		for wall, takes := range map[int64]bool{got - 1: false, got: true} {
+			_, p, s := at(wall)
+			if _, n, _ := p.Next(Rule{Limit: 5000, Instances: 1, Share: 9}, Use{Need: 1}, Back{}, s); (n > 0) != takes {
+				t.Errorf("%s: at %v %d are taken", name, time.Unix(0, wall).UTC(), n)
+			}
+		}
+	}
+}
