@@ -242,7 +242,7 @@ func (k *core) staleLocked(now clock.Instant) error {
 	}
 	silent, is := k.silentLocked(), []error{ErrStale}
 	if trouble := k.mu.trouble; trouble != nil {
-		if is = append(is, trouble); !errors.Is(trouble, cause.Away) { // which says the same
+		if is = append(is, trouble); !errors.Is(trouble, cause.ErrAway) { // which says the same
 			silent += fmt.Sprintf(" (%v)", trouble)
 		}
 	}
@@ -306,7 +306,7 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 	case b.Away:
 		why, is := "etcd has not answered", []error{ErrStale}
 		if trouble := k.mu.trouble; trouble != nil {
-			if is = append(is, trouble); !errors.Is(trouble, cause.Away) { // which says the same
+			if is = append(is, trouble); !errors.Is(trouble, cause.ErrAway) { // which says the same
 				why = trouble.Error()
 			}
 		}

@@ -124,17 +124,22 @@ provider that came after the backup, before instances take permits of it.`,
 				return err
 			}
 		}
-		for _, b := range all {
-			if b.Rate = rate; rate != nil {
-				b.Exhausted = b.use().Exhausted(*rate, time.Now())
-			}
-		}
+		foresee(all, rate)
 		shown := map[string]any{"provider": args[0], "budgets": all}
 		if len(keys) > 0 {
 			shown["keys"] = keys
 		}
 		return a.emit(shown, func(w io.Writer) { budgetTables(w, args[0], all, keys) })
 	})
+}
+
+// foresee notes the rate of the last seconds, if that is known, and when it uses the limits up.
+func foresee(all []*budgetJSON, rate *float64) {
+	for _, b := range all {
+		if b.Rate = rate; rate != nil {
+			b.Exhausted = b.use().Exhausted(*rate, time.Now())
+		}
+	}
 }
 
 func budgetTables(w io.Writer, provider string, all []*budgetJSON, keys []keysBudgetJSON) {

@@ -19,7 +19,7 @@ import (
 // The kinds of errors, for errors.Is.
 var (
 	// ErrUnreachable: etcd did not answer in time.
-	ErrUnreachable = cause.Away
+	ErrUnreachable = cause.ErrAway
 	// ErrPermission: etcd refused, because of who the client is.
 	ErrPermission = errors.New("etcd does not permit it")
 )

@@ -106,8 +106,8 @@ func Went(p *quota.Policy, revision int64) string {
 	return fmt.Sprintf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that", revision, strings.Join(p.Ignored, " and "), then)
 }
 
-// Away is the error of an etcd that does not answer.
-var Away = errors.New("etcd cannot be reached")
+// ErrAway is the error of an etcd that does not answer.
+var ErrAway = errors.New("etcd cannot be reached")
 
 // LeaveRunning is what to do about an etcd that does not answer, for those who see this program only.
 const LeaveRunning = "leave this program running: it goes on when etcd answers; quota-admin doctor finds the cause"
