@@ -58,13 +58,7 @@ type handJSON struct {
 	Used     *int64 `json:"used"`
 }
 
-func (a *app) budgetCommand() *cobra.Command {
-	var k keyCounts
-	used, of := int64(-1), ""
-	cmd := &cobra.Command{
-		Use:   "budget PROVIDER",
-		Short: "Show and correct the permits taken of limits per hour, day or month",
-		Long: `Show, for each limit of more than a minute, the permits of the running window: those
+const budgetHelp = `Show, for each limit of more than a minute, the permits of the running window: those
 handed out, and those used and in hand by the reports of the instances that run. The
 rest was taken by instances that ended, or used elsewhere, by the provider's count.
 While instances run, say when the limit is used up at the rate of the last seconds. With
@@ -79,7 +73,15 @@ then. It ends the withholding after a restore of etcd.
 The same is done for keys, once top shows all instances as active. --key KEY --used N and
 --keys-file FILE give the counts of single keys. --keys-unused says that all other keys
 used nothing that etcd does not count. --withhold withholds the running windows of a
-provider that came after the backup, before instances take permits of it.`,
+provider that came after the backup, before instances take permits of it.`
+
+func (a *app) budgetCommand() *cobra.Command {
+	var k keyCounts
+	used, of := int64(-1), ""
+	cmd := &cobra.Command{
+		Use:   "budget PROVIDER",
+		Short: "Show and correct the permits taken of limits per hour, day or month",
+		Long:  budgetHelp,
 		Example: `  quota-admin budget payments/charge
   quota-admin budget payments/charge --used 1200 --limit 5000/h
   quota-admin budget github --key installation-4711 --used 31

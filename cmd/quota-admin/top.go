@@ -22,31 +22,7 @@ func (a *app) topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [PROVIDER]",
 		Short: "Show live how many permits each instance uses",
-		Long: `Show live the instances of a provider, or all providers: share, permits used and
-refused each second (not by a limit of a key: --by key shows that), refusals that shadow mode let pass, waiting callers, and the
-policy revision applied. BORROWED are the permits of others that an instance had in the
-last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
-that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
-are the permits on loan. NAME is that of the instance, by default its host's. INCARNATION
-is its process: where several have one NAME, the end of this stands behind it. PROOF-AGE
-is how long ago etcd proved what the instance knows, REPORT-AGE how long ago it told what
-this row says. CLOCK-ERROR is how far its clock may be off, unknown where the host runs no
-NTP. REFUSED is without the calls that were refused because a key had too few permits:
-see --by key. While top runs, instances report once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + `
-providers if there are more.
-
-With --by class the rows are the classes of calls: critical, default and sheddable. Without
-it a line says when critical calls are refused.
-
-With --by key the rows are the busiest keys of the provider, at most 50, with the permits
-issued and refused each second, over the last 10 seconds or more. INSTANCES are those
-that have the key among their own busiest 50. Totals of all keys are in their metrics.
-
-With --by label the rows are the busiest labels, at most 20: the names that callers gave
-to their work. The label - has the calls without a label, other all further labels.
-
-On a terminal q quits, < and > choose the column to sort by, r reverses the order,
-/ filters, and the arrows scroll. Elsewhere top writes a table at each interval.`,
+		Long:  topHelp(),
 		Example: `  quota-admin top payments/charge
   quota-admin top payments/charge --by class
   quota-admin top payments/charge --by label
@@ -96,6 +72,34 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 		})
 		return failed
 	})
+}
+
+func topHelp() string {
+	return `Show live the instances of a provider, or all providers: share, permits used and
+refused each second (not by a limit of a key: --by key shows that), refusals that shadow mode let pass, waiting callers, and the
+policy revision applied. BORROWED are the permits of others that an instance had in the
+last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
+that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
+are the permits on loan. NAME is that of the instance, by default its host's. INCARNATION
+is its process: where several have one NAME, the end of this stands behind it. PROOF-AGE
+is how long ago etcd proved what the instance knows, REPORT-AGE how long ago it told what
+this row says. CLOCK-ERROR is how far its clock may be off, unknown where the host runs no
+NTP. REFUSED is without the calls that were refused because a key had too few permits:
+see --by key. While top runs, instances report once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + `
+providers if there are more.
+
+With --by class the rows are the classes of calls: critical, default and sheddable. Without
+it a line says when critical calls are refused.
+
+With --by key the rows are the busiest keys of the provider, at most 50, with the permits
+issued and refused each second, over the last 10 seconds or more. INSTANCES are those
+that have the key among their own busiest 50. Totals of all keys are in their metrics.
+
+With --by label the rows are the busiest labels, at most 20: the names that callers gave
+to their work. The label - has the calls without a label, other all further labels.
+
+On a terminal q quits, < and > choose the column to sort by, r reverses the order,
+/ filters, and the arrows scroll. Elsewhere top writes a table at each interval.`
 }
 
 // ratesWithin is how long top --count waits for rates: instances learn within 5 s that somebody
