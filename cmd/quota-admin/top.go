@@ -76,7 +76,7 @@ func (a *app) topCommand() *cobra.Command {
 
 func topHelp() string {
 	return `Show live the instances of a provider, or all providers: share, permits used and
-refused each second (not by a limit of a key: --by key shows that), refusals that shadow mode let pass, waiting callers, and the
+refused each second, refusals that shadow mode let pass, waiting callers, and the
 policy revision applied. BORROWED are the permits of others that an instance had in the
 last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
 that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
