@@ -96,7 +96,7 @@ var rareText = [rares]string{
 // logged are states by a part of what a session logs of them.
 var logged = map[string]rare{
 	"another cluster answered": wentBack, "a read returned an older revision": wentBack, "the watch fell behind": lagging,
-	"revision has been compacted": compacted, "this instance's lease has ended": leaseGone, "this instance's key is gone": keyGone,
+	"revision has been compacted": compacted, "the lease has ended in etcd": leaseGone, "this instance's key was gone": keyGone,
 }
 
 // listener is a log that counts them.
