@@ -33,7 +33,7 @@ func (s *stub) fund(l *Limiter, p escrow.Purse) {
 func purse(taken int64, total escrow.Total) escrow.Purse {
 	p := escrow.Purse{Taken: taken}
 	total.Cluster = 1
-	p.Committed(total, 0, 1, &escrow.Store{Cluster: 1})
+	p.Committed(total, 0, 1, &escrow.Verdict{Cluster: 1})
 	return p
 }
 

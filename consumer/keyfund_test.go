@@ -64,17 +64,17 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		return
 	}
 	key := fmt.Sprint(u.Key, u.TotalStart())
-	store := &escrow.Store{Cluster: 7, Lost: b.lost}
-	u.Purse.Read(b.totals[key], b.at[key], store)
+	verdict := &escrow.Verdict{Cluster: 7, Lost: b.lost}
+	u.Purse.Read(b.totals[key], b.at[key], verdict)
 	rule := escrow.Rule{Limit: u.Permits, Instances: instances, Share: u.Share, Now: time.Now().UnixNano()}
-	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, store); ok {
+	if next, n, ok := u.Purse.Next(rule, u.Use, u.Back, verdict); ok {
 		text, err := escrow.Encode(next)
 		if err != nil {
 			panic(err)
 		}
 		b.writes++
 		b.totals[key], b.at[key] = []byte(text), b.at[key]+1
-		u.Purse.Committed(next, n, b.at[key], store)
+		u.Purse.Committed(next, n, b.at[key], verdict)
 		name, at := u.Name(), b.at[key]
 		for _, s := range b.told {
 			time.AfterFunc(time.Millisecond, func() { s.sink.Heard(name, next, at) })

@@ -27,16 +27,16 @@ import (
 const keyRound = 20 * time.Millisecond
 
 // keyAsks are the keys to be looked at, and by when. A look at a key decides whether to ask other instances for
-// permits, lends for those of their asks that stand, and serves the key's own waiters where nothing more is asked
-// for.
+// permits, lends for other instances' asks that are not met in full yet, and serves the key's own waiters if no next
+// look is due.
 type keyAsks struct {
-	alarm alarm.Alarm // lookAll is due
+	alarm alarm.Alarm // calls lookAll when it rings
 
 	mu  sync.Mutex
 	due map[*keyState]int64 // the monotonic instant by which to look at the key
 }
 
-// schedule has a key looked at by the monotonic instant at, or earlier if that was scheduled.
+// schedule has a key looked at no later than at (monotonic).
 func (a *keyAsks) schedule(k *core, y *keyState, at int64) {
 	a.mu.Lock()
 	if was, there := a.due[y]; there {
@@ -93,16 +93,16 @@ func (y *keyState) callers() window.Callers {
 	}
 }
 
-// fleet returns the key's total in the shortest window that runs, how many instances take part, and how many of
-// them own a part of the key. y.mu is held.
+// fleet returns the key's limit in the shortest window that runs, how many instances there are, and how many of them
+// own a part of the key: their share of its limit is not 0. y.mu is held.
 func (y *keyState) fleet(k *core, windows *plans.Windows) plans.Fleet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.planner.KeyFleet(y.key, windows.Running[0], windows.Lending.Instances)
 }
 
-// asked reports whether others were asked for permits in the windows that run. Such a state is not forgotten: a
-// loan that is under way would be lost with it. y.mu is held.
+// asked reports whether others were asked for permits in the windows that run. keys.go does not drop the keyState
+// while this holds: a loan that is under way would be lost with it. y.mu is held.
 func (y *keyState) asked(keys *plans.Keys) bool { return y.use.Asked(keys.Running) }
 
 // borrows reports whether others may be asked for permits of the key. y.mu is held.
@@ -121,10 +121,13 @@ func (y *keyState) scheduleLook(k *core, now int64) {
 	}
 }
 
-// noteLack notes that a call wants want permits of a key at once, at least 1, which are not there. refused permits of them were
-// refused to it, 0 if it waits; c is its class. noteLack has etcd asked if a long limit has too few in hand, and
-// has other instances asked if their loans would help. They do not help if a long limit is spent, or if only a long
-// limit lacks permits: each instance takes those of etcd, and no other one lends them. y.mu is held.
+// noteLack notes that a call of class c lacks want permits of a key, at least 1. Of these, refused were refused to it;
+// 0 if it waits. It has etcd asked if a long limit (internal/window/long.go) has too few in hand: taken from etcd, and
+// not issued yet. If loans of other instances would help, it notes what was refused, and has these asked.
+//
+// Loans do not help if too little is left in etcd of a long limit; a limit in flight does not count here, since its
+// permits come back when calls end. Nor do they help if only a long limit lacks permits: each instance takes those
+// from etcd, and no other one lends them. y.mu is held.
 func (y *keyState) noteLack(k *core, refused int64, c queue.Class, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, true)
@@ -191,7 +194,7 @@ func (a *keyAsks) lookAll(k *core) {
 			next = min(next, now+int64(keyRound))
 		case at < clock.Forever:
 			a.schedule(k, y.keyState, at)
-		default: // no more is asked for this key: waiters that cannot be served are refused now
+		default: // no next look is due: waiters that cannot be served are refused now
 			k.keys.lines.serve(k, y.keyState)
 		}
 	}
@@ -222,7 +225,7 @@ func (r keyRequests) room(name string) bool {
 	return largest == 0 || largest+protocol.MostNeedBytes(name) <= protocol.MostAsked
 }
 
-// add collects what to ask hosts for of a key, in the windows that run.
+// add adds, for each host, what is asked of it for this key, in the windows that run.
 func (r keyRequests) add(all []lending.Request, windows []quota.Window, name string) {
 	for _, q := range all {
 		if r[q.Host] == nil {
@@ -241,9 +244,10 @@ func (r keyRequests) all() (all []protocol.Request) {
 	return all
 }
 
-// ask looks at a key: it lends for asks of guests that stand, and adds to r what this instance needs of others. It
-// returns when to look at the key again, clock.Forever if not until callers lack permits. full says that r had no
-// room for the key: it is to be put back, for the next round.
+// ask looks at a key: it lends for guests' asks that are not met in full yet, and adds to r what this instance needs
+// of others. It returns when to look at the key again. clock.Forever: no look is due until callers lack permits; nor
+// then if keys are not limited, or the state is gone. full says that r had no room for the key: it is to be put back,
+// for the next round.
 func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (again int64, full bool) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
@@ -286,7 +290,8 @@ func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (a
 	return again, false
 }
 
-// askedKeys lends permits of the keys that a guest asks for, and tells it the sums.
+// askedKeys lends permits of the keys that a guest asks for, and tells it the sum lent to it of each key in these
+// windows.
 func (k *core) askedKeys(guest string, ask protocol.Note) {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(ask.Needs)), func(name string) bool { return name == "" })
 	if len(names) == 0 {
@@ -297,12 +302,12 @@ func (k *core) askedKeys(guest string, ask protocol.Note) {
 		return
 	}
 	loan := protocol.Note{Windows: ask.Windows, Permits: map[string]int64{}}
-	self := ""
+	self := "" // this instance's ID, by which the loans count
 	for _, name := range names {
 		s, told := k.lendKey(guest, name, ask.Windows, ask.Needs[name], from)
 		if told > 0 {
 			if self != "" && self != s.Keys.Lending.Self {
-				return // it has registered anew: earlier loans are lost
+				return // this instance has registered anew: its earlier loans are lost
 			}
 			self, loan.Permits[name] = s.Keys.Lending.Self, told
 		}
@@ -333,12 +338,13 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, need protocol
 		y.hold(&k.keys)
 		if !y.gone {
 			y.adopt(k, s.Keys, now)
-			if s.Open(now) { // so its bounds are in force
+			if s.Open(now) { // not over and not sealed: its bounds are in force
 				y.lendAtEdge(k, s, now)
 				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
 				if fleet.Owners < fleet.Instances {
-					// A guest that lacks a part of its fair share owns no part of the key, and gets
-					// none by waiting.
+					// Some instances own no part of the key, and get none by waiting. So no guest counts
+					// as one that will have a share of its own: only edgeWindows ends what it is lent at
+					// edges without another ask (askOf).
 					from = clock.Forever
 				}
 				told, next := y.use.Lend(guest, need, fleet, y.callers(), hash, from, now)
@@ -354,8 +360,8 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, need protocol
 	}
 }
 
-// lendAtEdge lends to guests if a window has just begun, before waiters take all of it. The segment's bounds are
-// in force now. y.mu is held.
+// lendAtEdge lends to guests if a window has just begun, before waiters take all of it. The segment is
+// Open, so its bounds are in force. y.mu is held.
 func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 	if !y.use.AtEdge() || !s.KeysLend {
 		return
@@ -370,7 +376,7 @@ func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64
 	switch {
 	case !s.KeysLend || !y.use.AsksStand():
 		return clock.Forever
-	case !s.Open(now): // its bounds may not be in force
+	case !s.Open(now): // over or sealed: its bounds may not be in force
 		return now
 	}
 	y.lend(k, s, now, func(f plans.Fleet, c window.Callers, hash uint64, now int64, lends func(string) bool, tell func(string, int64)) {

@@ -51,13 +51,13 @@ type budgetKind struct {
 
 // budgetLength is what a membership has of the windows of one kind.
 type budgetLength struct {
-	lease    clientv3.LeaseID // of the totals of a window, which it outlives
-	leased   int64            // start of that window
-	store    *escrow.Store    // what the mark says of the window that starts at storeOf
-	storeOf  int64
-	storeBy  int64 // revision of that mark
-	withheld int64 // until windows begin later than this it is not logged again that nothing more is handed out
-	total    *ear  // hears of the total of a limit in flight; nil before the first use of one
+	lease     clientv3.LeaseID // of the totals of a window, which it outlives
+	leased    int64            // start of that window
+	verdict   *escrow.Verdict  // what the mark says of the window that starts at verdictOf
+	verdictOf int64
+	verdictBy int64 // revision of that mark
+	withheld  int64 // until windows begin later than this it is not logged again that nothing more is handed out
+	total     *ear  // hears of the total of a limit in flight; nil before the first use of one
 }
 
 // of returns what there is of windows as that of a use.

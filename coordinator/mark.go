@@ -67,11 +67,11 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 	return errors.New("the mark of the store changes all the time")
 }
 
-// storeOf returns what the mark says of a use's window.
-func (f *budgets) storeOf(u *escrow.KeyUse) *escrow.Store {
+// verdictOf returns what the mark says of a use's window.
+func (f *budgets) verdictOf(u *escrow.KeyUse) *escrow.Verdict {
 	l := f.of(u)
-	if l.store == nil || l.store.Cluster != f.mark.AnsweredBy || l.storeBy != f.mark.Revision || l.storeOf != u.Start {
-		l.store, l.storeBy, l.storeOf = f.mark.Of(u.Since(), u.Key != ""), f.mark.Revision, u.Start
+	if l.verdict == nil || l.verdict.Cluster != f.mark.AnsweredBy || l.verdictBy != f.mark.Revision || l.verdictOf != u.Start {
+		l.verdict, l.verdictBy, l.verdictOf = f.mark.Of(u.Since(), u.Key != ""), f.mark.Revision, u.Start
 	}
-	return l.store
+	return l.verdict
 }

@@ -196,8 +196,8 @@ func (k *taking) moves() bool { return k.Back.N > 0 && k.Sliding && !k.Use.Look 
 
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
-	store := p.budgets.storeOf(k.KeyUse)
-	if !k.Purse.Of(store) { // what it had in hand is of another store, and counts no more
+	verdict := p.budgets.verdictOf(k.KeyUse)
+	if !k.Purse.Of(verdict) { // what it had in hand is of another store, and counts no more
 		ends := k.Back.N > 0 && !k.moves()
 		if k.Purse, k.Back = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), (escrow.Back{}); ends {
 			k.decided(p)
@@ -208,7 +208,7 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 		k.Use.Look = true
 	}
 	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall(), Nonce: rand.Uint32() | 1, Carried: k.carried, CarriedTo: k.carriedTo}
-	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, store)
+	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, verdict)
 	k.total, k.n = total, n
 	switch {
 	case k.n > 0 && !at.Fresh:
@@ -231,12 +231,12 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 // returns whether there is more to do.
 func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool) {
 	if committed {
-		k.Purse.Committed(k.total, k.n, revision, p.budgets.storeOf(k.KeyUse))
+		k.Purse.Committed(k.total, k.n, revision, p.budgets.verdictOf(k.KeyUse))
 		k.decided(p)
 		return false
 	}
 	kv := etcdcall.KeyIn(found[0])
-	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.storeOf(k.KeyUse))
+	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.verdictOf(k.KeyUse))
 	if k.known && k.Back.N > 0 && !never { // a copy of the give-back may be committed
 		moves := k.moves()
 		if k.Back = (escrow.Back{}); !moves {

@@ -68,7 +68,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	for i := range 3 {
 		k := &taking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
-		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, &escrow.Store{Cluster: 1})
+		k.Purse.Read([]byte(`{"withheld":"a restore"}`), 1, &escrow.Verdict{Cluster: 1})
 		if k.decided(p); k.Purse.Withheld() == "" {
 			t.Fatal("more is handed out")
 		}
@@ -247,7 +247,7 @@ func TestWhatIsInHandOfAnotherStoreIsDropped(t *testing.T) {
 	p, _ := setup(t).follower("100/s,1000000/h")
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	use := escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Used: 3, Look: true}, Share: -1}
-	use.Purse.Read(nil, 0, &escrow.Store{Cluster: 1})
+	use.Purse.Read(nil, 0, &escrow.Verdict{Cluster: 1})
 	use.Purse.Taken = 9
 	uses := []escrow.KeyUse{use}
 	await.Until(t, "etcd answers", func() bool {

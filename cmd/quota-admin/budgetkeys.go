@@ -294,12 +294,12 @@ func readWas(ctx context.Context, client *clientv3.Client, key string) ([]protoc
 	return nil, nil
 }
 
-// purseOf returns a purse that has read the total in an answer of a store.
-func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, store *escrow.Store) (found escrow.Purse) {
+// purseOf returns a purse that has read the total in an answer. verdict is what the mark of the store says of the window.
+func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, verdict *escrow.Verdict) (found escrow.Purse) {
 	found.Part = of
-	found.Read(nil, 0, store)
+	found.Read(nil, 0, verdict)
 	for _, kv := range r.GetKvs() {
-		found.Read(kv.Value, kv.ModRevision, store)
+		found.Read(kv.Value, kv.ModRevision, verdict)
 	}
 	return found
 }

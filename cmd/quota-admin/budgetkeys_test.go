@@ -41,7 +41,7 @@ func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.found = escrow.Purse{Part: w.Part()}
-		w.found.Read([]byte(text), 1, &escrow.Store{Cluster: 1})
+		w.found.Read([]byte(text), 1, &escrow.Verdict{Cluster: 1})
 		var out strings.Builder
 		b := w.shown()
 		b.table(&out)

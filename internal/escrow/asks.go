@@ -67,7 +67,7 @@ func (t *Total) ask(r Rule, u Use, lacks, has int64) (news bool) {
 // Hear takes a total that was written at a revision, as a watch has told it. It is not for a purse with which etcd
 // is asked.
 func (p *Purse) Hear(t Total, revision int64) {
-	if p.store != nil && revision > p.revision && p.revision != 0 && !p.lost {
+	if p.verdict != nil && revision > p.revision && p.revision != 0 && !p.lost {
 		p.total, p.revision = t, revision
 	}
 }

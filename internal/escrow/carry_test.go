@@ -90,19 +90,19 @@ func (h *changing) learn(p *follower) {
 }
 
 func (h *changing) take(p *follower) {
-	store, name, epoch := &Store{Cluster: 1}, nameOf(&p.of), p.epoch
+	verdict, name, epoch := &Verdict{Cluster: 1}, nameOf(&p.of), p.epoch
 	rule := Rule{Limit: h.limit, Instances: int64(len(h.all)), Share: h.r.Int64N(9) - 1, Nonce: h.r.Uint32() | 1}
-	p.purse.Read(h.totals[name], h.revisions[name], store)
+	p.purse.Read(h.totals[name], h.revisions[name], verdict)
 	if to := protocol.CarriedTo(h.was, &p.of, false); to > p.purse.Total().CarriedTo {
 		var before []Before
 		for _, w := range protocol.Overlapping(h.was, &p.of, false) {
 			b := Before{WasWindow: w, Purse: Purse{Part: w.Part()}}
-			b.Purse.Read(h.totals[nameOf(&w.Budget)], h.revisions[nameOf(&w.Budget)], store)
+			b.Purse.Read(h.totals[nameOf(&w.Budget)], h.revisions[nameOf(&w.Budget)], verdict)
 			before = append(before, b)
 		}
 		rule.Carried, rule.CarriedTo = Carry(before, &p.of), to
 	}
-	next, n, ok := p.purse.Next(rule, Use{Used: p.used, Need: h.r.Int64N(4), Rate: h.r.Int64N(4)}, Back{}, store)
+	next, n, ok := p.purse.Next(rule, Use{Used: p.used, Need: h.r.Int64N(4), Rate: h.r.Int64N(4)}, Back{}, verdict)
 	if !ok {
 		return
 	}
@@ -129,7 +129,7 @@ func (h *changing) take(p *follower) {
 		h.note("unanswered %+v: %v", next, commit())
 	default:
 		if commit() {
-			p.purse.Committed(next, n, h.revision, store)
+			p.purse.Committed(next, n, h.revision, verdict)
 			h.note("took %d of %v by policy %d: %+v", n, p.of.Limit, epoch, next)
 		}
 	}
@@ -239,7 +239,7 @@ func TestWhatIsCarriedCountsUntilItsEnd(t *testing.T) {
 		}
 		limit := quota.Limit{Permits: 50, Window: time.Hour}
 		b := Before{WasWindow: protocol.WasWindow{Budget: protocol.BudgetAt(limit, time.UTC, from), Replaced: 10*hour + hour/2}}
-		b.Purse.Read([]byte(text), 1, &Store{Cluster: 1})
+		b.Purse.Read([]byte(text), 1, &Verdict{Cluster: 1})
 		return b
 	}
 	windows := []Before{old(10*hour, 30, ""), old(9*hour, 20, ""), old(8*hour, 0, "")}

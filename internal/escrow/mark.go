@@ -2,9 +2,9 @@ package escrow
 
 import "time"
 
-// Mark is the value of one entry in etcd for each provider. It says what a window without a total means:
-// either nobody has taken permits of it, or they were taken before etcd was restored from a backup, and were
-// counted in a total that the restore has lost. docs/proof/protocol.md, section 14.
+// Mark is the value of one entry in etcd for each provider. It is about windows whose own entry, the Total, is not in
+// etcd. Of such a window either nobody has taken permits, or some were taken before etcd was restored from a backup,
+// and the restore has lost the total that counts them. The mark says whether that may be so. docs/proof/protocol.md, section 14.
 type Mark struct {
 	// Cluster is the ID of the etcd cluster that this mark was written in. If another cluster answers, the
 	// mark came with a backup.
@@ -41,19 +41,20 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 }
 
 // Renewed returns the mark that must be written before anything is taken. ok is false if none is to be written:
-// the mark stands, or it is Bad.
+// the mark stands, since none of the three cases below is there, or it is Bad.
 //
 // leftAt is when this instance last followed the provider in another store, or in this one before it was restored;
-// 0 if it never did. now is the present. Both are corrected wall time, in nanoseconds since the Unix epoch. bound is
-// the most by which any instance's clock errs, so two clocks differ by up to twice that.
+// 0 if it never did. now is the present; it is used for next only, so a caller that wants only ok may pass 0. Both are
+// corrected wall time, in nanoseconds since the Unix epoch. bound is the most by which any instance's clock errs, so
+// two clocks differ by up to twice that.
 //
 // A new mark is needed in three cases:
 //
 //   - There is none: the store may come from a backup that is older than the first mark. That it has totals
 //     does not show that it was not restored: an operator may have written them since.
 //   - It was written in another cluster: it came with a backup.
-//   - It does not tell of a restore later than leftAt. Until then permits were handed out in the store that this
-//     instance followed. The store that answers now may not count them, even if the mark bears its cluster ID.
+//   - leftAt is not 0, and the mark does not tell of a restore later than that. Up to leftAt this instance's store
+//     handed out permits. The store that answers now may not count them, even if the mark bears its cluster ID.
 func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
@@ -67,20 +68,23 @@ func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok b
 // latestBefore returns the latest Before of a mark that some instance has written when this one's clock said leftAt,
 // or earlier. The other clock said leftAt + 2*bound at the most, and RestoredBy adds the rest. So a mark with a
 // later Before was written after this instance had left, and tells of a restore after that.
+//
+// An operator's mark is not covered: Withholding and WithKeysTold are called with the time of a clock that is neither
+// corrected nor measured.
 func latestBefore(leftAt int64, bound time.Duration) int64 {
 	return leftAt + 2*int64(bound) + 2*int64(bound) + 1
 }
 
 // RestoredBy returns the mark of a store that was restored by the instant now, or earlier. cluster is the ID of the
-// cluster that answers. now and bound are as in Renewed. A window of which permits were handed out before the restore
-// had begun then by some instance's clock, which was at now + 2*bound at the most. Before is one more, so that such a
+// cluster that answers. now and bound are as in Renewed. If a window handed out permits before the restore, it had
+// started by then, on some instance's clock; that clock was at most now + 2*bound. Before is one more, so that such a
 // window starts before it.
 func RestoredBy(cluster uint64, now int64, bound time.Duration) Mark {
 	return Mark{Cluster: cluster, Before: now + 2*int64(bound) + 1}
 }
 
-// WithKeysTold returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. If the mark
-// does not stand in the store that answers, it is also renewed. now and bound are as in Renewed.
+// WithKeysTold returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. If it is
+// missing, unreadable or of another cluster, a new one replaces it. now and bound are as in Renewed.
 func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 	next := m.Mark
 	if m.Bad || m.Revision == 0 || m.Cluster != m.AnsweredBy {
@@ -90,17 +94,17 @@ func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 	return next
 }
 
-// Withholding returns the mark after an operator has said that the store was restored: windows that run are withheld,
-// and nobody vouches for the totals of keys any more. now and bound are as in Renewed. What the mark withholds already
-// stays withheld, even if the operator's clock is behind.
+// Withholding returns the mark after an operator has said that the store was restored: of the windows that have begun,
+// those without a total in this store are withheld, and nobody vouches for the totals of keys any more. now and bound
+// are as in Renewed. What the mark withholds already stays withheld, even if the operator's clock is behind.
 func (m MarkAt) Withholding(now int64, bound time.Duration) Mark {
 	next := RestoredBy(m.AnsweredBy, now, bound)
 	next.Before = max(next.Before, m.Before)
 	return next
 }
 
-// Store is what a mark says of one window in a store.
-type Store struct {
+// Verdict is what a mark says of one window.
+type Verdict struct {
 	Cluster uint64 // ID of the cluster that answers
 	// Lost is what a window without a total means: empty if nobody has taken permits of it, or else why some
 	// may have been taken.
@@ -108,37 +112,35 @@ type Store struct {
 	// Told is of a window of a key alone: the revision of the mark by which an operator has vouched for the
 	// totals of keys. A total with a lower revision counts as it is, whichever cluster wrote it. 0 if nobody
 	// has vouched, and for a provider's window.
-	Told int64
-	// before is the mark's, where the window is Lost by it.
-	before int64
+	Told   int64
+	before int64 // Mark.Before if Lost is earlierStore, else 0: Resumes uses it
 }
 
 // Of returns what the mark says of a window of a key if keys is set, and otherwise of the provider. since is the
-// window's protocol.Budget.Since, in corrected wall time: when it starts or, of a sliding limit, when the earliest
-// part of time starts that counts in it.
-func (m MarkAt) Of(since int64, keys bool) *Store {
-	s := &Store{Cluster: m.AnsweredBy}
+// window's protocol.Budget.Since, in corrected wall time: when it starts or, of a sliding limit, Part.Counted+1 parts
+// of time before that, as all may count that was handed out since then by any clock.
+func (m MarkAt) Of(since int64, keys bool) *Verdict {
+	v := &Verdict{Cluster: m.AnsweredBy}
 	switch {
 	case m.Bad:
-		s.Lost = badMark
+		v.Lost = badMark
 	case m.Revision == 0:
-		s.Lost = noMark
+		v.Lost = noMark
 	case m.Cluster != m.AnsweredBy:
-		s.Lost = otherCluster
+		v.Lost = otherCluster
 	case keys && m.KeysTold:
-		s.Told = m.Revision
+		v.Told = m.Revision
 	case since < m.Before:
-		s.Lost, s.before = earlierStore, m.Before
+		v.Lost, v.before = earlierStore, m.Before
 	}
-	return s
+	return v
 }
 
-// Seen is Of for a reader who takes nothing, such as a status. If there is no mark, no instance has taken anything
-// in this store since it has none. An instance writes one first, and that says what is lost; until then the reader
-// shows nothing as lost.
-func (m MarkAt) Seen(since int64, keys bool) *Store {
+// Seen is Of for a reader who takes nothing, such as a status. Instances write a mark before they take, so without a
+// mark none has taken anything here. The first mark will say what is lost: until then the reader shows nothing as lost.
+func (m MarkAt) Seen(since int64, keys bool) *Verdict {
 	if m.Revision == 0 {
-		return &Store{Cluster: m.AnsweredBy}
+		return &Verdict{Cluster: m.AnsweredBy}
 	}
 	return m.Of(since, keys)
 }

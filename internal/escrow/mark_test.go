@@ -62,13 +62,13 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 		s.write(next)
 		m = s.read()
 	}
-	store, total, own := m.Of(start, true), s.totals[name], h.of[name]
+	verdict, total, own := m.Of(start, true), s.totals[name], h.of[name]
 	if own == nil {
 		own = &holder{}
 		h.of[name] = own
 	}
-	own.purse.Read(total.value, total.revision, store)
-	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, Back{}, store)
+	own.purse.Read(total.value, total.revision, verdict)
+	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, Back{}, verdict)
 	if !ok {
 		return
 	}
@@ -78,7 +78,7 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 	}
 	s.revision++
 	s.totals[name] = account{value: []byte(text), revision: s.revision}
-	own.purse.Committed(next, n, s.revision, store)
+	own.purse.Committed(next, n, s.revision, verdict)
 }
 
 // notice has an instance see that the store is another one, or went back: what it has in hand counts
@@ -224,18 +224,18 @@ func TestMarks(t *testing.T) {
 	m := MarkAt{Mark: restored, Revision: 5, AnsweredBy: 2}
 	told := MarkAt{Mark: m.WithKeysTold(now, bound), Revision: 9, AnsweredBy: 2}
 	for _, c := range []struct {
-		name  string
-		store *Store
-		want  Store
+		name    string
+		verdict *Verdict
+		want    Verdict
 	}{
-		{"a window of before", m.Of(now, true), Store{Cluster: 2, Lost: earlierStore, Told: 0}},
-		{"a window of after", m.Of(now+201, true), Store{Cluster: 2, Lost: "", Told: 0}},
-		{"vouched for", told.Of(now, true), Store{Cluster: 2, Lost: "", Told: 9}},
-		{"the provider's own count is another matter", told.Of(now, false), Store{Cluster: 2, Lost: earlierStore, Told: 0}},
+		{"a window of before", m.Of(now, true), Verdict{Cluster: 2, Lost: earlierStore, Told: 0}},
+		{"a window of after", m.Of(now+201, true), Verdict{Cluster: 2, Lost: "", Told: 0}},
+		{"vouched for", told.Of(now, true), Verdict{Cluster: 2, Lost: "", Told: 9}},
+		{"the provider's own count is another matter", told.Of(now, false), Verdict{Cluster: 2, Lost: earlierStore, Told: 0}},
 	} {
-		c.want.before = c.store.before // TestWhatIsWithheldResumes
-		if *c.store != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, *c.store, c.want)
+		c.want.before = c.verdict.before // TestWhatIsWithheldResumes
+		if *c.verdict != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, *c.verdict, c.want)
 		}
 	}
 	if bad := ReadMark([]byte("rubbish"), 3, 2); !bad.Bad || bad.Of(now+999, true).Lost != badMark {
@@ -258,7 +258,7 @@ func TestWhatIsVouchedFor(t *testing.T) {
 		{Total{Withheld: unreadable, Cluster: 2}, 3, 0},
 		{Total{}, 0, 10},
 	} {
-		p := Purse{total: c.total, revision: c.revision, store: &Store{Cluster: 2, Told: 9}}
+		p := Purse{total: c.total, revision: c.revision, verdict: &Verdict{Cluster: 2, Told: 9}}
 		if got := p.Left(10); got != c.left {
 			t.Errorf("%+v at %d: %d are left, want %d", c.total, c.revision, got, c.left)
 		}

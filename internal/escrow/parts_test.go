@@ -278,7 +278,7 @@ func TestNoWindowOfASlidingLimitIsOver(t *testing.T) {
 
 // A sliding limit that nobody has used for longer than its total's lease is not taken for a store that went back.
 func TestATotalThatHasEndedIsNoLoss(t *testing.T) {
-	s, rule := &Store{Cluster: 7}, Rule{Limit: 5000, Instances: 1, Share: 10}
+	s, rule := &Verdict{Cluster: 7}, Rule{Limit: 5000, Instances: 1, Share: 10}
 	p := Purse{Part: protocol.Part{Number: 1000, Counted: 102}}
 	p.Read(nil, 0, s)
 	next, n, ok := p.Next(rule, Use{Need: 1}, Back{}, s)
@@ -298,7 +298,7 @@ func TestATotalThatHasEndedIsNoLoss(t *testing.T) {
 // After a restore nothing is handed out until From by any clock: a clock that is ahead takes permits first, and one
 // that is behind still waits. proof/generations.pml is over where the pause is a part shorter.
 func TestThePauseAfterARestoreIsForEveryClock(t *testing.T) {
-	s, rule := &Store{Cluster: 2}, Rule{Limit: 5000, Instances: 2, Share: 10}
+	s, rule := &Verdict{Cluster: 2}, Rule{Limit: 5000, Instances: 2, Share: 10}
 	total := Total{Limit: 5000, Out: 5000, Cluster: 1, Writes: 1, Newest: 999, Parts: []int64{5000}}
 	in := func(number, revision int64) (n int64) {
 		t.Helper()
@@ -327,7 +327,7 @@ func TestThePauseAfterARestoreIsForEveryClock(t *testing.T) {
 
 // A clock that is further behind than a total keeps parts for takes nothing: what counts in its part may be gone.
 func TestAClockFarBehindTakesNothing(t *testing.T) {
-	s, rule := &Store{Cluster: 1}, Rule{Limit: 5000, Instances: 1, Share: 10}
+	s, rule := &Verdict{Cluster: 1}, Rule{Limit: 5000, Instances: 1, Share: 10}
 	var total Total
 	for i, step := range []struct{ part, need, takes int64 }{{850, 5000, 5000}, {1000, 1, 10}, {998, 1, 10}, {997, 1, 0}, {930, 1, 0}, {1001, 1, 10}} {
 		text, err := Encode(total)

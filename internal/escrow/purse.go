@@ -29,7 +29,7 @@ type Purse struct {
 	// none, or nothing is known. Read, Refused and Committed set both.
 	total    Total
 	revision int64
-	store    *Store // that answered last; nil if none did
+	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
 	// lost says that the store went back: it had an older total than was known. The next total that is
 	// written says so to all, and hands out nothing more.
 	lost bool
@@ -41,15 +41,15 @@ func (p *Purse) Revision() int64 { return p.revision }
 // Of reports whether what is known of the total is of the cluster that answers now; also if nothing is
 // known. If it is not, the permits in hand count no more: the caller goes on with a new Purse, whose
 // Taken is what was issued. A store that was put back under the same cluster ID is found by Read.
-func (p *Purse) Of(s *Store) bool { return p.store == nil || p.store.Cluster == s.Cluster }
+func (p *Purse) Of(v *Verdict) bool { return p.verdict == nil || p.verdict.Cluster == v.Cluster }
 
-// Read takes the total's value and revision as the store s has answered them; revision 0 if there is no
-// total. The purse is Of the store.
-func (p *Purse) Read(value []byte, revision int64, s *Store) {
+// Read takes the total's value and revision as the store of the verdict v has answered them; revision 0
+// if there is no total. The purse is Of v.
+func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	p.lost = p.lost || revision < p.revision && !(revision == 0 && p.ended())
-	p.total, p.revision, p.store = Total{}, revision, s
+	p.total, p.revision, p.verdict = Total{}, revision, v
 	if revision != 0 {
-		p.total = ReadTotal(value, s.Cluster)
+		p.total = ReadTotal(value, v.Cluster)
 	}
 	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0) // which the store of before may have outlived
 }
@@ -68,8 +68,8 @@ func (p *Purse) ended() bool {
 // for totals that name their transactions (Total.Recent): there next is the one of its number, or none.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
-func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (never bool) {
-	p.Read(value, revision, s)
+func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {
+	p.Read(value, revision, v)
 	if mine, _ := next.named(next.Writes); mine != 0 {
 		if there, ok := p.total.named(next.Writes); ok {
 			return there != mine
@@ -81,21 +81,21 @@ func (p *Purse) Refused(next Total, value []byte, revision int64, s *Store) (nev
 // Withheld says why nothing more is handed out in the window, by the newest total known; empty if more
 // is, or nothing is known.
 func (p *Purse) Withheld() string {
-	if p.store == nil {
+	if p.verdict == nil {
 		return ""
 	}
-	return p.withheld(p.store)
+	return p.withheld(p.verdict)
 }
 
-// withheld is Withheld by what a store's mark says. A total from before the revision Told counts as it is,
+// withheld is Withheld by a verdict. A total from before the revision Told counts as it is,
 // whoever wrote it: an operator has vouched for it. Otherwise it must be of the cluster that answers.
-func (p *Purse) withheld(s *Store) string {
+func (p *Purse) withheld(v *Verdict) string {
 	switch {
 	case p.revision == 0:
-		return s.Lost
-	case p.revision < s.Told && p.total.Withheld != unreadable:
+		return v.Lost
+	case p.revision < v.Told && p.total.Withheld != unreadable:
 		return ""
-	case p.foreign(s):
+	case p.foreign(v):
 		return cmp.Or(p.total.Withheld, otherCluster)
 	case p.total.From != 0 && p.Part.Number >= p.total.From:
 		return ""
@@ -107,21 +107,21 @@ func (p *Purse) withheld(s *Store) string {
 
 // foreign reports whether the total that is there was written in another cluster, and no operator has
 // vouched for it.
-func (p *Purse) foreign(s *Store) bool {
-	return p.revision != 0 && p.total.Cluster != s.Cluster && (p.revision >= s.Told || p.total.Withheld == unreadable)
+func (p *Purse) foreign(v *Verdict) bool {
+	return p.revision != 0 && p.total.Cluster != v.Cluster && (p.revision >= v.Told || p.total.Withheld == unreadable)
 }
 
 // Left returns how many permits of the limit can still be taken, by the newest total known. It is 0 also
 // where they are withheld, and -1 if nothing is known.
 func (p *Purse) Left(limit int64) int64 {
-	if p.store == nil {
+	if p.verdict == nil {
 		return -1
 	}
-	return p.left(limit, p.store)
+	return p.left(limit, p.verdict)
 }
 
-func (p *Purse) left(limit int64, s *Store) int64 {
-	if p.withheld(s) != "" {
+func (p *Purse) left(limit int64, v *Verdict) int64 {
+	if p.withheld(v) != "" {
 		return 0
 	}
 	return p.total.left(limit, p.Part) // without a total, nothing is out
@@ -135,21 +135,21 @@ func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
 // back is above 0, to give so many back, by which the caller has lowered what it may issue already. They
-// were taken of the part of, where the limit slides: then it may do both. The purse is Of the store.
+// were taken of the part of, where the limit slides: then it may do both. The purse is Of v.
 //
 // It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
 // taken or, below 0, given back where none are. If ok is false, next must not be written. If ok is true n
 // may be 0: the total of a lost purse only says that nothing more is handed out.
-func (p *Purse) Next(r Rule, u Use, back Back, s *Store) (next Total, n int64, ok bool) {
+func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64, ok bool) {
 	next = p.total
-	next.Limit, next.Cluster, next.Withheld = r.Limit, s.Cluster, p.withheld(s)
+	next.Limit, next.Cluster, next.Withheld = r.Limit, v.Cluster, p.withheld(v)
 	if next.Writes++; p.Part.Sliding() {
 		next.name(r.Nonce)
 	}
 	told := next.carry(&r)
 	told = next.state(u.Stated, r.Limit, p.Part, r.Now) || told
 	switch {
-	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(s)):
+	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
 		// Until then all parts have ended of which the store that is no more has handed something out.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
@@ -194,9 +194,9 @@ type Back struct {
 
 // Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves
 // Taken as it is: it was lowered before.
-func (p *Purse) Committed(next Total, n, revision int64, s *Store) {
+func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 	p.Taken += max(0, n)
-	p.total, p.revision, p.store, p.lost = next, revision, s, false
+	p.total, p.revision, p.verdict, p.lost = next, revision, v, false
 }
 
 // KeyUse is what an instance wants of etcd for one window of a long limit: to take permits, to give some

@@ -33,13 +33,13 @@ func (s *account) commit(m message) bool {
 	return true
 }
 
-func (s *account) store() *Store { return &Store{Cluster: s.cluster} }
+func (s *account) verdict() *Verdict { return &Verdict{Cluster: s.cluster} }
 
-func (h *holder) read(s *account) { h.purse.Read(s.value, s.revision, s.store()) }
+func (h *holder) read(s *account) { h.purse.Read(s.value, s.revision, s.verdict()) }
 
 // next has an instance make a transaction by what it knows.
 func (h *holder) next(s *account, r Rule, need, back int64) (sent Total, n int64, m message, ok bool) {
-	if sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, Back{N: back}, s.store()); !ok {
+	if sent, n, ok = h.purse.Next(r, Use{Used: h.used, Need: need}, Back{N: back}, s.verdict()); !ok {
 		return sent, n, m, false
 	}
 	text, err := Encode(sent)
@@ -53,14 +53,14 @@ func (h *holder) next(s *account, r Rule, need, back int64) (sent Total, n int64
 // write is committed, and the answer heard.
 func (h *holder) write(s *account, r Rule, u Use, back Back) (next Total, n int64, ok bool) {
 	h.read(s)
-	if next, n, ok = h.purse.Next(r, u, back, s.store()); !ok {
+	if next, n, ok = h.purse.Next(r, u, back, s.verdict()); !ok {
 		return next, n, false
 	}
 	text, err := Encode(next)
 	if err != nil || !s.commit(message{text, h.purse.Revision()}) {
 		panic("a condition that does not hold, or no text")
 	}
-	h.purse.Committed(next, n, s.revision, s.store())
+	h.purse.Committed(next, n, s.revision, s.verdict())
 	return next, n, true
 }
 
@@ -75,7 +75,7 @@ func (h *holder) take(s *account, r Rule, need int64, read, answered bool) (n in
 		return n, false
 	}
 	if answered {
-		h.purse.Committed(sent, n, s.revision, s.store())
+		h.purse.Committed(sent, n, s.revision, s.verdict())
 	}
 	return n, true
 }
@@ -96,10 +96,10 @@ func (h *holder) giveBack(s *account, r Rule, back int64, copies func() int, bef
 			committed = s.commit(m)
 		}
 		if committed {
-			h.purse.Committed(sent, n, s.revision, s.store())
+			h.purse.Committed(sent, n, s.revision, s.verdict())
 			return
 		}
-		if !h.purse.Refused(sent, s.value, s.revision, s.store()) {
+		if !h.purse.Refused(sent, s.value, s.revision, s.verdict()) {
 			return
 		}
 	}
@@ -225,7 +225,7 @@ func TestAPurseNoticesARestoredStore(t *testing.T) {
 		backup := *s
 		a.take(s, r, 40, true, true)
 		step.restore(s, backup)
-		if !a.purse.Of(s.store()) {
+		if !a.purse.Of(s.verdict()) {
 			a.purse = Purse{Taken: a.used}
 		}
 		a.take(s, r, 60, true, true) // it says so
@@ -240,7 +240,7 @@ func TestAPurseNoticesARestoredStore(t *testing.T) {
 func TestAPurseReadsNothingIntoRubbish(t *testing.T) {
 	t.Parallel()
 	var p Purse
-	s := &Store{Cluster: 7}
+	s := &Verdict{Cluster: 7}
 	p.Read([]byte("rubbish"), 3, s)
 	next, n, ok := p.Next(Rule{Limit: 10, Instances: 1, Share: -1}, Use{Need: 1}, Back{}, s)
 	if ok || n != 0 || p.Left(10) != 0 || p.Withheld() != unreadable {

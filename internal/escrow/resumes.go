@@ -15,19 +15,19 @@ func (p *Purse) Resumes(b *protocol.Budget) int64 {
 	case p.revision != 0: // whoever takes next writes so
 		return b.After(p.Part.Counted + 1)
 	}
-	return p.store.Resumes(b)
+	return p.verdict.Resumes(b)
 }
 
 // Resumes is as Purse.Resumes, of a window without a total.
-func (s *Store) Resumes(b *protocol.Budget) int64 {
+func (v *Verdict) Resumes(b *protocol.Budget) int64 {
 	switch {
-	case s.Lost == "":
+	case v.Lost == "":
 		return 0
 	case !b.Sliding:
 		return b.End
-	case s.before == 0: // a newer mark is written first
+	case v.before == 0: // a newer mark is written first
 		return 0
 	}
 	part := b.End - b.Start
-	return b.After((s.before - b.Since() + part - 1) / part)
+	return b.After((v.before - b.Since() + part - 1) / part)
 }

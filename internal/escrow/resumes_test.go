@@ -29,7 +29,7 @@ func TestWhatIsWithheldResumes(t *testing.T) {
 		"a total that cannot be read": {true, &Total{Cluster: 2, Withheld: unreadable}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 0},
 	} {
 		limit := quota.Limit{Permits: 5000, Window: time.Hour, Sliding: c.sliding}
-		at := func(wall int64) (protocol.Budget, Purse, *Store) {
+		at := func(wall int64) (protocol.Budget, Purse, *Verdict) {
 			b := protocol.BudgetAt(limit, time.UTC, wall)
 			p, s := Purse{Part: b.Part()}, c.mark.Of(b.Since(), false)
 			if p.Read(nil, 0, s); c.total != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A batch is the members that register or list together, in one transaction where all that is read fits into
-// one answer. Package coordinator runs one batch after the other:
+// A batch is the members that register or list together, in one transaction, if all that is read fits into one
+// answer; otherwise see step 4. Package coordinator runs one batch after the other:
 //
 //  1. NextBatch says which members are in it, and makes a Joining for each.
 //  2. For each member that registers, the event Admission decides from when it takes part.
@@ -20,9 +20,10 @@ import (
 //     has many keys, whose listing takes more reads, that may be after the next batch has begun.
 
 const (
-	// MaxSessionInstances bounds the sum of the instances of a session's providers. When all n instances
-	// of a provider start at once, etcd sends n² messages. The bound keeps no one out of a session that
-	// has only one provider.
+	// MaxSessionInstances bounds the sum of the instances of a session's providers. When all n instances of a
+	// provider start at once, etcd tells each of all n: that is n² messages, n of them to this session. So the
+	// sum is what one session is told then. A session with one provider is never over it, since a provider
+	// counts as MaxCounted at most.
 	MaxSessionInstances = 20_000
 	// MaxCounted is the most that one provider adds to that sum. Otherwise a provider under which another
 	// program has written many keys would keep all others out.
@@ -40,13 +41,16 @@ type Incarnation struct {
 	Value   protocol.Instance // the key's value, as last written or, while Created is 0, as it is to be written
 }
 
-// Listing says where a provider's history begins: at the revision at which all its keys were read. Once
-// Revision is set, the key of Incarnation was among the keys that were read. Before, of a member that
-// registers, Incarnation is the lost one until the batch has put a new one in its place.
+// Listing says where a provider's history begins: at the revision as of which all its keys were read, that of
+// Incarnation among them. This holds once the member's part in the batch has ended without an error. The batch sets
+// Revision and Cluster as soon as its transaction is committed. The keys of a provider that has many are read only
+// then (step 4), as of that revision or, if etcd does not have it any more, of a later one, which replaces it.
 type Listing struct {
+	// Incarnation is that of the key. Until the batch replaces it, of a member that registers it is the member's
+	// earlier one; zero if there was none.
 	Incarnation
-	Revision int64  // 0 until the keys were read
-	Cluster  uint64 // ID of the cluster that was read; 0 until then
+	Revision int64  // 0 until the batch's transaction is committed
+	Cluster  uint64 // ID of the cluster that committed it, or in which the keys were read later; 0 until then
 }
 
 // Joining is a member's part in a batch. From NextBatch to the event JoinEnded the exported fields are owned
@@ -76,9 +80,9 @@ type Joining struct {
 }
 
 // NextBatch begins a batch of the members that need to be registered or listed, but of at most limit. Without a
-// lease it has none. A member is left out if it is closed, is in a batch already, or has no line (beyond MaxLines)
-// or one that has not begun. A member that has failed is left out until the session's back-off is over, of which
-// again tells NextBatch: then no member counts as failed any more. failing reports whether any member still does.
+// lease it has none. A member is left out if it is closed, is in a batch already, its Line is nil (beyond MaxLines),
+// or the watch of that is not created yet. One that has failed is left out until the session's back-off is over. If
+// again is set, it is over: no member counts as failed any more. failing reports whether any member still does.
 func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bool) {
 	for _, p := range m.all() {
 		p.failed = p.failed && !again
@@ -97,7 +101,7 @@ func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bo
 type Admission struct {
 	*Joining
 	// Others is how many instances of the provider have a key. One of them may be this instance's own, if an
-	// earlier try has written it and its answer was lost.
+	// earlier try has written it and its answer was lost. Then the sum that is checked is 1 too high.
 	Others int64
 	// Policy is the provider's; nil if there is none, or none that can be read.
 	Policy *quota.Policy
@@ -124,8 +128,8 @@ func (e Admission) on(m *Machine) {
 }
 
 // newHere reports whether this member has never been an instance, and no watch of its session may have lost
-// events. If either is not so, etcd may have been restored from a backup. Then it proves nothing that no keys of
-// instances are found there: instances whose keys the restore has lost may still issue.
+// events. Otherwise etcd may come from a backup. If it shows no instances, that proves nothing: there may be some
+// whose keys the restore has lost, and these may still issue.
 func (p *Member) newHere() bool { return p.own.ID == "" && !p.m.gaps }
 
 // seat notes in p.seats how many instances the provider of p will have, this one included. It returns an error,
@@ -153,11 +157,13 @@ type JoinEnded struct{ *Joining }
 //
 //   - after a failure: the member is tried again after the session's back-off. If its key was gone, it
 //     registers again then;
-//   - if it was closed meanwhile, has another line, or its line had a gap: the listing proves nothing then,
-//     and the member is listed again;
+//   - if it was closed meanwhile: NextBatch leaves it out for ever;
+//   - if it has another line, or its line had a gap: the listing proves nothing then, and the member is listed
+//     again;
 //   - if the listing is of another cluster than the watch, or older than what the watch had told when the batch
-//     began: its line has a gap;
-//   - if the lease was lost meanwhile, or is another one: the member registers again.
+//     began: that is a gap. The member is listed again once its line has begun again and the back-off is over;
+//   - if the lease was lost meanwhile, or is another one: the member registers again after the back-off. If its end
+//     was announced, its sink is closed instead: see lose.
 func (e JoinEnded) on(m *Machine) {
 	j, p := e.Joining, e.Member
 	p.batch = nil

@@ -53,7 +53,7 @@ func funds(g *Gate, d time.Duration, b protocol.Budget, taken, left int64) int64
 	}
 	g.unlock()
 	if left >= 0 {
-		u.Purse.Committed(escrow.Total{Out: b.Permits - left, Cluster: 1}, 0, 1, &escrow.Store{Cluster: 1})
+		u.Purse.Committed(escrow.Total{Out: b.Permits - left, Cluster: 1}, 0, 1, &escrow.Verdict{Cluster: 1})
 	}
 	g.Fund(at(d), u)
 	g.mu.Lock()

@@ -13,17 +13,18 @@ import (
 
 // This file says what becomes of the permits that are left when the first waiter in the queue wants more.
 //
-// Where permits are lent, others may lend the rest, and nobody knows whether they will. So for a while the first
-// waiter has a claim: nobody else gets what is left. When the claim has ended, other callers may pass the
-// waiter: they take of what is left the permits that it cannot use. It keeps its place.
+// Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while the
+// first waiter, unless its call is large, has a claim: nobody else gets what is left. When the claim has ended, other
+// callers may pass the waiter: they take of what is left the permits that it cannot use. It keeps its place.
 //
-// A call for more than the share is large, any other one small. A large call is served by loans, and of the own
-// share by what small calls will not want. Two rules see to it that it is served at all:
+// A call for more than the share is large, any other one small. A large call is served by loans, and from
+// this instance's share with what small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it waits, the small calls of its own instance leave it a part of their permits (leaveLocked). These
 //     parts add up until they are enough.
 //   - If it is still the first waiter after as many windows as it wants shares, and no large call was served
-//     meanwhile, it stands (standsLocked): each other instance leaves it an equal part of the next window.
+//     meanwhile, it stands (standsLocked): each other instance leaves it an equal part of what it wants, in the next
+//     window.
 
 // claimed is how long the claim of the first waiter lasts: the time in which loans come, or a tenth of the window if
 // that is less.
@@ -42,7 +43,9 @@ type claim struct {
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
 // queue or as newcomers, may have the rest of the permits held: see besideLocked.
 type beside struct {
-	shut    bool    // callers that pass get nothing: a claim runs, or nobody may pass
+	// shut says that callers that pass get nothing: a claim runs, nobody may pass, more than mostPassed are passed,
+	// the limits have changed, or no window lacks permits for a waiter.
+	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in ledger.spans
 	budgets []int64 // the same, by the index in ledger.budgets
@@ -66,7 +69,8 @@ func (g *Gate) noteHeadLocked() {
 }
 
 // claimEndsLocked returns the monotonic instant at which the claim of the first waiter ends. It is clock.Forever if
-// nobody waits, or nobody may pass. It is in the past where no loans can come.
+// nobody waits, or nobody may pass. Where nothing can be borrowed now (borrowsLocked), such as by an instance that is
+// alone, nothing is claimed: it is no later than the present.
 func (g *Gate) claimEndsLocked() int64 {
 	switch {
 	case g.mu.claim.of == nil || !g.passesLocked():
@@ -78,12 +82,13 @@ func (g *Gate) claimEndsLocked() int64 {
 	}
 }
 
-// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent. Nor
-// where permits accrue gradually: there those that are left now add up until they are enough for it.
+// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent,
+// now or later (mayBorrowLocked): to an instance that is alone others may lend once they have joined. Nor where permits
+// accrue gradually: there those that are left now add up until they are enough for it.
 func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
 
-// claimsLocked reports whether the first waiter has a claim on all that is left now. A large one has not: it leaves
-// small ones what they will want.
+// claimsLocked reports whether nobody gets what is left past the first waiter now: its claim runs, or it may not be
+// passed. For a large one it is false: it leaves small ones what they will want. If nobody waits it is true.
 func (g *Gate) claimsLocked() bool {
 	of := g.mu.claim.of
 	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.Large())
@@ -145,7 +150,7 @@ func (g *Gate) passLocked(w *queue.Waiter) bool {
 	return true
 }
 
-// besideLocked returns how many of the permits held callers may have that pass those that wait.
+// besideLocked returns how many of the permits in g.mu.held callers that pass the waiters may have.
 func (g *Gate) besideLocked() int64 {
 	b, l, taken, room := &g.mu.beside, &g.mu.ledger, g.takenLocked(), g.mu.held
 	if b.shut {
@@ -217,8 +222,8 @@ func (g *Gate) smallLocked() *lending.Flow {
 }
 
 // forSmallLocked returns how many permits a large call of class c leaves to small ones in the window that runs. That
-// is what they will want, less what they leave to large calls once its claim has ended. If it stands, it is no more
-// than what is left of the share. A critical call leaves nothing.
+// is the forecast of small calls; less b.left, once the claim is over; and at most the rest of the share, if the large
+// call stands. A critical call leaves nothing.
 func (g *Gate) forSmallLocked(c queue.Class) int64 {
 	s, ok := g.sceneLocked()
 	if !ok || c == queue.Critical {
@@ -229,7 +234,7 @@ func (g *Gate) forSmallLocked(c queue.Class) int64 {
 		keep -= g.mu.borrower.left
 	}
 	if g.mu.borrower.standsIn(s.Window) {
-		keep = min(keep, s.own()-g.smallIssuedLocked(s))
+		keep = min(keep, s.own()-g.ownIssuedLocked(s))
 	}
 	return max(0, keep)
 }
@@ -237,11 +242,13 @@ func (g *Gate) forSmallLocked(c queue.Class) int64 {
 // smallWantLocked returns how many permits small calls will want in the window that runs.
 func (g *Gate) smallWantLocked(s scene) int64 {
 	q := &g.mu.queue
+	// Large(Sheddable) has the large ones of all classes: it counts a class and those above it.
 	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.Permits()-q.Large(queue.Sheddable))))
 }
 
-// noteLargeServedLocked notes that a large call gets n of the room permits that are left. As far as it takes what small
-// calls will want, it uses up what they have left to large calls.
+// noteLargeServedLocked notes that a large call gets n permits, where there are room. Those of the n that small calls
+// will want are taken off b.left, what small calls have left to large ones. While the call stands b.left stays: others
+// have left it permits too.
 func (g *Gate) noteLargeServedLocked(n, room int64) {
 	b := &g.mu.borrower
 	if s, ok := g.sceneLocked(); ok {
@@ -252,9 +259,9 @@ func (g *Gate) noteLargeServedLocked(n, room int64) {
 	b.largeIssued += n
 }
 
-// leaveLocked has small calls leave a part of what they had to the large call that still waits, in the window ended,
-// which is over. length is that of the next window in milliseconds, and limit the fleet's limit there: small calls
-// never leave more.
+// leaveLocked has small calls leave a part of what they had to the large call that still waits. ended is the window
+// that is over: leaveLocked adds to b.left one in leaves of what small calls used in it. length is that of the next
+// window in milliseconds, and limit the fleet's limit there: b.left never exceeds it.
 func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
 	b := &g.mu.borrower
 	if c := g.mu.claim.of; c == nil || !c.Large() || b.small == nil {
@@ -268,12 +275,12 @@ func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
 }
 
 // leaves says what small calls leave to a large one: one in leaves of the permits that they had in the window before.
-// They lose about half of that, since those that wait are served in the next window.
+// They do not lose all of that, since those that wait are served in the next window.
 const leaves = 6
 
-// smallIssuedLocked returns how many permits were issued to own callers in the window. In a window in which a large
-// call stands, it leaves out what large calls got, since others have left them that.
-func (g *Gate) smallIssuedLocked(s scene) int64 {
+// ownIssuedLocked returns how many permits were issued to own callers in the window, for calls of any size. In a window
+// in which a large call stands, or stood, it leaves out what large calls got, since others have left them that.
+func (g *Gate) ownIssuedLocked(s scene) int64 {
 	n := s.Used - s.lent + g.takenLocked()
 	if b := &g.mu.borrower; b.stood == s.Window.Index {
 		n -= b.largeIssued
@@ -294,8 +301,9 @@ func Before(one, other string, w quota.Window) bool {
 func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && b.largeIssued == 0 }
 
 // standsLocked returns how many permits the first waiter wants if it is a large call that stands from the next window
-// on: others are to leave it a part of that. Otherwise it returns 0. In the long run large calls of an instance get by
-// this what small ones leave of its share or, if that is more, one in standing of the limit.
+// on: others are to leave it a part of that. Otherwise it returns 0. By this rule
+// large calls of an instance get, per window, what small ones leave of its share or, if that is more, one in standing
+// of the limit.
 func (g *Gate) standsLocked(s scene) int64 {
 	c := &g.mu.claim
 	if c.of == nil || !c.of.Large() {
@@ -315,5 +323,5 @@ func (g *Gate) standsLocked(s scene) int64 {
 // if small calls of the instance want its whole share.
 const standing = 10
 
-// sharesIn returns how many times a share n is, rounded up.
+// sharesIn returns how many shares n permits are, rounded up.
 func sharesIn(n, share int64) int64 { return (n + share - 1) / share }

@@ -11,8 +11,8 @@ import (
 )
 
 // This file is what is special to a limit in flight: its permits come back when their calls end. A permit is
-// used while its call is under way. In the part of time in which the call began it can then be issued again;
-// what comes back of an earlier part is moved to the running one, as what is left of a sliding limit is.
+// used while its call is under way. If the part in which the call began still runs, it can then be issued again.
+// Otherwise it is moved to the running part, as what is left of a sliding limit is.
 
 // inFlight returns the limit in flight that binds; nil if there is none.
 func (a *Account) inFlight() *long {
@@ -24,7 +24,8 @@ func (a *Account) inFlight() *long {
 	return nil
 }
 
-// heldFor is for how long calls in flight may be known here; 0 if there are none.
+// heldFor is for how long calls in flight may be known here; 0 if no limit is in flight. A permit counts no more at
+// protocol.Budget.Until: seven parts after its own has begun. A part is a quarter of Window, so 2*Window is enough.
 func (a *Account) heldFor() (most time.Duration) {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight {
@@ -39,7 +40,9 @@ func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 	return queue.Grant{Start: b.Start, End: b.Ends(), At: at, Epoch: uint64(epoch) | queue.InFlight}
 }
 
-// end books that n calls of the grant have ended. It returns false if they count no more, or not here.
+// end books that n calls of the grant have ended. It returns false if they count no more, or not here. A grant does not
+// name its limit. Its length does: an account has one limit of each Window, and that alone says how long Start to Ends
+// is.
 func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight && b.Ends()-b.Start == grant.End-grant.Start && b.end(n, grant.Start, now, a.windows) {
@@ -49,7 +52,8 @@ func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	return false
 }
 
-// end books that n calls of a part have ended.
+// end books that n calls of a part have ended. It returns false if the part is not known here any more. In the running
+// part some of the permits may from now on be owed to others: see yields.
 func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
@@ -86,7 +90,8 @@ func (b *long) underWay() (n int64) {
 // has returns how many permits the instance has, idle ones included.
 func (b *long) has() int64 { return b.underWay() + max(0, b.hand()) + b.idle() }
 
-// idle returns how many permits of earlier parts are in hand, or of the running one go back to others.
+// idle returns the sum of the permits of earlier parts that are in hand, and those of the running one that are owed to
+// others.
 func (b *long) idle() (n int64) {
 	n = b.wanted.owed
 	for i := range b.ended {
@@ -95,8 +100,8 @@ func (b *long) idle() (n int64) {
 	return n
 }
 
-// endedIn returns what is left of earlier parts in a later one. Of a sliding limit it is of one part, and of
-// one in flight of each that counts.
+// endedIn returns what the part that follows has to keep: of a sliding limit the newest part that has something; of
+// one in flight every part that has something and still counts.
 func (b *long) endedIn(of protocol.Part) (all []ended) {
 	if !b.forgotten && (b.hand() > 0 || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used}}
@@ -115,7 +120,8 @@ func (b *long) endedIn(of protocol.Part) (all []ended) {
 	return all
 }
 
-// giveEnded returns what is in hand of an earlier part as what is to be given back, and has it no more.
+// giveEnded returns what is to be given back now, and has it no more: what the running part owes to others or, if that
+// is nothing, what is in hand of an earlier part.
 func (b *long) giveEnded() (back escrow.Back) {
 	if n := b.wanted.owed; n > 0 {
 		b.wanted.owed = 0
@@ -130,20 +136,21 @@ func (b *long) giveEnded() (back escrow.Back) {
 	return back
 }
 
-// wanted is what others lack of a limit in flight, as the total says that etcd has told of last.
+// wanted has the asks for a limit in flight: what others lack, by the newest total that was told of, what this
+// instance owes them for that, and what it asks for itself.
 type wanted struct {
-	n, poor int64 // see escrow.Total.Asked
-	until   int64 // monotonic instant from which on that is void
+	n, poor int64 // what others lack: see escrow.Total.Asked
+	until   int64 // monotonic instant from which on n and poor are void
 	owed    int64 // permits of the running part that came back, and go to others
 	asked   int64 // what this instance asks for itself
-	void    int64 // monotonic instant from which on that is void
+	void    int64 // monotonic instant from which on asked is void
 	// total is the newest that was told of while etcd was asked, and revision when it was written; 0: none was.
 	total    escrow.Total
 	revision int64
 }
 
-// reserved is which part of an equal part of the limit, one in reserved, an instance keeps in hand while nobody
-// asks, so that its next calls need not wait for etcd.
+// reserved: an instance keeps 1/reserved of an equal share of the limit in hand while nobody asks, so that its next
+// calls need not wait for etcd.
 const reserved = 4
 
 func (a *Account) reserve(b *long) int64 {
@@ -154,7 +161,8 @@ func (a *Account) reserve(b *long) int64 {
 // if no total says sooner that there are some.
 const inFlightAgain = int64(800 * time.Millisecond)
 
-// spentUntil returns when etcd is asked again, which had too little left now.
+// spentUntil returns the monotonic instant before which etcd is not asked again, which had too little left of the limit
+// now. Of a limit in flight spentUntil also notes what this instance has asked for. If that is nothing, it returns 0.
 func (b *long) spentUntil(now int64) int64 {
 	switch {
 	case !b.InFlight:
@@ -166,7 +174,7 @@ func (b *long) spentUntil(now int64) int64 {
 	return now + inFlightAgain
 }
 
-// lacking returns how many permits others lack beside what is left.
+// lacking returns how many permits others lack beyond what is left in etcd and what is owed to them already.
 func (b *long) lacking() int64 { return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed) }
 
 // yields returns how many of the calls that end now are to be followed by calls of others: this instance has more
@@ -203,7 +211,7 @@ func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	b.noteLeft(now)
 }
 
-// noteLeft has what was asked for be taken if there is something left now.
+// noteLeft has the limit want again what was asked for, if permits are left in etcd.
 func (b *long) noteLeft(now int64) {
 	if b.left() <= 0 {
 		return
@@ -218,7 +226,7 @@ func (b *long) gives(now int64) bool {
 	return b.state != handedOut && (b.wanted.owed > 0 || now < b.wanted.until && b.lacking() > 0 && (b.hand() > 0 || b.idle() > 0))
 }
 
-// Heard takes the total of a limit in flight, of a name, that was written at a revision.
+// Heard takes a total of the limit in flight with this protocol.Budget.Name; it was written at a revision.
 func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int64) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -242,5 +250,5 @@ func (g *Gate) giveLocked() {
 	}
 }
 
-// by names the instance in asks.
+// by names the instance in asks. It is never 0, which as escrow.Use.By says that a limit is not in flight.
 func (a *Account) by() uint64 { return a.windows.Lending.Hash | 1 }

@@ -26,7 +26,7 @@ func longKey(share, limit int64) (k *Account, at func(wall int64)) {
 
 // fund returns a use that was handed out with so many permits more, and left ones.
 func fund(k *Account, u escrow.KeyUse, n, left, now int64) {
-	u.Purse.Committed(escrow.Total{Out: u.Permits - left, Cluster: 1}, n, u.Purse.Revision()+1, &escrow.Store{Cluster: 1})
+	u.Purse.Committed(escrow.Total{Out: u.Permits - left, Cluster: 1}, n, u.Purse.Revision()+1, &escrow.Verdict{Cluster: 1})
 	k.Fund(u, now)
 }
 

@@ -14,7 +14,7 @@ import (
 func purse(r *rand.Rand) question {
 	var (
 		p                 escrow.Purse
-		store             = &escrow.Store{Cluster: 1}
+		verdict           = &escrow.Verdict{Cluster: 1}
 		line              line
 		answers           []string
 		events            int64
@@ -38,7 +38,7 @@ func purse(r *rand.Rand) question {
 	}
 	for revision := range 2 + r.Int64N(10) {
 		others()
-		p.Read(value(), 2*revision+1, store)
+		p.Read(value(), 2*revision+1, verdict)
 		used += r.Int64N(p.Taken - used + 1)
 		limit, back := r.Int64N(80), int64(0)
 		if r.IntN(3) == 0 {
@@ -46,7 +46,7 @@ func purse(r *rand.Rand) question {
 			p.Taken -= back
 		}
 		rule := escrow.Rule{Limit: limit, Instances: 1 + r.Int64N(4), Share: r.Int64N(12) - 1}
-		next, n, ok := p.Next(rule, escrow.Use{Used: used, Need: r.Int64N(9)}, escrow.Back{N: back}, store)
+		next, n, ok := p.Next(rule, escrow.Use{Used: used, Need: r.Int64N(9)}, escrow.Back{N: back}, verdict)
 		switch {
 		case !ok:
 			event(fmt.Sprint("1,", out, ","), 1, out, 0, back)
@@ -72,11 +72,11 @@ func purse(r *rand.Rand) question {
 			if r.IntN(3) == 0 {
 				others()
 			}
-			event(map[bool]string{false: "0,", true: "1,"}[p.Refused(next, value(), 2*revision+2, store)], 3, seen, version, -n, out, writes)
+			event(map[bool]string{false: "0,", true: "1,"}[p.Refused(next, value(), 2*revision+2, verdict)], 3, seen, version, -n, out, writes)
 			continue
 		}
 		out, writes = next.Out, next.Writes
-		p.Committed(next, n, 2*revision+2, store)
+		p.Committed(next, n, 2*revision+2, verdict)
 		event("", 2, max(0, n))
 	}
 	return question{fmt.Sprintf("purse %d%s", events, line.String()), strings.Join(answers, ",")}

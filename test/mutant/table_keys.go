@@ -29,7 +29,7 @@ var keys = Table{
 	Replace("MarkForKeysAlone", "takes the provider's total that a restore has lost for one that nobody has written", "internal/escrow/mark.go",
 		"case since < m.Before:", "case keys && since < m.Before:", histories),
 	Replace("OldTotalCounts", "goes by a total that a backup has brought", "internal/escrow/purse.go",
-		"case p.foreign(s):", "case p.foreign(s) && p.total.Cluster == 0:", histories),
+		"case p.foreign(v):", "case p.foreign(v) && p.total.Cluster == 0:", histories),
 	Replace("PurseCountsTwice", "the total counts a permit less than is taken", "internal/escrow/purse.go",
 		"\t\tnext.add(n, p.Part)\n", "\t\tnext.add(n-min(n, 1), p.Part)\n", histories, differential),
 	Replace("SlidingCurrentOnly", "counts the running part alone of a sliding limit", "internal/escrow/parts.go",

@@ -110,8 +110,9 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 	return all
 }
 
-// Standing returns the request for a large call that stands: every host is asked for an equal part of the
-// next window, and for as much of this one. hosts have shares.
+// Standing returns the request for a large call that stands: every host is asked for an equal part of what the
+// call wants (Ask.Edge) in the next window, and for as much in this one. hosts is how many other instances have
+// shares.
 func (r Rules) Standing(a Ask, salt uint64, hosts int) Request {
 	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
 	return Request{Need: protocol.Need{Permits: part, Edge: part, Large: true, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
