@@ -1,6 +1,9 @@
 // Llm-client asks a language model whose provider limits requests and tokens a minute, and how many calls
 // are under way. A call's cost is known with its answer: it reserves what answers usually cost, and settles.
 // The provider is part of this process and counts by its own clock; `go run .` prints that.
+//
+// For a fleet set the three limits by quota-admin, as docs/choose.md does under "A language model", and open
+// the limiters with a *coordinator.Session in place of consumer.Fixed.
 package main
 
 import (
