@@ -154,15 +154,6 @@ type ends string
 
 func (e ends) Error() string { return string(e) }
 
-// worded is an error with a text of its own, and with what it is for errors.Is.
-type worded struct {
-	text string
-	is   []error
-}
-
-func (e *worded) Error() string   { return e.text }
-func (e *worded) Unwrap() []error { return e.is }
-
 // what says what decided the refusal.
 func (e *LimitError) what() string {
 	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding}, e.Window.Length > quota.MaxWindow

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -240,13 +241,28 @@ func (k *core) staleLocked(now clock.Instant) error {
 	if bound, wrong := p.ClockWrong(rules); wrong {
 		return fmt.Errorf("consumer: %s: %w: %s", k.provider, ErrStale, cause.Clock(bound, rules.ClockError))
 	}
-	silent, is := k.silentLocked(), []error{ErrStale}
-	if trouble := k.mu.trouble; trouble != nil {
-		if is = append(is, trouble); !errors.Is(trouble, cause.ErrAway) { // which says the same
-			silent += fmt.Sprintf(" (%v)", trouble)
-		}
+	silent, more := k.silentLocked(), k.troubleLocked()
+	if more != "" {
+		silent += " (" + more + ")"
 	}
-	return &worded{fmt.Sprintf("consumer: %s: %v: %s; it goes on by itself when etcd answers, and quota-admin doctor finds the cause", k.provider, ErrStale, silent), is}
+	return k.isStaleLocked(fmt.Sprintf("consumer: %s: %v: %s; it goes on by itself when etcd answers, and quota-admin doctor finds the cause", k.provider, ErrStale, silent))
+}
+
+// troubleLocked returns what there is to say of the trouble beside that etcd does not answer; "" if nothing.
+func (k *core) troubleLocked() string {
+	if k.mu.trouble == nil || errors.Is(k.mu.trouble, cause.ErrAway) {
+		return ""
+	}
+	return k.mu.trouble.Error()
+}
+
+// isStaleLocked returns an ErrStale in these words, which the trouble is too, if there is one.
+func (k *core) isStaleLocked(text string) error {
+	is := []error{ErrStale}
+	if k.mu.trouble != nil {
+		is = append(is, k.mu.trouble)
+	}
+	return cause.Worded(text, is...)
 }
 
 // silentLocked says since when etcd has not answered.
@@ -263,7 +279,7 @@ func (k *core) noPolicyLocked(now clock.Instant) error {
 	if k.mu.trouble != nil {
 		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
 	}
-	return &worded{fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), []error{ErrNoPolicy}}
+	return cause.Worded(fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), ErrNoPolicy)
 }
 
 // noShareLocked says why this instance has no share: as Status.Problem, and since when that is so if
@@ -277,7 +293,7 @@ func (k *core) noShareLocked(now clock.Instant) error {
 	if began, _ := k.mu.planner.Began(); k.mu.planner.Started() {
 		since = k.wall(max(k.mu.troubled, began))
 	}
-	return &worded{cause.NoShare(since, trouble), []error{trouble}}
+	return cause.Worded(cause.NoShare(since, trouble), trouble)
 }
 
 // pausedLocked says who paused the provider, when and why.
@@ -290,7 +306,7 @@ func (k *core) pausedLocked() error {
 // try again: at the window's end, or soon while permits are being taken.
 func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
-	e.Phase, e.Sliding = b.Phase, b.Sliding && !b.InFlight
+	e.Phase, e.Sliding = b.Phase, b.Slides()
 	if b.InFlight {
 		e.Reason, u.known = ReasonInFlight, false
 	}
@@ -304,13 +320,8 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 		u.when, u.known = b.Stated-k.clock.Offset(), true
 	case b.Spent || b.InFlight && b.Left >= 0 && b.Left < u.n || u.known && u.when >= end:
 	case b.Away:
-		why, is := "etcd has not answered", []error{ErrStale}
-		if trouble := k.mu.trouble; trouble != nil {
-			if is = append(is, trouble); !errors.Is(trouble, cause.ErrAway) { // which says the same
-				why = trouble.Error()
-			}
-		}
-		e.Reason, e.Cause = ReasonStale, &worded{fmt.Sprintf("none in hand of %s, and no more can be fetched: %s", b.Limit, why), is}
+		why := cmp.Or(k.troubleLocked(), "etcd has not answered")
+		e.Reason, e.Cause = ReasonStale, k.isStaleLocked(fmt.Sprintf("none in hand of %s, and no more can be fetched: %s", b.Limit, why))
 		u.when, u.known = max(u.when, k.clock.Mono()+int64(window.AwayAgain)), true
 	default: // it is being taken
 		e.Taking = true

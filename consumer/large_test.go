@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/limittest"
 )
 
 // taker takes permits.
@@ -30,6 +31,23 @@ func loop(ctx context.Context, l taker, n int64, maxWait time.Duration, served, 
 			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// openAll opens a limiter on each instance of a fleet.
+func openAll(t *testing.T, fleet *limittest.Fleet) (all []*consumer.Limiter) {
+	t.Helper()
+	for _, i := range fleet.Instances() {
+		all = append(all, open(t, i, consumer.Options{}))
+	}
+	return all
+}
+
+// issuedBy returns how many permits limiters have issued together.
+func issuedBy(all []*consumer.Limiter) (n int64) {
+	for _, l := range all {
+		n += l.Status().Issued
+	}
+	return n
 }
 
 // Large requests of several instances do not block each other: together they have 0.9 of what one
@@ -95,10 +113,7 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			var running sync.WaitGroup
 			defer running.Wait()
 			defer cancel()
-			var all []*consumer.Limiter
-			for _, i := range fleet.Instances() {
-				all = append(all, open(t, i, consumer.Options{}))
-			}
+			all := openAll(t, fleet)
 			var smalls, larges, refused atomic.Int64
 			for i, l := range all {
 				callers, demand := 40, 266.0
@@ -127,18 +142,12 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 			if large {
 				running.Go(func() { loop(ctx, all[0], 260, 3*time.Second, &larges, &refused) })
 			}
-			sum := func() (n int64) {
-				for _, l := range all {
-					n += l.Status().Issued
-				}
-				return n
-			}
 			time.Sleep(5 * time.Second)
-			was, before := smalls.Load(), sum()
+			was, before := smalls.Load(), issuedBy(all)
 			const seconds = 30
 			time.Sleep(seconds * time.Second)
-			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(sum()-before)/seconds, larges.Load(), refused.Load())
-			return float64(smalls.Load()-was) / seconds, float64(sum()-before) / seconds / 1000, larges.Load()
+			t.Logf("large %v, others %.2f: small %.0f/s, fleet %.0f/s, large %d served %d refused", large, others, float64(smalls.Load()-was)/seconds, float64(issuedBy(all)-before)/seconds, larges.Load(), refused.Load())
+			return float64(smalls.Load()-was) / seconds, float64(issuedBy(all)-before) / seconds / 1000, larges.Load()
 		}
 		// The small calls keep 0.9 of what they have. A call of 260 fits only where they leave as much in a
 		// window; what is less is of use to nobody. So where the others want less than their shares, a use of
@@ -172,10 +181,7 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 				var running sync.WaitGroup
 				defer running.Wait()
 				defer cancel()
-				var all []*consumer.Limiter
-				for _, i := range fleet.Instances() {
-					all = append(all, open(t, i, consumer.Options{}))
-				}
+				all := openAll(t, fleet)
 				for _, l := range all[1:] {
 					for range 40 {
 						running.Go(func() {
@@ -188,17 +194,11 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 				time.Sleep(5*time.Second + 123*time.Millisecond)
 				var larges, refused atomic.Int64
 				running.Go(func() { loop(ctx, all[0], c.n, 20*time.Second, &larges, &refused) })
-				sum := func() (n int64) {
-					for _, l := range all {
-						n += l.Status().Issued
-					}
-					return n
-				}
 				time.Sleep(5 * time.Second)
-				before, was := sum(), larges.Load()
+				before, was := issuedBy(all), larges.Load()
 				const seconds = 40
 				time.Sleep(seconds * time.Second)
-				use, large := float64(sum()-before)/40/seconds, float64((larges.Load()-was)*c.n)/seconds
+				use, large := float64(issuedBy(all)-before)/40/seconds, float64((larges.Load()-was)*c.n)/seconds
 				t.Logf("use %.3f; large calls have %.1f/s of a share of %d, %d refused", use, large, 40/c.instances, refused.Load())
 				if share := 40 / float64(c.instances); use < 0.97 || large < 0.7*share || large > 1.05*share || refused.Load() > 0 {
 					t.Errorf("use %.3f; large calls have %.1f/s of a share of %.0f, %d refused", use, large, share, refused.Load())

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/limittest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -22,10 +21,9 @@ func playUneven(t *testing.T, n, seconds int, part func(i, second int) float64) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all []*consumer.Limiter
+		all := openAll(t, fleet)
 		var owed []float64
-		for k, i := range fleet.Instances() {
-			all = append(all, open(t, i, consumer.Options{}))
+		for k := range all {
 			owed = append(owed, math.Mod(float64(k)*math.Phi, 1)) // callers are not in step
 		}
 		got := int64(0)

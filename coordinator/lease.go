@@ -182,7 +182,7 @@ func (s *Session) renew(l session.Lease) {
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
 	failing := false
-	for pause := time.Duration(0); s.untilRenewal(pause); { // at once, for a stream that is open
+	for pause := time.Duration(0); sleepUnless(s.ctx, pause, s.renewals); { // at once, for a stream that is open
 		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
 		done()
@@ -202,18 +202,6 @@ func (s *Session) renew(l session.Lease) {
 			s.redial.answered()
 		}
 	}
-}
-
-// untilRenewal waits for the next renewal, at most for pause. It returns false after Close.
-func (s *Session) untilRenewal(pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.renewals:
-	case <-s.ctx.Done():
-	}
-	return s.ctx.Err() == nil
 }
 
 // firstOf asks in several ways until one answer is good, or says that the lease is gone, or
@@ -270,13 +258,18 @@ func jitter(d time.Duration) time.Duration {
 	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d/2+1))
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if the context has ended.
+func sleep(ctx context.Context, d time.Duration) bool { return sleepUnless(ctx, d, nil) }
+
+// sleepUnless is sleep that something on a channel ends before its time.
+func sleepUnless(ctx context.Context, d time.Duration, over <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-t.C:
-		return true
+	case <-over:
 	}
+	return true
 }

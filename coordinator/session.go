@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -245,17 +246,8 @@ func (s *Session) diagnosed(ctx context.Context, err error) error {
 	case !leader:
 		what = fmt.Sprintf("coordinator: etcd has no leader: more than half of its members must run, and of %d endpoints %d answered", len(all), answering)
 	}
-	return &diagnosis{what + "; " + strings.Join(diagnose.Lines(all), "; "), err}
+	return cause.Worded(what+"; "+strings.Join(diagnose.Lines(all), "; "), err)
 }
-
-// diagnosis is why etcd did not answer, in words of its own.
-type diagnosis struct {
-	text string
-	err  error
-}
-
-func (d *diagnosis) Error() string { return d.text }
-func (d *diagnosis) Unwrap() error { return d.err }
 
 type covered = feed.Cover[feed.Source]
 

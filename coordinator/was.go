@@ -61,10 +61,10 @@ func (p *membership) carryCounts(ctx context.Context, at session.Standing, all [
 		}
 		return before
 	}
-	before := map[*taking][]escrow.Before{}
+	var due []carrying
 	for _, k := range all {
 		if to := protocol.CarriedTo(p.budgets.replaced.all, &k.Budget, k.Key != ""); !k.Use.Look && to > max(k.carriedTo, k.Purse.Total().CarriedTo) {
-			before[k] = read(k)
+			due = append(due, carrying{k, to, read(k)})
 		}
 	}
 	var found []*etcdserverpb.ResponseOp
@@ -78,18 +78,21 @@ func (p *membership) carryCounts(ctx context.Context, at session.Standing, all [
 		}
 		found = append(found, r.Responses...)
 	}
-	for _, k := range all { // in the order of the questions
-		windows, due := before[k]
-		if !due {
-			continue
-		}
-		for i := range windows {
-			w, kv := &windows[i], etcdcall.KeyIn(found[i])
+	for _, d := range due { // in the order of the questions
+		for i := range d.windows {
+			w, kv := &d.windows[i], etcdcall.KeyIn(found[i])
 			w.Purse.Part = w.Part()
-			w.Purse.Read(kv.Value, kv.ModRevision, p.budgets.mark.Of(w.Since(), k.Key != ""))
+			w.Purse.Read(kv.Value, kv.ModRevision, p.budgets.mark.Of(w.Since(), d.Key != ""))
 		}
-		found = found[len(windows):]
-		k.carried, k.carriedTo = escrow.Carry(windows, &k.Budget), protocol.CarriedTo(p.budgets.replaced.all, &k.Budget, k.Key != "")
+		found = found[len(d.windows):]
+		d.carried, d.carriedTo = escrow.Carry(d.windows, &d.Budget), d.to
 	}
 	return nil
+}
+
+// carrying is a taking whose total does not have yet what it begins with: the counts of windows, until to.
+type carrying struct {
+	*taking
+	to      int64 // see escrow.Rule.CarriedTo
+	windows []escrow.Before
 }

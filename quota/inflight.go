@@ -22,7 +22,11 @@ const HoldParts = 4
 // So it is with a window of more than MaxWindow, and with a limit in flight.
 func (l *Limit) Long() bool { return l.Window > MaxWindow || l.InFlight }
 
-const hintInFlight = `write how many calls, and the longest time of one, as in "200 inflight hold=10m"`
+const (
+	hintInFlight = `write how many calls, and the longest time of one, as in "200 inflight hold=10m"`
+	// hintAlone is the way out where a limit in flight has others beside it.
+	hintAlone = "set the others for a provider of their own, and take from both by TakeAll"
+)
 
 // inFlightForm matches a limit in flight: permits, what has to be a hold, and its value.
 var inFlightForm = regexp.MustCompile(`(?s)^\s*(\d+(?:_\d+)*)\s*/?\s*in[-_ ]?flight\b\s*((?:hold\s*=\s*)?)([^\s]*)\s*(.*)$`)
@@ -114,15 +118,14 @@ func (p *Policy) checkInFlight(errs *problems) {
 		errs.add(true, fmt.Sprintf("limits[%d].window", i), l.Window, hint, "%s", problem)
 		return
 	}
-	const alone = "set the others for a provider of their own, and take from both by TakeAll"
-	errs.add(len(p.Limits) > 1, "limits", FormatLimits(p.Limits), alone, "a limit in flight is the only one of its provider")
-	errs.add(p.Keys.set(), "keys", FormatLimits(p.Keys.Limits), alone, "a provider of calls in flight has no limits by key")
+	errs.add(len(p.Limits) > 1, "limits", FormatLimits(p.Limits), hintAlone, "a limit in flight is the only one of its provider")
+	errs.add(p.Keys.set(), "keys", FormatLimits(p.Keys.Limits), hintAlone, "a provider of calls in flight has no limits by key")
 	errs.add(len(p.Next) > 0, "next", counted(len(p.Next)), "set the limit when it is to count", "a limit in flight is not announced")
 	errs.add(p.shaped(), "shape", p.Shape, "leave it out", "calls in flight have no shape")
 	errs.add(p.Pacing == PacingEven, "pacing", p.Pacing, "leave it out", "calls in flight have no pacing")
 	errs.add(p.Critical > 0, "classes.critical", p.Critical, "leave it out: critical calls that wait are served first in any case", "calls in flight have no share to keep a part of")
 	errs.add(p.WarmUp != 0, "warm_up", p.WarmUp, "leave it out", "calls in flight have no share that grows")
 	part := l.Window / HoldParts
-	errs.add(p.ClockError > part || p.Guard > part || 2*p.ClockError+p.Guard >= part, "limits", l,
+	errs.add(p.blurs(part), "limits", l,
 		"lower clock_error or guard, or raise the hold", "twice the clock_error and the guard, %v, must be less than a quarter of the hold, %v", 2*p.ClockError+p.Guard, part)
 }

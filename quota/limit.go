@@ -237,7 +237,7 @@ var units = map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "
 func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 	if l, wrong, ok := parseInFlight(text); ok {
 		if wrong == nil && len(others) > 0 {
-			wrong = &SyntaxError{Problem: "a limit in flight has no other beside it", Hint: "set the others for a provider of their own, and take from both by TakeAll"}
+			wrong = &SyntaxError{Problem: "a limit in flight has no other beside it", Hint: hintAlone}
 		}
 		return l, wrong
 	}

@@ -125,6 +125,11 @@ func wrongSliding(l *Limit) (problem, hint string) {
 // SlidingParts is in how many parts of time, all as long, the window of a limit that slides is counted.
 const SlidingParts = 100
 
+// blurs reports whether the clocks' errors and the time of a call may be as long as a part of time of a limit.
+func (p *Policy) blurs(part time.Duration) bool {
+	return p.ClockError > part || p.Guard > part || 2*p.ClockError+p.Guard >= part // the first two, so that the sum does not overflow
+}
+
 // checkSliding checks that the clocks' errors and the time of a call are less than a part of each sliding limit.
 func (p *Policy) checkSliding(errs *problems) {
 	for _, of := range []struct {
@@ -138,7 +143,7 @@ func (p *Policy) checkSliding(errs *problems) {
 			problem, hint := wrongSliding(&l)
 			errs.add(problem != "", fmt.Sprintf("%s[%d].sliding", of.field, i), true, hint, "%s", problem)
 			part := l.Window / SlidingParts
-			errs.add(problem == "" && (p.ClockError > part || p.Guard > part || 2*p.ClockError+p.Guard >= part), of.field, l,
+			errs.add(problem == "" && (p.blurs(part)), of.field, l,
 				"lower clock_error or guard, or leave sliding out", "twice the clock_error and the guard, %v, must be less than a %dth of a sliding window, %v",
 				2*p.ClockError+p.Guard, SlidingParts, part)
 		}

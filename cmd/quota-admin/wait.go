@@ -151,9 +151,10 @@ func (w *waitJSON) look(ctx context.Context, operator *admin.Client) (bool, erro
 	if ctx.Err() != nil {
 		return false, nil //nolint:nilerr // late tells it
 	}
-	if err != nil && !w.only {
-		return false, w.unknown(err)
-	} else if err != nil {
+	if err != nil {
+		if !w.only { // it follows a change
+			err = w.unknown(err)
+		}
 		return false, err
 	}
 	if w.count(&f, time.Now()); w.Applied < w.Instances && f.Policy.Revision == 0 {

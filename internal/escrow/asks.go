@@ -36,8 +36,14 @@ func (t *Total) Asked(by uint64, now int64) (n, poor int64) {
 	return n, poor
 }
 
-// fair is an equal part of the limit, rounded up.
-func (r Rule) fair() int64 { return (r.Limit + r.Instances - 1) / max(1, r.Instances) }
+// Fair is an equal part of a limit among so many instances, rounded up.
+func Fair(limit, instances int64) int64 {
+	instances = max(1, instances)
+	return (limit + instances - 1) / instances
+}
+
+// fair is an equal part of the limit.
+func (r Rule) fair() int64 { return Fair(r.Limit, r.Instances) }
 
 // leaves returns how many of the permits left an instance leaves to those that ask. has is how many it has.
 func (t *Total) leaves(r Rule, u Use, left, has int64) int64 {

@@ -41,17 +41,8 @@ func Wrap(ctx context.Context, attempt string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
 		why = "no answer in time"
 	}
-	return &failure{fmt.Sprintf("%s: %v: %s", attempt, kind, why), []error{kind, err}}
+	return cause.Worded(fmt.Sprintf("%s: %v: %s", attempt, kind, why), kind, err)
 }
-
-// failure is an error of etcd's client in words for people.
-type failure struct {
-	text string
-	is   []error
-}
-
-func (f *failure) Error() string   { return f.text }
-func (f *failure) Unwrap() []error { return f.is }
 
 // Kind returns ErrUnreachable, ErrPermission or nil.
 func Kind(err error) error {

@@ -16,6 +16,9 @@ type Budget struct {
 	Whole bool
 }
 
+// Slides reports whether the limit slides as its policy writes it. Sliding is set for a limit in flight, too.
+func (b *Budget) Slides() bool { return b.Sliding && !b.InFlight }
+
 // Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
 func (b Budget) Name() string {
 	switch {

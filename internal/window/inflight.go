@@ -183,8 +183,7 @@ func (b *long) yields(now int64, instances int) int64 {
 	if b.wanted.poor == 0 || now >= b.wanted.until {
 		return 0
 	}
-	each := int64(max(1, instances))
-	return max(0, min(b.has()-(b.Permits+each-1)/each, b.wanted.poor-max(0, b.left())-b.idle()))
+	return max(0, min(b.has()-escrow.Fair(b.Permits, int64(instances)), b.wanted.poor-max(0, b.left())-b.idle()))
 }
 
 // catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.

@@ -109,6 +109,17 @@ func Went(p *quota.Policy, revision int64) string {
 // ErrAway is the error of an etcd that does not answer.
 var ErrAway = errors.New("etcd cannot be reached")
 
+// Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.
+func Worded(text string, is ...error) error { return &worded{text, is} }
+
+type worded struct {
+	text string
+	is   []error
+}
+
+func (e *worded) Error() string   { return e.text }
+func (e *worded) Unwrap() []error { return e.is }
+
 // LeaveRunning is what to do about an etcd that does not answer, for those who see this program only.
 const LeaveRunning = "leave this program running: it goes on when etcd answers; quota-admin doctor finds the cause"
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -141,16 +142,14 @@ func (s *limits) take(ctx context.Context, hits []hit) (map[consumer.Taker]consu
 		return nil, nil
 	}
 	permits, err := consumer.TakeAll(ctx, s.rules.maxWait, wants)
-	for _, p := range permits {
-		if p.InFlight() { // Envoy does not say when a request has ended
-			for _, p := range permits {
-				p.Release()
-			}
-			s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "error", errInFlight) })
-			return nil, errInFlight
-		}
+	if !slices.ContainsFunc(slices.Collect(maps.Values(permits)), consumer.Permit.InFlight) {
+		return permits, err
 	}
-	return permits, err
+	for _, p := range permits { // Envoy does not say when a request has ended
+		p.Release()
+	}
+	s.seldom.Do(func() { s.log.Warn("Envoy's requests are refused", "error", errInFlight) })
+	return nil, errInFlight
 }
 
 // errInFlight is the refusal of a hit whose limit counts calls that are under way.
