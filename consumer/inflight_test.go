@@ -11,35 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quotient-limiter/quotient/internal/testkit/opencalls"
 )
-
-// provider counts the calls that are open, as a provider does that limits them.
-type provider struct {
-	mu         sync.Mutex
-	open, most int
-	calls      int
-}
-
-func (p *provider) begin() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls++
-	p.open++
-	p.most = max(p.most, p.open)
-}
-
-func (p *provider) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open--
-}
-
-// now returns how many calls are open.
-func (p *provider) now() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open
-}
 
 // At most so many calls are open as the limit says, those that forget Done included: they end at Until. All
 // callers have their turn, and nothing is idle while some wait and nobody has forgotten a call.
@@ -49,7 +23,7 @@ func TestCallsInFlight(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			const limit, callers, hold = 20, 60, 8 * time.Second
 			l := open(t, Fixed(policyOf(t, "20 inflight hold=8s")), Options{})
-			var to provider
+			var to opencalls.Provider
 			var all sync.WaitGroup
 			for i := range callers {
 				r := rand.New(rand.NewPCG(7, uint64(i)))
@@ -60,17 +34,17 @@ func TestCallsInFlight(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						to.begin()
+						to.Begin()
 						if left := time.Until(p.Until()); left < hold || left > hold+hold/4 {
 							t.Errorf("a call may take %v", left)
 						}
 						if r.IntN(100) < forgets {
 							time.Sleep(time.Until(p.Until()) - 1)
-							to.end()
+							to.End()
 							continue
 						}
 						time.Sleep(time.Duration(r.Int64N(int64(hold))))
-						to.end()
+						to.End()
 						p.Done()
 						p.Done() // counts once
 					}
@@ -80,14 +54,14 @@ func TestCallsInFlight(t *testing.T) {
 				for range 200 {
 					time.Sleep(100*time.Millisecond + 1)
 					synctest.Wait()
-					if n := to.now(); n != limit {
+					if n, _, _ := to.Counts(); n != limit {
 						t.Errorf("%d calls are open, and %d wait", n, l.Status().Waiting)
 					}
 				}
 			}
 			all.Wait()
-			if to.most > limit || to.calls != callers*50 {
-				t.Errorf("%d calls, %d open at once", to.calls, to.most)
+			if _, most, made := to.Counts(); most > limit || made != callers*50 {
+				t.Errorf("%d calls, %d open at once", made, most)
 			}
 			time.Sleep(hold + hold/2 + time.Second)
 			if n := l.TryTake(100).N(); n != limit {
@@ -249,7 +223,7 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 			bank, sinks, all := longFleet(t, withDefaults(policy), "a", "b", "c")
 			bank.told = sinks
 			dead := make([]atomic.Bool, len(all))
-			var to provider
+			var to opencalls.Provider
 			calls := make([]atomic.Int64, len(all))
 			counts := func(from []int64) (all []int64) { // since then
 				for i := range calls {
@@ -265,7 +239,7 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 				if err != nil || dead[i].Load() {
 					return
 				}
-				to.begin()
+				to.Begin()
 				calls[i].Add(1)
 				forgotten := r.IntN(100) < forgets
 				if !forgotten {
@@ -274,7 +248,7 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 				if forgotten || dead[i].Load() { // its connection may be open still
 					time.Sleep(time.Until(p.Until()) - 1)
 				}
-				if to.end(); !forgotten && !dead[i].Load() {
+				if to.End(); !forgotten && !dead[i].Load() {
 					p.Done()
 				}
 			}
@@ -299,7 +273,8 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 						}
 					}
 					bank.serve(alive...)
-					sum, n = sum+to.now(), n+1
+					open, _, _ := to.Counts()
+					sum, n = sum+open, n+1
 				}
 				return float64(sum) / float64(n) / float64(limit)
 			}
@@ -334,8 +309,8 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 				dead[i].Store(true)
 			}
 			running.Wait()
-			if to.most > limit {
-				t.Errorf("%d calls were open at once", to.most)
+			if _, most, _ := to.Counts(); most > limit {
+				t.Errorf("%d calls were open at once", most)
 			}
 		})
 	}

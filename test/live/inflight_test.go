@@ -13,34 +13,9 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+	"github.com/quotient-limiter/quotient/internal/testkit/opencalls"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// counting is a provider that counts the calls that are open.
-type counting struct {
-	mu               sync.Mutex
-	open, most, made int
-}
-
-func (c *counting) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open++
-	c.made++
-	c.most = max(c.most, c.open)
-}
-
-func (c *counting) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open--
-}
-
-func (c *counting) counts() (open, most, made int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open, c.most, c.made
-}
 
 // flown are limiters of a fleet with calls in flight, ready to issue.
 func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
@@ -83,11 +58,11 @@ func TestCallsInFlight(t *testing.T) {
 	t.Parallel()
 	const limit = 30
 	all := flown(t, "30 inflight hold=4s", 3)
-	var to counting
+	var to opencalls.Provider
 	var load sync.WaitGroup
-	starts := func(l *consumer.Limiter) (made *counting, stop context.CancelFunc) {
+	starts := func(l *consumer.Limiter) (made *opencalls.Provider, stop context.CancelFunc) {
 		ctx, cancel := context.WithCancel(t.Context())
-		made = &counting{}
+		made = &opencalls.Provider{}
 		for range limit + 5 {
 			load.Go(func() {
 				for {
@@ -95,16 +70,16 @@ func TestCallsInFlight(t *testing.T) {
 					if err != nil {
 						return
 					}
-					to.begin()
-					made.begin()
+					to.Begin()
+					made.Begin()
 					call := time.NewTimer(time.Duration(rand.Int64N(int64(150 * ms))))
 					select {
 					case <-call.C:
-						to.end()
+						to.End()
 						p.Done()
 					case <-ctx.Done(): // it is never said that it has ended, but it has
 						<-time.After(time.Until(p.Until()))
-						to.end()
+						to.End()
 						return
 					}
 				}
@@ -113,17 +88,17 @@ func TestCallsInFlight(t *testing.T) {
 		return made, cancel
 	}
 	first, kill := starts(all[0])
-	await.Until(t, "one instance has all", func() bool { open, _, _ := to.counts(); return open == limit })
+	await.Until(t, "one instance has all", func() bool { open, _, _ := to.Counts(); return open == limit })
 	second, stopSecond := starts(all[1])
 	third, stopThird := starts(all[2])
-	for _, m := range []*counting{first, second, third} {
-		_, _, was := m.counts()
-		await.Until(t, "each instance has calls beside the others", func() bool { _, _, made := m.counts(); return made > was+100 })
+	for _, m := range []*opencalls.Provider{first, second, third} {
+		_, _, was := m.Counts()
+		await.Until(t, "each instance has calls beside the others", func() bool { _, _, made := m.Counts(); return made > was+100 })
 	}
 	kill()
 	began := time.Now()
 	await.Until(t, "the others have all of it", func() bool {
-		if open, _, _ := to.counts(); open < limit {
+		if open, _, _ := to.Counts(); open < limit {
 			return false
 		}
 		return all[1].Status().Limits[0].Used+all[2].Status().Limits[0].Used >= limit-1
@@ -132,7 +107,7 @@ func TestCallsInFlight(t *testing.T) {
 	stopSecond()
 	stopThird()
 	load.Wait()
-	_, most, made := to.counts()
+	_, most, made := to.Counts()
 	if t.Logf("%d calls, at most %d open", made, most); most != limit {
 		t.Errorf("%d calls were open at once", most)
 	}
