@@ -29,6 +29,7 @@ func BenchmarkKeyCalls(b *testing.B) {
 		{"refused", func() { spent.TryAcquire() }, func() { refused.TryAcquire() }},
 		{"Acquire", func() { _ = granted.Acquire(ctx, 0) }, func() { _ = key.Acquire(ctx, 0) }},
 		{"Take", func() { _, _ = granted.Take(ctx, 1, 0) }, func() { _, _ = key.Take(ctx, 1, 0) }},
+		{"Release", func() { p, _ := granted.Take(ctx, 1, 0); p.Release() }, func() { p, _ := key.Take(ctx, 1, 0); p.Release() }},
 	}
 	for _, c := range calls {
 		for _, goroutines := range []string{"1", "1000"} {
