@@ -100,21 +100,21 @@ type LimitError struct {
 	// Asked is the number of permits requested.
 	Asked int64
 	// Total is the limit that has too few permits left, per window. Share is this
-	// instance's part of it, or the permits that it has taken of a long limit. Instances
-	// is the number of instances that share it. All are 0 if no limit is known. Total and
-	// Share are 0 too if all windows are above quota.MaxWindow and have enough left.
+	// instance's part of it, or the permits that it has taken of a long limit: quota.Limit.Long.
+	// Instances is the number of instances that share it. All are 0 if no limit is known. Total
+	// and Share are 0 too if all limits are long and have enough left.
 	Total, Share int64
 	Instances    int
-	// Remaining, of a window above quota.MaxWindow, is the number of permits that no
-	// instance had taken at the last read of etcd. It is negative before the first read,
-	// and 0 for other windows. Taking says that more is being taken.
+	// Remaining, of a long limit, is the number of permits that no instance had taken at the
+	// last read of etcd. It is negative before the first read, and 0 for other limits. Taking
+	// says that more is being taken.
 	Remaining int64
 	Taking    bool
-	// Window is that limit's window. Phase and Sliding are as in quota.Limit: Window has no phase, and a
-	// limit that slides counts in each window of its length.
-	Window  quota.Window
-	Phase   time.Duration
-	Sliding bool
+	// Window is that limit's window. Phase, Sliding and InFlight are as in quota.Limit: Window has no
+	// phase, a limit that slides counts in each window of its length, and one in flight in none.
+	Window            quota.Window
+	Phase             time.Duration
+	Sliding, InFlight bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown.
 	RetryAt time.Time
@@ -156,13 +156,13 @@ func (e ends) Error() string { return string(e) }
 
 // what says what decided the refusal.
 func (e *LimitError) what() string {
-	limit, long := quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding}, e.Window.Length > quota.MaxWindow
+	limit := quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding, InFlight: e.InFlight}
 	switch {
 	case e.Reason == ReasonDebt:
 		return cause.Debt(e.Debt, e.DebtUntil)
 	case e.Reason == ReasonQueue:
 		s := fmt.Sprintf("%s ahead, and the first wants %d", counted(e.Ahead, "caller is", "callers are"), e.First)
-		if e.Share > 0 && e.First > e.Share {
+		if e.Share > 0 && e.First > e.Share && !limit.Long() {
 			s += fmt.Sprintf(", more than this instance's share of %d", e.Share)
 		}
 		return s
@@ -173,7 +173,6 @@ func (e *LimitError) what() string {
 	case e.Cause != nil:
 		return e.Cause.Error()
 	case e.Reason == ReasonInFlight:
-		limit.InFlight = true
 		if e.Asked > 1 {
 			return fmt.Sprintf("fewer than %d of %v are free", e.Asked, limit)
 		}
@@ -184,7 +183,7 @@ func (e *LimitError) what() string {
 		return "the provider asked for a pause"
 	case e.Reason == ReasonPaused:
 		return cause.Paused(e.Provider, "", "", time.Time{})
-	case long:
+	case limit.Long():
 		return e.ofLong(limit)
 	case e.Owner != "":
 		return fmt.Sprintf("its owner %s has lent none; send the call there, or wait", e.Owner)

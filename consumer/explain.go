@@ -161,6 +161,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	b := e.name(u.uses, u.class)
 	if b != nil {
 		e.Instances = p.Instances()
+		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Slides(), b.InFlight
 	}
 	bound := share.Bound{Reason: share.ReasonShare} // of the key
 	if b == nil && u.key != nil && len(u.uses) > 0 {
@@ -306,7 +307,6 @@ func (k *core) pausedLocked() error {
 // try again: at the window's end, or soon while permits are being taken.
 func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
-	e.Phase, e.Sliding = b.Phase, b.Slides()
 	if b.InFlight {
 		e.Reason, u.known = ReasonInFlight, false
 	}

@@ -1,8 +1,10 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/testkit/opencalls"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // At most so many calls are open as the limit says, those that forget Done included: they end at Until. All
@@ -314,6 +318,32 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Calls in flight are not told of as a rate is: an instance has no share of them, whatever their hold.
+func TestALogOfCallsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for limits, want := range map[string]string{
+			"5 inflight hold=10s": ` limit="5 inflight hold=10s" in_hand=0 instances=2 revision=1` + "\n",
+			"20/2m sliding":       ` limit="20/2m sliding" in_hand=0 instances=2 revision=1` + "\n",
+			"0/s":                 ` total=0 share=0 instances=2 revision=1 do="nothing, if fewer permits than instances are meant; else raise the limit"` + "\n",
+		} {
+			var text bytes.Buffer
+			s := &stub{clock: clock.New()}
+			l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+			s.tell(1, withDefaults(policyOf(t, limits)), 2)
+			time.Sleep(5 * time.Second)
+			s.prove()
+			l.core.Report(s.clock.Now())
+			if _, line, _ := strings.Cut(text.String(), "was=joining"); line != want {
+				t.Errorf("%s: %s", limits, text.String())
+			}
+		}
+		behind := LimitError{Provider: "p", Reason: ReasonQueue, Ahead: 1, First: 3, Total: 5, Share: 2, Window: quota.Window{Length: 10 * time.Second}, InFlight: true}
+		if got := behind.Error(); got != "consumer: p: no permit: 1 caller is ahead, and the first wants 3" {
+			t.Error(got)
+		}
+	})
 }
 
 // A place in hand of an instance that does not need it, or that comes back there, is had by a caller that waits

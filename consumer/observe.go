@@ -118,7 +118,12 @@ func (k *core) noteState(now clock.Instant) {
 		level = slog.LevelWarn
 	}
 	st, _ := k.status(now)
-	attrs := []any{"was", string(was), "total", st.Shortest().Limit.Permits, "share", st.Shortest().Share, "instances", st.Instances, "revision", st.Revision}
+	u := st.Shortest()
+	attrs := []any{"was", string(was), "total", u.Limit.Permits, "share", u.Share}
+	if u.Limit.Long() { // of which it takes what it needs
+		attrs = []any{"was", string(was), "limit", u.Limit.String(), "in_hand", u.Left}
+	}
+	attrs = append(attrs, "instances", st.Instances, "revision", st.Revision)
 	k.mu.Lock()
 	held, until := k.mu.planner.Held(now.Mono)
 	outage := k.mu.planner.Rules(now.Mono).Outage
@@ -210,7 +215,7 @@ func remedy(st Status, author string, outage quota.Outage) string {
 		}
 		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + st.Provider
 	case quota.StateActive:
-		if u := st.Shortest(); u.Share == 0 && u.Limit.Window <= quota.MaxWindow {
+		if u := st.Shortest(); u.Share == 0 && !u.Limit.Long() {
 			return "nothing, if fewer permits than instances are meant; else raise the limit"
 		}
 	}

@@ -26,8 +26,7 @@ type Status struct {
 	// changes when the instance had to register again. It is empty before the first time.
 	Incarnation string
 	// Limits are the provider's limits in force, shortest window first. While a change of
-	// a window's length settles, the old limits bind too. Beside windows above
-	// quota.MaxWindow alone there is no other limit.
+	// a window's length settles, the old limits bind too.
 	Limits []LimitUse
 	// Instances is the number of instances that share them.
 	Instances int
@@ -127,26 +126,26 @@ type Status struct {
 type LimitUse struct {
 	// Limit is the provider's limit, which all instances share.
 	Limit quota.Limit
-	// Share is this instance's part of it; of a window above quota.MaxWindow it is the
+	// Share is this instance's part of it; of a long limit (quota.Limit.Long) it is the
 	// permits that the instance has taken. Used is the number of permits issued to this
 	// instance's own calls, borrowed ones included, so it can be more than Share; permits
-	// that it lent to others are in neither Used nor Left. Left is the number that this
-	// limit allows now. Under shape sliding, Used counts the permits of the last window's
-	// length, under bucket those of the running window.
+	// that it lent to others are in neither Used nor Left. Of a limit in flight Used is the
+	// number of calls that are under way. Left is the number that this limit allows now; of a
+	// long one, what is in hand. Under shape sliding, Used counts the permits of the last
+	// window's length, under bucket those of the running window.
 	Share, Used, Left int64
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
 	// sliding and bucket the next permit comes back at End. Of a limit that slides over more than
-	// a minute they bound a part of time, a hundredth of the window, to which the other numbers belong.
+	// a minute they bound a part of time, a hundredth of the window, to which the other numbers
+	// belong; of one in flight, a quarter of the hold. Permits do not come back at its end.
 	Start, End time.Time
-	// Remaining, for a window above quota.MaxWindow, is Left plus the permits that no
-	// instance had taken at the last read of etcd; negative before the first read. It is
-	// 0 for other windows.
+	// Remaining, of a long limit, is Left plus the permits that no instance had taken at the
+	// last read of etcd; negative before the first read. It is 0 for other limits.
 	Remaining int64
 	// Kept is how many permits of Left only critical calls can have: see Limiter.Class.
 	Kept int64
-	// Withheld says why nothing more is handed out in a window above quota.MaxWindow, as
-	// after a restore of etcd; empty if more is. Only an operator ends that: Status.Problem
-	// has the command.
+	// Withheld says why nothing more of a long limit is handed out, as after a restore of etcd;
+	// empty if more is. Status.Problem says what to do.
 	Withheld string
 }
 

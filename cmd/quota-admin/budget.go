@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,8 @@ type handJSON struct {
 
 const budgetHelp = `Show, for each limit of more than a minute, the permits of the running window: those
 handed out, and those used and in hand by the reports of the instances that run. The
-rest was taken by instances that ended, or used elsewhere, by the provider's count.
+rest was taken by instances that ended, or used elsewhere, by the provider's count. Of
+a limit in flight, show the calls that are under way in place of those used.
 While instances run, say when the limit is used up at the rate of the last seconds. With
 --key, show what was handed out of one key: what of it was used and is in hand, nobody
 reports.
@@ -181,7 +183,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	p, now := s.Policy.WithDefaults(), time.Now().UnixNano()
 	ofKeys := protocol.KeyBudgetsAt(&p, now)
 	if len(protocol.Long(&p))+len(ofKeys) == 0 {
-		return nil, nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h: add one with quota-admin set", provider)
+		return nil, nil, fmt.Errorf("%s has no limit of more than a minute, such as 5000/h, and none in flight: add one with quota-admin set", provider)
 	}
 	was, err := readWas(ctx, etcd.client, k.BudgetsBefore(provider))
 	if err != nil {
@@ -237,11 +239,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 
 // use is the budget as top knows it.
 func (b *budgetJSON) use() live.Budget {
-	use := live.Budget{Limit: b.Limit, Permits: b.total.Limit, Left: b.Left}
-	if !b.window.Sliding {
-		use.End = b.End
-	}
-	return use
+	return live.BudgetOf(&protocol.BudgetUse{Budget: b.window, Left: b.Left}, nil)
 }
 
 // errTaken is returned where a count was changed between reading and writing it, as often as it was
@@ -359,12 +357,16 @@ func spanOf(sliding bool, end time.Time) string {
 }
 
 func (b *budgetJSON) table(w io.Writer) {
-	format.Row(w, b.Limit, spanOf(b.window.Sliding, b.End))
+	span, used := spanOf(b.window.Sliding, b.End), "Used"
+	if b.window.InFlight {
+		span, used = "at any time", "Under way"
+	}
+	format.Row(w, b.Limit, span)
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left", b.HandedOut, b.total.Limit, b.Left))
 	if b.HandedOut > b.total.Limit {
 		format.Row(w, "", "more than the limit: nothing more is handed out")
 	}
-	format.Row(w, "Used", fmt.Sprint(b.Used))
+	format.Row(w, used, fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	format.Row(w, "Rest", fmt.Sprint(b.Rest))
 	if b.Rate != nil && b.Withheld == "" && !b.window.Sliding {
@@ -375,7 +377,7 @@ func (b *budgetJSON) table(w io.Writer) {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
 	if len(b.Instances) > 0 {
-		format.Row(w, "INSTANCE", "USED", "IN HAND")
+		format.Row(w, "INSTANCE", strings.ToUpper(used), "IN HAND")
 	}
 	for _, h := range b.Instances {
 		if h.InHand == nil {

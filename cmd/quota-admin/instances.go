@@ -236,6 +236,8 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = "has left"
 		case view.Policy.Mode == quota.ModePause:
 			x.Why = "paused"
+		case protocol.Free(*limit):
+			x.Why = takes(f.Budgets, j.Report)
 		default:
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
@@ -249,6 +251,22 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
 		}
 	}
+}
+
+// takes says what an instance has of long limits, which are not divided.
+func takes(limits []protocol.BudgetUse, r *reportJSON) string {
+	var has []string
+	for i := range limits {
+		if b := &limits[i]; r != nil {
+			word := "used"
+			if b.InFlight {
+				word = "under way"
+			}
+			hand, used := r.InHand(&b.Budget)
+			has = append(has, fmt.Sprintf("%d of %v %s, %d in hand", used, b.Limit, word, hand))
+		}
+	}
+	return strings.TrimSuffix("takes what its calls need: "+strings.Join(has, "; "), ": ")
 }
 
 // debt says what an instance owes, and about until when; "" if nothing.
@@ -376,8 +394,13 @@ func number(n *int64) string {
 }
 
 func (c *sharesJSON) table(w io.Writer) {
-	fmt.Fprintf(w, "shares of the window of %s that starts at %s: total %s -> %s, %s\n",
-		c.window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
+	divided := c.OldTotal != nil || c.NewTotal != nil
+	if divided {
+		fmt.Fprintf(w, "shares of the window of %s that starts at %s: total %s -> %s, %s\n",
+			c.window, format.Exact(c.Start), number(c.OldTotal), number(c.NewTotal), format.Count(len(c.Instances), "instance"))
+	} else {
+		fmt.Fprintf(w, "nothing is divided: instances take what their calls need, %s\n", format.Count(len(c.Instances), "instance"))
+	}
 	if len(c.Instances) == 0 {
 		return
 	}
@@ -393,6 +416,9 @@ func (c *sharesJSON) table(w io.Writer) {
 			who = "its owner"
 		}
 		fmt.Fprintf(w, "each key: %s, of which %s has %d to %d permits\n", k.Limit, who, k.Least, k.Most)
+	}
+	if !divided {
+		return
 	}
 	format.Row(w, "NAME", "INCARNATION", "SHARE", "NEW-SHARE")
 	for _, i := range c.Instances {

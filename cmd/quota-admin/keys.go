@@ -198,7 +198,7 @@ func limitsOf(limits []quota.Limit) string {
 // compareKey computes the shares of a key in the window of its first limit that begins now; nil
 // if that has none, because instances take its permits from etcd.
 func compareKey(f *protocol.Fleet, key string, was, will *protocol.Override, in []quota.Limit) *sharesJSON {
-	if in[0].Window > quota.MaxWindow {
+	if in[0].Long() {
 		return nil
 	}
 	w := quota.WindowAt(in[0].Window, time.Now().UnixNano())

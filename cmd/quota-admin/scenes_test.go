@@ -8,6 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -310,6 +312,13 @@ instances lonely -o *
 instances unset -o *
 instances absent -o *
 `},
+	{name: "flight", prepare: flyingFleet, commands: `
+get partner
+explain partner
+budget partner
+set partner '100 inflight hold=1d' --dry-run
+set partner '300 inflight hold=2h' --dry-run
+`},
 	{name: "keys", prepare: sharingFleet, commands: `
 set payments/charge 999/s --keys 80/s --dry-run -o *
 set payments/charge 999/s --keys 80/s
@@ -434,6 +443,34 @@ func hostile(b *bench, client *clientv3.Client) {
 		State: quota.State(evil), ClockError: evil, ProofAge: evil, Problem: evil, Time: time.Now().Add(time.Hour),
 	})
 	b.put(client, "history/evil/1", map[string]any{"schema": 1, "author": evil, "reason": evil, "time": time.Now(), "new": p})
+}
+
+// flyingFleet writes two instances with calls in flight. A third, which has ended, has three places.
+func flyingFleet(b *bench, client *clientv3.Client) {
+	b.want(exitDone, "set", "partner", "200 inflight hold=1d")
+	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i, name := range []string{"worker-1", "worker-2"} {
+		id := fmt.Sprintf("partner/%s-7f-%d", name, i)
+		b.put(client, strings.Replace("providers/"+id, "/worker", "/instances/worker", 1), protocol.Instance{Name: name, Started: began, From: began})
+		b.put(client, "reports/"+id, protocol.Report{
+			Schema: 1, Name: name, State: quota.StateActive, ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour), Used: 1000,
+			Long: []protocol.Taken{{Window: "d-inflight", Taken: 30 + int64(i), Used: 27}},
+		})
+	}
+	r, err := client.Get(b.t.Context(), "any")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w := protocol.BudgetAt(quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true}, time.UTC, time.Now().UnixNano())
+	total, err := escrow.Encode(escrow.Total{Limit: 200, Out: 64, Newest: w.Part().Number, Parts: []int64{64}, Writes: 9, Cluster: r.Header.ClusterId})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	k, err := keys.New(b.prefix)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.put(client, strings.TrimPrefix(k.BudgetTotal("partner", w.Name(), w.TotalStart()), b.prefix), total)
 }
 
 // liveFleet writes three instances, one of which has not reported, and one that

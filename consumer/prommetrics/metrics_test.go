@@ -72,15 +72,15 @@ quotient_permits_refused_total{provider="payments/charge",reason="queue_full"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="share_spent"} 2
 quotient_permits_refused_total{provider="payments/charge",reason="stale"} 0
 quotient_permits_refused_total{provider="payments/charge",reason="too_large"} 0
-# HELP quotient_limit_permits The provider's limit, per window.
+# HELP quotient_limit_permits The provider's limit, per window; or the calls that may be under way at once.
 # TYPE quotient_limit_permits gauge
 quotient_limit_permits{provider="payments/charge",window="10s"} 9
 quotient_limit_permits{provider="payments/charge",window="1s"} 3
-# HELP quotient_limit_window_seconds Length of the limit's window.
+# HELP quotient_limit_window_seconds Length of the limit's window; missing for calls in flight, which count in none.
 # TYPE quotient_limit_window_seconds gauge
 quotient_limit_window_seconds{provider="payments/charge",window="10s"} 10
 quotient_limit_window_seconds{provider="payments/charge",window="1s"} 1
-# HELP quotient_share_permits This instance's share of the limit in the current window.
+# HELP quotient_share_permits This instance's share of the limit in the current window; of a window above a minute and of calls in flight, what it has taken.
 # TYPE quotient_share_permits gauge
 quotient_share_permits{provider="payments/charge",window="10s"} 9
 quotient_share_permits{provider="payments/charge",window="1s"} 3
@@ -203,13 +203,49 @@ func TestALongLimitIsShown(t *testing.T) {
 		defer l.Close()
 		l.TryTake(4)
 		expect(t, registry, `
-# HELP quotient_limit_remaining_permits Permits of a window above a minute, in hand or not taken when this instance last read etcd; missing before its first read. The smallest value of all instances is the newest.
+# HELP quotient_limit_remaining_permits Permits of a window above a minute, or of calls in flight, that this instance has in hand or nobody had taken when it last read etcd; missing before its first read. The smallest value of all instances is the newest.
 # TYPE quotient_limit_remaining_permits gauge
 quotient_limit_remaining_permits{provider="p",window="d"} 96
-# HELP quotient_limit_window_end_timestamp_seconds When a window above a minute ends, in seconds since the Unix epoch.
+# HELP quotient_limit_window_end_timestamp_seconds When a window above a minute ends, in seconds since the Unix epoch; missing for a limit that slides.
 # TYPE quotient_limit_window_end_timestamp_seconds gauge
 quotient_limit_window_end_timestamp_seconds{provider="p",window="d"} 9.467712e+08
 `, "quotient_limit_remaining_permits", "quotient_limit_window_end_timestamp_seconds")
+	})
+}
+
+// A limit in flight has no window by which it could be taken for a rate, and a sliding one no window that ends.
+func TestCallsInFlightAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		metrics, registry := prommetrics.New(), prometheus.NewPedanticRegistry()
+		registry.MustRegister(metrics)
+		for provider, limits := range map[string]string{"calls": "5 inflight hold=10s", "sliding": "100/h sliding"} {
+			l, err := metrics.Open(t.Context(), fixed(t, limits), provider, quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			l.TryTake(4)
+		}
+		expect(t, registry, `
+# HELP quotient_calls_in_flight Calls of this instance that are under way, of a limit in flight.
+# TYPE quotient_calls_in_flight gauge
+quotient_calls_in_flight{provider="calls",window="10s-inflight"} 4
+# HELP quotient_limit_permits The provider's limit, per window; or the calls that may be under way at once.
+# TYPE quotient_limit_permits gauge
+quotient_limit_permits{provider="calls",window="10s-inflight"} 5
+quotient_limit_permits{provider="sliding",window="h-sliding"} 100
+# HELP quotient_limit_remaining_permits Permits of a window above a minute, or of calls in flight, that this instance has in hand or nobody had taken when it last read etcd; missing before its first read. The smallest value of all instances is the newest.
+# TYPE quotient_limit_remaining_permits gauge
+quotient_limit_remaining_permits{provider="calls",window="10s-inflight"} 1
+quotient_limit_remaining_permits{provider="sliding",window="h-sliding"} 96
+# HELP quotient_limit_window_seconds Length of the limit's window; missing for calls in flight, which count in none.
+# TYPE quotient_limit_window_seconds gauge
+quotient_limit_window_seconds{provider="sliding",window="h-sliding"} 3600
+# HELP quotient_limit_withheld 1 while nothing more of a window above a minute, or of calls in flight, is handed out, as after a restore of etcd: quota-admin budget PROVIDER --used N ends that; else 0.
+# TYPE quotient_limit_withheld gauge
+quotient_limit_withheld{provider="calls",window="10s-inflight"} 0
+quotient_limit_withheld{provider="sliding",window="h-sliding"} 0
+`, "quotient_calls_in_flight", "quotient_limit_permits", "quotient_limit_remaining_permits", "quotient_limit_window_seconds", "quotient_limit_window_end_timestamp_seconds", "quotient_limit_withheld")
 	})
 }
 

@@ -108,7 +108,7 @@ func windowsOf(all map[string]*protocol.Override) int {
 func windowsAbove(all map[string]*protocol.Override) (n int) {
 	for _, o := range all {
 		for _, l := range o.Limits {
-			if l.Window > quota.MaxWindow {
+			if l.Long() {
 				n++
 			}
 		}

@@ -20,14 +20,18 @@ type Budget struct {
 func (b *Budget) Slides() bool { return b.Sliding && !b.InFlight }
 
 // Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
-func (b Budget) Name() string {
+func (b Budget) Name() string { return LimitName(b.Limit) }
+
+// LimitName is the length of a limit's windows as text, and how else it counts than in windows, such as 1s, h-sliding
+// or 10m-inflight.
+func LimitName(l quota.Limit) string {
 	switch {
-	case b.InFlight:
-		return WindowName(b.Limit) + "-inflight"
-	case b.Sliding:
-		return WindowName(b.Limit) + "-sliding"
+	case l.InFlight:
+		return WindowName(l) + "-inflight"
+	case l.Sliding:
+		return WindowName(l) + "-sliding"
 	}
-	return WindowName(b.Limit)
+	return WindowName(l)
 }
 
 // TotalStart is the start that the name of the window's total has: a sliding limit has one total.

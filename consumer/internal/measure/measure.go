@@ -42,7 +42,7 @@ func window(name, unit, help string, value func(u *consumer.LimitUse) (v float64
 	return &Metric{"quotient_" + name, unit, help, "window", func(s *consumer.Status, send func(v float64, label string)) {
 		for _, u := range s.Limits {
 			if v, known := value(&u); known {
-				send(v, protocol.WindowName(u.Limit))
+				send(v, protocol.LimitName(u.Limit))
 			}
 		}
 	}}
@@ -90,18 +90,21 @@ var All = []*Metric{
 	by("class", "waiters_by_class", "{caller}", "Callers that wait for a permit, by class of calls.", func(s *consumer.Status) map[consumer.Class]int { return s.WaitingBy }),
 	by("label", "permits_issued_by_label_total", "{permit}", "Permits issued by this instance to calls with a label, by label: the first 20, and all later ones as other.", func(s *consumer.Status) map[string]int64 { return s.IssuedByLabel }),
 	by("label", "permits_refused_by_label_total", "{permit}", "Permits refused by this instance to calls with a label, by label, also for want of a key's.", func(s *consumer.Status) map[string]int64 { return s.RefusedByLabel }),
-	window("limit_permits", "{permit}", "The provider's limit, per window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),
+	window("limit_permits", "{permit}", "The provider's limit, per window; or the calls that may be under way at once.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Limit.Permits), true }),
 	window("kept_permits", "{permit}", "Permits left in the current window that are kept for critical calls.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Kept), true }),
-	window("limit_window_seconds", "s", "Length of the limit's window.", func(u *consumer.LimitUse) (float64, bool) { return u.Limit.Window.Seconds(), true }),
-	window("share_permits", "{permit}", "This instance's share of the limit in the current window.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Share), true }),
-	window("limit_remaining_permits", "{permit}", "Permits of a window above a minute, in hand or not taken when this instance last read etcd; missing before its first read. The smallest value of all instances is the newest.", func(u *consumer.LimitUse) (float64, bool) {
-		return float64(u.Remaining), u.Limit.Window > quota.MaxWindow && u.Remaining >= 0
+	window("limit_window_seconds", "s", "Length of the limit's window; missing for calls in flight, which count in none.", func(u *consumer.LimitUse) (float64, bool) {
+		return u.Limit.Window.Seconds(), !u.Limit.InFlight
 	}),
-	window("limit_window_end_timestamp_seconds", "s", "When a window above a minute ends, in seconds since the Unix epoch.", func(u *consumer.LimitUse) (float64, bool) {
-		return float64(u.End.Unix()), u.Limit.Window > quota.MaxWindow
+	window("share_permits", "{permit}", "This instance's share of the limit in the current window; of a window above a minute and of calls in flight, what it has taken.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Share), true }),
+	window("calls_in_flight", "{call}", "Calls of this instance that are under way, of a limit in flight.", func(u *consumer.LimitUse) (float64, bool) { return float64(u.Used), u.Limit.InFlight }),
+	window("limit_remaining_permits", "{permit}", "Permits of a window above a minute, or of calls in flight, that this instance has in hand or nobody had taken when it last read etcd; missing before its first read. The smallest value of all instances is the newest.", func(u *consumer.LimitUse) (float64, bool) {
+		return float64(u.Remaining), u.Limit.Long() && u.Remaining >= 0
 	}),
-	window("limit_withheld", "", "1 while nothing more of a window above a minute is handed out, as after a restore of etcd: quota-admin budget PROVIDER --used N ends that; else 0.", func(u *consumer.LimitUse) (float64, bool) {
-		return truth(u.Withheld != ""), u.Limit.Window > quota.MaxWindow
+	window("limit_window_end_timestamp_seconds", "s", "When a window above a minute ends, in seconds since the Unix epoch; missing for a limit that slides.", func(u *consumer.LimitUse) (float64, bool) {
+		return float64(u.End.Unix()), u.Limit.Long() && !u.Limit.Sliding && !u.Limit.InFlight
+	}),
+	window("limit_withheld", "", "1 while nothing more of a window above a minute, or of calls in flight, is handed out, as after a restore of etcd: quota-admin budget PROVIDER --used N ends that; else 0.", func(u *consumer.LimitUse) (float64, bool) {
+		return truth(u.Withheld != ""), u.Limit.Long()
 	}),
 	count("instances", "{instance}", "Instances that share the limit, as known to this one.", func(s *consumer.Status) int { return s.Instances }),
 	count("view_revision", "", "Newest etcd revision that this instance has applied.", func(s *consumer.Status) int64 { return s.Revision }),

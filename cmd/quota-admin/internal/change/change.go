@@ -428,10 +428,11 @@ func Nothing(limits []quota.Limit) bool { return rate(limits) == 0 }
 func number(f float64) string { return strconv.FormatFloat(math.Ceil(f*100)/100, 'f', -1, 64) }
 
 // step returns the ratio that is furthest from 1 between limits of one window length, and
-// between what both allow in the long run: a wrong unit changes the length.
+// between what both allow in the long run: a wrong unit changes the length. Calls in flight have no
+// measure in common with other limits.
 func step(old, next []quota.Limit) float64 {
 	ratio := 1.0
-	if len(old) == 0 || len(next) == 0 {
+	if len(old) == 0 || len(next) == 0 || old[0].InFlight != next[0].InFlight {
 		return ratio
 	}
 	see := func(from, to float64) {
@@ -450,10 +451,13 @@ func step(old, next []quota.Limit) float64 {
 	return ratio
 }
 
-// rate is what limits allow in the long run, in permits a second.
+// rate is what limits allow in the long run, in permits a second; of calls in flight, at once.
 func rate(limits []quota.Limit) float64 {
 	least := math.Inf(1)
 	for _, l := range limits {
+		if l.InFlight {
+			return float64(l.Permits)
+		}
 		least = min(least, float64(l.Permits)/l.Window.Seconds())
 	}
 	return least

@@ -6,14 +6,41 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// Budget is a limit of more than a minute, in the window that runs.
+// Budget is a limit of more than a minute in the window that runs, or one of calls in flight.
 type Budget struct {
 	Limit   string    `json:"limit"`
 	Permits int64     `json:"permits"`
 	Left    int64     `json:"left"`         // taken by no instance
-	End     time.Time `json:"end,omitzero"` // of the window; a sliding one has none
+	End     time.Time `json:"end,omitzero"` // of the window; one that slides, or is in flight, has none
+	// Flight is what instances have of a limit in flight, by their reports; nil for another limit.
+	Flight *Flight `json:"in_flight,omitempty"`
+}
+
+// Flight are calls that are under way, and places for calls that instances have in hand.
+type Flight struct {
+	UnderWay int64 `json:"under_way"`
+	InHand   int64 `json:"in_hand"`
+}
+
+// BudgetOf returns a limit of a fleet.
+func BudgetOf(b *protocol.BudgetUse, instances []protocol.InstanceStatus) Budget {
+	of := Budget{Limit: b.String(), Permits: b.Permits, Left: b.Left}
+	if !b.Sliding {
+		of.End = time.Unix(0, b.End).UTC()
+	}
+	if b.InFlight {
+		of.Flight = &Flight{}
+		for i := range instances {
+			if r := instances[i].Report; r != nil {
+				hand, used := r.InHand(&b.Budget)
+				of.Flight.UnderWay, of.Flight.InHand = of.Flight.UnderWay+used, of.Flight.InHand+hand
+			}
+		}
+	}
+	return of
 }
 
 // Exhausted returns the instant at which nothing is left if so many permits a second are
@@ -64,8 +91,12 @@ const barLength = 10
 // String draws a bar of what is left.
 func (b Budget) String() string {
 	full := int((b.Left*barLength + b.Permits - 1) / max(1, b.Permits))
-	if b.End.IsZero() {
-		return fmt.Sprintf("%s [%-*s] %d left", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left)
+	text := fmt.Sprintf("%s [%-*s] ", b.Limit, barLength, strings.Repeat("#", min(full, barLength)))
+	switch {
+	case b.Flight != nil:
+		return text + fmt.Sprintf("%d under way, %d in hand, %d free", b.Flight.UnderWay, b.Flight.InHand, b.Left)
+	case b.End.IsZero():
+		return text + fmt.Sprintf("%d left", b.Left)
 	}
-	return fmt.Sprintf("%s [%-*s] %d left until %s", b.Limit, barLength, strings.Repeat("#", min(full, barLength)), b.Left, format.Exact(b.End))
+	return text + fmt.Sprintf("%d left until %s", b.Left, format.Exact(b.End))
 }

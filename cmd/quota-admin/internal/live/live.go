@@ -427,12 +427,8 @@ func StatusOf(f *protocol.Fleet, now time.Time) Status {
 			s.Limit = &limits[0]
 		}
 	}
-	for _, b := range f.Budgets {
-		of := Budget{Limit: b.String(), Permits: b.Permits, Left: b.Left}
-		if !b.Sliding {
-			of.End = time.Unix(0, b.End).UTC()
-		}
-		s.Budgets = append(s.Budgets, of)
+	for i := range f.Budgets {
+		s.Budgets = append(s.Budgets, BudgetOf(&f.Budgets[i], f.Instances))
 	}
 	for _, i := range f.Instances {
 		s.SumOfShares += i.Share

@@ -61,6 +61,9 @@ func TestACallInFlightEnds(t *testing.T) {
 			}
 		}
 		id := take(one, `{"provider":"p"}`)
+		if w := one.do(t.Context(), "GET", "/v1/providers/p", ""); !strings.Contains(w.Body.String(), `"limits":[{"limit":"3 inflight hold=10m","share":3,"used":1,"left":2,"remaining":2}]`) {
+			t.Errorf("%s", w.Body)
+		}
 		all := take(one, `{"wants":[{"provider":"p","permits":2},{"provider":"q"}]}`)
 		if w := two.post("/v1/acquire", `{"provider":"p"}`); w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "all of 3 inflight hold=10m are taken") {
 			t.Errorf("%d %s", w.Code, w.Body)

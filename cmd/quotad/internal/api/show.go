@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
@@ -48,11 +49,27 @@ type traffic struct {
 // limitState is one limit of a provider, and this host's part of it.
 type limitState struct {
 	Limit string `json:"limit"` // of all instances, as in 1000/s
-	Share int64  `json:"share"`
-	Used  int64  `json:"used"`
-	Left  int64  `json:"left"`
-	// ResetsIn is the rest of the window in seconds; 0 for a limit in flight, of which Used are under way.
-	ResetsIn float64 `json:"resets_in"`
+	// Share is this host's part of it, or what it has taken of a long limit: quota.Limit.Long. Of a
+	// limit in flight Used are under way. Left is what this host may hand out now.
+	Share int64 `json:"share"`
+	Used  int64 `json:"used"`
+	Left  int64 `json:"left"`
+	// Remaining, of a long limit, is Left and what no instance has taken; left out if it is not known.
+	Remaining *int64 `json:"remaining,omitempty"`
+	// ResetsIn is the rest of the window in seconds; left out for a long limit that slides, and for
+	// one in flight, which have no window that ends.
+	ResetsIn *float64 `json:"resets_in,omitempty"`
+}
+
+func limitOf(u *consumer.LimitUse, now time.Time) limitState {
+	l := limitState{Limit: u.Limit.String(), Share: u.Share, Used: u.Used, Left: u.Left}
+	if u.Limit.Long() && u.Remaining >= 0 {
+		l.Remaining = &u.Remaining
+	}
+	if !u.Limit.Sliding && !u.Limit.InFlight {
+		l.ResetsIn = new(max(0, u.End.Sub(now).Seconds()))
+	}
+	return l
 }
 
 func (s *Server) showAll(w http.ResponseWriter, _ *http.Request) {
@@ -79,11 +96,7 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request) {
 func (s *Server) shown(of *consumer.Status) providerState {
 	p := providerState{of.Provider, string(of.State), of.Problem, s.host.Open(of.Provider).Seconds(), of.Instances, of.Waiting, of.Issued, of.Refused, []limitState{}, of.KeysInUse, nil, nil}
 	for _, u := range of.Limits {
-		resets := max(0, u.End.Sub(s.now()).Seconds())
-		if u.Limit.InFlight {
-			resets = 0
-		}
-		p.Limits = append(p.Limits, limitState{u.Limit.String(), u.Share, u.Used, u.Left, resets})
+		p.Limits = append(p.Limits, limitOf(&u, s.now()))
 	}
 	for _, r := range of.BusiestKeys {
 		p.BusiestKeys = append(p.BusiestKeys, traffic(r))

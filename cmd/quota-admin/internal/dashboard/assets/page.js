@@ -241,7 +241,9 @@ function drawDetail() {
   }, (li, b) => {
     li.firstChild.max = b.permits;
     li.firstChild.value = b.left;
-    text(li.lastChild, number(b.left) + " of " + shown(b.limit) + " left" + (b.end ? " until " + dateTime(b.end) : "") + (b.exhausted ? "; at the present rate it is used up at " + dateTime(b.exhausted) : ""));
+    const f = b.in_flight; // of which an instance has places in hand
+    text(li.lastChild, f ? number(f.under_way) + " of " + shown(b.limit) + " under way, " + number(f.in_hand) + " in hand, " + number(b.left) + " free"
+      : number(b.left) + " of " + shown(b.limit) + " left" + (b.end ? " until " + dateTime(b.end) : "") + (b.exhausted ? "; at the present rate it is used up at " + dateTime(b.exhausted) : ""));
     li.className = b.exhausted ? "warn" : "";
   });
   rates("classes", ["Class", "Issued/s", "Refused/s", "Waiting"], (d.classes || []).map((c) => [plain(c.class), number(c.issued), number(c.refused), number(c.waiting)]));
