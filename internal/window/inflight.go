@@ -103,7 +103,7 @@ func (b *long) idle() (n int64) {
 // endedIn returns what the part that follows has to keep: of a sliding limit the newest part that has something; of
 // one in flight every part that has something and still counts.
 func (b *long) endedIn(of protocol.Part) (all []ended) {
-	if !b.forgotten && (b.hand() > 0 || b.state == handedOut || b.InFlight && b.used > 0) {
+	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used}}
 	}
 	if !b.InFlight {
@@ -183,7 +183,7 @@ func (b *long) yields(now int64, instances int) int64 {
 	if b.wanted.poor == 0 || now >= b.wanted.until {
 		return 0
 	}
-	return max(0, min(b.has()-escrow.Fair(b.Permits, int64(instances)), b.wanted.poor-max(0, b.left())-b.idle()))
+	return max(0, min(b.has()-b.idle()-escrow.Fair(b.Permits, int64(instances)), b.wanted.poor-max(0, b.left())-b.idle()))
 }
 
 // catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.

@@ -1,0 +1,46 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// flying is an instance's part of a limit in flight of 12, of which it has taken so many; all are under way.
+func flying(taken int64) (long, *plans.Windows) {
+	b := newLong(protocol.BudgetAt(quota.Limit{Permits: 12, Window: time.Minute, InFlight: true}, time.UTC, 0))
+	b.purse.Taken, b.used = taken, taken
+	return b, &plans.Windows{Lending: plans.Lending{Instances: 3}}
+}
+
+// TestWhatIsOwedOutlastsItsPart: permits that came back, and are owed to others, are given back also when the part of
+// which they were taken ends before that, and nothing else of it is there.
+func TestWhatIsOwedOutlastsItsPart(t *testing.T) {
+	t.Parallel()
+	b, _ := flying(6)
+	b.used, b.wanted.owed = 0, 6
+	part := b.purse.Part
+	b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
+	if b.idle() != 6 || !b.returns() {
+		t.Fatalf("%d permits are idle", b.idle())
+	}
+	if back := b.giveEnded(); back.N != 6 || back.Of != part {
+		t.Errorf("%+v are given back", back)
+	}
+}
+
+// TestNobodyYieldsBelowItsPart: calls that end one after another leave the instance an equal part of the limit.
+func TestNobodyYieldsBelowItsPart(t *testing.T) {
+	t.Parallel()
+	b, windows := flying(6)
+	b.wanted.n, b.wanted.poor, b.wanted.until = 4, 4, int64(time.Second)
+	for range 6 {
+		b.end(1, b.Start, 1, windows)
+	}
+	if b.wanted.owed != 2 || b.hand() != 4 {
+		t.Errorf("%d permits are owed, %d in hand", b.wanted.owed, b.hand())
+	}
+}
