@@ -276,7 +276,7 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 		if !j.Fresh {
 			continue
 		}
-		e := session.Admission{Joining: j.Joining, Others: responses[1].GetResponseRange().Count}
+		e := session.Admission{Joining: j.Joining, Keys: responses[1].GetResponseRange().Count}
 		kv := etcdcall.KeyIn(responses[0])
 		if st := protocol.ReadStored(j.p.Provider, kv.Value, kv.ModRevision); st.Revision != 0 && st.Problem == nil {
 			e.Policy = &st.Policy

@@ -110,7 +110,8 @@ type Rule struct {
 	Limit     int64 // of the window, in permits
 	Instances int64 // how many are in the view; 0 counts as 1
 	// Share is how many permits the short limits let this instance issue in a second. It is negative if that is
-	// Limit or more, or if there are no short limits.
+	// Limit or more, or if there are no short limits. Of a limit in flight it is how many permits are to be kept in
+	// hand.
 	Share int64
 	// Now is corrected wall time, in nanoseconds since the Unix epoch.
 	Now int64

@@ -4,22 +4,25 @@ import "time"
 
 // Mark is the value of one entry in etcd for each provider. It is about windows whose own entry, the Total, is not in
 // etcd. Of such a window either nobody has taken permits, or some were taken before etcd was restored from a backup,
-// and the restore has lost the total that counts them. The mark says whether that may be so. docs/proof/protocol.md, section 14.
+// and the restore has lost the total that counts them. The mark says whether that may be so. It says also whether the
+// totals of keys count that came with a backup. docs/proof/protocol.md, section 14.
 type Mark struct {
 	// Cluster is the ID of the etcd cluster that this mark was written in. If another cluster answers, the
 	// mark came with a backup.
 	Cluster uint64 `json:"cluster,string"`
-	// Before is an instant in corrected wall time, nanoseconds since the Unix epoch. Permits of windows that
-	// start before it may have been handed out by totals that this store does not have. 0 says that the
-	// store was never restored.
+	// Before is an instant in nanoseconds since the Unix epoch, by the corrected clock of the instance that wrote the
+	// mark. In an operator's mark it is by the clock of his machine, which is not corrected. Permits of windows
+	// that start before it may have been handed out by totals that this store does not have. 0: whoever set the
+	// provider's first long limit in this store took it that none had been, and no instance has noticed a restore
+	// since.
 	Before int64 `json:"before,omitempty"`
-	// KeysTold says that an operator has vouched for the totals of keys since the restore that Before tells
-	// of: they count as they are, and of a key's window without a total nothing was used. The mark that is
-	// written after the next restore clears it.
+	// KeysTold says that, after the restore that Before tells of if there was one, an operator has vouched for the
+	// totals of keys that were there: they count as they are, and of a key's window without a total nothing was
+	// used. The mark that is written after the next restore clears it.
 	KeysTold bool `json:"keys_told,omitempty"`
 }
 
-// MarkAt is a mark as it was read.
+// MarkAt is a mark as it was read or written last. The zero MarkAt is of no cluster: nothing is known.
 type MarkAt struct {
 	Mark
 	Revision int64 // of its entry; 0 if there is none
@@ -33,9 +36,10 @@ type MarkAt struct {
 // revision 0 if there is no entry.
 func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	if m.Revision, m.AnsweredBy = revision, cluster; revision != 0 {
-		var err error
-		m.Mark, err = Decode[Mark](value)
-		m.Bad = err != nil
+		mark, err := Decode[Mark](value)
+		if m.Bad = err != nil; !m.Bad {
+			m.Mark = mark
+		}
 	}
 	return m
 }
@@ -62,12 +66,12 @@ func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok b
 	case m.Revision != 0 && m.Cluster == m.AnsweredBy && (leftAt == 0 || m.Before > latestBefore(leftAt, bound)):
 		return m.Mark, false
 	}
-	return RestoredBy(m.AnsweredBy, now, bound), true
+	return AfterRestore(m.AnsweredBy, now, bound), true
 }
 
 // latestBefore returns the latest Before of a mark that some instance has written when this one's clock said leftAt,
-// or earlier. The other clock said leftAt + 2*bound at the most, and RestoredBy adds the rest. So a mark with a
-// later Before was written after this instance had left, and tells of a restore after that.
+// or earlier. The other clock said leftAt + 2*bound at the most, and AfterRestore adds the rest. So a mark with a
+// later Before was written after this instance had left, and withholds all windows that had started by then.
 //
 // An operator's mark is not covered: Withholding and WithKeysTold are called with the time of a clock that is neither
 // corrected nor measured.
@@ -75,20 +79,21 @@ func latestBefore(leftAt int64, bound time.Duration) int64 {
 	return leftAt + 2*int64(bound) + 2*int64(bound) + 1
 }
 
-// RestoredBy returns the mark of a store that was restored by the instant now, or earlier. cluster is the ID of the
-// cluster that answers. now and bound are as in Renewed. If a window handed out permits before the restore, it had
-// started by then, on some instance's clock; that clock was at most now + 2*bound. Before is one more, so that such a
-// window starts before it.
-func RestoredBy(cluster uint64, now int64, bound time.Duration) Mark {
+// AfterRestore returns the mark of a store that was restored at the instant now at the latest. cluster is the ID of
+// the cluster that answers. now and bound are as in Renewed. If a total handed out permits of a window before the
+// restore, the window had started by then, on some instance's clock; that clock was at most now + 2*bound. Before is
+// one more, so that such a window starts before it.
+func AfterRestore(cluster uint64, now int64, bound time.Duration) Mark {
 	return Mark{Cluster: cluster, Before: now + 2*int64(bound) + 1}
 }
 
 // WithKeysTold returns the mark after an operator has vouched for the totals of keys: see Mark.KeysTold. If it is
-// missing, unreadable or of another cluster, a new one replaces it. now and bound are as in Renewed.
+// missing, unreadable or of another cluster, a new one replaces it. now is by the operator's clock, in nanoseconds
+// since the Unix epoch; bound is as in Renewed, and does not cover that clock.
 func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 	next := m.Mark
 	if m.Bad || m.Revision == 0 || m.Cluster != m.AnsweredBy {
-		next = RestoredBy(m.AnsweredBy, now, bound)
+		next = AfterRestore(m.AnsweredBy, now, bound)
 	}
 	next.KeysTold = true
 	return next
@@ -96,9 +101,9 @@ func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 
 // Withholding returns the mark after an operator has said that the store was restored: of the windows that have begun,
 // those without a total in this store are withheld, and nobody vouches for the totals of keys any more. now and bound
-// are as in Renewed. What the mark withholds already stays withheld, even if the operator's clock is behind.
+// are as in WithKeysTold. What the mark withholds already stays withheld, even if the operator's clock is behind.
 func (m MarkAt) Withholding(now int64, bound time.Duration) Mark {
-	next := RestoredBy(m.AnsweredBy, now, bound)
+	next := AfterRestore(m.AnsweredBy, now, bound)
 	next.Before = max(next.Before, m.Before)
 	return next
 }
@@ -110,8 +115,8 @@ type Verdict struct {
 	// may have been taken.
 	Lost string
 	// Told is of a window of a key alone: the revision of the mark by which an operator has vouched for the
-	// totals of keys. A total with a lower revision counts as it is, whichever cluster wrote it. 0 if nobody
-	// has vouched, and for a provider's window.
+	// totals of keys. What a readable total with a lower revision has handed out counts, whichever cluster wrote
+	// it, and what it withholds counts no more. 0 if nobody has vouched, and for a provider's window.
 	Told   int64
 	before int64 // Mark.Before if Lost is earlierStore, else 0: Resumes uses it
 }

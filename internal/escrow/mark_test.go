@@ -294,7 +294,7 @@ func TestAMarkedStoreGoesBackUnderItsID(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
 		a, b := holders{of: map[string]*holder{}, seen: 2}, holders{of: map[string]*holder{}, seen: 2}
-		s.write(RestoredBy(2, start-markedWindow, markedBound))
+		s.write(AfterRestore(2, start-markedWindow, markedBound))
 		if told {
 			s.write(s.read().WithKeysTold(start-markedWindow/2, markedBound))
 		}

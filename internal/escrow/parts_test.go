@@ -286,12 +286,21 @@ func TestATotalThatHasEndedIsNoLoss(t *testing.T) {
 		t.Fatalf("took %d, %v", n, ok)
 	}
 	p.Committed(next, n, 5, s)
-	for number, lost := range map[int64]bool{1001: true, 1103: true, 1104: false, 1400: false} {
+	lostIn := func(p *Purse, number int64, lost bool) {
 		later := p.In(protocol.Part{Number: number, Counted: 102})
 		later.Read(nil, 0, s)
 		if next, n, ok := later.Next(rule, Use{Need: 1}, Back{}, s); !ok || (n == 0) != lost || (next.Withheld != "") != lost {
 			t.Errorf("in part %d: took %d, %v, withheld %q", number, n, ok, next.Withheld)
 		}
+	}
+	for number, lost := range map[int64]bool{1001: true, 1103: true, 1104: false, 1400: false} {
+		lostIn(&p, number, lost)
+	}
+	carries := next
+	carries.Carried, carries.CarriedTo = []Carried{{N: 1, Part: 1050}}, 1
+	p.Committed(carries, 0, 6, s)
+	for number, lost := range map[int64]bool{1104: true, 1153: true, 1154: false} {
+		lostIn(&p, number, lost)
 	}
 }
 

@@ -10,28 +10,31 @@ import (
 // it knows of that window's total in etcd. etcd has only the total, and no entry for each instance: a
 // provider may have many keys, such as one for each of its users. So an instance counts what etcd has
 // acknowledged, and nothing else. A transaction writes the total, on the condition that its revision is
-// the one known. At all times
+// the one known. Unless etcd is restored, at all times
 //
 //	total.Out >= the permits that all instances have taken, by their purses
 //
 // since a purse grows after such a transaction, and shrinks before one that gives back. Where no answer
 // comes, or where a give-back is refused that may have been committed before (see Refused), nobody can
-// issue the permits until the window ends. docs/proof/protocol.md, section 14.
+// issue the permits until the window ends or, where a total counts by parts of time, until their part
+// counts no more. docs/proof/protocol.md, section 14.
 //
 // The zero Purse has taken nothing. It is not safe for concurrent use.
 type Purse struct {
 	// Taken is how many permits the instance has taken and not given back, issued or not. Committed
-	// raises it. window.Account.GiveBack lowers it, before the give-back is sent.
+	// raises it. Its owner, a window.Account, lowers it before a give-back is sent.
 	Taken int64
-	// Part is the part of time that Taken is of, where the limit slides. It is set before the purse is used.
+	// Part is the part of time that Taken is of, where the limit counts by parts; else it is zero. It is set
+	// before the purse is used.
 	Part protocol.Part
 	// total is the newest state known of the total, and revision that of its entry in etcd; 0 if there is
-	// none, or nothing is known. Read, Refused and Committed set both.
+	// none, or nothing is known. Read, Refused, Committed and Hear set both. Keep and Free change the total
+	// alone, of a purse that etcd does not know.
 	total    Total
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
 	// lost says that the store went back: it had an older total than was known. The next total that is
-	// written says so to all, and hands out nothing more.
+	// written says so to all, and hands out nothing more or, where it counts by parts, nothing before From.
 	lost bool
 }
 
@@ -51,21 +54,25 @@ func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	if revision != 0 {
 		p.total = ReadTotal(value, v.Cluster)
 	}
-	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0) // which the store of before may have outlived
+	// A total that withholds for good says so already. One that ends that at From may end it too early for what
+	// is known here: the store that is no more may have handed out later parts.
+	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0)
 }
 
-// ended reports whether nothing of the total that is known counts any more, by any clock, where the limit
-// slides. Such a total may be gone: its lease has ended.
+// ended reports whether the total that is known counts by parts, of which none counts any more by any clock. Such a
+// total may be gone: its lease has ended.
 func (p *Purse) ended() bool {
-	return p.Part.Sliding() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.Newest+p.Part.Counted+slack, p.total.From)
+	return p.Part.Sliding() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.newest()+p.Part.Counted+slack, p.total.From)
 }
 
-// Refused takes what was found in the place of next, a total of Next, when etcd answered that its condition
-// did not hold. That is no proof that next was not written: etcd's client may send a transaction again when no
-// answer comes, and the condition of the copy fails because the first one was committed. The result is true
-// if none was committed, nor will be: exactly one total was written since the one known, as Writes says,
-// and that has another Out. With the same Out it may be next, and with more Writes next may be among them; but
-// for totals that name their transactions (Total.Recent): there next is the one of its number, or none.
+// Refused takes what was found in the place of next, which Next has returned, when etcd answered that the condition
+// of its transaction did not hold. That is no proof that next was not written: etcd's client may send a transaction
+// again when no answer comes, and the condition of the copy fails because the first one was committed.
+//
+// never reports whether it is proved that no copy of next was committed, nor will be. A total that names its
+// transactions (Total.Recent) proves it by the name that it has for the number of next, next.Writes. Any other proves
+// it if exactly one total was written since the one known, by Writes, and that has another Out. If it has the same Out
+// it may be next, and of several totals next may be one.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {
@@ -87,8 +94,9 @@ func (p *Purse) Withheld() string {
 	return p.withheld(p.verdict)
 }
 
-// withheld is Withheld by a verdict. A total from before the revision Told counts as it is,
-// whoever wrote it: an operator has vouched for it. Otherwise it must be of the cluster that answers.
+// withheld is Withheld by a verdict. A readable total from before the revision Told hands out what is left of it,
+// whoever wrote it and whatever it withholds: an operator has vouched for it. Otherwise it must be of the cluster that
+// answers.
 func (p *Purse) withheld(v *Verdict) string {
 	switch {
 	case p.revision == 0:
@@ -99,7 +107,7 @@ func (p *Purse) withheld(v *Verdict) string {
 		return cmp.Or(p.total.Withheld, otherCluster)
 	case p.total.From != 0 && p.Part.Number >= p.total.From:
 		return ""
-	case p.total.From != 0: // others, whose clocks are ahead, may have taken permits since
+	case p.total.From != 0: // Withheld may be empty: others, whose clocks are ahead, clear it when they take
 		return cmp.Or(p.total.Withheld, wentBack)
 	}
 	return p.total.Withheld
@@ -134,23 +142,23 @@ func (p *Purse) Total() Total { return p.total }
 func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
-// back is above 0, to give so many back, by which the caller has lowered what it may issue already. They
-// were taken of the part of, where the limit slides: then it may do both. The purse is Of v.
+// back.N is above 0, to give so many back, which the caller does not issue any more. Where the limit counts by
+// parts, it may give back and take at once. The purse is Of v.
 //
 // It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
 // taken or, below 0, given back where none are. If ok is false, next must not be written. If ok is true n
-// may be 0: the total of a lost purse only says that nothing more is handed out.
+// may be 0: then the total only says something, such as what is withheld, stated, carried or asked for.
 func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64, ok bool) {
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, v.Cluster, p.withheld(v)
 	if next.Writes++; p.Part.Sliding() {
 		next.name(r.Nonce)
 	}
-	told := next.carry(&r)
-	told = next.state(u.Stated, r.Limit, p.Part, r.Now) || told
+	news := next.carry(&r)
+	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
 	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
-		// Until then all parts have ended of which the store that is no more has handed something out.
+		// From then on nothing counts any more that the store that is no more has handed out.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
 	case next.Withheld != "":
@@ -177,19 +185,19 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		n = r.more(left, p.Taken-u.Used, u)
 		next.add(n, p.Part)
 		if u.By != 0 && !u.Look {
-			told = next.ask(r, u, u.Need-(p.Taken-u.Used)-n, has+n) || told
+			news = next.ask(r, u, u.Need-(p.Taken-u.Used)-n, has+n) || news
 		}
 	}
 	if n == 0 {
 		n = -gave
 	}
-	return next, n, n != 0 || told
+	return next, n, n != 0 || news
 }
 
-// Back are N permits that are given back, which were taken of a part where the limit slides.
+// Back says what is given back.
 type Back struct {
-	N  int64
-	Of protocol.Part
+	N  int64         // permits
+	Of protocol.Part // the part of time of which they were taken; zero if the limit does not count by parts
 }
 
 // Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves
@@ -199,17 +207,18 @@ func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 	p.total, p.revision, p.verdict, p.lost = next, revision, v, false
 }
 
-// KeyUse is what an instance wants of etcd for one window of a long limit: to take permits, to give some
-// back, or only to read the total. feed.Sink.Uses hands it to package coordinator, which asks etcd and returns
+// KeyUse is what an instance wants of etcd for one window of a long limit, of the provider or of a key: to take
+// permits, to give some back, or only to read the total. feed.Sink.Uses hands it to package coordinator, which asks etcd and returns
 // it by Fund. Until then the sink hands out no other one of the window.
 type KeyUse struct {
 	Key             string // empty for the provider's own limit
 	protocol.Budget        // the limit and the window
-	Purse           Purse  // as the sink knows it; returned as it is after etcd's answer
-	Back            Back   // permits to give back, which Purse.Taken counts no more; none to take or to read
+	Purse           Purse  // as the sink knows it; on the way back, with what etcd has answered
+	Back            Back   // permits to give back, which Purse.Taken counts no more
 	Use             Use    // how the permits are used, and how many are wanted
-	Share           int64  // see Rule.Share
+	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer, the view was in doubt, or
-	// others wrote first at every try. Permits that were to be given back are then lost to the window.
+	// others wrote first at every try. Permits that were to be given back may then be lost until they count no
+	// more, as they may be after a give-back that was refused.
 	Away bool
 }

@@ -21,10 +21,10 @@ func TestWhatIsWithheldResumes(t *testing.T) {
 	}{
 		"nothing is withheld":         {true, nil, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 0},
 		"an hour":                     {false, &Total{Cluster: 1}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 11 * hour},
-		"an hour without a total":     {false, nil, MarkAt{Mark: RestoredBy(2, 10*hour+hour/3, 0), Revision: 1, AnsweredBy: 2}, 11 * hour},
+		"an hour without a total":     {false, nil, MarkAt{Mark: AfterRestore(2, 10*hour+hour/3, 0), Revision: 1, AnsweredBy: 2}, 11 * hour},
 		"of another cluster":          {true, &Total{Cluster: 1}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 10*hour + hour/2 + 103*hour/100},
 		"noted":                       {true, &Total{Cluster: 2, Withheld: wentBack, From: 1060}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 1060 * hour / 100},
-		"without a total":             {true, nil, MarkAt{Mark: RestoredBy(2, 1033*hour/100, 0), Revision: 1, AnsweredBy: 2}, (1033 + 104) * hour / 100},
+		"without a total":             {true, nil, MarkAt{Mark: AfterRestore(2, 1033*hour/100, 0), Revision: 1, AnsweredBy: 2}, (1033 + 104) * hour / 100},
 		"no mark is there":            {true, nil, MarkAt{AnsweredBy: 2}, 0},
 		"a total that cannot be read": {true, &Total{Cluster: 2, Withheld: unreadable}, MarkAt{Mark: Mark{Cluster: 2}, Revision: 1, AnsweredBy: 2}, 0},
 	} {

@@ -10,20 +10,21 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A batch is the members that register or list together, in one transaction, if all that is read fits into one
-// answer; otherwise see step 4. Package coordinator runs one batch after the other:
+// A batch is the members that register or list together, by one transaction. If etcd denies that, each has a
+// transaction of its own. Package coordinator runs one batch after the other:
 //
-//  1. NextBatch says which members are in it, and makes a Joining for each.
-//  2. For each member that registers, the event Admission decides from when it takes part.
-//  3. The transaction writes the keys of the members that register, and lists the keys of all providers.
-//  4. For each member, the event JoinEnded ends its part, whether it has succeeded or failed. Of a provider that
-//     has many keys, whose listing takes more reads, that may be after the next batch has begun.
+//  1. NextBatch says which members are in it, and makes a Joining for each. Coordinator gives each member that
+//     registers a new Incarnation.
+//  2. For each member that registers, the event Admission decides whether it may, and from when it takes part.
+//  3. The transaction writes the keys of the members that register, and lists, for each member, the keys of its
+//     provider. Where these do not fit into the answer, they are read afterwards.
+//  4. For each member, the event JoinEnded ends its part, whether it has succeeded or failed. Where keys are read
+//     afterwards, that may be after the next batch has begun.
 
 const (
-	// MaxSessionInstances bounds the sum of the instances of a session's providers. When all n instances of a
-	// provider start at once, etcd tells each of all n: that is n² messages, n of them to this session. So the
-	// sum is what one session is told then. A session with one provider is never over it, since a provider
-	// counts as MaxCounted at most.
+	// MaxSessionInstances bounds, when a member registers, the sum of the instances of a session's providers,
+	// of which each counts as MaxCounted at most. When all n instances of a provider start at once, etcd tells each
+	// of all n: that is n² messages, n of them to this session. Providers that grow later are not refused.
 	MaxSessionInstances = 20_000
 	// MaxCounted is the most that one provider adds to that sum. Otherwise a provider under which another
 	// program has written many keys would keep all others out.
@@ -35,19 +36,22 @@ const (
 // were. The zero Incarnation is none.
 type Incarnation struct {
 	ID      string
-	Key     string            // the name of its key in etcd
-	Lease   int64             // ID of the lease under which the key is written
-	Created int64             // revision at which the key was created; 0 until that is known
-	Value   protocol.Instance // the key's value, as last written or, while Created is 0, as it is to be written
+	Key     string // the name of its key in etcd
+	Lease   int64  // ID of the lease under which the key is written
+	Created int64  // revision at which the key was created; 0 until that is known
+	// Value is the key's value as registered or, while Created is 0, as it is to be written. An end that is
+	// announced later is not in it: Member.until.
+	Value protocol.Instance
 }
 
-// Listing says where a provider's history begins: at the revision as of which all its keys were read, that of
-// Incarnation among them. This holds once the member's part in the batch has ended without an error. The batch sets
-// Revision and Cluster as soon as its transaction is committed. The keys of a provider that has many are read only
-// then (step 4), as of that revision or, if etcd does not have it any more, of a later one, which replaces it.
+// Listing says where a provider's history begins: at the revision as of which all keys of the provider were read.
+// The key of Incarnation was among them. This holds once the member's part in the batch has ended without an error.
+// The batch sets Revision and Cluster as soon as its transaction is committed. The keys of a provider that has many
+// are read only then, as of that revision. If etcd does not have it, since it was compacted or etcd was restored, they
+// are read as of the present: Revision and Cluster are then those of that reading, and Revision may be lower.
 type Listing struct {
-	// Incarnation is that of the key. Until the batch replaces it, of a member that registers it is the member's
-	// earlier one; zero if there was none.
+	// Incarnation is the one whose key is listed. NextBatch sets the member's latest one, zero if it had none. For
+	// a member that registers the batch then puts a new one in its place.
 	Incarnation
 	Revision int64  // 0 until the batch's transaction is committed
 	Cluster  uint64 // ID of the cluster that committed it, or in which the keys were read later; 0 until then
@@ -58,12 +62,12 @@ type Listing struct {
 type Joining struct {
 	Member *Member
 	Listing
-	// Fresh is set if this batch writes the key, or has written it. It is false if the key was there
-	// already: the member only lists, or an earlier try had written the key and its answer was lost.
+	// Fresh is set for a member that registers. It becomes false if its key is found: an earlier try, perhaps of
+	// this batch, has written it, and etcd's answer was lost.
 	Fresh bool
-	// Start is from when an instance that registers takes part: Admission puts it into Value.From, unless
-	// the instance may be the first of the provider. If another one turns out to have been there, From
-	// becomes Start after all. Start is zero if the member only lists, or if there is no policy.
+	// Start is from when an instance that registers takes part, in corrected wall time: Admission puts it into
+	// Value.From, unless the instance may be the first of the provider. If another one turns out to have been
+	// there, From becomes Start after all. Start is zero if the member only lists, or if there is no policy.
 	Start time.Time
 	All   []view.Key // all keys of the provider, as listed
 	Err   error      // why this member's part has failed; nil while it has not
@@ -80,9 +84,10 @@ type Joining struct {
 }
 
 // NextBatch begins a batch of the members that need to be registered or listed, but of at most limit. Without a
-// lease it has none. A member is left out if it is closed, is in a batch already, its Line is nil (beyond MaxLines),
-// or the watch of that is not created yet. One that has failed is left out until the session's back-off is over. If
-// again is set, it is over: no member counts as failed any more. failing reports whether any member still does.
+// lease it has none. A member is left out if its sink is closed, if it is in a batch already, if it has no line
+// (beyond MaxLines), or while its line has not begun: before its first watch is created, and after a gap. One that has
+// failed is left out until the session's back-off is over. If again is set, it is over: no member counts as failed any
+// more. failing reports whether any member still does.
 func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bool) {
 	for _, p := range m.all() {
 		p.failed = p.failed && !again
@@ -100,9 +105,9 @@ func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bo
 // whether it may, and from when the instance takes part.
 type Admission struct {
 	*Joining
-	// Others is how many instances of the provider have a key. One of them may be this instance's own, if an
-	// earlier try has written it and its answer was lost. Then the sum that is checked is 1 too high.
-	Others int64
+	// Keys is how many instances of the provider have a key. One of them may be this instance's own, if an
+	// earlier try has written it and etcd's answer was lost. The instance then counts twice, and is not the first.
+	Keys int64
 	// Policy is the provider's; nil if there is none, or none that can be read.
 	Policy *quota.Policy
 }
@@ -113,28 +118,29 @@ type Admission struct {
 //   - First is set if nobody else has a key, the policy's shape is fixed and p.newHere holds. The batch takes
 //     it back if its transaction finds that another instance may still issue (docs/proof/protocol.md,
 //     section 12).
-//   - From is zero for the first, which takes part at once. Otherwise it is Start: far enough ahead for all
-//     others to know of this instance by then.
+//   - From is zero for the first, which has the windows that start after its registration. Otherwise it is Start:
+//     far enough ahead for all others to know of this instance by then.
 func (e Admission) on(m *Machine) {
 	j, p := e.Joining, e.Member
-	j.Err = m.seat(p, e.Others+1)
+	j.Err = m.seat(p, e.Keys+1)
 	if e.Policy != nil {
-		j.Start = startAmong(int(e.Others)+1, m.now.Corrected, e.Policy)
-		j.Value.From, j.Value.First = j.Start, e.Others == 0 && !protocol.Shaped(e.Policy) && p.newHere()
+		j.Start = startAmong(int(e.Keys)+1, m.now.Corrected, e.Policy)
+		j.Value.From, j.Value.First = j.Start, e.Keys == 0 && !protocol.Shaped(e.Policy) && p.newHere()
 	}
 	if j.Value.First {
 		j.Value.From = time.Time{}
 	}
 }
 
-// newHere reports whether this member has never been an instance, and no watch of its session may have lost
-// events. Otherwise etcd may come from a backup. If it shows no instances, that proves nothing: there may be some
-// whose keys the restore has lost, and these may still issue.
+// newHere reports whether no registration of this member has succeeded before, and no watch of its session may have
+// lost events. If it is false, etcd may have been restored. An etcd that shows no instances then proves nothing: the
+// restore may have lost the keys of some that still issue.
 func (p *Member) newHere() bool { return p.own.ID == "" && !p.m.gaps }
 
 // seat notes in p.seats how many instances the provider of p will have, this one included. It returns an error,
-// and notes 0, if the sum over the session's providers, each as MaxCounted at most, would be more than
-// MaxSessionInstances. A session's only provider is never refused.
+// and notes 0, if the sum over the session's providers would be more than MaxSessionInstances. Each counts as MaxCounted
+// at most; another provider counts as what was noted of it, or as what its view has if that is more. A session's only
+// provider is never refused.
 func (m *Machine) seat(p *Member, instances int64) error {
 	all := min(instances, MaxCounted)
 	for _, o := range m.members {

@@ -268,7 +268,7 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 		back = true
 	}
 	g.rebuildLocked(at)
-	g.giveLocked()
+	g.tellGivesLocked()
 	return true, back
 }
 

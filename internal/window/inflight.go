@@ -10,9 +10,10 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
-// This file is what is special to a limit in flight: its permits come back when their calls end. A permit is
-// used while its call is under way. If the part in which the call began still runs, it can then be issued again.
-// Otherwise it is moved to the running part, as what is left of a sliding limit is.
+// This file is what is special to a limit in flight: its permits come back when their calls end. Such a limit counts by
+// parts of time (protocol.Part), and a permit is used while its call is under way. When a call ends in the part in
+// which it began, its permit can be issued again. When it ends later, the permit is moved as what is left of a sliding
+// limit is: it is given back to etcd, and one of the running part is taken.
 
 // inFlight returns the limit in flight that binds; nil if there is none.
 func (a *Account) inFlight() *long {
@@ -24,9 +25,9 @@ func (a *Account) inFlight() *long {
 	return nil
 }
 
-// heldFor is for how long calls in flight may be known here; 0 if no limit is in flight. A permit counts no more at
-// protocol.Budget.Until: seven parts after its own has begun. A part is a quarter of Window, so 2*Window is enough.
-func (a *Account) heldFor() (most time.Duration) {
+// longestInFlight is for how long calls in flight may be known here; 0 if no limit is in flight. A permit counts no more
+// at protocol.Budget.Until: seven parts after its own has begun. A part is a quarter of Window, so 2*Window is enough.
+func (a *Account) longestInFlight() (most time.Duration) {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight {
 			most = max(most, 2*b.Window)
@@ -52,8 +53,9 @@ func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	return false
 }
 
-// end books that n calls of a part have ended. It returns false if the part is not known here any more. In the running
-// part some of the permits may from now on be owed to others: see yields.
+// end books that n calls have ended that began in the part that starts at start, in corrected wall time; now is
+// monotonic. It returns false if the part is not known here any more; of a Whole limit it always returns true. In the
+// running part some of the permits may from now on be owed to others: see yields.
 func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
@@ -87,12 +89,12 @@ func (b *long) underWay() (n int64) {
 	return n
 }
 
-// has returns how many permits the instance has, idle ones included.
-func (b *long) has() int64 { return b.underWay() + max(0, b.hand()) + b.idle() }
+// has returns how many permits the instance has, those that are not used included.
+func (b *long) has() int64 { return b.underWay() + max(0, b.hand()) + b.toReturn() }
 
-// idle returns the sum of the permits of earlier parts that are in hand, and those of the running one that are owed to
-// others.
-func (b *long) idle() (n int64) {
+// toReturn returns how many permits can only be given back: what is in hand of earlier parts, and what is owed to others
+// of the running one.
+func (b *long) toReturn() (n int64) {
 	n = b.wanted.owed
 	for i := range b.ended {
 		n += max(0, b.ended[i].hand())
@@ -100,8 +102,8 @@ func (b *long) idle() (n int64) {
 	return n
 }
 
-// endedIn returns what the part that follows has to keep: of a sliding limit the newest part that has something; of
-// one in flight every part that has something and still counts.
+// endedIn returns what the part of that follows has to keep: of a sliding limit the newest part that has something; of
+// one in flight every part that has something and still counts. A part has something also while etcd is asked for it.
 func (b *long) endedIn(of protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used}}
@@ -120,9 +122,9 @@ func (b *long) endedIn(of protocol.Part) (all []ended) {
 	return all
 }
 
-// giveEnded returns what is to be given back now, and has it no more: what the running part owes to others or, if that
-// is nothing, what is in hand of an earlier part.
-func (b *long) giveEnded() (back escrow.Back) {
+// nextReturn takes out what is to be given back next, and returns it: what the running part owes to others or, if that is
+// nothing, what is in hand of an earlier part.
+func (b *long) nextReturn() (back escrow.Back) {
 	if n := b.wanted.owed; n > 0 {
 		b.wanted.owed = 0
 		b.purse.Taken -= n
@@ -139,51 +141,60 @@ func (b *long) giveEnded() (back escrow.Back) {
 // wanted has the asks for a limit in flight: what others lack, by the newest total that was told of, what this
 // instance owes them for that, and what it asks for itself.
 type wanted struct {
-	n, poor int64 // what others lack: see escrow.Total.Asked
-	until   int64 // monotonic instant from which on n and poor are void
-	owed    int64 // permits of the running part that came back, and go to others
-	asked   int64 // what this instance asks for itself
-	void    int64 // monotonic instant from which on asked is void
-	// total is the newest that was told of while etcd was asked, and revision when it was written; 0: none was.
+	n, poor     int64 // permits that others lack: see escrow.Total.Asked
+	othersUntil int64 // monotonic instant from which on n and poor are void
+	owed        int64 // permits of the running part that came back, and go to others
+	asked       int64 // permits that this instance asks for itself
+	askedUntil  int64 // monotonic instant from which on asked is void
+	// total is the newest that was told of while etcd was asked, and revision that of its entry; 0: none was.
 	total    escrow.Total
 	revision int64
 }
 
-// reserved: an instance keeps 1/reserved of an equal share of the limit in hand while nobody asks, so that its next
-// calls need not wait for etcd.
-const reserved = 4
+// handPart: an instance that has calls fills its hand up to 1/handPart of an equal part of the limit while nobody asks,
+// so that its next calls need not wait for etcd.
+const handPart = 4
 
-func (a *Account) reserve(b *long) int64 {
-	return b.Permits / reserved / int64(max(1, a.windows.Lending.Instances))
+// handOf returns up to how many permits of a limit in flight an instance fills its hand.
+func (a *Account) handOf(b *long) int64 {
+	return b.Permits / handPart / int64(max(1, a.windows.Lending.Instances))
 }
 
 // inFlightAgain is the time after which an instance asks again that has found too few permits of a limit in flight,
 // if no total says sooner that there are some.
 const inFlightAgain = int64(800 * time.Millisecond)
 
-// spentUntil returns the monotonic instant before which etcd is not asked again, which had too little left of the limit
-// now. Of a limit in flight spentUntil also notes what this instance has asked for. If that is nothing, it returns 0.
-func (b *long) spentUntil(now int64) int64 {
+// tooFew notes that etcd, asked just now, has given too few permits. It returns the monotonic instant before which it is
+// not asked again. Of a limit in flight tooFew also notes what this instance has asked for; if that is nothing, it
+// returns 0.
+func (b *long) tooFew(now int64) int64 {
 	switch {
 	case !b.InFlight:
 		return now + spentAgain
 	case b.need == 0: // it has not asked
 		return 0
 	}
-	b.wanted.asked, b.wanted.void = b.need, now+escrow.AskLasts
+	b.wanted.asked, b.wanted.askedUntil = b.need, now+escrow.AskLasts
 	return now + inFlightAgain
 }
 
-// lacking returns how many permits others lack beyond what is left in etcd and what is owed to them already.
-func (b *long) lacking() int64 { return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed) }
-
-// yields returns how many of the calls that end now are to be followed by calls of others: this instance has more
-// than an equal part of the limit, and others have less and ask.
-func (b *long) yields(now int64, instances int) int64 {
-	if b.wanted.poor == 0 || now >= b.wanted.until {
+// othersLack returns how many permits others lack beyond what is left in etcd and what is owed to them already. now is
+// monotonic.
+func (b *long) othersLack(now int64) int64 {
+	if now >= b.wanted.othersUntil {
 		return 0
 	}
-	return max(0, min(b.has()-b.idle()-escrow.Fair(b.Permits, int64(instances)), b.wanted.poor-max(0, b.left())-b.idle()))
+	return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed)
+}
+
+// yields returns how many of the permits of calls that end now go to others, at most: this instance has more than an
+// equal part of the limit, and others have less and ask. What it gives back anyway is not its own any more.
+func (b *long) yields(now int64, instances int) int64 {
+	if b.wanted.poor == 0 || now >= b.wanted.othersUntil {
+		return 0
+	}
+	beyond := b.has() - b.toReturn() - escrow.Fair(b.Permits, int64(instances))
+	return max(0, min(beyond, b.wanted.poor-max(0, b.left())-b.toReturn()))
 }
 
 // catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.
@@ -195,13 +206,15 @@ func (b *long) catchUp(now int64) {
 	}
 }
 
-// hear takes a total that was written at a revision.
+// hear takes a total that was written at a revision, if that is news. While etcd is asked it notes only what others lack,
+// and keeps the total for catchUp. now is monotonic, wall the same instant in corrected wall time, and by names this
+// instance in asks.
 func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	if revision <= b.purse.Revision() {
 		return
 	}
 	b.wanted.n, b.wanted.poor = t.Asked(by, wall)
-	b.wanted.until = now + escrow.AskLasts
+	b.wanted.othersUntil = now + escrow.AskLasts
 	if b.state == handedOut {
 		b.wanted.total, b.wanted.revision = t, revision
 		return
@@ -215,14 +228,14 @@ func (b *long) noteLeft(now int64) {
 	if b.left() <= 0 {
 		return
 	}
-	if b.again = 0; b.state == atRest && b.wanted.asked > 0 && now < b.wanted.void {
+	if b.again = 0; b.state == atRest && b.wanted.asked > 0 && now < b.wanted.askedUntil {
 		b.state, b.need = wanting, b.wanted.asked
 	}
 }
 
 // gives reports whether something is to be given back to others now.
 func (b *long) gives(now int64) bool {
-	return b.state != handedOut && (b.wanted.owed > 0 || now < b.wanted.until && b.lacking() > 0 && (b.hand() > 0 || b.idle() > 0))
+	return b.state != handedOut && (b.wanted.owed > 0 || b.othersLack(now) > 0 && (b.hand() > 0 || b.toReturn() > 0))
 }
 
 // Heard takes a total of the limit in flight with this protocol.Budget.Name; it was written at a revision.
@@ -239,15 +252,15 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 	if g.wantForQueueLocked(); l.WantsMore() {
 		g.Wanting()
 	}
-	g.giveLocked()
+	g.tellGivesLocked()
 }
 
-// giveLocked says that something is to be given back to others, if so.
-func (g *Gate) giveLocked() {
+// tellGivesLocked has the session ask for uses, by Wanting, if something is to be given back to others.
+func (g *Gate) tellGivesLocked() {
 	if b := g.mu.ledger.inFlight(); b != nil && b.gives(g.mu.last) {
 		g.Wanting()
 	}
 }
 
-// by names the instance in asks. It is never 0, which as escrow.Use.By says that a limit is not in flight.
+// by names the instance in asks. It is never 0: an escrow.Use.By of 0 is of a limit that is not in flight.
 func (a *Account) by() uint64 { return a.windows.Lending.Hash | 1 }

@@ -24,10 +24,10 @@ func TestWhatIsOwedOutlastsItsPart(t *testing.T) {
 	b.used, b.wanted.owed = 0, 6
 	part := b.purse.Part
 	b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
-	if b.idle() != 6 || !b.returns() {
-		t.Fatalf("%d permits are idle", b.idle())
+	if b.toReturn() != 6 || !b.returns() {
+		t.Fatalf("%d permits are to be returned", b.toReturn())
 	}
-	if back := b.giveEnded(); back.N != 6 || back.Of != part {
+	if back := b.nextReturn(); back.N != 6 || back.Of != part {
 		t.Errorf("%+v are given back", back)
 	}
 }
@@ -36,7 +36,7 @@ func TestWhatIsOwedOutlastsItsPart(t *testing.T) {
 func TestNobodyYieldsBelowItsPart(t *testing.T) {
 	t.Parallel()
 	b, windows := flying(6)
-	b.wanted.n, b.wanted.poor, b.wanted.until = 4, 4, int64(time.Second)
+	b.wanted.n, b.wanted.poor, b.wanted.othersUntil = 4, 4, int64(time.Second)
 	for range 6 {
 		b.end(1, b.Start, 1, windows)
 	}

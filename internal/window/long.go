@@ -83,7 +83,7 @@ func (b *long) holds() bool {
 	if b.Whole {
 		return b.used > 0 || b.Sliding
 	}
-	return b.hand() > 0 || b.idle() > 0
+	return b.hand() > 0 || b.toReturn() > 0
 }
 
 // left returns how many permits can still be taken by etcd's latest answer; negative if there was none. Of a Whole
@@ -243,9 +243,9 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 		}
 		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}, second(b.Permits)
 		if b.InFlight {
-			u.By, u.Has, share = a.by(), b.has(), a.reserve(b)
+			u.By, u.Has, share = a.by(), b.has(), a.handOf(b)
 		}
-		back := b.giveEnded()
+		back := b.nextReturn()
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: share, Back: back}))
 	}
 	return all
@@ -258,7 +258,7 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 	for i := range a.budgets {
 		b := &a.budgets[i]
 		if len(all) < most && b.returns() {
-			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.giveEnded(), Use: escrow.Use{Look: true}}))
+			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.nextReturn(), Use: escrow.Use{Look: true}}))
 			continue
 		}
 		n := b.spare(now, ends) - a.reserved
@@ -280,8 +280,8 @@ func (b *long) spare(now int64, ends bool) int64 {
 		return 0
 	case ends:
 		return b.hand()
-	case b.wanted.n > 0 && now < b.wanted.until:
-		return min(b.hand(), b.lacking())
+	case b.wanted.n > 0 && now < b.wanted.othersUntil:
+		return min(b.hand(), b.othersLack(now))
 	case b.state != atRest || idle < longRest:
 		return 0
 	case idle < b.patient:
@@ -372,7 +372,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	switch {
 	case u.Away:
 		b.again = now + int64(AwayAgain)
-	case b.InFlight && !more && b.idle() > 0: // of another part
+	case b.InFlight && !more && b.toReturn() > 0: // of another part
 		b.state, b.again = wanting, 0
 	case gives, raised, u.Use.Look:
 	case more:
@@ -380,11 +380,11 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.low = (b.hand() + 1) / 2
 	case b.left() > 0: // it is left to others
 		if b.need > b.hand() {
-			b.again = b.spentUntil(now)
+			b.again = b.tooFew(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())
 	default: // nothing is left; callers that come later look again
-		b.again = b.spentUntil(now)
+		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
 	}
 	b.catchUp(now)

@@ -36,7 +36,7 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	if a := l.shortest(); a != nil {
 		length = a.Window.Length
 	}
-	length = max(length, l.heldFor())
+	length = max(length, l.longestInFlight())
 	if r.recent == nil || l.now-r.since >= int64(length) {
 		r.older, r.recent, r.since = r.recent, serialSet{}, l.now
 	}

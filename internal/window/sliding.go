@@ -47,7 +47,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 		next.wanted = b.wanted
-		next.wanted.owed = 0 // it is in hand of the part that ended
+		next.wanted.owed = 0 // it is in hand of the part that ended: what is taken of it, and not used
 	}
 	return next
 }
@@ -85,7 +85,7 @@ func (b *long) late(u *escrow.KeyUse) {
 
 // returns reports whether something of an earlier part, or for others, goes back to etcd.
 func (b *long) returns() bool {
-	return (b.state == atRest || b.InFlight && b.state == wanting) && b.idle() > 0
+	return (b.state == atRest || b.InFlight && b.state == wanting) && b.toReturn() > 0
 }
 
 // missing returns how many permits must be left of the limit for n to be had. Of a Whole limit what is issued
