@@ -59,23 +59,21 @@ type handJSON struct {
 	Used     *int64 `json:"used"`
 }
 
-const budgetHelp = `Show, for each limit of more than a minute, the permits of the running window: those
-handed out, and those used and in hand by the reports of the instances that run. The
-rest was taken by instances that ended, or used elsewhere, by the provider's count. Of
-a limit in flight, show the calls that are under way in place of those used.
-While instances run, say when the limit is used up at the rate of the last seconds. With
---key, show what was handed out of one key: what of it was used and is in hand, nobody
-reports.
+const budgetHelp = `Show what is left of each limit of more than a minute: the permits of the running window
+that etcd has handed out, and those that instances have used and have in hand, as they report.
+The rest was taken by instances that have ended, or is used elsewhere. Of a limit in flight it
+shows the calls that are under way in place of those used, else when the limit is used up at
+the rate of the last seconds. With --key it shows what was handed out of one key.
 
-With --used N the window counts N permits as used, by the provider's count, and the
-permits in the hands of the instances that run: each has to report first, which takes a
-few seconds. Read the provider's count just before, since N has to have what was used until
-then. It ends the withholding after a restore of etcd.
+--used N gives the provider's own count of the window, such as after a restore of etcd, until
+which nothing more is handed out. Read that count just before: the window then counts N, and
+the permits in the hands of the instances that run. Each of them has to report first, which
+takes a few seconds.
 
-The same is done for keys, once top shows all instances as active. --key KEY --used N and
---keys-file FILE give the counts of single keys. --keys-unused says that all other keys
-used nothing that etcd does not count. --withhold withholds the running windows of a
-provider that came after the backup, before instances take permits of it.`
+Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
+of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd
+does not count. --withhold is for a provider that came after the backup: it withholds the
+running windows, before instances take permits of it.`
 
 func (a *app) budgetCommand() *cobra.Command {
 	var k keyCounts

@@ -46,8 +46,7 @@ func (a *app) devCommand() *cobra.Command {
 		Use:   "dev",
 		Short: "Run an etcd with a sample provider, a small fleet and the dashboard, to try things",
 		Long: `Run a trial of Quotient in one process: an etcd, a sample provider, a few instances
-that use it, and the dashboard. Ctrl-C ends it; then
-all data are deleted without --data.
+that use it, and the dashboard. Ctrl-C ends it, and deletes all data but those of --data.
 
 This etcd has one member, no authentication and no TLS, and does not wait for the
 disk. Only this machine reaches it. It is not for production.`,

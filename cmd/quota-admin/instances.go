@@ -76,10 +76,10 @@ func (a *app) instancesCommand() *cobra.Command {
 		Use:   "instances PROVIDER",
 		Short: "Show the live instances: share, state, use, policy applied",
 		Long: `Show the live instances of a provider. SHARE is computed from the policy and the
-instances in etcd, for the running window of the shortest limit. REFUSED does not count
-what limits by key refuse: top --by key shows that. The columns to the
-right of it are from the instance's last report, REPORT-AGE ago. With -o wide there are
-more: incarnation, clock and proof among them.`,
+instances in etcd, for the running window of the shortest limit. The columns to the right of
+it are from the instance's last report, REPORT-AGE ago. REFUSED does not count what limits by
+key refuse: top --by key shows that. With -o wide there are more columns: incarnation, clock
+and proof among them.`,
 		Example: `  quota-admin instances payments/charge
   quota-admin instances payments/charge -o wide`,
 	}

@@ -313,10 +313,13 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 			return usageError(cmd, "LIMITS, of all keys together, is missing, as in: %s %s 1000/s --keys 80/s", cmd.CommandPath(), strings.Join(args, " "))
 		}
 		return usageError(cmd, "LIMITS is missing, as in: %s %s 100/s", cmd.CommandPath(), strings.Join(args, " "))
-	} else if len(missing) == 1 {
-		return usageError(cmd, "%s is missing", missing[0])
-	} else if len(missing) > 1 {
-		return usageError(cmd, "%s are missing", strings.Join(missing, " and "))
+	} else if len(missing) > 0 {
+		example, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
+		are := "is"
+		if len(missing) > 1 {
+			are = "are"
+		}
+		return usageError(cmd, "%s %s missing, as in: %s", strings.Join(missing, " and "), are, example)
 	}
 	return errors.Join(a.wrong...)
 }
@@ -338,6 +341,26 @@ func addFlag[T any](a *app, cmd *cobra.Command, value *T, name string, parse fun
 	})
 }
 
+// underTitles has the help show cmd's flags in groups. Each begins with the flag that its title
+// stands for; the first flag has one.
+func underTitles(cmd *cobra.Command, titles map[string]string) {
+	var groups commandline.Groups
+	var group *pflag.FlagSet
+	cmd.Flags().SortFlags = false
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if title, begins := titles[f.Name]; begins {
+			group = groups.Add(title, func(*pflag.FlagSet) {})
+		}
+		group.AddFlag(f)
+	})
+	cmd.SetUsageTemplate(strings.Replace(usageTemplate, ownFlags, "\n"+strings.TrimSpace(groups.Usages()), 1))
+}
+
+// ownFlags is the part of usageTemplate with the flags.
+const ownFlags = `
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}`
+
 // usageTemplate shows a command's own flags only. The connection flags are many
 // and the same for all, so they stand in the root's help.
 const usageTemplate = `Usage:
@@ -355,9 +378,7 @@ Examples:
 {{end}}{{.Title}}{{range $.Commands}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{end}}
 {{- if .HasAvailableLocalFlags}}
-
-Flags:
-{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}
+` + ownFlags + `{{end}}
 {{- if .HasParent}}
 
 Connection flags, -o table|wide|json|yaml and exit codes: quota-admin --help

@@ -71,6 +71,7 @@ the policy is written at the same moment.`,
 			return append(s.fields[i], set), err
 		}, f.usage)
 	}
+	underTitles(cmd, titles)
 	for _, f := range gone {
 		commandline.Gone(cmd.Flags(), f.flag, f.now)
 	}
@@ -174,39 +175,49 @@ type field struct {
 // fields are in the order of what depends on each other: a change of the settle time comes
 // before the freshness, and that of the shape before the burst.
 var fields = []field{
-	{"outage", "`hold|stop`: without etcd an instance keeps its last share, or issues nothing; new policies: hold",
-		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
-	{"settle", "settle time: how long (`duration`) a share waits before it grows, after a join or a crash; new policies: 3s", value(positive, setSettle)},
-	{"freshness", "how long (`duration`) an instance may be without an answer from etcd, before --outage counts; new policies: five sixths of settle",
-		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
-	{"clock-error", "bound on the error of a host's clock, a `duration`; new policies: 50ms",
-		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
-	{"guard", "issue nothing within this `duration` of a window's edges, as in 50ms, so that a call arrives in the window of its permit; 0 is off",
-		value(parseGuard, func(p *quota.Policy, d time.Duration) { p.Guard = d })},
-	{"pacing", "`off|even`: the permits of a window are released at once, or evenly; new policies: off",
-		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
+	{"max-step", "refuse a change by more than this `FACTOR`, up or down: kept in the policy, and used now; new policies: 10x",
+		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
 	{"shape", "`fixed|sliding|bucket`: the limit is of each window of the clock, of any span of a window's length, or of a token bucket; new policies: fixed",
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` that may come at once, with shape bucket; new policies: 0, the whole limit",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
-	{"lend", "`on|off`: instances lend permits that they will not need to those that lack some, or to none; new policies: on",
-		value(parseLend, func(p *quota.Policy, v string) { p.Lend = v })},
-	{"classes", "`critical=PERCENT` of each share that an instance keeps for critical calls at a window's start, 0 to 90; off is 0", parseClasses},
-	{"warm-up", "`duration` in which the share of an instance grows to its full size, when it is new or a 429 has paused it; 0 is off",
-		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
+	{"guard", "shape fixed: issue nothing within this `duration` of a window's edges, as in 50ms, so that a call arrives in the window of its permit; other shapes: how long a call may take to arrive; 0 is off",
+		value(parseGuard, func(p *quota.Policy, d time.Duration) { p.Guard = d })},
+	{"clock-error", "most that a host's clock may be wrong, a `duration`; new policies: 50ms",
+		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},
+	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
+		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
 	{"keys", "limits of each key, such as an account, beside those of the provider: `LIMITS` as in 80/s or 80/s,1000/m, or off", parseKeys},
+	{"keys-owners", "how many instances (`N`) have the permits of a key, and lend them to the others: 1 to 16, which a hash of its name chooses, or 0: all share them; new policies: 0",
+		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
 	{"keys-most", "most keys (`N`) that one instance may have in use; new policies: 100000",
 		value(whole(1, 1_000_000), func(p *quota.Policy, v int64) { p.Keys.Most = v })},
-	{"keys-owners", "how many instances (`N`) share the limits of each key: 1 to 16 owners, which a hash chooses, or 0 for all; new policies: 0",
-		value(whole(0, 16), func(p *quota.Policy, v int64) { p.Keys.Owners = v })},
+	{"lend", "`on|off`: instances lend each other the permits that they do not need; new policies: on",
+		value(parseLend, func(p *quota.Policy, v string) { p.Lend = v })},
+	{"classes", "`critical=PERCENT` of each share that is kept, at a window's start, for the calls that programs mark as critical, 0 to 90; off is 0", parseClasses},
+	{"pacing", "`off|even`: the permits of a window are released at once, or evenly; new policies: off",
+		value(oneOf(quota.PacingOff, quota.PacingEven), func(p *quota.Policy, v quota.Pacing) { p.Pacing = v })},
+	{"warm-up", "`duration` in which the share of an instance grows to its full size, when it is new or a 429 has paused it; 0 is off",
+		value(notNegative, func(p *quota.Policy, d time.Duration) { p.WarmUp = d })},
 	{"backoff", "`instance|fleet`: a provider's answer 429 pauses the refused instance, or the fleet; new policies: fleet",
 		value(oneOf(quota.BackoffInstance, quota.BackoffFleet), func(p *quota.Policy, v quota.Backoff) { p.Backoff = v })},
 	{"backoff-max", "longest `duration` of a pause that a provider can ask for; new policies: 1m",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.BackoffMax = d })},
-	{"zone", "time `ZONE` of limits per day (d) and month (mo), as in Europe/Berlin; new policies: UTC",
-		value(zone, func(p *quota.Policy, v string) { p.Zone = v })},
-	{"max-step", "refuse a change by more than this `FACTOR`, up or down: kept in the policy, and used now; new policies: 10x",
-		value(parseFactor, func(p *quota.Policy, f float64) { p.MaxStep = f })},
+	{"outage", "`hold|stop`: without etcd an instance keeps its last share, or issues nothing; new policies: hold",
+		value(oneOf(quota.OutageHold, quota.OutageStop), func(p *quota.Policy, v quota.Outage) { p.Outage = v })},
+	{"settle", "how long (`duration`) a share waits before it grows, after a join or a crash; new policies: 3s", value(positive, setSettle)},
+	{"freshness", "how long (`duration`) an instance may be without an answer from etcd, before --outage counts; new policies: five sixths of settle",
+		value(positive, func(p *quota.Policy, d time.Duration) { p.Freshness = d })},
+}
+
+// titles are of the groups of flags in the help, by the first of each.
+var titles = map[string]string{
+	"at":      "This change",
+	"shape":   "How the limit counts",
+	"keys":    "Limits by key",
+	"lend":    "Which calls have the permits, and when",
+	"backoff": "When the provider answers 429",
+	"outage":  "When etcd is away, and when instances come and go",
 }
 
 // gone are flags of earlier versions, each with what to do now.

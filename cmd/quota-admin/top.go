@@ -75,18 +75,25 @@ func (a *app) topCommand() *cobra.Command {
 }
 
 func topHelp() string {
-	return `Show live the instances of a provider, or all providers: share, permits used and
-refused each second, refusals that shadow mode let pass, waiting callers, and the
-policy revision applied. BORROWED are the permits of others that an instance had in the
-last whole window of the shortest limit, from so many HOSTS. LENT are those of its own
-that so many GUESTS had. Permits that it borrowed and lent on are in neither, so the sums
-are the permits on loan. NAME is that of the instance, by default its host's. INCARNATION
-is its process: where several have one NAME, the end of this stands behind it. PROOF-AGE
-is how long ago etcd proved what the instance knows, REPORT-AGE how long ago it told what
-this row says. CLOCK-ERROR is how far its clock may be off, unknown where the host runs no
-NTP. REFUSED is without the calls that were refused because a key had too few permits:
-see --by key. While top runs, instances report once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + `
-providers if there are more.
+	return `Show live the instances of a provider, or all providers. While top runs, instances report
+once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more. The columns:
+
+  NAME           by default that of the instance's host; if several have one, the end of the
+                 INCARNATION, which is the process, stands behind it
+  SHARE          its part of the limit
+  ISSUED/S       permits that it issues each second
+  REFUSED/S      permits that it refuses each second, but for a key's: see --by key
+  SHADOWED/S     refusals that shadow mode lets pass
+  WAITING        callers that wait
+  BORROWED       permits of so many HOSTS that it had in the last whole window
+  LENT           permits of its own that so many GUESTS had
+  POLICY         the revision of the policy that it has applied
+  CLOCK-ERROR    how far its clock may be off; unknown where its host runs no NTP
+  PROOF-AGE      how long ago etcd proved what the instance knows
+  REPORT-AGE     how long ago the instance told what its row says
+
+Windows are those of the shortest limit. Permits that were borrowed and lent on are in neither
+column, so the sums are the permits on loan.
 
 With --by class the rows are the classes of calls: critical, default and sheddable. Without
 it a line says when critical calls are refused.

@@ -16,7 +16,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// The programs of docs/choose.md, by provider. Each returns what the page shows.
+// The programs of docs/providers.md, by provider. Each returns what the page shows.
 
 func ofGitHub(limiter *consumer.Limiter) *http.Client {
 	return &http.Client{Transport: &httplimit.Transport{

@@ -2,7 +2,7 @@
 // are under way. A call's cost is known with its answer: it reserves what answers usually cost, and settles.
 // The provider is part of this process and counts by its own clock; `go run .` prints that.
 //
-// For a fleet set the three limits by quota-admin, as docs/choose.md does under "A language model", and open
+// For a fleet set the three limits by quota-admin, as docs/providers.md does under "A language model", and open
 // the limiters with a *coordinator.Session in place of consumer.Fixed.
 package main
 

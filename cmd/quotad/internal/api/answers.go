@@ -116,7 +116,7 @@ func tooLarge(err error) error {
 	if e.Key != "" {
 		of = fmt.Sprintf("key %q: ", e.Key)
 	}
-	return fmt.Errorf("%s: %s%d permits asked for, %s: split the call, or send \"partial\": true for a batch", e.Provider, of, e.Asked, most)
+	return fmt.Errorf("%s: %s%d permits asked for, %s: split the call, or take a batch (partial)", e.Provider, of, e.Asked, most)
 }
 
 // tooMany answers a client that has too many IDs, or whose batch has become too large.
