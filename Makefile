@@ -9,7 +9,7 @@ all: build test lint ## build, test and lint
 build: ## the programs, into bin/
 	go build -o bin/ ./cmd/...
 
-test: ## the tests, as in README.md
+test: ## all tests without a build tag
 	go test ./...
 
 steady: ## both runs of the tests, seven times each, beside processes that keep the processors busy; two hours
