@@ -117,6 +117,26 @@ func TestBadUsage(t *testing.T) {
 	}
 }
 
+// A limit that does not count by windows of the clock is refused, with what would do instead.
+func TestALimitThatIsNotCounted(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		want  []string
+	}{
+		{"5 inflight hold=10s", []string{"--limit: 5 inflight hold=10s:", "until they end", "go run ./examples/llm-client"}},
+		{"80/s,5000/h sliding", []string{"leave out the phase and sliding, as in 5000/h;", "--window-offset"}},
+		{"5000/h@17m", []string{"leave out the phase and sliding, as in 5000/h;"}},
+	} {
+		var stderr bytes.Buffer
+		code := loadgen(context.Background(), []string{"--limit", c.limit}, noEnv, io.Discard, &stderr)
+		for _, want := range c.want {
+			if code != exitUsage || !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s: exit %d, no %q in %s", c.limit, code, want, stderr.String())
+			}
+		}
+	}
+}
+
 // No window fits, so nothing is started only to say so.
 func TestADurationWithoutAWholeWindow(t *testing.T) {
 	var stderr bytes.Buffer

@@ -322,7 +322,7 @@ func (c *Config) checkFleet() error {
 		return Usagef("--move: %v is less than the least, %v", c.Spread.Move, leastMove)
 	case c.Spread.Move > 0 && !c.Lends():
 		return Usagef("--move: where instances do not lend, what is due to load that moves is not known: it needs windows of 250ms or more, --shape fixed, and no --warm-up")
-	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Window > quota.MaxWindow }):
+	case c.WindowOffset > 0 && !slices.ContainsFunc(c.Limits, func(l quota.Limit) bool { return l.Long() }):
 		return Usagef("--window-offset is for a limit of more than a minute, such as 5000/h, and --limit is %s", c.Limit)
 	case c.WindowOffset > 0 && (c.Http || len(c.NTP) > 0):
 		return Usagef("--window-offset sets the clocks of the fleet ahead, and --ntp and --transport http go by others: leave them out")

@@ -20,8 +20,14 @@ func parseLimits(flag, text string) ([]quota.Limit, error) {
 		if limits = slices.Concat(protocol.Short(&p), protocol.Long(&p)); strings.HasSuffix(quota.FormatLimits(limits), "/mo") {
 			return nil, Usagef("%s: %s: permits are counted by windows of one length, and months differ: use d, a day, or less", flag, text)
 		}
-		if slices.ContainsFunc(limits, func(l quota.Limit) bool { return l.Phase != 0 || l.Sliding }) {
-			return nil, Usagef("%s: %s: permits are counted by the clock's windows: leave out the phase, and sliding", flag, text)
+		for _, l := range limits {
+			switch {
+			case l.InFlight:
+				return nil, Usagef("%s: %s: permits are counted by the clock's windows, and calls in flight until they end: go run ./examples/llm-client has a provider that counts those", flag, text)
+			case l.Phase != 0 || l.Sliding:
+				return nil, Usagef("%s: %s: permits are counted by the clock's windows: leave out the phase and sliding, as in %d/%s; --window-offset says when the window ends",
+					flag, text, l.Permits, protocol.WindowName(l))
+			}
 		}
 		return limits, nil
 	}
