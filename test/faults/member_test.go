@@ -194,6 +194,7 @@ func (c *cluster) followers(leader int) (others []int) {
 // backup copies the data of all members, which must not run.
 func (c *cluster) backup() {
 	for _, dir := range c.dirs {
+		command(c.t, "rm", "-rf", filepath.Join(dir, "backup"))
 		command(c.t, "cp", "-a", filepath.Join(dir, "data"), filepath.Join(dir, "backup"))
 	}
 }
@@ -202,6 +203,6 @@ func (c *cluster) backup() {
 func (c *cluster) restore() {
 	for _, dir := range c.dirs {
 		command(c.t, "rm", "-rf", filepath.Join(dir, "data"))
-		command(c.t, "mv", filepath.Join(dir, "backup"), filepath.Join(dir, "data"))
+		command(c.t, "cp", "-a", filepath.Join(dir, "backup"), filepath.Join(dir, "data"))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"time"
 	"unsafe"
@@ -34,19 +33,9 @@ type record struct {
 // A call arrives when the kernel takes it, by this host's clock: how long this
 // process waits for a processor makes no difference.
 func beProvider(c providerConfig, gone over, tell func(told)) error {
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: c.Socket, Net: "unixgram"})
+	conn, err := listen(c.Socket)
 	if err != nil {
 		return err
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		failed = errors.Join(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1), unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20))
-	}); err != nil || failed != nil {
-		return errors.Join(err, failed)
 	}
 	tell(told{Ready: true})
 	go func() {

@@ -24,5 +24,6 @@ func TestMain(m *testing.M) {
 	child.Be("member", beMember)
 	child.Be("instance", beInstance)
 	child.Be("provider", beProvider)
+	child.Be("callers", beCallers)
 	os.Exit(m.Run())
 }

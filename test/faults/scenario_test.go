@@ -18,9 +18,7 @@ var scenarios = []scenario{
 	{name: "no fault", outage: quota.OutageStop, most: 1},
 	{name: "20 ms ± 10 ms of delay and 1% loss on every link", outage: quota.OutageStop, most: 1,
 		fault: func(r *run) {
-			for a := range r.fabric.ports {
-				r.fabric.set(a, link{delay: 10 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.005})
-			}
+			r.slowLinks()
 			wait(8 * window)
 			r.calmLinks()
 		}},
@@ -205,11 +203,18 @@ func stopped(away time.Duration) func(r *run) {
 	}
 }
 
+// slowLinks delays every packet, and loses some.
+func (w *world) slowLinks() {
+	for a := range w.fabric.ports {
+		w.fabric.set(a, link{delay: 10 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.005})
+	}
+}
+
 // calmLinks lets every packet pass at once, but for the slow NTP server's.
-func (r *run) calmLinks() {
-	for a := range r.fabric.ports {
-		if a != r.times.slow.address {
-			r.fabric.set(a, link{})
+func (w *world) calmLinks() {
+	for a := range w.fabric.ports {
+		if a != w.times.slow.address {
+			w.fabric.set(a, link{})
 		}
 	}
 }
