@@ -167,7 +167,7 @@ func setUp(t *testing.T, policies map[string]quota.Policy) (cluster *embedded.Cl
 	}
 	providers := strings.Join(slices.Collect(maps.Keys(policies)), ",")
 	return cluster, func(more ...string) *exec.Cmd {
-		return run(t, &bytes.Buffer{}, program, append(more, "--socket", socket, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ","))...)
+		return run(t, &bytes.Buffer{}, program, append([]string{"--socket", socket, "--provider", providers, "--endpoints", strings.Join(cluster.Endpoints(), ",")}, more...)...)
 	}, socket, script
 }
 
