@@ -7,8 +7,8 @@ import (
 // This file is about an instance that has too few permits of a limit in flight, whose permits come back when calls
 // end. It asks for more in the total, which all instances watch: one that has idle permits gives them back to the
 // total, and there the asker takes them. While instances with less than an equal part of the limit ask, the others
-// leave them as many permits as they lack to that part, and one that has more than an equal part gives back what comes
-// back to it. Asks only move permits: that the limit holds does not depend on them.
+// take beyond an equal part of their own only what is left beside what these lack to theirs, and one that has more than an
+// equal part gives back what comes back to it. Asks only move permits: that the limit holds does not depend on them.
 
 // Ask is what one instance lacks.
 type Ask struct {
@@ -47,8 +47,8 @@ func Fair(limit, instances int64) int64 {
 // fair is an equal part of the limit.
 func (r Rule) fair() int64 { return Fair(r.Limit, r.Instances) }
 
-// leaves returns how many of the permits that are left in the total are not for an instance that has so many, since
-// others with less than an equal part ask for them.
+// leaves returns how many of the left permits of the total are not for an instance that has as many as has says: others
+// with less than an equal part ask for them.
 func (t *Total) leaves(r Rule, u Use, left, has int64) int64 {
 	_, poor := t.Asked(u.By, r.Now)
 	if poor == 0 {
@@ -58,7 +58,8 @@ func (t *Total) leaves(r Rule, u Use, left, has int64) int64 {
 }
 
 // ask notes what an instance lacks, or that it lacks nothing, and forgets asks that are void. It returns whether the
-// total is to be written for that: for an ask. What is withdrawn or void goes with the next write.
+// total is to be written for that: only if it has an ask of this instance now. What is withdrawn or void goes with the
+// next write.
 func (t *Total) ask(r Rule, u Use, lacks, has int64) (write bool) {
 	i := slices.IndexFunc(t.Asks, func(a Ask) bool { return a.By == u.By })
 	was := i >= 0

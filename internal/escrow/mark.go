@@ -4,21 +4,21 @@ import "time"
 
 // Mark is the value of one entry in etcd for each provider. It is about windows whose own entry, the Total, is not in
 // etcd. Of such a window either nobody has taken permits, or some were taken before etcd was restored from a backup,
-// and the restore has lost the total that counts them. The mark says whether that may be so. It says also whether the
-// totals of keys count that came with a backup. docs/proof/protocol.md, section 14.
+// and the restore has lost the total that counts them. The mark says whether that may be so. It also says whether
+// totals of keys that came with a backup count. docs/proof/protocol.md, section 14.
 type Mark struct {
 	// Cluster is the ID of the etcd cluster that this mark was written in. If another cluster answers, the
 	// mark came with a backup.
 	Cluster uint64 `json:"cluster,string"`
-	// Before is an instant in nanoseconds since the Unix epoch, by the corrected clock of the instance that wrote the
-	// mark. In an operator's mark it is by the clock of his machine, which is not corrected. Permits of windows
-	// that start before it may have been handed out by totals that this store does not have. 0: whoever set the
-	// provider's first long limit in this store took it that none had been, and no instance has noticed a restore
-	// since.
+	// Before is an instant in nanoseconds since the Unix epoch, by the corrected clock of the instance that set it or,
+	// if an operator has set it, by the clock of his machine, which is not corrected. Permits of windows that
+	// start before it may have been handed out by totals that this store does not have. 0: whoever set the
+	// provider's first long limit in this store assumed that no permits of it had been handed out before, and no
+	// instance has noticed a restore since.
 	Before int64 `json:"before,omitempty"`
-	// KeysTold says that, after the restore that Before tells of if there was one, an operator has vouched for the
-	// totals of keys that were there: they count as they are, and of a key's window without a total nothing was
-	// used. The mark that is written after the next restore clears it.
+	// KeysTold says that an operator has vouched for the totals of keys, since the restore that Before tells of if
+	// there was one. Those that were there count as they are. Of a key's window without a total nothing was used.
+	// The mark that is written after the next restore clears KeysTold.
 	KeysTold bool `json:"keys_told,omitempty"`
 }
 
@@ -101,7 +101,7 @@ func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 
 // Withholding returns the mark after an operator has said that the store was restored: of the windows that have begun,
 // those without a total in this store are withheld, and nobody vouches for the totals of keys any more. now and bound
-// are as in WithKeysTold. What the mark withholds already stays withheld, even if the operator's clock is behind.
+// are as in WithKeysTold. What a readable mark's Before withholds already stays withheld, even if the operator's clock is behind.
 func (m MarkAt) Withholding(now int64, bound time.Duration) Mark {
 	next := AfterRestore(m.AnsweredBy, now, bound)
 	next.Before = max(next.Before, m.Before)
@@ -123,7 +123,7 @@ type Verdict struct {
 
 // Of returns what the mark says of a window of a key if keys is set, and otherwise of the provider. since is the
 // window's protocol.Budget.Since, in corrected wall time: when it starts or, of a sliding limit, Part.Counted+1 parts
-// of time before that, as all may count that was handed out since then by any clock.
+// of time before that: whatever was handed out since then, by any clock, may still count.
 func (m MarkAt) Of(since int64, keys bool) *Verdict {
 	v := &Verdict{Cluster: m.AnsweredBy}
 	switch {

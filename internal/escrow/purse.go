@@ -15,8 +15,8 @@ import (
 //	total.Out >= the permits that all instances have taken, by their purses
 //
 // since a purse grows after such a transaction, and shrinks before one that gives back. Where no answer
-// comes, or where a give-back is refused that may have been committed before (see Refused), nobody can
-// issue the permits until the window ends or, where a total counts by parts of time, until their part
+// comes, or where a give-back is refused that may have been committed before (see Refused), it may be that
+// nobody can issue the permits until the window ends or, where a total counts by parts of time, until their part
 // counts no more. docs/proof/protocol.md, section 14.
 //
 // The zero Purse has taken nothing. It is not safe for concurrent use.
@@ -54,8 +54,8 @@ func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	if revision != 0 {
 		p.total = ReadTotal(value, v.Cluster)
 	}
-	// A total that withholds for good says so already. One that ends that at From may end it too early for what
-	// is known here: the store that is no more may have handed out later parts.
+	// A total that withholds for good says so already. One that withholds until From may end too early for
+	// what is known here: the store that is no more may have handed out later parts.
 	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0)
 }
 
@@ -146,7 +146,7 @@ func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 // parts, it may give back and take at once. The purse is Of v.
 //
 // It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
-// taken or, below 0, given back where none are. If ok is false, next must not be written. If ok is true n
+// taken. If none are taken, n is minus how many are given back. If ok is false, next must not be written. If ok is true n
 // may be 0: then the total only says something, such as what is withheld, stated, carried or asked for.
 func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64, ok bool) {
 	next = p.total
@@ -178,7 +178,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		left, has := next.left(r.Limit, p.Part), u.Has-gave
 		if u.By != 0 {
 			if others, _ := next.Asked(u.By, r.Now); others > 0 {
-				r.Share = 0 // nothing in reserve
+				r.Share = 0 // no more than one in reserve
 			}
 			left -= next.leaves(r, u, left, has)
 		}
@@ -217,8 +217,8 @@ type KeyUse struct {
 	Back            Back   // permits to give back, which Purse.Taken counts no more
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
-	// Away is set on the way back if nothing was decided: etcd did not answer, the view was in doubt, or
-	// others wrote first at every try. Permits that were to be given back may then be lost until they count no
+	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
+	// policy is another by now, or others wrote first at every try. Permits that were to be given back may then be lost until they count no
 	// more, as they may be after a give-back that was refused.
 	Away bool
 }

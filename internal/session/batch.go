@@ -14,7 +14,8 @@ import (
 // transaction of its own. Package coordinator runs one batch after the other:
 //
 //  1. NextBatch says which members are in it, and makes a Joining for each. Coordinator gives each member that
-//     registers a new Incarnation.
+//     registers the Incarnation to be registered: that of its last try, if that has failed under the same lease
+//     and may have been written, else a new one.
 //  2. For each member that registers, the event Admission decides whether it may, and from when it takes part.
 //  3. The transaction writes the keys of the members that register, and lists, for each member, the keys of its
 //     provider. Where these do not fit into the answer, they are read afterwards.
@@ -24,7 +25,7 @@ import (
 const (
 	// MaxSessionInstances bounds, when a member registers, the sum of the instances of a session's providers,
 	// of which each counts as MaxCounted at most. When all n instances of a provider start at once, etcd tells each
-	// of all n: that is n² messages, n of them to this session. Providers that grow later are not refused.
+	// instance of n changes: n² in all, n of them to this session. Providers that grow later are not refused.
 	MaxSessionInstances = 20_000
 	// MaxCounted is the most that one provider adds to that sum. Otherwise a provider under which another
 	// program has written many keys would keep all others out.
@@ -51,7 +52,7 @@ type Incarnation struct {
 // are read as of the present: Revision and Cluster are then those of that reading, and Revision may be lower.
 type Listing struct {
 	// Incarnation is the one whose key is listed. NextBatch sets the member's latest one, zero if it had none. For
-	// a member that registers the batch then puts a new one in its place.
+	// a member that registers the batch then puts in its place the one that is to be registered.
 	Incarnation
 	Revision int64  // 0 until the batch's transaction is committed
 	Cluster  uint64 // ID of the cluster that committed it, or in which the keys were read later; 0 until then
@@ -115,7 +116,7 @@ type Admission struct {
 // on sets Err if the session would have too many instances; the member then writes nothing. If there is a
 // policy, it also sets Start, and Value's From and First:
 //
-//   - First is set if nobody else has a key, the policy's shape is fixed and p.newHere holds. The batch takes
+//   - First is set if there is no key (Keys is 0), the policy's shape is fixed and p.newHere holds. The batch takes
 //     it back if its transaction finds that another instance may still issue (docs/proof/protocol.md,
 //     section 12).
 //   - From is zero for the first, which has the windows that start after its registration. Otherwise it is Start:

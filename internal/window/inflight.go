@@ -12,8 +12,8 @@ import (
 
 // This file is what is special to a limit in flight: its permits come back when their calls end. Such a limit counts by
 // parts of time (protocol.Part), and a permit is used while its call is under way. When a call ends in the part in
-// which it began, its permit can be issued again. When it ends later, the permit is moved as what is left of a sliding
-// limit is: it is given back to etcd, and one of the running part is taken.
+// which it began, its permit can be issued again. When it ends later, the permit goes the way of what is left of a
+// sliding limit: it is given back to etcd, and if permits are wanted, the same transaction takes some of the running part.
 
 // inFlight returns the limit in flight that binds; nil if there is none.
 func (a *Account) inFlight() *long {
@@ -41,8 +41,8 @@ func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 	return queue.Grant{Start: b.Start, End: b.Ends(), At: at, Epoch: uint64(epoch) | queue.InFlight}
 }
 
-// end books that n calls of the grant have ended. It returns false if they count no more, or not here. A grant does not
-// name its limit. Its length does: an account has one limit of each Window, and that alone says how long Start to Ends
+// end books that n calls of the grant have ended. It returns false if they count no more, or not here; of a Whole limit it
+// always returns true. A grant does not name its limit. Its length does: an account has one limit of each Window, and that alone says how long Start to Ends
 // is.
 func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	for i := range a.budgets {
@@ -77,7 +77,7 @@ func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	return false
 }
 
-// underWay returns how many calls are under way of a limit in flight.
+// underWay returns how many calls are under way whose permits count here.
 func (b *long) underWay() (n int64) {
 	if b.Whole {
 		return b.used + b.Permits - b.limit()
@@ -102,9 +102,10 @@ func (b *long) toReturn() (n int64) {
 	return n
 }
 
-// endedIn returns what the part of that follows has to keep: of a sliding limit the newest part that has something; of
-// one in flight every part that has something and still counts. A part has something also while etcd is asked for it.
-func (b *long) endedIn(of protocol.Part) (all []ended) {
+// endedIn returns what is to be kept of earlier parts when the part next begins: of a sliding limit the newest part that
+// has something; of one in flight every part that has something and still counts. The part that ends now has something
+// also while etcd is asked for it, unless etcd was restored meanwhile.
+func (b *long) endedIn(next protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used}}
 	}
@@ -115,7 +116,7 @@ func (b *long) endedIn(of protocol.Part) (all []ended) {
 		return all
 	}
 	for _, e := range b.ended {
-		if e.part.Number > of.Number-of.Counted && (e.used > 0 || e.hand() > 0) {
+		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0) {
 			all = append(all, e)
 		}
 	}
@@ -152,10 +153,10 @@ type wanted struct {
 }
 
 // handPart: an instance that has calls fills its hand up to 1/handPart of an equal part of the limit while nobody asks,
-// so that its next calls need not wait for etcd.
+// but up to 1 at least (escrow.Rule.Chunk), so that its next calls need not wait for etcd.
 const handPart = 4
 
-// handOf returns up to how many permits of a limit in flight an instance fills its hand.
+// handOf returns Rule.Share for a limit in flight: up to how many permits an instance fills its hand, but for the one.
 func (a *Account) handOf(b *long) int64 {
 	return b.Permits / handPart / int64(max(1, a.windows.Lending.Instances))
 }
@@ -187,8 +188,9 @@ func (b *long) othersLack(now int64) int64 {
 	return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed)
 }
 
-// yields returns how many of the permits of calls that end now go to others, at most: this instance has more than an
-// equal part of the limit, and others have less and ask. What it gives back anyway is not its own any more.
+// yields returns at most how many of the permits of calls that end now go to others. It is 0 unless this instance has
+// more than an equal part of the limit beside what it gives back anyway, and others who have less ask for more than is
+// left and comes back to them.
 func (b *long) yields(now int64, instances int) int64 {
 	if b.wanted.poor == 0 || now >= b.wanted.othersUntil {
 		return 0
