@@ -96,3 +96,24 @@ func flat(text string) string {
 	}
 	return b.String()
 }
+
+// TestTheFirstTwoCommands: README begins with the checkout and the main job, then with the tests. Whoever opens it on a
+// new machine types these.
+func TestTheFirstTwoCommands(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commands []string
+	for _, b := range markdown.Blocks(string(page)) {
+		if b.Language == "sh" {
+			commands = append(commands, strings.TrimSpace(b.Text))
+		}
+	}
+	for i, want := range []string{"go run ./cmd/loadgen --least-use 90", "go test ./..."} {
+		if i >= len(commands) || !strings.HasSuffix(commands[i], want) {
+			t.Errorf("command %d of README does not end with %s: %q", i+1, want, commands)
+		}
+	}
+}
