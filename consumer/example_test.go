@@ -37,33 +37,19 @@ func ExampleLimiter_Acquire_forever() {
 func ExampleLimiter_Acquire_atMost() {
 	limiter := newLimiter()
 	defer limiter.Close()
+	ctx := context.Background()
 	for range 3 {
-		if err := atMost(context.Background(), limiter, 20*time.Microsecond); err != nil {
-			fmt.Println(err)
+		err := limiter.Acquire(ctx, 20*time.Microsecond)
+		if limited, ok := errors.AsType[consumer.LimitError](err); ok {
+			fmt.Println("refused:", limited.Reason, "of", limited.Share)
+			continue
 		}
+		fmt.Println("granted")
 	}
 	// Output:
 	// granted
 	// granted
-	// refused: share spent
-}
-
-func atMost(ctx context.Context, limiter *consumer.Limiter, maxWait time.Duration) error {
-	err := limiter.Acquire(ctx, maxWait) // such as 2*time.Second
-	refusal, refused := errors.AsType[consumer.LimitError](err)
-	switch {
-	case err == nil:
-		fmt.Println("granted") // the call to the provider
-	case refused: // no permit in time: drop the job, or come again at refusal.RetryAt
-		fmt.Println("refused:", refusal.Reason)
-	case errors.Is(err, consumer.ErrQueueFull): // Options.MaxWaiters callers wait: refuse yours
-		fmt.Println("too busy")
-	case errors.Is(err, consumer.ErrStale), errors.Is(err, consumer.ErrNoPolicy):
-		fmt.Println("later:", err) // etcd is away, or nobody has set a limit: come again in a second
-	default: // ctx has ended, or this program has closed the limiter
-		return err
-	}
-	return nil
+	// refused: share spent of 2
 }
 
 // Do not wait at all: for work that may be dropped.

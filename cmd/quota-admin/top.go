@@ -78,19 +78,19 @@ func topHelp() string {
 	return `Show live the instances of a provider, or all providers. While top runs, instances report
 once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + ` providers if there are more. The columns:
 
-  NAME           by default that of the instance's host; if several have one, the end of the
-                 INCARNATION, which is the process, stands behind it
-  SHARE          its part of the limit
-  ISSUED/S       permits that it issues each second
-  REFUSED/S      permits that it refuses each second, but for a key's: see --by key
-  SHADOWED/S     refusals that shadow mode lets pass
-  WAITING        callers that wait
-  BORROWED       permits of so many HOSTS that it had in the last whole window
-  LENT           permits of its own that so many GUESTS had
-  POLICY         the revision of the policy that it has applied
-  CLOCK-ERROR    how far its clock may be off; unknown where its host runs no NTP
-  PROOF-AGE      how long ago etcd proved what the instance knows
-  REPORT-AGE     how long ago the instance told what its row says
+  NAME              by default that of the instance's host; if several have one, the end of the
+                    INCARNATION, which is the process, stands behind it
+  SHARE             its part of the limit
+  ISSUED/S          permits that it issues each second
+  REFUSED/S         permits that it refuses each second, but for a key's: see --by key
+  SHADOWED/S        refusals that shadow mode lets pass
+  WAITING           callers that wait
+  BORROWED, HOSTS   permits of others that it had in the last whole window, and of how many others
+  LENT, GUESTS      permits of its own that others had in that window, and how many others
+  POLICY            the revision of the policy that it has applied
+  CLOCK-ERROR       how far its clock may be off; unknown where its host runs no NTP
+  PROOF-AGE         how long ago etcd proved what the instance knows
+  REPORT-AGE        how long ago the instance told what its row says
 
 Windows are those of the shortest limit. Permits that were borrowed and lent on are in neither
 column, so the sums are the permits on loan.
