@@ -3,9 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
@@ -48,51 +46,35 @@ func (p *membership) knowReplaced(ctx context.Context, at session.Standing) erro
 	return nil
 }
 
-// carryCounts reads what the totals of takings begin with, where they do not have it yet.
+// carryCounts reads what the totals of takings begin with, where they do not have it yet: once for each.
 func (p *membership) carryCounts(ctx context.Context, at session.Standing, all []*taking) error {
-	if err := p.knowReplaced(ctx, at); err != nil || len(p.budgets.replaced.all) == 0 {
+	if err := p.knowReplaced(ctx, at); err != nil {
 		return err
 	}
-	var ops []clientv3.Op
-	read := func(k *taking) (before []escrow.Before) {
-		for _, w := range protocol.Overlapping(p.budgets.replaced.all, &k.Budget, k.Key != "") {
-			before = append(before, escrow.Before{WasWindow: w})
+	was := p.budgets.replaced.all
+	for _, k := range all {
+		to := protocol.CarriedTo(was, &k.Budget, k.Key != "")
+		if k.Use.Look || to <= max(k.carriedTo, k.Purse.Total().CarriedTo) {
+			continue
+		}
+		var before []escrow.Before
+		var ops []clientv3.Op // fewer than etcd takes
+		for _, w := range protocol.Overlapping(was, &k.Budget, k.Key != "") {
+			before = append(before, escrow.Before{WasWindow: w, Purse: escrow.Purse{Part: w.Part()}})
 			ops = append(ops, clientv3.OpGet(p.totalOf(&escrow.KeyUse{Key: k.Key, Budget: w.Budget})))
 		}
-		return before
-	}
-	var due []carrying
-	for _, k := range all {
-		if to := protocol.CarriedTo(p.budgets.replaced.all, &k.Budget, k.Key != ""); !k.Use.Look && to > max(k.carriedTo, k.Purse.Total().CarriedTo) {
-			due = append(due, carrying{k, to, read(k)})
-		}
-	}
-	var found []*etcdserverpb.ResponseOp
-	for some := range slices.Chunk(ops, etcdcall.MaxOps) {
-		r, err := p.s.kv.Txn(ctx).Then(some...).Commit()
+		r, err := p.s.kv.Txn(ctx).Then(ops...).Commit()
 		if err == nil && r.Header.ClusterId != at.Cluster {
 			err = errOtherCluster
 		}
 		if err != nil {
 			return err
 		}
-		found = append(found, r.Responses...)
-	}
-	for _, d := range due { // in the order of the questions
-		for i := range d.windows {
-			w, kv := &d.windows[i], etcdcall.KeyIn(found[i])
-			w.Purse.Part = w.Part()
-			w.Purse.Read(kv.Value, kv.ModRevision, p.budgets.mark.Of(w.Since(), d.Key != ""))
+		for i, found := range r.Responses {
+			w, kv := &before[i], etcdcall.KeyIn(found)
+			w.Purse.Read(kv.Value, kv.ModRevision, p.budgets.mark.Of(w.Since(), k.Key != ""))
 		}
-		found = found[len(d.windows):]
-		d.carried, d.carriedTo = escrow.Carry(d.windows, &d.Budget), d.to
+		k.carried, k.carriedTo = escrow.Carry(before, &k.Budget), to
 	}
 	return nil
-}
-
-// carrying is a taking whose total does not have yet what it begins with: the counts of windows, until to.
-type carrying struct {
-	*taking
-	to      int64 // see escrow.Rule.CarriedTo
-	windows []escrow.Before
 }

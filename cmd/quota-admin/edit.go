@@ -342,7 +342,18 @@ func counts(old, next quota.Policy) (lines []string) {
 		}
 		lines = append(lines, line)
 	}
+	if before, after := flight(old), flight(next); before.Window != after.Window && len(old.Limits) > 0 && len(next.Limits) > 0 {
+		lines = append(lines, "calls that are under way, and what was handed out before, do not count in the new limit: it can be exceeded by these until they have ended")
+	}
 	return lines
+}
+
+// flight returns the limit in flight of a policy; zero if it has none.
+func flight(p quota.Policy) (limit quota.Limit) {
+	if p.InFlight() {
+		limit = p.Limits[0]
+	}
+	return limit
 }
 
 func longest(all []quota.Limit) (window time.Duration) {

@@ -318,6 +318,9 @@ explain partner
 budget partner
 set partner '100 inflight hold=1d' --dry-run
 set partner '300 inflight hold=2h' --dry-run
+set partner '300 inflight hold=2h'
+set partner '200 inflight hold=2h'
+set partner 5/s
 `},
 	{name: "keys", prepare: sharingFleet, commands: `
 set payments/charge 999/s --keys 80/s --dry-run -o *
@@ -379,6 +382,10 @@ history payments/charge --diff
 delete payments/charge --yes
 set payments/charge 999/s --keys 90/s
 keys list payments/charge
+set payments/charge 999/s --keys '90/s,5000/h sliding' --force
+keys set payments/charge big 90/s,900/15m --force
+keys set payments/charge big 90/s,9000/h --force
+keys set payments/charge big 90/s,8000/h
 `},
 	{name: "sharing", prepare: sharingFleet, commands: `
 explain payments/charge -o *

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -76,37 +77,42 @@ func ReplaceLong(was []Was, old, next *quota.Policy, now time.Time) []Was {
 	until := now.Add(settled(old, next)).UnixNano()
 	all := slices.Clone(was)
 	for _, keys := range []bool{false, true} {
-		goes, comes := differ(longOf(old, keys), longOf(next, keys))
-		for _, l := range goes {
-			all = addWas(all, Was{l.Limit, l.zone, keys, l.Window, until})
+		goes, comes := differ(old, next, keys)
+		if len(goes) == 0 {
+			continue
+		}
+		for _, w := range goes {
+			w.Until = until
+			all = addWas(all, w)
 		}
 		for _, l := range comes {
-			if len(goes) == 0 {
-				break
-			}
-			from := goes[len(goes)-1].Limit
-			if i := slices.IndexFunc(goes, func(o zoned) bool { return o.Window == l.Window }); i >= 0 {
-				from = goes[i].Limit
+			from := goes[len(goes)-1].In
+			if slices.ContainsFunc(goes, func(w Was) bool { return w.In == l.In }) {
+				from = l.In
 			}
 			for _, w := range slices.Clone(all) { // what counts in from's windows counts in these
-				if w.Keys == keys && w.In == from.Window {
-					w.In = l.Window
+				if w.Keys == keys && w.In == from {
+					w.In = l.In
 					all = addWas(all, w)
 				}
 			}
 		}
 	}
 	all = slices.DeleteFunc(all, func(w Was) bool { return w.Until+2*int64(max(w.In, w.Limit.Window)) < now.UnixNano() })
-	slices.SortStableFunc(all, func(a, b Was) int { return int(min(max(b.Until-a.Until, -1), 1)) })
+	slices.SortStableFunc(all, func(a, b Was) int { return cmp.Compare(b.Until, a.Until) })
 	return all[:min(len(all), maxWas)]
 }
 
+// same reports whether two limits have the same windows, and count in those of the same one.
+func (w Was) same(o Was) bool {
+	w.Limit.Permits, w.Until = o.Limit.Permits, o.Until
+	return w == o
+}
+
 func addWas(all []Was, w Was) []Was {
-	for i, o := range all {
-		if o.Limit.Window == w.Limit.Window && o.Limit.Phase == w.Limit.Phase && o.Limit.Sliding == w.Limit.Sliding && o.Zone == w.Zone && o.Keys == w.Keys && o.In == w.In {
-			all[i].Until = max(o.Until, w.Until)
-			return all
-		}
+	if i := slices.IndexFunc(all, w.same); i >= 0 {
+		all[i].Until = max(all[i].Until, w.Until)
+		return all
 	}
 	return append(all, w)
 }
@@ -125,23 +131,27 @@ func settled(old, next *quota.Policy) (d time.Duration) {
 // Continued returns which long limits of a policy go, and which limits go on with their counts, once next replaces
 // it: those of keys or the provider's.
 func Continued(old, next *quota.Policy, keys bool) (goes, comes []quota.Limit) {
-	was, will := differ(longOf(old, keys), longOf(next, keys))
-	for _, l := range was {
-		goes = append(goes, l.Limit)
+	was, will := differ(old, next, keys)
+	limits := func(all []Was) (limits []quota.Limit) {
+		for _, w := range all {
+			limits = append(limits, w.Limit)
+		}
+		return limits
 	}
-	for _, l := range will {
-		comes = append(comes, l.Limit)
-	}
-	return goes, comes
+	return limits(was), limits(will)
 }
 
-// zoned is a long limit of a policy, with the zone of its windows.
-type zoned struct {
-	quota.Limit
-	zone string
+// differ returns the long limits of old that next has in other windows or not at all, and the reverse, in order of
+// their windows' lengths. Each counts in its own windows.
+func differ(old, next *quota.Policy, keys bool) (goes, comes []Was) {
+	without := func(all, others []Was) []Was {
+		return slices.DeleteFunc(slices.Clone(all), func(w Was) bool { return slices.ContainsFunc(others, w.same) })
+	}
+	before, after := longOf(old, keys), longOf(next, keys)
+	return without(before, after), without(after, before)
 }
 
-func longOf(p *quota.Policy, keys bool) (all []zoned) {
+func longOf(p *quota.Policy, keys bool) (all []Was) {
 	if keys {
 		p = OfKeys(p)
 	}
@@ -150,29 +160,15 @@ func longOf(p *quota.Policy, keys bool) (all []zoned) {
 	}
 	of := p.WithDefaults()
 	for _, l := range Long(&of) {
-		if l.InFlight {
-			continue // it counts calls
-		}
-		z := zoned{l, ""}
+		w := Was{Limit: l, Keys: keys, In: l.Window}
 		if l.Window >= day && !l.Sliding {
-			z.zone = p.Zone
+			w.Zone = p.Zone
 		}
-		all = append(all, z)
+		if !l.InFlight { // which counts calls
+			all = append(all, w)
+		}
 	}
 	return all
-}
-
-// differ returns which limits of old are in other windows than those of next, and the reverse.
-func differ(old, next []zoned) (goes, comes []zoned) {
-	without := func(all, others []zoned) []zoned {
-		return slices.DeleteFunc(slices.Clone(all), func(l zoned) bool {
-			return slices.ContainsFunc(others, func(o zoned) bool {
-				l.Permits = o.Permits
-				return l == o
-			})
-		})
-	}
-	return without(old, next), without(next, old)
 }
 
 // WasWindow is a window of a limit that was replaced, and the Until of that.
@@ -207,14 +203,13 @@ func Overlapping(all []Was, b *Budget, keys bool) (windows []WasWindow) {
 		if err != nil {
 			zone = time.UTC
 		}
-		for o, n := BudgetAt(w.Limit, zone, w.Until-1), 0; n < maxOverlapping; n++ {
-			if !o.Sliding && o.End <= b.Since() {
-				break
-			}
+		o := BudgetAt(w.Limit, zone, w.Until-1)
+		if o.Sliding { // it has one total
 			windows = addWindow(windows, b, WasWindow{o, w.Until})
-			if o.Sliding {
-				break
-			}
+			continue
+		}
+		for n := 0; n < maxOverlapping && o.End > b.Since(); n++ {
+			windows = addWindow(windows, b, WasWindow{o, w.Until})
 			o = BudgetAt(w.Limit, zone, o.Start-1)
 		}
 	}

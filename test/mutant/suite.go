@@ -25,6 +25,7 @@ const (
 	shapes       = "internal/window/shape TestShapesAsInTheProof"
 	loans        = "internal/window TestLoansAsInTheProof"
 	parts        = "internal/escrow TestNoWindowOfASlidingLimitIsOver"
+	changes      = "internal/escrow TestChangesOfWindowsCarryTheCount"
 )
 
 // Suite is tests of one package that catch mutants.
