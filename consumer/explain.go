@@ -161,7 +161,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	b := e.name(u.uses, u.class)
 	if b != nil {
 		e.Instances = p.Instances()
-		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Slides(), b.InFlight
+		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Sliding, b.InFlight
 	}
 	bound := share.Bound{Reason: share.ReasonShare} // of the key
 	if b == nil && u.key != nil && len(u.uses) > 0 {

@@ -246,7 +246,7 @@ func limitUse(u *window.LimitUsage) LimitUse {
 		Start: time.Unix(0, u.Start), End: time.Unix(0, u.End), Kept: u.Kept,
 	}
 	if b := u.Budget; b != nil {
-		l.Limit.Phase, l.Limit.Sliding, l.Limit.InFlight = b.Phase, b.Slides(), b.InFlight
+		l.Limit = b.Limit
 		l.Withheld, l.Remaining = b.Withheld, b.Left
 		if b.Left >= 0 {
 			l.Remaining += u.Left

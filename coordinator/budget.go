@@ -17,7 +17,8 @@ const (
 
 	// leastPause is between two takings of an instance, but for one that comes at once: so
 	// they are at most 10 in any second. Instances beyond 125 add pausePer each, up to
-	// mostPause. Of calls in flight inFlightAtOnce come at once, since callers wait for each.
+	// mostPause. Of calls in flight inFlightAtOnce come at once, since callers wait for each:
+	// so they are at most 13.
 	leastPause = 125 * time.Millisecond
 	pausePer   = time.Millisecond
 	mostPause  = time.Second
@@ -43,10 +44,10 @@ type budgets struct {
 	replaced replaced
 }
 
-// budgetKind are the windows of one length, of the provider or of its keys.
+// budgetKind are the windows of limits with one Budget.Name, of the provider or of its keys.
 type budgetKind struct {
-	length                  time.Duration
-	keys, sliding, inFlight bool
+	name string
+	keys bool
 }
 
 // budgetLength is what a membership has of the windows of one kind.
@@ -62,7 +63,7 @@ type budgetLength struct {
 
 // of returns what there is of windows as that of a use.
 func (f *budgets) of(u *escrow.KeyUse) *budgetLength {
-	kind := budgetKind{u.Window, u.Key != "", u.Sliding, u.InFlight}
+	kind := budgetKind{u.Name(), u.Key != ""}
 	l := f.lengths[kind]
 	if l == nil {
 		l = &budgetLength{}

@@ -134,7 +134,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse, seconds int64) (clientv3.LeaseID, error) {
 	l, of := p.budgets.of(u), u.Start
 	due := l.leased < of
-	if u.Sliding {
+	if u.ByParts() {
 		of = p.s.o.Clock.Wall()
 		due = l.leased+int64(u.Window) <= of
 	}
@@ -192,7 +192,7 @@ type taking struct {
 
 // moves reports whether it gives back what was taken of an earlier part of a sliding limit, and takes some of
 // the one that runs.
-func (k *taking) moves() bool { return k.Back.N > 0 && k.Sliding && !k.Use.Look }
+func (k *taking) moves() bool { return k.Back.N > 0 && k.ByParts() && !k.Use.Look }
 
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
@@ -256,7 +256,7 @@ func (k *taking) decided(p *membership) {
 		return
 	}
 	l.withheld = k.Start
-	if k.Sliding { // whose parts are no windows
+	if k.ByParts() { // whose parts are no windows
 		l.withheld = max(k.Purse.Resumes(&k.Budget), k.Start+int64(k.Window)) - 1
 	}
 	if k.Key == "" {

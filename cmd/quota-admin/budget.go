@@ -355,7 +355,7 @@ func spanOf(sliding bool, end time.Time) string {
 }
 
 func (b *budgetJSON) table(w io.Writer) {
-	span, used := spanOf(b.window.Sliding, b.End), "Used"
+	span, used := spanOf(b.window.ByParts(), b.End), "Used"
 	if b.window.InFlight {
 		span, used = "at any time", "Under way"
 	}
@@ -367,7 +367,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	format.Row(w, used, fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	format.Row(w, "Rest", fmt.Sprint(b.Rest))
-	if b.Rate != nil && b.Withheld == "" && !b.window.Sliding {
+	if b.Rate != nil && b.Withheld == "" && !b.window.ByParts() {
 		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
 	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))

@@ -65,7 +65,7 @@ func (b *Before) issued(since int64) (n, last int64) {
 // carried returns how many permits of other totals count.
 func (t *Total) carried(of protocol.Part) (n int64) {
 	for _, c := range t.Carried {
-		if !of.Sliding() || c.Part > of.Number-of.Counted {
+		if !of.ByParts() || c.Part > of.Number-of.Counted {
 			n += c.N
 		}
 	}

@@ -122,14 +122,14 @@ type Rule struct {
 	CarriedTo int64
 }
 
-// apart bounds what may lie in hand where no short limit bounds it: one in apart of the limit's permits, by all
+// handParts bounds what may lie in hand where no short limit bounds it: one in handParts of the permits, by all
 // instances together, even if none of them was issued yet.
-const apart = 100
+const handParts = 100
 
 // Chunk returns the number of permits up to which an instance fills its hand: the permits that it has taken and not
 // issued. left is how many can still be taken, and rate how many it has issued a second lately.
 //
-// It is Share; or, if that is negative, the larger of rate and an equal part, by Instances, of one in apart of the
+// It is Share; or, if that is negative, the larger of rate and an equal part, by Instances, of one in handParts of the
 // limit. So the hand lasts for about a second. It is never more than an equal part of left, so that the last permits
 // are divided, but at least 1.
 func (r Rule) Chunk(left, rate int64) int64 {
@@ -138,7 +138,7 @@ func (r Rule) Chunk(left, rate int64) int64 {
 
 func (r Rule) most(rate int64) int64 {
 	if r.Share < 0 {
-		return max(r.Limit/apart/max(1, r.Instances), rate)
+		return max(r.Limit/handParts/max(1, r.Instances), rate)
 	}
 	return r.Share
 }
@@ -171,7 +171,7 @@ func (r Rule) more(left, hand int64, u Use) int64 {
 // the permits of.
 func (t Total) Corrected(used, hand, to int64, of protocol.Part, cluster uint64) Total {
 	t.Out, t.Withheld, t.Cluster = used+hand, "", cluster
-	if of.Sliding() {
+	if of.ByParts() {
 		t.Newest, t.Parts, t.From = max(t.Newest, of.Number), []int64{used + hand}, 0
 		t.name(0)
 	}

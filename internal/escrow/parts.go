@@ -18,7 +18,7 @@ const slack = 2
 // out returns how many permits are handed out that count: all, or those of the last parts.
 func (t *Total) out(of protocol.Part) int64 {
 	sum := t.carried(of)
-	if !of.Sliding() {
+	if !of.ByParts() {
 		return t.Out + sum
 	}
 	for i, n := range t.Parts {
@@ -50,13 +50,13 @@ func (t *Total) named(write int64) (nonce uint32, ok bool) {
 // takes reports whether permits of a part may be taken at all: its clock is not so far behind that the total may keep
 // less than counts in its part. Clocks within their bound are less than a part apart.
 func (t *Total) takes(of protocol.Part) bool {
-	return !of.Sliding() || len(t.Parts) == 0 || of.Number+slack >= t.Newest
+	return !of.ByParts() || len(t.Parts) == 0 || of.Number+slack >= t.Newest
 }
 
 // add counts n permits of a part that takes.
 func (t *Total) add(n int64, of protocol.Part) {
 	t.Out += n
-	if n == 0 || !of.Sliding() {
+	if n == 0 || !of.ByParts() {
 		return
 	}
 	keep, later := int(of.Counted)+slack, of.Number-t.Newest
@@ -79,7 +79,7 @@ func (t *Total) add(n int64, of protocol.Part) {
 
 // giveBack takes permits out again that were taken of a part, and returns how many there were.
 func (t *Total) giveBack(n int64, of protocol.Part) int64 {
-	if !of.Sliding() {
+	if !of.ByParts() {
 		n = min(n, t.Out)
 	} else {
 		i := t.Newest - of.Number

@@ -62,7 +62,7 @@ func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 // ended reports whether the total that is known counts by parts, of which none counts any more by any clock. Such a
 // total may be gone: its lease has ended.
 func (p *Purse) ended() bool {
-	return p.Part.Sliding() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.newest()+p.Part.Counted+slack, p.total.From)
+	return p.Part.ByParts() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.newest()+p.Part.Counted+slack, p.total.From)
 }
 
 // Refused takes what was found in the place of next, which Next has returned, when etcd answered that the condition
@@ -151,13 +151,13 @@ func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64, ok bool) {
 	next = p.total
 	next.Limit, next.Cluster, next.Withheld = r.Limit, v.Cluster, p.withheld(v)
-	if next.Writes++; p.Part.Sliding() {
+	if next.Writes++; p.Part.ByParts() {
 		next.name(r.Nonce)
 	}
 	news := next.carry(&r)
 	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
-	case p.Part.Sliding() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
+	case p.Part.ByParts() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
 		// From then on nothing counts any more that the store that is no more has handed out.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
@@ -174,7 +174,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 	if back.N > 0 {
 		gave = next.giveBack(back.N, back.Of)
 	}
-	if back.N == 0 || p.Part.Sliding() {
+	if back.N == 0 || p.Part.ByParts() {
 		left, has := next.left(r.Limit, p.Part), u.Has-gave
 		if u.By != 0 {
 			if others, _ := next.Asked(u.By, r.Now); others > 0 {

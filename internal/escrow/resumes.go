@@ -6,9 +6,9 @@ import "github.com/quotient-limiter/quotient/internal/protocol"
 // anything: in corrected wall time, the start of a window or of a part of time; 0 if that is not known.
 func (p *Purse) Resumes(b *protocol.Budget) int64 {
 	switch why := p.Withheld(); {
-	case why == "" || b.Sliding && p.total.Withheld == unreadable:
+	case why == "" || b.ByParts() && p.total.Withheld == unreadable:
 		return 0
-	case !b.Sliding:
+	case !b.ByParts():
 		return b.End
 	case p.revision != 0 && p.total.From > p.Part.Number:
 		return b.After(p.total.From - p.Part.Number)
@@ -23,7 +23,7 @@ func (v *Verdict) Resumes(b *protocol.Budget) int64 {
 	switch {
 	case v.Lost == "":
 		return 0
-	case !b.Sliding:
+	case !b.ByParts():
 		return b.End
 	case v.before == 0: // a newer mark is written first
 		return 0

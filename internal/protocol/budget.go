@@ -7,8 +7,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Budget is a limit of a long window, and the window that runs. Of a sliding limit, and of one in flight, which is
-// Sliding here, it is the part of time that runs: see Part.
+// Budget is a limit of a long window, and the window that runs. Of a limit that counts by parts of time it is the part
+// that runs: see Part.
 type Budget struct {
 	quota.Limit
 	Start, End int64 // corrected wall time, nanoseconds since the Unix epoch
@@ -16,8 +16,8 @@ type Budget struct {
 	Whole bool
 }
 
-// Slides reports whether the limit slides as its policy writes it. Sliding is set for a limit in flight, too.
-func (b *Budget) Slides() bool { return b.Sliding && !b.InFlight }
+// ByParts reports whether the limit counts by parts of time, as one that slides and one in flight do.
+func (b *Budget) ByParts() bool { return b.Sliding || b.InFlight }
 
 // Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
 func (b Budget) Name() string { return LimitName(b.Limit) }
@@ -36,7 +36,7 @@ func LimitName(l quota.Limit) string {
 
 // TotalStart is the start that the name of the window's total has: a sliding limit has one total.
 func (b *Budget) TotalStart() int64 {
-	if b.Sliding {
+	if b.ByParts() {
 		return 0
 	}
 	return b.Start
@@ -71,12 +71,12 @@ func KeyBudgetsAt(p *quota.Policy, wall int64) []Budget {
 
 // BudgetAt returns the window of a policy's budget that contains the instant wall. Windows
 // shorter than a day are aligned to the Unix epoch, and days and months are the zone's; a phase
-// is by how much later each begins. Of a sliding limit it is the part of time, and of one in flight that which runs
-// where none begins later.
+// is by how much later each begins. Of a limit in flight it is the part of time that runs where none begins later.
 func BudgetAt(l quota.Limit, zone *time.Location, wall int64) Budget {
-	if l.Sliding = l.Sliding || l.InFlight; l.Sliding {
+	if b := (Budget{Limit: l}); b.ByParts() {
 		w := quota.WindowAt(partLength(&l), wall)
-		return Budget{Limit: l, Start: w.Start(), End: w.End()}
+		b.Start, b.End = w.Start(), w.End()
+		return b
 	}
 	if l.Phase < 0 || l.Phase >= l.Window {
 		l.Phase = 0 // the policy is not valid, and nobody follows it

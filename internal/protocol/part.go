@@ -34,8 +34,8 @@ type Part struct {
 	Counted int64 // so many parts in a row hold at most the limit
 }
 
-// Sliding reports whether it is of a limit that counts by parts.
-func (p Part) Sliding() bool { return p.Counted > 0 }
+// ByParts reports whether it is of a limit that counts by parts of time.
+func (p Part) ByParts() bool { return p.Counted > 0 }
 
 // partLength is how long the parts of a sliding limit are.
 func partLength(l *quota.Limit) time.Duration {
@@ -52,7 +52,7 @@ func latest(l *quota.Limit, p *quota.Policy) time.Duration {
 
 // Part returns which part of time the window of a sliding limit is.
 func (b *Budget) Part() Part {
-	if !b.Sliding {
+	if !b.ByParts() {
 		return Part{}
 	}
 	return b.PartAt(b.Start)
@@ -66,7 +66,7 @@ func (b *Budget) PartAt(start int64) Part {
 // Since returns the start of all that may count in the window: its own or, of a sliding limit, that of
 // everything that may have been handed out and still counts, by any clock.
 func (b *Budget) Since() int64 {
-	if !b.Sliding {
+	if !b.ByParts() {
 		return b.Start
 	}
 	return b.Start - (countedOf(&b.Limit)+1)*int64(partLength(&b.Limit))
@@ -74,7 +74,7 @@ func (b *Budget) Since() int64 {
 
 // Until returns when what is issued in the window counts no more.
 func (b *Budget) Until() int64 {
-	if !b.Sliding {
+	if !b.ByParts() {
 		return b.End
 	}
 	return b.End + countedOf(&b.Limit)*int64(partLength(&b.Limit))
@@ -85,7 +85,7 @@ func (b *Budget) After(parts int64) int64 { return b.Start + parts*int64(partLen
 
 // GuardOf returns the guard at the window's edges, where that of the policy is as given: a sliding limit needs none.
 func (b *Budget) GuardOf(guard int64) int64 {
-	if b.Sliding {
+	if b.ByParts() {
 		return 0
 	}
 	return guard
@@ -96,7 +96,7 @@ func (b *Budget) GuardOf(guard int64) int64 {
 // or, of a sliding limit, each: that may have been granted up to a window's length before.
 func (b *Budget) Lease(revision int64) (seconds int64) {
 	switch {
-	case b.Sliding:
+	case b.ByParts():
 		return int64(3 * b.Window / time.Second)
 	case revision == 0:
 		return int64(2 * b.Window / time.Second)
@@ -109,7 +109,7 @@ func (b *Budget) Ends() int64 { return b.End + int64(b.Window) }
 
 // Shown is the start of the window as people see it: of a sliding limit it is one that ends with the part.
 func (b *Budget) Shown() int64 {
-	if b.Sliding {
+	if b.ByParts() {
 		return b.End - int64(b.Window)
 	}
 	return b.Start

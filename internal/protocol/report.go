@@ -92,7 +92,7 @@ type Taken struct {
 // report, and how many it has issued.
 func (r *Report) InHand(b *Budget) (hand, used int64) {
 	for _, t := range r.Long {
-		if t.Window == b.Name() && (t.Start == b.Start || b.Sliding) { // a sliding limit has one total
+		if t.Window == b.Name() && (t.Start == b.Start || b.ByParts()) { // a sliding limit has one total
 			return max(0, t.Taken-t.Used), t.Used
 		}
 	}

@@ -81,7 +81,7 @@ func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purs
 // the only one that counts them.
 func (b *long) holds() bool {
 	if b.Whole {
-		return b.used > 0 || b.Sliding
+		return b.used > 0 || b.ByParts()
 	}
 	return b.hand() > 0 || b.toReturn() > 0
 }
@@ -267,7 +267,7 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 		}
 		b.purse.Taken -= n
 		b.low = max(0, b.hand()-a.reserved) // what is kept is taken again once it is used
-		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.Sliding}}))
+		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.ByParts()}}))
 	}
 	return all
 }
@@ -341,7 +341,7 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		if b.Window == u.Window && b.Sliding && u.Sliding && b.Start > u.Start {
+		if b.Window == u.Window && b.ByParts() && u.ByParts() && b.Start > u.Start {
 			b.late(&u)
 		}
 		if b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
@@ -365,7 +365,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	if !u.Away && b.stated == u.Use.Stated {
 		b.stated = escrow.Stated{}
 	}
-	gives := u.Back.N > 0 && (!b.Sliding || u.Use.Look)
+	gives := u.Back.N > 0 && (!b.ByParts() || u.Use.Look)
 	if !gives && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) || b.stated.Until != 0 {
 		b.state = wanting
 	}

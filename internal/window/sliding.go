@@ -30,31 +30,32 @@ func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
 	switch {
 	case b.InFlight != now.InFlight: // which count other things
-	case b.Whole && now.Whole && other && b.Until() > now.Since():
-		next.purse.Keep(b.counting()) // it counts in full
-		if !now.Sliding {
-			next.used = b.counting()
-		}
-		next.stated = b.restAt(now.Start)
-	case other || !now.Sliding:
-		next.stated = b.restAt(now.Start)
-	case now.Whole:
-		next.stated = b.restAt(now.Start)
-		b.purse.Keep(b.used)
-		next.purse = b.purse.In(now.Part())
-	default: // etcd has one total of all parts
+		return next
+	case now.ByParts() && !now.Whole && !other: // etcd has one total of all parts
 		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.stated
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 		next.wanted = b.wanted
 		next.wanted.owed = 0 // it is in hand of the part that ended: what is taken of it, and not used
+		return next
+	}
+	next.stated = b.restAt(now.Start)
+	switch {
+	case b.Whole && now.Whole && other && b.Until() > now.Since():
+		next.purse.Keep(b.counting()) // it counts in full
+		if !now.ByParts() {
+			next.used = b.counting()
+		}
+	case now.ByParts() && !other:
+		b.purse.Keep(b.used)
+		next.purse = b.purse.In(now.Part())
 	}
 	return next
 }
 
 // counting returns how many permits were issued that count, of a limit that is Whole.
 func (b *long) counting() int64 {
-	if b.Sliding {
+	if b.ByParts() {
 		return b.used + b.Permits - b.limit()
 	}
 	return b.used
@@ -63,7 +64,7 @@ func (b *long) counting() int64 {
 // limit returns how many permits may be issued in the window at most: all or, of a sliding limit that is
 // Whole, those that were not issued in earlier parts.
 func (b *long) limit() int64 {
-	if b.Sliding {
+	if b.ByParts() {
 		return b.purse.Kept(b.Permits)
 	}
 	return b.Permits

@@ -93,7 +93,7 @@ func (b *long) over(n int64) int64 {
 	if until := b.statedUntil(); until != 0 {
 		return until
 	}
-	if b.Sliding {
+	if b.ByParts() {
 		return b.After(max(1, b.purse.Freed(b.missing(n), b.Permits)))
 	}
 	return b.End

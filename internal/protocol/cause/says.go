@@ -164,7 +164,7 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 	if ofKey {
 		what += " for this key"
 	}
-	if limit.Sliding {
+	if limit.Sliding || limit.InFlight {
 		when = ""
 		if !resumes.IsZero() {
 			when = " until " + date(resumes)

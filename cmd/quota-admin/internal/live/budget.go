@@ -28,7 +28,7 @@ type Flight struct {
 // BudgetOf returns a limit of a fleet.
 func BudgetOf(b *protocol.BudgetUse, instances []protocol.InstanceStatus) Budget {
 	of := Budget{Limit: b.String(), Permits: b.Permits, Left: b.Left}
-	if !b.Sliding {
+	if !b.ByParts() {
 		of.End = time.Unix(0, b.End).UTC()
 	}
 	if b.InFlight {
