@@ -82,15 +82,15 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// hooked calls something before each transaction, once that is set.
-type hooked struct {
-	clientv3.KV
-	before atomic.Pointer[func()]
-}
+// hooked calls what a context has under hook{} before each transaction of that context. The session's own
+// transactions, such as reports, are of another one.
+type hooked struct{ clientv3.KV }
 
-func (h *hooked) Txn(ctx context.Context) clientv3.Txn {
-	if before := h.before.Load(); before != nil {
-		(*before)()
+type hook struct{}
+
+func (h hooked) Txn(ctx context.Context) clientv3.Txn {
+	if before, ok := ctx.Value(hook{}).(func()); ok {
+		before()
 	}
 	return h.KV.Txn(ctx)
 }
@@ -100,8 +100,7 @@ func (h *hooked) Txn(ctx context.Context) clientv3.Txn {
 func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	kv := &hooked{KV: f.client}
-	f.kv = kv
+	f.kv = hooked{f.client}
 	k := f.taker("10/s,100/d", 100)
 	if err := k.p.knowMark(t.Context(), k.p.standing()); err != nil {
 		t.Fatal(err)
@@ -127,8 +126,7 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 			write(10)
 		}
 	}
-	kv.before.Store(&between)
-	if err := k.p.transact(t.Context(), 3, k.policy, []*taking{day, key}); err != nil {
+	if err := k.p.transact(context.WithValue(t.Context(), hook{}, between), 3, k.policy, []*taking{day, key}); err != nil {
 		t.Fatal(err)
 	}
 	if key.Purse.Taken != 1 || day.Purse.Taken != 7 || k.total().Out != 17 || day.Purse.Revision() <= key.Purse.Revision() || rounds != 3 {
@@ -221,18 +219,15 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
-	kv := &hooked{KV: f.client}
-	f.kv = kv
+	f.kv = hooked{f.client}
 	p, _ := f.follower("100/s,1000000/h")
 	if err := p.knowMark(t.Context(), p.standing()); err != nil {
 		t.Fatal(err)
 	}
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	n := 0
-	count := func() { n++ }
-	kv.before.Store(&count)
 	key := &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
-	if err := p.transact(t.Context(), endingTries, 0, []*taking{key}); err != nil {
+	if err := p.transact(context.WithValue(t.Context(), hook{}, func() { n++ }), endingTries, 0, []*taking{key}); err != nil {
 		t.Fatal(err)
 	}
 	if n > 2 || key.Purse.Taken > 0 {
