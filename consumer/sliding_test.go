@@ -64,7 +64,11 @@ func (c *calls) counts(limit int, window time.Duration, from time.Time) (over in
 func TestASlidingLimitHoldsAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	const limit, hours = 5000, 3
-	for _, byKey := range []bool{false, true} {
+	kinds := []bool{true, false} // by key
+	if testing.Short() {
+		kinds = kinds[:1]
+	}
+	for _, byKey := range kinds {
 		synctest.Test(t, func(t *testing.T) {
 			policy := policyOf(t, "80/s,5000/h sliding")
 			if byKey {

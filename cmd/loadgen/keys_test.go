@@ -12,6 +12,7 @@ import (
 
 // Calls for keys with owners hold the limit of each key, and loadgen counts each.
 func TestKeysHold(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("plays a whole fleet for seconds")
 	}

@@ -21,6 +21,7 @@ import (
 // number of instances: it holds, nothing is wasted, standard output is nothing
 // but the report, a page is beside it, and no policy stays behind.
 func TestEndToEnd(t *testing.T) {
+	t.Parallel()
 	cluster, client := etcdtest.New(t, embedded.Options{})
 	var stdout, stderr bytes.Buffer
 	page := filepath.Join(t.TempDir(), "page.html")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/loadgen/internal/worker"
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 )
 
 // parentVariable makes the test program be loadgen, for tests that have to end
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 	if _, ok := os.LookupEnv(parentVariable); ok {
 		main()
 	}
+	await.Together(2)
 	os.Exit(m.Run())
 }
 

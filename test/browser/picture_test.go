@@ -12,6 +12,7 @@ import (
 // changes twice, and the fourth one goes without a word. DASHBOARD_PICTURE says how long each chapter
 // lasts: `make dashboard-picture` makes the picture of README.md with 45s.
 func TestTheTutorialsStory(t *testing.T) {
+	t.Parallel()
 	chapter := time.Duration(0)
 	if text := os.Getenv("DASHBOARD_PICTURE"); text != "" {
 		var err error

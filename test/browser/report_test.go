@@ -54,6 +54,7 @@ const look = `(() => {
 // chart is there and whole, at any width, on light and dark screens, and the
 // browser has nothing to complain about, nor anything to load.
 func TestTheReportOfAChurnRun(t *testing.T) {
+	t.Parallel()
 	page := churn(t)
 	b := openTab(t, desktop)
 	for _, c := range []struct {
