@@ -65,8 +65,11 @@ func (g *Gate) lendsToLocked(guest string) bool {
 // lent any.
 func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	b, l := &g.mu.borrower, &g.mu.ledger
+	if !b.edge || !l.lends() { // as with nearly each permit that comes back
+		return false
+	}
 	s, ok := g.sceneLocked()
-	if !ok || !l.lends() || !b.edge {
+	if !ok {
 		return false
 	}
 	b.lendAtEdge(&s, g.callersLocked(), g.lendsToLocked,
