@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,6 +149,11 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 	o, err := feed.Inside(etcd.Client).Overrides(ctx, provider)
 	if err != nil {
 		return err
+	}
+	if k.withhold {
+		if err := clockBehind(ctx, etcd, &o.Policy.Policy, provider); err != nil {
+			return err
+		}
 	}
 	if k.unused || k.withhold {
 		return a.remark(ctx, etcd.client, layout.BudgetMark(provider), provider, &o.Policy.Policy, k.unused)
@@ -368,9 +374,26 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	return failed, taken, nil
 }
 
+// clockBehind returns an error if an instance has reported at an instant to which the clock of this machine has not come.
+func clockBehind(ctx context.Context, etcd connection, p *quota.Policy, provider string) error {
+	f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, i := range f.Instances {
+		if r := i.Report; r != nil && r.Time.Sub(now) > 2*p.WithDefaults().ClockError {
+			return refused(fmt.Errorf("this machine's clock says %s, and %s reported at %s: windows that have begun since would not be withheld: correct the clock, or run this on another host",
+				format.Exact(now.UTC()), format.Show(cmp.Or(i.Instance.Name, i.Instance.ID)), format.Exact(r.Time)))
+		}
+	}
+	return nil
+}
+
 // remark renews the mark of a provider's store. With unused it says of all keys that they used nothing that etcd
 // does not count; without, it withholds what runs. "Now" is by the clock of this machine, which is neither corrected
-// nor measured: if that is behind, windows that have begun since are not withheld. So the answer names the instant.
+// nor measured: if that is behind, windows that have begun since are not withheld. So the answer names the instant,
+// and clockBehind is asked before.
 func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider string, p *quota.Policy, unused bool) error {
 	m, err := readMark(ctx, client, key)
 	if err != nil {

@@ -316,6 +316,7 @@ instances absent -o *
 get partner
 explain partner
 budget partner
+budget partner --withhold
 set partner '100 inflight hold=1d' --dry-run
 set partner '300 inflight hold=2h' --dry-run
 set partner '300 inflight hold=2h'
