@@ -150,13 +150,8 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 	if err != nil {
 		return err
 	}
-	if k.withhold {
-		if err := clockBehind(ctx, etcd, &o.Policy.Policy, provider); err != nil {
-			return err
-		}
-	}
 	if k.unused || k.withhold {
-		return a.remark(ctx, etcd.client, layout.BudgetMark(provider), provider, &o.Policy.Policy, k.unused)
+		return a.remark(ctx, etcd, layout.BudgetMark(provider), provider, &o.Policy.Policy, k.unused)
 	}
 	counts := []keyCount{{k.key, used}}
 	if k.file != "" {
@@ -394,8 +389,11 @@ func clockBehind(ctx context.Context, etcd connection, p *quota.Policy, provider
 // does not count; without, it withholds what runs. "Now" is by the clock of this machine, which is neither corrected
 // nor measured: if that is behind, windows that have begun since are not withheld. So the answer names the instant,
 // and clockBehind is asked before.
-func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider string, p *quota.Policy, unused bool) error {
-	m, err := readMark(ctx, client, key)
+func (a *app) remark(ctx context.Context, etcd connection, key, provider string, p *quota.Policy, unused bool) error {
+	m, err := readMark(ctx, etcd.client, key)
+	if err == nil && !unused {
+		err = clockBehind(ctx, etcd, p, provider)
+	}
 	if err != nil {
 		return err
 	}
@@ -413,7 +411,7 @@ func (a *app) remark(ctx context.Context, client *clientv3.Client, key, provider
 	if err != nil {
 		return err
 	}
-	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", m.Revision)).Then(clientv3.OpPut(key, value)).Commit()
+	r, err := etcd.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", m.Revision)).Then(clientv3.OpPut(key, value)).Commit()
 	if err == nil && !r.Succeeded {
 		err = errors.New("an instance wrote the mark at the same moment: try again")
 	}
