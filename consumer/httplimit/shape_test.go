@@ -39,6 +39,11 @@ func TestFieldsOfOtherShapes(t *testing.T) {
 			`200 retry  policy "default-10s";q=10;w=10 limit "default-10s";r=0;t=1`,
 			`429 retry 1 policy "default-10s";q=10;w=10 limit "default-10s";r=0;t=1`,
 		}},
+		// Of a long limit that slides it is not the end of a part of time, after which nothing comes back.
+		{"a sliding hour", "1/h sliding", quota.Policy{}, 30 * time.Minute, []string{
+			`200 retry  policy "default-h";q=1;w=3600 limit "default-h";r=0`,
+			`429 retry 1872 policy "default-h";q=1;w=3600 limit "default-h";r=0`, // 102 parts of 36 s after it
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

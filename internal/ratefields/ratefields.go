@@ -73,7 +73,7 @@ func (u *Use) name() string {
 
 // Add adds the limits, and the permits left of them at the instant now. A policy cannot
 // express a window that is no whole number of seconds, so it is left out. The rest of a
-// window is rounded up. A limit in flight has another unit, and no window.
+// window is rounded up. A limit in flight has another unit, and no window that ends, nor has a long one that slides.
 func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 	if len(uses) == 0 {
 		return
@@ -92,7 +92,7 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		if !u.Limit.InFlight {
+		if u.ends() {
 			limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
 		}
 	}
@@ -100,10 +100,13 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 	h.Add(LimitField, string(limits))
 }
 
-// rest returns the time until there are more permits: the window ends, or one comes back. When a call in
-// flight ends is not known.
+// ends reports whether the limit has a window that ends. One that slides over more than a minute has none, nor has one
+// in flight: when permits come back is not known here.
+func (u *Use) ends() bool { return !u.Limit.Sliding && !u.Limit.InFlight }
+
+// rest returns the time until there are more permits: the window ends, or one comes back; 0 if that is not known.
 func rest(u Use, now time.Time) time.Duration {
-	if u.Limit.InFlight {
+	if !u.ends() {
 		return 0
 	}
 	return max(0, min(u.End.Sub(now), u.Limit.Window))
