@@ -52,7 +52,8 @@ type budgetJSON struct {
 	counts   int64 // a count that is given now has what limits had that went before: escrow.Total.CarriedTo
 }
 
-// handJSON is what an instance has of a window by its report; null where it has told nothing.
+// handJSON is what an instance has of a window by its report; null where it has told nothing. What it has used of a limit
+// that slides it does not tell.
 type handJSON struct {
 	Instance string `json:"instance"`
 	InHand   *int64 `json:"in_hand"`
@@ -62,8 +63,9 @@ type handJSON struct {
 const budgetHelp = `Show what is left of each limit of more than a minute: the permits of the running window
 that etcd has handed out, and those that instances have used and have in hand, as they report.
 The rest was taken by instances that have ended, or is used elsewhere. Of a limit in flight it
-shows the calls that are under way in place of those used, else when the limit is used up at
-the rate of the last seconds. With --key it shows what was handed out of one key.
+shows the calls that are under way in place of those used; of one that slides all that is not
+in hand is used. Else it shows when the limit is used up at the rate of the last seconds. With
+--key it shows what was handed out of one key.
 
 --used N gives the provider's own count of the window, such as after a restore of etcd, until
 which nothing more is handed out. Read that count just before: the window then counts N, and
@@ -223,13 +225,18 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		h := handJSON{Instance: cmp.Or(s.Instance.Name, s.Instance.ID)}
 		if s.Report != nil {
 			hand, used := s.Report.InHand(&w)
-			h.InHand, h.Used = &hand, &used
+			if h.InHand = &hand; !w.Sliding { // of one that slides, the report has the part of time that runs alone
+				h.Used = &used
+			}
 			b.InHand, b.Used = b.InHand+hand, b.Used+used
 		}
 		b.Instances = append(b.Instances, h)
 	}
 	b.Withheld, b.Left = found.Withheld(), found.Left(w.Permits)
 	b.HandedOut, b.Writes = found.Out(), b.total.Writes
+	if w.Sliding {
+		b.Used = max(0, b.HandedOut-b.InHand)
+	}
 	b.Rest = max(0, b.HandedOut-b.Used-b.InHand)
 	b.total.Limit = w.Permits
 	return nil
@@ -382,6 +389,6 @@ func (b *budgetJSON) table(w io.Writer) {
 			format.Row(w, format.Show(h.Instance), "has not reported", "")
 			continue
 		}
-		format.Row(w, format.Show(h.Instance), fmt.Sprint(*h.Used), fmt.Sprint(*h.InHand))
+		format.Row(w, format.Show(h.Instance), number(h.Used), fmt.Sprint(*h.InHand))
 	}
 }

@@ -258,12 +258,15 @@ func takes(limits []protocol.BudgetUse, r *reportJSON) string {
 	var has []string
 	for i := range limits {
 		if b := &limits[i]; r != nil {
-			word := "used"
-			if b.InFlight {
-				word = "under way"
-			}
 			hand, used := r.InHand(&b.Budget)
-			has = append(has, fmt.Sprintf("%d of %v %s, %d in hand", used, b.Limit, word, hand))
+			switch {
+			case b.InFlight:
+				has = append(has, fmt.Sprintf("%d of %v under way, %d in hand", used, b.Limit, hand))
+			case b.Sliding: // the report has what was used of the part of time that runs alone
+				has = append(has, fmt.Sprintf("%d of %v in hand", hand, b.Limit))
+			default:
+				has = append(has, fmt.Sprintf("%d of %v used, %d in hand", used, b.Limit, hand))
+			}
 		}
 	}
 	return strings.TrimSuffix("takes what its calls need: "+strings.Join(has, "; "), ": ")

@@ -323,6 +323,10 @@ set partner '300 inflight hold=2h'
 set partner '200 inflight hold=2h'
 set partner 5/s
 `},
+	{name: "slides", prepare: slidingFleet, commands: `
+explain hourly
+budget hourly
+`},
 	{name: "keys", prepare: sharingFleet, commands: `
 set payments/charge 999/s --keys 80/s --dry-run -o *
 set payments/charge 999/s --keys 80/s
@@ -455,21 +459,31 @@ func hostile(b *bench, client *clientv3.Client) {
 
 // flyingFleet writes two instances with calls in flight. A third, which has ended, has three places.
 func flyingFleet(b *bench, client *clientv3.Client) {
-	b.want(exitDone, "set", "partner", "200 inflight hold=1d")
+	takingFleet(b, client, "partner", quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true})
+}
+
+// slidingFleet writes the same of a limit that slides.
+func slidingFleet(b *bench, client *clientv3.Client) {
+	takingFleet(b, client, "hourly", quota.Limit{Permits: 200, Window: 24 * time.Hour, Sliding: true})
+}
+
+// takingFleet writes two instances that have taken permits of a limit, and a total that has three more.
+func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota.Limit) {
+	b.want(exitDone, "set", provider, limit.String())
+	w := protocol.BudgetAt(limit, time.UTC, time.Now().UnixNano())
 	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
 	for i, name := range []string{"worker-1", "worker-2"} {
-		id := fmt.Sprintf("partner/%s-7f-%d", name, i)
+		id := fmt.Sprintf("%s/%s-7f-%d", provider, name, i)
 		b.put(client, strings.Replace("providers/"+id, "/worker", "/instances/worker", 1), protocol.Instance{Name: name, Started: began, From: began})
 		b.put(client, "reports/"+id, protocol.Report{
 			Schema: 1, Name: name, State: quota.StateActive, ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour), Used: 1000,
-			Long: []protocol.Taken{{Window: "d-inflight", Taken: 30 + int64(i), Used: 27}},
+			Long: []protocol.Taken{{Window: w.Name(), Taken: 30 + int64(i), Used: 27}},
 		})
 	}
 	r, err := client.Get(b.t.Context(), "any")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	w := protocol.BudgetAt(quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true}, time.UTC, time.Now().UnixNano())
 	total, err := escrow.Encode(escrow.Total{Limit: 200, Out: 64, Newest: w.Part().Number, Parts: []int64{64}, Writes: 9, Cluster: r.Header.ClusterId})
 	if err != nil {
 		b.t.Fatal(err)
@@ -478,7 +492,7 @@ func flyingFleet(b *bench, client *clientv3.Client) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, strings.TrimPrefix(k.BudgetTotal("partner", w.Name(), w.TotalStart()), b.prefix), total)
+	b.put(client, strings.TrimPrefix(k.BudgetTotal(provider, w.Name(), w.TotalStart()), b.prefix), total)
 }
 
 // liveFleet writes three instances, one of which has not reported, and one that
