@@ -23,8 +23,11 @@ export class Limited extends Error {
 /** No quotad answers. It is thrown at once if there is no socket at the path, and was none before; otherwise after the timeout, as quotad may be restarting. */
 export class Unavailable extends Limited {}
 
-/** A call that would fail again: an unknown provider, or a wrong argument. */
+/** A call that would fail again, such as one with a wrong argument. */
 export class Refused extends Error {}
+
+/** The provider has no limit, or none by key: nobody has set it yet, or etcd has lost it. Once an operator has set it the same call succeeds. */
+export class NoLimit extends Refused {}
 
 /** Permits of one provider, or of a key of it. */
 export type Permits = Awaited<ReturnType<Client["acquire"]>>;
@@ -68,11 +71,20 @@ export class Client {
   private http: typeof http | typeof https;
   private address: string;
   private answered = false;
-  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls run at a time; quotad allows a process 256. */
-  constructor(address = "/run/quotad/quotad.sock", maxSockets = 64, tls?: TLS) {
+  private most: number;
+  /** Has connections for calls that end or are settled: those that wait may wait for just these. */
+  private endings: http.Agent;
+  /** Calls that have a connection to wait for permits. */
+  private asking = 0;
+  /** Calls that wait for such a connection, in order. */
+  private queue: (() => void)[] = [];
+  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls wait for permits at a time, a connection each, and others wait for one of these; quotad allows a process 256 connections. */
+  constructor(address = "/run/quotad/quotad.sock", connections = 64, tls?: TLS) {
     this.address = address;
+    this.most = connections;
     this.http = tls ? https : http;
-    const agent = new this.http.Agent({ keepAlive: true, maxSockets });
+    const agent = new this.http.Agent({ keepAlive: true });
+    this.endings = new this.http.Agent({ keepAlive: true, maxSockets: 4 });
     const { hostname: host, port } = tls ? new URL(`https://${address}`) : { hostname: "", port: "" };
     this.options = { ...(tls ? { ...(tls as https.RequestOptions), host, port } : { socketPath: address }), agent, headers: { "Content-Type": "application/json" } };
   }
@@ -145,9 +157,14 @@ export class Client {
 
   private async grant(body: object, timeout: number) {
     for (const began = now(); ; ) {
+      if (!(await this.connection(timeout - since(began)))) {
+        const detail = `${this.most} calls wait for permits already, the most of this client: pass new Client(address, connections)`;
+        throw Object.assign(new Limited(detail), { retryAfter: 0.05 });
+      }
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.send("/v1/acquire", { ...body, max_wait }, max_wait);
+      const { status, answer, sent } = await this.send("/v1/acquire", { ...body, max_wait }, max_wait).finally(() => this.passOn());
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
+      if (status === 404) throw new NoLimit(answer.detail);
       if (![200, 429, 503, noAnswer].includes(status)) throw new Refused(answer.detail);
       const retryAfter = answer.retry_after ?? 0;
       if (answer.absent || !(since(began) + retryAfter <= timeout)) {
@@ -158,11 +175,32 @@ export class Client {
     }
   }
 
+  /** Waits at most so many seconds for a connection to wait for permits. Returns false if none is free by then. */
+  private connection(most: number): Promise<boolean> {
+    if (this.asking < this.most) {
+      this.asking++;
+      return Promise.resolve(true);
+    }
+    return new Promise((resolve) => {
+      const turn = () => (clearTimeout(timer), resolve(true));
+      const timer = setTimeout(() => ((this.queue = this.queue.filter((t) => t !== turn)), resolve(false)), Math.min(Math.max(0, most), 1e6) * 1000);
+      this.queue.push(turn);
+    });
+  }
+
+  /** Passes a connection on to the next call that waits for one. */
+  private passOn(): void {
+    const next = this.queue.shift();
+    if (next) next();
+    else this.asking--;
+  }
+
   /** Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, noAnswer if there is none within wait and 10 s. */
   private async send(path: string, body?: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
-    const request = this.http.request({ ...this.options, method: body ? "POST" : "DELETE", path, signal });
+    const agent = path === "/v1/acquire" ? this.options.agent : this.endings;
+    const request = this.http.request({ ...this.options, agent, method: body ? "POST" : "DELETE", path, signal });
     let connected = false;
     request.on("socket", (socket) => {
       sent = now(); // a connection is free

@@ -32,7 +32,12 @@ class Unavailable(Limited):
 
 
 class Refused(Exception):
-    """A call that would fail again: an unknown provider, or a wrong argument."""
+    """A call that would fail again, such as one with a wrong argument."""
+
+
+class NoLimit(Refused):
+    """The provider has no limit, or none by key: nobody has set it yet, or etcd has lost it. Once an operator
+    has set it the same call succeeds."""
 
 
 def now():
@@ -61,7 +66,7 @@ def again_in(status, answer, end, deadline):
     if status == 200 and now() < end:
         return None
     if status not in (200, 429, 503, NO_ANSWER):
-        raise Refused(answer.get("detail", answer))
+        raise (NoLimit if status == 404 else Refused)(answer.get("detail", answer))
     retry = answer.get("retry_after", 0)
     if answer.get("absent") or not now() + retry <= deadline:
         if status == NO_ANSWER:

@@ -29,14 +29,18 @@ if TYPE_CHECKING:
 Class = Literal["critical", "default", "sheddable"]
 
 
+ENDING = 4  # connections for calls that end or are settled: those that wait may wait for just these
+
+
 class Client:
-    """Address and tls are those of quotient.Client. At most so many calls run at a time; quotad
-    allows a process 256 connections."""
+    """Address and tls are those of quotient.Client. At most so many calls wait for permits at a time, a
+    connection each, and others wait for one of these; quotad allows a process 256 connections."""
 
     def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
         self.address, self.tls, self.connections = address, tls, connections
         self.idle: list[Any] = []
-        self.free: asyncio.Semaphore | None = None
+        self.asking: asyncio.Semaphore | None = None
+        self.ending: asyncio.Semaphore | None = None
 
     async def acquire(
         self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", label: str = "", key: str = "", partial: bool = False, settle_within: float | None = None
@@ -59,9 +63,18 @@ class Client:
 
     async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
         deadline = now() + timeout
+        if self.asking is None:
+            self.asking = asyncio.Semaphore(self.connections)
         while True:
-            wait = max(0.0, min(60.0, deadline - now()))
-            status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
+            try:
+                await (asyncio.wait_for(self.asking.acquire(), max(0.0, deadline - now())) if self.asking.locked() else self.asking.acquire())
+            except asyncio.TimeoutError:
+                raise quotient.Limited(f"{self.connections} calls wait for permits already, the most of this client: pass Client(connections=...)", 0.05) from None
+            try:
+                wait = max(0.0, min(60.0, deadline - now()))
+                status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
+            finally:
+                self.asking.release()
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
@@ -74,42 +87,47 @@ class Client:
         host, port = self.address.rsplit(":", 1)
         return asyncio.open_connection(host, int(port), ssl=self.tls)
 
+    async def _end(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """Sends what ends or settles a call."""
+        if self.ending is None:
+            self.ending = asyncio.Semaphore(ENDING)
+        async with self.ending:
+            status, answer, _ = await self._send(path, body)
+        return status, answer
+
     async def _send(self, path: str, body: dict[str, Any] | None = None, wait: float = 0) -> tuple[int, dict[str, Any], float]:
         """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait
         and 10 s, and when the call was sent."""
-        if self.free is None:
-            self.free = asyncio.Semaphore(self.connections)
         text = b"" if body is None else json.dumps(body).encode()
         method = "DELETE" if body is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-        async with self.free:
-            sent = now()
-            problem: dict[str, Any] = {}
-            for connect in not self.idle, True:  # quotad closes connections without calls
-                writer = None
-                accepted = not connect
-                try:
-                    if connect:
-                        reader, writer = await asyncio.wait_for(self._connect(), 10)
-                        accepted = True
-                    else:
-                        reader, writer = self.idle.pop()
-                    sent = now()
-                    writer.write(head.encode() + text)
-                    status, answer, keep = await asyncio.wait_for(self._answer(reader), wait + 10)
-                    ANSWERED.add(self.address)
-                    if keep:
-                        self.idle.append((reader, writer))
-                        writer = None
-                    return status, answer, sent
-                except asyncio.TimeoutError as e:
-                    problem = unanswered(self.address, e, self.tls, accepted)
-                    break
-                except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as e:
-                    problem = unanswered(self.address, e, self.tls, False)
-                finally:
-                    if writer is not None:  # also if the task is cancelled: the call leaves the queue
-                        writer.close()
+        sent = now()
+        problem: dict[str, Any] = {}
+        for connect in not self.idle, True:  # quotad closes connections without calls
+            writer = None
+            accepted = not connect
+            try:
+                if connect:
+                    reader, writer = await asyncio.wait_for(self._connect(), 10)
+                    accepted = True
+                else:
+                    reader, writer = self.idle.pop()
+                sent = now()
+                writer.write(head.encode() + text)
+                status, answer, keep = await asyncio.wait_for(self._answer(reader), wait + 10)
+                ANSWERED.add(self.address)
+                if keep:
+                    self.idle.append((reader, writer))
+                    writer = None
+                return status, answer, sent
+            except asyncio.TimeoutError as e:
+                problem = unanswered(self.address, e, self.tls, accepted)
+                break
+            except (OSError, EOFError, ValueError, KeyError, asyncio.LimitOverrunError) as e:
+                problem = unanswered(self.address, e, self.tls, False)
+            finally:
+                if writer is not None:  # also if the task is cancelled: the call leaves the queue
+                    writer.close()
         return NO_ANSWER, problem, sent
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[int, dict[str, Any], bool]:
@@ -142,7 +160,7 @@ class Granted:
         of, self._of.id = self._of.id, None
         if of is None:
             raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
-        status, answer, _ = await self._client._send(f"/v1/permits/{of}/settle", {"used": used})
+        status, answer = await self._client._end(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
             raise quotient.Refused(answer.get("detail", answer))
 
@@ -150,7 +168,7 @@ class Granted:
         """Ends the calls of limits in flight, unless settle has."""
         of, self._of.id = self._of.id, None
         if of and self.ends_in is not None:
-            await self._client._send(f"/v1/calls/{of}")  # without an answer it ends by itself
+            await self._client._end(f"/v1/calls/{of}")  # without an answer it ends by itself
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 import assert from "node:assert";
 import { once } from "node:events";
 const [client, socket] = process.argv.slice(2);
-const { Client, Limited, Refused, Unavailable } = await import(client);
+const { Client, Limited, NoLimit, Refused, Unavailable } = await import(client);
 const quotad = new Client(socket);
 
 const refusal = async () => {
@@ -35,8 +35,8 @@ if (process.argv[4]) {
   const [ca, cert, key] = process.argv.slice(5).map((name) => readFileSync(name));
   assert.equal((await new Client(process.argv[4], 1, { ca, cert, key }).acquire("p", { timeout: 60 })).permits, 1);
 }
-for (const [provider, permits, reason] of [["few", 1000, /split the call/], ["unknown", 1, /no limit is set for/]])
-  await assert.rejects(quotad.acquire(provider, { permits, timeout: 60 }), (e) => e instanceof Refused && reason.test(e.message));
+for (const [provider, permits, reason, kind] of [["few", 1000, /split the call/, Refused], ["unknown", 1, /no limit is set for/, NoLimit]])
+  await assert.rejects(quotad.acquire(provider, { permits, timeout: 60 }), (e) => e.constructor === kind && reason.test(e.message));
 const batch = await quotad.acquire("p", { permits: 10, timeout: 5, partial: true });
 assert(batch.take());
 

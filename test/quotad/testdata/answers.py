@@ -64,12 +64,12 @@ if len(sys.argv) > 2:  # TLS too
     tls.load_cert_chain(cert, key)
     assert quotient.Client(address, tls).acquire("p", timeout=60).permits == 1
     assert played(quotient.aio.Client(address, tls).acquire)("p", timeout=60).permits == 1
-for provider, permits, reason in ("few", 1000, "split the call"), ("unknown", 1, "no limit is set for"):
+for provider, permits, reason, error in ("few", 1000, "split the call", quotient.Refused), ("unknown", 1, "no limit is set for", quotient.NoLimit):
     try:
         quotad.acquire(provider, permits, timeout=60)
         sys.exit(f"{permits} permits of {provider}")
     except quotient.Refused as e:
-        assert reason in str(e), e
+        assert type(e) is error and reason in str(e), e
 batch = quotad.acquire("p", 10, timeout=5, partial=True)
 batch.lock.acquire()  # as another thread does that takes a permit at this moment
 pid = os.fork()

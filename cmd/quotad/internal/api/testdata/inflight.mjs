@@ -29,4 +29,18 @@ const settled = await quotad.acquireAll([{ provider: "p", permits: 3 }, { provid
 await settled.settle(1, 1);
 await settled.close();
 await free(3);
+const narrow = new Client(socket, 5); // more calls than connections, all of which wait
+const began = performance.now();
+const two = async () => {
+  const call = await narrow.acquire("p", { timeout: 30 });
+  await new Promise((done) => setTimeout(done, 10));
+  await call.close();
+};
+await Promise.all(Array.from({ length: 50 }, two));
+assert(performance.now() - began < 4000, "calls ended by their hold");
+const held = await narrow.acquire("p", { permits: 3 });
+const waiting = Array.from({ length: 5 }, () => narrow.acquire("p", { timeout: 30 }));
+await assert.rejects(narrow.acquire("p", { timeout: 0.01 }), (e) => e instanceof Limited && /5 calls wait for permits already/.test(e.message));
+await held.close();
+for (const call of waiting) await (await call).close();
 process.exit();

@@ -58,6 +58,27 @@ async def call_aio():
 
     await asyncio.gather(*(one() for _ in range(20)))
     assert most == 3, most
+    narrow = quotient.aio.Client(sys.argv[1], connections=5)
+
+    async def two():  # more tasks than connections, all of which wait
+        async with await narrow.acquire("p", timeout=30):
+            await asyncio.sleep(0.01)
+
+    began = time.monotonic()
+    await asyncio.gather(*(two() for _ in range(50)))
+    assert time.monotonic() - began < 4, "calls ended by their hold"
+    held = await narrow.acquire("p", 3)
+    waiting = [asyncio.ensure_future(narrow.acquire("p", timeout=30)) for _ in range(5)]
+    await asyncio.sleep(0)
+    try:
+        await narrow.acquire("p", timeout=0.01)
+        sys.exit("there was a sixth connection")
+    except quotient.Limited as e:
+        assert "5 calls wait for permits already" in str(e), e
+    await held.close()
+    for call in waiting:
+        await (await call).close()
+    await narrow.close()
 
 
 asyncio.run(call_aio())
