@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,22 +266,6 @@ func (a *app) readCounts(name string) (all []keyCount, err error) {
 	return all, nil
 }
 
-// markIn reads the mark from an answer of a cluster.
-func markIn(r *etcdserverpb.RangeResponse, cluster uint64) escrow.MarkAt {
-	for _, kv := range r.GetKvs() {
-		return escrow.ReadMark(kv.Value, kv.ModRevision, cluster)
-	}
-	return escrow.ReadMark(nil, 0, cluster)
-}
-
-func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.MarkAt, error) {
-	r, err := client.Get(ctx, key)
-	if err != nil {
-		return escrow.MarkAt{}, etcdcall.Wrap(ctx, "read the mark of the store", err)
-	}
-	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
-}
-
 // readWas reads which long limits a policy has no more, whose counts go on in others.
 func readWas(ctx context.Context, client *clientv3.Client, key string) ([]protocol.Was, error) {
 	r, err := client.Get(ctx, key)
@@ -367,56 +350,4 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 		}
 	}
 	return failed, taken, nil
-}
-
-// clockBehind returns an error if an instance has reported at an instant to which the clock of this machine has not come.
-func clockBehind(ctx context.Context, etcd connection, p *quota.Policy, provider string) error {
-	f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, i := range f.Instances {
-		if r := i.Report; r != nil && r.Time.Sub(now) > 2*p.WithDefaults().ClockError {
-			return refused(fmt.Errorf("this machine's clock says %s, and %s reported at %s: windows that have begun since would not be withheld: correct the clock, or run this on another host",
-				format.Exact(now.UTC()), format.Show(cmp.Or(i.Instance.Name, i.Instance.ID)), format.Exact(r.Time)))
-		}
-	}
-	return nil
-}
-
-// remark renews the mark of a provider's store. With unused it says of all keys that they used nothing that etcd
-// does not count; without, it withholds what runs. "Now" is by the clock of this machine, which is neither corrected
-// nor measured: if that is behind, windows that have begun since are not withheld. So the answer names the instant,
-// and clockBehind is asked before.
-func (a *app) remark(ctx context.Context, etcd connection, key, provider string, p *quota.Policy, unused bool) error {
-	m, err := readMark(ctx, etcd.client, key)
-	if err == nil && !unused {
-		err = clockBehind(ctx, etcd, p, provider)
-	}
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	bound := p.WithDefaults().ClockError
-	next, text := m.WithKeysTold(now.UnixNano(), bound), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
-	if next.Before == 0 { // whoever set the provider here has said that nothing was used
-		text += fmt.Sprintf("By its mark this store was never restored, so nothing of %s itself is withheld. If it was: quota-admin budget %s --withhold\n", provider, provider)
-	}
-	if !unused {
-		next = m.Withholding(now.UnixNano(), bound)
-		text = fmt.Sprintf("Windows that began before %s are withheld, but for what etcd counts, until counts are given.\n", format.Exact(time.Unix(0, next.Before)))
-	}
-	value, err := escrow.Encode(next)
-	if err != nil {
-		return err
-	}
-	r, err := etcd.client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", m.Revision)).Then(clientv3.OpPut(key, value)).Commit()
-	if err == nil && !r.Succeeded {
-		err = errors.New("an instance wrote the mark at the same moment: try again")
-	}
-	if err != nil {
-		return etcdcall.Wrap(ctx, "mark the store", err)
-	}
-	return a.emit(map[string]any{"provider": provider, "keys_unused": unused, "withheld_before": time.Unix(0, next.Before).UTC()}, func(w io.Writer) { fmt.Fprint(w, text) })
 }

@@ -126,6 +126,7 @@ a transaction for each provider.`,
 	e.lazy, e.steps, e.replace = true, true, true
 	addFlag(a, cmd, &e.maxStep, "max-step", parseFactor, "allow a change by `FACTOR` times up or down; default: the greatest step of each policy")
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
+	e.withholdFlag(cmd)
 	var policies map[string]document.Entry
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if file == "" {
@@ -144,7 +145,7 @@ a transaction for each provider.`,
 		if err := a.checkOverrides(ctx, etcd, e, policies); err != nil {
 			return err
 		}
-		results, err := e.run(ctx, etcd.Client, slices.Sorted(maps.Keys(policies)))
+		results, err := e.run(ctx, etcd, slices.Sorted(maps.Keys(policies)))
 		if err != nil && results == nil {
 			return err
 		}

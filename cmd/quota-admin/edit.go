@@ -36,6 +36,7 @@ type edit struct {
 	replace  bool      // a policy that cannot be read
 	exists   bool      // refuse where none is set
 	resume   bool      // end a back-off too
+	withhold bool      // etcd has lost its data: hand out nothing in the running windows of long limits
 	already  string    // says that nothing would change, where the command knows it better
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
@@ -54,7 +55,7 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 	}
 	a.revisionFlag(cmd, &e.revision, least, what)
 	a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
-		results, err := e.run(ctx, etcd.Client, args[:1])
+		results, err := e.run(ctx, etcd, args[:1])
 		if results == nil || a.format == format.Table {
 			return err
 		}
@@ -76,6 +77,11 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
 	return e
+}
+
+// withholdFlag is for commands that set limits anew after a loss.
+func (e *edit) withholdFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&e.withhold, "withhold", false, "etcd has lost its data: hand out nothing of limits of more than a minute in the running windows, until budget --used gives counts")
 }
 
 const forceUsage = "allow a change by a larger factor than --max-step"
@@ -128,14 +134,15 @@ type editResult struct {
 
 	old, new admin.Stored
 	changed  bool
-	ended    bool // a back-off
+	ended    bool   // a back-off
+	counts   string // what is assumed, or withheld, of what was used before; empty: nothing
 	inForce  time.Time
 }
 
 // make makes the changes in one transaction, which is bound to what next was given: so
 // "keeps the rest" is true of what was there. A dry run writes nothing, and shows shares.
-func (e *edit) make(ctx context.Context, operator *admin.Client, providers []string) ([]*editResult, error) {
-	now, results := time.Now(), make([]*editResult, len(providers))
+func (e *edit) make(ctx context.Context, etcd connection, providers []string) ([]*editResult, error) {
+	now, results, operator := time.Now(), make([]*editResult, len(providers)), etcd.Client
 	all, err := operator.Update(ctx, providers, func(found []admin.Stored) ([]*quota.Policy, error) {
 		policies := make([]*quota.Policy, len(found))
 		for i, old := range found {
@@ -149,6 +156,11 @@ func (e *edit) make(ctx context.Context, operator *admin.Client, providers []str
 				if !e.dryRun {
 					policies[i] = p
 				}
+			}
+		}
+		for _, r := range results {
+			if err := e.mark(ctx, etcd, r); err != nil {
+				return nil, err
 			}
 		}
 		return policies, nil
@@ -189,8 +201,8 @@ func (e *edit) make(ctx context.Context, operator *admin.Client, providers []str
 
 // run makes the changes, tells people, and waits if asked to. With an error and results
 // the changes are made.
-func (e *edit) run(ctx context.Context, operator *admin.Client, providers []string) ([]*editResult, error) {
-	results, err := e.make(ctx, operator, providers)
+func (e *edit) run(ctx context.Context, etcd connection, providers []string) ([]*editResult, error) {
+	results, err := e.make(ctx, etcd, providers)
 	if results == nil {
 		return nil, err
 	}
@@ -214,21 +226,24 @@ func (e *edit) run(ctx context.Context, operator *admin.Client, providers []stri
 		e.a.note("dry run: nothing was written")
 	}
 	if len(waits) > 0 && err == nil {
-		err = e.a.awaitAll(ctx, operator, e.wait, waits)
+		err = e.a.awaitAll(ctx, etcd.Client, e.wait, waits)
 	}
 	return results, err
 }
 
 // tell says what a change does, or would do. Of several, unchanged policies are passed over.
 func (e *edit) tell(r *editResult, several bool, now time.Time) error {
-	if !r.changed {
-		if !several {
-			fmt.Fprintf(e.a.stdout, "%s: %s (revision %d)\n", format.Show(r.Provider), cmp.Or(e.already, "nothing to change"), r.old.Revision)
-		}
-		return nil
+	var lines []string
+	if r.changed {
+		writeChange(e.a.stdout, r.old, r.new, now)
+		lines = effects(r.old.Policy, r.new.Policy, now)
+	} else if !several {
+		fmt.Fprintf(e.a.stdout, "%s: %s (revision %d)\n", format.Show(r.Provider), cmp.Or(e.already, "nothing to change"), r.old.Revision)
 	}
-	writeChange(e.a.stdout, r.old, r.new, now)
-	for _, line := range effects(r.old.Policy, r.new.Policy, now) {
+	if r.counts != "" {
+		lines = append(lines, r.counts)
+	}
+	for _, line := range lines {
 		if several {
 			line = r.Provider + ": " + line
 		}

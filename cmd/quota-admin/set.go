@@ -64,6 +64,7 @@ the policy is written at the same moment.`,
 	e := a.edits(cmd, 0)
 	e.steps, e.lazy = true, true
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
+	e.withholdFlag(cmd)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
 	for i, f := range fields {
 		addFlag(a, cmd, &s.fields[i], f.flag, func(text string) ([]func(*quota.Policy), error) {

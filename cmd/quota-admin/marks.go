@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// markIn reads the mark from an answer of a cluster.
+func markIn(r *etcdserverpb.RangeResponse, cluster uint64) escrow.MarkAt {
+	for _, kv := range r.GetKvs() {
+		return escrow.ReadMark(kv.Value, kv.ModRevision, cluster)
+	}
+	return escrow.ReadMark(nil, 0, cluster)
+}
+
+func readMark(ctx context.Context, client *clientv3.Client, key string) (escrow.MarkAt, error) {
+	r, err := client.Get(ctx, key)
+	if err != nil {
+		return escrow.MarkAt{}, etcdcall.Wrap(ctx, "read the mark of the store", err)
+	}
+	return markIn((*etcdserverpb.RangeResponse)(r), r.Header.ClusterId), nil
+}
+
+// remark renews the mark of a provider's store. With unused it says of all keys that they used nothing that etcd
+// does not count; without, it withholds what runs.
+func (a *app) remark(ctx context.Context, etcd connection, key, provider string, p *quota.Policy, unused bool) error {
+	m, err := readMark(ctx, etcd.client, key)
+	if err != nil {
+		return err
+	}
+	next, text := m.WithKeysTold(time.Now().UnixNano(), p.WithDefaults().ClockError), "Keys that etcd does not count, and that were given no count, are counted as unused.\n"
+	if next.Before == 0 { // whoever set the provider here has said that nothing was used
+		text += fmt.Sprintf("By its mark this store was never restored, so nothing of %s itself is withheld. If it was: quota-admin budget %s --withhold\n", provider, provider)
+	}
+	if unused {
+		err = writeMark(ctx, etcd.client, key, m, next)
+	} else if next, err = withhold(ctx, etcd, key, provider, m, p); err == nil {
+		text = fmt.Sprintf("Windows that began before %s are withheld, but for what etcd counts, until counts are given.\n", beforeOf(next))
+	}
+	if err != nil {
+		return err
+	}
+	return a.emit(map[string]any{"provider": provider, "keys_unused": unused, "withheld_before": time.Unix(0, next.Before).UTC()}, func(w io.Writer) { fmt.Fprint(w, text) })
+}
+
+// clockBehind returns an error if an instance has reported at an instant to which the clock of this machine has not come.
+func clockBehind(ctx context.Context, etcd connection, p *quota.Policy, provider string) error {
+	f, err := feed.Inside(etcd.Client).Fleet(ctx, provider)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, i := range f.Instances {
+		if r := i.Report; r != nil && r.Time.Sub(now) > 2*p.WithDefaults().ClockError {
+			return refused(fmt.Errorf("this machine's clock says %s, and %s reported at %s: windows that have begun since would not be withheld: correct the clock, or run this on another host",
+				format.Exact(now.UTC()), format.Show(cmp.Or(i.Instance.Name, i.Instance.ID)), format.Exact(r.Time)))
+		}
+	}
+	return nil
+}
+
+// withhold writes the mark by which the running windows are withheld. "Now" is by the clock of this machine, which is
+// neither corrected nor measured: if that is behind, windows that have begun since are not withheld. So clockBehind is
+// asked before, and whoever calls it tells the instant.
+func withhold(ctx context.Context, etcd connection, key, provider string, m escrow.MarkAt, p *quota.Policy) (escrow.Mark, error) {
+	if err := clockBehind(ctx, etcd, p, provider); err != nil {
+		return escrow.Mark{}, err
+	}
+	next := m.Withholding(time.Now().UnixNano(), p.WithDefaults().ClockError)
+	return next, writeMark(ctx, etcd.client, key, m, next)
+}
+
+// writeMark replaces the mark that was read.
+func writeMark(ctx context.Context, client *clientv3.Client, key string, m escrow.MarkAt, next escrow.Mark) error {
+	value, err := escrow.Encode(next)
+	if err != nil {
+		return err
+	}
+	r, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", m.Revision)).Then(clientv3.OpPut(key, value)).Commit()
+	if err == nil && !r.Succeeded {
+		err = errors.New("an instance wrote the mark at the same moment: try again")
+	}
+	return etcdcall.Wrap(ctx, "mark the store", err)
+}
+
+// beforeOf shows the instant before which windows are withheld.
+func beforeOf(m escrow.Mark) string { return format.Exact(time.Unix(0, m.Before)) }
+
+// mark makes the mark of a provider whose new policy has long limits, where that is for the operator to say, and notes
+// what it says. An instance takes permits as soon as it learns of the policy, so this comes before the policy is
+// written. Whoever sets the first long limit says that nothing of it was used: package admin writes that mark. That is
+// wrong where etcd has lost its data: --withhold says so, of each policy of the command.
+func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
+	was, long := longOf(&r.old.Policy), longOf(&r.new.Policy)
+	if first := r.changed && was == ""; long == "" || !first && !e.withhold {
+		return nil
+	}
+	layout, err := keys.New(e.a.etcd.Prefix)
+	if err != nil {
+		return err
+	}
+	key := layout.BudgetMark(r.Provider)
+	m, err := readMark(ctx, etcd.client, key)
+	count := "quota-admin budget " + r.Provider + " --used N"
+	if len(r.new.Policy.Keys.Limits) > 0 && len(protocol.Long(&r.new.Policy)) == 0 {
+		count = "quota-admin budget " + r.Provider + " --key KEY --used N"
+	}
+	switch {
+	case errors.Is(err, coordinator.ErrPermission) && !e.withhold:
+		return nil // package admin leaves the mark to the instances then, which withhold
+	case err != nil:
+		return err
+	case e.withhold && e.dryRun:
+		r.counts = "the running windows of " + long + " would be withheld, but for what etcd counts, until the provider's count is given"
+	case e.withhold:
+		next, err := withhold(ctx, etcd, key, r.Provider, m, &r.new.Policy)
+		if err != nil {
+			return err
+		}
+		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld, but for what etcd counts, until the provider's count is given: %s", long, beforeOf(next), count)
+	case m.Revision == 0:
+		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
+	}
+	return nil
+}
+
+// longOf returns the limits of more than a minute, of the provider and of keys; "" if there are none.
+func longOf(p *quota.Policy) string {
+	short := func(l quota.Limit) bool { return !l.Long() }
+	all := quota.FormatLimits(slices.DeleteFunc(slices.Clone(p.Limits), short))
+	of := quota.FormatLimits(slices.DeleteFunc(slices.Clone(p.Keys.Limits), short))
+	switch {
+	case of == "":
+		return all
+	case all == "":
+		return of + " of each key"
+	}
+	return all + ", and " + of + " of each key"
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
+)
+
+// issued returns how many permits a limiter issues until it is told that the limit is used up, or withheld.
+func issued(t *testing.T, l *consumer.Limiter) (n int, why string) {
+	t.Helper()
+	await.Until(t, "the limit is used up or withheld", func() bool {
+		for l.TryAcquire() {
+			n++
+		}
+		err := l.Acquire(t.Context(), 0)
+		if err == nil {
+			n++
+			return false
+		}
+		why = err.Error()
+		return n == 50 || strings.Contains(why, "nothing more of")
+	})
+	return n, why
+}
+
+// An etcd that came back empty knows nothing of what was used of a long limit, and programs that were started again know
+// nothing either. Whoever sets the limit is told what that means; --withhold has nothing handed out until the count is
+// given, even to a program that waits for the limit already.
+func TestALongLimitThatIsSetAfterALoss(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	waits := b.join(server, "lost", 1)[0]
+	const way = "etcd counts 50/mo from 0; if some was used before, as when etcd has lost its data, quota-admin budget %s --used N gives the provider's count"
+	told := func(name string, args ...string) {
+		t.Helper()
+		if _, stderr := b.want(exitDone, args...); !strings.Contains(stderr, strings.ReplaceAll(way, "%s", name)) {
+			t.Errorf("%q does not say what it assumes: %s", args, stderr)
+		}
+	}
+	told("lost", "set", "lost", "50/mo", "--dry-run")
+	if _, stderr := b.want(exitDone, "set", "lost", "50/mo", "--withhold"); !strings.Contains(stderr, "windows of 50/mo that began before ") || !strings.Contains(stderr, "quota-admin budget lost --used N") {
+		t.Errorf("--withhold does not say what it withholds: %s", stderr)
+	}
+	if n, why := issued(t, waits); n != 0 || !strings.Contains(why, "quota-admin budget lost --used N") {
+		t.Errorf("%d permits, then: %s", n, why)
+	}
+	if stdout, _ := b.want(exitDone, "budget", "lost", "--used", "50"); !strings.Contains(stdout, "50 of 50, 0 left") {
+		t.Error(stdout)
+	}
+
+	told("kept", "set", "kept", "50/mo", "--create")
+	if n, why := issued(t, b.join(server, "kept", 1)[0]); n != 50 {
+		t.Errorf("%d permits of a limit that nobody has used, then: %s", n, why)
+	}
+	if _, stderr := b.want(exitDone, "set", "kept", "60/mo"); strings.Contains(stderr, "from 0") {
+		t.Errorf("of a limit that etcd counts: %s", stderr)
+	}
+	if _, stderr := b.want(exitDone, "set", "short", "50/s"); strings.Contains(stderr, "etcd counts") {
+		t.Errorf("of a short limit: %s", stderr)
+	}
+}
+
+// Apply withholds for all policies of a document, also where a first apply without --withhold has set them already.
+func TestApplyAfterALoss(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte("schema: 1\npolicies:\n  hours: {limits: 50/mo}\n  keyed: {limits: 9/s, keys: {limits: 50/mo}}\n  short: {limits: 9/s}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr := b.want(exitDone, "apply", "-f", file)
+	for _, want := range []string{"hours: etcd counts 50/mo from 0", "keyed: etcd counts 50/mo of each key from 0", "quota-admin budget keyed --key KEY --used N"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no %q in %s%s", want, stdout, stderr)
+		}
+	}
+	if _, stderr := b.want(exitDone, "apply", "-f", file, "--withhold", "--dry-run"); !strings.Contains(stderr, "hours: the running windows of 50/mo would be withheld") {
+		t.Error(stderr)
+	}
+	marks := func() (n int64) {
+		r, err := etcdtest.NewClient(t, server).Get(t.Context(), b.prefix+"budgets/hours/mark")
+		if err != nil || len(r.Kvs) != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r.Kvs[0].Version
+	}
+	if n := marks(); n != 1 {
+		t.Errorf("a dry run has marked the store: version %d", n)
+	}
+	stdout, stderr = b.want(exitDone, "apply", "-f", file, "--withhold")
+	if !strings.Contains(stdout, "0 changed") || !strings.Contains(stderr, "hours: windows of 50/mo that began before ") || !strings.Contains(stderr, "keyed: windows of 50/mo of each key") || strings.Contains(stderr, "short") {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+	if n, why := issued(t, b.join(server, "hours", 1)[0]); n != 0 {
+		t.Errorf("%d permits, then: %s", n, why)
+	}
+}
