@@ -3,11 +3,12 @@
 package live
 
 import (
+	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -20,8 +21,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-var played = flag.Duration("played", 40*time.Second, "how long the fleet is played")
 
 // count is the provider's own: of each second, by the window of each permit.
 type count struct {
@@ -66,8 +65,12 @@ func (c *count) play(ctx context.Context, t *testing.T, client *clientv3.Client,
 
 // The tutorial's fleet, on a real etcd, with joins, leaves and load that moves: no point of the
 // chart is above the limit, and no window of the provider's own count is. Somebody looks from
-// the tenth second on.
+// the tenth second on, for as long as PLAYED says.
 func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
+	played, err := time.ParseDuration(cmp.Or(os.Getenv("PLAYED"), "40s"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cluster, err := embedded.Start(embedded.Options{Slow: true, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +106,7 @@ func TestAPlayedFleetIsDrawnWithinItsLimit(t *testing.T) {
 	defer w.Close()
 	var others []func()
 	began := time.Now()
-	for i := 0; time.Since(began) < *played; i++ {
+	for i := 0; time.Since(began) < played; i++ {
 		if i%15 == 5 {
 			others = append(others, begin(fmt.Sprint("more-", i)))
 		}
