@@ -2,6 +2,7 @@ package live_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -20,7 +21,7 @@ import (
 // flown are limiters of a fleet with calls in flight, ready to issue.
 func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
 	t.Helper()
-	client, prefix := etcdtest.NewClient(t, server), "/"+t.Name()+"/"
+	client, prefix := etcdtest.NewClient(t, server), fmt.Sprintf("/%s/%d/", t.Name(), time.Now().UnixNano()) // its own with -count too
 	limits, err := quota.ParseLimits(limit)
 	if err != nil {
 		t.Fatal(err)
