@@ -40,8 +40,9 @@ var (
 	ErrNoPolicy = errors.New("no limit is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
-	// the cause of a LimitError if the permits taken of a long limit are spent and etcd
-	// is away. The limiter recovers when etcd can be reached and the clock is right.
+	// the cause of a LimitError if no permits of a long limit are in hand, or no places of one in
+	// flight, and etcd is away. The limiter recovers when etcd can be reached and the clock is
+	// right.
 	ErrStale = errors.New("stopped by the outage rule stop")
 )
 
@@ -66,7 +67,8 @@ const (
 	// ReasonPacing: the window has more permits, and the policy releases them evenly.
 	ReasonPacing Reason = "pacing"
 	// ReasonInFlight: as many calls are under way as the limit allows, or the other instances have
-	// what is left of it in hand. RetryAt is zero: when a call ends is not known.
+	// what is left of it in hand. RetryAt is zero, since it is not known when a call ends, unless
+	// more is being taken.
 	ReasonInFlight Reason = "in flight"
 	// ReasonJoining: this instance has no share, because it is new or is registered no more, and
 	// its borrowed permits are spent. Or it has owned the key for less than the settle time.
@@ -172,7 +174,7 @@ func (e *LimitError) what() string {
 		return "the policy releases permits evenly, and callers that can wait should use Acquire"
 	case e.Cause != nil:
 		return e.Cause.Error()
-	case e.Reason == ReasonInFlight:
+	case e.Reason == ReasonInFlight && !e.Taking:
 		if e.Asked > 1 {
 			return fmt.Sprintf("fewer than %d of %v are free", e.Asked, limit)
 		}

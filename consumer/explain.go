@@ -176,7 +176,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	case u.verdict != queue.Limited:
 		e.decided(k, u)
 	case b != nil:
-		k.explainBudgetLocked(&e, b, u)
+		k.explainBudgetLocked(now, &e, b, u)
 	case u.elsewhere:
 		e.Owner, u.known = u.owner, false
 	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // no view in force has this instance
@@ -305,8 +305,12 @@ func (k *core) pausedLocked() error {
 
 // explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It sets when to
 // try again: at the window's end, or soon while permits are being taken.
-func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unserved) {
+func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
+	silent := k.stateLocked(now) == quota.StateStale
+	// blind: nobody here knows how many calls are under way elsewhere, since etcd does not tell when some end. Permits of
+	// other limits come back by time alone.
+	blind := b.InFlight && (silent || b.Away && k.mu.trouble != nil)
 	if b.InFlight {
 		e.Reason, u.known = ReasonInFlight, false
 	}
@@ -318,8 +322,9 @@ func (k *core) explainBudgetLocked(e *LimitError, b *protocol.BudgetUse, u *unse
 	case b.Spent && b.Stated != 0:
 		e.Cause = errors.New(cause.Stated(b.String()))
 		u.when, u.known = b.Stated-k.clock.Offset(), true
-	case b.Spent || b.InFlight && b.Left >= 0 && b.Left < u.n || u.known && u.when >= end:
-	case b.Away:
+	case b.InFlight && b.Used+u.n > b.Permits: // calls of this instance alone take too many
+	case !blind && (b.Spent || b.InFlight && b.Left >= 0 && b.Left < u.n || u.known && u.when >= end):
+	case b.Away || silent:
 		why := cmp.Or(k.troubleLocked(), "etcd has not answered")
 		e.Reason, e.Cause = ReasonStale, k.isStaleLocked(fmt.Sprintf("none in hand of %s, and no more can be fetched: %s", b.Limit, why))
 		u.when, u.known = max(u.when, k.clock.Mono()+int64(window.AwayAgain)), true

@@ -407,3 +407,90 @@ func TestAPlaceMoves(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for a place while etcd is away, and who comes then, is told that and not that all are taken: others may have
+// ended their calls. It is the same whether etcd refuses or is silent. An instance whose own calls have all
+// places knows that they are taken.
+func TestNoPlaceWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			bank, sinks, all := longFleet(t, withDefaults(policyOf(t, "4 inflight hold=40s")), "a", "b")
+			bank.told = sinks
+			serve := func(d time.Duration) {
+				for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					for _, s := range sinks {
+						if !bank.away {
+							s.prove()
+						}
+						s.sink.Report(s.clock.Now())
+					}
+					if !bank.away || !silent {
+						bank.serve(sinks...)
+					}
+				}
+			}
+			const taken, away = "all of 4 inflight hold=40s are taken", "none in hand of 4 inflight hold=40s, and no more can be fetched: etcd has not answered"
+			is := func(err error, want string) {
+				t.Helper()
+				limited, _ := errors.AsType[LimitError](err)
+				stale := want == away
+				if !strings.Contains(err.Error(), want) || errors.Is(err, ErrStale) != stale || (limited.Reason == ReasonStale) != stale || limited.RetryAt.IsZero() != (want == taken) {
+					t.Errorf("silent %v: %v\nwant %s", silent, err, want)
+				}
+			}
+			var had []Permit
+			for range 4 {
+				p, err := all[0].Take(t.Context(), 1, 0)
+				for ; err != nil; p, err = all[0].Take(t.Context(), 1, 0) {
+					serve(time.Second)
+				}
+				had = append(had, p)
+			}
+			refused := make(chan error, 6)
+			waits := func(l *Limiter) {
+				for range cap(refused) {
+					go func() {
+						_, err := l.Take(t.Context(), 1, 25*time.Second)
+						refused <- err
+					}()
+				}
+				serve(time.Second)
+				bank.away = true
+			}
+			each := func(want string) {
+				serve(30 * time.Second)
+				for range cap(refused) {
+					is(<-refused, want)
+				}
+			}
+			polls := func(l *Limiter, want string) {
+				t.Helper()
+				_, err := l.Take(t.Context(), 1, 0)
+				is(err, want)
+			}
+			polls(all[1], taken)
+			bank.away = true
+			polls(all[1], taken) // as far as is known yet
+			serve(4 * time.Second)
+			polls(all[1], away)
+			bank.away = false
+			serve(2 * time.Second)
+			polls(all[1], taken)
+			waits(all[1])
+			each(away)
+			polls(all[1], away)
+			polls(all[0], taken)
+			for _, p := range had {
+				p.Done()
+			}
+			polls(all[0], away) // these were of another part
+			bank.away = false
+			serve(time.Second)
+			if all[1].TryTake(4).N() == 0 { // what is in hand for those who have waited
+				t.Error("no place after etcd is back")
+			}
+			polls(all[1], "are left and more are being fetched")
+		})
+	}
+}

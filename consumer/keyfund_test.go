@@ -270,6 +270,34 @@ func TestALongKeyBeforeTheFirstProof(t *testing.T) {
 	})
 }
 
+// Who waits for permits of an hour while etcd says nothing, and never has anything in hand, is told that etcd is away: of
+// the provider and of a key.
+func TestAWaiterOfAnHourWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	for _, byKey := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			policy := withDefaults(policyOf(t, "100/h"))
+			if byKey {
+				policy = policyByKey(t, "100/h")
+			}
+			_, sinks, all := longFleet(t, policy, "a", "b")
+			var taker Taker = all[0]
+			if byKey {
+				taker = all[0].Key("x")
+			}
+			_, err := taker.Take(t.Context(), 1, 0)
+			if !strings.Contains(err.Error(), "more are being fetched") {
+				t.Error(err)
+			}
+			sinks[0].sink.Uses(10) // etcd is asked, and does not answer
+			_, err = taker.Take(t.Context(), 1, 10*time.Second)
+			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "none in hand of 100/h, and no more can be fetched: etcd has not answered") {
+				t.Errorf("by key %v: %v", byKey, err)
+			}
+		})
+	}
+}
+
 // Without etcd a key has what is in hand. Its callers learn why there is no more, and those
 // that wait are served when etcd is back.
 func TestALongKeyWithoutEtcd(t *testing.T) {
