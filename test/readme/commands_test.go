@@ -65,6 +65,7 @@ var steps = map[string]string{
 	`go run ./cmd/loadgen --chaos --seed 2811 --duration 1h --etcd-members 3 --processes 3 --instances 12 --limit 3000/s --outage stop --least-use 0 --trace hour --html hour.html`: "by hand: it takes an hour",
 	`make -C .. bench`:                                "bench",
 	`go run ./overshoot`:                              "bench",
+	`./beside KeyCalls 6 a01a4e55 6bc2b97`:            "by hand: a quarter of an hour, on a quiet machine",
 	`go run ./results -short -check`:                  "bench",
 	`go run ./results -part keys`:                     "bench",
 	`go test -short -run '^$' -bench . -benchtime 1x`: "bench",
