@@ -129,7 +129,7 @@ func ExampleLimiter_Key() {
 	}
 	defer limiter.Close()
 	call := func(installation string) error {
-		return limiter.Key(installation).Acquire(context.Background(), time.Second)
+		return limiter.Key(installation).Acquire(context.Background(), 2*time.Second)
 	}
 	fmt.Println(call("4711"), call("4711"), limiter.Key("4711").TryAcquire())
 	fmt.Println(call("4712"))

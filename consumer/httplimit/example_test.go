@@ -37,7 +37,7 @@ func ExampleTransport() {
 
 	client := &http.Client{Transport: &httplimit.Transport{
 		Limiter:  limiter,
-		MaxWait:  time.Microsecond, // in production, such as time.Second
+		MaxWait:  time.Microsecond, // in production more than a window, such as 2*time.Second
 		MaxPause: time.Minute,
 	}}
 	response, err := client.Get(provider.URL)

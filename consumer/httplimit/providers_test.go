@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,10 +27,17 @@ func ofGitHub(limiter *consumer.Limiter) *http.Client {
 
 func ofGitHubApp(limiter *consumer.Limiter, installation string) *http.Client {
 	return &http.Client{Transport: &httplimit.Transport{
-		Limiter: limiter, MaxWait: time.Second, Stated: true,
+		Limiter: limiter, MaxWait: 2 * time.Second, Stated: true,
 		MaxPause: -1, // an answer 429 or 403 is of one installation
 		Key:      func(*http.Request) string { return installation },
 	}}
+}
+
+// pauseAccount has the fleet heed the answer to one account's request.
+func pauseAccount(limiter *consumer.Limiter, installation string, response *http.Response) {
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+		limiter.Key(installation).Stated(5000, 0, time.Now().Add(time.Duration(seconds)*time.Second))
+	}
 }
 
 func ofAModel(ctx context.Context, requests, tokens *consumer.Limiter, call func() int64) error {
@@ -134,6 +142,31 @@ func TestTheProgramForAGitHubApp(t *testing.T) {
 			if left != 0 {
 				t.Errorf("%s: %d of 30 are left, or asked for in vain", of, left)
 			}
+		}
+	})
+}
+
+// An installation that GitHub has wait for a minute waits, beside another one, and no longer.
+func TestThePauseOfAnAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s,5000/h sliding")}})
+		refused := func(installation string) bool {
+			return limiter.Key(installation).Acquire(t.Context(), 2*time.Second) != nil
+		}
+		if refused("a") || refused("b") {
+			t.Fatal("no permit at the start")
+		}
+		pauseAccount(limiter, "a", &http.Response{Header: http.Header{"Retry-After": {"60"}}})
+		if !refused("a") || refused("b") {
+			t.Error("the wrong one waits, or none")
+		}
+		time.Sleep(57 * time.Second)
+		if !refused("a") {
+			t.Error("it does not wait until the end")
+		}
+		time.Sleep(3 * time.Second)
+		if refused("a") {
+			t.Error("it waits for longer")
 		}
 	})
 }

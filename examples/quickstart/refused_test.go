@@ -24,8 +24,10 @@ func loop(ctx context.Context, limiter *consumer.Limiter) error {
 			continue
 		case refused: // no permit in time: drop the job, or keep it until there may be one
 			pause = max(pause, time.Until(refusal.RetryAt))
+		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than the limit: ask for fewer
 		case errors.Is(err, consumer.ErrQueueFull): // Options.MaxWaiters callers wait already: drop the job
-		case errors.Is(err, consumer.ErrStale), errors.Is(err, consumer.ErrNoPolicy): // etcd is away, or no limit is set
+		case errors.Is(err, consumer.ErrStale): // etcd is away, and the policy stops then (--outage stop)
+		case errors.Is(err, consumer.ErrNoPolicy): // no limit is set
 		default: // ctx has ended, or this program has closed the limiter
 			return err
 		}

@@ -98,14 +98,14 @@ var elsewhere = map[string]string{
 	`cd examples/kafka-consumer && go run . --brokers kafka:9092 --topic jobs --endpoints etcd:2379 --provider payments/charge --url https://payments.example/charge`: "the reader's Kafka; step kafka runs it on one",
 	`export QUOTIENT_ENDPOINTS=https://etcd-1:2379,https://etcd-2:2379,https://etcd-3:2379`:                                                                           "the reader's cluster",
 	`export QUOTIENT_CACERT=/etc/quotient/ca.pem QUOTIENT_CERT=/etc/quotient/ann.pem QUOTIENT_KEY=/etc/quotient/ann-key.pem`:                                          "the reader's certificates; internal/cli/etcdflags tests them",
-	`quota-admin dashboard`:                         "the installed program; step browser runs it in one",
-	`quota-admin list`:                              "the installed program; cmd/quota-admin tests it",
-	`etcdctl snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
-	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`: "the reader's cluster; step deploy renders the chart and runs its programs",
-	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                "the reader's cluster",
-	`groupadd app && install -d -g app -m 0750 /run/quotad`:                                                              "changes the reader's host; step quotad has a socket of a group",
-	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --group app --provider payments/charge`:                      "the reader's cluster; step quotad runs it",
-	`quota-admin export > policies.yaml`:                                                                                 "the installed program; cmd/quota-admin tests it",
+	`quota-admin dashboard`: "the installed program; step browser runs it in one",
+	`quota-admin list`:      "the installed program; cmd/quota-admin tests it",
+	`etcdctl --endpoints https://etcd-1:2379 --cacert ca.pem --cert root.pem --key root-key.pem snapshot save quotient-$(date +%F).db`: "a cluster of the reader's own; compat restores snapshots",
+	`helm install quotient oci://ghcr.io/quotient-limiter/charts/quotient -n quotient --create-namespace -f values.yaml`:               "the reader's cluster; step deploy renders the chart and runs its programs",
+	`kubectl -n quotient port-forward deployment/quotient-dashboard 8686`:                                                              "the reader's cluster",
+	`groupadd app && install -d -g app -m 0750 /run/quotad`:                                                                            "changes the reader's host; step quotad has a socket of a group",
+	`quotad --endpoints etcd-1:2379,etcd-2:2379,etcd-3:2379 --group app --provider payments/charge`:                                    "the reader's cluster; step quotad runs it",
+	`quota-admin export > policies.yaml`:                                                                                               "the installed program; cmd/quota-admin tests it",
 }
 
 // Every command of the documents is known, and every known one is there.
