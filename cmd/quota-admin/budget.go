@@ -70,7 +70,7 @@ in hand is used. Else it shows when the limit is used up at the rate of the last
 --used N gives the provider's own count of the window, such as after a restore of etcd, until
 which nothing more is handed out. Read that count just before: the window then counts N, and
 the permits in the hands of the instances that run. Each of them has to report first, which
-takes a few seconds.
+takes a few seconds. N is refused if they have used more of the window.
 
 Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd
@@ -263,9 +263,13 @@ const toldWithin = 20 * time.Second
 func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clientv3.Client, provider string, used int64) error {
 	ctx, cancel := context.WithTimeout(ctx, toldWithin)
 	defer cancel()
-	hand, err := b.handsTold(ctx, w, provider)
+	hand, issued, err := b.handsTold(ctx, w, provider)
 	if err != nil {
 		return err
+	}
+	if used < issued {
+		return refused(fmt.Errorf("the instances of %s that run have used %d of %s by their own counts, so %d is too few, and nothing was changed: give the provider's count, read just before, and no less than theirs",
+			provider, issued, b.Limit, used))
 	}
 	since := client.Watch(ctx, b.key, clientv3.WithRev(b.at+1))
 	lease := clientv3.WithIgnoreLease()
@@ -302,29 +306,29 @@ func (b *budgetJSON) correct(ctx context.Context, w *live.Watcher, client *clien
 	return errTaken
 }
 
-// handsTold returns how many permits the instances have in hand: everything counts that was taken
+// handsTold returns how many permits the instances have in hand, and have issued: everything counts that was taken
 // by b.at. An instance that joins later has taken later.
-func (b *budgetJSON) handsTold(ctx context.Context, w *live.Watcher, provider string) (hand int64, err error) {
+func (b *budgetJSON) handsTold(ctx context.Context, w *live.Watcher, provider string) (hand, issued int64, err error) {
 	for {
 		p, err := w.Look(ctx, provider)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		hand, missing := int64(0), ""
+		hand, issued, missing := int64(0), int64(0), ""
 		for _, s := range p.Fleet.Instances {
 			if r := s.Report; r == nil || r.Store != b.cluster || r.Known < b.at || r.PolicyRevision != p.Fleet.Policy.Revision {
 				missing = cmp.Or(s.Instance.Name, s.Instance.ID)
 				continue
 			}
-			h, _ := s.Report.InHand(&b.window)
-			hand += h
+			h, u := s.Report.InHand(&b.window)
+			hand, issued = hand+h, issued+u
 		}
 		if missing == "" {
-			return hand, nil
+			return hand, issued, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("instance %s has not reported within %v what it has in hand, and nothing was changed: "+
+			return 0, 0, fmt.Errorf("instance %s has not reported within %v what it has in hand, and nothing was changed: "+
 				"it hangs, may not write reports, or is of an earlier version: try again, or end it first", format.Show(missing), toldWithin)
 		case <-time.After(lookEvery):
 		}

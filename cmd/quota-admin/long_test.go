@@ -204,6 +204,9 @@ func TestACountKeepsWhatIsInHand(t *testing.T) {
 		}()
 	}
 	await.Until(t, "permits are issued", func() bool { return issued.Load() > 100 })
+	if _, stderr := b.want(exitRefused, "budget", "p", "--used", "100"); !strings.Contains(stderr, "so 100 is too few") {
+		t.Errorf("a count below what the instances have used: %s", stderr)
+	}
 	count(98000)
 	before := issued.Load()
 	await.Until(t, "nothing is left", func() bool {

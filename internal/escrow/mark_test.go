@@ -332,3 +332,30 @@ func TestAWordForKeysOpensNoWindowOfTheProvider(t *testing.T) {
 		t.Errorf("the provider's own window: %q", got)
 	}
 }
+
+// A store comes back empty under its old cluster ID, and its mark says so. The count that an operator gives then stands:
+// an instance that has seen the loss, and knows the window by a revision of the store that is no more, does not undo it.
+func TestACountStandsAfterALossUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	const start = 1000 * markedWindow
+	known, err := Encode(Total{Cluster: 2, Out: 4000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted, err := Encode(Total{}.Corrected(4100, 0, 0, protocol.Part{}, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := MarkAt{Mark: AfterRestore(2, start+1, markedBound), Revision: 3, AnsweredBy: 2}.Of(start, false)
+	rule, use := Rule{Limit: 5000, Instances: 1, Share: -1, Now: start + 2}, Use{Used: 4000, Need: 1}
+	p := Purse{Taken: 4000}
+	p.Read([]byte(known), 900, MarkAt{Mark: Mark{Cluster: 2}, Revision: 20, AnsweredBy: 2}.Of(start, false))
+	p.Read(nil, 0, after)
+	if _, _, ok := p.Next(rule, use, Back{}, after); ok || p.Left(5000) != 0 || p.Withheld() != earlierStore {
+		t.Errorf("%d are left after the loss, withheld %q", p.Left(5000), p.Withheld())
+	}
+	p.Read([]byte(counted), 9, after)
+	if next, n, ok := p.Next(rule, use, Back{}, after); !ok || n == 0 || next.Withheld != "" || p.Left(5000) != 900 {
+		t.Errorf("takes %d of %d that are left, withheld %q", n, p.Left(5000), next.Withheld)
+	}
+}

@@ -50,6 +50,9 @@ func (p *Purse) Of(v *Verdict) bool { return p.verdict == nil || p.verdict.Clust
 // if there is no total. The purse is Of v.
 func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	p.lost = p.lost || revision < p.revision && !(revision == 0 && p.ended())
+	if revision == 0 && v.before != 0 {
+		p.lost = false // the mark says so to all: of this window no instance makes a total, and an operator's counts
+	}
 	p.total, p.revision, p.verdict = Total{}, revision, v
 	if revision != 0 {
 		p.total = ReadTotal(value, v.Cluster)
