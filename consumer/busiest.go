@@ -64,7 +64,7 @@ func (o *origin) refusedKey(y *keyState, n int64, how way, now int64) {
 	if how == upTo {
 		want = max(1, min(n, y.use.MostOfBudgets()))
 	}
-	y.noteLack(o.core, n, o.class, want, now)
+	y.noteLack(o.core, n, o.class, how != upTo && y.large(o.core, n), want, now)
 }
 
 // maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.

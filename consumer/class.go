@@ -63,7 +63,9 @@ func (o *origin) count(n int64) {
 
 // refused notes that n permits were refused for a reason.
 func (o *origin) refused(r *refusal, n int64) {
-	r.count.Add(n)
+	if r.count.Add(n); r.segment.Leaves(n) {
+		o.core.refused.large.Add(n)
+	}
 	o.labelled(0, n)
 }
 

@@ -87,7 +87,7 @@ func newCore(provider string, c *clock.Clock, o Options) *core {
 	k.gate.Lent = func(self, guest string, l protocol.Note) { (*k.carrier.Load()).Tell(self, guest, l) }
 	k.gate.Arm = func(at int64) { k.looker.Set(c, at) }
 	k.gate.LendsTo = k.lendsTo
-	k.gate.Refused, k.gate.Called = k.refused.sum, k.called
+	k.gate.Refused, k.gate.RefusedLarge, k.gate.Called = k.refused.sum, k.refused.large.Load, k.called
 	k.gate.Wanting = k.wants
 	for i := range k.classes {
 		k.classes[i] = origin{k, queue.Class(i), nil}

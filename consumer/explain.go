@@ -81,7 +81,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 		o.refusedKey(y, n, all, now)
 		return u
 	}
-	if atOnce && y.use.Left() >= n && (y.line == nil || y.line.Ahead(c) == 0) {
+	if atOnce && y.room(k, now, c) >= n {
 		return nil
 	}
 	u.uses = k.keyUses(y)
@@ -106,7 +106,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	switch {
 	case u.debt > 0:
 		u.verdict = queue.Owes
-	case u.ahead > 0 && (y.use.Left() >= n || !u.elsewhere && u.first > max(1, y.use.Own())):
+	case u.ahead > 0 && (y.use.Left() >= n || y.line.Head().Large()):
 		u.verdict = queue.Behind
 	}
 	return u

@@ -71,6 +71,14 @@ func (c *keyCall) ownWaiter() *queue.Waiter {
 	return c.waiter
 }
 
+// wayOf returns how a call takes permits that may wait so long for them.
+func wayOf(maxWait time.Duration) way {
+	if maxWait > 0 {
+		return queues
+	}
+	return reserve
+}
+
 // proceed starts the call again if it has to (again), until it waits or is finished. It returns whether it is
 // finished.
 func (c *keyCall) proceed(again bool) (done bool) {
@@ -79,7 +87,7 @@ func (c *keyCall) proceed(again bool) (done bool) {
 		if l.all.closed.Load() {
 			return c.finish(l.answer(queue.Closed, c.n))
 		}
-		t := l.core.tryKey(c.key, c.n, reserve, &c.permit)
+		t := l.core.tryKey(c.key, c.n, wayOf(c.maxWait), &c.permit)
 		again = c.tried(&t)
 	}
 	return c.place == finished
@@ -289,7 +297,7 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 	if l.all.closed.Load() {
 		return l.answer(queue.Closed, n)
 	}
-	if t := l.core.tryKey(y, n, reserve, p); t.found != granted {
+	if t := l.core.tryKey(y, n, wayOf(maxWait), p); t.found != granted {
 		return y.wait(ctx, n, maxWait, t, p)
 	}
 	return nil

@@ -26,9 +26,9 @@ import (
 // keyRound is how long after a round of asks the next one comes, if an ask had no room for all keys.
 const keyRound = 20 * time.Millisecond
 
-// keyAsks are the keys to be looked at, and by when. A look at a key decides whether to ask other instances for
-// permits, lends for other instances' asks that are not met in full yet, and serves the key's own waiters if no next
-// look is due.
+// keyAsks are the keys to be looked at, and by when. A look at a key serves its line if a claim has ended there, decides
+// whether to ask other instances for permits, lends for other instances' asks that are not met in full yet, and serves the
+// key's own waiters if no next look is due.
 type keyAsks struct {
 	alarm alarm.Alarm // calls lookAll when it rings
 
@@ -86,11 +86,7 @@ func (a *keyAsks) putBack(y dueKey) {
 
 // callers counts the permits that waiters in the key's line want, by class and size. y.mu is held.
 func (y *keyState) callers() window.Callers {
-	of := func(n int64) int64 { return min(n, quota.MaxPermits) } // so that sums of these do not overflow
-	return window.Callers{
-		Waiting: of(y.line.Permits()), Large: of(y.line.Large(queue.Sheddable)),
-		Critical: of(y.line.PermitsOf(queue.Critical)), LargeCritical: of(y.line.Large(queue.Critical)), Sheddable: of(y.line.PermitsOf(queue.Sheddable)),
-	}
+	return window.CallersOf(y.line)
 }
 
 // fleet returns the key's limit in the shortest window that runs, how many instances there are, and how many of them
@@ -122,13 +118,13 @@ func (y *keyState) scheduleLook(k *core, now int64) {
 }
 
 // noteLack notes that a call of class c lacks want permits of a key, at least 1. Of these, refused were refused to it;
-// 0 if it waits. It has etcd asked if a long limit (internal/window/long.go) has too few in hand: taken from etcd, and
+// 0 if it waits. large says that they were refused to a large call. It has etcd asked if a long limit (internal/window/long.go) has too few in hand: taken from etcd, and
 // not issued yet. If loans of other instances would help, it notes what was refused, and has these asked.
 //
 // Loans do not help if too little is left in etcd of a long limit; a limit in flight does not count here, since its
 // permits come back when calls end. Nor do they help if only a long limit lacks permits: each instance takes those
 // from etcd, and no other one lends them. y.mu is held.
-func (y *keyState) noteLack(k *core, refused int64, c queue.Class, want, now int64) {
+func (y *keyState) noteLack(k *core, refused int64, c queue.Class, large bool, want, now int64) {
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, true)
 	}
@@ -137,7 +133,7 @@ func (y *keyState) noteLack(k *core, refused int64, c queue.Class, want, now int
 	if !y.borrows() || spentUntil != 0 || longAlone {
 		return
 	}
-	y.use.Refused(refused, c)
+	y.use.Refused(refused, c, large)
 	y.scheduleLook(k, now)
 }
 
@@ -188,6 +184,7 @@ func (a *keyAsks) lookAll(k *core) {
 	s, _ := k.segmentNow()
 	r := keyRequests{}
 	for _, y := range all {
+		k.keys.lines.serveDue(k, y.keyState, now)
 		switch at, full := k.ask(y.keyState, s, now, r); {
 		case full:
 			a.putBack(y)
@@ -254,6 +251,9 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 	again = clock.Forever
 	if keys := s.Keys; keys != nil && !y.gone {
 		y.adopt(k, keys, now)
+		if s.Open(now) {
+			y.lendAtEdge(k, s, now) // before it asks others for what it lacks then
+		}
 		next := y.serveAsked(k, s, now)
 		if y.borrows() {
 			again, full = k.askIn(y, keys, now, r)
@@ -261,7 +261,7 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 				again = min(again, keys.Opens(now))
 			}
 		}
-		again = min(again, next)
+		again = min(again, next, y.use.Again())
 	}
 	if full {
 		again = now + int64(keyRound)

@@ -25,7 +25,8 @@ import (
 //	Closed     it is to start again: keys may have no limits now, or its limiter may be closed
 //
 // A line is served when permits of its key may have come: some were given back, lent, or taken from etcd.
-// One alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan.
+// One alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan. A line in which
+// the first caller's claim ends (window.Line) is served by a look at its key: see keyAsks.
 
 // keyLines are the lines of all keys for which callers wait.
 type keyLines struct {
@@ -46,22 +47,26 @@ type keyLines struct {
 // otherwise it gets Full. The caller of enter holds no lock of a key.
 func (q *keyLines) enter(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) queue.Verdict {
 	q.length.Add(1) // before it decides: whoever brings permits after that has the line served
-	s, now, v := q.push(k, y, w, n, until, c)
+	v, again := q.push(k, y, w, n, until, c)
 	switch {
 	case v != queue.Queued:
 		q.length.Add(-1)
-	case !s.Open(now): // there is a new plan, which may have had all lines served when this one was empty
+	case again:
 		q.serve(k, y)
 	}
 	return v
 }
 
-// push is the part of enter under the state's lock. It returns the segment and the monotonic instant by
-// which it decided.
-func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) (s *window.Segment, now int64, v queue.Verdict) {
-	s, now = y.lock(k)
+// push is the part of enter under the state's lock. again says that the line is to be served: the caller is before others
+// that are in it, or there is a new plan, which may have had all lines served when this one was empty.
+func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) (v queue.Verdict, again bool) {
+	s, now := y.lock(k)
 	defer y.mu.Unlock()
-	v = y.decide(k, s, now, n, until, y.line.Ahead(c) == 0)
+	l, large := y.lineNow(k, now), y.large(k, n)
+	l.Newcomer(c)
+	if v = y.decide(k, s, now, n, until, l.Fits(n, 0, c, large)); v == queue.Granted {
+		l.Served(n, large)
+	}
 	if most := k.options.Load().MaxWaiters; v == queue.Queued && most > 0 && q.waiting() >= most {
 		if last := y.line.Last(); last != nil && last.Class() > c {
 			q.tell(k, y, last, queue.Displaced)
@@ -70,17 +75,41 @@ func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c
 		}
 	}
 	if v != queue.Queued {
-		return s, now, v
+		return v, false
 	}
 	if y.line == nil {
 		y.line = &queue.Queue{}
 		q.add(y)
 	}
-	large := n > 1 && n > y.use.Own() // only loans serve it
 	y.line.Push(w, n, until, c, large)
 	q.byClass[c].Add(1)
+	l = y.lineNow(k, now)
+	l.Entered(w)
+	y.serveAgain(k, &l)
 	q.alarm.Set(k.clock, min(until, s.Keys.Opens(now)))
-	return s, now, v
+	return v, !s.Open(now) || y.line.Head() == w && y.line.Len() > 1
+}
+
+// lineNow returns the key's line at the monotonic instant now. y.mu is held.
+func (y *keyState) lineNow(k *core, now int64) window.Line {
+	var f plans.Fleet
+	if y.borrows() {
+		f = y.fleet(k, y.use.Windows())
+	}
+	return y.use.Line(y.line, f, now)
+}
+
+// serveAgain has the line served when a claim of it ends. y.mu is held.
+func (y *keyState) serveAgain(k *core, l *window.Line) {
+	if at := l.Again(); at < clock.Forever {
+		k.keys.asks.schedule(k, y, at)
+	}
+}
+
+// large reports whether a call for n permits of the key is large: this instance never has so many of its own at once, so
+// that only loans serve it. y.mu is held.
+func (y *keyState) large(k *core, n int64) bool {
+	return n > 1 && y.borrows() && n > y.use.Own() && n > y.use.MostSmall(y.totals(k))
 }
 
 // add notes that a key's line is not empty any more. The caller has the state's lock.
@@ -101,7 +130,7 @@ func (q *keyLines) all() []*keyState {
 }
 
 // decide decides about a caller that wants n permits of the key by the monotonic instant until, and does
-// what follows from that. first says that nobody is before it in the line.
+// what follows from that. fits says that it gets them, if there are so many: see window.Line.
 //
 //	Granted  they were there, and decide has reserved them
 //	Queued   they may come in time, and decide has had other instances or etcd asked for some; or the
@@ -110,11 +139,11 @@ func (q *keyLines) all() []*keyState {
 //	Closed   the state was forgotten, or keys have no limits any more
 //
 // The caller of decide has the state's lock.
-func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first bool) queue.Verdict {
+func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits bool) queue.Verdict {
 	if s.Keys == nil || y.gone {
 		return queue.Closed
 	}
-	if first && y.use.Left() >= n {
+	if fits {
 		y.use.Reserve(n)
 		return queue.Granted
 	}
@@ -126,7 +155,7 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, first
 	case k.tooLarge(s.Keys, y.key, n, now) > 0:
 		return queue.Limited
 	}
-	y.noteLack(k, 0, queue.Default, n, now) // n are wanted; none is refused yet, so the class counts for nothing
+	y.noteLack(k, 0, queue.Default, false, n, now) // n are wanted; none is refused yet, so the class counts for nothing
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
 		// has none of a key that is another's.
@@ -154,14 +183,23 @@ func (q *keyLines) serve(k *core, y *keyState) {
 	}
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
-	wake, first := clock.Forever, true
+	wake, l := clock.Forever, y.lineNow(k, now)
+	l.Begin()
 	for w := range y.line.All {
-		if v := y.decide(k, s, now, w.N(), w.Deadline(), first); v != queue.Queued {
+		n, large := w.N(), w.Large()
+		switch v := y.decide(k, s, now, n, w.Deadline(), l.Fits(n, 0, w.Class(), large)); v {
+		case queue.Queued:
+			l.Pass(w)
+			wake = min(wake, w.Deadline(), s.Keys.Opens(now))
+			continue
+		case queue.Granted:
+			l.Served(n, large)
+			fallthrough
+		default:
 			q.tell(k, y, w, v)
-		} else {
-			first, wake = false, min(wake, w.Deadline(), s.Keys.Opens(now))
 		}
 	}
+	y.serveAgain(k, &l)
 	q.alarm.Set(k.clock, wake)
 }
 
@@ -172,9 +210,22 @@ func (q *keyLines) serveAll(k *core) {
 	}
 }
 
+// serveDue is serve if a claim of the key's line has ended by the monotonic instant now.
+func (q *keyLines) serveDue(k *core, y *keyState, now int64) {
+	if q.length.Load() == 0 {
+		return
+	}
+	y.hold(&k.keys)
+	due := y.use.Again() <= now
+	y.mu.Unlock()
+	if due {
+		q.serve(k, y)
+	}
+}
+
 // tell takes a waiter out of a key's line, and tells it the outcome. The caller has the state's lock.
 func (q *keyLines) tell(k *core, y *keyState, w *queue.Waiter, v queue.Verdict) {
-	q.remove(y, w)
+	q.remove(k, y, w)
 	k.told(w, &lineOutcomes[v])
 }
 
@@ -187,10 +238,11 @@ var lineOutcomes = func() (all [queue.Closed + 1]queue.Outcome) {
 }()
 
 // remove takes a waiter out of a key's line; false if it was told before. The caller has the state's lock.
-func (q *keyLines) remove(y *keyState, w *queue.Waiter) bool {
+func (q *keyLines) remove(k *core, y *keyState, w *queue.Waiter) bool {
 	if !y.line.Remove(w) {
 		return false
 	}
+	y.use.LineLeft(y.line, k.clock.Mono())
 	q.length.Add(-1)
 	q.byClass[w.Class()].Add(-1)
 	if y.line.Len() == 0 {
@@ -206,7 +258,7 @@ func (q *keyLines) remove(y *keyState, w *queue.Waiter) bool {
 // holds no lock of a key.
 func (q *keyLines) cancel(k *core, y *keyState, w *queue.Waiter) bool {
 	y.hold(&k.keys)
-	gone := q.remove(y, w)
+	gone := q.remove(k, y, w)
 	y.mu.Unlock()
 	if gone {
 		q.serve(k, y) // those behind it may be first now

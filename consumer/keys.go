@@ -125,6 +125,7 @@ const (
 	all     way = iota // n or none
 	upTo               // as many as there are
 	reserve            // n, or keep those of the key if the provider has too few
+	queues             // the same for a call that may wait: if it is large it goes by the key's line
 )
 
 // tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil. What the key
@@ -142,7 +143,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) keyTry {
 		return keyTry{segment: s, found: unusable}
 	}
 	of, y := &key.limiter.origin, key.state.latest()
-	part, v := y.front.Take(s, now, n, of.class, how != reserve)
+	part, v := y.front.Take(s, now, n, of.class, how < reserve)
 	switch v {
 	case window.Taken:
 		of.counted(n)
@@ -224,9 +225,12 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	if y.use.Windows() != &s.Keys.Windows {
 		y.adopt(k, s.Keys, now)
 	}
+	if s.Open(now) {
+		y.lendAtEdge(k, s, now)
+	}
 	f = keyLacks
-	switch left := min(n, y.use.Left()); {
-	case y.line != nil && y.line.Ahead(o.class) > 0 || left == 0 || left < n && how != upTo:
+	switch left := min(n, y.room(k, now, o.class)); {
+	case left == 0, left < n && how != upTo, how == queues && y.large(k, n):
 		if k.gate.Segment() != s {
 			return moved, 0
 		}
@@ -244,22 +248,31 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	case !s.Open(now): // its bounds may be others now
 		return moved, 0
 	default:
-		if f = providerLacks; how == reserve {
+		if f = providerLacks; how >= reserve {
 			y.use.Reserve(n)
 		}
 	}
 	if got > 0 {
 		y.use.Charge(got)
-		y.use.Called(got, o.class)
+		y.use.Called(got, o.class, false)
 		y.note(&k.keys, got, 0)
 		y.afterIssue(k, now)
 		y.open()
 	}
-	if f == keyLacks && how != reserve && !s.Shadow {
+	if f == keyLacks && how < reserve && !s.Shadow {
 		o.refusedKey(y, n-got, how, now)
 		y.front.Refuse(&y.use) // others were asked for some
 	}
 	return f, got
+}
+
+// room returns how many permits of the key a call of class c may have that did not wait for them. y.mu is held.
+func (y *keyState) room(k *core, now int64, c queue.Class) int64 {
+	if y.line.Ahead(c) == 0 {
+		return y.use.Left()
+	}
+	l := y.lineNow(k, now)
+	return l.Newcomer(c)
 }
 
 // segmentNow returns the segment that runs now, and the time.
@@ -352,7 +365,7 @@ func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool
 	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(n)
 	} else if ok = y.use.Confirm(n); ok {
-		y.use.Called(n, o.class)
+		y.use.Called(n, o.class, y.large(k, n))
 		y.note(&k.keys, n, 0)
 		y.afterIssue(k, now)
 		p = o.permit(g, n, n)

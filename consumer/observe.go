@@ -29,6 +29,8 @@ type refusals struct {
 
 	// issued are the permits issued to calls of a class, but for Default: see core.counted.
 	issued [queue.Classes]atomic.Int64
+	// large are the permits that were refused to large calls: see window.Segment.Leaves.
+	large atomic.Int64
 	// impossible are the calls, not the permits, for more than a limit. They are in none
 	// of the others.
 	impossible atomic.Int64

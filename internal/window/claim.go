@@ -11,7 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file says what becomes of the permits that are left when the first waiter in the queue wants more.
+// This file says what becomes of the permits that are left when the first waiter of a line wants more. It is the one
+// place for that, for the provider's queue and for the line of each key.
 //
 // Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while the
 // first waiter, unless its call is large, has a claim: nobody else gets what is left. When the claim has ended, other
@@ -20,10 +21,10 @@ import (
 // A call for more than the share is large, any other one small. A large call is served by loans, and from
 // this instance's share with what small calls will not need. Two rules see to it that it is served at all:
 //
-//   - While it waits, the small calls of its own instance leave it a part of their permits (leaveLocked). These
+//   - While it waits, the small calls of its own instance leave it a part of their permits (claim.leave). These
 //     parts add up until they are enough.
 //   - If it is still the first waiter after as many windows as it wants shares, and no large call was served
-//     meanwhile, it stands (standsLocked): each other instance leaves it an equal part of what it wants, in the next
+//     meanwhile, it stands (Trade.stands): each other instance leaves it an equal part of what it wants, in the next
 //     window.
 
 // claimed is how long the claim of the first waiter lasts: the time in which loans come, or a tenth of the window if
@@ -33,257 +34,307 @@ const claimed = 100 * time.Millisecond
 // claimOf returns how long the claim of the first waiter lasts in a window of a length.
 func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
 
-// claim is that of the first waiter.
+// claim is that of the first waiter of a line, with what is known of the line's large calls. A Trade has it: that of
+// the gate, or that of a key's Account.
 type claim struct {
 	of    *queue.Waiter // nil if nobody waits
 	since int64         // monotonic instant at which it became the first, or the window began if that is later
 	edges int64         // at how many windows' beginnings it was the first
+	again int64         // monotonic instant at which to serve the line again: see Line.Again
+	beside
+
+	small    *lending.Flow // of calls that are not large; nil until a large one comes
+	larges   int64         // permits of large calls that were issued since the beginning; of a key's, those refused too
+	issued   int64         // permits issued to large calls in the window
+	servedIn int64         // the index of the window in which a large call was last served
+	left     int64         // permits that small calls have left to large ones, which have not had them yet
+	stood    int64         // the index of the window of which others were asked to leave a part to a large call
 }
 
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
-// queue or as newcomers, may have the rest of the permits held: see besideLocked.
+// line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
 	// shut says that callers that pass get nothing: a claim runs, nobody may pass, more than mostPassed are passed,
 	// the limits have changed, or no window lacks permits for a waiter.
 	shut    bool
 	passed  int     // waiters that are passed
-	spans   []int64 // permits that are kept for them, by the index of the span in ledger.spans
-	budgets []int64 // the same, by the index in ledger.budgets
+	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
+	budgets []int64 // the same, by the index in Account.budgets
 }
 
 // mostPassed bounds the waiters that are passed. If more would be, nobody passes: otherwise each call would look
-// at the whole of a long queue.
+// at the whole of a long line.
 const mostPassed = 64
 
-func (b *beside) reset(l *ledger) {
+func (b *beside) reset(a *Account) {
 	b.shut, b.passed = false, 0
-	b.spans = append(b.spans[:0], make([]int64, len(l.spans))...)
-	b.budgets = append(b.budgets[:0], make([]int64, len(l.budgets))...)
+	b.spans = append(b.spans[:0], make([]int64, len(a.spans))...)
+	b.budgets = append(b.budgets[:0], make([]int64, len(a.budgets))...)
 }
 
-// noteHeadLocked notes who is the first waiter.
-func (g *Gate) noteHeadLocked() {
-	if w := g.mu.queue.Head(); w != g.mu.claim.of {
-		g.mu.claim = claim{of: w, since: g.mu.last}
+// Line is where callers wait for permits of a provider or of a key, at one instant. The gate makes one of its queue,
+// and Account.Line one of a key's. What lasts longer is in the claim of its Trade.
+//
+// Whoever serves it calls Begin, and then for each waiter, in order, Fits. One that fits and gets its permits is Served,
+// and one that waits on is passed. After each that is taken out the claim's head follows.
+type Line struct {
+	trade *Trade // nil if nothing is ever lent: then nobody passes anybody, and no call is large
+	queue *queue.Queue
+	scene // if lends; else it has the account alone
+	lends bool
+	// borrows says that permits can be borrowed now, and passes that a waiter that lacks some may be passed.
+	borrows, passes bool
+	now             int64 // monotonic
+	taken           int64 // permits that were issued, or reserved, and that the account has not booked
+	held            int64 // permits that may be issued to callers of the line
+	room            int64 // those of held that the next waiter may have
+}
+
+// Begin has the waiters served from the first one on.
+func (l *Line) Begin() {
+	if l.room = l.held; l.trade != nil {
+		l.noteHead()
+		l.trade.claim.reset(l.account)
 	}
 }
 
-// claimEndsLocked returns the monotonic instant at which the claim of the first waiter ends. It is clock.Forever if
-// nobody waits, or nobody may pass. Where nothing can be borrowed now (borrowsLocked), such as by an instance that is
-// alone, nothing is claimed: it is no later than the present.
-func (g *Gate) claimEndsLocked() int64 {
+// Entered notes that w was added to the waiters.
+func (l *Line) Entered(w *queue.Waiter) {
+	if l.queue.Len() == 1 {
+		l.Begin()
+	}
+	l.noteHead()
+	l.Pass(w)
+}
+
+// Newcomer returns how many permits a newcomer of class c may have, of which nothing is kept from its class: all if those
+// that wait are of lower classes, else what they cannot use. Fits goes by that until Begin.
+func (l *Line) Newcomer(c queue.Class) int64 {
+	if l.room = l.held; l.queue.Ahead(c) > 0 {
+		l.room = l.besides()
+	}
+	return l.room
+}
+
+// noteHead notes who is the first waiter.
+func (l *Line) noteHead() {
+	if l.trade != nil {
+		l.trade.claim.head(l.queue, l.now)
+	}
+}
+
+// ends returns the monotonic instant at which the claim of the first waiter ends. It is clock.Forever if nobody waits,
+// or nobody may pass. Where nothing can be borrowed now, such as by an instance that is alone, nothing is claimed: it
+// is no later than the present.
+func (l *Line) ends() int64 {
 	switch {
-	case g.mu.claim.of == nil || !g.passesLocked():
+	case l.trade == nil || l.trade.claim.of == nil || !l.passes:
 		return clock.Forever
-	case !g.borrowsLocked():
-		return g.mu.claim.since
+	case !l.borrows:
+		return l.trade.claim.since
 	default:
-		return g.mu.claim.since + int64(claimOf(g.mu.ledger.shortest().Window.Length))
+		return l.trade.claim.since + int64(claimOf(l.Window.Length))
 	}
 }
 
-// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent,
-// now or later (mayBorrowLocked): to an instance that is alone others may lend once they have joined. Nor where permits
-// accrue gradually: there those that are left now add up until they are enough for it.
-func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
-
-// claimsLocked reports whether nobody gets what is left past the first waiter now: its claim runs, or it may not be
+// claims reports whether nobody gets what is left past the first waiter now: its claim runs, or it may not be
 // passed. For a large one it is false: it leaves small ones what they will want. If nobody waits it is true.
-func (g *Gate) claimsLocked() bool {
-	of := g.mu.claim.of
-	return g.claimEndsLocked() > g.mu.last && (of == nil || !of.Large())
+func (l *Line) claims() bool {
+	of := l.trade.claim.of
+	return l.ends() > l.now && (of == nil || !of.Large())
 }
 
-// looksAgainLocked returns the monotonic instant at which to serve the queue again: when the claim of the first waiter
-// ends or, if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead.
-func (g *Gate) looksAgainLocked() int64 {
-	at := g.claimEndsLocked()
-	switch of := g.mu.claim.of; {
-	case at > g.mu.last:
-		return at
-	case of.Large() && g.mu.held > 0:
-		return g.mu.last + int64(g.mu.ledger.shortest().Window.Length/10)
+// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter
+// ends or, if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead. Permits that come
+// sooner are not looked at. The claim keeps that instant for Account.Again.
+func (l *Line) Again() (at int64) {
+	if at = l.ends(); at <= l.now {
+		at = clock.Forever
+		if l.trade.claim.of.Large() && l.held > 0 {
+			at = l.now + int64(l.account.shortest().Window.Length/10)
+		}
 	}
-	return clock.Forever
+	if l.trade != nil {
+		l.trade.claim.again = at
+	}
+	return at
 }
 
-// passLocked notes that callers pass the waiter w, which lacks permits. It returns false if nobody may pass.
+// Fits reports whether the line's next waiter gets n permits, of the room less those that are kept from its class. A
+// large call leaves small ones what they will want.
+func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
+	return n <= l.room-kept && (!large || n <= l.room-l.forSmall(c))
+}
+
+// Served notes that a call got n permits of the room. Of a large call's, those that small calls will want are taken off
+// what these have left to large ones. While the call stands that stays: others have left it permits too.
+func (l *Line) Served(n int64, large bool) {
+	if large {
+		c := &l.trade.claim
+		if l.lends {
+			if c.servedIn = l.Window.Index; !c.standsIn(l.Window) {
+				c.left = min(c.left, l.Total)
+				c.left -= max(0, min(c.left, n-(l.room-l.smallWant())))
+			}
+		}
+		c.issued += n
+	}
+	l.room -= n
+	l.held -= n
+	l.taken += n
+}
+
+// Pass notes that callers pass the waiter w, which lacks permits, and sets the room of those behind it. It returns
+// false if nobody may pass.
 //
 // The waiter lacks permits in some windows. Until the last of these has ended it can use no permits of any window, so
 // callers that pass may have those of the windows that end by then. In windows that end later it can still use some:
-// there passLocked keeps as many permits as it wants.
-func (g *Gate) passLocked(w *queue.Waiter) bool {
-	b, l, taken, ends := &g.mu.beside, &g.mu.ledger, g.takenLocked(), int64(0)
+// there Pass keeps as many permits as it wants.
+func (l *Line) Pass(w *queue.Waiter) bool {
+	if l.room = 0; l.trade == nil {
+		return false
+	}
+	b, a, ends := &l.trade.claim.beside, l.account, int64(0)
 	b.passed++
 	many := b.passed > mostPassed
-	changed := len(b.spans) != len(l.spans) || len(b.budgets) != len(l.budgets) // the limits, since beside was reset
-	if b.shut = b.shut || many || changed || g.claimsLocked(); b.shut {
+	changed := len(b.spans) != len(a.spans) || len(b.budgets) != len(a.budgets) // the limits, since beside was reset
+	if b.shut = b.shut || many || changed || l.claims(); b.shut {
 		return false
 	}
 	want := w.N()
 	if w.Large() {
-		want = queue.Sum(want, g.forSmallLocked(w.Class()))
+		want = queue.Sum(want, l.forSmall(w.Class()))
 	}
-	for i := range l.spans {
-		if s := &l.spans[i]; s.Bound != shape.Unbounded && s.left()-taken-b.spans[i] < want {
+	for i := range a.spans {
+		if s := &a.spans[i]; s.Bound != shape.Unbounded && s.left()-l.taken-b.spans[i] < want {
 			ends = max(ends, s.Window.End())
 		}
 	}
-	for i := range l.budgets {
-		if u := &l.budgets[i]; u.binds && !u.InFlight && !u.couldHave(queue.Sum(w.N(), taken+b.budgets[i])) {
+	for i := range a.budgets {
+		if u := &a.budgets[i]; u.binds && !u.InFlight && !u.couldHave(queue.Sum(w.N(), l.taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
 	}
 	if b.shut = ends == 0; b.shut { // no window lacks permits for it: it has to wait for a moment only
 		return false
 	}
-	for i := range l.spans {
-		if l.spans[i].Window.End() > ends {
+	for i := range a.spans {
+		if a.spans[i].Window.End() > ends {
 			b.spans[i] = queue.Sum(b.spans[i], w.N())
 		}
 	}
-	for i := range l.budgets {
-		if l.budgets[i].End > ends {
+	for i := range a.budgets {
+		if a.budgets[i].End > ends {
 			b.budgets[i] = queue.Sum(b.budgets[i], w.N())
 		}
 	}
+	l.room = l.besides()
 	return true
 }
 
-// besideLocked returns how many of the permits in g.mu.held callers that pass the waiters may have.
-func (g *Gate) besideLocked() int64 {
-	b, l, taken, room := &g.mu.beside, &g.mu.ledger, g.takenLocked(), g.mu.held
-	if b.shut {
+// besides returns how many of the permits held callers that pass the waiters may have.
+func (l *Line) besides() int64 {
+	if l.trade == nil || l.trade.claim.shut {
 		return 0
 	}
-	if b.passed > 0 && g.mu.claim.of.Large() && g.claimEndsLocked() > g.mu.last {
-		room = min(room, g.forSmallLocked(g.mu.claim.of.Class()))
+	c, a, room := &l.trade.claim, l.account, l.held
+	if c.passed > 0 && c.of.Large() && l.ends() > l.now {
+		room = min(room, l.forSmall(c.of.Class()))
 	}
-	for i := range l.spans {
-		if s := &l.spans[i]; b.spans[i] > 0 && s.Bound != shape.Unbounded {
-			room = min(room, s.left()-taken-b.spans[i])
+	for i := range a.spans {
+		if s := &a.spans[i]; c.spans[i] > 0 && s.Bound != shape.Unbounded {
+			room = min(room, s.left()-l.taken-c.spans[i])
 		}
 	}
-	for i := range l.budgets {
-		if u := &l.budgets[i]; b.budgets[i] > 0 && u.binds {
-			room = min(room, u.hand()-taken-b.budgets[i])
+	for i := range a.budgets {
+		if u := &a.budgets[i]; c.budgets[i] > 0 && u.binds {
+			room = min(room, u.hand()-l.taken-c.budgets[i])
 		}
 	}
 	return max(0, room)
 }
 
-// withholdLocked takes back what a segment has for newcomers: the permits are held again.
-func (g *Gate) withholdLocked(s *Segment) {
-	kept := s.withhold()
-	g.mu.published -= kept
-	g.mu.held += kept
-}
-
-// openLocked puts those of the permits held that newcomers may have into a segment that has none.
-func (g *Gate) openLocked(s *Segment) {
-	room := g.mu.held
-	if g.mu.queue.Head() != nil {
-		room = g.besideLocked()
-	}
-	if room > 0 {
-		g.mu.held -= room
-		g.mu.published += room
-		s.left.Store(room)
-	}
-}
-
-// largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
-// only loans serve it.
-func (g *Gate) largeLocked(n int64) bool {
-	p := g.planLocked()
-	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()
-}
-
-// noteLargeLocked notes a call that waits or was refused, if it is large: its n permits are not counted as those of
-// small calls. If n is negative, the call does not wait any more, and is taken out again.
-func (g *Gate) noteLargeLocked(large bool, n int64) {
-	b := &g.mu.borrower
-	if !large {
-		return
-	}
-	if b.small == nil {
-		small := b.calls // until now all were small
-		b.small = &small
-	}
-	b.large += n
-}
-
-// smallLocked returns the flow of small calls.
-func (g *Gate) smallLocked() *lending.Flow {
-	if b := &g.mu.borrower; b.small != nil {
-		return b.small
-	}
-	return &g.mu.borrower.calls
-}
-
-// forSmallLocked returns how many permits a large call of class c leaves to small ones in the window that runs. That
-// is the forecast of small calls; less b.left, once the claim is over; and at most the rest of the share, if the large
-// call stands. A critical call leaves nothing.
-func (g *Gate) forSmallLocked(c queue.Class) int64 {
-	s, ok := g.sceneLocked()
-	if !ok || c == queue.Critical {
+// forSmall returns how many permits a large call of class c leaves to small ones in the window that runs. That
+// is the forecast of small calls; less what these have left to it, once the claim is over; and at most the rest of the
+// share, if the large call stands. A critical call leaves nothing.
+func (l *Line) forSmall(c queue.Class) int64 {
+	if !l.lends || c == queue.Critical {
 		return 0
 	}
-	keep := g.smallWantLocked(s)
-	if g.claimEndsLocked() <= g.mu.last { // before, loans may still come: small calls need not leave it any
-		keep -= g.mu.borrower.left
+	keep := l.smallWant()
+	if l.ends() <= l.now { // before, loans may still come: small calls need not leave it any
+		keep -= min(l.trade.claim.left, l.Total)
 	}
-	if g.mu.borrower.standsIn(s.Window) {
-		keep = min(keep, s.own()-g.ownIssuedLocked(s))
+	if l.trade.claim.standsIn(l.Window) {
+		keep = min(keep, l.own()-l.trade.ownIssued(&l.scene, l.taken))
 	}
 	return max(0, keep)
 }
 
-// smallWantLocked returns how many permits small calls will want in the window that runs.
-func (g *Gate) smallWantLocked(s scene) int64 {
-	q := &g.mu.queue
+// smallWant returns how many permits small calls will want in the window that runs.
+func (l *Line) smallWant() int64 {
 	// Large(Sheddable) has the large ones of all classes: it counts a class and those above it.
-	return int64(math.Ceil(g.smallLocked().Forecast(s.phase, s.length, q.Permits()-q.Large(queue.Sheddable))))
+	return int64(math.Ceil(l.trade.small().Forecast(l.phase, l.length, l.queue.Permits()-l.queue.Large(queue.Sheddable))))
 }
 
-// noteLargeServedLocked notes that a large call gets n permits, where there are room. Those of the n that small calls
-// will want are taken off b.left, what small calls have left to large ones. While the call stands b.left stays: others
-// have left it permits too.
-func (g *Gate) noteLargeServedLocked(n, room int64) {
-	b := &g.mu.borrower
-	if s, ok := g.sceneLocked(); ok {
-		if b.servedIn = s.Window.Index; !b.standsIn(s.Window) {
-			b.left -= max(0, min(b.left, n-(room-g.smallWantLocked(s))))
-		}
+// head notes who is the first waiter of a queue at the monotonic instant now. It is called before the claim is asked
+// anything, after waiters have left: whoever they were may use them again.
+func (c *claim) head(q *queue.Queue, now int64) {
+	if w := q.Head(); w != c.of {
+		c.of, c.since, c.edges = w, now, 0
 	}
-	b.largeIssued += n
 }
 
-// leaveLocked has small calls leave a part of what they had to the large call that still waits. ended is the window
-// that is over: leaveLocked adds to b.left one in leaves of what small calls used in it. length is that of the next
-// window in milliseconds, and limit the fleet's limit there: b.left never exceeds it.
-func (g *Gate) leaveLocked(ended quota.Window, length float64, limit int64) {
-	b := &g.mu.borrower
-	if c := g.mu.claim.of; c == nil || !c.Large() || b.small == nil {
-		return
+// enter notes that a window has begun at the monotonic instant start, and not yet what small calls leave in it.
+func (c *claim) enter(start int64) {
+	c.since, c.issued = start, 0
+	c.edges++
+}
+
+// restart forgets what is known by the indexes of windows, because they have another length now.
+func (c *claim) restart() {
+	if c.servedIn, c.stood, c.left = 0, 0, 0; c.small != nil {
+		c.small = &lending.Flow{}
 	}
-	if b.stood == ended.Index && b.stood == b.servedIn { // a large call stood and was served: small ones have lost enough
-		b.left = 0
-		return
+}
+
+// leave has small calls leave a part of what they had to the large call that still waits: one in leaves of what they
+// used in the window that has ended. length is that of the next window in milliseconds.
+func (c *claim) leave(ended quota.Window, length float64) {
+	switch {
+	case c.of == nil || !c.of.Large() || c.small == nil:
+	case c.stood == ended.Index && c.stood == c.servedIn: // a large call stood and was served: small ones have lost enough
+		c.left = 0
+	default:
+		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leaves)))
 	}
-	b.left = min(limit, b.left+int64(math.Ceil(b.small.Used()*length/leaves)))
 }
 
 // leaves says what small calls leave to a large one: one in leaves of the permits that they had in the window before.
 // They do not lose all of that, since those that wait are served in the next window.
 const leaves = 6
 
-// ownIssuedLocked returns how many permits were issued to own callers in the window, for calls of any size. In a window
-// in which a large call stands, or stood, it leaves out what large calls got, since others have left them that.
-func (g *Gate) ownIssuedLocked(s scene) int64 {
-	n := s.Used - s.lent + g.takenLocked()
-	if b := &g.mu.borrower; b.stood == s.Window.Index {
-		n -= b.largeIssued
+// standsIn reports whether the first waiter is a large call that stands in a window, and none was served in it yet: others
+// were asked to leave it a part of that window.
+func (c *claim) standsIn(w quota.Window) bool {
+	return c.stood == w.Index && c.issued == 0 && c.of != nil && c.of.Large()
+}
+
+// small returns the calls that are not large. Where no large call has come, these are all.
+func (t *Trade) small() *lending.Flow {
+	if t.claim.small != nil {
+		return t.claim.small
+	}
+	return &t.calls
+}
+
+// ownIssued returns how many permits were issued to own callers in the scene's window, for calls of any size, with those
+// that were taken and are not booked. In a window in which a large call stands, or stood, it leaves out what large calls
+// got, since others have left them that.
+func (t *Trade) ownIssued(s *scene, taken int64) int64 {
+	n := s.Used - s.lent + taken
+	if c := &t.claim; c.stood == s.Window.Index {
+		n -= c.issued
 	}
 	return n
 }
@@ -296,23 +347,20 @@ func Before(one, other string, w quota.Window) bool {
 	return lending.Chance(one, salt) < lending.Chance(other, salt)
 }
 
-// standsIn reports whether a large call stands in a window, and was not served yet: others were asked to leave it a part
-// of that window.
-func (b *borrower) standsIn(w quota.Window) bool { return b.stood == w.Index && b.largeIssued == 0 }
-
-// standsLocked returns how many permits the first waiter wants if it is a large call that stands from the next window
+// stands returns how many permits the first waiter wants if it is a large call that stands from the next window
 // on: others are to leave it a part of that. Otherwise it returns 0. By this rule
 // large calls of an instance get, per window, what small ones leave of its share or, if that is more, one in standing
 // of the limit.
-func (g *Gate) standsLocked(s scene) int64 {
-	c := &g.mu.claim
-	if c.of == nil || !c.of.Large() {
+func (t *Trade) stands(s *scene) int64 {
+	c := &t.claim
+	if c.of == nil || !c.of.Large() || s.alone() {
 		return 0
 	}
-	shares := sharesIn(c.of.N(), max(1, s.own()))
-	since := s.Window.Index + 1 - max(g.mu.borrower.stood, g.mu.borrower.servedIn) // windows without a large call
-	small := int64(math.Ceil(g.smallLocked().Used() * s.length))                   // in the window before
-	due := max(1, s.own()-small, s.Total/standing)                                 // a window
+	share := max(1, s.part())
+	shares := sharesIn(c.of.N(), share)
+	since := s.Window.Index + 1 - max(c.stood, c.servedIn) // windows without a large call
+	small := int64(math.Ceil(t.small().Used() * s.length)) // in the window before
+	due := max(1, share-small, s.Total/standing)           // a window
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}

@@ -1,12 +1,18 @@
 package window
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A waiter that may give its permits back is not in the way of those behind it: they are not refused,
@@ -48,5 +54,296 @@ func TestSmallOnesPassWhereOneInstanceIsAlone(t *testing.T) {
 	}
 	if n := upTo(g, at(2*second), 100); n != 30 {
 		t.Errorf("%d left beside the first in line, want 30", n)
+	}
+}
+
+// lined is a limit for whose permits callers wait: a provider's, or a key's.
+type lined interface {
+	tick(now time.Duration)
+	// enter adds a caller for n permits. It waits if it does not get them.
+	enter(now time.Duration, n int64) queue.Verdict
+	// upTo issues up to n permits to a newcomer.
+	upTo(now time.Duration, n int64) int64
+	told() []string
+	ask(now time.Duration) *Asking
+}
+
+// lines returns a line of each kind, which 10 instances share. shares are what one has of the windows of each length.
+func lines(total int64, shares map[time.Duration]int64) map[string]lined {
+	f := newFixed(shares)
+	f.total, f.instances = total, 10
+	p := &gateLine{}
+	p.gate, _ = lender(f)
+	p.gate.decided = p.log.decided
+	return map[string]lined{"provider": p, "key": &keyLine{shares: shares, total: total, owners: 10}}
+}
+
+type gateLine struct {
+	gate *Gate
+	log  told
+}
+
+func (l *gateLine) tick(now time.Duration)                { l.gate.Changed(at(now)) }
+func (l *gateLine) upTo(now time.Duration, n int64) int64 { return upTo(l.gate, at(now), n) }
+func (l *gateLine) told() []string                        { return l.log.take() }
+
+func (l *gateLine) enter(now time.Duration, n int64) queue.Verdict {
+	_, v := l.gate.Enter(at(now), &queue.Waiter{Payload: n}, n, clock.Forever, queue.Default)
+	return v
+}
+
+func (l *gateLine) ask(now time.Duration) *Asking {
+	ask, _ := l.gate.Look(at(now))
+	return ask
+}
+
+type keyLine struct {
+	shares map[time.Duration]int64
+	total  int64
+	owners int // of the ten instances
+	use    Account
+	queue  queue.Queue
+	log    told
+}
+
+func (l *keyLine) fleet() plans.Fleet {
+	return plans.Fleet{Total: l.total, Instances: 10, Owners: l.owners}
+}
+
+// line returns the line, after the account has moved on to the windows that run.
+func (l *keyLine) line(now time.Duration) Line {
+	if k := lendingAt("me", now, slices.Sorted(maps.Keys(l.shares))...); l.use.windows == nil || !slices.Equal(k.Running, l.use.windows.Running) {
+		k.Lending.Instances = 10
+		l.use.Adopt(k, func(w quota.Window) int64 { return l.shares[w.Length] }, nil)
+	}
+	return l.use.Line(&l.queue, l.fleet(), int64(now))
+}
+
+func (l *keyLine) ask(now time.Duration) *Asking {
+	l.line(now)
+	ask, _ := l.use.Ask(l.fleet(), CallersOf(&l.queue), int64(now))
+	return ask
+}
+
+func (l *keyLine) told() []string { return l.log.take() }
+
+func (l *keyLine) tick(now time.Duration) {
+	line := l.line(now)
+	line.Begin()
+	for w := range l.queue.All {
+		if !line.Fits(w.N(), 0, w.Class(), w.Large()) {
+			line.Pass(w)
+			continue
+		}
+		l.use.Charge(w.N())
+		line.Served(w.N(), w.Large())
+		line.taken -= w.N()
+		l.queue.Remove(w)
+		l.use.LineLeft(&l.queue, int64(now))
+		l.log.decided(w, queue.Grant{Start: l.use.shortest().Window.Start()}, queue.Granted)
+	}
+}
+
+func (l *keyLine) enter(now time.Duration, n int64) queue.Verdict {
+	if line := l.line(now); line.Newcomer(queue.Default) >= n {
+		l.use.Charge(n)
+		return queue.Granted
+	}
+	large := n > l.use.MostSmall(func(quota.Window) int64 { return l.total })
+	w := &queue.Waiter{Payload: n}
+	l.queue.Push(w, n, clock.Forever, queue.Default, large)
+	line := l.line(now)
+	line.Entered(w)
+	return queue.Queued
+}
+
+func (l *keyLine) upTo(now time.Duration, n int64) int64 {
+	line := l.line(now)
+	n = min(n, line.Newcomer(queue.Default))
+	l.use.Charge(n)
+	return n
+}
+
+// The first in line has a claim on what is left: for 100 ms, or a tenth of a window that is shorter.
+// Then others pass it, but not with what it can use before the windows end of which it lacks some.
+func TestOthersPassAfterTheClaim(t *testing.T) {
+	t.Parallel()
+	for kind, line := range lines(100, map[time.Duration]int64{second: 10, 10 * second: 40}) {
+		told := func(what string, want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, line.told()); diff != "" {
+				t.Errorf("%s: %s: told (-want +got):\n%s", kind, what, diff)
+			}
+		}
+		line.tick(0)
+		line.upTo(ms, 6)
+		if line.enter(10*ms, 8) != queue.Queued || line.enter(20*ms, 3) != queue.Queued {
+			t.Fatalf("%s: a call for more than is left, or one behind it, does not wait", kind)
+		}
+		if n := line.upTo(109*ms, 1); n != 0 {
+			t.Errorf("%s: %d pass within the claim", kind, n)
+		}
+		told("within the claim")
+		line.tick(110 * ms)
+		told("when the claim has ended", "3@0s")
+		if line.enter(120*ms, 2) != queue.Queued || line.upTo(130*ms, 5) != 1 {
+			t.Errorf("%s: a newcomer does not have what none of those that wait can use", kind)
+		}
+		line.tick(second)
+		told("at the edge", "8@1s", "2@1s")
+		for w := 1; w <= 2; w++ {
+			line.tick(time.Duration(w) * second)
+			line.upTo(time.Duration(w)*second+ms, 8)
+		}
+		line.tick(3 * second) // 10, 10 and 8 of 40 are used
+		line.upTo(3*second+ms, 5)
+		if line.enter(3*second+10*ms, 7) != queue.Queued { // of 5 in this second, and of 7 in the ten
+			t.Fatalf("%s: it does not wait", kind)
+		}
+		line.tick(3*second + 110*ms)
+		if n := line.upTo(3*second+120*ms, 5); n != 0 {
+			t.Errorf("%s: %d permits of the ten seconds pass a call that can use them in the next one", kind, n)
+		}
+		line.tick(4 * second)
+		told("at the next second", "7@4s")
+	}
+}
+
+// A large call that was the first for as many windows as it wants shares asks each host for an equal
+// part of the next window. A host lends it there, before its own callers have it, once.
+func TestALargeCallThatStands(t *testing.T) {
+	t.Parallel()
+	all := lines(100, map[time.Duration]int64{second: 10})
+	all["key of nine others"] = &keyLine{shares: map[time.Duration]int64{second: 0}, total: 100, owners: 9}
+	for kind, guest := range all {
+		standing := func(from, to time.Duration) (all []int64) {
+			for now := from; now < to; now += 5 * ms {
+				if ask := guest.ask(now); ask != nil && ask.Edge > 0 {
+					all = append(all, int64(now/second), ask.Edge, int64(ask.Hosts))
+				}
+			}
+			return all
+		}
+		guest.tick(0)
+		guest.enter(500*ms, 35)
+		if diff := cmp.Diff([]int64{3, 35, 9, 7, 35, 9}, standing(500*ms, 10*second)); diff != "" {
+			t.Errorf("%s: asks in which windows, for how many, of how many (-want +got):\n%s", kind, diff)
+		}
+	}
+
+	h := newFixed(map[time.Duration]int64{second: 10})
+	h.total, h.instances = 100, 10
+	host, lent := lender(h)
+	refused := int64(0)
+	host.Refused = func() int64 { return refused }
+	host.Changed(at(0))
+	for now := time.Duration(0); now < second; now += 10 * ms { // its own callers want ten times its share
+		refused += 1 - upTo(host, at(now), 1)
+	}
+	n := need(4, false)
+	n.Edge = n.Permits
+	host.asked(at(second-5*ms), "guest", n)
+	host.asked(at(second-4*ms), "guest", need(7, false)) // another ask does not replace it
+	lent()
+	own := &queue.Waiter{}
+	host.Enter(at(second-3*ms), own, 10, clock.Forever, queue.Default)
+	host.Tick(at(second))
+	if l := lent(); len(l) != 1 || l[0].loan.Permits[""] != 4 {
+		t.Errorf("lent %+v at the edge, want 4", l)
+	}
+	host.Cancel(at(second+ms), own)
+	host.Enter(at(second+2*ms), &queue.Waiter{}, 10, clock.Forever, queue.Default)
+	host.Tick(at(2 * second))
+	if l := lent(); len(l) != 0 {
+		t.Errorf("lent %+v at the edge after", l)
+	}
+}
+
+// A large call that has gone does not stand.
+func TestALargeCallThatHasGone(t *testing.T) {
+	t.Parallel()
+	l := lines(100, map[time.Duration]int64{second: 10})["key"].(*keyLine)
+	l.enter(0, 35)
+	l.queue.Remove(l.queue.Head())
+	l.use.LineLeft(&l.queue, int64(ms))
+	for now := 5 * ms; now < 10*second; now += 5 * ms {
+		if ask := l.ask(now); ask != nil && ask.Edge > 0 {
+			t.Fatalf("at %v it asks for %+v", now, ask)
+		}
+	}
+}
+
+// A call is large for a key if it wants more than the share, and than an equal part: where the key has owners, others have
+// what is lent to them.
+func TestWhichCallsForAKeyAreLarge(t *testing.T) {
+	t.Parallel()
+	totals := map[time.Duration]int64{second: 100, 10 * second: 500}
+	for _, c := range []struct {
+		second, ten int64 // its shares
+		most        int64
+	}{{25, 125, 25}, {0, 0, 25}, {100, 500, 100}, {25, 10, 25}} {
+		var a Account
+		a.Adopt(lendingAt("me", 0, second, 10*second), func(w quota.Window) int64 {
+			return map[time.Duration]int64{second: c.second, 10 * second: c.ten}[w.Length]
+		}, nil)
+		a.windows.Lending.Instances = 4
+		if most := a.MostSmall(func(w quota.Window) int64 { return totals[w.Length] }); most != c.most {
+			t.Errorf("%+v: calls up to %d are small", c, most)
+		}
+	}
+}
+
+// Of a key, too, a host lends at the edge what a large call that stands wants, also if none of its own callers wait there:
+// they come before an ask does.
+func TestALargeCallThatStandsForAKey(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		edge, waiting, large, lent int64
+	}{{4, 30, 0, 4}, {4, 0, 0, 4}, {4, 30, 30, 0}, {0, 0, 0, 0}} {
+		a, _, s := traded(10)
+		f := plans.Fleet{Total: 40, Instances: 4, Owners: 4}
+		a.Charge(10)
+		n := need(4, false)
+		n.Edge = 1000 * c.edge
+		if told, _ := a.Lend("guest", n, f, Callers{Waiting: 30}, 0, 0, int64(990*ms)); told > 0 {
+			t.Fatalf("%d are lent of none", told)
+		}
+		a.Adopt(lendingAt("me", second, second), bounds(10), nil)
+		lent := int64(0)
+		a.LendAtEdge(f, Callers{Waiting: c.waiting, Large: c.large}, s.hash, int64(second), func(string) bool { return true }, func(_ string, told int64) { lent += told })
+		if lent != c.lent {
+			t.Errorf("%+v: %d are lent", c, lent)
+		}
+	}
+}
+
+// What others have left to a large call that stands is not lent before it can have come together: they lack it, and ask.
+// Later it is, as is what is wanted by a large call that does not stand.
+func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stands bool
+		at     time.Duration
+		lent   int64
+	}{{true, 5 * ms, 3}, {true, 99 * ms, 3}, {true, 100 * ms, 20}, {false, 5 * ms, 8}} {
+		a, trade, _ := traded(20)
+		guest := "b"
+		for Before(guest, "me", a.windows.Running[0]) {
+			guest += "b"
+		}
+		w, q := &queue.Waiter{}, &queue.Queue{}
+		q.Push(w, 25, clock.Forever, queue.Default, true)
+		a.Borrow("host", a.windows.Running, 8, func(quota.Window) int64 { return 80 })
+		f := plans.Fleet{Total: 80, Instances: 4, Owners: 4}
+		line := a.Line(q, f, 0)
+		line.Entered(w)
+		if c.stands {
+			trade.claim.stood = 0
+		} else {
+			trade.claim.stood = -1
+		}
+		if told, _ := a.Lend(guest, protocol.Need{Permits: 20000, Poor: 20000}, f, CallersOf(q), 0, 0, int64(c.at)); told != c.lent {
+			t.Errorf("%+v: %d are lent", c, told)
+		}
 	}
 }

@@ -65,13 +65,11 @@ func (g *Gate) Lasts(c queue.Class) bool {
 // heldForLocked returns how many permits that are held for the queue a newcomer of a class
 // may have: all if those that wait are of lower classes, else what they cannot use.
 func (g *Gate) heldForLocked(c queue.Class) int64 {
-	switch w := g.mu.queue.Head(); {
-	case w == nil:
+	if g.mu.queue.Head() == nil {
 		return 0
-	case w.Class() <= c:
-		return g.besideLocked() - g.segment.Load().keeps(c)
 	}
-	return g.mu.held - g.segment.Load().keeps(c)
+	l := g.lineLocked()
+	return l.Newcomer(c) - g.segment.Load().keeps(c)
 }
 
 // issueLocked issues n of them.

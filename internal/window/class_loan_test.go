@@ -69,12 +69,12 @@ func TestCriticalCallsForAKeyBorrowFirst(t *testing.T) {
 	called := func() (*Account, time.Duration) {
 		k, now := new(Account), time.Duration(0)
 		k.Adopt(lendingAt("me", 0, second), bounds(100), nil)
-		k.Refused(1, queue.Critical)
+		k.Refused(1, queue.Critical, false)
 		for ; now < 3*second/2; now += 25 * ms {
 			k.Adopt(lendingAt("me", now, second), bounds(100), nil)
 			k.Ask(all, Callers{}, int64(now))
 			k.Charge(1)
-			k.Called(1, queue.Critical)
+			k.Called(1, queue.Critical, false)
 		}
 		return k, now
 	}

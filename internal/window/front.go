@@ -161,7 +161,7 @@ func (f *Front) Shut(a *Account) (taken, refused int64) {
 		a.Charge(taken)
 	case p&partSpent != 0:
 		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
-			a.Refused(refused, queue.Default)
+			a.Refused(refused, queue.Default, false)
 		}
 	}
 	return taken, refused

@@ -45,10 +45,10 @@ type Gate struct {
 	Lent func(self, guest string, loan protocol.Note)
 	// Arm is told to have Look called at a monotonic instant.
 	Arm func(at int64)
-	// Refused returns how many permits were refused since the beginning, and Called how many
-	// calls of a class had, or were refused.
-	Refused func() int64
-	Called  func(c queue.Class) int64
+	// Refused returns how many permits were refused since the beginning, RefusedLarge how many of these to large calls,
+	// and Called how many calls of a class had, or were refused.
+	Refused, RefusedLarge func() int64
+	Called                func(c queue.Class) int64
 	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
 	// have left, and the corrected wall time from which the guest has a share.
 	LendsTo func(guest string, at int64) (from int64, lends bool)
@@ -62,8 +62,6 @@ type Gate struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue.Queue
-		claim     claim
-		beside    beside
 		judge     bool        // some of those that wait may be known to come too late
 		places    int         // bound on the queue's length; 0 for none
 		plan      *plans.Plan // in force
@@ -96,7 +94,7 @@ func NewGate(planner Planner, decided func(*queue.Waiter, queue.Grant, queue.Ver
 	g := &Gate{
 		planner: planner, alarm: alarm,
 		Lent: func(_, _ string, _ protocol.Note) {}, Arm: func(int64) {}, Wanting: func() {},
-		Refused: func() int64 { return 0 }, Called: func(queue.Class) int64 { return 0 },
+		Refused: func() int64 { return 0 }, RefusedLarge: func() int64 { return 0 }, Called: func(queue.Class) int64 { return 0 },
 		LendsTo: func(string, int64) (int64, bool) { return 0, true },
 	}
 	g.decided = func(w *queue.Waiter, grant queue.Grant, v queue.Verdict) {
@@ -187,13 +185,11 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	case !g.fitsLocked(n):
 		return queue.Grant{}, queue.TooLarge
 	case p.Hopeless, w == nil, deadline <= g.mu.last:
-		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
 		return queue.Grant{}, queue.Limited
 	case full && last.Class() <= c:
 		return queue.Grant{}, queue.Full
 	case !g.inTimeLocked(n, deadline, c):
-		g.noteLargeLocked(g.largeLocked(n), n)
 		g.wantLocked(n)
 		return queue.Grant{}, queue.Limited
 	}
@@ -203,16 +199,14 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	}
 	if head == nil {
 		g.withholdLocked(s)
-		g.mu.beside.reset(&g.mu.ledger)
 	}
 	q.Push(w, n, deadline, c, g.largeLocked(n))
-	g.noteLargeLocked(w.Large(), n)
 	g.pushLocked(c)
-	g.noteHeadLocked()
-	g.passLocked(w)
+	l := g.lineLocked()
+	l.Entered(w)
 	g.wantForQueueLocked()
 	g.noteLackLocked()
-	if q.Head() == w && (head != nil || g.mu.held > 0 && g.claimEndsLocked() != clock.Forever) {
+	if q.Head() == w && (head != nil || g.mu.held > 0 && l.ends() != clock.Forever) {
 		g.rebuildLocked(at) // its permits may come sooner than those of the head before, and its claim ends
 	}
 	return queue.Grant{}, queue.Queued
@@ -235,7 +229,6 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 	if !g.mu.queue.Remove(w) {
 		return false
 	}
-	g.noteLargeLocked(w.Large(), -w.N())
 	if first {
 		g.rebuildLocked(at) // others may be due now, or sooner
 	}
@@ -383,6 +376,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.settleLocked()
 	g.noteCallsLocked(min(g.mu.last, g.mu.edge))
 	g.refuseOverdueLocked(g.mu.last - 1) // before they are served
+	g.mu.borrower.claim.head(&g.mu.queue, g.mu.last)
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
@@ -457,7 +451,8 @@ func (g *Gate) edgeLocked(p *plans.Plan) int64 {
 	if g.mu.published > 0 {
 		edge = min(edge, l.slotEnd())
 	}
-	edge = min(edge, g.looksAgainLocked())
+	line := g.lineLocked()
+	edge = min(edge, line.Again())
 	return max(edge, g.mu.last+1)
 }
 
@@ -470,6 +465,27 @@ func (g *Gate) publishLocked(s *Segment, edge int64) {
 		s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil
 	}
 	g.segment.Store(s)
+}
+
+// withholdLocked takes back what a segment has for newcomers: the permits are held again.
+func (g *Gate) withholdLocked(s *Segment) {
+	kept := s.withhold()
+	g.mu.published -= kept
+	g.mu.held += kept
+}
+
+// openLocked puts those of the permits held that newcomers may have into a segment that has none.
+func (g *Gate) openLocked(s *Segment) {
+	room := g.mu.held
+	if g.mu.queue.Head() != nil {
+		l := g.lineLocked()
+		room = l.besides()
+	}
+	if room > 0 {
+		g.mu.held -= room
+		g.mu.published += room
+		s.left.Store(room)
+	}
 }
 
 // wantLocked notes that n permits were refused.
@@ -496,39 +512,36 @@ func (g *Gate) headLocked() int64 {
 // place; others pass it with what it cannot use. One that can never have so many is refused. unsure
 // says that somebody was served who may give the permits back.
 func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
-	g.noteHeadLocked()
-	g.mu.beside.reset(&g.mu.ledger)
-	room, served := g.mu.held, int64(0)
+	l, served := g.lineLocked(), int64(0)
+	l.Begin()
 	book := func() {
 		g.mu.ledger.charge(served, g.mu.last)
-		served = 0
+		served, l.taken = 0, l.taken-served
 	}
 	defer book()
 	for w := range g.mu.queue.All {
 		grant, v, n, c := s.Grant, queue.Granted, w.N(), w.Class()
 		switch {
-		case n <= room-s.keeps(c) && (!w.Large() || n <= room-g.forSmallLocked(c)):
-			if w.Large() {
-				g.noteLargeServedLocked(n, room)
+		case l.Fits(n, s.keeps(c), c, w.Large()):
+			if l.Served(n, w.Large()); w.Large() {
+				l.trade.claim.larges = queue.Sum(l.trade.claim.larges, n)
 			}
 			unsure = unsure || w.Unsure
 			g.mu.held -= n
-			room -= n
 			served += n
 		case p.Shadow:
 			grant, v = s.passed(), queue.Passed
 		case !g.fitsLocked(n):
 			grant, v = queue.Grant{}, queue.TooLarge
 		default:
-			if book(); !g.passLocked(w) {
+			if book(); !l.Pass(w) {
 				return unsure
 			}
-			room = g.besideLocked()
 			continue
 		}
 		g.mu.queue.Remove(w)
 		g.decided(w, grant, v)
-		g.noteHeadLocked()
+		l.noteHead()
 	}
 	return unsure
 }

@@ -33,7 +33,7 @@ func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
 	kept := g.segment.Load().floor
-	n := b.lend(&s, stock{left: l.shares() - g.takenLocked(), kept: kept, issued: g.ownIssuedLocked(s), due: s.own(), stands: b.standsIn(s.Window)}, g.callersLocked(), &a)
+	n := b.lend(&s, stock{left: l.shares() - g.takenLocked(), kept: kept, issued: b.ownIssued(&s, g.takenLocked()), due: s.own()}, g.callersLocked(), &a)
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
 		if n = min(n, l.shares()-kept); n > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -47,7 +48,7 @@ func (a *Account) begun() *keyTrade {
 		t.calls.Look(start-length, 0)
 		t.calls.Begin(s.Window.Index-1, start-length, length)
 		t.calls.Look(start, float64(a.before))
-		t.enter(a, s.Window, 0)
+		t.enter(a, s.Window, Loans{})
 		a.trade = t
 	}
 	return a.trade
@@ -56,7 +57,7 @@ func (a *Account) begun() *keyTrade {
 // take notes the calls that have come by an instant, in milliseconds.
 func (t *keyTrade) take(at float64, s *span, c Callers) {
 	t.Trade.take(at, came{
-		all: t.calledIn(s, c.Waiting), critical: t.called[queue.Critical] + c.Critical, sheddable: t.called[queue.Sheddable] + c.Sheddable,
+		all: t.calledIn(s, c.Waiting), large: t.claim.larges + c.Large, critical: t.called[queue.Critical] + c.Critical, sheddable: t.called[queue.Sheddable] + c.Sheddable,
 	}, c)
 }
 
@@ -80,22 +81,77 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 		t.called = [queue.Classes]int64{}
 		t.Trade.take(a.milli(to.Start()), came{all: t.before}, Callers{}) // calls are counted from here on
 	}
-	t.enter(a, to, s.borrowed)
+	t.enter(a, to, Loans{Borrowed: s.borrowed, Lent: s.lent})
 	t.refused, t.low = 0, 0
 }
 
-// Refused notes that n permits were refused to calls of class c.
-func (a *Account) Refused(n int64, c queue.Class) {
+// Refused notes that n permits were refused to calls of class c. large says that they were for a large one.
+func (a *Account) Refused(n int64, c queue.Class, large bool) {
 	if t := a.begun(); t != nil {
 		t.refused = min(queue.Sum(t.refused, n), quota.MaxPermits)
-		a.Called(n, c)
+		a.Called(n, c, large)
 	}
 }
 
-// Called notes that calls of class c had n permits, which Charge counts, or were refused them.
-func (a *Account) Called(n int64, c queue.Class) {
-	if t := a.trade; c != queue.Default && t != nil {
+// Called notes that calls of class c had n permits, which Charge counts, or were refused them. large says that they were
+// for a large one that did not take what there was at once.
+func (a *Account) Called(n int64, c queue.Class, large bool) {
+	t := a.trade
+	if t == nil {
+		return
+	}
+	if c != queue.Default {
 		t.called[c] = queue.Sum(t.called[c], n)
+	}
+	if large {
+		t.claim.larges = queue.Sum(t.claim.larges, n)
+	}
+}
+
+// MostSmall returns the most permits that a call may want without being large: what this instance has in a window by its
+// share, or by an equal part of what total returns, the permits that all instances may issue in it.
+func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
+	most := shape.Unbounded
+	for s := range a.bounded {
+		each := int64(max(1, a.windows.Lending.Instances))
+		most = min(most, max(s.own(), (total(s.Window)+each-1)/each))
+	}
+	return most
+}
+
+// Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none.
+func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
+	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved}
+	if a.windows == nil || !a.windows.Lending.Borrows || f.Total == 0 {
+		return l
+	}
+	t, c := a.begun(), CallersOf(q)
+	if t == nil {
+		return l
+	}
+	if t.claim.small != nil || c.Large > 0 { // what small calls will want counts
+		t.take(float64(now)/milli, a.shortest(), c)
+	}
+	l.trade, l.passes = &t.Trade, a.shortest().Bound != shape.Unbounded
+	if l.passes && !a.windows.Shut && !a.early {
+		l.scene, l.lends = a.scene(f, a.windows.Lending.Hash, now), true
+		l.borrows = !l.alone()
+	}
+	return l
+}
+
+// Again returns the monotonic instant at which to serve the key's line again, by Line.Again when it was served last.
+func (a *Account) Again() int64 {
+	if a.trade == nil || a.trade.claim.of == nil {
+		return clock.Forever
+	}
+	return a.trade.claim.again
+}
+
+// LineLeft notes that a caller has left q, the callers of the key's line, by the monotonic instant now.
+func (a *Account) LineLeft(q *queue.Queue, now int64) {
+	if t := a.trade; t != nil {
+		t.claim.head(q, now)
 	}
 }
 
@@ -182,7 +238,7 @@ func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Caller
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
 	due := min(s.own(), int64(math.Ceil(s.Fair()))) // an owner has the shares of those that own no part, too
-	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: s.called(), due: due}, c, &ask))
+	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: a.trade.ownIssued(s, a.reserved), due: due}, c, &ask))
 	if next = clock.Forever; a.trade.keepRest(s, ask, n) {
 		next = s.releases()
 	}
@@ -217,7 +273,8 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 // callers take all.
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
-// LendAtEdge lends to guests that have asked, if a window has just begun and callers wait here. It leaves out guests
+// LendAtEdge lends to guests that have asked, if a window has just begun, and callers wait here or a large call of a guest
+// stands: else an ask comes in time. It leaves out guests
 // for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks, the sum of all
 // that was lent to it in these windows.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
@@ -225,7 +282,7 @@ func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, l
 	if t == nil {
 		return
 	}
-	if t.edge = false; a.debt > 0 || c.Waiting == 0 {
+	if t.edge = false; a.debt > 0 || c.Waiting == 0 && !t.guests.stand(t.window) {
 		return
 	}
 	s := a.scene(f, hash, now)

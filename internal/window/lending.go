@@ -28,15 +28,10 @@ const (
 // borrower is the Trade of a provider, with what its gate notes for it.
 type borrower struct {
 	Trade
-	large       int64 // permits of large calls since the beginning
-	largeIssued int64 // to large calls in the window
-	servedIn    int64 // the index of the window in which a large call was last served
-	left        int64 // permits that small calls have left to large ones, which have not had them yet
-	stood       int64 // the index of the window of which others were asked to leave a part to a large call
-	owners      int   // that share the shortest limit
-	look        int64 // when Look is called next; clock.Forever: when Arm says so
-	awaited     int   // callers that wait for a first permit: see Await
-	lackedAt    int64 // when in the window a call was first refused or had to wait; clock.Forever: none
+	owners   int   // that share the shortest limit
+	look     int64 // when Look is called next; clock.Forever: when Arm says so
+	awaited  int   // callers that wait for a first permit: see Await
+	lackedAt int64 // when in the window a call was first refused or had to wait; clock.Forever: none
 	LendingCounts
 }
 
@@ -72,18 +67,37 @@ func (g *Gate) roomLeftLocked() int64 {
 func (g *Gate) noteCallsLocked(at int64) {
 	b, c := &g.mu.borrower, g.callersLocked()
 	b.take(float64(at)/milli, came{
-		all: g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + c.Waiting, large: b.large,
+		all: g.mu.ledger.issued - g.mu.ledger.paid + g.takenLocked() + g.Refused() + c.Waiting, large: b.claim.larges + g.RefusedLarge() + c.Large,
 		critical: g.Called(queue.Critical) + c.Critical, sheddable: g.Called(queue.Sheddable) + c.Sheddable,
 	}, c)
 }
 
 // callersLocked are those that wait.
-func (g *Gate) callersLocked() Callers {
-	q := &g.mu.queue
-	return Callers{
-		Waiting: q.Permits(), Large: q.Large(queue.Sheddable), Critical: q.PermitsOf(queue.Critical), LargeCritical: q.Large(queue.Critical),
-		Sheddable: q.PermitsOf(queue.Sheddable),
+func (g *Gate) callersLocked() Callers { return CallersOf(&g.mu.queue) }
+
+// lineLocked returns the queue as a line.
+func (g *Gate) lineLocked() Line {
+	s, ok := g.sceneLocked()
+	if !ok {
+		s.account = &g.mu.ledger.Account
 	}
+	return Line{
+		trade: &g.mu.borrower.Trade, queue: &g.mu.queue, scene: s, lends: ok,
+		borrows: ok && g.planLocked().Lending.Borrows && !s.alone(), passes: g.passesLocked(),
+		now: g.mu.last, held: g.mu.held, taken: g.takenLocked(),
+	}
+}
+
+// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent,
+// now or later (mayBorrowLocked): to an instance that is alone others may lend once they have joined. Nor where permits
+// accrue gradually: there those that are left now add up until they are enough for it.
+func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
+
+// largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
+// only loans serve it.
+func (g *Gate) largeLocked(n int64) bool {
+	p := g.planLocked()
+	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -93,11 +107,8 @@ func (g *Gate) noteWindowLocked() {
 		return
 	}
 	before := b.window
-	g.mu.claim.since, b.largeIssued = g.mu.last, 0
-	g.mu.claim.edges++
 	if a.Window.Length != before.Length {
 		b.restart()
-		b.servedIn, b.stood, b.left = 0, 0, 0
 		g.noteCallsLocked(g.mu.last) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {
@@ -107,10 +118,6 @@ func (g *Gate) noteWindowLocked() {
 	if limit.Instances != b.owners { // others may have more than before
 		b.owners, b.guest = limit.Instances, lending.Guest{}
 	}
-	came := ended.Borrowed
-	if w := g.mu.queue.Head(); w != nil && w.Large() { // others' large calls came first: not that nobody had any
-		came = max(came, ended.Lent)
-	}
 	b.LastLoans = ended.net()
 	if a.Window.Length != before.Length || a.Window.Index != before.Index+1 { // a window has passed unseen
 		b.LastLoans = Loans{}
@@ -118,8 +125,7 @@ func (g *Gate) noteWindowLocked() {
 	if before.Length != 0 { // else calls that were refused before anything was known count yet
 		b.lackedAt = clock.Forever
 	}
-	b.enter(&g.mu.ledger.Account, a.Window, came)
-	g.leaveLocked(before, float64(a.Window.Length)/milli, limit.Limit)
+	b.enter(&g.mu.ledger.Account, a.Window, ended)
 }
 
 // Borrows reports whether permits can be borrowed now.
@@ -229,10 +235,6 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	}
 	if at := l.asksFrom(g.wantedLocked()); g.mu.last < at {
 		return nil, at
-	}
-	if n := g.standsLocked(s); n > 0 && l.debt == 0 {
-		b.stood = s.Window.Index + 1
-		return s.asking(lending.Ask{Permits: n, Edge: n}, s.hash), g.mu.last + int64(lookEvery)
 	}
 	if what, ok := b.ask(&s, h, callers, l.debt); ok {
 		ask = s.asking(what, b.salt(s.hash))

@@ -23,7 +23,7 @@ import (
 type Trade struct {
 	calls  lending.Flow  // the permits for which callers here have come
 	of     *classes      // those of critical and sheddable callers; nil until one of them comes
-	small  *lending.Flow // those of calls that are not large; nil where large calls are not told apart
+	claim  claim         // of the first caller that waits
 	guest  lending.Guest // what this instance has asked for as a guest
 	window quota.Window  // the shortest one that runs
 	asks   int64         // how many times others were asked since the beginning: see salt
@@ -38,13 +38,22 @@ type classes struct{ critical, sheddable lending.Flow }
 // noCalls are calls of which none came. It never changes.
 var noCalls lending.Flow
 
-// Callers are those that wait for permits.
+// Callers are those that wait for permits, and at most quota.MaxPermits of each kind: so that sums do not overflow.
 type Callers struct {
 	Waiting       int64 // permits that they wait for
 	Large         int64 // those of Waiting for which large calls wait
 	Critical      int64 // those for which critical ones wait
 	LargeCritical int64 // those of Critical for which large calls wait
 	Sheddable     int64 // those for which sheddable ones wait
+}
+
+// CallersOf returns those that wait in a queue.
+func CallersOf(q *queue.Queue) Callers {
+	of := func(n int64) int64 { return min(n, quota.MaxPermits) }
+	return Callers{
+		Waiting: of(q.Permits()), Large: of(q.Large(queue.Sheddable)), Critical: of(q.PermitsOf(queue.Critical)),
+		LargeCritical: of(q.Large(queue.Critical)), Sheddable: of(q.PermitsOf(queue.Sheddable)),
+	}
 }
 
 // came are the permits for which calls have come since the beginning: those that were issued, those that were
@@ -81,6 +90,15 @@ func (s *scene) hosts() int {
 // alone reports whether there is nobody to ask: no other has a share, or was lent anything.
 func (s *scene) alone() bool { return s.Owners == 1 && s.own() > 0 && s.lent == 0 }
 
+// part returns how many permits of the window are this instance's by the equal division: its share, or an equal part of
+// the total where some instances have none.
+func (s *scene) part() int64 {
+	if s.Owners < s.Instances {
+		return int64(math.Ceil(s.Fair()))
+	}
+	return s.own()
+}
+
 // stock is what an account has in the scene's window, in permits.
 type stock struct {
 	left   int64 // that may be issued or lent
@@ -91,8 +109,6 @@ type stock struct {
 	// own callers have not had of due. It is the share, but no more than the fair share: an owner of a key has the
 	// shares of instances that own no part of it, too.
 	due int64
-	// stands counts for a host alone: others have left a part of the window to a large call here, which still waits.
-	stands bool
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
 }
@@ -103,14 +119,18 @@ func (a *Account) milli(wall int64) float64 { return float64(wall-a.windows.Offs
 // take notes the calls that have come by the monotonic instant at, in milliseconds, and the callers c that wait
 // then. If at is the instant of the take before, calls that came since are noted by the next take.
 func (t *Trade) take(at float64, n came, c Callers) {
+	if t.claim.small == nil && n.large > 0 {
+		small := t.calls // until now all were small
+		t.claim.small = &small
+	}
 	t.calls.Look(at, float64(n.all))
 	if c.Waiting > 0 {
 		t.calls.Waits()
 	}
-	if t.small != nil {
-		t.small.Look(at, float64(n.all-n.large))
+	if small := t.claim.small; small != nil {
+		small.Look(at, float64(n.all-n.large))
 		if c.Waiting > c.Large {
-			t.small.Waits()
+			small.Waits()
 		}
 	}
 	if t.of == nil && n.critical+n.sheddable > 0 {
@@ -124,34 +144,38 @@ func (t *Trade) take(at float64, n came, c Callers) {
 	}
 }
 
-// restart forgets all but the asks, because the windows have another length now. Asks of guests stay, but for what
-// large calls want at an edge.
+// restart forgets all but the asks and who waits first, because the windows have another length now. Asks of guests
+// stay, but for what large calls want at an edge.
 func (t *Trade) restart() {
-	small := t.small
-	if *t = (Trade{asks: t.asks, guests: t.guests}); small != nil {
-		t.small = &lending.Flow{}
-	}
+	*t = Trade{asks: t.asks, guests: t.guests, claim: t.claim}
+	t.claim.restart()
 	for i := range t.guests { // a large call asks again, for an edge of the new windows
 		t.guests[i].edge, t.guests[i].edgeOf = 0, 0
 	}
 }
 
-// enter notes that w is the account's shortest window from now on. borrowed are the permits that others have lent
-// in the window before it.
-func (t *Trade) enter(a *Account, w quota.Window, borrowed int64) {
+// enter notes that w is the account's shortest window from now on. loans are those of the window before it.
+func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
+	ended := t.window
 	t.window = w
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
-	t.guest.Begin(borrowed)
+	came := loans.Borrowed
+	if of := t.claim.of; of != nil && of.Large() { // others' large calls came first: not that nobody had any
+		came = max(came, loans.Lent)
+	}
+	t.guest.Begin(came)
 	from, length := a.milli(w.Start()), float64(w.Length)/milli
 	t.calls.Begin(w.Index, from, length)
-	if t.small != nil {
-		t.small.Begin(w.Index, from, length)
+	if t.claim.small != nil {
+		t.claim.small.Begin(w.Index, from, length)
 	}
 	if t.of != nil {
 		t.of.critical.Begin(w.Index, from, length)
 		t.of.sheddable.Begin(w.Index, from, length)
 	}
+	t.claim.enter(w.Start() - a.windows.Offset)
+	t.claim.leave(ended, length)
 }
 
 // flows returns the calls of critical and of sheddable callers.
@@ -160,15 +184,6 @@ func (t *Trade) flows() (critical, sheddable *lending.Flow) {
 		return &noCalls, &noCalls
 	}
 	return &t.of.critical, &t.of.sheddable
-}
-
-// smallCalls returns the calls that are not large. Where large ones are not told apart it returns none: of small
-// calls only those that wait are known then.
-func (t *Trade) smallCalls() *lending.Flow {
-	if t.small == nil {
-		return &noCalls
-	}
-	return t.small
 }
 
 // has returns what this instance has as a guest: of its account, and of the callers c who wait.
@@ -183,6 +198,11 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 // ask returns what to ask others for now; ok is false if that is nothing. h is as has returns it. c are the callers
 // who wait, and debt the permits that are owed: h.Waiting has both.
 func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lending.Ask, ok bool) {
+	if n := t.stands(s); n > 0 && debt == 0 {
+		t.claim.stood = s.Window.Index + 1
+		t.asks++
+		return lending.Ask{Permits: n, Edge: n}, true
+	}
 	if what, ok = t.guest.Ask(&t.calls, s.rules, h); !ok {
 		return what, false
 	}
@@ -190,7 +210,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 	critical, sheddable := t.flows()
 	what.Divide(h, critical, sheddable, c.Critical, queue.Sum(c.Sheddable, debt))
 	if what.Large = c.Large > 0; what.Large {
-		what.PoorFor(h, t.smallCalls(), c.Waiting-c.Large)
+		what.PoorFor(h, t.small(), c.Waiting-c.Large)
 		t.guest.Gather(&what)
 	}
 	return what, true
@@ -212,11 +232,15 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 // has, and c are its own callers who wait.
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
-	// Nothing is kept for large calls here if the guest's come first or, from a guest that has none, if these have not
-	// got what they lack by now.
-	late := !a.large && !of.stands && s.phase >= float64(claimOf(s.Window.Length))/milli
-	if c.Large > 0 && (late || Before(a.guest, s.account.windows.Lending.Self, s.Window)) {
-		calls, waiting, criticals = t.smallCalls(), waiting-c.Large, criticals-c.LargeCritical
+	first := Before(a.guest, s.account.windows.Lending.Self, s.Window)
+	late := !a.large && s.phase >= float64(claimOf(s.Window.Length))/milli
+	switch {
+	case !a.large && !late && t.claim.standsIn(s.Window):
+		of.kept = queue.Sum(of.kept, t.claim.of.N()) // others have left it a part of the window, and lack that now
+	case c.Large > 0 && (first || late):
+		// Nothing is kept for large calls here if the guest's come first or, from a guest that has none, if these have not
+		// got what they lack by now.
+		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
 	h := lending.Host{

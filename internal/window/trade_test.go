@@ -30,7 +30,7 @@ func inVain(t *testing.T, a *Account, length, from time.Duration) time.Duration 
 func askIn(a *Account, length, wall time.Duration) *Asking {
 	a.Adopt(lendingAt("me", wall, length), bounds(50), nil)
 	a.Charge(50)
-	a.Refused(20, queue.Default)
+	a.Refused(20, queue.Default, false)
 	ask, _ := a.Ask(plans.Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{}, int64(wall+50*ms))
 	return ask
 }
@@ -100,10 +100,11 @@ func TestALargeCallStandsAgainInOtherWindows(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 20})
 	g, _ := lender(f)
 	g.Changed(at(99 * second))
-	g.mu.borrower.stood, g.mu.borrower.servedIn, g.mu.borrower.left = 99, 99, 7
+	c := &g.mu.borrower.claim
+	c.stood, c.servedIn, c.left = 99, 99, 7
 	f.shares = map[time.Duration]int64{2 * second: 20}
-	if g.Changed(at(100 * second)); g.mu.borrower.stood+g.mu.borrower.servedIn+g.mu.borrower.left != 0 {
-		t.Errorf("%+v", g.mu.borrower)
+	if g.Changed(at(100 * second)); c.stood+c.servedIn+c.left != 0 {
+		t.Errorf("%+v", c)
 	}
 }
 
@@ -151,16 +152,16 @@ func TestATradeKnowsSmallCalls(t *testing.T) {
 	t.Parallel()
 	forecast := func(waiting int64) (all, small float64) {
 		a, trade, s := traded(100)
-		trade.small = &lending.Flow{}
+		trade.claim.small = &lending.Flow{}
 		trade.take(0, came{}, Callers{})
-		trade.enter(a, s.Window, 0)
+		trade.enter(a, s.Window, Loans{})
 		for at := range int64(50) { // six calls in each 10 ms, two of them large
 			trade.take(float64(10*at), came{all: 6 * at, large: 2 * at}, Callers{})
 		}
 		trade.take(950, came{all: 294, large: 98}, Callers{Waiting: waiting})
-		all, small = trade.calls.Forecast(950, s.length, 0), trade.small.Forecast(950, s.length, 0)
-		trade.enter(a, quota.Window{Length: second, Index: s.Window.Index + 1}, 0)
-		if used := trade.small.Used(); used < 0.19 || used > 0.2 {
+		all, small = trade.calls.Forecast(950, s.length, 0), trade.claim.small.Forecast(950, s.length, 0)
+		trade.enter(a, quota.Window{Length: second, Index: s.Window.Index + 1}, Loans{})
+		if used := trade.claim.small.Used(); used < 0.19 || used > 0.2 {
 			t.Errorf("%.3f small calls in a millisecond, want 196 in a second", used)
 		}
 		return all, small
@@ -187,7 +188,7 @@ func TestADebtAloneIsAskedForLate(t *testing.T) {
 		var a Account
 		a.Adopt(lendingAt("me", 0, second), bounds(20), nil)
 		if a.Owe(50); refused {
-			a.Refused(1, queue.Default)
+			a.Refused(1, queue.Default, false)
 		}
 		fleet := plans.Fleet{Total: 80, Instances: 4, Owners: 4}
 		ask, next := g.Look(at(2 * ms))
