@@ -158,8 +158,8 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 	y.noteLack(k, 0, queue.Default, false, n, now) // n are wanted; none is refused yet, so the class counts for nothing
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
-		// has none of a key that is another's.
-		if _, elsewhere := y.ownerIn(k, s.Keys, now); elsewhere || y.use.Opens(n, now) > until {
+		// has none of a key that is another's then.
+		if opens := y.use.Opens(n, now); opens > until || y.elsewhereAt(k, opens) {
 			return queue.Limited
 		}
 	}

@@ -30,6 +30,15 @@ type keyOwner struct {
 	in        *plans.Keys
 }
 
+// elsewhereAt reports whether another instance owns the key, and this one does not, at a monotonic instant, if there is no
+// news until then.
+func (y *keyState) elsewhereAt(k *core, at int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, elsewhere := k.mu.planner.KeyOwner(y.key, at)
+	return elsewhere
+}
+
 // ownerIn returns an owner of the key in the windows that run, and whether it is another
 // instance. The caller has the state's lock.
 func (y *keyState) ownerIn(k *core, keys *plans.Keys, now int64) (name string, elsewhere bool) {
