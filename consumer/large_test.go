@@ -94,7 +94,7 @@ func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
 		for _, of := range []limited{provider, key} {
 			t.Run(fmt.Sprintf("%d of %d ask for %d of %d, by %s", c.asking, c.instances, c.n, c.limit, of), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, takers := of.fleet(t, int64(c.limit), c.instances)
+					_, takers := of.fleet(t, c.limit, c.instances)
 					ctx, cancel := context.WithCancel(t.Context())
 					var callers sync.WaitGroup
 					defer callers.Wait()
