@@ -46,7 +46,8 @@ func (p *membership) knowReplaced(ctx context.Context, at session.Standing) erro
 	return nil
 }
 
-// carryCounts reads what the totals of takings begin with, where they do not have it yet: once for each.
+// carryCounts reads what the totals of takings begin with, where they do not have it yet: once for each, but for those of
+// limits in flight.
 func (p *membership) carryCounts(ctx context.Context, at session.Standing, all []*taking) error {
 	if err := p.knowReplaced(ctx, at); err != nil {
 		return err
@@ -54,7 +55,8 @@ func (p *membership) carryCounts(ctx context.Context, at session.Standing, all [
 	was := p.budgets.replaced.all
 	for _, k := range all {
 		to := protocol.CarriedTo(was, &k.Budget, k.Key != "")
-		if k.Use.Look || to <= max(k.carriedTo, k.Purse.Total().CarriedTo) {
+		again := k.InFlight && k.Purse.Carries() > 0 // calls end
+		if k.Use.Look || to == 0 || to <= max(k.carriedTo, k.Purse.Total().CarriedTo) && !again {
 			continue
 		}
 		var before []escrow.Before

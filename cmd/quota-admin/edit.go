@@ -348,6 +348,10 @@ func counts(old, next quota.Policy) (lines []string) {
 		if len(goes) == 0 || len(comes) == 0 {
 			continue
 		}
+		if comes[0].InFlight {
+			lines = append(lines, "calls that are under way count in the new limit until they have ended, or until they count no more by the old hold")
+			continue
+		}
 		line := fmt.Sprintf("what was handed out of %s counts on in the windows of %s that overlap those before", quota.FormatLimits(goes), quota.FormatLimits(comes))
 		if keys {
 			line = "of each key, " + line
@@ -357,18 +361,10 @@ func counts(old, next quota.Policy) (lines []string) {
 		}
 		lines = append(lines, line)
 	}
-	if before, after := flight(old), flight(next); before.Window != after.Window && len(old.Limits) > 0 && len(next.Limits) > 0 {
+	if old.InFlight() != next.InFlight() && len(old.Limits) > 0 && len(next.Limits) > 0 {
 		lines = append(lines, "calls that are under way, and what was handed out before, do not count in the new limit: it can be exceeded by these until they have ended")
 	}
 	return lines
-}
-
-// flight returns the limit in flight of a policy; zero if it has none.
-func flight(p quota.Policy) (limit quota.Limit) {
-	if p.InFlight() {
-		limit = p.Limits[0]
-	}
-	return limit
 }
 
 func longest(all []quota.Limit) (window time.Duration) {

@@ -13,7 +13,8 @@ import (
 // Carried are permits that were handed out by the totals of other limits.
 type Carried struct {
 	N int64 `json:"n"`
-	// Part is of a sliding limit alone: the last part of time in which some of them may have been issued.
+	// Part is of a limit that counts by parts of time alone: the last part in which some of them may have been issued.
+	// Of a limit in flight it is the last of so many that count as those of the other limit do.
 	Part int64 `json:"part,omitempty"`
 }
 
@@ -28,6 +29,10 @@ type Before struct {
 func Carry(all []Before, in *protocol.Budget) (carried []Carried) {
 	for i := range all {
 		b := &all[i]
+		if in.InFlight {
+			carried = b.carryCalls(carried, in)
+			continue
+		}
 		n, last := b.issued(in.Since())
 		if b.Purse.Withheld() != "" { // nobody knows
 			n, last = in.Permits, b.Replaced
@@ -39,14 +44,47 @@ func Carry(all []Before, in *protocol.Budget) (carried []Carried) {
 		if in.Sliding {
 			part = in.PartAt(min(last, b.Replaced) - 1).Number
 		}
-		if i := slices.IndexFunc(carried, func(c Carried) bool { return c.Part == part }); i >= 0 {
-			carried[i].N += n
-			continue
-		}
-		carried = append(carried, Carried{n, part})
+		carried = addCarried(carried, Carried{n, part})
 	}
 	return carried
 }
+
+func addCarried(all []Carried, c Carried) []Carried {
+	if i := slices.IndexFunc(all, func(o Carried) bool { return o.Part == c.Part }); i >= 0 {
+		all[i].N += c.N
+		return all
+	}
+	return append(all, c)
+}
+
+// carryCalls adds what the total of another limit in flight has. Each of its parts counts until as many parts of its
+// own length have ended as by its own limit.
+func (b *Before) carryCalls(carried []Carried, in *protocol.Budget) []Carried {
+	of := in.Part()
+	add := func(n, until int64) {
+		c := Carried{n, in.PartAt(until-1).Number + 1 - of.Counted}
+		if n > 0 && c.counts(of) {
+			carried = addCarried(carried, c)
+		}
+	}
+	t := b.Purse.Total()
+	if b.Purse.Withheld() != "" { // nobody knows
+		add(in.Permits, b.Replaced+(b.Purse.Part.Counted+1)*(b.End-b.Start))
+		return carried
+	}
+	for i, n := range t.Parts {
+		add(n, b.PartEnd(t.Newest-int64(i)+b.Purse.Part.Counted-1))
+	}
+	return carried
+}
+
+// counts reports whether it counts in a part.
+func (c Carried) counts(of protocol.Part) bool {
+	return !of.ByParts() || c.Part > of.Number-of.Counted
+}
+
+// Carries returns how many permits of other limits the newest total known counts.
+func (p *Purse) Carries() int64 { return p.total.carried(p.Part) }
 
 // issued returns how many permits of the total may have been issued after an instant, and by when all of them were.
 func (b *Before) issued(since int64) (n, last int64) {
@@ -65,7 +103,7 @@ func (b *Before) issued(since int64) (n, last int64) {
 // carried returns how many permits of other totals count.
 func (t *Total) carried(of protocol.Part) (n int64) {
 	for _, c := range t.Carried {
-		if !of.ByParts() || c.Part > of.Number-of.Counted {
+		if c.counts(of) {
 			n += c.N
 		}
 	}
@@ -81,9 +119,11 @@ func (t *Total) newest() int64 {
 	return newest
 }
 
-// carry takes over what a rule says is carried, and reports whether it is other than before.
-func (t *Total) carry(r *Rule) bool {
-	if r.CarriedTo <= t.CarriedTo {
+// carry takes over what a rule says is carried, and reports whether it is other than before. What a limit in flight
+// carries is read again and again, as long as some of it counts: calls end.
+func (t *Total) carry(r *Rule, inFlight bool) bool {
+	again := inFlight && r.CarriedTo == t.CarriedTo && r.CarriedTo != 0 && !slices.Equal(r.Carried, t.Carried)
+	if r.CarriedTo <= t.CarriedTo && !again {
 		return false
 	}
 	t.Carried, t.CarriedTo = r.Carried, r.CarriedTo

@@ -157,7 +157,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 	if next.Writes++; p.Part.ByParts() {
 		next.name(r.Nonce)
 	}
-	news := next.carry(&r)
+	news := next.carry(&r, u.By != 0)
 	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
 	case p.Part.ByParts() && next.Withheld != unreadable && (p.lost || p.foreign(v)):

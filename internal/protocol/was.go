@@ -78,20 +78,30 @@ func ReplaceLong(was []Was, old, next *quota.Policy, now time.Time) []Was {
 	all := slices.Clone(was)
 	for _, keys := range []bool{false, true} {
 		goes, comes := differ(old, next, keys)
-		if len(goes) == 0 {
-			continue
-		}
 		for _, w := range goes {
 			w.Until = until
 			all = addWas(all, w)
 		}
+		goes = slices.DeleteFunc(goes, func(w Was) bool { return w.Limit.InFlight })
 		for _, l := range comes {
+			if l.Limit.InFlight { // the calls that are under way count in it, whatever their hold is
+				for _, w := range slices.Clone(all) {
+					if w.Limit.InFlight && w.Limit.Window != l.In {
+						w.In = l.In
+						all = addWas(all, w)
+					}
+				}
+				continue
+			}
+			if len(goes) == 0 {
+				continue
+			}
 			from := goes[len(goes)-1].In
 			if slices.ContainsFunc(goes, func(w Was) bool { return w.In == l.In }) {
 				from = l.In
 			}
 			for _, w := range slices.Clone(all) { // what counts in from's windows counts in these
-				if w.Keys == keys && w.In == from {
+				if w.Keys == keys && w.In == from && !w.Limit.InFlight {
 					w.In = l.In
 					all = addWas(all, w)
 				}
@@ -132,6 +142,10 @@ func settled(old, next *quota.Policy) (d time.Duration) {
 // it: those of keys or the provider's.
 func Continued(old, next *quota.Policy, keys bool) (goes, comes []quota.Limit) {
 	was, will := differ(old, next, keys)
+	inFlight := func(w Was) bool { return w.Limit.InFlight }
+	if slices.ContainsFunc(was, inFlight) != slices.ContainsFunc(will, inFlight) { // they count other things
+		return nil, nil
+	}
 	limits := func(all []Was) (limits []quota.Limit) {
 		for _, w := range all {
 			limits = append(limits, w.Limit)
@@ -161,12 +175,10 @@ func longOf(p *quota.Policy, keys bool) (all []Was) {
 	of := p.WithDefaults()
 	for _, l := range Long(&of) {
 		w := Was{Limit: l, Keys: keys, In: l.Window}
-		if l.Window >= day && !l.Sliding {
+		if b := (Budget{Limit: l}); l.Window >= day && !b.ByParts() {
 			w.Zone = p.Zone
 		}
-		if !l.InFlight { // which counts calls
-			all = append(all, w)
-		}
+		all = append(all, w)
 	}
 	return all
 }
@@ -179,8 +191,14 @@ type WasWindow struct {
 
 // countsIn reports whether permits of the limit may have been issued while those of a window count.
 func (w *Was) countsIn(b *Budget, keys bool) bool {
+	if b.InFlight || w.Limit.InFlight {
+		return b.InFlight && w.Limit.InFlight && w.In == b.Window && w.over() > b.Start
+	}
 	return w.Keys == keys && w.In == b.Window && w.Until > b.Since()
 }
+
+// over returns when no call counts any more that is under way by a limit in flight that was replaced.
+func (w *Was) over() int64 { return w.Until + (held+1)*int64(partLength(&w.Limit)) }
 
 // CarriedTo returns the latest Until of the limits whose permits may have been issued while those of a window count;
 // 0 if there is none.
@@ -204,7 +222,7 @@ func Overlapping(all []Was, b *Budget, keys bool) (windows []WasWindow) {
 			zone = time.UTC
 		}
 		o := BudgetAt(w.Limit, zone, w.Until-1)
-		if o.Sliding { // it has one total
+		if o.ByParts() { // it has one total
 			windows = addWindow(windows, b, WasWindow{o, w.Until})
 			continue
 		}
@@ -219,7 +237,7 @@ func Overlapping(all []Was, b *Budget, keys bool) (windows []WasWindow) {
 // addWindow adds a window that begins before b ends, once for each total.
 func addWindow(all []WasWindow, b *Budget, w WasWindow) []WasWindow {
 	same := func(o *Budget) bool { return o.Name() == w.Name() && o.TotalStart() == w.TotalStart() }
-	if same(b) || w.Start >= b.End && !w.Sliding {
+	if same(b) || w.Start >= b.End && !w.ByParts() {
 		return all
 	}
 	for i := range all {

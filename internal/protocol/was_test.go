@@ -85,3 +85,63 @@ func TestReplacedLimitsCountOn(t *testing.T) {
 		}
 	}
 }
+
+// Calls that are under way count on by another hold, also through a rate and through a deletion; a rate counts no calls.
+func TestCallsInFlightCountOn(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	var was []Was
+	var old *quota.Policy
+	through := []string{"5 inflight hold=8m in 8m0s", "5 inflight hold=8m in 20m0s"}
+	both := append(slices.Clone(through), "5 inflight hold=20m in 20m0s")
+	for i, step := range []struct {
+		limits string // empty: the policy is deleted
+		want   []string
+	}{
+		{"9 inflight hold=8m", nil},
+		{"5 inflight hold=8m", nil},
+		{"5 inflight hold=20m", through},
+		{"", both},
+		{"9/s,90/h", both},
+		{"7 inflight hold=1h", append(slices.Clone(both), "90/h in 1h0m0s", "5 inflight hold=8m in 1h0m0s", "5 inflight hold=20m in 1h0m0s")},
+	} {
+		var next *quota.Policy
+		if step.limits != "" {
+			limits, err := quota.ParseLimits(step.limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next = &quota.Policy{Limits: limits}
+		}
+		was = ReplaceLong(was, old, next, noon.Add(time.Duration(i)*time.Minute))
+		old = next
+		var got []string
+		for _, w := range was {
+			got = append(got, fmt.Sprintf("%v in %v", w.Limit, w.In))
+		}
+		slices.Sort(got)
+		slices.Sort(step.want)
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%q: %q, want %q", step.limits, got, step.want)
+		}
+	}
+	window := func(text string) Budget {
+		limits, err := quota.ParseLimits(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return BudgetAt(limits[0], time.UTC, noon.Add(6*time.Minute).UnixNano())
+	}
+	names := func(b Budget) (all []string) {
+		for _, w := range Overlapping(was, &b, false) {
+			all = append(all, w.Name())
+		}
+		return all
+	}
+	if got := names(window("7 inflight hold=1h")); !slices.Equal(got, []string{"20m-inflight", "8m-inflight"}) {
+		t.Errorf("a limit in flight counts those of %q", got)
+	}
+	if got := names(window("90/h")); len(got) > 0 {
+		t.Errorf("a rate counts those of %q", got)
+	}
+}

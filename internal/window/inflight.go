@@ -36,6 +36,15 @@ func (a *Account) longestInFlight() (most time.Duration) {
 	return most
 }
 
+// known returns until when the limit is kept here after the newest view lacks it: to the end of its window, and while
+// calls count that are under way by it. These go back to etcd when they end, as what is in hand does at once.
+func (b *long) known() int64 {
+	if b.InFlight {
+		return b.Until()
+	}
+	return b.End
+}
+
 // grantOf is the grant of calls that begin now.
 func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 	return queue.Grant{Start: b.Start, End: b.Ends(), At: at, Epoch: uint64(epoch) | queue.InFlight}
@@ -60,7 +69,7 @@ func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
 		b.used -= n
-		b.wanted.owed += min(n, b.yields(now, windows.Lending.Instances))
+		b.wanted.owed += min(n, max(b.yields(now, windows.Lending.Instances), b.excess()))
 		return true
 	case b.Whole:
 		b.purse.Free(n, b.PartAt(start))
@@ -199,6 +208,9 @@ func (b *long) yields(now int64, instances int) int64 {
 	return max(0, min(beyond, b.wanted.poor-max(0, b.left())-b.toReturn()))
 }
 
+// excess returns how many permits more are handed out than the limit has, since it was lowered.
+func (b *long) excess() int64 { return max(0, b.purse.Out()-b.Permits-b.toReturn()) }
+
 // catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.
 func (b *long) catchUp(now int64) {
 	t, revision := b.wanted.total, b.wanted.revision
@@ -259,8 +271,11 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 
 // tellGivesLocked has the session ask for uses, by Wanting, if something is to be given back to others.
 func (g *Gate) tellGivesLocked() {
-	if b := g.mu.ledger.inFlight(); b != nil && b.gives(g.mu.last) {
-		g.Wanting()
+	for i := range g.mu.ledger.budgets {
+		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && b.gives(g.mu.last) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
+			g.Wanting()
+			return
+		}
 	}
 }
 

@@ -20,8 +20,7 @@ type long struct {
 	// purse has what was taken. While etcd is asked only Restored changes it.
 	purse escrow.Purse
 	used  int64 // permits issued in the window while the limit bound
-	// binds says that the newest view has the limit. One that it lacks is kept to the end of its window, in
-	// case it comes back.
+	// binds says that the newest view has the limit. One that it lacks is kept until known, in case it comes back.
 	binds bool
 	state longState
 	low   int64 // with fewer permits in hand more are wanted
@@ -106,7 +105,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b := &a.budgets[i]
 		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
 	}
-	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool { return !b.binds && b.End <= a.windows.Over })
+	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool { return !b.binds && b.known() <= a.windows.Over })
 	for _, now := range all {
 		i := slices.IndexFunc(a.budgets, func(b long) bool { return b.Window == now.Window })
 		if i < 0 {
@@ -278,7 +277,7 @@ func (b *long) spare(now int64, ends bool) int64 {
 	switch {
 	case b.state == handedOut || b.Whole:
 		return 0
-	case ends:
+	case ends || b.InFlight && !b.binds:
 		return b.hand()
 	case b.wanted.n > 0 && now < b.wanted.othersUntil:
 		return min(b.hand(), b.othersLack(now))

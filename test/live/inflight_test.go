@@ -18,22 +18,26 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// flown are limiters of a fleet with calls in flight, ready to issue.
-func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
+// flown are limiters of a fleet with calls in flight, ready to issue. set changes their limit.
+func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter, set func(limit string)) {
 	t.Helper()
 	client, prefix := etcdtest.NewClient(t, server), fmt.Sprintf("/%s/%d/", t.Name(), time.Now().UnixNano()) // its own with -count too
-	limits, err := quota.ParseLimits(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
 	operator, err := admin.New(client, admin.Options{Prefix: prefix, Author: "test", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := quota.Policy{Limits: limits, Timing: quota.Timing{Settle: 500 * ms, ClockError: 20 * ms}}
-	if _, err := operator.Put(t.Context(), provider, p); err != nil {
-		t.Fatal(err)
+	set = func(limit string) {
+		t.Helper()
+		limits, err := quota.ParseLimits(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := quota.Policy{Limits: limits, Timing: quota.Timing{Settle: 500 * ms, ClockError: 20 * ms}}
+		if _, err := operator.Put(t.Context(), provider, p); err != nil {
+			t.Fatal(err)
+		}
 	}
+	set(limit)
 	for range n {
 		s, err := coordinator.Join(t.Context(), client, coordinator.Options{Prefix: prefix, Logger: quiet, TTL: time.Minute})
 		if err != nil {
@@ -49,7 +53,7 @@ func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
 	for _, l := range all {
 		await.Until(t, "an instance is ready", func() bool { return l.Status().State == quota.StateActive })
 	}
-	return all
+	return all, set
 }
 
 // A fleet that calls without a pause never has more calls open than the limit says, and all of them at times. Each
@@ -58,7 +62,7 @@ func flown(t *testing.T, limit string, n int) (all []*consumer.Limiter) {
 func TestCallsInFlight(t *testing.T) {
 	t.Parallel()
 	const limit = 30
-	all := flown(t, "30 inflight hold=4s", 3)
+	all, _ := flown(t, "30 inflight hold=4s", 3)
 	var to opencalls.Provider
 	var load sync.WaitGroup
 	starts := func(l *consumer.Limiter) (made *opencalls.Provider, stop context.CancelFunc) {
@@ -118,7 +122,7 @@ func TestCallsInFlight(t *testing.T) {
 func TestAPlaceMovesToWhoWaits(t *testing.T) {
 	t.Parallel()
 	const limit, moves = 20, 20
-	all := flown(t, "20 inflight hold=10m", 2)
+	all, _ := flown(t, "20 inflight hold=10m", 2)
 	var taken []consumer.Permit
 	for range limit {
 		p, err := all[0].Take(t.Context(), 1, consumer.Forever)
@@ -148,5 +152,60 @@ func TestAPlaceMovesToWhoWaits(t *testing.T) {
 	t.Logf("a place moves in %v (p50), %v (most)", took[moves/2].Round(100*time.Microsecond), took[moves-1].Round(100*time.Microsecond))
 	if n := all[1].Status().Limits[0].Used; n != moves {
 		t.Errorf("%d calls of %d", n, moves)
+	}
+}
+
+// Where an operator changes the hold, calls that are under way count in the new limit until they end, and their places
+// go on to others then. A number that is lowered beside it binds as well.
+func TestAChangeOfHoldCountsOpenCalls(t *testing.T) {
+	t.Parallel()
+	all, set := flown(t, "10 inflight hold=10m", 2)
+	var to opencalls.Provider
+	begins := func(l *consumer.Limiter) func() {
+		p, err := l.Take(t.Context(), 1, consumer.Forever)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to.Begin()
+		return func() {
+			to.End()
+			p.Done()
+		}
+	}
+	var open []func()
+	for i := range 10 {
+		open = append(open, begins(all[i%2]))
+	}
+	for _, change := range []struct {
+		limit string
+		most  int // calls that may be open: what was handed out by a higher number is used to the end of its part
+	}{{"10 inflight hold=20m", 10}, {"12 inflight hold=5m", 12}, {"8 inflight hold=10m", 12}, {"8 inflight hold=8s", 12}} {
+		set(change.limit)
+		for _, l := range all {
+			await.Until(t, "an instance hears of the change", func() bool { return len(l.Status().Limits) == 1 && l.Status().Limits[0].Limit.String() == change.limit })
+		}
+		waits, ended := make(chan func()), 0
+		for i := range 4 {
+			go func() { waits <- begins(all[i%2]) }()
+		}
+		for begun := 0; begun < 4; {
+			select {
+			case end := <-waits:
+				begun++
+				open = append(open, end)
+				if n, _, _ := to.Counts(); n > change.most {
+					t.Errorf("%s: %d calls are open", change.limit, n)
+				}
+			case <-time.After(300 * ms): // nobody waits for longer, but for a call that ends
+				open[0]()
+				open = open[1:]
+				ended++
+			}
+		}
+		n, _, _ := to.Counts()
+		t.Logf("%s: %d calls are open, %d have ended before 4 began", change.limit, n, ended)
+	}
+	for _, end := range open {
+		end()
 	}
 }
