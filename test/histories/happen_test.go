@@ -73,6 +73,8 @@ func (k kind) often() []action {
 		return append(fleet, doSetClock, doSetClock, doSetClock)
 	case faults, restore:
 		return fleet
+	case inflight, sliding:
+		return append(fleet, doChange, doChange, doCrash, doSetClock)
 	}
 	return append(fleet, doSetClock)
 }
@@ -107,6 +109,10 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 	switch e.do {
 	case doPolicy:
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy {
+			if p.InFlight() {
+				p.Limits = []quota.Limit{{Permits: e.n, Window: p.Limits[0].Window, InFlight: true}}
+				return &p
+			}
 			p.Limits = append([]quota.Limit{{Permits: e.n, Window: p.Limits[0].Window}}, protocol.Long(&p)...)
 			p.Burst = min(p.Burst, e.n)
 			for i := range p.Keys.Limits {
@@ -115,7 +121,7 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 			return &p
 		})
 	case doChange:
-		if r.IntN(12) == 0 {
+		if r.IntN(12) == 0 && w.kind != inflight {
 			w.deletePolicy(f)
 		}
 		w.setPolicy(f, func(p quota.Policy) *quota.Policy { return w.change(r, &p) })

@@ -244,6 +244,10 @@ func (c *caller) takeAgain() {
 func (c *caller) take() {
 	w := c.w
 	n, kind := 1+c.r.Int64N(4), c.r.IntN(8)
+	if w.kind == inflight {
+		c.call(n, kind)
+		return
+	}
 	if c.keyed {
 		c.takeOfKey(n, kind)
 		return
@@ -345,7 +349,11 @@ func (c *caller) waitAgain() {
 		if took > most+most/500+time.Millisecond+c.reader.late(from) && !c.reader.stopped(from, w.now()) {
 			w.complain("%s: a caller that waits for %v was answered after %v: %v", c.name, most, took, err)
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case w.kind == inflight:
+			c.begins(p)
+		default:
 			c.granted(p, false)
 		}
 	}

@@ -56,7 +56,14 @@ func (f *fleet) judgeAll() (wrong []*violation) {
 			wrong = append(wrong, v)
 		}
 	}
+	if f.kind == inflight {
+		note(f.judgeCalls())
+		return wrong
+	}
 	f.grants = append(f.grants, f.paid[""]...)
+	if f.kind == sliding {
+		note(f.judgeSlidingBudget())
+	}
 	f.stats.lent += len(f.loans)
 	f.noteLengths()
 	if f.exact = f.kind != hold || f.knewAll(); f.exact {
@@ -388,7 +395,7 @@ func (f *fleet) judgeBudget() *violation {
 // nothing in some of it.
 func (f *fleet) promised(win quota.Window) int64 {
 	start := win.Start() - epoch
-	if start < f.settled || win.End()-epoch > f.end-100*ms || f.kind == hold || f.budget > 0 {
+	if start < f.settled || win.End()-epoch > f.end-100*ms || f.kind == hold || f.budget > 0 || f.kind == sliding {
 		return 0
 	}
 	if !slices.ContainsFunc(f.instances(), func(i *instance) bool { return !i.crashed && !i.leaving }) {

@@ -122,6 +122,17 @@ var hunts = []hunt{
 	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 	{"GivesBackBeforeBinding", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 
+	// Of limits that count by parts of time.
+	{"SlidingCurrentOnly", sliding, lead{}},
+	{"SlidingRestoredAtOnce", inflight, lead{often: []action{doRestore}}},
+	{"InFlightOnePartLess", inflight, lead{}},
+	{"InFlightBackKept", inflight, lead{}},
+	{"InFlightOwedIssued", inflight, lead{}},
+	{"CarryNothing", inflight, lead{often: []action{doChange, doChange}}},
+	{"InFlightCarryEndsEarly", inflight, lead{often: []action{doChange, doChange}}},
+	{"InFlightEndsInAnyPart", inflight, lead{}},
+	{"InFlightDoneTwice", inflight, lead{}},
+
 	// Of other shapes.
 	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},
 	{"BucketGrowsAtOnce", faults, lead{rich: true, shape: quota.ShapeBucket}},

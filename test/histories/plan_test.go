@@ -66,9 +66,14 @@ const (
 	// calm has nothing but joins, leaves and changes of limits that are announced, and
 	// all of every window is issued.
 	calm kind = "calm"
+	// inflight is faults and restores with a limit in flight under either outage rule. At no time are too many
+	// calls open.
+	inflight kind = "inflight"
+	// sliding is the same with a long limit that slides. Some last for longer than its window.
+	sliding kind = "sliding"
 )
 
-var kinds = []kind{faults, restore, timing, hold, split, switches, measured, calm}
+var kinds = []kind{faults, restore, timing, hold, split, switches, measured, calm, inflight, sliding}
 
 // lead is what histories are given more of, for a mutant to show soon.
 type lead struct {
@@ -101,6 +106,15 @@ func newPlan(k kind, seed uint64, l *lead) *plan {
 		p.settled = p.healed + 9000*ms
 		p.end = p.settled + 2000*ms
 	}
+	switch k {
+	case inflight: // until calls of the faults count no more
+		p.end += 5000 * ms
+	case sliding:
+		if seed%4 == 0 { // it takes as long as all the rest
+			p.end = last + int64(slidingWindow) + 2000*ms
+		}
+		p.every = 400 * ms
+	}
 	if k == calm {
 		p.settled, p.every, p.healed, p.end = int64(p.policy.Settle)+2000*ms, 8*ms, last, last
 	}
@@ -125,6 +139,7 @@ func newPlan(k kind, seed uint64, l *lead) *plan {
 		plots = []drama{all[r.IntN(len(all))]}
 	}
 	p.addMore(r)
+	p.addRestore()
 	p.addRests()
 	p.addSuccession(l)
 	p.addShutDown(l)
@@ -176,6 +191,9 @@ func (p *plan) chooseFeatures(r *rand.Rand, l *lead) {
 		if k == restore && r.IntN(3) == 0 {
 			p.budget = []int64{1, 7, 100, 1000}[r.IntN(4)]
 		}
+	}
+	if k == inflight || k == sliding {
+		p.plain, p.shape, p.budget, p.keyed, p.keyBudget = true, quota.ShapeFixed, 0, false, 0
 	}
 	p.shape = p.allowed(p.shape)
 }

@@ -45,11 +45,14 @@ func (p *plan) allowed(s quota.Shape) quota.Shape {
 // newPolicy returns a policy that follows old, or the first one.
 func (p *plan) newPolicy(r *rand.Rand, old *quota.Policy) quota.Policy {
 	n := quota.Policy{Limits: p.limits(r, old), Outage: quota.OutageStop, Release: quota.Release{Shape: p.shape}}
-	if p.kind == hold || p.kind == split || p.kind == switches && r.IntN(2) == 0 {
+	if p.kind == hold || p.kind == split || (p.kind == switches || p.kind == inflight) && r.IntN(2) == 0 {
 		n.Outage = quota.OutageHold
 	}
 	if p.budget > 0 {
 		n.Limits = append(n.Limits, quota.Limit{Permits: p.budget, Window: budgetWindow})
+	}
+	if p.kind == sliding {
+		n.Limits = append(n.Limits, quota.Limit{Permits: 3 * totals[3+r.IntN(3)], Window: slidingWindow, Sliding: true})
 	}
 	if old != nil && (p.kind != timing || r.IntN(2) == 0) {
 		n.Freshness, n.Settle, n.Guard, n.ClockError = old.Freshness, old.Settle, old.Guard, old.ClockError
@@ -97,6 +100,9 @@ func (p *plan) limits(r *rand.Rand, old *quota.Policy) (limits []quota.Limit) {
 			return 0
 		}
 		return totals[r.IntN(len(totals))]
+	}
+	if p.kind == inflight {
+		return p.flightLimits(r, old)
 	}
 	if old != nil && (p.kind == calm || r.IntN(3) > 0) {
 		for _, l := range protocol.Short(old) {
@@ -233,6 +239,9 @@ func (w *world) change(r *rand.Rand, old *quota.Policy) *quota.Policy {
 
 // announced is a policy whose limits change later; nil if there is no room for that.
 func (w *world) announced(r *rand.Rand, old *quota.Policy) *quota.Policy {
+	if w.kind == inflight { // which announces nothing
+		return nil
+	}
 	n, now := old.Clone(), w.operatorsNow(r)
 	from := now + w.ahead(r, old)
 	if !n.From.IsZero() {

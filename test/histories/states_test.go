@@ -33,6 +33,7 @@ type fleet struct {
 
 	// Guarded by world.mu.
 	grants  []*grant
+	calls   []*openCalls                      // of a limit in flight
 	paid    map[string][]*grant               // permits that have paid debts, by key; "": the provider's
 	unset   bool                              // there was no policy for a while
 	held    []span                            // true times in which somebody is held back
