@@ -71,6 +71,8 @@ type core struct {
 		// clockWrong says, as last logged, that the clock's error exceeds the
 		// policy's bound.
 		clockWrong bool
+		// forgotten is Status.Forgotten as last logged, and forgottenAt the monotonic instant of that.
+		forgotten, forgottenAt int64
 		// owes says, as last logged, that there is a debt that lasts.
 		owes bool
 		// changed is closed, and replaced, when news may have changed the state.

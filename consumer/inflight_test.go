@@ -28,6 +28,7 @@ func TestCallsInFlight(t *testing.T) {
 			const limit, callers, hold = 20, 60, 8 * time.Second
 			l := open(t, Fixed(policyOf(t, "20 inflight hold=8s")), Options{})
 			var to opencalls.Provider
+			var forgotten atomic.Int64
 			var all sync.WaitGroup
 			for i := range callers {
 				r := rand.New(rand.NewPCG(7, uint64(i)))
@@ -43,6 +44,7 @@ func TestCallsInFlight(t *testing.T) {
 							t.Errorf("a call may take %v", left)
 						}
 						if r.IntN(100) < forgets {
+							forgotten.Add(1)
 							time.Sleep(time.Until(p.Until()) - 1)
 							to.End()
 							continue
@@ -70,6 +72,9 @@ func TestCallsInFlight(t *testing.T) {
 			time.Sleep(hold + hold/2 + time.Second)
 			if n := l.TryTake(100).N(); n != limit {
 				t.Errorf("%d can begin after all have ended", n)
+			}
+			if n := l.Status().Forgotten; n != forgotten.Load() {
+				t.Errorf("%d calls are said to be forgotten, and %d were", n, forgotten.Load())
 			}
 		})
 	}
@@ -308,6 +313,15 @@ func TestCallsInFlightOfAFleet(t *testing.T) {
 			if share := play(20 * time.Second); share < 0.9 && forgets <= 0 {
 				t.Errorf("after a kill the others use %.3f, calls %v", share, counts(before))
 			}
+			var said int64
+			for i, l := range all {
+				if !dead[i].Load() {
+					said += l.Status().Forgotten
+				}
+			}
+			if forgets <= 0 && said > 0 || forgets > 0 && said == 0 {
+				t.Errorf("%d calls are said to be forgotten", said)
+			}
 			stop()
 			for i := range dead {
 				dead[i].Store(true)
@@ -493,4 +507,44 @@ func TestNoPlaceWithoutEtcd(t *testing.T) {
 			polls(all[1], "are left and more are being fetched")
 		})
 	}
+}
+
+// Calls that nobody ends are counted once they count no more, and a log says so at most once a minute.
+func TestForgottenCallsAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		l := open(t, Fixed(policyOf(t, "3 inflight hold=8s")), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		forget := func(n int64, lines int) {
+			t.Helper()
+			before := l.Status().Forgotten
+			for range n {
+				if l.TryTake(1).N() != 1 {
+					t.Error("a place is missing")
+				}
+			}
+			p := l.TryTake(1)
+			time.Sleep(7 * time.Second)
+			p.Done()
+			if got := l.Status().Forgotten - before; got != 0 {
+				t.Errorf("%d calls are forgotten that may last", got)
+			}
+			time.Sleep(6 * time.Second)
+			l.core.Report(l.core.clock.Now())
+			if got := l.Status().Forgotten - before; got != n {
+				t.Errorf("%d calls are forgotten, want %d", got, n)
+			}
+			if got := strings.Count(text.String(), "nobody has said that calls ended"); got != lines {
+				t.Errorf("%d lines, want %d: %s", got, lines, &text)
+			}
+		}
+		forget(2, 1)
+		forget(1, 1)
+		time.Sleep(time.Minute)
+		l.core.Report(l.core.clock.Now())
+		forget(2, 2)
+		if !strings.Contains(text.String(), "calls=2") || !strings.Contains(text.String(), "calls=1") {
+			t.Error(text.String())
+		}
+	})
 }

@@ -197,6 +197,21 @@ func (k *core) noteDebt(st *Status) {
 	}
 }
 
+// noteForgotten logs that calls were forgotten, at most once a minute.
+func (k *core) noteForgotten(st *Status, now int64) {
+	k.mu.Lock()
+	n := st.Forgotten - k.mu.forgotten
+	due := n > 0 && (k.mu.forgotten == 0 || now-k.mu.forgottenAt >= int64(time.Minute))
+	if due {
+		k.mu.forgotten, k.mu.forgottenAt = st.Forgotten, now
+	}
+	k.mu.Unlock()
+	if due {
+		k.log().Warn("nobody has said that calls ended: their places come back by the hold alone", "calls", n, "limit", st.Shortest().Limit.String(),
+			"do", "call Permit.Done, or the function that Begin returns, when a call has ended, also when it fails")
+	}
+}
+
 // remedy returns the advice to operators for a state; empty if there is none. author has set the
 // policy, whose outage rule is outage.
 func remedy(st Status, author string, outage quota.Outage) string {

@@ -96,6 +96,10 @@ type Status struct {
 	// OverIssued is always 0; another value is a bug. An independent check counts permits
 	// issued beyond the share of that moment.
 	OverIssued int64
+	// Forgotten counts calls of a limit in flight of which nobody has said that they ended, by Permit.Done or by
+	// the function of Begin: their places came back when the hold and a half had passed. Another value than 0
+	// is a mistake of the program, which leaves so much of the limit unused.
+	Forgotten int64
 	// StateChanges counts the changes of State that were noticed.
 	StateChanges int64
 	// Waiting is the number of waiting callers, those that wait for a key included. The
@@ -177,7 +181,7 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	st := Status{
 		Provider: k.provider, State: k.stateLocked(now), Incarnation: k.mu.self,
 		Revision: p.Revision(), PolicyRevision: revision, Instances: p.Instances(),
-		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, StateChanges: k.mu.logged.changes,
+		Issued: use.Issued, Shadowed: k.shadowed.Load(), OverIssued: use.OverIssued, Forgotten: use.Unended, StateChanges: k.mu.logged.changes,
 		Waiting: use.Waiting + k.keys.lines.waiting(), HeadPermits: use.Head, Debt: use.Debt, Largest: use.Largest, ProofAge: -1,
 		Lent: use.Lent, Borrowed: use.Borrowed, Asks: use.Asks, FruitlessWindows: use.Fruitless,
 		FirstLoans: use.FirstLoans, FirstLoanTime: use.FirstLoanTime,
@@ -334,6 +338,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	k.noteClock(now)
 	st, use := k.status(now)
 	k.noteDebt(&st)
+	k.noteForgotten(&st, now.Mono)
 	shortest := st.Shortest()
 	k.mu.Lock()
 	k.mu.rate.See(now.Mono, use.Issued)

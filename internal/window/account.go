@@ -25,6 +25,7 @@ type Account struct {
 	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
 	// one epoch, after years, in which it begins again.
 	epoch    uint32
+	unended  int64 // calls in flight that count no more, and of which nobody has said that they ended
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
 	before   int64 // permits that callers used in the shortest limit's window before the one that runs

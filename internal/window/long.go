@@ -105,7 +105,13 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b := &a.budgets[i]
 		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
 	}
-	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool { return !b.binds && b.known() <= a.windows.Over })
+	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool {
+		over := !b.binds && b.known() <= a.windows.Over
+		if over && b.InFlight {
+			a.unended += b.underWay()
+		}
+		return over
+	})
 	for _, now := range all {
 		i := slices.IndexFunc(a.budgets, func(b long) bool { return b.Window == now.Window })
 		if i < 0 {
@@ -122,8 +128,12 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 		b.binds = true
 		switch {
 		case next:
+			was := b.underWay()
 			of := b.next(now, other)
 			of.binds, of.active, of.patient, of.keep = true, b.active, b.patient, b.keep
+			if b.InFlight && !other && !b.forgotten {
+				a.unended += was - of.underWay()
+			}
 			*b = of
 		case now.Start < b.Start:
 			a.early = true

@@ -17,6 +17,7 @@ type Usage struct {
 	LendingCounts
 	Issued     int64 // permits issued to own callers since the beginning, and debts paid
 	OverIssued int64 // of these, beyond the share: 0, or a bug
+	Unended    int64 // calls in flight that count no more, and of which nobody has said that they ended
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	// DebtUntil is the monotonic instant at which the own share alone has paid the debt, about;
 	// clock.Forever if it never does, or is not known.
@@ -67,7 +68,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
 	taken := g.mu.published - s.Left()
 	u := Usage{
-		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Debt: l.debt,
+		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Unended: l.unended, Debt: l.debt,
 		DebtUntil: l.paidAt(l.plan.Gradual()), Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
