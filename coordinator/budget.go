@@ -17,8 +17,9 @@ const (
 
 	// leastPause is between two takings of an instance, but for one that comes at once: so
 	// they are at most 10 in any second. Instances beyond 125 add pausePer each, up to
-	// mostPause. Of calls in flight inFlightAtOnce come at once, since callers wait for each:
-	// so they are at most 13.
+	// mostPause. Of calls in flight inFlightAtOnce come at once, and the pause is half as long,
+	// since callers wait for each: an instance asks for a place, and then takes it. So they are
+	// at most 21.
 	leastPause = 125 * time.Millisecond
 	pausePer   = time.Millisecond
 	mostPause  = time.Second
@@ -114,6 +115,9 @@ func (p *membership) runBudgets() {
 		case <-timer.C:
 		}
 		pause := takingPause(p.standing())
+		if f.atOnce > 0 {
+			pause /= 2
+		}
 		wait = max(wait, time.Duration(f.next-max(1, f.atOnce)*int64(pause)-p.s.o.Clock.Mono()))
 		if wait > 0 && !sleep(p.ctx, wait) {
 			return
