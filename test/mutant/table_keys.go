@@ -70,6 +70,12 @@ var keys = Table{
 		"case start == b.Start:\n", "case start <= b.Start:\n", histories),
 	Replace("InFlightDoneTwice", "forgets too soon which calls have ended", "internal/window/returned.go",
 		"length = max(length, l.longestInFlight())", "length = time.Millisecond", histories),
+	Replace("InFlightGiverAsleep", "gives no place back before it looks for another reason", "internal/window/inflight.go",
+		"\t\t\tg.Wanting()\n\t\t\treturn\n", "\t\t\treturn\n", "consumer TestWhoWaitsForAPlaceIsWoken"),
+	Replace("InFlightTakerAsleep", "hears that a place is free, and does not take it for those who wait", "internal/window/inflight.go",
+		"if g.wantForQueueLocked(); l.WantsMore() {", "if false {", "consumer TestWhoWaitsForAPlaceIsWoken"),
+	Replace("InFlightAsksLater", "waits as if nothing was free when it hears that a place is", "internal/window/inflight.go",
+		"if b.again = 0; b.state", "if b.state", "consumer TestWhoWaitsForAPlaceIsWoken"),
 	Replace("InFlightNobodyYields", "takes more than an equal part beside those that ask with less", "internal/escrow/asks.go",
 		"if poor == 0 {", "if true {", "consumer TestCallsInFlightOfAFleet"),
 }
