@@ -108,7 +108,7 @@ func silent(endpoint string) Found {
 		_ = conn.Close()
 		return Found{
 			Says: "accepts connections, but does not answer",
-			Do:   "it is frozen (kill -CONT continues it), overloaded (see its log, disk and CPU), starting while too few others run, or no etcd: restart it if it stays so",
+			Do:   "it is frozen (kill -CONT continues it), overloaded (see its log, disk and CPU), starting while too few others run, without its data (its log says cluster ID mismatch: replace it by etcdctl member remove and member add), or no etcd: restart it if it stays so",
 		}
 	}
 	return Found{Says: "no answer to a connection attempt", Do: network}

@@ -59,6 +59,7 @@ func TestEndpoints(t *testing.T) {
 		{"no port", "127.0.0.1", nil, "lacks a host or a port: write it like 127.0.0.1:2379", false, nil},
 		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false, nil},
 		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "overloaded", true, nil},
+		{"a member without its data, in a restored cluster", "http://" + mute.Addr().String(), nil, "cluster ID mismatch: replace it", true, nil},
 		{"two in one", "http://127.0.0.1:1,http://127.0.0.1:2", nil, "is one address: split it at the commas", false, nil},
 		{"another cause", "http://" + mute.Addr().String(), nil, "overloaded", true, context.DeadlineExceeded},
 		{"answered before", "https://" + mute.Addr().String(), trusting, "--cert and --key", true,
