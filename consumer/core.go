@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
@@ -65,6 +66,7 @@ type core struct {
 		// throttle is the newest view's.
 		throttle *protocol.Throttle
 		self     string
+		had      string // limits of the last policy, noted when it went; empty if there never was one
 		trouble  error
 		troubled int64 // monotonic instant since when there is a trouble
 		logged   stateLog
@@ -161,18 +163,29 @@ func (k *core) log() *slog.Logger {
 // Reset implements feed.Sink.
 func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 	k.mu.Lock()
+	if v.Policy == nil {
+		k.goesLocked()
+	}
+	had := k.mu.had
 	k.mu.planner.Reset(at, self, v)
 	k.mu.self = self
 	k.throttleLocked(v.Throttle)
 	k.news(true)
-	if v.Policy == nil { // maybe the name is misspelt
-		k.log().Warn("no limit is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" 100/s sets a limit")
+	switch {
+	case v.Policy != nil:
+	case had != "":
+		k.log().Warn("no limit is set any more", "was", had, "do", cause.Command(cause.LostLimit(k.provider, had)))
+	default: // maybe the name is misspelt
+		k.log().Warn("no limit is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" LIMITS sets a limit")
 	}
 }
 
 // Apply implements feed.Sink.
 func (k *core) Apply(at clock.Instant, c protocol.Change) {
 	k.mu.Lock()
+	if c.PolicyDeleted {
+		k.goesLocked()
+	}
 	throttled := k.mu.planner.Apply(at, c) && (c.Throttle != nil || c.ThrottleDeleted) && k.throttleLocked(c.Throttle)
 	// Joins and leaves of others make no limiter ready.
 	k.news(c.Policy != nil || c.PolicyDeleted || throttled || slices.ContainsFunc(c.Put, func(i protocol.Instance) bool { return i.ID == k.mu.self }))

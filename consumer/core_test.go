@@ -3,6 +3,7 @@ package consumer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -266,7 +268,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 				t.Errorf("%v, want ErrNoPolicy", err)
 			}
 		}
-		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no limit is set: quota-admin set p 100/s; quota-admin list shows all" {
+		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no limit is set: quota-admin set p LIMITS; quota-admin list shows all" {
 			t.Errorf("state %q, problem %q", st.State, st.Problem)
 		}
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
@@ -279,8 +281,14 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		logged.Reset()
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 3, PolicyDeleted: true})
 		s.prove()
-		if text := logged.String(); !strings.Contains(text, `msg="limiter is joining"`) || !strings.Contains(text, `do="quota-admin set p 100/s"`) {
+		lost := cause.LostLimit("p", "1/s")
+		if text := logged.String(); !strings.Contains(text, `msg="limiter is joining"`) || !strings.Contains(text, fmt.Sprintf("do=%q", cause.Command(lost))) || l.Status().Problem != lost {
 			t.Errorf("after the policy was deleted: %s", text)
+		}
+		logged.Reset()
+		s.tell(4, nil, 1) // as a store that came back empty
+		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no limit is set any more" provider=p was=1/s do="quota-admin history p`) {
+			t.Errorf("after a store came back empty: %s", text)
 		}
 	})
 }

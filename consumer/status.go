@@ -281,7 +281,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	case !p.Started():
 		return errors.New(cause.Unheard)
 	case policy == nil:
-		return errors.New(cause.NoLimit(k.provider))
+		return k.noLimitLocked()
 	case policy.LimitsAt(k.clock.WallAt(now.Mono)) == nil:
 		return ends(cause.Begins(policy.From))
 	}
@@ -304,6 +304,26 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 		return errors.New(problem)
 	}
 	return nil
+}
+
+// noLimitLocked says that there is no limit, and which one there was.
+func (k *core) noLimitLocked() error {
+	if k.mu.had == "" {
+		return errors.New(cause.NoLimit(k.provider))
+	}
+	return errors.New(cause.LostLimit(k.provider, k.mu.had))
+}
+
+// goesLocked remembers the limits of a policy that is about to be forgotten.
+func (k *core) goesLocked() {
+	p, _ := k.mu.planner.Policy()
+	if p == nil {
+		return
+	}
+	k.mu.had = quota.FormatLimits(p.Limits)
+	if len(p.Keys.Limits) > 0 {
+		k.mu.had += ", and " + quota.FormatLimits(p.Keys.Limits) + " of each key"
+	}
 }
 
 // startsLocked says when a share begins that time brings.

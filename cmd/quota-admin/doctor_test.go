@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -68,11 +70,37 @@ func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
 	b := newBench(t, server)
 	client := etcdtest.NewClient(t, server)
 	b.put(client, "providers/lost%2Fapi/instances/w.1.1", protocol.Instance{Name: "w"})
-	for _, others := range []string{"empty", "with a policy"} {
-		if others != "empty" {
+	report := func(problem string) {
+		b.put(client, "reports/lost%2Fapi/w.1.1", protocol.Report{Schema: 1, State: quota.StateJoining, ClockError: "unknown", Time: time.Now(), Problem: problem})
+	}
+	for _, others := range []string{"empty", "with a policy", "with a history"} {
+		problem, more := cause.NoLimit("lost/api"), 1
+		switch others {
+		case "with a policy":
 			b.want(exitDone, "set", "a", "5/s")
+		case "with a history":
+			b.want(exitDone, "delete", "a", "--yes")
+			b.want(exitDone, "set", "lost/api", "5000/h")
+			b.want(exitDone, "delete", "lost/api", "--yes")
+			problem, more = cause.LostLimit("lost/api", "5000/h"), 2
 		}
-		stdout, _ := b.want(exitFailed, "doctor")
+		report(problem)
+		stop := b.whileObserved(client, time.Second, func() { report(problem) })
+		stdout, stderr := b.want(exitFailed, "doctor")
+		stop()
+		const all = "there is no policy at all, nor a history of one, and 1 instance of 1 provider are registered: etcd has lost its data"
+		if at := strings.Index(stdout, all); (at >= 0) != (others == "empty") || at > strings.Index(stdout, "no limit is set") || strings.Contains(stdout, "100/s") {
+			t.Errorf("%s: an etcd that lost its data is told apart from others, before all else and without a number:\n%s", others, stdout)
+		}
+		if others == "empty" {
+			more++
+			if !strings.Contains(stdout, "do: quota-admin apply -f EXPORT --withhold") {
+				t.Errorf("no way out:\n%s", stdout)
+			}
+		}
+		if !strings.Contains(stderr, fmt.Sprint(more, " problem")) || strings.Contains(stdout, "it was 5000/h") != (others == "with a history") {
+			t.Errorf("%s: want %d problems, and the limit that an instance remembers:\n%s%s", others, more, stdout, stderr)
+		}
 		if !strings.Contains(stdout, "no limit is set: its 1 instance issue") || !strings.Contains(stdout, "do: quota-admin set lost/api LIMITS") || strings.Contains(stdout, "there are no policies") {
 			t.Errorf("%s:\n%s", others, stdout)
 		}

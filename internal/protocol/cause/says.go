@@ -71,9 +71,18 @@ func NoShare(since time.Time, trouble error) string {
 	return fmt.Sprintf("no share since %s: %v", clock(since), trouble)
 }
 
-// NoLimit says that a provider has no limit, and what to type.
+// NoLimit says that a provider has no limit, and what to type. It offers no number: the limit may have been lost, and
+// what is offered may be typed.
 func NoLimit(provider string) string {
-	return fmt.Sprintf("no limit is set: quota-admin set %s 100/s; quota-admin list shows all", provider)
+	return fmt.Sprintf("no limit is set: quota-admin set %s LIMITS; quota-admin list shows all", provider)
+}
+
+// Export is what sets the limits again that etcd has lost.
+const Export = "quota-admin apply -f EXPORT --withhold, with the file of your last quota-admin export"
+
+// LostLimit says that a provider has no limit any more, which it was, and what to look at.
+func LostLimit(provider, was string) string {
+	return fmt.Sprintf("no limit is set any more; it was %s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
 }
 
 // Command returns the command of quota-admin that a problem names first, with what follows it up to

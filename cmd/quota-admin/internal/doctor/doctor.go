@@ -62,6 +62,7 @@ func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.
 // Fleets looks at the instances of the providers. If none is named these are all that have a policy,
 // or an instance: a policy may be deleted, or lost, while its instances run.
 func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix string, providers []string) error {
+	lost := false
 	if len(providers) == 0 {
 		all, err := operator.List(ctx)
 		if err != nil {
@@ -84,17 +85,43 @@ func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix strin
 		if len(all)+len(providers) == 0 {
 			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
 		}
+		if lost, err = noneEver(ctx, operator, all, providers); err != nil {
+			return err
+		}
 	}
 	inside := feed.Inside(operator)
 	looks, err := c.looksAt(ctx, providers, inside.Fleet, operator.Observe)
 	if err != nil {
 		return err
 	}
+	if lost {
+		instances := 0
+		for _, l := range looks {
+			instances += len(l.fleet.Instances)
+		}
+		c.add(problem, "fleet", prefix, cause.Export+": docs/run.md, \"Etcd is down, what now?\"; if nothing was ever set: quota-admin set PROVIDER LIMITS",
+			"there is no policy at all, nor a history of one, and %s of %s are registered: etcd has lost its data, or nothing was ever set",
+			format.Count(instances, "instance"), format.Count(len(providers), "provider"))
+	}
 	for _, p := range providers {
 		l := looks[p]
 		judgeFleet(c, &l.fleet, l.read, l.clocks)
 	}
 	return nil
+}
+
+// noneEver reports whether providers have instances, and none has a policy or a history of one: an etcd that came back
+// empty. It is asked for providers that are all there are.
+func noneEver(ctx context.Context, operator *admin.Client, policies []admin.Stored, providers []string) (bool, error) {
+	if len(policies) > 0 || len(providers) == 0 {
+		return false, nil
+	}
+	for _, p := range providers {
+		if records, err := operator.History(ctx, p); err != nil || len(records) > 0 {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 const (
@@ -345,6 +372,7 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	case starts:
 		c.add(note, "fleet", subject, "nothing, unless it lasts", "%s", cause.Says(r.State, 0, r.Problem))
 	case said:
+	case p.Revision == 0 && r.Problem == cause.NoLimit(f.Provider): // said of the fleet
 	case cause.InShadow(r.Problem):
 		c.add(note, "fleet", subject, "nothing; it would pause in mode enforce", "%s", r.Problem)
 	case r.State == quota.StatePausing:

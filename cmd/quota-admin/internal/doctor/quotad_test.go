@@ -65,8 +65,8 @@ func TestQuotad(t *testing.T) {
 // What to do is the command that quotad's problem names.
 func TestDoIsTheCommandThatTheProblemNames(t *testing.T) {
 	f := &quotadFacts{}
-	if err := json.Unmarshal([]byte(`{"version":"devel","problem":"a is joining: no limit is set: quota-admin set a 100/s; quota-admin list shows all","providers":[
-		{"provider":"a","state":"joining","problem":"no limit is set: quota-admin set a 100/s; quota-admin list shows all"},
+	if err := json.Unmarshal([]byte(`{"version":"devel","problem":"a is joining: no limit is set: quota-admin set a LIMITS; quota-admin list shows all","providers":[
+		{"provider":"a","state":"joining","problem":"no limit is set: quota-admin set a LIMITS; quota-admin list shows all"},
 		{"provider":"b","state":"active","problem":"nothing more of 9/h is handed out; give the provider's count: quota-admin budget b --used N --limit 9/h"}]}`), f); err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +76,13 @@ func TestDoIsTheCommandThatTheProblemNames(t *testing.T) {
 	for _, f := range c {
 		got = append(got, f.Mend)
 	}
-	if want := []string{"quota-admin set a 100/s", "quota-admin budget b --used N --limit 9/h", "quota-admin set a 100/s"}; !slices.Equal(got, want) {
+	if want := []string{"quota-admin set a LIMITS", "quota-admin budget b --used N --limit 9/h", "quota-admin set a LIMITS"}; !slices.Equal(got, want) {
 		t.Errorf("do: %q\nwant %q", got, want)
 	}
 	fleet := workers(func(i *protocol.InstanceStatus) { i.Report.Problem = cause.NoLimit("p") })
 	c = nil
 	judgeFleet(&c, fleet, now, nil)
-	if len(c) != 1 || c[0].Mend != "quota-admin set p 100/s" {
+	if len(c) != 1 || c[0].Mend != "quota-admin set p LIMITS" {
 		t.Errorf("of an instance: %+v", c)
 	}
 }

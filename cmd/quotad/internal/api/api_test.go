@@ -233,7 +233,7 @@ func TestBadInput(t *testing.T) {
 		{"a part of wants", `{"partial":true,"wants":[{"provider":"p"}]}`, 400, bad(`partial: a call with wants takes all or nothing`), ""},
 		{"a settlement too late", `{"provider":"p","settle_within":121}`, 400, bad(`settle_within is 121: must be from 0 to 120 seconds`), ""},
 		{"a body too long", `{"provider":"` + strings.Repeat("p", maxBody) + `"}`, 413, fmt.Sprintf(blank, "Request Entity Too Large", 413, `the body has 4111 bytes, more than the most, 4096: make several calls`), ""},
-		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `no limit is set for \"x\": quota-admin set x 100/s; quota-admin list shows all`), ""},
+		{"an unknown provider", `{"provider":"x"}`, 404, fmt.Sprintf(blank, "Not Found", 404, `no limit is set for \"x\": quota-admin set x LIMITS; quota-admin list shows all`), ""},
 		{"a forbidden provider", `{"provider":"f"}`, 403, fmt.Sprintf(blank, "Forbidden", 403, `forbidden provider f: not permitted`), ""},
 		{"etcd is away", `{"provider":"e"}`, 503, fmt.Sprintf(later, `etcd did not answer`), "1"},
 		{"more than any share", `{"provider":"p","permits":11,"max_wait":5}`, 422, fmt.Sprintf(blank, "Unprocessable Entity", 422, `p: 11 permits asked for, the limit is 10/s: split the call, or take a batch (partial)`), ""},

@@ -67,5 +67,5 @@ func (l *lookups) remembered(name string) error {
 
 // Unknown returns the error, an ErrUnknown, of a provider that has no policy.
 func Unknown(name string) error {
-	return fmt.Errorf("%w for %q: quota-admin set %s 100/s; quota-admin list shows all", ErrUnknown, name, name)
+	return fmt.Errorf("%w for %q: quota-admin set %s LIMITS; quota-admin list shows all", ErrUnknown, name, name)
 }
