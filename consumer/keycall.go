@@ -93,7 +93,7 @@ func (c *keyCall) proceed(again bool) (done bool) {
 	return c.place == finished
 }
 
-// tried takes the outcome of tryKey in the way reserve, by which the key's permits are reserved if only the
+// tried takes the outcome of tryKey in the ways of wayOf, by which the key's permits are reserved if only the
 // provider's are lacking. It returns whether the call has to start again.
 func (c *keyCall) tried(t *keyTry) (again bool) {
 	l := c.key.limiter

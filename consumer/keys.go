@@ -129,7 +129,7 @@ const (
 )
 
 // tryKey takes n permits of a key and of the provider. It fills in p, if that is not nil. What the key
-// lacks is counted as refused, but for reserve: there the caller may wait.
+// lacks is counted as refused, but for reserve and queues: there the caller may wait.
 //
 // Most calls get them from the state's front, or are refused by it. The others hold the state's lock while
 // they take the provider's, so the key is charged for what is issued and nothing else. If a segment gives
