@@ -35,6 +35,48 @@ func TestParseGuard(t *testing.T) {
 	}
 }
 
+// A guard is less than half of the shortest window that somebody has set. Of what slides over more than a minute, and of
+// calls in flight, it is the time of a call, and must be less than a part of time.
+func TestGuardOfLongLimits(t *testing.T) {
+	t.Parallel()
+	const slides, inFlight, half = "must be less than a 100th of a sliding window, 36s", "must be less than a quarter of the hold, 2m30s", "leaves nothing of the shortest window, "
+	for _, test := range []struct {
+		limits, keys string
+		guard        time.Duration
+		err          string // in the error; empty: none
+	}{
+		{"5000/h sliding", "", 10 * time.Second, ""},
+		{"5000/h sliding", "", 36*time.Second - 100*time.Millisecond, slides},
+		{"20 inflight hold=10m", "", 10 * time.Second, ""},
+		{"20 inflight hold=10m", "", 150*time.Second - 100*time.Millisecond, inFlight},
+		{"14/s,5000/h sliding", "", 10 * time.Second, half + "1s"},
+		{"15000/s", "5000/h sliding", 10 * time.Second, half + "1s"},
+		{"5000/h sliding", "2/s,500/h sliding", time.Second, half + "1s"},
+		{"5000/h sliding", "500/h sliding", 10 * time.Second, ""},
+		{"5000/h", "", 10 * time.Second, ""},
+		{"5000/h", "", 30 * time.Minute, half + "1h0m0s"},
+		{"50000/d", "5000/h", 30 * time.Minute, half + "1h0m0s"},
+	} {
+		p := Policy{Timing: Timing{Guard: test.guard}}
+		var err, keys error
+		p.Limits, err = ParseLimits(test.limits)
+		if test.keys != "" {
+			p.Keys.Limits, keys = ParseLimits(test.keys)
+		}
+		if err != nil || keys != nil {
+			t.Fatal(err, keys)
+		}
+		if err = p.Validate(); (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s, keys %q, guard %v: %v", test.limits, test.keys, test.guard, err)
+		}
+	}
+	p := Policy{Limits: []Limit{{Permits: 5000, Window: time.Hour, Sliding: true}}, Timing: Timing{Guard: time.Second},
+		Next: []LimitChange{{From: time.Unix(1, 0), Limits: []Limit{{Permits: 1, Window: time.Second}}}}}
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), half+"1s") {
+		t.Errorf("a limit of a second is announced: %v", err)
+	}
+}
+
 func FuzzParseGuard(f *testing.F) {
 	for _, s := range []string{"0s", "20ms", "auto", "auto+1h2m3s", "auto+", "-5s"} {
 		f.Add(s)

@@ -158,7 +158,9 @@ type Timing struct {
 	ClockError time.Duration `json:"-"`
 	// Guard is g: nothing is issued within g of a window's edges. Under shapes other than
 	// ShapeFixed, g is the longest time of a call to the provider: the shape then holds
-	// for arrivals. Less than half of the shortest window; default 0, off.
+	// for arrivals. Less than half of the shortest window; default 0, off. A limit that slides over
+	// more than MaxWindow, or one in flight, loses nothing by it, and bounds it: see SlidingParts and
+	// HoldParts.
 	Guard time.Duration `json:"-"`
 }
 

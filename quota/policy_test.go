@@ -66,7 +66,8 @@ func TestWindowAt(t *testing.T) {
 	}
 }
 
-// A long limit alone stays as it was given, and a guard must fit into its seconds.
+// A long limit alone stays as it was given, and a guard must fit into its windows, not into the seconds by which time is
+// divided beside it.
 func TestALongLimitAlone(t *testing.T) {
 	t.Parallel()
 	long := []Limit{{Permits: 10, Window: 24 * time.Hour}}
@@ -74,8 +75,11 @@ func TestALongLimitAlone(t *testing.T) {
 	if !slices.Equal(p.Limits, long) || p.LimitsAt(0) == nil || len(p.LimitsAt(0)) != 0 {
 		t.Errorf("%+v, of which shares have %+v", p.Limits, p.LimitsAt(0))
 	}
-	if p.Guard = time.Second / 2; p.Validate() == nil {
-		t.Error("a guard of half a second was taken")
+	if p.Guard = time.Second / 2; p.Validate() != nil {
+		t.Errorf("a guard of half a second was not taken: %v", p.Validate())
+	}
+	if p.Guard = 12 * time.Hour; p.Validate() == nil {
+		t.Error("a guard of half a day was taken")
 	}
 	if p.From = time.Unix(1, 0); p.LimitsAt(0) != nil {
 		t.Error("in force before it begins")

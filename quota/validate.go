@@ -147,13 +147,32 @@ func (p *Policy) checkZone(errs *problems) {
 
 func (p *Policy) checkGuard(errs *problems) {
 	errs.add(p.Guard < 0, "guard", p.Guard, "0 switches it off", "must not be negative")
-	_, shortest := p.windows()
+	shortest := p.shortest()
 	if shortest <= 0 {
 		return
 	}
 	// Not 2*guard: it could overflow.
 	most := (shortest - 1) / 2
 	errs.add(p.Guard > most, "guard", p.Guard, "it must be less than half of that", "leaves nothing of the shortest window, %v", shortest)
+}
+
+// shortest returns the shortest window of all limits, long ones of keys included; 0 if there are none. Under a shape it
+// may be the second by which time is divided beside long limits alone, for the shape needs one.
+func (p *Policy) shortest() (shortest time.Duration) {
+	if p.shaped() {
+		_, shortest = p.windows()
+		return shortest
+	}
+	all := slices.Concat(p.Limits, p.Keys.Limits)
+	for _, c := range p.Next {
+		all = append(all, c.Limits...)
+	}
+	for _, l := range all {
+		if shortest == 0 || l.Window < shortest {
+			shortest = l.Window
+		}
+	}
+	return shortest
 }
 
 func (p *Policy) checkDates(errs *problems) {

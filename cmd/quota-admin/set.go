@@ -182,7 +182,7 @@ var fields = []field{
 		value(oneOf(quota.ShapeFixed, quota.ShapeSliding, quota.ShapeBucket), setShape)},
 	{"burst", "`PERMITS` that may come at once, with shape bucket; new policies: 0, the whole limit",
 		value(whole(0, quota.MaxPermits), func(p *quota.Policy, v int64) { p.Burst = v })},
-	{"guard", "shape fixed: issue nothing within this `duration` of a window's edges, as in 50ms, so that a call arrives in the window of its permit; other shapes: how long a call may take to arrive; 0 is off",
+	{"guard", "shape fixed: issue nothing within this `duration` of a window's edges, as in 50ms, so that a call arrives in the window of its permit; other shapes, sliding and inflight: how long a call may take to arrive; 0 is off",
 		value(parseGuard, func(p *quota.Policy, d time.Duration) { p.Guard = d })},
 	{"clock-error", "most that a host's clock may be wrong, a `duration`; new policies: 50ms",
 		value(positive, func(p *quota.Policy, d time.Duration) { p.ClockError = d })},

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/quota"
@@ -45,6 +46,12 @@ func (b *Budget) TotalStart() int64 {
 // Free reports whether a limit binds nobody, as that of a policy with budgets alone: see
 // Short.
 func Free(l quota.Limit) bool { return l == free[0] }
+
+// LimitsShort reports whether a policy limits windows of up to quota.MaxWindow, of the provider or of each key, now or
+// later.
+func LimitsShort(p *quota.Policy) bool {
+	return countShort(p) > 0 || len(p.Next) > 0 || slices.ContainsFunc(p.Keys.Limits, func(l quota.Limit) bool { return !l.Long() })
+}
 
 // BudgetsAt returns the windows of a policy's budgets that contain the instant wall.
 func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {

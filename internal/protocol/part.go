@@ -83,12 +83,13 @@ func (b *Budget) Until() int64 {
 // After returns the start of the part that begins so many parts later.
 func (b *Budget) After(parts int64) int64 { return b.Start + parts*int64(partLength(&b.Limit)) }
 
-// GuardOf returns the guard at the window's edges, where that of the policy is as given: a sliding limit needs none.
-func (b *Budget) GuardOf(guard int64) int64 {
+// GuardOf returns the guard at the window's edges, in nanoseconds, where that of the policy is as given: a limit that
+// counts by parts needs none.
+func (b *Budget) GuardOf(guard time.Duration) int64 {
 	if b.ByParts() {
 		return 0
 	}
-	return guard
+	return int64(guard)
 }
 
 // Lease returns for how many seconds the lease lasts that a write gives the window's total, whose entry in etcd is

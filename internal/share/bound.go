@@ -114,8 +114,9 @@ func (h *History) Held(w quota.Window, now, offset int64) (ids []string, until i
 // Rules are the parts of the policies that bind an instance beside its share.
 type Rules struct {
 	// Settle is the largest S of the lookback's views, Freshness the smallest
-	// S', Guard the largest g, ClockError the smallest e.
-	Settle, Freshness, Guard, ClockError time.Duration
+	// S', Guard the largest g, ClockError the smallest e. Edges is the largest g of those views that
+	// limit windows of up to quota.MaxWindow: only at the edges of these it takes something away.
+	Settle, Freshness, Guard, Edges, ClockError time.Duration
 	// Outage is the newest view's, or the default.
 	Outage quota.Outage
 }
@@ -124,7 +125,7 @@ type Rules struct {
 // it was replaced. Before the first Reset they are the defaults.
 func (h *History) Rules(now int64) Rules {
 	own := &h.newest().rules
-	r := Rules{own.Settle, own.Freshness, own.Guard, own.ClockError, own.Outage}
+	r := Rules{Settle: own.Settle, Freshness: own.Freshness, ClockError: own.ClockError, Outage: own.Outage}
 	for _, t := range h.terms {
 		if t.end >= sub(now, int64(t.rules.Settle)) {
 			r.Settle = max(r.Settle, t.rules.Settle)
@@ -136,6 +137,9 @@ func (h *History) Rules(now int64) Rules {
 		}
 		r.Freshness, r.ClockError = min(r.Freshness, t.rules.Freshness), min(r.ClockError, t.rules.ClockError)
 		r.Guard = max(r.Guard, t.rules.Guard)
+		if t.short {
+			r.Edges = max(r.Edges, t.rules.Guard)
+		}
 	}
 	return r
 }

@@ -219,24 +219,24 @@ func (p *Planner) ownersOf(key Key, wall int64) (ids []string) {
 // keys returns which windows bind keys at the corrected wall time wall; nil if keys have no
 // limits by the newest view. The plan is told when each window runs, and answers whether that is
 // within a guard.
-func (p *Planner) keys(wall, guard int64, l plans.Lending, runs func(start, end, guard int64) (shut bool)) *plans.Keys {
+func (p *Planner) keys(wall int64, r Rules, l plans.Lending, runs func(start, end, guard int64) (shut bool)) *plans.Keys {
 	policy, _ := p.Policy()
 	if policy == nil || len(policy.Keys.Limits) == 0 {
 		return nil
 	}
 	k := &plans.Keys{Most: policy.Keys.Most, Windows: plans.Windows{
-		Running: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Offset: p.offset, Guard: guard, Over: max(p.over, wall), Lending: l,
+		Running: p.keyWindows(wall - p.offset), Budgets: p.keyBudgets(wall), Offset: p.offset, Guard: int64(r.Edges), Over: max(p.over, wall), Lending: l,
 	}}
 	shut := func(start, end, guard int64) {
 		// A window that is over may be forgotten, so it must not come back.
 		k.Shut = runs(start, end, guard) || k.Shut || end <= p.over
 	}
 	for _, w := range k.Running {
-		shut(w.Start(), w.End(), guard)
+		shut(w.Start(), w.End(), k.Guard)
 	}
 	for i := range k.Budgets {
 		b := &k.Budgets[i]
-		shut(b.Start, b.End, b.GuardOf(guard))
+		shut(b.Start, b.End, b.GuardOf(r.Guard))
 	}
 	may := k.Running[0].Length >= protocol.MinLending && policy.Mode != quota.ModeShadow
 	k.Lending.Lends, k.Lending.Borrows = may && l.Lends, may && l.Borrows && l.Instances > 1

@@ -172,7 +172,7 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 	wall := now + p.offset
 	plan := plans.Plan{
 		Until: clock.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
-		Windows:  plans.Windows{Offset: p.offset, Guard: int64(r.Guard), Over: max(p.over, wall)},
+		Windows:  plans.Windows{Offset: p.offset, Guard: int64(r.Edges), Over: max(p.over, wall)},
 		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
 	}
 	if now < p.paused {
@@ -194,17 +194,14 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 		plan.Critical = max(0, min(policy.Critical, 100)) // etcd may hold anything
 		plan.Pacing = shape.Pacing{Even: policy.Pacing == quota.PacingEven, Phase: p.phase}
 		plan.Lending = p.lending(now, policy)
-		if policy.InFlight() {
-			plan.Guard = 0 // it is for the ends of calls: see protocol.Part
-		}
 		for _, l := range protocol.Long(policy) {
 			b := protocol.BudgetOf(l, &p.newest().rules, p.newest().zone, wall, p.phase)
 			b.Whole = p.alone
 			plan.Budgets = append(plan.Budgets, b)
-			plan.Shut = runs(b.Start, b.End, b.GuardOf(plan.Guard)) || plan.Shut
+			plan.Shut = runs(b.Start, b.End, b.GuardOf(r.Guard)) || plan.Shut
 		}
 	}
-	plan.Keys = p.keys(wall, plan.Guard, plan.Lending, runs)
+	plan.Keys = p.keys(wall, r, plan.Lending, runs)
 	if plan.Shape.Unaligned {
 		plan.Guard = 0 // it is the transit's, and no edge's
 	}

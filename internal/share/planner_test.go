@@ -128,6 +128,48 @@ func TestAForecastGoesByThePlansOffset(t *testing.T) {
 	}
 }
 
+// A guard takes nothing from limits that have no edges, nor from the seconds beside them that bind nobody, and nothing
+// from the limits that replace them; of an hour it takes the first and the last of it.
+func TestAGuardTakesEdgesAlone(t *testing.T) {
+	const hour, guard = 3600_000 * ms, 10_000 * ms
+	day := (planEpoch/hour + 1) * hour
+	for _, test := range []struct{ limits, keys string }{{"5000/h sliding", ""}, {"20 inflight hold=10m", ""}, {"5000/h sliding", "500/h sliding"}, {"5000/h", ""}, {"5000/h sliding", "500/h"}} {
+		p := quota.Policy{Timing: quota.Timing{Guard: time.Duration(guard)}}
+		var err error
+		if p.Limits, err = quota.ParseLimits(test.limits); err != nil {
+			t.Fatal(err)
+		}
+		if test.keys != "" {
+			if p.Keys.Limits, err = quota.ParseLimits(test.keys); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p = p.WithDefaults()
+		w := share.Planner{Clock: clock.Started(instant(0), nil)}
+		w.Reset(instant(0), "a", protocol.View{Revision: 1, Policy: &p, Instances: []protocol.Instance{{ID: "a"}}})
+		w.Prove(instant(1 << 40))
+		w.Plan(instant(7))
+		for _, at := range []struct {
+			offset int64 // to the hour
+			edge   bool
+		}{{-guard - 1, false}, {-guard, true}, {-500 * ms, true}, {0, true}, {guard - 1, true}, {guard, false}, {guard + 1300*ms, false}, {guard + 1999*ms, false}} {
+			plan := w.Foresee(day + at.offset - planEpoch)
+			if shut := at.edge && test.limits == "5000/h"; plan.Shut != shut {
+				t.Errorf("%v: shut %v at %v from the hour", test, plan.Shut, time.Duration(at.offset))
+			}
+			if shut := at.edge && test.keys == "500/h"; plan.Keys != nil && plan.Keys.Shut != shut {
+				t.Errorf("%v: keys are shut %v at %v from the hour", test, plan.Keys.Shut, time.Duration(at.offset))
+			}
+		}
+		w.Apply(instant(20_000), protocol.Change{Revision: 2, Policy: plannerPolicy(quota.OutageHold)})
+		for now := 20_000 * ms; now < 26_000*ms; now += 100 * ms {
+			if plan := w.Foresee(now); plan.Shut {
+				t.Errorf("%v: shut at %v, after a change", test, time.Duration(now))
+			}
+		}
+	}
+}
+
 // TestAPlanEnds: while a policy is known no plan is for ever, also where the
 // policy is not in force yet, and none ends before it begins.
 func TestAPlanEnds(t *testing.T) {

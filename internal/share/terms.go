@@ -46,6 +46,7 @@ type terms struct {
 	blocked Reason
 	zone    *time.Location  // of the budgets
 	lengths []time.Duration // of its windows, those that are announced included; sorted
+	short   bool            // protocol.LimitsShort
 	keys    *terms          // of each key without an override; nil in these themselves
 	// overrides are the limits of single keys, nil if there are none.
 	overrides *overrides
@@ -69,6 +70,7 @@ func termsOf(p *quota.Policy, revision int64) *terms {
 		return t
 	}
 	t.rules = p.WithDefaults()
+	t.short = protocol.LimitsShort(&t.rules)
 	if t.zone, _ = time.LoadLocation(p.Zone); t.zone == nil {
 		t.zone = time.UTC // it was validated
 	}

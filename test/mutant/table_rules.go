@@ -37,7 +37,7 @@ var rules = Table{
 	Replace("GrowthAtOnce", "counts what a share gains at once", "internal/share/shape.go",
 		"\tif !h.shaped() {\n\t\treturn last, last", "\tif true {\n\t\treturn last, last", histories),
 	Replace("HalfGuard", "keeps half of the guard", "internal/share/planner.go",
-		"Guard: int64(r.Guard), ", "Guard: int64(r.Guard / 2), ", histories),
+		"Guard: int64(r.Edges), ", "Guard: int64(r.Edges / 2), ", histories),
 	Replace("HoldGrows", "lets shares grow while the view is stale under hold", "internal/share/planner.go",
 		"if p.stale = stale && !proof.Strict; p.stale {", "if p.stale = false; p.stale {", histories),
 	Replace("JoinAtOnce", "lets a new history allow windows at once", "internal/share/bound.go",
