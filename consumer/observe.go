@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
@@ -129,18 +130,18 @@ func (k *core) noteState(now clock.Instant) {
 	k.mu.Lock()
 	held, until := k.mu.planner.Held(now.Mono)
 	outage := k.mu.planner.Rules(now.Mono).Outage
-	author := "the operator"
-	if policy, _ := k.mu.planner.Policy(); policy != nil {
-		author = cmp.Or(policy.Author, author)
-	}
+	policy, _ := k.mu.planner.Policy()
 	k.mu.Unlock()
+	if policy == nil { // it was deleted meanwhile
+		policy = &quota.Policy{}
+	}
 	if len(held) > 0 { // their part of the total is missing
 		attrs = append(attrs, "held_for", listed(held), "held_until", time.Unix(0, until).UTC().Format("15:04:05.000 UTC"))
 	}
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
-	if todo := remedy(st, author, outage); todo != "" {
+	if todo := remedy(st, policy, outage); todo != "" {
 		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
@@ -212,18 +213,30 @@ func (k *core) noteForgotten(st *Status, now int64) {
 	}
 }
 
-// remedy returns the advice to operators for a state; empty if there is none. author has set the
-// policy, whose outage rule is outage.
-func remedy(st Status, author string, outage quota.Outage) string {
+// meanwhile says what a limiter does while its view is stale.
+func meanwhile(p *quota.Policy, outage quota.Outage) string {
+	long := slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l quota.Limit) bool { return l.Long() })
+	switch {
+	case outage == quota.OutageStop:
+		return "the limiter issues nothing (outage rule stop)"
+	case p.InFlight():
+		return "calls begin in the places in hand until the running quarter of the hold ends, then none (outage rule hold)"
+	case !protocol.LimitsShort(p):
+		return "the limiter issues what is in hand (outage rule hold)"
+	case long:
+		return "the limiter goes on with its share, and of limits above a minute issues what is in hand (outage rule hold)"
+	}
+	return "the limiter goes on with its share (outage rule hold)"
+}
+
+// remedy returns the advice to operators for a state; empty if there is none. p is the policy, and outage the rule in
+// force.
+func remedy(st Status, p *quota.Policy, outage quota.Outage) string {
 	switch st.State {
 	case quota.StateStale:
-		meanwhile := "the limiter goes on with its share (outage rule hold)"
-		if outage == quota.OutageStop {
-			meanwhile = "the limiter issues nothing (outage rule stop)"
-		}
-		return meanwhile + "; quota-admin doctor finds the cause"
+		return meanwhile(p, outage) + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
-		return "nothing, if " + author + " meant it: quota-admin get " + st.Provider
+		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + st.Provider
 	case quota.StatePausing:
 		return "nothing; if the provider asks for pauses often, lower the limit"
 	case quota.StateJoining:
