@@ -396,6 +396,10 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	switch {
 	case len(before) == 0 && len(after) == 0:
 		return nil
+	case len(before) == 0 && next.InFlight():
+		return []string{fmt.Sprintf("the first calls begin %v after the change, or up to a second later; of instances that start later, within a second", settle)}
+	case len(before) == 0 && !protocol.LimitsShort(&next):
+		return []string{fmt.Sprintf("instances begin to issue permits %v after the change, or up to a second later; those that start later, within a second", settle)}
 	case len(before) == 0:
 		return []string{fmt.Sprintf("instances begin to issue permits with the first window that starts %v after the change; those that start later, with their next one", settle)}
 	case len(after) == 0:

@@ -328,7 +328,11 @@ func words(p *quota.Policy) map[string]string {
 		}
 	}
 	if needed, ok := all["requires"]; ok {
-		all["requires"] = needed + " (an instance of a version without that issues nothing)"
+		note := "an instance of a version without that issues nothing"
+		if len(p.Unsupported()) == 0 {
+			note = "this version has that; instances of an older one without it issue nothing"
+		}
+		all["requires"] = needed + " (" + note + ")"
 	}
 	for _, name := range p.Ignored {
 		all[name] = "ignored: went with an earlier version"
