@@ -34,6 +34,7 @@ type budgetJSON struct {
 	Used      int64      `json:"used"`
 	InHand    int64      `json:"in_hand"`
 	Rest      int64      `json:"rest"`
+	RestBack  time.Time  `json:"rest_back,omitzero"` // when all of Rest can be had again, at the latest; zero without a Rest
 	Left      int64      `json:"left"`
 	Withheld  string     `json:"withheld,omitempty"`
 	Writes    int64      `json:"transactions"`
@@ -62,10 +63,10 @@ type handJSON struct {
 
 const budgetHelp = `Show what is left of each limit of more than a minute: the permits of the running window
 that etcd has handed out, and those that instances have used and have in hand, as they report.
-The rest was taken by instances that have ended, or is used elsewhere. Of a limit in flight it
-shows the calls that are under way in place of those used; of one that slides all that is not
-in hand is used. Else it shows when the limit is used up at the rate of the last seconds. With
---key it shows what was handed out of one key.
+The rest was taken by instances that have ended, or is used elsewhere; it says by when that is
+back. Of a limit in flight it shows the calls that are under way in place of those used; of one
+that slides all that is not in hand is used. Else it shows when the limit is used up at the
+rate of the last seconds. With --key it shows what was handed out of one key.
 
 --used N gives the provider's own count of the window, such as after a restore of etcd, until
 which nothing more is handed out. Read that count just before: the window then counts N, and
@@ -237,9 +238,27 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 	if w.Sliding {
 		b.Used = max(0, b.HandedOut-b.InHand)
 	}
-	b.Rest = max(0, b.HandedOut-b.Used-b.InHand)
+	if b.Rest = max(0, b.HandedOut-b.Used-b.InHand); b.Rest > 0 {
+		b.RestBack = time.Unix(0, restBack(&w, &b.total)).UTC()
+	}
 	b.total.Limit = w.Permits
 	return nil
+}
+
+// restBack returns when nothing counts any more of what was handed out until now, in wall time: of a limit that counts by
+// parts of time, when the newest part counts no more by any clock of which something is out.
+func restBack(w *protocol.Budget, total *escrow.Total) int64 {
+	if !w.ByParts() {
+		return w.End
+	}
+	newest := w.Part().Number
+	if i := slices.IndexFunc(total.Parts, func(n int64) bool { return n > 0 }); i >= 0 {
+		newest = total.Newest - int64(i)
+	}
+	for _, c := range total.Carried {
+		newest = max(newest, c.Part)
+	}
+	return w.Until() + w.After(newest-w.Part().Number) - w.Start
 }
 
 // use is the budget as top knows it.
@@ -377,7 +396,15 @@ func (b *budgetJSON) table(w io.Writer) {
 	}
 	format.Row(w, used, fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
-	format.Row(w, "Rest", fmt.Sprint(b.Rest))
+	rest := fmt.Sprint(b.Rest)
+	switch {
+	case b.Rest == 0:
+	case b.window.InFlight:
+		rest += ", of instances that have ended: back by " + format.Exact(b.RestBack) + " at the latest"
+	default:
+		rest += ", of instances that have ended, or used elsewhere: back at " + format.Exact(b.RestBack)
+	}
+	format.Row(w, "Rest", rest)
 	if b.Rate != nil && b.Withheld == "" && !b.window.ByParts() {
 		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
 	}
