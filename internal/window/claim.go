@@ -72,6 +72,11 @@ func (b *beside) reset(a *Account) {
 	b.budgets = append(b.budgets[:0], make([]int64, len(a.budgets))...)
 }
 
+// fits reports whether the account has the limits that it had when beside was reset.
+func (b *beside) fits(a *Account) bool {
+	return len(b.spans) == len(a.spans) && len(b.budgets) == len(a.budgets)
+}
+
 // Line is where callers wait for permits of a provider or of a key, at one instant. The gate makes one of its queue,
 // and Account.Line one of a key's. What lasts longer is in the claim of its Trade.
 //
@@ -169,7 +174,7 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 // Served notes that a call got n permits of the room. Of a large call's, those that small calls will want are taken off
 // what these have left to large ones. While the call stands that stays: others have left it permits too.
 func (l *Line) Served(n int64, large bool) {
-	if large {
+	if large && l.trade != nil { // nil where it waits since there was lending
 		c := &l.trade.claim
 		if l.lends {
 			if c.servedIn = l.Window.Index; !c.standsIn(l.Window) {
@@ -197,8 +202,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 	b, a, ends := &l.trade.claim.beside, l.account, int64(0)
 	b.passed++
 	many := b.passed > mostPassed
-	changed := len(b.spans) != len(a.spans) || len(b.budgets) != len(a.budgets) // the limits, since beside was reset
-	if b.shut = b.shut || many || changed || l.claims(); b.shut {
+	if b.shut = b.shut || many || !b.fits(a) || l.claims(); b.shut {
 		return false
 	}
 	want := w.N()
@@ -234,7 +238,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 
 // besides returns how many of the permits held callers that pass the waiters may have.
 func (l *Line) besides() int64 {
-	if l.trade == nil || l.trade.claim.shut {
+	if l.trade == nil || l.trade.claim.shut || !l.trade.claim.fits(l.account) {
 		return 0
 	}
 	c, a, room := &l.trade.claim, l.account, l.held

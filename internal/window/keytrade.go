@@ -79,7 +79,7 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 	if to.Length != t.window.Length {
 		t.restart()
 		t.called = [queue.Classes]int64{}
-		t.Trade.take(a.milli(to.Start()), came{all: t.before}, Callers{}) // calls are counted from here on
+		t.Trade.take(a.milli(to.Start()), came{all: t.before, large: t.claim.larges}, Callers{}) // calls are counted from here on
 	}
 	t.enter(a, to, Loans{Borrowed: s.borrowed, Lent: s.lent})
 	t.refused, t.low = 0, 0
@@ -122,13 +122,17 @@ func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 // Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none.
 func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved}
-	if a.windows == nil || !a.windows.Lending.Borrows || f.Total == 0 {
-		return l
+	var t *keyTrade
+	if a.windows != nil && a.windows.Lending.Borrows && f.Total > 0 {
+		t = a.begun()
 	}
-	t, c := a.begun(), CallersOf(q)
 	if t == nil {
+		if a.trade != nil { // nothing is lent any more, so nothing is claimed
+			a.trade.claim.head(nil, now)
+		}
 		return l
 	}
+	c := CallersOf(q)
 	if t.claim.small != nil || c.Large > 0 { // what small calls will want counts
 		t.take(float64(now)/milli, a.shortest(), c)
 	}
