@@ -79,7 +79,7 @@ func unitOf(name string) string {
 	case strings.HasPrefix(name, "quotient_permits_"), strings.HasSuffix(name, "_permits"):
 		return "{permit}"
 	}
-	return map[string]string{"quotient_waiters": "{caller}", "quotient_waiters_by_class": "{caller}", "quotient_keys_in_use": "{key}", "quotient_key_permits_refused_total": "{permit}", "quotient_key_permits_lent_total": "{permit}", "quotient_key_permits_borrowed_total": "{permit}", "quotient_key_asks_total": "{ask}", "quotient_calls_impossible_total": "{call}", "quotient_asks_total": "{ask}", "quotient_fruitless_windows_total": "{window}", "quotient_first_loans_total": "{window}", "quotient_instances": "{instance}", "quotient_state_changes_total": "{change}"}[name]
+	return map[string]string{"quotient_waiters": "{caller}", "quotient_waiters_by_class": "{caller}", "quotient_keys_in_use": "{key}", "quotient_key_permits_refused_total": "{permit}", "quotient_key_permits_lent_total": "{permit}", "quotient_key_permits_borrowed_total": "{permit}", "quotient_key_asks_total": "{ask}", "quotient_calls_impossible_total": "{call}", "quotient_calls_forgotten_total": "{call}", "quotient_asks_total": "{ask}", "quotient_fruitless_windows_total": "{window}", "quotient_first_loans_total": "{window}", "quotient_instances": "{instance}", "quotient_state_changes_total": "{change}"}[name]
 }
 
 func fromPrometheus(t *testing.T, g prometheus.Gatherer) (points []string) {
