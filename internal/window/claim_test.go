@@ -347,3 +347,47 @@ func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
 		}
 	}
 }
+
+// The other instances leave while a large call waits for a key. Then nothing is lent, and nothing claimed: the look at
+// the key does not come due again, and the call is served once the share is enough.
+func TestAKeysLineThatNobodyLendsTo(t *testing.T) {
+	t.Parallel()
+	l := &keyLine{shares: map[time.Duration]int64{second: 5}, total: 10, owners: 10}
+	if v := l.enter(ms, 8); v != queue.Queued {
+		t.Fatal(v)
+	}
+	if line := l.line(ms); line.Again() == clock.Forever || l.use.Again() == clock.Forever {
+		t.Fatal("no look is due")
+	}
+	l.use.windows.Lending.Borrows = false
+	line := l.line(200 * ms)
+	if line.Again() != clock.Forever || l.use.Again() != clock.Forever {
+		t.Errorf("a look is due at %d, %d", line.Again(), l.use.Again())
+	}
+	l.shares[second] = 10
+	alone := lendingAt("me", second, second)
+	alone.Lending.Borrows = false
+	l.use.Adopt(alone, func(quota.Window) int64 { return 10 }, nil)
+	line = l.use.Line(&l.queue, l.fleet(), int64(second))
+	line.Begin()
+	if w := l.queue.Head(); line.Fits(w.N(), 0, w.Class(), w.Large()) {
+		line.Served(w.N(), w.Large())
+	} else {
+		t.Error("it is not served")
+	}
+}
+
+// A newcomer comes between a plan with another limit and the line's next serving: what is kept for those that are
+// passed is not known by the new limits, so it gets nothing.
+func TestANewcomerUnderAnotherLimit(t *testing.T) {
+	t.Parallel()
+	l := &keyLine{shares: map[time.Duration]int64{second: 5}, total: 10, owners: 10}
+	if l.upTo(ms, 3) != 3 || l.enter(ms, 4) != queue.Queued {
+		t.Fatal("nobody waits")
+	}
+	l.tick(200 * ms) // others may pass
+	l.shares[time.Minute] = 5
+	if n := l.upTo(201*ms, 1); n != 0 {
+		t.Errorf("a newcomer gets %d", n)
+	}
+}
