@@ -40,11 +40,11 @@ type keyLines struct {
 	keys map[*keyState]struct{} // those whose line is not empty
 }
 
-// enter decides about a caller for whom a key had too few of the n permits that it wants. Queued says that
-// it waits in the line, and will be told an outcome: at the monotonic instant until at the latest. Any
-// other verdict is its outcome at once: Granted, Limited or Closed, as above, or Full. If Options.MaxWaiters
-// callers wait for keys, it takes the place of the last one in this line if that is of a lower class than c;
-// otherwise it gets Full. The caller of enter holds no lock of a key.
+// enter decides about a caller that did not get the n permits that it wants of a key: the key had too few, others
+// wait for them, or its call is large. Queued says that it waits in the line, and will be told an outcome: at the
+// monotonic instant until at the latest. Any other verdict is its outcome at once: Granted, Limited or Closed, as
+// above, or Full. If Options.MaxWaiters callers wait for keys, it takes the place of the last one in this line if
+// that is of a lower class than c; otherwise it gets Full. The caller of enter holds no lock of a key.
 func (q *keyLines) enter(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) queue.Verdict {
 	q.length.Add(1) // before it decides: whoever brings permits after that has the line served
 	v, again := q.push(k, y, w, n, until, c)
@@ -99,15 +99,15 @@ func (y *keyState) lineNow(k *core, now int64) window.Line {
 	return y.use.Line(y.line, f, now)
 }
 
-// serveAgain has the line served when a claim of it ends. y.mu is held.
+// serveAgain has the line served at the instant that Line.Again says. y.mu is held.
 func (y *keyState) serveAgain(k *core, l *window.Line) {
 	if at := l.Again(); at < clock.Forever {
 		k.keys.asks.schedule(k, y, at)
 	}
 }
 
-// large reports whether a call for n permits of the key is large: this instance never has so many of its own at once, so
-// that only loans serve it. y.mu is held.
+// large reports whether a call for n permits of the key is large: it wants more than this instance's share, and more
+// than an equal part of the limit, so that it needs loans. y.mu is held.
 func (y *keyState) large(k *core, n int64) bool {
 	return n > 1 && y.borrows() && n > y.use.Own() && n > y.use.MostSmall(y.totals(k))
 }
@@ -129,8 +129,8 @@ func (q *keyLines) all() []*keyState {
 	return slices.Collect(maps.Keys(q.keys))
 }
 
-// decide decides about a caller that wants n permits of the key by the monotonic instant until, and does
-// what follows from that. fits says that it gets them, if there are so many: see window.Line.
+// decide decides about a caller that wants n permits of the key by the monotonic instant until, and does what follows
+// from that. fits says that there are so many for it: see window.Line.Fits.
 //
 //	Granted  they were there, and decide has reserved them
 //	Queued   they may come in time, and decide has had other instances or etcd asked for some; or the
@@ -210,7 +210,7 @@ func (q *keyLines) serveAll(k *core) {
 	}
 }
 
-// serveDue is serve if a claim of the key's line has ended by the monotonic instant now.
+// serveDue is serve if the line is to be served again (Account.Again) by the monotonic instant now.
 func (q *keyLines) serveDue(k *core, y *keyState, now int64) {
 	if q.length.Load() == 0 {
 		return
@@ -281,10 +281,10 @@ func (q *keyLines) evict(k *core, owner uint32) {
 	}
 }
 
-// tooLarge returns 0 if some window of the key may hold n permits for one call, or if nobody knows. If not, it
-// returns the most that one call can have: the least by all limits of the key. Of a short limit that is the
-// whole limit where instances lend, and otherwise what this instance's share often is. Of a long limit it is
-// the whole limit. One permit is never too many.
+// tooLarge returns 0 if each limit of the key may have a window that holds n permits for one call, or if nobody
+// knows. If not, it returns the most that one call can have: the least by all limits of the key. Of a short limit
+// that is the whole limit where instances lend, and otherwise what this instance's share often is. Of a long limit it
+// is the whole limit. One permit is never too many.
 func (k *core) tooLarge(keys *plans.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
 		return 0

@@ -14,12 +14,14 @@ import (
 // This file says what becomes of the permits that are left when the first waiter of a line wants more. It is the one
 // place for that, for the provider's queue and for the line of each key.
 //
-// Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while the
-// first waiter, unless its call is large, has a claim: nobody else gets what is left. When the claim has ended, other
-// callers may pass the waiter: they take of what is left the permits that it cannot use. It keeps its place.
+// Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while
+// the first waiter has a claim: nobody else gets what is left. If its call is large, small calls get what they will
+// want even then. When the claim has ended, other callers may pass the waiter: they take of what is left the permits
+// that it cannot use. It keeps its place.
 //
-// A call for more than the share is large, any other one small. A large call is served by loans, and from
-// this instance's share with what small calls will not need. Two rules see to it that it is served at all:
+// A call is large if it wants more than the share, now or as it often is, and of a key also more than an equal part
+// of the limit. Any other one is small. A large call is served by loans, and from this instance's share with what
+// small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it waits, the small calls of its own instance leave it a part of their permits (claim.leave). These
 //     parts add up until they are enough.
@@ -27,11 +29,11 @@ import (
 //     meanwhile, it stands (Trade.stands): each other instance leaves it an equal part of what it wants, in the next
 //     window.
 
-// claimed is how long the claim of the first waiter lasts: the time in which loans come, or a tenth of the window if
-// that is less.
+// claimed is how long the claim of the first waiter lasts at most: the time in which loans come.
 const claimed = 100 * time.Millisecond
 
-// claimOf returns how long the claim of the first waiter lasts in a window of a length.
+// claimOf returns how long the claim lasts in a window of a length: claimed, or a tenth of the window if that is
+// less.
 func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
 
 // claim is that of the first waiter of a line, with what is known of the line's large calls. A Trade has it: that of
@@ -62,8 +64,8 @@ type beside struct {
 	budgets []int64 // the same, by the index in Account.budgets
 }
 
-// mostPassed bounds the waiters that are passed. If more would be, nobody passes: otherwise each call would look
-// at the whole of a long line.
+// mostPassed bounds the waiters that are passed. Whoever comes behind so many passes nobody: otherwise the gate would
+// look at the whole of a long queue.
 const mostPassed = 64
 
 func (b *beside) reset(a *Account) {
@@ -80,10 +82,11 @@ func (b *beside) fits(a *Account) bool {
 // Line is where callers wait for permits of a provider or of a key, at one instant. The gate makes one of its queue,
 // and Account.Line one of a key's. What lasts longer is in the claim of its Trade.
 //
-// Whoever serves it calls Begin, and then for each waiter, in order, Fits. One that fits and gets its permits is Served,
-// and one that waits on is passed. After each that is taken out the claim's head follows.
+// Whoever serves it calls Begin, and then for each waiter, in order, Fits. One that fits and gets its permits is
+// Served, and one that waits on is passed. After each that is taken out, noteHead or Account.LineLeft notes who is
+// the first now.
 type Line struct {
-	trade *Trade // nil if nothing is ever lent: then nobody passes anybody, and no call is large
+	trade *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue *queue.Queue
 	scene // if lends; else it has the account alone
 	lends bool
@@ -95,7 +98,8 @@ type Line struct {
 	room            int64 // those of held that the next waiter may have
 }
 
-// Begin has the waiters served from the first one on.
+// Begin notes that the waiters will be served from the first one on: nobody is passed yet, and all that is held is
+// room.
 func (l *Line) Begin() {
 	if l.room = l.held; l.trade != nil {
 		l.noteHead()
@@ -112,8 +116,9 @@ func (l *Line) Entered(w *queue.Waiter) {
 	l.Pass(w)
 }
 
-// Newcomer returns how many permits a newcomer of class c may have, of which nothing is kept from its class: all if those
-// that wait are of lower classes, else what they cannot use. Fits goes by that until Begin.
+// Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
+// taken off: all that are held if those that wait are of lower classes, else what these cannot use. Fits goes by that
+// until Begin.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -142,16 +147,17 @@ func (l *Line) ends() int64 {
 	}
 }
 
-// claims reports whether nobody gets what is left past the first waiter now: its claim runs, or it may not be
-// passed. For a large one it is false: it leaves small ones what they will want. If nobody waits it is true.
+// claims reports whether nobody gets what is left past the first waiter now: it is small, and its claim runs or it
+// may not be passed. A large one leaves small ones what they will want, so that these may always pass it. If nobody
+// waits it is true.
 func (l *Line) claims() bool {
 	of := l.trade.claim.of
 	return l.ends() > l.now && (of == nil || !of.Large())
 }
 
-// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter
-// ends or, if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead. Permits that come
-// sooner are not looked at. The claim keeps that instant for Account.Again.
+// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends or,
+// if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead. Of permits that come
+// sooner it knows nothing: whoever brings those has the line served. The claim keeps that instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
@@ -171,8 +177,8 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	return n <= l.room-kept && (!large || n <= l.room-l.forSmall(c))
 }
 
-// Served notes that a call got n permits of the room. Of a large call's, those that small calls will want are taken off
-// what these have left to large ones. While the call stands that stays: others have left it permits too.
+// Served notes that a call got n permits of the room. If it is large, those of them that small calls will want come
+// out of what these have left to large ones; not from a call that stands, since others have left it permits too.
 func (l *Line) Served(n int64, large bool) {
 	if large && l.trade != nil { // nil where it waits since there was lending
 		c := &l.trade.claim
@@ -281,15 +287,16 @@ func (l *Line) smallWant() int64 {
 	return int64(math.Ceil(l.trade.small().Forecast(l.phase, l.length, l.queue.Permits()-l.queue.Large(queue.Sheddable))))
 }
 
-// head notes who is the first waiter of a queue at the monotonic instant now. It is called before the claim is asked
-// anything, after waiters have left: whoever they were may use them again.
+// head notes who is the first waiter of a queue at the monotonic instant now. It is called after waiters have left,
+// before the claim is asked anything: a Waiter that has left may be pushed again, and would be taken for the first
+// one of before.
 func (c *claim) head(q *queue.Queue, now int64) {
 	if w := q.Head(); w != c.of {
 		c.of, c.since, c.edges = w, now, 0
 	}
 }
 
-// enter notes that a window has begun at the monotonic instant start, and not yet what small calls leave in it.
+// enter notes that a window has begun at the monotonic instant start. What small calls leave in it is noted by leave.
 func (c *claim) enter(start int64) {
 	c.since, c.issued = start, 0
 	c.edges++
@@ -302,8 +309,9 @@ func (c *claim) restart() {
 	}
 }
 
-// leave has small calls leave a part of what they had to the large call that still waits: one in leaves of what they
-// used in the window that has ended. length is that of the next window in milliseconds.
+// leave has small calls leave a part of what they want to the large call that still waits: one in leaves of the
+// permits for which they came in the window that has ended, used or not. length is that of the next window in
+// milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case c.of == nil || !c.of.Large() || c.small == nil:
@@ -314,8 +322,8 @@ func (c *claim) leave(ended quota.Window, length float64) {
 	}
 }
 
-// leaves says what small calls leave to a large one: one in leaves of the permits that they had in the window before.
-// They do not lose all of that, since those that wait are served in the next window.
+// leaves says what small calls leave to a large one: one in leaves of the permits for which they came in the window
+// before. They do not lose all of that, since those that wait are served in the next window.
 const leaves = 6
 
 // standsIn reports whether the first waiter is a large call that stands in a window, and none was served in it yet: others
@@ -351,10 +359,10 @@ func Before(one, other string, w quota.Window) bool {
 	return lending.Chance(one, salt) < lending.Chance(other, salt)
 }
 
-// stands returns how many permits the first waiter wants if it is a large call that stands from the next window
-// on: others are to leave it a part of that. Otherwise it returns 0. By this rule
-// large calls of an instance get, per window, what small ones leave of its share or, if that is more, one in standing
-// of the limit.
+// stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. By this rule large calls of
+// an instance get, per window, no more than its share, and of that no more than small ones leave or, if that is more,
+// one in standing of the limit.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() || s.alone() {
@@ -371,8 +379,8 @@ func (t *Trade) stands(s *scene) int64 {
 	return c.of.N()
 }
 
-// standing is the part of the limit, one in standing, that large calls of an instance get where all of it is used, also
-// if small calls of the instance want its whole share.
+// standing says what large calls of an instance get even if its small calls want its whole share: one in standing of
+// the limit, or the share if that is less.
 const standing = 10
 
 // sharesIn returns how many shares n permits are, rounded up.

@@ -12,9 +12,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// keyTrade is the Trade of a key, with what its account notes for it. An account has one once it has lacked
-// permits, or was asked for some: so a key at rest takes no memory for it, and a call that gets its permit
-// does nothing for it.
+// keyTrade is the Trade of a key, with what its account notes for it. An account has one once it has lacked permits,
+// or was asked for some: so a key that never lacked any takes no memory for it, and its calls do nothing for it.
 type keyTrade struct {
 	Trade
 	before  int64                // permits that callers have used or were refused in earlier windows
@@ -61,8 +60,8 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 	}, c)
 }
 
-// calledIn returns for how many permits calls have come since the beginning, with waiting permits for which callers
-// wait now. s is the shortest window.
+// calledIn returns for how many permits calls have come since the beginning. waiting are those of them for which
+// callers wait now. s is the shortest window.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
@@ -108,8 +107,9 @@ func (a *Account) Called(n int64, c queue.Class, large bool) {
 	}
 }
 
-// MostSmall returns the most permits that a call may want without being large: what this instance has in a window by its
-// share, or by an equal part of what total returns, the permits that all instances may issue in it.
+// MostSmall returns the most permits that a call may want without being large: the larger of this instance's share
+// and of an equal part of the total, in the window where that is least. total returns how many permits all instances
+// may issue in a window.
 func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 	most := shape.Unbounded
 	for s := range a.bounded {
@@ -144,7 +144,7 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	return l
 }
 
-// Again returns the monotonic instant at which to serve the key's line again, by Line.Again when it was served last.
+// Again returns the monotonic instant at which to serve the key's line again, as the latest Line.Again has said.
 func (a *Account) Again() int64 {
 	if a.trade == nil || a.trade.claim.of == nil {
 		return clock.Forever
@@ -159,8 +159,8 @@ func (a *Account) LineLeft(q *queue.Queue, now int64) {
 	}
 }
 
-// LookSoon returns the monotonic instant at which to look whether to ask others, since permits lack now. sooner is
-// false if a look was due by then anyway.
+// LookSoon returns the monotonic instant at which to look whether to ask others, since permits lack now or soon will.
+// sooner is false if a look was due by then anyway, or where nothing is counted.
 func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	t := a.begun()
 	if t == nil {

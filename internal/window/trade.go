@@ -105,8 +105,8 @@ type stock struct {
 	kept   int64 // of left, for critical calls only
 	issued int64 // to own callers
 	debt   int64 // that the account owes
-	// due counts for a host alone. For what a guest lacks to its fair share the host keeps no more than what its
-	// own callers have not had of due. It is the share, but no more than the fair share: an owner of a key has the
+	// due counts for a host alone. For what a guest lacks to its fair share the host keeps no more than what its own
+	// callers have not had of due. It is the share; of a key no more than the fair share, since an owner has the
 	// shares of instances that own no part of it, too.
 	due int64
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
@@ -144,8 +144,9 @@ func (t *Trade) take(at float64, n came, c Callers) {
 	}
 }
 
-// restart forgets all but the asks and who waits first, because the windows have another length now. Asks of guests
-// stay, but for what large calls want at an edge.
+// restart forgets what was learnt in the windows of before, because they have another length now. The number of asks
+// stays, and the claim but for what claim.restart forgets. Asks of guests stay, but for what large calls want at an
+// edge.
 func (t *Trade) restart() {
 	*t = Trade{asks: t.asks, guests: t.guests, claim: t.claim}
 	t.claim.restart()
@@ -238,8 +239,9 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	case !a.large && !late && t.claim.standsIn(s.Window):
 		of.kept = queue.Sum(of.kept, t.claim.of.N()) // others have left it a part of the window, and lack that now
 	case c.Large > 0 && (first || late):
-		// Nothing is kept for large calls here if the guest's come first or, from a guest that has none, if these have not
-		// got what they lack by now.
+		// Nothing is kept for large calls here from a guest that comes first in the window's order, nor, once they
+		// have had the time of a claim, from a guest without large calls: what they have not got by then they hardly
+		// will.
 		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
