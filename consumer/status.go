@@ -320,10 +320,7 @@ func (k *core) goesLocked() {
 	if p == nil {
 		return
 	}
-	k.mu.had = quota.FormatLimits(p.Limits)
-	if len(p.Keys.Limits) > 0 {
-		k.mu.had += ", and " + quota.FormatLimits(p.Keys.Limits) + " of each key"
-	}
+	k.mu.had = cause.Limits(p.Limits, p.Keys.Limits)
 }
 
 // startsLocked says when a share begins that time brings.

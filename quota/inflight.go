@@ -22,6 +22,10 @@ const HoldParts = 4
 // So it is with a window of more than MaxWindow, and with a limit in flight.
 func (l *Limit) Long() bool { return l.Window > MaxWindow || l.InFlight }
 
+// ByParts reports whether the limit counts by parts of time, SlidingParts or HoldParts of them, and so has no window
+// that ends: one that slides by itself does, and one in flight.
+func (l *Limit) ByParts() bool { return l.Sliding || l.InFlight }
+
 const (
 	hintInFlight = `write how many calls, and the longest time of one, as in "200 inflight hold=10m"`
 	// hintAlone is the way out where a limit in flight has others beside it.

@@ -143,7 +143,7 @@ func (p *Policy) checkSliding(errs *problems) {
 			problem, hint := wrongSliding(&l)
 			errs.add(problem != "", fmt.Sprintf("%s[%d].sliding", of.field, i), true, hint, "%s", problem)
 			part := l.Window / SlidingParts
-			errs.add(problem == "" && (p.blurs(part)), of.field, l,
+			errs.add(problem == "" && p.blurs(part), of.field, l,
 				"lower clock_error or guard, or leave sliding out", "twice the clock_error and the guard, %v, must be less than a %dth of a sliding window, %v",
 				2*p.ClockError+p.Guard, SlidingParts, part)
 		}

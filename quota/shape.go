@@ -69,7 +69,7 @@ func (p *Policy) checkShape(errs *problems) {
 		"paces within fixed windows, and shape is %s", p.Shape)
 	p.checkTransit(errs)
 	_, long := p.parts()
-	fixed := slices.DeleteFunc(slices.Clone(long), func(l Limit) bool { return l.Sliding || l.InFlight })
+	fixed := slices.DeleteFunc(slices.Clone(long), func(l Limit) bool { return l.ByParts() })
 	errs.add(p.Shape == ShapeSliding && len(fixed) > 0, "shape", strconv.Quote(string(p.Shape)),
 		"write such a limit as 5000/h sliding, or set shape fixed", "is of windows of up to %v, and %s does not slide", MaxWindow, FormatLimits(fixed))
 }

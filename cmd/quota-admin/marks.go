@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -19,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -143,14 +143,9 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 
 // longOf returns the limits of more than a minute, of the provider and of keys; "" if there are none.
 func longOf(p *quota.Policy) string {
-	short := func(l quota.Limit) bool { return !l.Long() }
-	all := quota.FormatLimits(slices.DeleteFunc(slices.Clone(p.Limits), short))
-	of := quota.FormatLimits(slices.DeleteFunc(slices.Clone(p.Keys.Limits), short))
-	switch {
-	case of == "":
-		return all
-	case all == "":
-		return of + " of each key"
+	var ofKeys []quota.Limit
+	if of := protocol.OfKeys(p); of != nil {
+		ofKeys = protocol.Long(of)
 	}
-	return all + ", and " + of + " of each key"
+	return cause.Limits(protocol.Long(p), ofKeys)
 }

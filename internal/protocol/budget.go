@@ -17,9 +17,6 @@ type Budget struct {
 	Whole bool
 }
 
-// ByParts reports whether the limit counts by parts of time, as one that slides and one in flight do.
-func (b *Budget) ByParts() bool { return b.Sliding || b.InFlight }
-
 // Name is the window's length as in a limit, in the names of totals. A sliding limit has other totals.
 func (b Budget) Name() string { return LimitName(b.Limit) }
 

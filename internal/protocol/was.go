@@ -175,7 +175,7 @@ func longOf(p *quota.Policy, keys bool) (all []Was) {
 	of := p.WithDefaults()
 	for _, l := range Long(&of) {
 		w := Was{Limit: l, Keys: keys, In: l.Window}
-		if b := (Budget{Limit: l}); l.Window >= day && !b.ByParts() {
+		if l.Window >= day && !l.ByParts() {
 			w.Zone = p.Zone
 		}
 		all = append(all, w)

@@ -92,7 +92,7 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		if u.ends() {
+		if !u.Limit.ByParts() {
 			limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
 		}
 	}
@@ -100,13 +100,10 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 	h.Add(LimitField, string(limits))
 }
 
-// ends reports whether the limit has a window that ends. One that slides over more than a minute has none, nor has one
-// in flight: when permits come back is not known here.
-func (u *Use) ends() bool { return !u.Limit.Sliding && !u.Limit.InFlight }
-
-// rest returns the time until there are more permits: the window ends, or one comes back; 0 if that is not known.
+// rest returns the time until there are more permits: the window ends, or one comes back; 0 if that is not known, as of a
+// limit that counts by parts of time.
 func rest(u Use, now time.Time) time.Duration {
-	if !u.ends() {
+	if u.Limit.ByParts() {
 		return 0
 	}
 	return max(0, min(u.End.Sub(now), u.Limit.Window))

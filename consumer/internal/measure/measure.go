@@ -102,7 +102,7 @@ var All = []*Metric{
 		return float64(u.Remaining), u.Limit.Long() && u.Remaining >= 0
 	}),
 	window("limit_window_end_timestamp_seconds", "s", "When a window above a minute ends, in seconds since the Unix epoch; missing for a limit that slides.", func(u *consumer.LimitUse) (float64, bool) {
-		return float64(u.End.Unix()), u.Limit.Long() && !u.Limit.Sliding && !u.Limit.InFlight
+		return float64(u.End.Unix()), u.Limit.Long() && !u.Limit.ByParts()
 	}),
 	window("limit_withheld", "", "1 while nothing more of a window above a minute, or of calls in flight, is handed out, as after a restore of etcd: quota-admin budget PROVIDER --used N ends that; else 0.", func(u *consumer.LimitUse) (float64, bool) {
 		return truth(u.Withheld != ""), u.Limit.Long()

@@ -80,6 +80,19 @@ func NoLimit(provider string) string {
 // Export is what sets the limits again that etcd has lost.
 const Export = "quota-admin apply -f EXPORT --withhold, with the file of your last quota-admin export"
 
+// Limits shows limits of a provider, and of each of its keys; "" if there are none.
+func Limits(of, ofKeys []quota.Limit) string {
+	all := quota.FormatLimits(of)
+	switch keys := quota.FormatLimits(ofKeys) + " of each key"; {
+	case len(ofKeys) == 0:
+		return all
+	case all == "":
+		return keys
+	default:
+		return all + ", and " + keys
+	}
+}
+
 // LostLimit says that a provider has no limit any more, which it was, and what to look at.
 func LostLimit(provider, was string) string {
 	return fmt.Sprintf("no limit is set any more; it was %s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
@@ -173,7 +186,7 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 	if ofKey {
 		what += " for this key"
 	}
-	if limit.Sliding || limit.InFlight {
+	if limit.ByParts() {
 		when = ""
 		if !resumes.IsZero() {
 			when = " until " + date(resumes)

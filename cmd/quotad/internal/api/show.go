@@ -66,7 +66,7 @@ func limitOf(u *consumer.LimitUse, now time.Time) limitState {
 	if u.Limit.Long() && u.Remaining >= 0 {
 		l.Remaining = &u.Remaining
 	}
-	if !u.Limit.Sliding && !u.Limit.InFlight {
+	if !u.Limit.ByParts() {
 		l.ResetsIn = new(max(0, u.End.Sub(now).Seconds()))
 	}
 	return l
