@@ -82,7 +82,7 @@ func TestThePagesOfOperatorsAreFollowed(t *testing.T) {
 					continue // named, or played elsewhere
 				}
 				for i, arg := range args {
-					args[i] = strings.NewReplacer("REV", first, "policies.yaml", "-").Replace(arg)
+					args[i] = strings.NewReplacer("REV", first, "policies.yaml", "-", "5000/h", "1000000/h").Replace(arg)
 					if arg == "N" {
 						args[i] = "0"
 					}

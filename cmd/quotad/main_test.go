@@ -78,21 +78,33 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// The flags of the systemd unit exist.
+// The flags of the systemd unit exist, with those that its comment adds.
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "systemd", "quotad.service"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	const own = "QUOTAD_ARGS="
+	added, command := "", ""
 	for line := range strings.Lines(string(text)) {
-		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
-			if _, err := parse(strings.Fields(command)[1:], noEnv, os.Stderr); err != nil {
-				t.Error(err)
-			}
-			return
+		if rest, ok := strings.CutPrefix(line, "#   "+own); ok {
+			added = rest
+		}
+		if rest, ok := strings.CutPrefix(line, "ExecStart="); ok {
+			command = rest
 		}
 	}
-	t.Error("the unit starts nothing")
+	words := strings.Fields(strings.ReplaceAll(command, "$QUOTAD_ARGS", added))
+	if len(words) == 0 || added == "" {
+		t.Fatalf("the unit starts %q, with %q", command, added)
+	}
+	f, err := parse(words[1:], noEnv, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(f.providers, []string{"payments/charge"}) {
+		t.Errorf("the unit has no use for %s%s", own, added)
+	}
 }
 
 // Releases have quotad for Linux only: elsewhere its socket always fails.
