@@ -86,17 +86,32 @@ func (b *beside) fits(a *Account) bool {
 // Served, and one that waits on is passed. After each that is taken out, noteHead or Account.LineLeft notes who is
 // the first now.
 type Line struct {
-	trade *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
-	queue *queue.Queue
-	scene // if lends; else it has the account alone
-	lends bool
-	// borrows says that permits can be borrowed now, and passes that a waiter that lacks some may be passed.
-	borrows, passes bool
-	now             int64 // monotonic
-	taken           int64 // permits that were issued, or reserved, and that the account has not booked
-	held            int64 // permits that may be issued to callers of the line
-	room            int64 // those of held that the next waiter may have
+	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
+	queue   *queue.Queue
+	scene   // if lends; else it has the account alone
+	lends   bool
+	borrows bool    // permits can be borrowed now
+	passes  passing // which waiters may be passed
+	now     int64   // monotonic
+	taken   int64   // permits that were issued, or reserved, and that the account has not booked
+	held    int64   // permits that may be issued to callers of the line
+	room    int64   // those of held that the next waiter may have
+	// unpaced are permits that may be issued to a large call that passes nobody: those held, and those that pacing has
+	// not released yet. It is 0 without pacing, as for a key.
+	unpaced int64
 }
+
+// passing says which waiters that lack permits may be passed.
+type passing int
+
+const (
+	passNone  passing = iota // nothing can be lent, now or later
+	passLarge                // those whose call is large
+	passAll
+)
+
+// any reports whether one of some waiters may be passed. large says that one of them is large.
+func (p passing) any(large bool) bool { return p == passAll || p == passLarge && large }
 
 // Begin notes that the waiters will be served from the first one on: nobody is passed yet, and all that is held is
 // room.
@@ -138,7 +153,7 @@ func (l *Line) noteHead() {
 // is no later than the present.
 func (l *Line) ends() int64 {
 	switch {
-	case l.trade == nil || l.trade.claim.of == nil || !l.passes:
+	case l.trade == nil || l.trade.claim.of == nil || !l.passes.any(l.trade.claim.of.Large()):
 		return clock.Forever
 	case !l.borrows:
 		return l.trade.claim.since
@@ -147,12 +162,12 @@ func (l *Line) ends() int64 {
 	}
 }
 
-// claims reports whether nobody gets what is left past the first waiter now: it is small, and its claim runs or it
-// may not be passed. A large one leaves small ones what they will want, so that these may always pass it. If nobody
-// waits it is true.
+// claims reports whether nobody gets what is left past the first waiter now: it may not be passed or, if it is small,
+// its claim runs. A large one leaves small ones what they will want, so that these pass it during its claim too. If
+// nobody waits it is true.
 func (l *Line) claims() bool {
-	of := l.trade.claim.of
-	return l.ends() > l.now && (of == nil || !of.Large())
+	at := l.ends()
+	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
 }
 
 // Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends or,
@@ -161,7 +176,7 @@ func (l *Line) claims() bool {
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
-		if l.trade.claim.of.Large() && l.held > 0 {
+		if l.trade.claim.of.Large() && max(l.held, l.unpaced) > 0 {
 			at = l.now + int64(l.account.shortest().Window.Length/10)
 		}
 	}
@@ -172,9 +187,17 @@ func (l *Line) Again() (at int64) {
 }
 
 // Fits reports whether the line's next waiter gets n permits, of the room less those that are kept from its class. A
-// large call leaves small ones what they will want.
+// large call leaves small ones what they will want. It comes as a burst whenever it comes, so it does not wait until
+// pacing has released so many.
 func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
-	return n <= l.room-kept && (!large || n <= l.room-l.forSmall(c))
+	if !large {
+		return n <= l.room-kept
+	}
+	room := l.room
+	if l.trade != nil && l.trade.claim.passed == 0 {
+		room = max(room, l.unpaced)
+	}
+	return n <= room-max(kept, l.forSmall(c))
 }
 
 // Served notes that a call got n permits of the room. If it is large, those of them that small calls will want come
@@ -190,8 +213,9 @@ func (l *Line) Served(n int64, large bool) {
 		}
 		c.issued += n
 	}
-	l.room -= n
-	l.held -= n
+	l.room = max(0, l.room-n)
+	l.held = max(0, l.held-n)
+	l.unpaced = max(0, l.unpaced-n)
 	l.taken += n
 }
 

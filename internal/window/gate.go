@@ -443,8 +443,11 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 // permits must be told apart. It is the one place that decides this. The edge lies
 // ahead, and is bounded by the plan's end.
 func (g *Gate) edgeLocked(p *plans.Plan) int64 {
-	l, edge := &g.mu.ledger, p.Until
-	more := l.next(max(g.mu.published+g.mu.held+1, g.headLocked()))
+	l, edge, need := &g.mu.ledger, p.Until, g.headLocked()
+	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {
+		need = 0 // whoever passes it may have less
+	}
+	more := l.next(max(g.mu.published+g.mu.held+1, need))
 	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
 		edge = min(edge, at)
 	}
@@ -527,7 +530,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 				l.trade.claim.larges = queue.Sum(l.trade.claim.larges, n)
 			}
 			unsure = unsure || w.Unsure
-			g.mu.held -= n
+			g.mu.held = l.held
 			served += n
 		case p.Shadow:
 			grant, v = s.passed(), queue.Passed

@@ -32,11 +32,14 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
-	kept := g.segment.Load().floor
-	n := b.lend(&s, stock{left: l.shares() - g.takenLocked(), kept: kept, issued: b.ownIssued(&s, g.takenLocked()), due: s.own()}, g.callersLocked(), &a)
+	kept, left := g.segment.Load().floor, l.shares
+	if a.large { // a burst, whenever it comes
+		left = l.unpaced
+	}
+	n := b.lend(&s, stock{left: left() - g.takenLocked(), kept: kept, issued: b.ownIssued(&s, g.takenLocked()), due: s.own()}, g.callersLocked(), &a)
 	if n > 0 {
 		g.settleLocked() // callers may have taken more meanwhile
-		if n = min(n, l.shares()-kept); n > 0 {
+		if n = min(n, left()-kept); n > 0 {
 			g.lendOutLocked(a.guest, n)
 		}
 		g.rebuildLocked(at)
@@ -75,7 +78,7 @@ func (g *Gate) lendAtEdgeLocked() (lent bool) {
 	b.lendAtEdge(&s, g.callersLocked(), g.lendsToLocked,
 		func() (n, kept int64) {
 			kept, _ = l.kept()
-			return l.shares(), kept
+			return l.unpaced(), kept // the guest paces what it is lent
 		},
 		func(guest string, n int64) {
 			g.lendOutLocked(guest, n)

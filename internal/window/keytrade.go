@@ -136,8 +136,10 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	if t.claim.small != nil || c.Large > 0 { // what small calls will want counts
 		t.take(float64(now)/milli, a.shortest(), c)
 	}
-	l.trade, l.passes = &t.Trade, a.shortest().Bound != shape.Unbounded
-	if l.passes && !a.windows.Shut && !a.early {
+	if l.trade = &t.Trade; a.shortest().Bound == shape.Unbounded {
+		return l
+	}
+	if l.passes = passAll; !a.windows.Shut && !a.early {
 		l.scene, l.lends = a.scene(f, a.windows.Lending.Hash, now), true
 		l.borrows = !l.alone()
 	}

@@ -22,7 +22,7 @@ type ledger struct {
 	wanted shape.Wanted
 	ended  Loans // of the windows that ended last
 	// overIssued counts permits that were booked though a bound did not allow
-	// them. It is checked where permits are booked, not where they are counted out.
+	// them, whether pacing did or not. It is checked where permits are booked, not where they are counted out.
 	overIssued int64
 }
 
@@ -80,6 +80,21 @@ func (l *ledger) terms(s *span) shape.Terms { return l.plan.Terms(s.Window, l.no
 // budget returns how many permits may be issued now: the least that any span has left; 0 when nothing
 // is known to bind, because no knowledge is no share.
 func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
+
+// unpaced is shares with the permits that pacing has not released yet.
+func (l *ledger) unpaced() int64 {
+	if l.early || l.plan.Shut {
+		return 0
+	}
+	least := shape.Unbounded
+	for s := range l.bounded {
+		least = min(least, s.by.Unpaced(&s.Count))
+	}
+	if least == shape.Unbounded {
+		return 0
+	}
+	return max(0, least)
+}
 
 // when returns the earliest instant, not before now, at which n permits may be issued together under
 // this plan if nothing else is. What it says of later plans' time is not so.
@@ -147,7 +162,7 @@ func (l *ledger) charge(n, at int64) {
 	if n <= 0 {
 		return
 	}
-	l.overIssued += max(0, n-l.budget())
+	l.overIssued += max(0, n-max(0, min(l.unpaced(), l.inHand())))
 	l.issued += n
 	l.Charge(n)
 	for i := range l.spans {

@@ -81,17 +81,30 @@ func (g *Gate) lineLocked() Line {
 	if !ok {
 		s.account = &g.mu.ledger.Account
 	}
-	return Line{
+	line := Line{
 		trade: &g.mu.borrower.Trade, queue: &g.mu.queue, scene: s, lends: ok,
 		borrows: ok && g.planLocked().Lending.Borrows && !s.alone(), passes: g.passesLocked(),
 		now: g.mu.last, held: g.mu.held, taken: g.takenLocked(),
 	}
+	if l := &g.mu.ledger; l.plan.Pacing.Even && !g.mu.stale && l.debt == 0 {
+		line.unpaced = max(0, min(l.unpaced(), l.inHand())-line.taken)
+	}
+	return line
 }
 
-// passesLocked reports whether a waiter that lacks permits may be passed. It may not where nothing can be lent,
-// now or later (mayBorrowLocked): to an instance that is alone others may lend once they have joined. Nor where permits
-// accrue gradually: there those that are left now add up until they are enough for it.
-func (g *Gate) passesLocked() bool { return !g.planLocked().Gradual() && g.mayBorrowLocked() }
+// passesLocked says which waiters that lack permits may be passed. None may where nothing can be lent, now or later
+// (mayBorrowLocked): to an instance that is alone others may lend once they have joined. Where permits accrue
+// gradually only large calls may: for a small one those that are left now add up until they are enough.
+func (g *Gate) passesLocked() passing {
+	switch {
+	case !g.mayBorrowLocked():
+		return passNone
+	case g.planLocked().Gradual():
+		return passLarge
+	default:
+		return passAll
+	}
+}
 
 // largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
 // only loans serve it.

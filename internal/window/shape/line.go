@@ -9,7 +9,9 @@ import (
 )
 
 // Pacing releases a window's share along the window instead of at its start. It
-// never allows more than the share, so it cannot break the sum.
+// never allows more than the share, so it cannot break the sum. A call that is larger
+// than the share, and what is lent at the window's start, do not wait until it releases
+// them: what is left of the share then comes evenly.
 //
 // Instances are out of step: each begins its ticks, and releases its few permits
 // where they are fewer than ticks, at places of its own (Pacing.Phase).
@@ -44,8 +46,12 @@ type line struct {
 }
 
 func (l *line) set(c *Count, t Terms) {
-	if l.window != c.Window || l.share != c.Bound {
+	switch now := max(t.Now, l.from); {
+	case l.window != c.Window || l.share != c.Bound:
 		*l = newLine(c, t, l.window == c.Window || c.Used > 0)
+	case c.Used > l.due(t.Now) && now < l.end: // some were issued, or lent, before they were due: see Schedules.Unpaced
+		l.from, l.released = now, c.Used
+		l.gap = max(1, float64(l.end-now)/float64(max(1, l.share-c.Used)))
 	}
 	l.now = t.Now
 }

@@ -87,6 +87,20 @@ func (s *Schedules) Left(c *Count) int64 {
 	return left
 }
 
+// Unpaced returns how many permits may be issued now if they need not be due by pacing.
+func (s *Schedules) Unpaced(c *Count) int64 {
+	if s == nil {
+		return c.Bound - c.Used
+	}
+	left := c.Bound
+	for by := range s.all {
+		if _, paces := by.(*line); !paces {
+			left = min(left, by.left(c))
+		}
+	}
+	return left
+}
+
 // When returns a monotonic instant before which n permits more are surely not issued, together or not,
 // unless the bound grows. If they can be issued together under this plan, it is the earliest instant at
 // which they can. It leaves the end of an aligned window to the caller.
