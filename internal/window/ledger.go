@@ -168,6 +168,14 @@ func (l *ledger) charge(n, at int64) {
 	for i := range l.spans {
 		l.spans[i].by.Take(n, at)
 	}
+	l.repace()
+}
+
+// repace has pacing spread what is left, if some permits were issued or lent before they were due.
+func (l *ledger) repace() {
+	if l.plan.Pacing.Even {
+		l.advance(l.now)
+	}
 }
 
 // refund takes n permits of the grant out again, if they count still.

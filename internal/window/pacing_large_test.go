@@ -1,0 +1,60 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+)
+
+// Under pacing a large call is served as soon as the window has its permits, but not without a proof, nor before a
+// debt is paid. What it leaves of the window then comes evenly.
+func TestALargeCallUnderPacing(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(f *fixed, g *Gate)
+		want   []string
+	}{
+		"it has them":             {func(*fixed, *Gate) {}, []string{"large@0s"}},
+		"they are too few":        {func(f *fixed, _ *Gate) { f.shares[second] = 20 }, nil},
+		"there is no proof":       {func(f *fixed, _ *Gate) { f.plan.Proof = plans.Proof{Strict: true, Until: 1, WallUntil: 1} }, nil},
+		"it owes":                 {func(_ *fixed, g *Gate) { owe(g, at(150*ms), 5) }, nil},
+		"the provider is to rest": {func(f *fixed, _ *Gate) { f.shutUntil = int64(300 * ms) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixed(map[time.Duration]int64{second: 30})
+			f.total, f.instances = 60, 2
+			f.plan.Pacing.Even = true
+			var told told
+			g, _ := lender(f)
+			g.decided = told.decided
+			g.Changed(at(0))
+			if _, v := g.Enter(at(100*ms), &queue.Waiter{Payload: "large"}, 50, clock.Forever, queue.Default); v != queue.Queued {
+				t.Fatalf("verdict %d", v)
+			}
+			c.change(f, g)
+			g.Changed(at(160 * ms))
+			g.Borrow(at(200*ms), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 25}})
+			if diff := cmp.Diff(c.want, told.take()); diff != "" {
+				t.Fatalf("told (-want +got):\n%s", diff)
+			}
+			if c.want == nil {
+				return
+			}
+			var came []int64
+			for now := 200 * ms; now < second; now += 200 * ms {
+				came = append(came, upTo(g, at(now), 99))
+			}
+			if diff := cmp.Diff([]int64{0, 1, 1, 1}, came); diff != "" {
+				t.Errorf("of the 5 that it leaves, in each 200 ms (-want +got):\n%s", diff)
+			}
+			if u := g.Usage(at(990 * ms)); u.OverIssued != 0 || u.Limits[0].Left != 0 && upTo(g, at(990*ms), 99) != u.Limits[0].Left {
+				t.Errorf("%+v", u)
+			}
+		})
+	}
+}
