@@ -326,8 +326,13 @@ func (c *call) finish(a proto.Message, err error) {
 func (l *link) stream(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s := newStream(ctx, l)
 	l.mu.Lock()
+	l.streams = append(l.streams, s)
+	over := slices.Clone(l.streams)
+	l.mu.Unlock()
+	over = slices.DeleteFunc(over, func(s *stream) bool { return !s.over() }) // a stream's lock comes before the link's: see SendMsg
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.streams = append(slices.DeleteFunc(l.streams, (*stream).over), s)
+	l.streams = slices.DeleteFunc(l.streams, func(s *stream) bool { return slices.Contains(over, s) })
 	return s, nil
 }
 
