@@ -1,22 +1,16 @@
 package coordinator
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
 	"sync"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/internal/keys"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/session"
-	"github.com/quotient-limiter/quotient/internal/session/view"
-	"github.com/quotient-limiter/quotient/quota"
 )
 
 // membership is this process's part in one provider: a member, and all that acts for it.
@@ -70,24 +64,6 @@ func short(name string) string {
 		return '-'
 	}, name)
 	return name[:min(len(name), 64)]
-}
-
-// parse returns a key of a provider with as much of its value as may be used; a byte more says
-// that the value is too long.
-func (s *Session) parse(provider string, kv *mvccpb.KeyValue, deleted bool) view.Key {
-	k := view.Key{Revision: kv.ModRevision, Deleted: deleted}
-	key, most := string(kv.Key), 0
-	if key == s.keys.Policy(provider) {
-		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
-	} else if key == s.keys.Throttle(provider) {
-		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
-	} else if id, ok := keys.IncarnationIn(s.keys.Instances(provider), key); ok {
-		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
-	} else if bucket, ok := s.keys.BucketOf(provider, key); ok {
-		k.Kind, k.Bucket, most = view.Overrides, bucket, protocol.MaxOverridesBytes+1
-	}
-	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
-	return k
 }
 
 // close ends the membership: first nothing is issued any more, then the key says so,

@@ -367,52 +367,6 @@ func (s *Session) all() []*membership {
 	return session.Sorted(s.mu.memberships)
 }
 
-// step has the state machine take an event, and does what it decides.
-func (s *Session) step(e session.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stepLocked(e)
-}
-
-func (s *Session) stepLocked(e session.Event) {
-	for _, x := range s.mu.Step(e, session.Instant{Instant: s.o.Clock.Now(), Corrected: s.o.Clock.Wall()}) {
-		s.runLocked(x)
-	}
-}
-
-// runLocked does what the state machine has decided. It calls no etcd: goroutines do, that hear of it here.
-func (s *Session) runLocked(x session.Effect) {
-	switch x := x.(type) {
-	case session.Reset:
-		x.Sink.Reset(x.At, x.Self, x.View)
-	case session.Apply:
-		x.Sink.Apply(x.At, x.Change)
-	case session.Prove:
-		x.Sink.Prove(x.Sent)
-	case session.Announce:
-		x.Sink.Announce(x.Until)
-	case session.Restored:
-		x.Sink.Restored()
-	case session.Trouble:
-		x.Sink.Trouble(x.Err)
-	case session.Close:
-		x.Sink.Close()
-	case session.Follow:
-		s.watchLocked(x.Line)
-	case session.Forget:
-		s.mu.watches[x.Line].end()
-		delete(s.mu.watches, x.Line)
-	case session.Unwatch:
-		s.mu.watches[x.Line].close(x.Pause)
-	case session.AskProgress:
-		s.mu.watches[x.Line].askProgress(x.Timeout)
-	case session.Wake:
-		signal(s.joins)
-	case session.Log:
-		s.o.Logger.Log(context.Background(), x.Level, x.Text, x.Args...)
-	}
-}
-
 func (s *Session) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, etcdcall.Timeout)
 }

@@ -1,25 +1,82 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/keys"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/session"
+	"github.com/quotient-limiter/quotient/internal/session/view"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
-// watch follows a line of the state machine.
+// This file joins etcd, the state machine (package session) and the limiters. What a watch of etcd answers goes
+// into the machine as an event, and so does all else that happens to the session. What the machine decides then is
+// done here: limiters hear of it by their sinks, and watches are opened and ended.
+
+// step has the state machine take an event, and does what it decides.
+func (s *Session) step(e session.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stepLocked(e)
+}
+
+func (s *Session) stepLocked(e session.Event) {
+	for _, x := range s.mu.Step(e, session.Instant{Instant: s.o.Clock.Now(), Corrected: s.o.Clock.Wall()}) {
+		s.runLocked(x)
+	}
+}
+
+// runLocked does what the state machine has decided. It does not call etcd: the goroutines of the watches and of
+// join do that, once they hear of it here.
+func (s *Session) runLocked(x session.Effect) {
+	switch x := x.(type) {
+	case session.Reset:
+		x.Sink.Reset(x.At, x.Self, x.View)
+	case session.Apply:
+		x.Sink.Apply(x.At, x.Change)
+	case session.Prove:
+		x.Sink.Prove(x.Sent)
+	case session.Announce:
+		x.Sink.Announce(x.Until)
+	case session.Restored:
+		x.Sink.Restored()
+	case session.Trouble:
+		x.Sink.Trouble(x.Err)
+	case session.Close:
+		x.Sink.Close()
+	case session.Follow:
+		s.watchLocked(x.Line)
+	case session.Forget:
+		s.mu.watches[x.Line].end()
+		delete(s.mu.watches, x.Line)
+	case session.Unwatch:
+		s.mu.watches[x.Line].close(x.Pause)
+	case session.AskProgress:
+		s.mu.watches[x.Line].askProgress(x.Timeout)
+	case session.Wake:
+		signal(s.joins)
+	case session.Log:
+		s.o.Logger.Log(context.Background(), x.Level, x.Text, x.Args...)
+	}
+}
+
+// watch follows a line of the state machine: by one stream of etcd's watch service after the other.
 type watch struct {
 	line *session.Line
 	s    *Session
 	ctx  context.Context // until the line is forgotten, or the session is closed
 	end  context.CancelFunc
-	open *stream // the newest; guarded by Session.mu
+	open *stream // the newest stream; guarded by Session.mu
 }
 
 // watchLocked follows a line until that is forgotten.
@@ -37,8 +94,8 @@ func (w *watch) close(pause time.Duration) {
 	w.open.end()
 }
 
-// run opens the watch again where it left off when it breaks or was closed in a rush, and
-// at the present after a gap.
+// run follows the line by one stream after the other. Each begins where the one before left off or, after a gap,
+// at the present.
 func (w *watch) run() {
 	for wait := (backoff{}); w.ctx.Err() == nil; {
 		err := w.follow(&wait)
@@ -56,7 +113,8 @@ func (w *watch) run() {
 	}
 }
 
-// follow follows one watch to its end.
+// follow opens a stream, and takes its answers until it ends. It returns why it has ended: nil if close has ended it,
+// or the session is closed.
 func (w *watch) follow(wait *backoff) error {
 	w.s.mu.Lock()
 	w.open = w.s.newStream(w.ctx, w.line.From())
@@ -84,7 +142,8 @@ func (w *watch) follow(wait *backoff) error {
 	}
 }
 
-// take takes one answer of the watch: its events by the memberships that they are about.
+// take hands one answer of etcd to the state machine, with its events sorted by the members that they are about.
+// An event about no member of this session counts only for how far the watch has told.
 func (w *watch) take(r *clientv3.WatchResponse) {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -109,9 +168,26 @@ func (w *watch) take(r *clientv3.WatchResponse) {
 	w.s.stepLocked(e)
 }
 
-// askProgress asks how far the watch has told. It does not wait: a watch whose connection
-// hangs takes no question. The question outlives the probe that asks it, or it would be lost
-// as often as not.
+// parse says which of a provider's keys this is, and what it holds: at most as many bytes as a value of its kind may
+// have, and one more of a value that is too long. The state machine reads the value.
+func (s *Session) parse(provider string, kv *mvccpb.KeyValue, deleted bool) view.Key {
+	k := view.Key{Revision: kv.ModRevision, Deleted: deleted}
+	key, most := string(kv.Key), 0
+	if key == s.keys.Policy(provider) {
+		k.Kind, most = view.Policy, quota.MaxPolicyBytes+1
+	} else if key == s.keys.Throttle(provider) {
+		k.Kind, most = view.Throttle, protocol.MaxThrottleBytes+1
+	} else if id, ok := keys.IncarnationIn(s.keys.Instances(provider), key); ok {
+		k.Kind, k.ID, most = view.Instance, id, protocol.MaxInstanceBytes+1
+	} else if bucket, ok := s.keys.BucketOf(provider, key); ok {
+		k.Kind, k.Bucket, most = view.Overrides, bucket, protocol.MaxOverridesBytes+1
+	}
+	k.Value = bytes.Clone(kv.Value[:min(len(kv.Value), most)])
+	return k
+}
+
+// askProgress asks etcd how far the watch has told, within timeout. It does not wait for that: while a connection
+// hangs, no question can be sent. The question may be under way for longer than the probe that had it asked.
 func (w *watch) askProgress(timeout time.Duration) {
 	open := w.open
 	w.s.wg.Go(func() {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -83,45 +84,59 @@ func (p *Member) emit(e Effect) {
 	}
 }
 
-// take takes changes of the provider's keys, as the watch has told them. A member that follows applies
-// them to its view, and looks whether its own key is gone or the instances are too many. While it is in a
-// batch they are kept, and taken after its listing. While it waits for a batch they are dropped: its
-// listing will have them.
-func (p *Member) take(keys []view.Key) {
-	if p.stage != following {
-		if p.batch != nil {
-			p.batch.early = append(p.batch.early, keys)
-		}
+// Troubled is an event: a member's listing fails for now, and is tried again.
+type Troubled struct {
+	*Member
+	Err error
+}
+
+func (e Troubled) on(*Machine) { e.tell(e.Err) }
+
+// Right is something that a consumer's role may lack.
+type Right int
+
+// The rights that roles of earlier versions lack.
+const (
+	ToThrottle Right = iota // to write the throttle
+	ToTake                  // to take permits of long limits
+)
+
+// WriteAnswered is an event: etcd has answered a write for which a consumer's role may lack the right.
+type WriteAnswered struct {
+	*Member
+	Right  Right
+	Err    error // nil if etcd has taken the write
+	Denied bool  // Err says that the role lacks the right
+}
+
+func (e WriteAnswered) on(*Machine) {
+	forbidden := &e.forbidden[e.Right]
+	switch {
+	case e.Denied:
+		*forbidden = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", e.Err, e.Provider)
+	case e.Err != nil || *forbidden == nil: // another error says nothing about the right
 		return
+	default:
+		*forbidden = nil
 	}
-	for i := range keys {
-		if keys[i].Kind == view.Instance && keys[i].ID == p.own.ID && keys[i].Revision == p.untold {
-			p.untold = 0 // the watch tells of what this process has written
-		}
-	}
-	for _, c := range p.tracker.Events(keys) {
-		if c.Policy != nil || c.PolicyDeleted {
-			p.policy, p.policyAt = c.Policy, c.Revision
-			p.notePolicy()
-		}
-		if c.Throttle != nil || c.ThrottleDeleted {
-			p.noteThrottle(c.Throttle)
-		}
-		if len(c.Deleted) > 0 {
-			p.sweeping.clean = false
-		}
-		p.emit(Apply{p, p.m.now.Instant, c})
-	}
-	if len(keys) > 0 {
-		p.tell(nil) // keys that cannot be read may be others now
-	}
-	if !p.tracker.Has(p.own.ID) {
-		p.lose(ErrGone)
-	} else if p.tracker.Instances() > protocol.MaxInstances {
-		p.stage, p.failed = toList, true
-		p.tell(protocol.ErrTooMany)
-		p.m.emit(Wake{})
-	}
+	e.tell(e.failure)
+}
+
+// Closing is an event: a member's sink is closed now, and issues nothing more.
+type Closing struct{ *Member }
+
+func (e Closing) on(*Machine) { e.silence() }
+
+// Ending is an event: a member is about to announce its end, by a write into its key. It has a policy,
+// and has announced no end before. Until returns the end from now on.
+type Ending struct{ *Member }
+
+// on sets the end, late enough that all others will know of it by then. Its own sink obeys it at once:
+// even if the write seems to fail, others may have read it.
+func (e Ending) on(m *Machine) {
+	held := heldBack(e.tracker.Instances(), e.policy) // their watches may be closed for so long
+	e.until = e.EndAt(protocol.LastWindow(m.now.Corrected+int64(held), e.policy)).UnixNano()
+	e.emit(Announce{e.Member, e.until})
 }
 
 // noteThrottle takes the view's throttle over; nil if there is none.

@@ -20,9 +20,11 @@
 // happened (an Event) and when. Step changes the Machine's memory and returns what is to be done (the
 // effects); package coordinator does that.
 //
-// The events are here and in batch.go, the effects in effect.go. A Machine has lines (line.go), each of
-// which is one watch, and members (member.go), one for each provider. A line has the members whose keys
-// its watch tells of. Members register and list in batches (batch.go).
+// A Machine has lines (line.go), each of which is one watch, and members (member.go), one for each
+// provider. A line has the members whose keys its watch tells of. Members register and list in batches.
+// The events that are about one member alone are in member.go, those of batches in batch.go, and all
+// others here: so what becomes of an answer of a watch, for the line and for its members, is in this
+// file. The effects are in effect.go.
 //
 // Nothing here is safe for concurrent use. The caller holds one lock while it calls a Machine, a Line
 // or a Member.
@@ -30,7 +32,6 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -281,6 +282,50 @@ func (e WatchAnswer) on(m *Machine) {
 	}
 }
 
+// take takes the changes of the provider's keys in one answer of the watch. What becomes of them depends on
+// the member's stage:
+//
+//   - A member that follows applies them to its view, one revision after the other, and has the sink told.
+//     It then looks whether its own key is gone, or the instances are too many.
+//   - For a member that is in a batch they are kept. They are taken after its listing.
+//   - For a member that waits for a batch they are dropped: its listing will have them.
+func (p *Member) take(keys []view.Key) {
+	if p.stage != following {
+		if p.batch != nil {
+			p.batch.early = append(p.batch.early, keys)
+		}
+		return
+	}
+	for i := range keys {
+		if keys[i].Kind == view.Instance && keys[i].ID == p.own.ID && keys[i].Revision == p.untold {
+			p.untold = 0 // the watch tells of what this process has written
+		}
+	}
+	for _, c := range p.tracker.Events(keys) {
+		if c.Policy != nil || c.PolicyDeleted {
+			p.policy, p.policyAt = c.Policy, c.Revision
+			p.notePolicy()
+		}
+		if c.Throttle != nil || c.ThrottleDeleted {
+			p.noteThrottle(c.Throttle)
+		}
+		if len(c.Deleted) > 0 {
+			p.sweeping.clean = false
+		}
+		p.emit(Apply{p, p.m.now.Instant, c})
+	}
+	if len(keys) > 0 {
+		p.tell(nil) // keys that cannot be read may be others now
+	}
+	if !p.tracker.Has(p.own.ID) {
+		p.lose(ErrGone)
+	} else if p.tracker.Instances() > protocol.MaxInstances {
+		p.stage, p.failed = toList, true
+		p.tell(protocol.ErrTooMany)
+		p.m.emit(Wake{})
+	}
+}
+
 // WatchEnded is an event: a line's watch has ended, by an error or because of Unwatch.
 type WatchEnded struct {
 	*Line
@@ -384,61 +429,6 @@ func (e ProbeFailed) on(m *Machine) {
 			l.fail(e.Err)
 		}
 	}
-}
-
-// Troubled is an event: a member's listing fails for now, and is tried again.
-type Troubled struct {
-	*Member
-	Err error
-}
-
-func (e Troubled) on(*Machine) { e.tell(e.Err) }
-
-// Right is something that a consumer's role may lack.
-type Right int
-
-// The rights that roles of earlier versions lack.
-const (
-	ToThrottle Right = iota // to write the throttle
-	ToTake                  // to take permits of long limits
-)
-
-// WriteAnswered is an event: etcd has answered a write for which a consumer's role may lack the right.
-type WriteAnswered struct {
-	*Member
-	Right  Right
-	Err    error // nil if etcd has taken the write
-	Denied bool  // Err says that the role lacks the right
-}
-
-func (e WriteAnswered) on(*Machine) {
-	forbidden := &e.forbidden[e.Right]
-	switch {
-	case e.Denied:
-		*forbidden = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", e.Err, e.Provider)
-	case e.Err != nil || *forbidden == nil: // another error says nothing about the right
-		return
-	default:
-		*forbidden = nil
-	}
-	e.tell(e.failure)
-}
-
-// Closing is an event: a member's sink is closed now, and issues nothing more.
-type Closing struct{ *Member }
-
-func (e Closing) on(*Machine) { e.silence() }
-
-// Ending is an event: a member is about to announce its end, by a write into its key. It has a policy,
-// and has announced no end before. Until returns the end from now on.
-type Ending struct{ *Member }
-
-// on sets the end, late enough that all others will know of it by then. Its own sink obeys it at once:
-// even if the write seems to fail, others may have read it.
-func (e Ending) on(m *Machine) {
-	held := heldBack(e.tracker.Instances(), e.policy) // their watches may be closed for so long
-	e.until = e.EndAt(protocol.LastWindow(m.now.Corrected+int64(held), e.policy)).UnixNano()
-	e.emit(Announce{e.Member, e.until})
 }
 
 // all returns the members by provider.

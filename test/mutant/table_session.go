@@ -20,7 +20,7 @@ var session = Table{
 	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "internal/window/long.go",
 		"\t\tb.purse.Taken -= n\n", "\t\tb.purse.Taken -= 0 * n\n", histories),
 	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
-		{"internal/session/step.go", "\te.emit(Announce{e.Member, e.until})\n", ""},
+		{"internal/session/member.go", "\te.emit(Announce{e.Member, e.until})\n", ""},
 		{"coordinator/leave.go", "\treturn until, nil\n", "\tp.Sink.Announce(until)\n\treturn until, nil\n"},
 	}},
 	Replace("CreatedIsPosition", "takes the header of the answer that a watch was created for its position", "internal/session/step.go",
