@@ -165,7 +165,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	}
 	bound := share.Bound{Reason: share.ReasonShare} // of the key
 	if b == nil && u.key != nil && len(u.uses) > 0 {
-		bound = p.KeyBound(*u.key, e.Window, now.Mono)
+		bound = p.Bound(*u.key, e.Window, now.Mono)
 		e.Instances = bound.Instances
 	}
 	if e.Reason == ReasonJoining && b != nil && b.Spent && k.spentForLocked(b) {

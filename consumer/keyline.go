@@ -293,7 +293,7 @@ func (k *core) tooLarge(keys *plans.Keys, key share.Key, n, now int64) (most int
 	defer k.mu.Unlock()
 	most = shape.Unbounded
 	for _, w := range keys.Running {
-		b := k.mu.planner.KeyBound(key, w, now)
+		b := k.mu.planner.Bound(key, w, now)
 		switch {
 		case b.Permits == shape.Unbounded: // the key has no limit of this length
 		case keys.Lending.Borrows:

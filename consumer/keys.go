@@ -301,7 +301,7 @@ func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
 	y.use.Adopt(&keys.Windows, func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.mu.planner.KeyBound(y.key, w, now).Permits
+		return k.mu.planner.Bound(y.key, w, now).Permits
 	}, func() []protocol.Budget {
 		k.mu.Lock()
 		defer k.mu.Unlock()

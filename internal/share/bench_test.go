@@ -102,7 +102,7 @@ func BenchmarkKeyBound(b *testing.B) {
 			p.Plan(instant(10_000))
 			b.ReportAllocs()
 			for k := uint64(0); b.Loop(); k++ {
-				p.KeyBound(share.Key{Hash: k}, second(1000), 10_000*ms)
+				p.Bound(share.Key{Name: "key", Hash: k}, second(1000), 10_000*ms)
 			}
 		})
 	}

@@ -69,17 +69,6 @@ func OfKey(v *protocol.View, key string, w quota.Window) (total int64, shares ma
 	return t.of(v, w, t.seedFor(&k.Hash, w))
 }
 
-// KeyBound returns how many permits of window w this instance may have issued for a key, as of
-// the latest Plan. The answer is not kept, and takes O(instances and changes since the settle
-// time).
-func (p *Planner) KeyBound(key Key, w quota.Window, now int64) Bound {
-	return p.boundBy(func(w quota.Window, low int64) *boundCache {
-		t := p.begin(w, low, &key)
-		p.extend(t)
-		return t
-	}, w, now, p.offset, p.frozenAt())
-}
-
 // KeyOwner returns the name of an owner of a key by the newest view at the monotonic instant
 // now, and whether it is another instance. It is this one, if that is an owner, and else the
 // owner of the highest rank. An instance without a name has its ID for one. The name is empty

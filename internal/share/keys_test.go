@@ -89,8 +89,8 @@ func compareKey(t *testing.T, s *script, p *share.Planner, m *model, name string
 		w := quota.WindowAt(length, s.now+s.offset)
 		w.Index += s.Int64N(2)
 		want := m.bound(w, s.now, s.offset, share.NotFrozen)
-		if got := p.KeyBound(share.KeyOf(name), w, s.now).Permits; got != want {
-			t.Fatalf("at %d ms: KeyBound(%v #%d) = %d, the model says %d", s.now/ms, w.Length, w.Index, got, want)
+		if got := p.Bound(share.KeyOf(name), w, s.now).Permits; got != want {
+			t.Fatalf("at %d ms: the bound of %v #%d is %d, the model says %d", s.now/ms, w.Length, w.Index, got, want)
 		}
 		if want > 0 && want < share.Unbounded {
 			has()
@@ -138,7 +138,7 @@ func TestSharesOfKeysSumToTheLimit(t *testing.T) {
 			sum, who := int64(0), ""
 			for i, p := range all {
 				id := fmt.Sprint("i", i)
-				permits := p.KeyBound(share.KeyOf(key), w, 10_000*ms).Permits
+				permits := p.Bound(share.KeyOf(key), w, 10_000*ms).Permits
 				if sum += permits; permits != shares[id] || permits < 2 || permits > 3 {
 					t.Fatalf("%s, %s, window %d: %d, OfKey says %d", key, id, n, permits, shares[id])
 				}
@@ -217,7 +217,7 @@ func TestOwnersHaveAll(t *testing.T) {
 			sum, has := int64(0), int64(0)
 			for i, p := range all {
 				id := v.Instances[i].ID
-				permits := p.KeyBound(share.KeyOf(key), w, 10_000*ms).Permits
+				permits := p.Bound(share.KeyOf(key), w, 10_000*ms).Permits
 				owner, elsewhere := p.KeyOwner(share.KeyOf(key), 10_000*ms)
 				if sum += permits; permits != shares[id] || shares[owner] == 0 || elsewhere != (permits == 0) || !elsewhere && owner != id {
 					t.Fatalf("%s: %s has %d permits, OfKey says %d; the owner is %s, elsewhere: %v", key, id, permits, shares[id], owner, elsewhere)

@@ -8,7 +8,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Key is a key whose shares are asked for: its name, and the part of that in its ranks.
+// Key is a key whose shares are asked for: its name, and the part of that in its ranks. The provider is the one
+// with the empty name.
 type Key struct {
 	Name string
 	Hash uint64

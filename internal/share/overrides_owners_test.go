@@ -55,7 +55,7 @@ func TestOwnersOfAnOverride(t *testing.T) {
 				bound := func(mono int64) int64 {
 					p.Prove(instant(mono))
 					p.Plan(instant(mono))
-					return p.KeyBound(share.KeyOf(key), quota.WindowAt(time.Second, instant(mono).Wall), instant(mono).Mono).Permits
+					return p.Bound(share.KeyOf(key), quota.WindowAt(time.Second, instant(mono).Wall), instant(mono).Mono).Permits
 				}
 				if got := bound(20_500); got != c.before[rank] {
 					t.Errorf("%d permits of rank %d before the change, want %d", got, rank, c.before[rank])

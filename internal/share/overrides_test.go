@@ -152,7 +152,7 @@ func TestStepsOfAnOverride(t *testing.T) {
 			bound := func(mono int64, name string) int64 {
 				p.Prove(instant(mono))
 				p.Plan(instant(mono))
-				return p.KeyBound(share.KeyOf(name), quota.WindowAt(time.Second, instant(mono).Wall), instant(mono).Mono).Permits
+				return p.Bound(share.KeyOf(name), quota.WindowAt(time.Second, instant(mono).Wall), instant(mono).Mono).Permits
 			}
 			if got := bound(20_500, key); got != c.before {
 				t.Errorf("%d permits before the change, want %d", got, c.before)
@@ -192,7 +192,7 @@ func TestARaisedOverrideWaits(t *testing.T) {
 	for _, c := range []struct{ mono, want int64 }{{20_200, 4}, {22_500, 4}, {25_500, 50}} {
 		p.Prove(instant(c.mono))
 		p.Plan(instant(c.mono))
-		if got := p.KeyBound(share.KeyOf(key), quota.WindowAt(time.Second, instant(c.mono).Wall), instant(c.mono).Mono).Permits; got != c.want {
+		if got := p.Bound(share.KeyOf(key), quota.WindowAt(time.Second, instant(c.mono).Wall), instant(c.mono).Mono).Permits; got != c.want {
 			t.Errorf("%d permits at %d ms, want %d", got, c.mono, c.want)
 		}
 	}
@@ -211,7 +211,7 @@ func TestWindowsOfOverridesAreCounted(t *testing.T) {
 	plan := p.Plan(instant(80_000))
 	got := ""
 	for _, w := range plan.Keys.Running {
-		got += fmt.Sprintf("%v %d %d; ", w.Length, p.KeyBound(share.KeyOf(key), w, instant(80_000).Mono).Permits, p.KeyBound(share.KeyOf("other"), w, instant(80_000).Mono).Permits)
+		got += fmt.Sprintf("%v %d %d; ", w.Length, p.Bound(share.KeyOf(key), w, instant(80_000).Mono).Permits, p.Bound(share.KeyOf("other"), w, instant(80_000).Mono).Permits)
 	}
 	if want := fmt.Sprintf("1s %d 10; 1m0s 7 %[1]d; ", share.Unbounded); got != want {
 		t.Errorf("bounds %q, want %q", got, want)

@@ -213,7 +213,7 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 	}
 	for _, length := range p.Lengths(now, p.offset) {
 		w := quota.WindowAt(length, wall)
-		b, d := p.Bound(w, now), p.totals(w)
+		b, d := p.Bound(Key{}, w, now), p.totals(w)
 		plan.Running = append(plan.Running, w)
 		plan.Limits = append(plan.Limits, plans.Limit{Window: w, Permits: p.warmed(b.Permits, w, policy), Burst: b.Burst, Most: p.warmed(b.Most, w, policy),
 			Limit: d.total, Later: p.newest().later(length, wall), Instances: b.Instances})
@@ -230,10 +230,19 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 	return plan
 }
 
-// Bound returns how many permits of window w may have been issued by the
-// monotonic instant now.
-func (p *Planner) Bound(w quota.Window, now int64) Bound {
-	return p.History.Bound(w, now, p.offset, p.frozenAt())
+// Bound returns how many permits of a key this instance may have issued in window w by the monotonic instant now, as
+// of the latest Plan. The provider is the key with the empty name. What was counted for the provider is
+// kept, so that the next answer costs the changes since. For any other key all is counted anew, in O(instances and
+// changes since the settle time): its Account keeps the answer until the plan's Keys are others.
+func (p *Planner) Bound(key Key, w quota.Window, now int64) Bound {
+	if key.Name == "" {
+		return p.History.Bound(w, now, p.offset, p.frozenAt())
+	}
+	return p.boundBy(func(w quota.Window, low int64) *boundCache {
+		t := p.begin(w, low, &key)
+		p.extend(t)
+		return t
+	}, w, now, p.offset, p.frozenAt())
 }
 
 // frozenAt bounds the lookback, as of the latest Plan.
@@ -289,7 +298,7 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 func (p *Planner) Reason(now int64) Reason {
 	reason := ReasonNoPolicy
 	for _, length := range p.Lengths(now, p.offset) {
-		if reason = p.Bound(quota.WindowAt(length, now+p.offset), now).Reason; reason != ReasonShare {
+		if reason = p.Bound(Key{}, quota.WindowAt(length, now+p.offset), now).Reason; reason != ReasonShare {
 			break
 		}
 	}

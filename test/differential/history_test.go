@@ -388,7 +388,7 @@ func (s *story) bound(self string) int64 {
 	}
 	now := max(s.views[len(s.views)-1].at, s.w.Start()+1)
 	if s.key != "" {
-		return p.KeyBound(share.KeyOf(s.key), s.w, now).Permits
+		return p.Bound(share.KeyOf(s.key), s.w, now).Permits
 	}
 	return p.History.Bound(s.w, now, 0, share.NotFrozen).Permits
 }

@@ -4,9 +4,9 @@ package mutant
 var keys = Table{
 	Replace("KeyForgottenEarly", "forgets a key while its window runs", "internal/window/account.go",
 		"s.Used > 0 && s.Window.End() > windows.Over", "s.Used > 9 && s.Window.End() > windows.Over", histories),
-	Replace("KeyRemaindersApart", "deals the remainder of a key in another order on each instance", "internal/share/keys.go",
+	Replace("KeyRemaindersApart", "deals the remainder of a key in another order on each instance", "internal/share/planner.go",
 		"t := p.begin(w, low, &key)", "own := key\n\t\town.Hash ^= hashID(p.self)\n\t\tt := p.begin(w, low, &own)", histories),
-	Replace("KeyOfNewestView", "looks back for the provider and not for its keys", "internal/share/keys.go",
+	Replace("KeyOfNewestView", "looks back for the provider and not for its keys", "internal/share/planner.go",
 		"t := p.begin(w, low, &key)", "t := p.begin(w, p.changes, &key)", histories),
 	Replace("OwnersAlike", "gives every instance the share of an owner", "internal/share/division.go",
 		"case rank >= n:\n\t\treturn 0\n\tcase", "case", histories),
