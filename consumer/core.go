@@ -88,7 +88,7 @@ type core struct {
 func newCore(provider string, c *clock.Clock, o Options) *core {
 	k := &core{provider: provider, clock: c, refused: new(refusals), asks: make(chan protocol.Ask, 1), wanting: make(chan struct{}, 1)}
 	k.gate = window.NewGate(k, k.decided, func(wake int64) { k.alarm.Set(c, wake) })
-	k.gate.Lent = func(self, guest string, l protocol.Note) { (*k.carrier.Load()).Tell(self, guest, l) }
+	k.gate.Lent = k.lent
 	k.gate.Arm = func(at int64) { k.looker.Set(c, at) }
 	k.gate.LendsTo = k.lendsTo
 	k.gate.Refused, k.gate.RefusedLarge, k.gate.Called = k.refused.sum, k.refused.large.Load, k.called

@@ -2,9 +2,16 @@ package consumer
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Key issues permits of one key of a provider, such as an account or a tenant, that has
@@ -98,7 +105,365 @@ func (y Key) TryTake(n int64) (p Permit) {
 	return p
 }
 
-// passed is the permit of a call that shadow mode lets pass.
+// acquire takes n permits of the key and of the provider, all or none. It fills in p, unless that is nil. A call
+// that does not get them at once goes on in keycall.go.
+func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Permit) error {
+	l := y.limiter
+	if n <= 0 || l.bad || ctx == nil {
+		return l.invalid(ctx, n)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if l.all.closed.Load() {
+		return l.answer(queue.Closed, n)
+	}
+	if t := l.core.tryKey(y, n, wayOf(maxWait), p); t.found != granted {
+		return y.wait(ctx, n, maxWait, t, p)
+	}
+	return nil
+}
+
+// keyState is what this instance knows and counts of one key. While the key is in use, keys (keys.go) has the
+// state by its name.
+type keyState struct {
+	key share.Key
+
+	// next is the state that is in use for the name in place of this one, which was forgotten, for the Key that
+	// still has this one. It is nil if none is known, and may have been forgotten since, too.
+	next atomic.Pointer[keyState]
+
+	front window.Front // permits that calls take without mu
+
+	mu      sync.Mutex     // guards the fields below; hold takes it
+	use     window.Account // counts all permits of the key while mu is held; else some are in front
+	gone    bool           // not in use: forgotten, or never called for; another state may be in use for the name
+	guest   bool           // in use only because other instances have asked to borrow; no call of this one came yet
+	issued  uint8          // permits that the busiest keys do not count yet
+	refused uint8          // permits refused that they do not count yet
+	line    *queue.Queue   // of the calls that wait for the key; nil if there is none
+	owner   *keyOwner      // as last told; nil until somebody asks for it
+}
+
+// hold takes mu and shuts the front. Until mu is released, use counts every permit of the key. mu is never taken in
+// another way where use is looked at.
+func (y *keyState) hold(m *keys) {
+	y.mu.Lock()
+	if issued, refused := y.front.Shut(&y.use); issued > 0 || refused > 0 {
+		y.note(m, issued, refused)
+	}
+}
+
+// open lays some permits into the front, for calls that come after mu is released: at most as many as the busiest
+// keys need not hear of yet. mu is held, the account is by the windows of a segment that still gave permits since mu
+// was taken, and other instances were asked for permits if that is due: calls of the front do not see to that.
+func (y *keyState) open() {
+	if y.line == nil { // otherwise a newcomer would overtake those that wait
+		y.front.Open(&y.use, noteBatch-int64(y.issued)-int64(y.refused))
+	}
+}
+
+// found is the outcome of an attempt to take permits of a key.
+type found uint8
+
+const (
+	granted       found = iota // all n
+	keyLacks                   // the key has too few, or others wait for it
+	providerLacks              // the key has enough, but the provider too few
+	unusable                   // there is no such key: keys have no limits, or the name is none
+	tooMany                    // there are too many keys to put it into use
+	moved                      // none: the segment is over, and the attempt is to be made by the next one
+)
+
+// keyTry is an attempt to take permits of a key. It is as small as this so that it is returned in registers.
+type keyTry struct {
+	state   *keyState       // in use for the key; nil if there is none
+	segment *window.Segment // by which it was decided
+	found   found
+}
+
+// way says what an attempt for n permits is to take, and what becomes of a call that gets too few.
+type way uint8
+
+const (
+	all     way = iota // n or none; the call is over
+	upTo               // as many as there are, at most n; the call is over
+	reserve            // n or none; if only the provider has too few, those of the key are reserved for the call
+	queues             // the same for a call that may wait, which does so in the key's line if it is large
+)
+
+// wayOf returns the way of a call that may wait for maxWait.
+func wayOf(maxWait time.Duration) way {
+	if maxWait > 0 {
+		return queues
+	}
+	return reserve
+}
+
+// tryKey takes n permits of a key and as many of the provider. It fills in p, unless that is nil. What the key lacks
+// is counted as refused in the ways all and upTo; in the others the call may still get it.
+//
+// The provider's permits are in the gate's segment. While the segment gives some, no later plan is in force, so the
+// key may have what the segment's Keys allow it. Most calls take the key's permits of its front, or are refused by
+// it. After a new plan, or where the front has too few, a call takes the key's lock. Its first holder after a new
+// plan brings the account to that (adopt). A call that has the lock keeps it while it takes the provider's permits,
+// so that the account is charged for what is issued, and for nothing else.
+//
+// A goroutine begins with a small stack, and copies it to a larger one when it calls too deep. So what most calls do
+// not need stands in functions of its own: the frame of the way to the front stays small.
+func (k *core) tryKey(key Key, n int64, how way, p *Permit) keyTry {
+	s, now := k.segmentNow()
+	if s.Keys == nil {
+		return keyTry{segment: s, found: unusable}
+	}
+	of, y := &key.limiter.origin, key.state.latest()
+	part, v := y.front.Take(s, now, n, of.class, how < reserve)
+	switch v {
+	case window.Taken:
+		of.counted(n)
+		if p != nil {
+			p.ofFront(of, s, y, n, part)
+		}
+		return keyTry{y, s, granted}
+	case window.Refused:
+		of.lacksKey(n)
+		return keyTry{y, s, keyLacks}
+	case window.Torn:
+		k.uncharge(y, part, s.Keys, n)
+	}
+	return of.tryHeld(key.state, s, now, n, how, p)
+}
+
+// latest returns the state that is in use for the key's name, as far as this one knows: itself, or next.
+func (y *keyState) latest() *keyState {
+	if later := y.next.Load(); later != nil {
+		return later
+	}
+	return y
+}
+
+// ofFront fills in p for n permits that were taken of a segment and of a key's front, whose state was part.
+func (p *Permit) ofFront(of *origin, s *window.Segment, y *keyState, n int64, part window.Part) {
+	*p = of.permit(s.Grant, n, n)
+	start, end := part.Span(&s.Keys.Windows)
+	p.ofKey(y, start, end, part.Epoch())
+}
+
+// tryHeld is tryKey for a call that the front has not decided. It puts the key into use if it is not. known is the
+// state that the Key has, and s the segment that ran at the monotonic instant now.
+func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how way, p *Permit) (t keyTry) {
+	k := o.core
+	for {
+		t.segment = s
+		if s.Keys == nil {
+			t.found = unusable
+			return t
+		}
+		y := known.latest()
+		y.hold(&k.keys)
+		if y.gone || y.guest {
+			y.mu.Unlock()
+			switch y, t.found = k.keys.find(known.key.Name, known, s.Keys, false); {
+			case y != nil:
+				if y != known {
+					known.next.Store(y)
+				}
+				continue
+			case t.found == tooMany && s.Shadow:
+				t.found = keyLacks
+			case t.found == tooMany:
+				o.lacksKey(n)
+			}
+			return t
+		}
+		t.state = y
+		var got int64
+		if t.found, got = o.tryAccount(y, s, now, n, how); got > 0 {
+			o.counted(got)
+			if p != nil {
+				p.ofAccount(o, s, y, got)
+			}
+		}
+		y.mu.Unlock()
+		if t.found != moved {
+			return t
+		}
+		s, now = k.segmentNow()
+	}
+}
+
+// tryAccount is tryKey while y.mu is held, for a key in use. It returns how many permits were taken. Where it has
+// issued some it opens the front for the next calls, and where the key has none left it has the front refuse them.
+func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how way) (f found, got int64) {
+	k := o.core
+	if y.use.Windows() != &s.Keys.Windows {
+		y.adopt(k, s.Keys, now)
+	}
+	if s.Open(now) {
+		y.lendAtEdge(k, s, now)
+	}
+	f = keyLacks
+	switch left := min(n, y.room(k, now, o.class)); {
+	case left == 0, left < n && how != upTo, how == queues && y.large(k, n):
+		if k.gate.Segment() != s {
+			return moved, 0
+		}
+	case how == upTo:
+		if got = s.TakeUpTo(now, left, o.class); got == 0 && !s.Open(now) {
+			return moved, 0
+		}
+		if got < left {
+			f = providerLacks
+		} else if got == n {
+			f = granted
+		}
+	case s.Take(now, n, o.class):
+		got, f = n, granted
+	case !s.Open(now): // the key's bounds may be others now
+		return moved, 0
+	default:
+		if f = providerLacks; how >= reserve {
+			y.use.Reserve(n)
+		}
+	}
+	if got > 0 {
+		y.use.Charge(got)
+		y.use.Called(got, o.class, false)
+		y.note(&k.keys, got, 0)
+		y.afterIssue(k, now)
+		y.open()
+	}
+	if f == keyLacks && how < reserve && !s.Shadow {
+		o.refusedKey(y, n-got, how, now)
+		y.front.Refuse(&y.use) // others were asked for some
+	}
+	return f, got
+}
+
+// room returns how many permits of the key a call of class c may have that has not waited. y.mu is held.
+func (y *keyState) room(k *core, now int64, c queue.Class) int64 {
+	if y.line.Ahead(c) == 0 {
+		return y.use.Left()
+	}
+	l := y.lineNow(k, now)
+	return l.Newcomer(c)
+}
+
+// segmentNow returns the segment that runs, and the monotonic instant. If the gate's segment is over it has the gate
+// go on to the next one.
+func (k *core) segmentNow() (s *window.Segment, now int64) {
+	s = k.gate.Segment()
+	if s.Strict {
+		if at := k.clock.Now(); s.Open(at.Mono) && s.WallValid(at) {
+			return s, at.Mono
+		}
+	} else if now = k.clock.Mono(); s.Open(now) {
+		return s, now
+	}
+	at := k.clock.Now()
+	s, _, _ = k.gate.TakeUpTo(at, 0, queue.Default)
+	k.stepAside()
+	return s, at.Mono
+}
+
+// adopt brings the account to a plan's windows of keys, with the key's bounds there. There may be 100,000 keys, so the
+// gate does not do this for them at each new plan: whoever first looks at an account does. y.mu is held, or nobody
+// else has y yet.
+func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
+	if y.use.Windows() == &keys.Windows {
+		return
+	}
+	y.tellBusiest(&k.keys)
+	k.mu.Lock()
+	planner := &k.mu.planner
+	y.use.Adopt(&keys.Windows,
+		func(w quota.Window) int64 { return planner.Bound(y.key, w, now).Permits },
+		func() []protocol.Budget { return planner.KeyBudgets(y.key, now) })
+	k.mu.Unlock()
+	y.tellBooked(&k.keys)
+}
+
+// tellBooked tells what is booked of the key, if anybody traces it, after a step that may have paid a debt. y.mu is
+// held.
+func (y *keyState) tellBooked(m *keys) {
+	if m.booked != nil {
+		m.booked(y.key.Name, y.use.Booked())
+	}
+}
+
+// lock is hold, and brings the account to the windows that run. It returns the segment that runs, whose bounds are in
+// force, and the monotonic instant. If keys have no limits the account stays as it is.
+func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
+	for {
+		s, now = k.segmentNow()
+		y.hold(&k.keys)
+		if s.Keys == nil {
+			return s, now
+		}
+		if y.adopt(k, s.Keys, now); s.Open(now) {
+			y.lendAtEdge(k, s, now)
+			return s, now
+		}
+		y.mu.Unlock() // the key's bounds may be others now
+	}
+}
+
+// ofAccount fills in p for n permits that were taken of a segment and have just been charged to a key's account. y.mu
+// is held.
+func (p *Permit) ofAccount(of *origin, s *window.Segment, y *keyState, n int64) {
+	*p = of.permit(s.Grant, n, n)
+	p.bookedIn(y)
+}
+
+// bookedIn makes a permit of the provider one of a key too, whose account has just been charged for it. y.mu is held.
+func (p *Permit) bookedIn(y *keyState) {
+	start, end := y.use.Span()
+	p.ofKey(y, start, end, y.use.Epoch())
+}
+
+// ofKey makes a permit of the provider one of a key too, whose windows all run from start until end, in corrected
+// wall time. The permit's window is then what both have in common.
+func (p *Permit) ofKey(y *keyState, start, end int64, epoch uint32) {
+	p.grant.Start, p.grant.End = max(p.grant.Start, start), min(p.grant.End, end)
+	p.key, p.keyEpoch = y, epoch
+}
+
+// uncharge gives n permits back to a key that were taken of its front in the state part: the provider had too few.
+func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64) {
+	y.hold(&k.keys)
+	y.use.Uncharge(n, part.Epoch(), &keys.Windows)
+	y.tellBooked(&k.keys)
+	y.mu.Unlock()
+	k.keys.busiest.Add(y.key.Name, -n, 0)
+	k.keys.lines.serve(k, y)
+}
+
+// correct books with the key that n permits, issued in an epoch of its account, cost actual permits. It returns
+// whether fewer could be given back: not if a window of theirs is over.
+func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
+	s, now := y.lock(k)
+	for y.gone { // its windows are over, but a debt counts in later ones
+		y.mu.Unlock()
+		if actual <= n {
+			return false
+		}
+		y = k.keys.add(y.key.Name, nil, nil, false) // even beyond the bound on keys in use
+		s, now = y.lock(k)
+	}
+	if actual > n {
+		if y.use.Owe(actual - n); s.Keys != nil {
+			y.owes(k, now)
+		}
+	} else {
+		back = y.use.Refund(n-actual, epoch)
+	}
+	y.tellBooked(&k.keys)
+	y.mu.Unlock()
+	k.keys.lines.serve(k, y)
+	return back
+}
+
+// passed returns the permit of a call that shadow mode lets pass: none of n counts.
 func (l *Limiter) passed(s *window.Segment, n int64) Permit {
 	g := s.Grant
 	g.Epoch = 0

@@ -71,14 +71,6 @@ func (c *keyCall) ownWaiter() *queue.Waiter {
 	return c.waiter
 }
 
-// wayOf returns how a call takes permits that may wait so long for them.
-func wayOf(maxWait time.Duration) way {
-	if maxWait > 0 {
-		return queues
-	}
-	return reserve
-}
-
 // proceed starts the call again if it has to (again), until it waits or is finished. It returns whether it is
 // finished.
 func (c *keyCall) proceed(again bool) (done bool) {
@@ -274,6 +266,43 @@ func (c *keyCall) discard() {
 	c.place = finished
 }
 
+// confirm charges a key for n permits that were reserved, once the gate has issued as many of the provider by grant g.
+// The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window is over:
+// then they must not be used.
+func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool) {
+	k := o.core
+	s, now := y.lock(k)
+	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
+		y.use.Unreserve(n)
+	} else if ok = y.use.Confirm(n); ok {
+		y.use.Called(n, o.class, y.large(k, n))
+		y.note(&k.keys, n, 0)
+		y.afterIssue(k, now)
+		p = o.permit(g, n, n)
+		p.bookedIn(y)
+	}
+	y.mu.Unlock()
+	if !ok {
+		k.keys.lines.serve(k, y)
+	}
+	return p, ok
+}
+
+// lapses reports whether permits of a key that are reserved may exceed what its next windows hold here.
+func (k *core) lapses(y *keyState) bool {
+	y.hold(&k.keys)
+	defer y.mu.Unlock()
+	return y.use.Lapses(y.totals(k))
+}
+
+// unreserve ends the reservation of n permits of a key, and serves those that wait for it.
+func (k *core) unreserve(y *keyState, n int64) {
+	y.hold(&k.keys)
+	y.use.Unreserve(n)
+	y.mu.Unlock()
+	k.keys.lines.serve(k, y)
+}
+
 // waited returns how long ago the call first had to wait; didNotWait if it never had.
 func (c *keyCall) waited() time.Duration {
 	if c.began == math.MaxInt64 {
@@ -284,24 +313,6 @@ func (c *keyCall) waited() time.Duration {
 
 // didNotWait stands in place of the duration of a wait for a call that was decided at once.
 const didNotWait = time.Duration(-1)
-
-// acquire takes n permits of the key, and waits for them up to maxWait. It fills in p, if that is not nil.
-func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Permit) error {
-	l := y.limiter
-	if n <= 0 || l.bad || ctx == nil {
-		return l.invalid(ctx, n)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if l.all.closed.Load() {
-		return l.answer(queue.Closed, n)
-	}
-	if t := l.core.tryKey(y, n, wayOf(maxWait), p); t.found != granted {
-		return y.wait(ctx, n, maxWait, t, p)
-	}
-	return nil
-}
 
 // wait is acquire after an attempt that did not get the permits. It is apart, so that a call that gets them
 // at once pays for no keyCall.

@@ -97,6 +97,16 @@ func (y *keyState) fleet(k *core, windows *plans.Windows) plans.Fleet {
 	return k.mu.planner.KeyFleet(y.key, windows.Running[0], windows.Lending.Instances)
 }
 
+// totals returns what tells the key's limit for a window, by which all instances together are bounded; 0
+// if nobody knows.
+func (y *keyState) totals(k *core) func(quota.Window) int64 {
+	return func(w quota.Window) int64 {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.mu.planner.KeyTotal(y.key, w)
+	}
+}
+
 // asked reports whether others were asked for permits in the windows that run. keys.go does not drop the keyState
 // while this holds: a loan that is under way would be lost with it. y.mu is held.
 func (y *keyState) asked(keys *plans.Keys) bool { return y.use.Asked(keys.Running) }

@@ -79,6 +79,11 @@ func (k *core) lendsTo(guest string, at int64) (from int64, lends bool) {
 	return k.mu.planner.LendsTo(guest, at)
 }
 
+// lent tells a guest what this instance, which is self, has lent to it of the provider. The gate's lock is held.
+func (k *core) lent(self, guest string, loan protocol.Note) {
+	(*k.carrier.Load()).Tell(self, guest, loan)
+}
+
 // look asks others for what callers will lack, and looks again while they may lack some.
 func (k *core) look() {
 	now := k.clock.Now()

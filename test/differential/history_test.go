@@ -387,10 +387,7 @@ func (s *story) bound(self string) int64 {
 		p.Apply(instant(v.at), v.change)
 	}
 	now := max(s.views[len(s.views)-1].at, s.w.Start()+1)
-	if s.key != "" {
-		return p.Bound(share.KeyOf(s.key), s.w, now).Permits
-	}
-	return p.History.Bound(s.w, now, 0, share.NotFrozen).Permits
+	return p.Bound(share.KeyOf(s.key), s.w, now).Permits
 }
 
 // rank is v of an instance in the window, in parts of 2^64, by docs/proof/protocol.md, section 1:
