@@ -7,15 +7,20 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
+
+// This file is what calls take without a lock. A Segment has the provider's permits, and is published by the gate. A
+// Front has those of a key, and is opened by whoever holds the lock of the key's Account. A call for a key takes of
+// both: see Front.Take.
 
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
 // left.
 const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
-// Segment is a span of time in which the number of permits that may still be
-// issued changes by taking only. It ends at a window's edge, when a share
+// Segment is a span of time in which the number of the provider's permits that may still
+// be issued changes by taking only. It ends at a window's edge, when a share
 // changes, or when a proof runs out; then the gate seals it and publishes the
 // next one.
 //
@@ -54,11 +59,11 @@ type Segment struct {
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
-	// large is the most permits that a call may want without being large; 0 if none is large.
+	// large is the most permits that a call may want without being large; 0 if no call is large.
 	large int64
-	// Grant is the window for which the permits are.
+	// Grant is the window of the permits.
 	Grant queue.Grant
-	// Keys are the windows of keys that run; nil if keys have no limits.
+	// Keys are those of the plan: the windows of keys. They are nil if keys have no limits.
 	Keys *plans.Keys
 	// KeysLend says that permits of keys may be lent.
 	KeysLend bool
@@ -132,3 +137,164 @@ func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 // withhold takes away all that is left and returns it. Takers then find the
 // segment spent.
 func (s *Segment) withhold() int64 { return s.left.Swap(0) }
+
+// Front is what calls can have of a key's Account without the account's lock: some of the permits that
+// the key has left, or the answer that it has none. Whoever takes the lock shuts the front first (Shut),
+// and books what calls have had of it: so while the lock is held the account counts every permit. The
+// zero Front is shut.
+//
+// A call takes the key's permits of the front, and then the provider's of the segment. If the segment
+// gives some it is not sealed, so no later plan is in force. The front names the windows of the plan by
+// which it was opened, and is opened only while the segment of that plan is not sealed. So both permits
+// are within the bounds in force. If the segment gives none, the key's permits are given back to its
+// account: see Account.Uncharge.
+type Front struct {
+	// windows are those of the account when the front was opened last.
+	windows atomic.Pointer[plans.Windows]
+	// state is a Part: the front's mode with its count, and what does not change while it is open.
+	//
+	//	shut     -> open(n)     Open, under the account's lock
+	//	shut     -> spent(0)    Refuse, under the account's lock
+	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
+	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
+	//	any      -> shut        Shut, under the account's lock; the swap returns the exact count, and
+	//	                        nothing changes it any more
+	state atomic.Uint64
+}
+
+// Part is the state of a Front. It has, from the lowest bit: how many permits are left, or were refused (8
+// bits); with how many permits the front was opened (8); which of the windows that run bind the key (8);
+// the mode (8); and the account's epoch (32).
+type Part uint64
+
+const (
+	partOut   = 8
+	partBinds = 16
+	partMode  = 24
+	partEpoch = 32
+
+	partOpen  Part = 1 << partMode
+	partSpent Part = 2 << partMode
+	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: only
+	// those of the default class may use the front.
+	partTrades Part = 4 << partMode
+
+	// MostOut is the most permits that lie in a front, and the most that it counts as refused.
+	MostOut = 255
+)
+
+func (p Part) count() int64 { return int64(p & MostOut) }
+
+func (p Part) out() int64 { return int64(p >> partOut & MostOut) }
+
+// Epoch returns the account's epoch for permits that were taken in this state: see Account.Epoch.
+func (p Part) Epoch() uint32 { return uint32(p >> partEpoch) }
+
+// Span is Account.Span for permits that were taken in this state, of a front that names these windows.
+func (p Part) Span(windows *plans.Windows) (start, end int64) {
+	end = clock.Forever
+	for i, w := range windows.Running {
+		if p>>(partBinds+i)&1 != 0 {
+			start, end = max(start, w.Start()), min(end, w.End())
+		}
+	}
+	return start, end
+}
+
+// Fronted is what a Front says to a call.
+type Fronted uint8
+
+const (
+	Ask     Fronted = iota // ask the account, under its lock; the front has changed nothing
+	Taken                  // the call has the permits of both
+	Refused                // the key has none left, and the front has counted the refusal
+	Torn                   // the call has the key's permits, but the provider's are gone: Account.Uncharge is due
+)
+
+// Take takes n permits of the key and n of the provider, for a call of class c at the monotonic instant
+// now. s is a segment with Keys. refuses says that the call is over if the key has none left; without it such
+// a call asks the account. The Part is the front's state before n were taken.
+func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
+	if f.windows.Load() != &s.Keys.Windows {
+		return 0, Ask
+	}
+	for {
+		p := Part(f.state.Load())
+		switch {
+		case p&partTrades != 0 && c != queue.Default:
+			return 0, Ask
+		case p&partOpen != 0 && n <= p.count():
+			if s.left.Load()-s.keeps(c) < n {
+				return 0, Ask
+			}
+			if !f.state.CompareAndSwap(uint64(p), uint64(p)-uint64(n)) {
+				continue
+			}
+			if s.Take(now, n, c) {
+				return p, Taken
+			}
+			return p, Torn
+		case p&partSpent != 0 && refuses && n <= MostOut-p.count():
+			if f.state.CompareAndSwap(uint64(p), uint64(p)+uint64(n)) {
+				return p, Refused
+			}
+		default:
+			return 0, Ask
+		}
+	}
+}
+
+// Open lays up to most of the permits that the account has left into the front, which is shut. It lays none
+// if the account has long limits, which look at each call. Until others are asked for more (Low) it leaves
+// out the permits below which they are, so that the account sees the call that makes them few. The account's
+// lock is held, and the segment of the account's windows was not sealed when it was taken.
+func (f *Front) Open(a *Account, most int64) {
+	n := min(most, a.Left(), MostOut)
+	if t := a.trade; t != nil && !a.Low() {
+		n = min(n, a.LeftToBorrowers()-t.low)
+	}
+	if n <= 0 || len(a.budgets) > 0 || len(a.windows.Running) > partMode-partBinds {
+		return
+	}
+	p := partOpen | Part(a.epoch)<<partEpoch | Part(n)<<partOut | Part(n)
+	for i, w := range a.windows.Running {
+		if s := a.span(w); s != nil && s.Bound != shape.Unbounded {
+			p |= 1 << (partBinds + i)
+		}
+	}
+	f.set(a, p)
+}
+
+// Refuse has the front refuse calls from now on, if the account has nothing left and no long limits. The
+// account's lock is held. Its holder has just refused a call by the segment that runs, and has seen to it that
+// others are asked if that is due.
+func (f *Front) Refuse(a *Account) {
+	if a.Left() == 0 && len(a.budgets) == 0 {
+		f.set(a, partSpent)
+	}
+}
+
+func (f *Front) set(a *Account, p Part) {
+	if a.trade != nil {
+		p |= partTrades
+	}
+	if f.windows.Load() != a.windows {
+		f.windows.Store(a.windows)
+	}
+	f.state.Store(uint64(p))
+}
+
+// Shut shuts the front, and books in the account what calls have taken, or were refused, since it was opened.
+// It returns both. Whoever takes the account's lock calls it first.
+func (f *Front) Shut(a *Account) (taken, refused int64) {
+	switch p := Part(f.state.Swap(0)); {
+	case p&partOpen != 0:
+		taken = p.out() - p.count()
+		a.Charge(taken)
+	case p&partSpent != 0:
+		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
+			a.Refused(refused, queue.Default, false)
+		}
+	}
+	return taken, refused
+}
