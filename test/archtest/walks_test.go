@@ -42,7 +42,7 @@ func TestWalksAreShort(t *testing.T) {
 			t.Errorf("step %d of the picture is numbered %s", i+1, step[1])
 		}
 		source := sourceOf(t, step[2])
-		for _, name := range strings.Split(step[3], ", ") {
+		for name := range strings.SplitSeq(step[3], ", ") {
 			of, function, _ := strings.Cut(name, ".")
 			if !regexp.MustCompile(`(?m)^func \(\w+ \*?` + of + `\) ` + function + `\(`).MatchString(source) {
 				t.Errorf("%s has no %s", step[2], name)
