@@ -98,6 +98,14 @@ func (m *keys) find(name string, own *keyState, keys *plans.Keys, guest bool) (y
 	return y, tooMany
 }
 
+// known returns the state in use for a name; nil if there is none.
+func (m *keys) known(name string) *keyState {
+	part := m.part(name)
+	part.RLock()
+	defer part.RUnlock()
+	return part.states[name]
+}
+
 // room counts one more key in use, only by guests or not. It does not, and returns false, if plans.Keys.Most is
 // reached. With keys nil there is no bound.
 func (m *keys) room(keys *plans.Keys, guest bool) bool {

@@ -56,8 +56,9 @@ func (y Key) delay(n int64) time.Duration {
 	return max(least, l.Delay(n))
 }
 
-// look calls f with the key's state, its lock held, in the windows that run. A key that is
-// not in use is not put into use. f is not called if there is no such key.
+// look calls f with the key's state at the monotonic instant now, its lock held and its account by the windows that
+// run. A key that is not in use is not put into use: f then gets a state that has counted nothing. f is not called if
+// keys have no limits, or no key can have the name.
 func (y Key) look(f func(state *keyState, now int64)) {
 	k := y.limiter.core
 	if k.gate.Segment().Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
@@ -72,12 +73,4 @@ func (y Key) look(f func(state *keyState, now int64)) {
 	if s.Keys != nil {
 		f(state, now)
 	}
-}
-
-// known returns the state of a key that is in use; else nil.
-func (m *keys) known(name string) *keyState {
-	part := m.part(name)
-	part.RLock()
-	defer part.RUnlock()
-	return part.states[name]
 }

@@ -11,8 +11,9 @@
 // read.
 package coordinator
 
-// Decisions. A state machine decides all: machine.step takes an event and an instant, and
-// returns effects. It has no clock, lock, goroutine or client. The session runs the effects.
+// Decisions. A state machine decides all: session.Machine. Its Step takes an event and an instant,
+// and returns effects. It has no clock, lock, goroutine or client. Session.runLocked does what the
+// effects say: see watch.go.
 //
 // Goroutines. The session owns eight. They keep the lease, follow the watch, and register and
 // list providers in batches. They send probes, and write reports, asks and loans in batches.
