@@ -214,10 +214,11 @@ set payments/charge 300/s --classes critical=91
 set payments/charge 300/s --pacing even
 set payments/charge 300/s --pacing even --classes off
 `},
+	// A deleted policy leaves a key for as long as its settle time: less than the scene would be a revision more.
 	{name: "rollback", commands: `
 rollback payments/charge 1
 history payments/charge --diff 1
-set payments/charge 300000/s
+set payments/charge 300000/s --settle 60s
 set payments/charge 150000/s --guard 20ms --reason 'half of it' --if-revision @1
 delete payments/charge --yes
 rollback payments/charge @1 --dry-run
