@@ -125,6 +125,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			a.epoch++
 			b.since = 0
 		}
+		if !b.binds && b.state == wanting { // nobody asks etcd for what does not bind
+			b.state, b.need = atRest, 0
+		}
 		b.binds = true
 		switch {
 		case next:

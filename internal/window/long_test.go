@@ -228,6 +228,23 @@ func TestAKeysLongLimitIsRaisedWhileAsked(t *testing.T) {
 	}
 }
 
+// A limit that did not bind for a while, and comes back, is asked for again.
+func TestAKeysLongLimitComesBack(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 5)
+	at(0)
+	if !k.Wants(1, 1) {
+		t.Fatal("it wants nothing")
+	}
+	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return nil })
+	if len(k.TakeUse("x", 8, 2)) != 0 || k.WantsMore() {
+		t.Error("it asks for what does not bind")
+	}
+	if at(1); !k.Wants(1, 3) || len(k.TakeUse("x", 8, 3)) != 1 {
+		t.Error("nobody asks for what is wanted again")
+	}
+}
+
 // What is not there is not asked for again at once, though less is left.
 func TestAKeyThatWantsTooMuchAsksSeldom(t *testing.T) {
 	t.Parallel()
