@@ -54,14 +54,14 @@ func (p *membership) carryCounts(ctx context.Context, at session.Standing, all [
 	}
 	was := p.budgets.replaced.all
 	for _, k := range all {
-		to := protocol.CarriedTo(was, &k.Budget, k.Key != "")
+		to := protocol.CarriedTo(was, &k.Budget, k.Key)
 		again := k.InFlight && k.Purse.Carries() > 0 // calls end
 		if k.Use.Look || to == 0 || to <= max(k.carriedTo, k.Purse.Total().CarriedTo) && !again {
 			continue
 		}
 		var before []escrow.Before
 		var ops []clientv3.Op // fewer than etcd takes
-		for _, w := range protocol.Overlapping(was, &k.Budget, k.Key != "") {
+		for _, w := range protocol.Overlapping(was, &k.Budget, k.Key) {
 			before = append(before, escrow.Before{WasWindow: w, Purse: escrow.Purse{Part: w.Part()}})
 			ops = append(ops, clientv3.OpGet(p.totalOf(&escrow.KeyUse{Key: k.Key, Budget: w.Budget})))
 		}

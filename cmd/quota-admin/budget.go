@@ -192,7 +192,7 @@ func (a *app) budgets(ctx context.Context, etcd connection, provider string) ([]
 	}
 	all := []*budgetJSON{}
 	for _, w := range protocol.BudgetsAt(&p, now) {
-		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Shown()).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w, counts: protocol.CarriedTo(was, &w, false)}
+		b := &budgetJSON{Limit: w.String(), Start: time.Unix(0, w.Shown()).UTC(), End: time.Unix(0, w.End).UTC(), Instances: []handJSON{}, window: w, counts: protocol.CarriedTo(was, &w, "")}
 		if err := b.read(ctx, etcd.client, k, provider, fleet.Instances); err != nil {
 			return nil, nil, etcdcall.Wrap(ctx, "read the budgets of "+provider, err)
 		}

@@ -174,7 +174,7 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 			return fmt.Errorf("key %s of %s has several limits of more than a minute: name the one that is counted by --limit", format.Show(c.key), provider)
 		}
 		for _, b := range all {
-			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key), counts: protocol.CarriedTo(was, &b, true)})
+			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key), counts: protocol.CarriedTo(was, &b, c.key)})
 		}
 	}
 	shown := []*keyBudgetJSON{}

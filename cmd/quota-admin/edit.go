@@ -352,19 +352,25 @@ func counts(old, next quota.Policy) (lines []string) {
 			lines = append(lines, "calls that are under way count in the new limit until they have ended, or until they count no more by the old hold")
 			continue
 		}
-		line := fmt.Sprintf("what was handed out of %s counts on in the windows of %s that overlap those before", quota.FormatLimits(goes), quota.FormatLimits(comes))
 		if keys {
-			line = "of each key, " + line
+			lines = append(lines, "of each key, "+countsOn(goes, comes, " --key KEY"))
+		} else {
+			lines = append(lines, countsOn(goes, comes, ""))
 		}
-		if longest(comes) > longest(goes) {
-			line += "; they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER --used N gives the provider's count"
-		}
-		lines = append(lines, line)
 	}
 	if old.InFlight() != next.InFlight() && len(old.Limits) > 0 && len(next.Limits) > 0 {
 		lines = append(lines, "calls that are under way, and what was handed out before, do not count in the new limit: it can be exceeded by these until they have ended")
 	}
 	return lines
+}
+
+// countsOn says that the counts of limits go on in others. of are the flags of budget that name a key.
+func countsOn(goes, comes []quota.Limit, of string) string {
+	line := fmt.Sprintf("what was handed out of %s counts on in the windows of %s that overlap those before", quota.FormatLimits(goes), quota.FormatLimits(comes))
+	if longest(comes) > longest(goes) {
+		line += "; they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER" + of + " --used N gives the provider's count"
+	}
+	return line
 }
 
 func longest(all []quota.Limit) (window time.Duration) {

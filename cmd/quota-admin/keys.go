@@ -111,7 +111,6 @@ func (a *app) keysDeleteCommand() *cobra.Command {
 func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string, next *protocol.Override) error {
 	r := keyResult{Provider: provider, Key: key}
 	var notes []string
-	anew := "" // which count begins again
 	changes, err := feed.Inside(etcd.Client).SetOverrides(ctx, provider, e.reason, func(old protocol.KeyOverrides) (map[string]*protocol.Override, error) {
 		was := old.Keys[key]
 		if next == nil && was == nil {
@@ -128,12 +127,12 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		}
 		if before != nil && after != nil {
 			notes = atOnce(*before, *after, time.Now())
-			if goes, comes := protocol.Continued(before, after, false); len(goes) > 0 && len(comes) > 0 {
-				anew = fmt.Sprintf("what the key has used of %s does not count in %s: quota-admin budget PROVIDER --key KEY --used N gives the provider's count", quota.FormatLimits(goes), quota.FormatLimits(comes))
-			}
 		}
 		if all := old.Policy.Policy.Keys; before != nil && was.In(all).Owners != next.In(all).Owners {
 			notes = []string{fmt.Sprintf("with another number of owners the change counts from the first window that starts %v after it; until then each instance has the smaller of both shares", old.Policy.Policy.Settle)}
+		}
+		if goes, comes := protocol.Continued(before, after, false); len(goes) > 0 && len(comes) > 0 {
+			notes = append(notes, countsOn(goes, comes, " --key KEY"))
 		}
 		r.Old, r.New, r.Changed = was.String(), next.String(), !was.Equal(next)
 		if !e.dryRun || !r.Changed {
@@ -153,9 +152,6 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		return err
 	}
 	if r.Changed {
-		if anew != "" {
-			notes = append(notes, anew)
-		}
 		for _, n := range notes {
 			e.a.note("%s", n)
 		}

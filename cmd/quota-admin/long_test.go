@@ -241,6 +241,8 @@ func TestAChangeOfWindowsSaysThatTheCountGoesOn(t *testing.T) {
 		{"80/s", "9/s,50/h@17m", "80/s", "9/s,50/h", "of each key, what was handed out of 50/h@17m counts on in the windows of 50/h that overlap those before"},
 		{"80/s,5000/h", "9/s", "80/s,50000/d", "9/s", "what was handed out of 5000/h counts on in the windows of 50000/d that overlap those before; " +
 			"they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER --used N gives the provider's count"},
+		{"80/s", "9/s,50/h", "80/s", "9/s,500/d", "of each key, what was handed out of 50/h counts on in the windows of 500/d that overlap those before; " +
+			"they are longer, so etcd may not know all that was used in them: quota-admin budget PROVIDER --key KEY --used N gives the provider's count"},
 		{"80/s", "9/s", "80/s,5000/h", "9/s", ""},
 		{"80/s,5000/h", "9/s", "80/s", "9/s", ""},
 	} {

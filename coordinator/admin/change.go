@@ -242,13 +242,18 @@ func (c *change) replaceLong(next *quota.Policy, key string) error {
 	if c.old.Revision != 0 && c.old.Problem == nil { // what cannot be read was not followed
 		old = &c.old.Policy
 	}
-	was := protocol.ReplaceLong(c.was, old, next, time.Now())
+	_, err := c.writeWas(protocol.ReplaceLong(c.was, old, next, time.Now()), key)
+	return err
+}
+
+// writeWas writes these in place of those before. It reports whether they are others.
+func (c *change) writeWas(was []protocol.Was, key string) (others bool, err error) {
 	if slices.Equal(was, c.was) {
-		return nil
+		return false, nil
 	}
 	text, err := protocol.EncodeWas(was)
 	c.ops = append(c.ops, clientv3.OpPut(key, text))
-	return err
+	return true, err
 }
 
 // trimRecords removes the records that are too many with the change's own.

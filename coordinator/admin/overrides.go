@@ -85,12 +85,30 @@ func (i *inspector) SetOverrides(ctx context.Context, provider, reason string, e
 	if err := a.prepareOverrides(c, &o, &next, changes, reason); err != nil {
 		return nil, err
 	}
+	if err := a.replaceLongOfKeys(c, changes); err != nil {
+		return nil, err
+	}
 	c.fresh = !hasLong(&o.Policy.Policy) && windowsAbove(o.Keys) == 0 && windowsAbove(next.Keys) > 0
 	if err := a.markNew(ctx, []*change{c}); err != nil {
 		return nil, err
 	}
 	_, err = a.commit(ctx, c)
 	return changes, err
+}
+
+// replaceLongOfKeys writes which limits of more than a minute go that single keys have had, so that what was handed out
+// by them counts on. Then the policy is written anew as it is: nobody takes permits by the overrides before, since
+// whoever takes some does so on the condition that the policy is as it was read.
+func (a *Client) replaceLongOfKeys(c *change, changes map[string]protocol.KeyChange) error {
+	was := c.was
+	if c.old.Problem == nil { // else nobody follows the policy
+		was = protocol.ReplaceLongOfKeys(was, &c.old.Policy, changes, time.Now())
+	}
+	others, err := c.writeWas(was, a.keys.BudgetsBefore(c.old.Provider))
+	if others {
+		c.ops = append(c.ops, clientv3.OpPut(c.key, string(c.raw)))
+	}
+	return err
 }
 
 // windowsOf returns how many lengths the windows of overrides have.

@@ -13,7 +13,8 @@ import (
 )
 
 // The model of a limit whose windows change: instances follow a policy, a little late, and take permits of the
-// totals of its windows. An operator changes when these begin, whether they slide, and how long they are.
+// totals of its windows. An operator changes when these begin, and whether they slide. Of a key he changes how long they
+// are too, by overrides that come, change and go.
 const (
 	changingWindow = 2 * time.Minute
 	changingError  = 200 * time.Millisecond // of each clock; a call to the provider takes as long at most
@@ -40,7 +41,10 @@ type changing struct {
 	r         *rand.Rand
 	now       int64
 	limit     int64
-	policies  []quota.Policy // by epoch
+	key       string       // that has overrides; empty: it is the provider's limit
+	each      quota.Policy // of all keys
+	override  *protocol.Override
+	policies  []quota.Policy // by epoch: what the provider or the key has
 	since     []int64        // when each was set
 	was       []protocol.Was
 	totals    map[string][]byte
@@ -57,13 +61,40 @@ func (h *changing) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf("%.1f: ", float64(h.now)/1e9)+fmt.Sprintf(format, args...))
 }
 
+func policyOf(limit quota.Limit) quota.Policy {
+	return quota.Policy{Limits: []quota.Limit{limit}, Timing: quota.Timing{Settle: changingSettle, ClockError: changingError}}
+}
+
 func (h *changing) set(limit quota.Limit) {
-	next := quota.Policy{Limits: []quota.Limit{limit}, Timing: quota.Timing{Settle: changingSettle, ClockError: changingError}}
-	if n := len(h.policies); n > 0 {
-		h.was = protocol.ReplaceLong(h.was, &h.policies[n-1], &next, time.Unix(0, h.now+h.error()))
+	next, now := policyOf(limit), time.Unix(0, h.now+h.error())
+	if n := len(h.policies); n > 0 && h.key == "" {
+		h.was = protocol.ReplaceLong(h.was, &h.policies[n-1], &next, now)
 	}
-	h.policies, h.since = append(h.policies, next), append(h.since, h.now)
-	h.note("policy %d: %v", len(h.policies)-1, limit)
+	h.follow(next)
+}
+
+// follow lets the windows be those of a policy from now on.
+func (h *changing) follow(p quota.Policy) {
+	h.policies, h.since = append(h.policies, p), append(h.since, h.now)
+	h.note("policy %d: %v", len(h.policies)-1, p.Limits[0])
+}
+
+// setKeys sets the limit of all keys, or an override of the key or, if limit is zero, deletes it.
+func (h *changing) setKeys(limit quota.Limit, all bool) {
+	now, own := time.Unix(0, h.now+h.error()), h.override
+	if all {
+		next := h.each
+		next.Keys.Limits = []quota.Limit{limit}
+		h.was = protocol.ReplaceLong(h.was, &h.each, &next, now)
+		h.each = next
+	} else {
+		if own = nil; limit.Window != 0 {
+			own = &protocol.Override{Limits: []quota.Limit{limit}}
+		}
+		h.was = protocol.ReplaceLongOfKeys(h.was, &h.each, map[string]protocol.KeyChange{h.key: {Old: h.override, New: own}}, now)
+		h.override = own
+	}
+	h.follow(policyOf(own.In(h.each.Keys).Limits[0]))
 }
 
 func (h *changing) error() int64 {
@@ -93,9 +124,9 @@ func (h *changing) take(p *follower) {
 	verdict, name, epoch := &Verdict{Cluster: 1}, nameOf(&p.of), p.epoch
 	rule := Rule{Limit: h.limit, Instances: int64(len(h.all)), Share: h.r.Int64N(9) - 1, Nonce: h.r.Uint32() | 1}
 	p.purse.Read(h.totals[name], h.revisions[name], verdict)
-	if to := protocol.CarriedTo(h.was, &p.of, false); to > p.purse.Total().CarriedTo {
+	if to := protocol.CarriedTo(h.was, &p.of, h.key); to > p.purse.Total().CarriedTo {
 		var before []Before
-		for _, w := range protocol.Overlapping(h.was, &p.of, false) {
+		for _, w := range protocol.Overlapping(h.was, &p.of, h.key) {
 			b := Before{WasWindow: w, Purse: Purse{Part: w.Part()}}
 			b.Purse.Read(h.totals[nameOf(&w.Budget)], h.revisions[nameOf(&w.Budget)], verdict)
 			before = append(before, b)
@@ -159,6 +190,8 @@ func (h *changing) step() {
 		h.late = slices.Delete(h.late, i, i+1)
 	case k < 96: // crash, and another one
 		*p = follower{off: h.error(), epoch: len(h.policies) - 1}
+	case k < 97 && h.key != "":
+		h.changeKeys()
 	case k < 97:
 		h.set([]quota.Limit{
 			{Permits: h.limit, Window: changingWindow},
@@ -167,6 +200,23 @@ func (h *changing) step() {
 			{Permits: h.limit, Window: changingWindow, Sliding: true},
 			{Permits: h.limit, Window: changingWindow, Sliding: true},
 		}[h.r.IntN(5)])
+	}
+}
+
+// changeKeys changes the limit of all keys, or that of the key alone: of its length or of others, which come and go.
+func (h *changing) changeKeys() {
+	limit := quota.Limit{Permits: h.limit, Window: changingWindow * time.Duration(1+h.r.IntN(3))}
+	switch h.r.IntN(6) {
+	case 0:
+		h.setKeys(quota.Limit{}, false)
+	case 1, 2:
+		limit.Sliding = h.r.IntN(3) == 0
+		if !limit.Sliding {
+			limit.Phase = time.Duration(h.r.IntN(3)) * 25 * time.Second
+		}
+		h.setKeys(limit, true)
+	default:
+		h.setKeys(limit, false)
 	}
 }
 
@@ -205,11 +255,16 @@ func (h *changing) over() string {
 func TestChangesOfWindowsCarryTheCount(t *testing.T) {
 	t.Parallel()
 	permits, carried, changes := 0, 0, 0
-	for seed := range uint64(400) {
+	for seed := range uint64(800) {
 		h := &changing{r: rand.New(rand.NewPCG(seed+1000, 5)), now: int64(time.Hour), totals: map[string][]byte{}, revisions: map[string]int64{}}
 		h.limit = 5 + h.r.Int64N(20)
 		long := changingWindow * time.Duration(1+h.r.IntN(2))
-		h.set(quota.Limit{Permits: h.limit, Window: long})
+		first := quota.Limit{Permits: h.limit, Window: long}
+		if seed%2 == 1 {
+			h.key, h.each = "tenant", policyOf(quota.Limit{Permits: 1, Window: time.Second})
+			h.each.Keys.Limits = []quota.Limit{first}
+		}
+		h.set(first)
 		for range 1 + h.r.IntN(3) {
 			h.all = append(h.all, &follower{off: h.error()})
 		}

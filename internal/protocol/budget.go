@@ -62,7 +62,10 @@ func BudgetsAt(p *quota.Policy, wall int64) (all []Budget) {
 	return all
 }
 
-const day = 24 * time.Hour
+const (
+	day   = 24 * time.Hour
+	month = 31 * day // as a limit has it: it is the calendar's
+)
 
 // KeyBudgetsAt returns the windows, at the instant wall, of the long limits that a policy gives each
 // key.

@@ -98,5 +98,3 @@ func TestWindowsOfTheCalendarAreAPartition(t *testing.T) {
 		}
 	})
 }
-
-const month = 31 * day

@@ -3,6 +3,7 @@ package protocol
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ type Was struct {
 	Limit quota.Limit
 	Zone  string // of its days and months
 	Keys  bool   // it was a limit of keys
+	Key   string // of this key alone, whose override came, changed or went; empty: of any
 	// In is the length of the windows of the limit in which it counts.
 	In time.Duration
 	// Until is a corrected wall time, in nanoseconds since the Unix epoch, from which on no instance that obeys
@@ -24,17 +26,21 @@ type Was struct {
 	Until int64
 }
 
-// maxWas bounds the limits of which a provider's windows may still have counts, and maxOverlapping the windows of
-// one of them: the total of an earlier one has lost its lease.
+// Bounds of what is kept. maxWas is how many limits count in the windows of one limit of the provider, of all keys or of
+// one key, and maxOverlapping how many windows of each: the total of an earlier one has lost its lease. So a window of a
+// key begins with fewer totals than one transaction reads. mostWas is how many there are where those of single keys
+// have become too many for one entry.
 const (
-	maxWas         = 24
+	maxWas         = 15
 	maxOverlapping = 4
+	mostWas        = 200
 )
 
 type wireWas struct {
 	Limit string `json:"limit"`
 	Zone  string `json:"zone,omitempty"`
 	Keys  bool   `json:"keys,omitempty"`
+	Key   string `json:"key,omitempty"`
 	In    int64  `json:"in_seconds"`
 	Until int64  `json:"until"`
 }
@@ -48,7 +54,7 @@ type wireAllWas struct {
 func EncodeWas(all []Was) (string, error) {
 	w := wireAllWas{}
 	for _, one := range all {
-		w.Was = append(w.Was, wireWas{one.Limit.String(), one.Zone, one.Keys, int64(one.In / time.Second), one.Until})
+		w.Was = append(w.Was, wireWas{one.Limit.String(), one.Zone, one.Keys, one.Key, int64(one.In / time.Second), one.Until})
 	}
 	text, err := json.Marshal(w)
 	return string(text), err
@@ -65,7 +71,7 @@ func ReadWas(value []byte) (all []Was, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Was{limits[0], one.Zone, one.Keys, time.Duration(one.In) * time.Second, one.Until})
+		all = append(all, Was{limits[0], one.Zone, one.Keys, one.Key, time.Duration(one.In) * time.Second, one.Until})
 	}
 	return all, nil
 }
@@ -74,57 +80,135 @@ func ReadWas(value []byte) (all []Was, err error) {
 // before it. A policy that is nil has none. Each new limit goes on with the counts of the one of as long a window
 // or, if there is none, with those of the longest that goes.
 func ReplaceLong(was []Was, old, next *quota.Policy, now time.Time) []Was {
-	until := now.Add(settled(old, next)).UnixNano()
-	all := slices.Clone(was)
+	r := newReplacing(was, now.Add(settled(old, next)))
 	for _, keys := range []bool{false, true} {
-		goes, comes := differ(old, next, keys)
-		for _, w := range goes {
-			w.Until = until
-			all = addWas(all, w)
+		r.replace(longOf(old, keys), longOf(next, keys), "")
+	}
+	for _, w := range movedOverrides(old, next) {
+		r.goes(w)
+	}
+	return r.bounded(now)
+}
+
+// ReplaceLongOfKeys is ReplaceLong where the overrides of single keys change under a policy.
+func ReplaceLongOfKeys(was []Was, p *quota.Policy, changes map[string]KeyChange, now time.Time) []Was {
+	r := newReplacing(was, now.Add(settled(p, nil)))
+	for key, c := range changes {
+		with := func(o *Override) *quota.Policy {
+			own := *p
+			own.Keys = o.In(p.Keys)
+			return &own
 		}
-		goes = slices.DeleteFunc(goes, func(w Was) bool { return w.Limit.InFlight })
-		for _, l := range comes {
-			if l.Limit.InFlight { // the calls that are under way count in it, whatever their hold is
-				for _, w := range slices.Clone(all) {
-					if w.Limit.InFlight && w.Limit.Window != l.In {
-						w.In = l.In
-						all = addWas(all, w)
-					}
-				}
+		r.replace(longOf(with(c.Old), true), longOf(with(c.New), true), key)
+	}
+	return r.bounded(now)
+}
+
+// replacing makes a list of limits whose counts go on.
+type replacing struct {
+	of    map[string][]Was // by Was.Key
+	until int64            // of those that go
+}
+
+func newReplacing(was []Was, until time.Time) *replacing {
+	r := &replacing{map[string][]Was{}, until.UnixNano()}
+	for _, w := range was {
+		r.of[w.Key] = append(r.of[w.Key], w)
+	}
+	return r
+}
+
+// goes adds a limit that goes.
+func (r *replacing) goes(w Was) {
+	w.Until = r.until
+	r.add(w)
+}
+
+// add adds a limit, or has it count for longer that is there.
+func (r *replacing) add(w Was) {
+	all := r.of[w.Key]
+	if i := slices.IndexFunc(all, w.same); i >= 0 {
+		all[i].Until = max(all[i].Until, w.Until)
+		return
+	}
+	r.of[w.Key] = append(all, w)
+}
+
+// all returns the limits of a key and those of any; of each key if its name is empty.
+func (r *replacing) all(key string) (all []Was) {
+	if all = slices.Clone(r.of[""]); key != "" {
+		return append(all, r.of[key]...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.of)) {
+		if name != "" {
+			all = append(all, r.of[name]...)
+		}
+	}
+	return all
+}
+
+// replace replaces long limits of the provider, of all keys, or of one key if that is not empty.
+func (r *replacing) replace(old, next []Was, key string) {
+	gone, comes := without(old, next), without(next, old)
+	for _, w := range gone {
+		w.Key = key
+		r.goes(w)
+	}
+	gone = slices.DeleteFunc(gone, func(w Was) bool { return w.Limit.InFlight })
+	for _, l := range comes {
+		counts := func(w Was) bool { return w.Limit.InFlight && w.Limit.Window != l.In } // calls under way, whatever their hold is
+		if !l.Limit.InFlight {
+			if len(gone) == 0 {
 				continue
 			}
-			if len(goes) == 0 {
-				continue
-			}
-			from := goes[len(goes)-1].In
-			if slices.ContainsFunc(goes, func(w Was) bool { return w.In == l.In }) {
+			from := gone[len(gone)-1].In
+			if slices.ContainsFunc(gone, func(w Was) bool { return w.In == l.In }) {
 				from = l.In
 			}
-			for _, w := range slices.Clone(all) { // what counts in from's windows counts in these
-				if w.Keys == keys && w.In == from && !w.Limit.InFlight {
-					w.In = l.In
-					all = addWas(all, w)
-				}
+			// What counts in from's windows counts in these.
+			counts = func(w Was) bool { return w.Keys == l.Keys && w.In == from && !w.Limit.InFlight }
+		}
+		for _, w := range r.all(key) {
+			if counts(w) {
+				w.In, w.Key = l.In, cmp.Or(key, w.Key)
+				r.add(w)
 			}
 		}
 	}
-	all = slices.DeleteFunc(all, func(w Was) bool { return w.Until+2*int64(max(w.In, w.Limit.Window)) < now.UnixNano() })
+}
+
+// bounded returns those that may still count at an instant, the newest first, and no more than are written. Those of
+// single keys that are too many for one entry become limits of all keys: then a key counts too much that has had both.
+func (r *replacing) bounded(now time.Time) []Was {
+	all := r.newest(now)
+	if text, err := EncodeWas(all); err == nil && len(text) <= MaxOverridesBytes {
+		return all
+	}
+	r.of = map[string][]Was{}
+	for _, w := range all {
+		w.Key = ""
+		r.add(w)
+	}
+	all = r.newest(now)
+	return all[:min(len(all), mostWas)]
+}
+
+// newest returns those that may still count, the newest first, and at most maxWas of those of the same windows.
+func (r *replacing) newest(now time.Time) []Was {
+	all := r.all("")
 	slices.SortStableFunc(all, func(a, b Was) int { return cmp.Compare(b.Until, a.Until) })
-	return all[:min(len(all), maxWas)]
+	n := map[Was]int{} // by whose they are, and in which windows they count
+	return slices.DeleteFunc(all, func(w Was) bool {
+		in := Was{Keys: w.Keys, Key: w.Key, In: w.In}
+		n[in]++
+		return n[in] > maxWas || w.Until+2*int64(max(w.In, w.Limit.Window)) < now.UnixNano()
+	})
 }
 
 // same reports whether two limits have the same windows, and count in those of the same one.
 func (w Was) same(o Was) bool {
 	w.Limit.Permits, w.Until = o.Limit.Permits, o.Until
 	return w == o
-}
-
-func addWas(all []Was, w Was) []Was {
-	if i := slices.IndexFunc(all, w.same); i >= 0 {
-		all[i].Until = max(all[i].Until, w.Until)
-		return all
-	}
-	return append(all, w)
 }
 
 // settled returns how long after an instant some may still issue by old, by any clock.
@@ -158,11 +242,31 @@ func Continued(old, next *quota.Policy, keys bool) (goes, comes []quota.Limit) {
 // differ returns the long limits of old that next has in other windows or not at all, and the reverse, in order of
 // their windows' lengths. Each counts in its own windows.
 func differ(old, next *quota.Policy, keys bool) (goes, comes []Was) {
-	without := func(all, others []Was) []Was {
-		return slices.DeleteFunc(slices.Clone(all), func(w Was) bool { return slices.ContainsFunc(others, w.same) })
-	}
 	before, after := longOf(old, keys), longOf(next, keys)
 	return without(before, after), without(after, before)
+}
+
+// without returns those of all that others has not.
+func without(all, others []Was) []Was {
+	return slices.DeleteFunc(slices.Clone(all), func(w Was) bool { return slices.ContainsFunc(others, w.same) })
+}
+
+// movedOverrides returns the windows that single keys may have by overrides, and that begin at other times, or slide or
+// slide no more, once next replaces the policy old: WithPhases. Nobody reads the overrides for that.
+func movedOverrides(old, next *quota.Policy) (all []Was) {
+	if OfKeys(old) == nil || OfKeys(next) == nil {
+		return nil
+	}
+	lengths := []quota.Limit{{Permits: 1, Window: day}, {Permits: 1, Window: month}}
+	for _, l := range slices.Concat(old.Keys.Limits, next.Keys.Limits) {
+		lengths = append(lengths, quota.Limit{Permits: 1, Window: l.Window})
+	}
+	with := func(p *quota.Policy) []Was {
+		own := *p
+		own.Keys.Limits = WithPhases(lengths, p.Keys.Limits)
+		return longOf(&own, true)
+	}
+	return without(with(old), with(next))
 }
 
 func longOf(p *quota.Policy, keys bool) (all []Was) {
@@ -189,12 +293,13 @@ type WasWindow struct {
 	Replaced int64
 }
 
-// countsIn reports whether permits of the limit may have been issued while those of a window count.
-func (w *Was) countsIn(b *Budget, keys bool) bool {
+// countsIn reports whether permits of the limit may have been issued while those of a window count: of a key, or of
+// the provider if its name is empty.
+func (w *Was) countsIn(b *Budget, key string) bool {
 	if b.InFlight || w.Limit.InFlight {
 		return b.InFlight && w.Limit.InFlight && w.In == b.Window && w.over() > b.Start
 	}
-	return w.Keys == keys && w.In == b.Window && w.Until > b.Since()
+	return w.Keys == (key != "") && (w.Key == "" || w.Key == key) && w.In == b.Window && w.Until > b.Since()
 }
 
 // over returns when no call counts any more that is under way by a limit in flight that was replaced.
@@ -202,9 +307,9 @@ func (w *Was) over() int64 { return w.Until + (held+1)*int64(partLength(&w.Limit
 
 // CarriedTo returns the latest Until of the limits whose permits may have been issued while those of a window count;
 // 0 if there is none.
-func CarriedTo(all []Was, b *Budget, keys bool) (to int64) {
+func CarriedTo(all []Was, b *Budget, key string) (to int64) {
 	for i := range all {
-		if w := &all[i]; w.countsIn(b, keys) {
+		if w := &all[i]; w.countsIn(b, key) {
 			to = max(to, w.Until)
 		}
 	}
@@ -212,9 +317,9 @@ func CarriedTo(all []Was, b *Budget, keys bool) (to int64) {
 }
 
 // Overlapping returns the windows of these limits, b itself aside.
-func Overlapping(all []Was, b *Budget, keys bool) (windows []WasWindow) {
+func Overlapping(all []Was, b *Budget, key string) (windows []WasWindow) {
 	for _, w := range all {
-		if !w.countsIn(b, keys) {
+		if !w.countsIn(b, key) {
 			continue
 		}
 		zone, err := time.LoadLocation(w.Zone)

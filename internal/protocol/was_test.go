@@ -77,10 +77,10 @@ func TestReplacedLimitsCountOn(t *testing.T) {
 	} {
 		b := BudgetAt(c.limit, time.UTC, noon.Add(c.at).UnixNano())
 		var got []string
-		for _, w := range Overlapping(gone, &b, false) {
+		for _, w := range Overlapping(gone, &b, "") {
 			got = append(got, time.Unix(0, w.Start).UTC().Format(time.TimeOnly))
 		}
-		if !slices.Equal(got, c.want) || len(Overlapping(gone, &b, true)) > 0 {
+		if !slices.Equal(got, c.want) || len(Overlapping(gone, &b, "k")) > 0 {
 			t.Errorf("%v at noon + %v: %q, want %q", c.limit, c.at, got, c.want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestCallsInFlightCountOn(t *testing.T) {
 		return BudgetAt(limits[0], time.UTC, noon.Add(6*time.Minute).UnixNano())
 	}
 	names := func(b Budget) (all []string) {
-		for _, w := range Overlapping(was, &b, false) {
+		for _, w := range Overlapping(was, &b, "") {
 			all = append(all, w.Name())
 		}
 		return all
@@ -143,5 +143,145 @@ func TestCallsInFlightCountOn(t *testing.T) {
 	}
 	if got := names(window("90/h")); len(got) > 0 {
 		t.Errorf("a rate counts those of %q", got)
+	}
+}
+
+// What a single key has used counts on where its override comes, changes or goes, and not for other keys. Where a policy
+// moves the windows of overrides, their counts go on too.
+func TestOverridesCountOn(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	policy := func(keys, zone string) *quota.Policy {
+		t.Helper()
+		limits, err := quota.ParseLimits(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &quota.Policy{Limits: []quota.Limit{{Permits: 9, Window: time.Second}}, Keys: quota.Keys{Limits: limits}, Zone: zone}
+	}
+	override := func(text string) *Override {
+		if text == "" {
+			return nil
+		}
+		o, err := ParseOverride(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	names := func(was []Was) (all []string) {
+		for _, w := range was {
+			all = append(all, fmt.Sprintf("%v%s in %v of %q", w.Limit, w.Zone, w.In, w.Key))
+		}
+		slices.Sort(all)
+		return all
+	}
+	each := policy("4/s,50/h@17m", "")
+	var was []Was
+	a, b := "", ""
+	for i, step := range []struct {
+		a, b string
+		want []string
+	}{
+		{"80/h", "4/s", []string{`50/h@17m in 1h0m0s of "b"`}},
+		{"80/2h", "4/s", []string{`50/h@17m in 1h0m0s of "b"`, `80/h@17m in 1h0m0s of "a"`, `80/h@17m in 2h0m0s of "a"`}},
+		{"5/s,90/2h", "", []string{`50/h@17m in 1h0m0s of "b"`, `80/h@17m in 1h0m0s of "a"`, `80/h@17m in 2h0m0s of "a"`}},
+		{"", "", []string{
+			`50/h@17m in 1h0m0s of "b"`, `80/h@17m in 1h0m0s of "a"`, `80/h@17m in 2h0m0s of "a"`,
+			`90/2h in 1h0m0s of "a"`, `90/2h in 2h0m0s of "a"`,
+		}},
+	} {
+		changes := map[string]KeyChange{}
+		if step.a != a {
+			changes["a"] = KeyChange{Old: override(a), New: override(step.a)}
+		}
+		if step.b != b {
+			changes["b"] = KeyChange{Old: override(b), New: override(step.b)}
+		}
+		a, b = step.a, step.b
+		was = ReplaceLongOfKeys(was, each, changes, noon.Add(time.Duration(i)*time.Minute))
+		text, err := EncodeWas(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := ReadWas([]byte(text)); err != nil || !slices.Equal(read, was) {
+			t.Errorf("%s is read as %+v, %v", text, read, err)
+		}
+		if got := names(was); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	hour := BudgetAt(each.Keys.Limits[1], time.UTC, noon.Add(5*time.Minute).UnixNano())
+	for key, want := range map[string]int{"a": 2, "b": 0, "c": 0, "": 0} {
+		if got := Overlapping(was, &hour, key); len(got) != want || CarriedTo(was, &hour, key) > 0 != (key == "a" || key == "b") {
+			t.Errorf("key %q: %+v, to %d", key, got, CarriedTo(was, &hour, key))
+		}
+	}
+	// The limits of all keys change: what counted of a key in those before counts in the new ones.
+	was = ReplaceLong(was, each, policy("4/s,50/3h", ""), noon.Add(10*time.Minute))
+	three := BudgetAt(quota.Limit{Window: 3 * time.Hour}, time.UTC, noon.Add(11*time.Minute).UnixNano())
+	if of, other := Overlapping(was, &three, "a"), Overlapping(was, &three, "c"); len(of) != 2 || len(other) != 1 {
+		t.Errorf("three hours have %+v of key a, and %+v of another", of, other)
+	}
+	was = ReplaceLongOfKeys(was, policy("4/s,50/3h", ""), map[string]KeyChange{"a": {New: override("80/6h")}}, noon.Add(11*time.Minute))
+	six := BudgetAt(quota.Limit{Window: 6 * time.Hour}, time.UTC, noon.Add(12*time.Minute).UnixNano())
+	if of, other := Overlapping(was, &six, "a"), Overlapping(was, &six, "c"); len(of) < 3 || len(other) != 0 {
+		t.Errorf("six hours have %+v of key a, and %+v of another", of, other)
+	}
+	// Overrides follow the policy's phase, sliding and zone.
+	for _, c := range []struct {
+		old, next *quota.Policy
+		want      []string
+	}{
+		{policy("4/s", ""), policy("4/s,50/h sliding", ""), []string{`1/h in 1h0m0s of ""`}},
+		{policy("50/h@17m", ""), policy("70/h@17m", ""), nil},
+		{policy("4/s", ""), policy("4/s,50/h", ""), nil},
+		{policy("50/h", ""), policy("50/h", "Asia/Kolkata"), []string{`1/d in 24h0m0s of ""`, `1/mo in 744h0m0s of ""`}},
+		{policy("50/h", "Asia/Kolkata"), policy("50/d", "Asia/Kolkata"), []string{`50/h in 1h0m0s of ""`, `50/h in 24h0m0s of ""`}},
+	} {
+		if got := names(ReplaceLong(nil, c.old, c.next, noon)); !slices.Equal(got, c.want) {
+			t.Errorf("%v %s to %v %s: %q, want %q", c.old.Keys.Limits, c.old.Zone, c.next.Keys.Limits, c.next.Zone, got, c.want)
+		}
+	}
+}
+
+// However many overrides change, what is written can be read, no transaction reads too many totals, and no count is lost.
+func TestManyOverridesCountOn(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	p := &quota.Policy{Limits: []quota.Limit{{Permits: 9, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 5, Window: time.Hour}}}}
+	hours := func(n int) *Override {
+		return &Override{Limits: []quota.Limit{{Permits: 7, Window: time.Duration(n) * time.Hour}}}
+	}
+	for _, many := range []int{10, 100, MaxOverrides} {
+		changes, name := map[string]KeyChange{}, func(i int) string { return fmt.Sprint(`<"tenant">`, i) }
+		for i := range many {
+			changes[name(i)] = KeyChange{New: hours(2)}
+		}
+		was := ReplaceLongOfKeys(nil, p, changes, noon)
+		text, err := EncodeWas(was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := ReadWas([]byte(text))
+		if err != nil || !slices.Equal(read, was) {
+			t.Fatalf("%d overrides: %d bytes, %v", many, len(text), err)
+		}
+		b := BudgetAt(hours(2).Limits[0], time.UTC, noon.UnixNano())
+		for _, i := range []int{0, many - 1} {
+			if all := Overlapping(read, &b, name(i)); len(all) != 1 || all[0].Name() != "h" {
+				t.Errorf("%d overrides: two hours of the last have %+v", many, all)
+			}
+		}
+	}
+	var was []Was
+	for i := range 100 {
+		n := 1 + i%15
+		was = ReplaceLongOfKeys(was, p, map[string]KeyChange{"a": {Old: hours(n), New: hours(1 + (i+1)%15)}}, noon.Add(time.Duration(i)*time.Second))
+		was = ReplaceLong(was, &quota.Policy{Limits: p.Limits, Keys: quota.Keys{Limits: hours(n).Limits}}, &quota.Policy{Limits: p.Limits, Keys: quota.Keys{Limits: hours(1 + (i+1)%15).Limits}}, noon.Add(time.Duration(i)*time.Second))
+		b := BudgetAt(hours(1 + (i+1)%15).Limits[0], time.UTC, noon.Add(time.Duration(i)*time.Second).UnixNano())
+		if all := Overlapping(was, &b, "a"); len(all) == 0 || len(all) > 128 { // etcd's bound
+			t.Fatalf("after %d changes a window begins with %d others", i, len(all))
+		}
 	}
 }

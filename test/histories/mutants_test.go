@@ -116,6 +116,7 @@ var hunts = []hunt{
 	{"KeyBudgetUncharged", faults, lead{keyed: true, keyBudget: 7}},
 	{"KeyBudgetStays", faults, lead{keyed: true, keyBudget: 7, often: []action{doJoin, doJoin, doJoin}}},
 	{"KeyBudgetLate", faults, lead{keyed: true, keyBudget: 40, often: []action{doSlow, doSlow, doSlow}}},
+	{"CarryOverrideStays", faults, lead{keyed: true, keyBudget: 7, often: []action{doPolicy, doPolicy, doPolicy}}},
 	{"PurseCountsTwice", faults, lead{keyed: true, keyBudget: 7}},
 
 	// Of budgets.

@@ -3,6 +3,7 @@ package histories
 import (
 	"context"
 	"math/rand/v2"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -29,7 +30,8 @@ func (w *world) overrideKeys(f *fleet, seed uint64) {
 						next.Limits = append(next.Limits, quota.Limit{Permits: totals[r.IntN(len(totals))], Window: keyLengths[k]})
 					}
 					for _, l := range w.withBudget(nil) {
-						next.Limits = append(next.Limits, quota.Limit{Permits: w.ofKey(r, l.Window), Window: l.Window})
+						longer := time.Duration(1 + seed%3) // without chance, so that all else happens as with one length
+						next.Limits = append(next.Limits, quota.Limit{Permits: w.ofKey(r, l.Window), Window: longer * l.Window})
 					}
 				}
 				if next != nil && r.IntN(3) == 0 { // with owners of its own, or again those of the policy

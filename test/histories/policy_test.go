@@ -17,7 +17,8 @@ var lengths = []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, 50
 // mostTransit is the longest guard of shaped policies.
 const mostTransit = 40 * time.Millisecond
 
-// budgetWindow is the window of budgets: one ends at budgetEdge after the beginning of a history.
+// budgetWindow is the window of budgets: one ends at budgetEdge after the beginning of a history. So does one of two or
+// three times the length, which overrides may have.
 const (
 	budgetWindow = 263 * time.Second
 	budgetEdge   = 6000 * ms
@@ -152,7 +153,7 @@ func (p *plan) withBudget(limits []quota.Limit) []quota.Limit {
 
 // ofKey returns the permits of a key's limit.
 func (p *plan) ofKey(r *rand.Rand, window time.Duration) int64 {
-	if window == budgetWindow {
+	if window >= budgetWindow {
 		return p.keyBudget * (1 + r.Int64N(2))
 	}
 	return totals[r.IntN(len(totals))]

@@ -9,6 +9,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -79,6 +81,85 @@ func TestLongLimitsByKey(t *testing.T) {
 	})
 	if len(taken) != 1 || taken[0].Limit.Permits != 30 {
 		t.Errorf("%+v", taken)
+	}
+}
+
+// What a key has used counts on where an operator gives it another length of a window, and where he takes that back: all
+// of each limit is used, and no more. Other keys have theirs.
+func TestAnOverrideOfAKeyCountsOn(t *testing.T) {
+	t.Parallel()
+	p := exact(t, "3000/200ms", 500*ms)
+	p.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 30, Window: 24 * time.Hour}}}
+	if time.Now().UTC().Hour() == 23 {
+		p.Zone = "Etc/GMT+9"
+	}
+	g := newGroup(t, etcdtest.NewClient(t, server), p)
+	all := g.join(2)
+	g.ready(all...)
+	for _, m := range all {
+		m.stop() // keys are the load
+	}
+	issued := map[string]int{}
+	use := func(key string) int {
+		for _, m := range all {
+			for range 3 {
+				if m.limiter.Key(key).TryAcquire() {
+					issued[key]++
+				}
+			}
+		}
+		return issued[key]
+	}
+	override := func(text string) {
+		t.Helper()
+		var own *protocol.Override
+		want := p.Keys.Limits
+		if text != "" {
+			var err error
+			if own, err = protocol.ParseOverride(text); err != nil {
+				t.Fatal(err)
+			}
+			want = own.Limits
+		}
+		if _, err := feed.Inside(g.admin).SetOverrides(t.Context(), provider, "", func(protocol.KeyOverrides) (map[string]*protocol.Override, error) {
+			return map[string]*protocol.Override{"tenant": own}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			g.await("an instance hears of the override", func() bool {
+				is := m.limiter.Key("tenant").Limits()
+				return len(is) == 1 && is[0].Limit == want[0]
+			})
+		}
+	}
+	spent := func() bool {
+		for _, m := range all {
+			var limited consumer.LimitError
+			if err := m.limiter.Key("tenant").Acquire(t.Context(), 0); !errors.As(err, &limited) || limited.Taking || limited.Remaining != 0 {
+				if err == nil {
+					issued["tenant"]++
+				}
+				return false
+			}
+		}
+		return true
+	}
+	for _, step := range []struct {
+		override string
+		most     int
+	}{{"", 30}, {"45/mo", 45}, {"", 45}, {"50/d", 50}, {"40/mo", 50}, {"", 50}} {
+		if step.most > 30 {
+			override(step.override)
+		}
+		g.await(fmt.Sprintf("%q: nothing is left", step.override), func() bool { return use("tenant") >= step.most && spent() })
+		if n := issued["tenant"]; n != step.most {
+			t.Fatalf("%q: %d are issued, want %d", step.override, n, step.most)
+		}
+	}
+	g.await("another key has all of its limit", func() bool { return use("another") >= 30 })
+	if n := use("another"); n > 30 {
+		t.Errorf("another key has %d of 30", n)
 	}
 }
 
