@@ -409,7 +409,27 @@ func (f *fleet) promised(win quota.Window) int64 {
 	if p := f.line[n].Policy; total == unlimited || p.Shape != quota.ShapeFixed || p.Pacing == quota.PacingEven || len(p.Unsupported()) > 0 || len(p.LimitsAt(win.Start())) != 1 { // of two limits neither may be used up
 		return 0
 	}
-	return total
+	return total - f.keptToTheEnd(n, win)
+}
+
+// keptToTheEnd returns how many permits of a window may be kept for critical calls, of which there are none, until less
+// than the callers' pause before nothing is issued any more: nobody may come for them. Each instance releases what it
+// keeps in parts, and the last one so early before the end as the parts are apart.
+func (f *fleet) keptToTheEnd(n int, win quota.Window) (late int64) {
+	p := f.line[n].Policy
+	if p.Critical == 0 {
+		return 0
+	}
+	open := int64(win.Length - 2*p.Guard)
+	_, shares, _ := share.Of(&f.line[n].View, win)
+	for _, own := range shares {
+		whole := (own*p.Critical + 99) / 100
+		if parts := min(whole, 20); parts > 0 {
+			apart := open / (parts + 1)
+			late += whole * min(parts, (f.every-1)/apart) / parts
+		}
+	}
+	return late
 }
 
 // heldBack reports whether somebody is held back in some of a part of true time, or warms
