@@ -40,7 +40,7 @@ func TestCallsInFlight(t *testing.T) {
 							return
 						}
 						to.Begin()
-						if left := time.Until(p.Until()); left < hold || left > hold+hold/4 {
+						if left := time.Until(p.Until()); left < hold || left > hold+hold/8 {
 							t.Errorf("a call may take %v", left)
 						}
 						if r.IntN(100) < forgets {
@@ -364,7 +364,7 @@ func TestALogOfCallsInFlight(t *testing.T) {
 func TestALogWhileEtcdIsAway(t *testing.T) {
 	const rule = " (outage rule hold); quota-admin doctor finds the cause"
 	for _, c := range []struct{ limits, keys, want string }{
-		{"5 inflight hold=10m", "", "calls begin in the places in hand until the running quarter of the hold ends, then none" + rule},
+		{"5 inflight hold=10m", "", "calls begin in the places in hand until the running eighth of the hold ends, then none" + rule},
 		{"20/h", "", "the limiter issues what is in hand" + rule},
 		{"20/s,100/h", "", "the limiter goes on with its share, and of limits above a minute issues what is in hand" + rule},
 		{"20/s", "14/s,5000/h sliding", "the limiter goes on with its share, and of limits above a minute issues what is in hand" + rule},

@@ -2,31 +2,50 @@ package consumer
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// Who has an idle place, and who waits for one, asks etcd as soon as there is a reason, and not only when it looks: here
-// instances ask only when their limiter says so, as a session does in between its looks.
+// woken is a fleet whose instances ask etcd only when their limiter says so, as a session does in between its looks.
+type woken struct {
+	*treasury
+	sinks []*stub
+	dead  map[int]bool
+}
+
+func wokenFleet(t *testing.T, limits string, ids ...string) (*woken, []*Limiter) {
+	t.Helper()
+	bank, sinks, all := longFleet(t, withDefaults(policyOf(t, limits)), ids...)
+	bank.told = sinks
+	bank.serve(sinks...) // each hears of the total from its first use on
+	return &woken{bank, sinks, map[int]bool{}}, all
+}
+
+// play lets them do so for a time, or until done says so, if that is not nil.
+func (f *woken) play(d time.Duration, done func() bool) {
+	for end := time.Now().Add(d); time.Now().Before(end) && (done == nil || !done()); time.Sleep(5 * time.Millisecond) {
+		for i, s := range f.sinks {
+			if f.dead[i] {
+				continue
+			}
+			s.prove()
+			select {
+			case <-s.sink.Wanting():
+				f.serve(s)
+			default:
+			}
+		}
+		synctest.Wait()
+	}
+}
+
+// Who has an idle place, and who waits for one, asks etcd as soon as there is a reason, and not only when it looks.
 func TestWhoWaitsForAPlaceIsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		bank, sinks, all := longFleet(t, withDefaults(policyOf(t, "6 inflight hold=10m")), "a", "b", "c")
-		bank.told = sinks
-		woken := func(d time.Duration) {
-			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				for _, s := range sinks {
-					s.prove()
-					select {
-					case <-s.sink.Wanting():
-						bank.serve(s)
-					default:
-					}
-				}
-			}
-		}
-		bank.serve(sinks...) // each hears of the total from its first use on
+		fleet, all := wokenFleet(t, "6 inflight hold=10m", "a", "b", "c")
 		var taken []Permit
 		for range 6 {
 			had := make(chan Permit, 1)
@@ -34,7 +53,7 @@ func TestWhoWaitsForAPlaceIsWoken(t *testing.T) {
 				p, _ := all[0].Take(t.Context(), 1, time.Minute)
 				had <- p
 			}()
-			woken(50 * time.Millisecond)
+			fleet.play(50*time.Millisecond, nil)
 			select {
 			case p := <-had:
 				taken = append(taken, p)
@@ -50,9 +69,9 @@ func TestWhoWaitsForAPlaceIsWoken(t *testing.T) {
 				_, err := waits.Take(ctx, 1, Forever)
 				had <- err
 			}()
-			woken(time.Duration(i) * 400 * time.Millisecond) // it asks, and asks again
+			fleet.play(time.Duration(i)*400*time.Millisecond, nil) // it asks, and asks again
 			p.Done()
-			woken(50 * time.Millisecond)
+			fleet.play(50*time.Millisecond, nil)
 			select {
 			case err := <-had:
 				if err != nil {
@@ -64,4 +83,46 @@ func TestWhoWaitsForAPlaceIsWoken(t *testing.T) {
 			end()
 		}
 	})
+}
+
+// Whenever an instance crashes, who waits at another one has all its places within one and a half holds, though nobody
+// tells it of the crash.
+func TestPlacesOfACrashedInstanceAreBack(t *testing.T) {
+	t.Parallel()
+	const hold, limit, phases = 4 * time.Second, 6, 8
+	for crashes := range 2 {
+		latest := time.Duration(0)
+		for phase := range phases { // of a part of the hold
+			synctest.Test(t, func(t *testing.T) {
+				fleet, all := wokenFleet(t, "6 inflight hold=4s", "k", "e") // the first begins its parts early, and the second late
+				crashed, other := all[crashes], all[1-crashes]
+				time.Sleep(hold + time.Duration(phase)*hold/8/phases)
+				var takes sync.WaitGroup
+				take := func(l *Limiter) {
+					for range limit {
+						takes.Go(func() {
+							if _, err := l.Take(t.Context(), 1, 2*hold); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				uses := func(l *Limiter) int64 { return l.Status().Limits[0].Used }
+				take(crashed)
+				fleet.play(time.Second, func() bool { return uses(crashed) == limit })
+				if n := uses(crashed); n != limit {
+					t.Fatalf("it has %d places", n)
+				}
+				fleet.dead[crashes] = true
+				at := time.Now()
+				take(other)
+				fleet.play(2*hold, func() bool { return uses(other) == limit })
+				takes.Wait()
+				latest = max(latest, time.Since(at))
+			})
+		}
+		if t.Logf("crash of instance %d: its places are back after %v at the latest", crashes, latest); latest > hold*3/2 {
+			t.Error("that is more than one and a half holds")
+		}
+	}
 }

@@ -220,7 +220,7 @@ func meanwhile(p *quota.Policy, outage quota.Outage) string {
 	case outage == quota.OutageStop:
 		return "the limiter issues nothing (outage rule stop)"
 	case p.InFlight():
-		return "calls begin in the places in hand until the running quarter of the hold ends, then none (outage rule hold)"
+		return "calls begin in the places in hand until the running eighth of the hold ends, then none (outage rule hold)"
 	case !protocol.LimitsShort(p):
 		return "the limiter issues what is in hand (outage rule hold)"
 	case long:

@@ -41,13 +41,13 @@ func (p Permit) N() int64 { return p.n }
 
 // Start returns the beginning of the window for which the permits were issued,
 // that of the policy's shortest limit: corrected wall-clock time, without a
-// monotonic reading. Under a limit in flight it is at most a quarter of the hold before.
+// monotonic reading. Under a limit in flight it is at most an eighth of the hold before.
 func (p Permit) Start() time.Time { return time.Unix(0, p.grant.Start) }
 
 // Until returns the end of that window. A call that starts at or after it is not
 // covered. Under the shapes sliding and bucket with a guard, the call must reach the
 // provider before Until. Under a limit in flight the call must be over before Until,
-// which is the hold later than the permit, or up to a quarter more: end the call's context
+// which is the hold later than the permit, or up to an eighth more: end the call's context
 // then, because the provider may count it while others use its place.
 func (p Permit) Until() time.Time { return time.Unix(0, p.grant.End) }
 

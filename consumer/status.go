@@ -141,7 +141,7 @@ type LimitUse struct {
 	// Start and End bound the window, in corrected wall-clock time. Under the shapes
 	// sliding and bucket the next permit comes back at End. Of a limit that slides over more than
 	// a minute they bound a part of time, a hundredth of the window, to which the other numbers
-	// belong; of one in flight, a quarter of the hold. Permits do not come back at its end.
+	// belong; of one in flight, an eighth of the hold. Permits do not come back at its end.
 	Start, End time.Time
 	// Remaining, of a long limit, is Left plus the permits that no instance had taken at the
 	// last read of etcd; negative before the first read. It is 0 for other limits.

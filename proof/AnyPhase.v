@@ -4,7 +4,8 @@
    1. A window of m generations that begins at any instant counts at most the limit, if M is m + 1 and
       there is a guard. Without one M is m + 2.
    2. There are never more calls under way than the limit, if a call of label g ends before generation
-      g + M begins. *)
+      g + M begins.
+   3. What an instance had that crashes counts for no other one that many generations later. *)
 From Quotient Require Import Sum Arrivals.
 From Quotient Require Generations.
 From Coq Require Import Lqa Lia Qfield Qround.
@@ -133,4 +134,20 @@ Proof.
     pose proof (starts_lt x (win (slot c)) (G + 1) w0 ltac:(lra)).
     pose proof (starts_lt x G (win (slot c) + Z.of_nat M) w0 ltac:(lra)). lia.
   - apply (labels_by_total M limits (store t) _ T _ M (R t) (same t)); [intros; apply small|lia].
+Qed.
+
+(* Each instance begins its generations later by a time of its own. One had taken what it has of label g, or
+   of earlier ones, when it crashed. For another one nothing of that counts any more from generation g + M on. With
+   M = N + 2, where N generations are the longest time of a call, that is so N + 3 generations after the crash, by any
+   clocks: with N = 8, 11 eighths. *)
+Theorem places_are_back x N g i j later_i later_j crash t : clocks_near x ->
+  0 <= later_i -> later_j + 2 * clock_error x <= width x ->
+  start x g + later_i <= corrected x i crash -> crash + inject_Z (Z.of_nat (N + 3)) * width x <= t ->
+  start x (g + Z.of_nat (N + 2)) + later_j <= corrected x j t.
+Proof.
+  intros [w0 e] i0 j0 taken after. rewrite start_plus.
+  destruct (e i crash) as [_ E1], (e j t) as [E2 _].
+  assert (inject_Z (Z.of_nat (N + 3)) == inject_Z (Z.of_nat (N + 2)) + 1) as S.
+  { replace (N + 3)%nat with (S (N + 2)) by lia. rewrite Nat2Z.inj_succ. unfold Z.succ. rewrite inject_Z_plus. reflexivity. }
+  rewrite S in after. lra.
 Qed.

@@ -30,7 +30,7 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (one_view_binds, sliding_never_over, bucket_never_over, roll_adds_nothing, buckets_never_over, bucket_arrivals_never_over),
   (arrivals_never_over, arrivals_of_three, debts_never_over, debts_within_limits, unsettled_it_breaks,
     debts_paid_by_loans, payment_not_charged_it_breaks),
-  (generations_never_over, any_m_in_a_row, meets, any_phase_never_over, in_flight_never_over, example_run,
+  (generations_never_over, any_m_in_a_row, meets, any_phase_never_over, in_flight_never_over, places_are_back, example_run,
     current_alone_it_breaks, later_uncounted_it_breaks, moved_unchecked_it_breaks, m_labels_it_breaks),
   (unnoticed_only, same_id_is_noticed, unnoticed_it_breaks, same_id_over_by),
   (example_assumed, example_timing, example_obeys, example_issued, without_lookback_it_breaks),

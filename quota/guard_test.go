@@ -39,7 +39,7 @@ func TestParseGuard(t *testing.T) {
 // calls in flight, it is the time of a call, and must be less than a part of time.
 func TestGuardOfLongLimits(t *testing.T) {
 	t.Parallel()
-	const slides, inFlight, half = "must be less than a 100th of a sliding window, 36s", "must be less than a quarter of the hold, 2m30s", "leaves nothing of the shortest window, "
+	const slides, inFlight, half = "must be less than a 100th of a sliding window, 36s", "must be less than an eighth of the hold, 1m15s", "leaves nothing of the shortest window, "
 	for _, test := range []struct {
 		limits, keys string
 		guard        time.Duration
@@ -48,7 +48,7 @@ func TestGuardOfLongLimits(t *testing.T) {
 		{"5000/h sliding", "", 10 * time.Second, ""},
 		{"5000/h sliding", "", 36*time.Second - 100*time.Millisecond, slides},
 		{"20 inflight hold=10m", "", 10 * time.Second, ""},
-		{"20 inflight hold=10m", "", 150*time.Second - 100*time.Millisecond, inFlight},
+		{"20 inflight hold=10m", "", 75*time.Second - 100*time.Millisecond, inFlight},
 		{"14/s,5000/h sliding", "", 10 * time.Second, half + "1s"},
 		{"15000/s", "5000/h sliding", 10 * time.Second, half + "1s"},
 		{"5000/h sliding", "2/s,500/h sliding", time.Second, half + "1s"},

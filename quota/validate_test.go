@@ -81,10 +81,10 @@ func TestPolicyValidate(t *testing.T) {
 		{"calls in flight that are kept", inFlight(func(p *Policy) { p.Critical = 10 }), "classes.critical"},
 		{"calls in flight that warm up", inFlight(func(p *Policy) { p.WarmUp = time.Second }), "warm_up"},
 		{"clocks too bad for calls in flight", inFlight(func(p *Policy) {
-			p.Limits[0].Window, p.ClockError, p.Settle = 4*time.Second, 500*time.Millisecond, 5*time.Second
+			p.Limits[0].Window, p.ClockError, p.Settle = 4*time.Second, 250*time.Millisecond, 5*time.Second
 		}), "limits"},
 		{"clocks good enough for calls in flight", inFlight(func(p *Policy) {
-			p.Limits[0].Window, p.ClockError, p.Guard, p.Settle = 4*time.Second, 400*time.Millisecond, 199*time.Millisecond, 5*time.Second
+			p.Limits[0].Window, p.ClockError, p.Guard, p.Settle = 4*time.Second, 200*time.Millisecond, 99*time.Millisecond, 5*time.Second
 		}), ""},
 		{"clocks too bad for what slides", func(p *Policy) {
 			*p = Policy{Limits: []Limit{{Permits: 1, Window: 61 * time.Second, Sliding: true}}, Timing: Timing{ClockError: 305 * time.Millisecond, Settle: 5 * time.Second}}

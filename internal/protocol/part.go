@@ -13,10 +13,10 @@ import (
 // more, which meets at most 102 parts. So the limit holds if any 102 in a row hold at most its permits.
 const counted = quota.SlidingParts + 2
 
-// A limit in flight counts by parts of time too: quarters of its hold, the longest time of a call. Permits of a part
+// A limit in flight counts by parts of time too: eighths of its hold, the longest time of a call. Permits of a part
 // begin calls while that part runs by its instance, which for each begins later by a time of its own, less than a part
-// by 2e + E: BudgetAt. So a call ends before the sixth part after its own begins, by any clock, and the limit
-// holds if any 6 parts in a row hold at most its permits that were not given back. The latest that a call may end by
+// by 2e + E: BudgetAt. So a call ends before the tenth part after its own begins, by any clock, and the limit
+// holds if any 10 parts in a row hold at most its permits that were not given back. The latest that a call may end by
 // its permit is the hold after its part.
 const held = quota.HoldParts + 2
 

@@ -26,7 +26,7 @@ func (a *Account) inFlight() *long {
 }
 
 // longestInFlight is for how long calls in flight may be known here; 0 if no limit is in flight. A permit counts no more
-// at protocol.Budget.Until: seven parts after its own has begun. A part is a quarter of Window, so 2*Window is enough.
+// at protocol.Budget.Until: 11 parts after its own has begun. A part is an eighth of Window, so 2*Window is enough.
 func (a *Account) longestInFlight() (most time.Duration) {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight {

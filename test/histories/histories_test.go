@@ -183,7 +183,7 @@ func (s *stats) add(o *stats) {
 	s.windows, s.judged, s.permits, s.whole, s.callers = s.windows+o.windows, s.judged+o.judged, s.permits+o.permits, s.whole+o.whole, s.callers+o.callers
 	s.spans, s.lent, s.held = s.spans+o.spans, s.lent+o.lent, s.held+o.held
 	s.keyed, s.paid = s.keyed+o.keyed, s.paid+o.paid
-	s.overridden += o.overridden
+	s.overridden, s.back = s.overridden+o.overridden, s.back+o.back
 	for i := range s.events {
 		s.events[i] += o.events[i]
 	}

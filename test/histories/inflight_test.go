@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -86,6 +87,44 @@ func (c *caller) begins(p consumer.Permit) {
 			w.at(w.now()+500*ms, p.Done)
 		}
 	})
+}
+
+// survives has all instances crash but one, long after the last fault, where the limit is in flight. The one is given all
+// places within one and a half holds after that: those of the others, and those of its own calls that were never ended.
+func (w *world) survives() {
+	all := slices.DeleteFunc(w.all(), (*instance).gone)
+	if w.kind != inflight || len(all) == 0 {
+		return
+	}
+	one := all[w.aside("survivor").IntN(len(all))]
+	for _, i := range all {
+		if i != one {
+			i.crash()
+		}
+	}
+	at := w.now()
+	var takes sync.WaitGroup
+	for n, l := range one.limiters() {
+		f := w.fleets[n]
+		if !w.serves(one, f) {
+			continue
+		}
+		limit := f.newest().View.Policy.Limits[0]
+		c := &caller{instance: one, f: f, l: l, r: w.aside("survivor's calls")}
+		takes.Go(func() {
+			ctx, end := context.WithTimeout(w.t.Context(), 2*limit.Window)
+			defer end()
+			p, err := l.Take(ctx, limit.Permits, consumer.Forever)
+			if after := time.Duration(w.now() - at); err != nil || after > limit.Window*3/2 {
+				w.complain("%s of %s: the places of those that crashed are back after %v: %v", one.name, limit, after, err)
+			}
+			c.begins(p)
+			w.mu.Lock()
+			w.stats.back++
+			w.mu.Unlock()
+		})
+	}
+	takes.Wait()
 }
 
 // judgeCalls compares the open calls with the limit, whenever some begin. These began by permits that were taken of

@@ -127,6 +127,7 @@ var hunts = []hunt{
 	{"SlidingCurrentOnly", sliding, lead{}},
 	{"SlidingRestoredAtOnce", inflight, lead{often: []action{doRestore}}},
 	{"InFlightOnePartLess", inflight, lead{}},
+	{"InFlightLongParts", inflight, lead{}},
 	{"InFlightBackKept", inflight, lead{}},
 	{"InFlightOwedIssued", inflight, lead{}},
 	{"CarryNothing", inflight, lead{often: []action{doChange, doChange}}},

@@ -46,8 +46,8 @@ type world struct {
 
 // stats counts what a history reached.
 type stats struct {
-	windows, judged, permits, paid, whole, callers, spans, lent, held, keyed, overridden int
-	events                                                                               [actions]int
+	windows, judged, permits, paid, whole, callers, spans, lent, held, keyed, overridden, back int
+	events                                                                                     [actions]int
 }
 
 // now is true time.
@@ -145,6 +145,7 @@ func play(t *testing.T, p *plan, keep bool) *world {
 	}
 	w.until(p.end)
 	w.settles()
+	w.survives()
 	for _, i := range w.all() {
 		w.wg.Go(i.close)
 	}
@@ -170,15 +171,19 @@ func (w *world) settles() {
 			if st.OverIssued > 0 {
 				w.complain("%s: %d permits over its share", i.name, st.OverIssued)
 			}
-			v := &w.fleets[n].newest().View
-			if w.settled > w.end || w.kind == hold || w.kind == calm || w.forged || w.fleets[n].heldBack(w.end, w.end) || i.gone() || v.Policy == nil || v.Policy.Mode == quota.ModePause || len(v.Policy.Unsupported()) > 0 || v.Policy.LimitsAt(epoch+w.now()) == nil {
-				continue
-			}
-			if st.State != quota.StateActive {
+			if w.serves(i, w.fleets[n]) && st.State != quota.StateActive {
 				w.complain("%s is %s: %s", i.name, st.State, st.Problem)
 			}
 		}
 	}
+}
+
+// serves reports whether an instance should serve callers at the end, as it lives and has a policy, and the last fault is
+// long over.
+func (w *world) serves(i *instance, f *fleet) bool {
+	v := &f.newest().View
+	return w.settled <= w.end && w.kind != hold && w.kind != calm && !w.forged && !f.heldBack(w.end, w.end) && !i.gone() &&
+		v.Policy != nil && v.Policy.Mode != quota.ModePause && len(v.Policy.Unsupported()) == 0 && v.Policy.LimitsAt(epoch+w.now()) != nil
 }
 
 // until lets true time pass.

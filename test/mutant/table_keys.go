@@ -66,6 +66,8 @@ var keys = Table{
 		"usualOf = 90", "usualOf = 100", "consumer TestUsualCostsUseTheLimit"),
 	Replace("InFlightOnePartLess", "counts a part less than calls in flight may be of", "internal/protocol/part.go",
 		"held = quota.HoldParts + 2", "held = quota.HoldParts + 1", "internal/protocol TestACallInFlightEndsWhileItCounts", histories),
+	Replace("InFlightLongParts", "counts the hold by quarters", "quota/inflight.go",
+		"const HoldParts = 8", "const HoldParts = 4", "internal/protocol TestPlacesOfACrashedInstanceAreBack", "consumer TestPlacesOfACrashedInstanceAreBack", histories),
 	Replace("InFlightBackKept", "keeps a permit in flight that it gives back to others", "internal/window/inflight.go",
 		"\t\tb.purse.Taken -= n\n", "", "consumer TestCallsInFlightOfAFleet", histories),
 	Replace("InFlightCarryEndsEarly", "another hold counts calls for as long as its own count", "internal/escrow/carry.go",
