@@ -97,7 +97,7 @@ func beCallers(c callersConfig, gone over, tell func(told)) error {
 	}
 }
 
-// callOnce makes a call: most are short, and one of ten may last for as long as its permit allows.
+// callOnce makes a call: most are short, and one of twenty may last for as long as its permit allows.
 func callOnce(ctx context.Context, limiter *consumer.Limiter, provider *net.UnixConn, of, id, serial int64) error {
 	p, err := limiter.Take(ctx, 1, time.Second)
 	switch {
@@ -116,7 +116,7 @@ func callOnce(ctx context.Context, limiter *consumer.Limiter, provider *net.Unix
 		binary.BigEndian.PutUint64(message[8*i:], uint64(v))
 	}
 	lasts := time.Duration(rand.Int64N(int64(300 * time.Millisecond)))
-	if rand.IntN(10) == 0 {
+	if rand.IntN(20) == 0 {
 		lasts = time.Duration(rand.Int64N(int64(2 * callHold)))
 	}
 	if during.Err() != nil { // who was held up on the way does not call

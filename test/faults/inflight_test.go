@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// callHold is the hold of the limits, short so that a fault can last for longer.
-	callHold = 8 * time.Second
+	// callHold is the hold of the limits, short so that a fault can last for longer, and not so short that a busy machine
+	// has too little time in one of its parts.
+	callHold = 16 * time.Second
 	// openCalls is the limit, and callersEach how many callers of it an instance has: together more than the limit.
 	openCalls, callersEach = 30, 9
 	// moving is how many places may be on their way from an instance to another where all of them are used.

@@ -109,7 +109,7 @@ func (w *world) survives() {
 		if !w.serves(one, f) {
 			continue
 		}
-		limit := f.newest().View.Policy.Limits[0]
+		limit := f.newest().Policy.Limits[0]
 		c := &caller{instance: one, f: f, l: l, r: w.aside("survivor's calls")}
 		takes.Go(func() {
 			ctx, end := context.WithTimeout(w.t.Context(), 2*limit.Window)
