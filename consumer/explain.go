@@ -81,7 +81,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 		o.refusedKey(y, n, all, now)
 		return u
 	}
-	if atOnce && y.room(k, now, c) >= n {
+	if atOnce && y.room(k, s, now, c) >= n {
 		return nil
 	}
 	u.uses = k.keyUses(y)

@@ -141,6 +141,7 @@ type keyState struct {
 	guest   bool           // in use only because other instances have asked to borrow; no call of this one came yet
 	issued  uint8          // permits that the busiest keys do not count yet
 	refused uint8          // permits refused that they do not count yet
+	came    bool           // permits may have come since the line was served; false if nobody waits
 	line    *queue.Queue   // of the calls that wait for the key; nil if there is none
 	owner   *keyOwner      // as last told; nil until somebody asks for it
 }
@@ -303,7 +304,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 		y.lendAtEdge(k, s, now)
 	}
 	f = keyLacks
-	switch left := min(n, y.room(k, now, o.class)); {
+	switch left := min(n, y.room(k, s, now, o.class)); {
 	case left == 0, left < n && how != upTo, how == queues && y.large(k, n):
 		if k.gate.Segment() != s {
 			return moved, 0
@@ -340,8 +341,12 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	return f, got
 }
 
-// room returns how many permits of the key a call of class c may have that has not waited. y.mu is held.
-func (y *keyState) room(k *core, now int64, c queue.Class) int64 {
+// room returns how many permits of the key a call of class c may have that has not waited, by the segment s at the
+// monotonic instant now. Those that have come are first offered to the calls that wait. y.mu is held.
+func (y *keyState) room(k *core, s *window.Segment, now int64, c queue.Class) int64 {
+	if y.came && s.Open(now) {
+		k.keys.lines.serveHeld(k, y, s, now)
+	}
 	if y.line.Ahead(c) == 0 {
 		return y.use.Left()
 	}
@@ -380,6 +385,7 @@ func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
 		func(w quota.Window) int64 { return planner.Bound(y.key, w, now).Permits },
 		func() []protocol.Budget { return planner.KeyBudgets(y.key, now) })
 	k.mu.Unlock()
+	y.came = y.line != nil
 	y.tellBooked(&k.keys)
 }
 
@@ -433,9 +439,8 @@ func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64
 	y.hold(&k.keys)
 	y.use.Uncharge(n, part.Epoch(), &keys.Windows)
 	y.tellBooked(&k.keys)
-	y.mu.Unlock()
 	k.keys.busiest.Add(y.key.Name, -n, 0)
-	k.keys.lines.serve(k, y)
+	k.keys.lines.brought(k, y)
 }
 
 // correct books with the key that n permits, issued in an epoch of its account, cost actual permits. It returns
@@ -458,8 +463,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 		back = y.use.Refund(n-actual, epoch)
 	}
 	y.tellBooked(&k.keys)
-	y.mu.Unlock()
-	k.keys.lines.serve(k, y)
+	k.keys.lines.brought(k, y)
 	return back
 }
 

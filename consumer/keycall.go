@@ -281,9 +281,10 @@ func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool
 		p = o.permit(g, n, n)
 		p.bookedIn(y)
 	}
-	y.mu.Unlock()
-	if !ok {
-		k.keys.lines.serve(k, y)
+	if ok {
+		y.mu.Unlock()
+	} else {
+		k.keys.lines.brought(k, y)
 	}
 	return p, ok
 }
@@ -299,8 +300,7 @@ func (k *core) lapses(y *keyState) bool {
 func (k *core) unreserve(y *keyState, n int64) {
 	y.hold(&k.keys)
 	y.use.Unreserve(n)
-	y.mu.Unlock()
-	k.keys.lines.serve(k, y)
+	k.keys.lines.brought(k, y)
 }
 
 // waited returns how long ago the call first had to wait; didNotWait if it never had.

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"reflect"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -102,4 +103,61 @@ func TestACallElsewhereIsLargeAboveAnEqualPart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Permits of a key that have come are offered to those that wait before a newcomer gets any, also if it is the first to
+// look: at the edge of a window, and in the middle. The newcomer has the rest.
+func TestThoseThatWaitForAKeyComeBeforeANewcomer(t *testing.T) {
+	for name, c := range map[string]struct {
+		come func(y *keyState, k *core)
+		rest int64
+	}{
+		"at an edge": {func(*keyState, *core) { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }, 2},
+		"in the middle": {func(y *keyState, k *core) {
+			y.hold(&k.keys)
+			y.use.Charge(-7)
+			y.came = true
+			y.mu.Unlock() // whoever brings permits serves the line next
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, all := keyMarket(t, 20, 0, quota.OutageHold, "a", "b")
+				m.deaf["b"] = true
+				y, k := all["a"].Key("key"), all["a"].core
+				y.TryTake(8)
+				served := false
+				y.TakeFunc(8, Forever, func(_ Permit, err error) { served = err == nil })
+				time.Sleep(200 * time.Millisecond) // its claim has ended
+				k.keys.lines.alarm.Stop()
+				k.keys.asks.alarm.Stop() // so that the newcomer comes first
+				c.come(y.state.latest(), k)
+				got := y.TryTake(5).N()
+				if synctest.Wait(); got != c.rest || !served {
+					t.Errorf("a newcomer gets %d, want %d; the first one is served: %v", got, c.rest, served)
+				}
+			})
+		})
+	}
+}
+
+// A key that never lacked permits takes no memory to trade them while a caller waits for another key.
+func TestAKeyThatLacksNothingHasNoTrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, all := keyMarket(t, 20, 0, quota.OutageHold, "a", "b")
+		m.deaf["b"] = true
+		l := all["a"]
+		l.Key("lacks").TryTake(8)
+		l.Key("lacks").TakeFunc(8, Forever, func(Permit, error) {})
+		y := l.Key("has")
+		if !y.TryTake(2).Release() {
+			t.Error("a permit does not come back")
+		}
+		trades := func(y Key) bool {
+			return !reflect.ValueOf(&y.state.latest().use).Elem().FieldByName("trade").IsNil()
+		}
+		if !trades(l.Key("lacks")) || trades(y) {
+			t.Errorf("the key that lacks permits has a trade: %v; the other one: %v", trades(l.Key("lacks")), trades(y))
+		}
+	})
 }

@@ -210,12 +210,10 @@ func (k *core) Fund(all []escrow.KeyUse) {
 		y.hold(&k.keys)
 		y.use.Fund(*u, now)
 		y.tellBooked(&k.keys)
-		again := y.use.WantsMore() // etcd did not answer
-		y.mu.Unlock()
-		k.keys.noteWithheld(u)
-		if again {
+		if y.use.WantsMore() { // etcd did not answer
 			k.keys.funds.want(k, y, false)
 		}
-		k.keys.lines.serve(k, y)
+		k.keys.noteWithheld(u)
+		k.keys.lines.brought(k, y)
 	}
 }

@@ -415,20 +415,19 @@ func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) 
 	if k.gate.Segment().Keys == nil {
 		return
 	}
-	if y := k.keys.known(name); y != nil && y.borrow(k, host, windows, told) {
-		k.keys.lines.serve(k, y)
+	y := k.keys.known(name)
+	if y == nil {
+		return
 	}
-}
-
-// borrow is the part of borrowKey under the state's lock. It reports whether anything was added.
-func (y *keyState) borrow(k *core, host string, windows []quota.Window, told int64) bool {
-	s, _ := y.lock(k)
-	defer y.mu.Unlock()
-	if s.Keys == nil || !y.borrows() { // nothing is borrowed now
-		return false
+	n := int64(0)
+	if s, _ := y.lock(k); s.Keys != nil && y.borrows() { // else nothing is borrowed now
+		n = y.use.Borrow(host, windows, told, y.totals(k))
+		y.tellBooked(&k.keys)
 	}
-	n := y.use.Borrow(host, windows, told, y.totals(k))
-	y.tellBooked(&k.keys)
-	k.keys.got.Add(max(0, n))
-	return n > 0
+	if n <= 0 {
+		y.mu.Unlock()
+		return
+	}
+	k.keys.got.Add(n)
+	k.keys.lines.brought(k, y)
 }

@@ -62,6 +62,9 @@ func (q *keyLines) enter(k *core, y *keyState, w *queue.Waiter, n, until int64, 
 func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) (v queue.Verdict, again bool) {
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
+	if y.came { // before those that wait have what has come, it gets nothing
+		q.serveHeld(k, y, s, now)
+	}
 	l, large := y.lineNow(k, now), y.large(k, n)
 	l.Newcomer(c)
 	if v = y.decide(k, s, now, n, until, l.Fits(n, 0, c, large)); v == queue.Granted {
@@ -183,6 +186,24 @@ func (q *keyLines) serve(k *core, y *keyState) {
 	}
 	s, now := y.lock(k)
 	defer y.mu.Unlock()
+	if y.line != nil {
+		q.serveHeld(k, y, s, now)
+	}
+}
+
+// brought is called where permits of the key may have come, with y.mu held. It lets go of that, and has those that wait
+// for the key served.
+func (q *keyLines) brought(k *core, y *keyState) {
+	waits := y.line != nil
+	y.came = waits // whoever has the lock before serve has the line served first
+	y.mu.Unlock()
+	if waits {
+		q.serve(k, y)
+	}
+}
+
+// serveHeld is the part of serve under the state's lock, by the segment s at the instant now.
+func (q *keyLines) serveHeld(k *core, y *keyState, s *window.Segment, now int64) {
 	wake, l := clock.Forever, y.lineNow(k, now)
 	l.Begin()
 	for w := range y.line.All {
@@ -199,6 +220,7 @@ func (q *keyLines) serve(k *core, y *keyState) {
 			q.tell(k, y, w, v)
 		}
 	}
+	y.came = false
 	y.serveAgain(k, &l)
 	q.alarm.Set(k.clock, wake)
 }
@@ -245,8 +267,9 @@ func (q *keyLines) remove(k *core, y *keyState, w *queue.Waiter) bool {
 	y.use.LineLeft(y.line, k.clock.Mono())
 	q.length.Add(-1)
 	q.byClass[w.Class()].Add(-1)
+	y.came = true
 	if y.line.Len() == 0 {
-		y.line = nil
+		y.line, y.came = nil, false
 		q.mu.Lock()
 		delete(q.keys, y)
 		q.mu.Unlock()
@@ -259,10 +282,7 @@ func (q *keyLines) remove(k *core, y *keyState, w *queue.Waiter) bool {
 func (q *keyLines) cancel(k *core, y *keyState, w *queue.Waiter) bool {
 	y.hold(&k.keys)
 	gone := q.remove(k, y, w)
-	y.mu.Unlock()
-	if gone {
-		q.serve(k, y) // those behind it may be first now
-	}
+	q.brought(k, y) // those behind it may be first now
 	return gone
 }
 
@@ -276,8 +296,7 @@ func (q *keyLines) evict(k *core, owner uint32) {
 				q.tell(k, y, w, queue.Closed)
 			}
 		}
-		y.mu.Unlock()
-		q.serve(k, y) // those behind them may be first now
+		q.brought(k, y) // those behind them may be first now
 	}
 }
 

@@ -78,6 +78,7 @@ func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) 
 		s := a.move(w)
 		s.Bound = queue.Sum(bound(w), s.borrowed)
 	}
+	a.trade.outgrow(a)
 }
 
 // sameShortest reports whether the shortest windows of both are of one length.
@@ -218,17 +219,20 @@ func (s *span) left() int64 { return s.by.Left(&s.Count) }
 func (a *Account) Reserve(n int64) { a.reserved += n }
 
 // Unreserve ends that.
-func (a *Account) Unreserve(n int64) { a.reserved -= n }
+func (a *Account) Unreserve(n int64) {
+	a.reserved -= n
+	a.trade.ended(n, false)
+}
 
 // Confirm issues n reserved permits, if the windows that run now allow them. The reservation ends
 // either way.
 func (a *Account) Confirm(n int64) bool {
 	a.reserved -= n
-	if a.debt > 0 || a.left() < n {
-		return false
+	ok := a.debt == 0 && a.left() >= n
+	if a.trade.ended(n, ok); ok {
+		a.Charge(n)
 	}
-	a.Charge(n)
-	return true
+	return ok
 }
 
 // Lapses reports whether a next window might hold fewer permits than are reserved, all callers together.

@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -48,9 +49,48 @@ type claim struct {
 	small    *lending.Flow // of calls that are not large; nil until a large one comes
 	larges   int64         // permits of large calls that were issued since the beginning; of a key's, those refused too
 	issued   int64         // permits issued to large calls in the window
-	servedIn int64         // the index of the window in which a large call was last served
+	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the window of which others were asked to leave a part to a large call
+	waits    bool          // a large call waits, the first or another one
+	pending  []pendingCall // large calls of a key for which permits are reserved, and not issued yet
+}
+
+// pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
+// issued in the end, it was not served.
+type pendingCall struct {
+	n        int64 // permits
+	servedIn int64 // the index of the window in which they were reserved
+	left     int64 // permits that the call took off claim.left
+}
+
+// ended notes that n reserved permits of a key were issued, or that they will not be: then a large call that wanted so
+// many was not served. running is the window that runs. Calls that want as many stand in for one another.
+func (c *claim) ended(n int64, issued bool, running quota.Window) {
+	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.n == n })
+	if i < 0 {
+		return
+	}
+	p := c.pending[i]
+	c.pending = slices.Delete(c.pending, i, i+1)
+	switch {
+	case issued:
+		c.servedIn = max(c.servedIn, p.servedIn)
+	default:
+		if c.left = queue.Sum(c.left, p.left); p.servedIn == running.Index {
+			c.issued -= n
+		}
+	}
+}
+
+// lastServed returns the index of the window in which a large call was last served, or permits were reserved for one
+// that has not ended yet.
+func (c *claim) lastServed() int64 {
+	at := c.servedIn
+	for i := range c.pending {
+		at = max(at, c.pending[i].servedIn)
+	}
+	return at
 }
 
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
@@ -96,6 +136,8 @@ type Line struct {
 	taken   int64   // permits that were issued, or reserved, and that the account has not booked
 	held    int64   // permits that may be issued to callers of the line
 	room    int64   // those of held that the next waiter may have
+	// reserves says that a large call that is served has its permits reserved first, as a key's: see claim.ended.
+	reserves bool
 	// unpaced are permits that may be issued to a large call that passes nobody: those held, and those that pacing has
 	// not released yet. It is 0 without pacing, as for a key.
 	unpaced int64
@@ -206,9 +248,16 @@ func (l *Line) Served(n int64, large bool) {
 	if large && l.trade != nil { // nil where it waits since there was lending
 		c := &l.trade.claim
 		if l.lends {
-			if c.servedIn = l.Window.Index; !c.standsIn(l.Window) {
+			took := int64(0)
+			if !c.standsIn(l.Window) {
 				c.left = min(c.left, l.Total)
-				c.left -= max(0, min(c.left, n-(l.room-l.smallWant())))
+				took = max(0, min(c.left, n-(l.room-l.smallWant())))
+				c.left -= took
+			}
+			if l.reserves {
+				c.pending = append(c.pending, pendingCall{n, l.Window.Index, took})
+			} else {
+				c.servedIn = l.Window.Index
 			}
 		}
 		c.issued += n
@@ -268,10 +317,13 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 
 // besides returns how many of the permits held callers that pass the waiters may have.
 func (l *Line) besides() int64 {
-	if l.trade == nil || l.trade.claim.shut || !l.trade.claim.fits(l.account) {
+	if l.trade == nil {
 		return 0
 	}
 	c, a, room := &l.trade.claim, l.account, l.held
+	if c.shut || c.of == nil || !c.fits(a) {
+		return 0
+	}
 	if c.passed > 0 && c.of.Large() && l.ends() > l.now {
 		room = min(room, l.forSmall(c.of.Class()))
 	}
@@ -315,14 +367,16 @@ func (l *Line) smallWant() int64 {
 // before the claim is asked anything: a Waiter that has left may be pushed again, and would be taken for the first
 // one of before.
 func (c *claim) head(q *queue.Queue, now int64) {
+	c.waits = q.Large(queue.Sheddable) > 0
 	if w := q.Head(); w != c.of {
 		c.of, c.since, c.edges = w, now, 0
 	}
 }
 
 // enter notes that a window has begun at the monotonic instant start. What small calls leave in it is noted by leave.
+// Until the line is served nobody passes: the claim of the first waiter begins anew.
 func (c *claim) enter(start int64) {
-	c.since, c.issued = start, 0
+	c.since, c.issued, c.shut = start, 0, true
 	c.edges++
 }
 
@@ -331,6 +385,9 @@ func (c *claim) restart() {
 	if c.servedIn, c.stood, c.left = 0, 0, 0; c.small != nil {
 		c.small = &lending.Flow{}
 	}
+	for i := range c.pending {
+		c.pending[i].servedIn, c.pending[i].left = 0, 0
+	}
 }
 
 // leave has small calls leave a part of what they want to the large call that still waits: one in leaves of the
@@ -338,8 +395,10 @@ func (c *claim) restart() {
 // milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
+	case !c.waits: // those to which they have left some have gone
+		c.left = 0
 	case c.of == nil || !c.of.Large() || c.small == nil:
-	case c.stood == ended.Index && c.stood == c.servedIn: // a large call stood and was served: small ones have lost enough
+	case c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
 		c.left = 0
 	default:
 		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leaves)))
@@ -394,9 +453,9 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
-	since := s.Window.Index + 1 - max(c.stood, c.servedIn) // windows without a large call
-	small := int64(math.Ceil(t.small().Used() * s.length)) // in the window before
-	due := max(1, share-small, s.Total/standing)           // a window
+	since := s.Window.Index + 1 - max(c.stood, c.lastServed()) // windows without a large call
+	small := int64(math.Ceil(t.small().Used() * s.length))     // in the window before
+	due := max(1, share-small, s.Total/standing)               // a window
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
@@ -390,4 +391,140 @@ func TestANewcomerUnderAnotherLimit(t *testing.T) {
 	if n := l.upTo(201*ms, 1); n != 0 {
 		t.Errorf("a newcomer gets %d", n)
 	}
+}
+
+// Permits can be borrowed again while a caller waits, and a newcomer of the key comes before the line is served: it gets
+// nothing.
+func TestANewcomerAfterLendingHasEndedAndBegun(t *testing.T) {
+	t.Parallel()
+	l := &keyLine{shares: map[time.Duration]int64{second: 5}, total: 10, owners: 10}
+	if l.upTo(ms, 3) != 3 || l.enter(2*ms, 4) != queue.Queued {
+		t.Fatal("nobody waits")
+	}
+	l.tick(200 * ms) // others may pass
+	l.use.windows.Lending.Borrows = false
+	l.line(210 * ms)
+	l.use.windows.Lending.Borrows = true
+	if n := l.upTo(220*ms, 1); n != 0 {
+		t.Errorf("a newcomer gets %d", n)
+	}
+	l.tick(230 * ms)
+	l.tick(340 * ms)
+	if n := l.upTo(350*ms, 5); n != 2 {
+		t.Errorf("%d pass once the claim has ended again, want 2", n)
+	}
+}
+
+// At the edge of a window the claim of the first waiter begins anew: a newcomer that comes before the line is served gets
+// nothing of the new window.
+func TestANewcomerAtTheEdgeBeforeTheLineIsServed(t *testing.T) {
+	t.Parallel()
+	l := &keyLine{shares: map[time.Duration]int64{second: 10}, total: 100, owners: 10}
+	if l.upTo(ms, 8) != 8 || l.enter(2*ms, 8) != queue.Queued {
+		t.Fatal("nobody waits")
+	}
+	l.tick(200 * ms)
+	if n := l.upTo(210*ms, 1); n != 1 {
+		t.Fatalf("%d pass after the claim", n)
+	}
+	if n := l.upTo(second, 5); n != 0 {
+		t.Errorf("a newcomer gets %d at the edge", n)
+	}
+	l.tick(second)
+	if diff := cmp.Diff([]string{"8@1s"}, l.told()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// A large call of a key counts as served once its permits are issued. If they are not, as when its caller gives up in
+// the provider's queue, small calls owe large ones what they did before, and the next one that stands still does.
+func TestALargeCallOfAKeyIsServedOnceItsPermitsAreIssued(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end    func(a *Account)
+		served bool
+	}{
+		"issued":     {func(a *Account) { a.Confirm(25) }, true},
+		"given back": {func(a *Account) { a.Unreserve(25) }, false},
+		"not there any more": {func(a *Account) {
+			a.Charge(1)
+			a.Confirm(25)
+		}, false},
+	} {
+		for _, stands := range []bool{true, false} {
+			a, trade, _ := traded(20)
+			q := &queue.Queue{}
+			q.Push(&queue.Waiter{}, 25, clock.Forever, queue.Default, true)
+			q.Push(&queue.Waiter{}, 30, clock.Forever, queue.Default, true)
+			a.Borrow("host", a.windows.Running, 5, func(quota.Window) int64 { return 80 })
+			trade.claim.servedIn, trade.claim.stood, trade.claim.left = -9, -9, 7
+			if stands {
+				trade.claim.stood = 0
+			}
+			trade.claim.small = &lending.Flow{}
+			for at := range 20 { // small calls come, one each millisecond
+				trade.claim.small.Look(float64(at), float64(at))
+			}
+			line := a.Line(q, plans.Fleet{Total: 80, Instances: 4, Owners: 4}, int64(20*ms))
+			line.Begin()
+			was := trade.claim
+			a.Reserve(25)
+			line.Served(25, true)
+			q.Remove(q.Head())
+			a.LineLeft(q, int64(20*ms))
+			if now := &trade.claim; now.lastServed() != 0 || now.issued != 25 || stands != (now.left == was.left) {
+				t.Errorf("%s, stands %v: while they are reserved: %+v", name, stands, *now)
+			}
+			c.end(a)
+			now := &trade.claim
+			if served := now.lastServed() == 0; served != c.served || (now.issued == 25) != c.served || !c.served && now.left != was.left {
+				t.Errorf("%s, stands %v: %+v, before %+v", name, stands, *now, was)
+			}
+			if next := now.standsIn(a.windows.Running[0]); next != (stands && !c.served) {
+				t.Errorf("%s, stands %v: the next one stands: %v", name, stands, next)
+			}
+		}
+	}
+}
+
+// What small calls have left to large ones is forgotten at the edge of a window at which no large call waits any more.
+func TestWhatWasLeftToALargeCallThatHasGone(t *testing.T) {
+	t.Parallel()
+	for _, another := range []bool{true, false} {
+		for kind, line := range lines(100, map[time.Duration]int64{second: 10}) {
+			line.tick(0)
+			if line.enter(ms, 35) != queue.Queued {
+				t.Fatalf("%s: it does not wait", kind)
+			}
+			for now := 100 * ms; now < 3*second; now += 100 * ms { // small calls come
+				line.tick(now)
+				line.upTo(now, 1)
+			}
+			if left := trade(line).claim.left; left == 0 {
+				t.Fatalf("%s: small calls leave nothing", kind)
+			}
+			if another {
+				line.enter(3*second-2*ms, 36)
+			}
+			switch l := line.(type) {
+			case *gateLine:
+				l.gate.Cancel(at(3*second-ms), l.gate.mu.queue.Head())
+			case *keyLine:
+				l.queue.Remove(l.queue.Head())
+				l.use.LineLeft(&l.queue, int64(3*second-ms))
+			}
+			line.tick(3 * second)
+			if left := trade(line).claim.left; (left > 0) != another {
+				t.Errorf("%s: another one waits %v: %d are left to it", kind, another, left)
+			}
+		}
+	}
+}
+
+// trade returns a line's trade.
+func trade(l lined) *Trade {
+	if l, ok := l.(*gateLine); ok {
+		return &l.gate.mu.borrower.Trade
+	}
+	return &l.(*keyLine).use.trade.Trade
 }

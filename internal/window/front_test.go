@@ -74,6 +74,20 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	shut(0, MostOut)
 }
 
+// A front that is opened again, or has calls refused, while it is open stays as it is: what calls have had of it is booked.
+func TestAFrontThatIsOpenStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 100, 0, time.Second)
+	f.Open(a, 4)
+	if _, v := f.Take(s, 0, 3, queue.Default, true); v != Taken {
+		t.Fatalf("3 of 4: %d", v)
+	}
+	f.Open(a, 4)
+	if taken, _ := f.Shut(a); taken != 3 || a.Left() != 7 {
+		t.Errorf("%d are booked, and %d left", taken, a.Left())
+	}
+}
+
 // Those that a front refuses have others asked for permits as those that the account refuses do.
 func TestOthersAreAskedForWhatAFrontRefuses(t *testing.T) {
 	t.Parallel()

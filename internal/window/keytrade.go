@@ -75,13 +75,33 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 		t.take(a.milli(s.Window.End()), s, Callers{})
 		t.before += max(0, s.called()) + t.refused
 	}
-	if to.Length != t.window.Length {
+	t.begin(a, to, Loans{Borrowed: s.borrowed, Lent: s.lent})
+}
+
+// begin has the trade go by the window to. loans are those of the window before it.
+func (t *keyTrade) begin(a *Account, to quota.Window, loans Loans) {
+	if t.refused, t.low = 0, 0; to.Length != t.window.Length {
 		t.restart()
 		t.called = [queue.Classes]int64{}
 		t.Trade.take(a.milli(to.Start()), came{all: t.before, large: t.claim.larges}, Callers{}) // calls are counted from here on
 	}
-	t.enter(a, to, Loans{Borrowed: s.borrowed, Lent: s.lent})
-	t.refused, t.low = 0, 0
+	t.enter(a, to, loans)
+}
+
+// outgrow has the trade go by the shortest window that runs, if that is in the middle: a policy has taken the shorter limit
+// away by whose windows it went.
+func (t *keyTrade) outgrow(a *Account) {
+	if s := a.shortest(); t != nil && s != nil && s.Window.Length != t.window.Length {
+		t.begin(a, s.Window, Loans{}) // it takes calls as if they had come evenly since that began
+		t.edge = false                // there is none
+	}
+}
+
+// ended notes that n reserved permits of the key were issued, or that they will not be.
+func (t *keyTrade) ended(n int64, issued bool) {
+	if t != nil {
+		t.claim.ended(n, issued, t.window)
+	}
 }
 
 // Refused notes that n permits were refused to calls of class c. large says that they were for a large one.
@@ -121,7 +141,7 @@ func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 
 // Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none.
 func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
-	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved}
+	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved, reserves: true}
 	var t *keyTrade
 	if a.windows != nil && a.windows.Lending.Borrows && f.Total > 0 {
 		t = a.begun()
@@ -129,6 +149,7 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	if t == nil {
 		if a.trade != nil { // nothing is lent any more, so nothing is claimed
 			a.trade.claim.head(nil, now)
+			a.trade.claim.shut = true // until the line is served under a plan by which permits are lent again
 		}
 		return l
 	}

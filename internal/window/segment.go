@@ -274,7 +274,11 @@ func (f *Front) Refuse(a *Account) {
 	}
 }
 
+// set opens the front, or has it refuse. One that is not shut stays as it is: what calls took of it is not booked yet.
 func (f *Front) set(a *Account, p Part) {
+	if f.state.Load() != 0 {
+		return
+	}
 	if a.trade != nil {
 		p |= partTrades
 	}
