@@ -112,11 +112,11 @@ func (b *long) toReturn() (n int64) {
 }
 
 // endedIn returns what is to be kept of earlier parts when the part next begins: of a sliding limit the newest part that
-// has something; of one in flight every part that has something and still counts. The part that ends now has something
-// also while etcd is asked for it, unless etcd was restored meanwhile.
+// has something; of one in flight every part that has something and still counts. A part has something also while etcd
+// is asked for it, unless etcd was restored meanwhile.
 func (b *long) endedIn(next protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
-		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used}}
+		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut}}
 	}
 	if !b.InFlight {
 		if len(all) == 0 {
@@ -125,7 +125,7 @@ func (b *long) endedIn(next protocol.Part) (all []ended) {
 		return all
 	}
 	for _, e := range b.ended {
-		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0) {
+		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0 || e.asked) {
 			all = append(all, e)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/quota"
@@ -42,5 +43,25 @@ func TestNobodyYieldsBelowItsPart(t *testing.T) {
 	}
 	if b.wanted.owed != 2 || b.hand() != 4 {
 		t.Errorf("%d permits are owed, %d in hand", b.wanted.owed, b.hand())
+	}
+}
+
+// TestAnAnswerThatComesPartsLater: what etcd gives of a part is given back, though its answer comes when the part after it
+// has ended too, and nothing else of either is there.
+func TestAnAnswerThatComesPartsLater(t *testing.T) {
+	t.Parallel()
+	b, _ := flying(0)
+	b.state, b.need = wanting, 3
+	u := b.handOut(escrow.KeyUse{})
+	for range 3 {
+		b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
+	}
+	u.Purse.Taken = 3
+	b.late(&u)
+	if back := b.nextReturn(); back.N != 3 || back.Of != u.Purse.Part {
+		t.Errorf("%+v are given back", back)
+	}
+	if b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false); len(b.ended) > 0 {
+		t.Errorf("%+v are kept", b.ended)
 	}
 }

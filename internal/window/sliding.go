@@ -14,6 +14,7 @@ type ended struct {
 	start              int64 // of the part, by this instance
 	part               protocol.Part
 	taken, given, used int64 // of etcd, back to it, and issued or, in flight, under way
+	asked              bool  // etcd has been asked for some of it, and has not answered
 }
 
 func (e *ended) hand() int64 { return e.taken - e.given - e.used }
@@ -74,7 +75,7 @@ func (b *long) limit() int64 {
 func (b *long) late(u *escrow.KeyUse) {
 	for i := range b.ended {
 		if e := &b.ended[i]; e.start == u.Start {
-			e.taken = max(e.taken, u.Purse.Taken)
+			e.taken, e.asked = max(e.taken, u.Purse.Taken), false
 		}
 	}
 	if b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision() {
