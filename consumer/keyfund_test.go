@@ -21,7 +21,8 @@ type treasury struct {
 	away   bool
 	lost   string // why a total that is not there says nothing, as after a restore
 	writes int
-	told   []*stub // who hears of totals of calls in flight
+	told   []*stub       // who hears of totals of calls in flight
+	late   time.Duration // how much more than a millisecond after their writes
 }
 
 // serve answers all that the sinks want, until they want nothing more.
@@ -77,7 +78,7 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 		u.Purse.Committed(next, n, b.at[key], verdict)
 		name, at := u.Name(), b.at[key]
 		for _, s := range b.told {
-			time.AfterFunc(time.Millisecond, func() { s.sink.Heard(name, next, at) })
+			time.AfterFunc(time.Millisecond+b.late, func() { s.sink.Heard(name, next, at) })
 		}
 	}
 }

@@ -49,6 +49,9 @@ func (g *Gate) wantForQueueLocked() {
 func (g *Gate) wantNowLocked(n int64) {
 	g.noteLackLocked()
 	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.shares()-g.takenLocked() {
+		if b := l.inFlight(); b != nil {
+			b.wanted.tried = max(b.wanted.tried, n)
+		}
 		g.wantBudgetsLocked(n)
 	}
 }
@@ -124,6 +127,10 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
 	g.mu.judge = g.mu.judge || worse
 	g.rebuildLocked(at)
+	if b := l.inFlight(); b != nil && b.state == wanting && b.again <= g.mu.last { // a call has ended meanwhile
+		g.Wanting()
+	}
+	g.tellGivesLocked()
 }
 
 // Restored is Account.Restored for the provider.

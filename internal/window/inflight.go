@@ -154,8 +154,10 @@ type wanted struct {
 	n, poor     int64 // permits that others lack: see escrow.Total.Asked
 	othersUntil int64 // monotonic instant from which on n and poor are void
 	owed        int64 // permits of the running part that came back, and go to others
-	asked       int64 // permits that this instance asks for itself
-	askedUntil  int64 // monotonic instant from which on asked is void
+	// tried is the most that a call wanted that did not wait, since etcd has answered. asked is what such calls wanted
+	// that etcd had too little for: if some are free these may come again. Calls that wait are in the queue.
+	tried, asked int64
+	askedUntil   int64 // monotonic instant from which on asked is void
 	// total is the newest that was told of while etcd was asked, and revision that of its entry; 0: none was.
 	total    escrow.Total
 	revision int64
@@ -175,8 +177,7 @@ func (a *Account) handOf(b *long) int64 {
 const inFlightAgain = int64(800 * time.Millisecond)
 
 // tooFew notes that etcd, asked just now, has given too few permits. It returns the monotonic instant before which it is
-// not asked again. Of a limit in flight tooFew also notes what this instance has asked for; if that is nothing, it
-// returns 0.
+// not asked again. Of a limit in flight tooFew also notes what was tried in vain; if nothing was wanted, it returns 0.
 func (b *long) tooFew(now int64) int64 {
 	switch {
 	case !b.InFlight:
@@ -184,7 +185,9 @@ func (b *long) tooFew(now int64) int64 {
 	case b.need == 0: // it has not asked
 		return 0
 	}
-	b.wanted.asked, b.wanted.askedUntil = b.need, now+escrow.AskLasts
+	if b.wanted.tried > 0 {
+		b.wanted.asked, b.wanted.askedUntil = b.wanted.tried, now+escrow.AskLasts
+	}
 	return now + inFlightAgain
 }
 
@@ -227,14 +230,19 @@ func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	if revision <= b.purse.Revision() {
 		return
 	}
-	b.wanted.n, b.wanted.poor = t.Asked(by, wall)
-	b.wanted.othersUntil = now + escrow.AskLasts
+	b.noteAsks(&t, now, wall, by)
 	if b.state == handedOut {
 		b.wanted.total, b.wanted.revision = t, revision
 		return
 	}
 	b.purse.Hear(t, revision)
 	b.noteLeft(now)
+}
+
+// noteAsks notes what others lack by a total that is read now, or told of: see hear.
+func (b *long) noteAsks(t *escrow.Total, now, wall int64, by uint64) {
+	b.wanted.n, b.wanted.poor = t.Asked(by, wall)
+	b.wanted.othersUntil = now + escrow.AskLasts
 }
 
 // noteLeft has the limit want again what was asked for, if permits are left in etcd.

@@ -65,3 +65,22 @@ func TestAnAnswerThatComesPartsLater(t *testing.T) {
 		t.Errorf("%+v are kept", b.ended)
 	}
 }
+
+// TestWhatOthersLackIsInAnAnswer: an instance learns from etcd's answer what others ask for. Its own write came after their
+// ask, so the watch tells it of that too late.
+func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
+	t.Parallel()
+	b, windows := flying(4)
+	a := Account{budgets: []long{b}, windows: windows}
+	a.budgets[0].state = wanting
+	u := a.budgets[0].handOut(escrow.KeyUse{})
+	text, err := escrow.Encode(escrow.Total{Asks: []escrow.Ask{{By: 8, N: 3, Until: int64(time.Minute)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Purse.Read([]byte(text), 5, &escrow.Verdict{Cluster: 7})
+	a.fund(u, 1)
+	if n := a.budgets[0].wanted.n; n != 3 {
+		t.Errorf("others ask for %d", n)
+	}
+}

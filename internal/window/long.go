@@ -358,6 +358,10 @@ func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 		}
 		if b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
+			if b.InFlight && !u.Away { // its own write may hide from it what the one before asked for
+				total := b.purse.Total()
+				b.noteAsks(&total, now, now+a.windows.Offset, a.by())
+			}
 			if until := b.statedUntil(); until != 0 {
 				b.again = min(b.again, until-a.windows.Offset)
 			}
@@ -399,6 +403,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
 	}
+	b.wanted.tried = 0
 	b.catchUp(now)
 	return more
 }

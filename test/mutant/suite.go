@@ -24,6 +24,7 @@ const (
 	differential = "differential" // the recorded answers of the proof's definitions
 	shapes       = "internal/window/shape TestShapesAsInTheProof"
 	loans        = "internal/window TestLoansAsInTheProof"
+	places       = "consumer TestLivenessOfPlaces"
 	parts        = "internal/escrow TestNoWindowOfASlidingLimitIsOver"
 	changes      = "internal/escrow TestChangesOfWindowsCarryTheCount"
 )
