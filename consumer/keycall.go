@@ -112,6 +112,10 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 			return err == nil // for there are some by now, as behind a window's edge: no words would be true
 		}
 		c.state = t.state
+		if t.segment.Left() < c.n && k.gate.Late(k.clock.Now(), c.n, c.until, l.class) { // as in a pause
+			c.refused(queue.Limited)
+			return false
+		}
 		switch v := k.keys.lines.enter(k, t.state, c.ownWaiter(), c.n, c.until, l.class); v {
 		case queue.Granted: // some have come meanwhile, and are reserved
 		case queue.Queued:

@@ -119,8 +119,10 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 
 // Acquire issues one permit, waiting for at most maxWait and as long as ctx allows; 0 or
 // less does not wait. It returns nil, an error of ctx, or one of this package's errors. A
-// caller that cannot be served in time is refused immediately. Where other instances may lend,
-// nobody knows that before the limit itself is used up: there it waits until its deadline.
+// caller that cannot be served in time, unless something is changed, is refused immediately: so
+// are those that would wait for a pause to end, for a policy to begin, or for the share of an
+// instance that joins. Where other instances may lend, to one that joins too, nobody knows before
+// the limit itself is used up: there it waits until its deadline.
 //
 // Waiting only parks the goroutine. Callers are served in the order in which they came,
 // unless they have classes: see Class. Where instances lend, one that wants more than there is

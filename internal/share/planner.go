@@ -211,7 +211,9 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 			ends(quota.WindowAt(length, wall).End())
 		}
 	}
-	for _, length := range p.Lengths(now, p.offset) {
+	lengths := p.Lengths(now, p.offset)
+	none := len(lengths) == 0 // as before a policy is in force
+	for _, length := range lengths {
 		w := quota.WindowAt(length, wall)
 		b, d := p.Bound(Key{}, w, now), p.totals(w)
 		plan.Running = append(plan.Running, w)
@@ -221,11 +223,10 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 		if plan.Shape.Any() {
 			ends(plan.Shape.Grows(length, wall))
 		}
-		if b.Permits == 0 {
-			if begins, ok := p.Begins(); ok {
-				plan.Begins = sub(begins, p.offset)
-			}
-		}
+		none = none || b.Permits == 0
+	}
+	if begins, ok := p.Begins(); ok && none {
+		plan.Begins = sub(begins, p.offset)
 	}
 	return plan
 }

@@ -178,6 +178,9 @@ func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, 
 	before = queue.Sum(before, l.debt)
 	from, all := g.opensLocked(), queue.Sum(queue.Sum(before, n), as.Taken)
 	at = max(from, l.spentUntil(all))
+	if g.onlyNewsLocked(all) {
+		return clock.Forever, false
+	}
 	if b := l.inFlight(); b != nil && !b.couldHave(all) {
 		return at, false // nobody knows when calls end
 	}
@@ -192,7 +195,8 @@ func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, 
 	if _, lacks := l.SpentUntil(all); !lacks && !g.comesLocked(c) && g.segment.Load().left.Load() != sealed {
 		at = max(at, g.mu.edge) // who is not served now waits for it
 	}
-	due := from // by the shares
+	due := from                                // by the shares
+	known = p.Begins > 0 && len(p.Limits) == 0 // the policy is not in force yet
 	for s := range l.bounded {
 		t, ok := g.etaOfLocked(s, n, before, from, c)
 		if due, known = max(due, t), ok; !ok {
@@ -204,6 +208,16 @@ func (g *Gate) etaLocked(n, before int64, c queue.Class, loans bool) (at int64, 
 	}
 	at = max(at, due)
 	return at, known && at != clock.Forever
+}
+
+// onlyNewsLocked reports whether n permits come by news only: the policy is paused, or a limit is 0.
+func (g *Gate) onlyNewsLocked(n int64) bool {
+	for s := range g.mu.ledger.bounded {
+		if g.planLocked().LimitOf(s.Window).Later <= 0 && n > s.Bound-s.Used {
+			return true
+		}
+	}
+	return false
 }
 
 // etaOfLocked is the same for the own share of one limit, from an instant on.
@@ -289,6 +303,18 @@ func (g *Gate) inTimeLocked(n, deadline int64, c queue.Class) bool {
 	return at <= deadline
 }
 
+// Late reports whether a newcomer of class c that wants n permits is surely not served by its deadline, if there is no
+// news, even if nobody waits before it. It is for calls that wait elsewhere first, as for a key.
+func (g *Gate) Late(at clock.Instant, n, deadline int64, c queue.Class) bool {
+	g.mu.Lock()
+	defer g.unlock()
+	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || !g.planLocked().Known {
+		return false
+	}
+	eta, _ := g.etaLocked(n, 0, c, g.mayBorrowLocked())
+	return eta > deadline
+}
+
 // short is the length of a queue that is cheap to go along for each debt, and where each plan begins.
 const short = 64
 
@@ -323,5 +349,5 @@ func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 		at = min(at, own)
 	}
 	least, _ := g.etaLocked(n, before, c, true)
-	return max(at, least), true
+	return max(at, least), least != clock.Forever
 }
