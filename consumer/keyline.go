@@ -15,16 +15,17 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
-// A key's line is where callers wait for permits of the key: because it has too few, or because others
-// came before them. The lock of the key's state guards it. A caller leaves the line when it gives up, or
-// when it is told its outcome:
+// A key's line is where callers wait for permits of the key: because it has too few, because others came before
+// them, or because they want so much that others have to lend some (window.Line). The lock of the key's state
+// guards it. A caller leaves the line when it gives up, or when it is told its outcome:
 //
 //	Granted    the key's permits are reserved for it; it goes on to the gate for the provider's
 //	Limited    they do not come in time
 //	Displaced  a caller of a higher class took its place
 //	Closed     it is to start again: keys may have no limits now, or its limiter may be closed
 //
-// A line is served when permits of its key may have come: some were given back, lent, or taken from etcd.
+// A line is served when permits of its key may have come: some were given back, borrowed, or taken from etcd; and after
+// a caller has left it.
 // One alarm serves all lines: at the next edge of a window, at the next deadline, and after a new plan. A line in which
 // the first caller's claim ends (window.Line) is served by a look at its key: see keyAsks.
 
@@ -44,7 +45,8 @@ type keyLines struct {
 // wait for them, or its call is large. Queued says that it waits in the line, and will be told an outcome: at the
 // monotonic instant until at the latest. Any other verdict is its outcome at once: Granted, Limited or Closed, as
 // above, or Full. If Options.MaxWaiters callers wait for keys, it takes the place of the last one in this line if
-// that is of a lower class than c; otherwise it gets Full. The caller of enter holds no lock of a key.
+// that is of a lower class than c; otherwise it gets Full. w is in no queue, and has its Owner and Payload;
+// with another verdict than Queued it is the caller's again. The caller of enter holds no lock of a key, nor the gate's.
 func (q *keyLines) enter(k *core, y *keyState, w *queue.Waiter, n, until int64, c queue.Class) queue.Verdict {
 	q.length.Add(1) // before it decides: whoever brings permits after that has the line served
 	v, again := q.push(k, y, w, n, until, c)
@@ -110,7 +112,8 @@ func (y *keyState) serveAgain(k *core, l *window.Line) {
 }
 
 // large reports whether a call for n permits of the key is large: it wants more than this instance's share, and more
-// than an equal part of the limit, so that it needs loans. y.mu is held.
+// than an equal part of the limit, so that it needs loans. None is where nothing can be borrowed. y.mu is held, and core.mu
+// is not.
 func (y *keyState) large(k *core, n int64) bool {
 	return n > 1 && y.borrows() && n > y.use.Own() && n > y.use.MostSmall(y.totals(k))
 }
@@ -278,7 +281,7 @@ func (q *keyLines) remove(k *core, y *keyState, w *queue.Waiter) bool {
 }
 
 // cancel takes a waiter that gives up out of a key's line; false if it was told before. The caller of cancel
-// holds no lock of a key.
+// holds no lock of a key, nor the gate's.
 func (q *keyLines) cancel(k *core, y *keyState, w *queue.Waiter) bool {
 	y.hold(&k.keys)
 	gone := q.remove(k, y, w)
@@ -287,7 +290,8 @@ func (q *keyLines) cancel(k *core, y *keyState, w *queue.Waiter) bool {
 }
 
 // evict has the callers of one limiter, which was closed, start again: each then finds that, and gets
-// ErrClosed. The caller of evict holds no lock of a key.
+// ErrClosed. owner is the limiter's number (queue.Waiter.Owner). The caller of evict holds no lock of a key, nor the
+// gate's.
 func (q *keyLines) evict(k *core, owner uint32) {
 	for _, y := range q.all() {
 		y.hold(&k.keys)
@@ -303,7 +307,7 @@ func (q *keyLines) evict(k *core, owner uint32) {
 // tooLarge returns 0 if each limit of the key may have a window that holds n permits for one call, or if nobody
 // knows. If not, it returns the most that one call can have: the least by all limits of the key. Of a short limit
 // that is the whole limit where instances lend, and otherwise what this instance's share often is. Of a long limit it
-// is the whole limit. One permit is never too many.
+// is the whole limit. One permit is never too many. now is monotonic; core.mu is not held.
 func (k *core) tooLarge(keys *plans.Keys, key share.Key, n, now int64) (most int64) {
 	if n == 1 || keys == nil {
 		return 0

@@ -16,19 +16,23 @@ import (
 // place for that, for the provider's queue and for the line of each key.
 //
 // Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while
-// the first waiter has a claim: nobody else gets what is left. If its call is large, small calls get what they will
-// want even then. When the claim has ended, other callers may pass the waiter: they take of what is left the permits
-// that it cannot use. It keeps its place.
+// the first waiter has a claim: nobody of its class or of a lower one gets what is left. If its call is large, small
+// calls get what they will want even then. When the claim has ended, other callers may pass the waiter: they take of
+// what is left the permits that it cannot use. It keeps its place.
 //
-// A call is large if it wants more than the share, now or as it often is, and of a key also more than an equal part
-// of the limit. Any other one is small. A large call is served by loans, and from this instance's share with what
-// small calls will not need. Two rules see to it that it is served at all:
+// Where others may lend, a call for more than one permit is large if it wants more than the share: of a provider, more
+// than the share is now and than it often is (Plan.RoomLater); of a key, more than the share is now and than an equal
+// part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and from this
+// instance's share with what small calls will not need. Two rules see to it that it is served at all:
 //
-//   - While it waits, the small calls of its own instance leave it a part of their permits (claim.leave). These
-//     parts add up until they are enough.
-//   - If it is still the first waiter after as many windows as it wants shares, and no large call was served
-//     meanwhile, it stands (Trade.stands): each other instance leaves it an equal part of what it wants, in the next
-//     window.
+//   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
+//     (claim.leave). These parts add up until they are enough.
+//   - If it has been the first waiter for as many windows as it wants shares, and the latest large call that was
+//     served, or stood, is long enough ago, it stands (Trade.stands): each other instance that has a share leaves it an
+//     equal part of what it wants, in the next window.
+//
+// A call that is large for a key and for its provider has to gather the permits of both in one window. If the
+// provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
 
 // claimed is how long the claim of the first waiter lasts at most: the time in which loans come.
 const claimed = 100 * time.Millisecond
@@ -41,13 +45,13 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // the gate, or that of a key's Account.
 type claim struct {
 	of    *queue.Waiter // nil if nobody waits
-	since int64         // monotonic instant at which it became the first, or the window began if that is later
+	since int64         // monotonic instant at which it became the first or, if a window was entered since, at which that began
 	edges int64         // at how many windows' beginnings it was the first
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
 	beside
 
 	small    *lending.Flow // of calls that are not large; nil until a large one comes
-	larges   int64         // permits of large calls that were issued since the beginning; of a key's, those refused too
+	larges   int64         // permits that large calls got by the line since the Trade began; of a key's, those refused to them too
 	issued   int64         // permits issued to large calls in the window
 	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
@@ -104,8 +108,8 @@ type beside struct {
 	budgets []int64 // the same, by the index in Account.budgets
 }
 
-// mostPassed bounds the waiters that are passed. Whoever comes behind so many passes nobody: otherwise the gate would
-// look at the whole of a long queue.
+// mostPassed bounds the waiters that are passed. Whoever comes behind so many passes nobody. The gate looks no further
+// than that, so that a long queue costs it no more.
 const mostPassed = 64
 
 func (b *beside) reset(a *Account) {
@@ -114,7 +118,8 @@ func (b *beside) reset(a *Account) {
 	b.budgets = append(b.budgets[:0], make([]int64, len(a.budgets))...)
 }
 
-// fits reports whether the account has the limits that it had when beside was reset.
+// fits reports whether the account has as many limits as when beside was reset: if not, the counts are of others. A plan
+// that replaces one limit by another is not seen, until the line is served.
 func (b *beside) fits(a *Account) bool {
 	return len(b.spans) == len(a.spans) && len(b.budgets) == len(a.budgets)
 }
@@ -125,12 +130,15 @@ func (b *beside) fits(a *Account) bool {
 // Whoever serves it calls Begin, and then for each waiter, in order, Fits. One that fits and gets its permits is
 // Served, and one that waits on is passed. After each that is taken out, noteHead or Account.LineLeft notes who is
 // the first now.
+//
+// A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer: held, room
+// and taken are copies, which only Served keeps right.
 type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue
-	scene   // if lends; else it has the account alone
-	lends   bool
-	borrows bool    // permits can be borrowed now
+	scene           // if lends; else it has the account alone
+	lends   bool    // permits are lent and borrowed in the windows that run
+	borrows bool    // there is somebody to borrow from now; only if lends
 	passes  passing // which waiters may be passed
 	now     int64   // monotonic
 	taken   int64   // permits that were issued, or reserved, and that the account has not booked
@@ -175,7 +183,7 @@ func (l *Line) Entered(w *queue.Waiter) {
 
 // Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
 // taken off: all that are held if those that wait are of lower classes, else what these cannot use. Fits goes by that
-// until Begin.
+// until Begin. Between the beginning of a window and the next Begin nobody passes.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -198,7 +206,7 @@ func (l *Line) ends() int64 {
 	case l.trade == nil || l.trade.claim.of == nil || !l.passes.any(l.trade.claim.of.Large()):
 		return clock.Forever
 	case !l.borrows:
-		return l.trade.claim.since
+		return min(l.trade.claim.since, l.now)
 	default:
 		return l.trade.claim.since + int64(claimOf(l.Window.Length))
 	}
@@ -242,10 +250,11 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	return n <= room-max(kept, l.forSmall(c))
 }
 
-// Served notes that a call got n permits of the room. If it is large, those of them that small calls will want come
-// out of what these have left to large ones; not from a call that stands, since others have left it permits too.
+// Served notes that a call got n permits of the room. If it is large, those of them that small calls would have wanted
+// are taken off what these have left to large calls (claim.left). Of a call that stands nothing is taken off: others
+// have left it permits too.
 func (l *Line) Served(n int64, large bool) {
-	if large && l.trade != nil { // nil where it waits since there was lending
+	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
 		if l.lends {
 			took := int64(0)
@@ -298,7 +307,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 			ends = max(ends, u.End)
 		}
 	}
-	if b.shut = ends == 0; b.shut { // no window lacks permits for it: it has to wait for a moment only
+	if b.shut = ends == 0; b.shut { // no window lacks permits for it: some may come at any time, as when a call in flight ends
 		return false
 	}
 	for i := range a.spans {
@@ -315,7 +324,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 	return true
 }
 
-// besides returns how many of the permits held callers that pass the waiters may have.
+// besides returns how many of the held permits may go to callers that pass the waiters.
 func (l *Line) besides() int64 {
 	if l.trade == nil {
 		return 0
@@ -342,7 +351,8 @@ func (l *Line) besides() int64 {
 
 // forSmall returns how many permits a large call of class c leaves to small ones in the window that runs. That
 // is the forecast of small calls; less what these have left to it, once the claim is over; and at most the rest of the
-// share, if the large call stands. A critical call leaves nothing.
+// share, if the large call stands. A critical call leaves nothing, nor does any call while nothing can be lent. Whether
+// the claim is over and the call stands is asked of the line's first waiter.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0
@@ -380,7 +390,7 @@ func (c *claim) enter(start int64) {
 	c.edges++
 }
 
-// restart forgets what is known by the indexes of windows, because they have another length now.
+// restart forgets what was noted by windows, because they have another length now.
 func (c *claim) restart() {
 	if c.servedIn, c.stood, c.left = 0, 0, 0; c.small != nil {
 		c.small = &lending.Flow{}
@@ -390,9 +400,9 @@ func (c *claim) restart() {
 	}
 }
 
-// leave has small calls leave a part of what they want to the large call that still waits: one in leaves of the
-// permits for which they came in the window that has ended, used or not. length is that of the next window in
-// milliseconds.
+// leave has small calls leave a part to the large call that is still the first: a leaves-th of the permits for which
+// they came in the window that has ended, whether they got them or not. If no large call waits any more, what they have
+// left before is forgotten. length is that of the next window in milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits: // those to which they have left some have gone
@@ -423,9 +433,9 @@ func (t *Trade) small() *lending.Flow {
 	return &t.calls
 }
 
-// ownIssued returns how many permits were issued to own callers in the scene's window, for calls of any size, with those
-// that were taken and are not booked. In a window in which a large call stands, or stood, it leaves out what large calls
-// got, since others have left them that.
+// ownIssued returns how many permits were issued to own callers in the scene's window, for calls of any size, or paid
+// debts, with those that were taken and are not booked. In a window in which a large call stands, or stood, it leaves out
+// what large calls got, since others have left them that.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.Used - s.lent + taken
 	if c := &t.claim; c.stood == s.Window.Index {
@@ -443,9 +453,9 @@ func Before(one, other string, w quota.Window) bool {
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
-// each other instance is asked to leave it a part of them there. Otherwise it returns 0. By this rule large calls of
-// an instance get, per window, no more than its share, and of that no more than small ones leave or, if that is more,
-// one in standing of the limit.
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. So, on average over the
+// windows, large calls of an instance get no more than its share and, of that, no more than small ones leave, or a tenth
+// of the limit (standing) if that is more.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() || s.alone() {
@@ -453,7 +463,7 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
-	since := s.Window.Index + 1 - max(c.stood, c.lastServed()) // windows without a large call
+	since := s.Window.Index + 1 - max(c.stood, c.lastServed()) // from the window of the latest large call to the next one
 	small := int64(math.Ceil(t.small().Used() * s.length))     // in the window before
 	due := max(1, share-small, s.Total/standing)               // a window
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {

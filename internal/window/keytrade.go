@@ -13,7 +13,8 @@ import (
 )
 
 // keyTrade is the Trade of a key, with what its account notes for it. An account has one once it has lacked permits,
-// or was asked for some: so a key that never lacked any takes no memory for it, and its calls do nothing for it.
+// callers wait for them, or it was asked for some. So a key that never lacked any takes no memory for it, and its calls
+// do nothing for it.
 type keyTrade struct {
 	Trade
 	before  int64                // permits that callers have used or were refused in earlier windows
@@ -24,8 +25,8 @@ type keyTrade struct {
 	look    int64                // monotonic instant of the next one; clock.Forever: when callers lack permits
 }
 
-// tradeAt returns the account's trade, after it has noted the calls that have come by now and the callers c that
-// wait. It is nil where nothing is counted.
+// tradeAt returns the account's trade as begun does, after it has noted the calls that have come by now and the callers c
+// that wait.
 func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 	t := a.begun()
 	if t != nil {
@@ -34,8 +35,9 @@ func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 	return t
 }
 
-// begun returns the account's trade, and makes one if it has none; nil where nothing is counted. A new one
-// knows how many permits callers have used in this window and in the one before, but not when.
+// begun returns the account's trade, and makes one if it has none. It is nil where nothing is counted: before the first
+// Adopt, without a window that runs, and while corrected time is set back. A new one knows how many permits callers have
+// used in this window and in the one before, but not when.
 func (a *Account) begun() *keyTrade {
 	s := a.shortest()
 	if s == nil || s.Window != a.windows.Running[0] {
@@ -104,7 +106,8 @@ func (t *keyTrade) ended(n int64, issued bool) {
 	}
 }
 
-// Refused notes that n permits were refused to calls of class c. large says that they were for a large one.
+// Refused notes that n permits were refused to calls of class c. large says that they were for a large one. With n = 0
+// it only sees to it that calls are counted from here on.
 func (a *Account) Refused(n int64, c queue.Class, large bool) {
 	if t := a.begun(); t != nil {
 		t.refused = min(queue.Sum(t.refused, n), quota.MaxPermits)
@@ -112,8 +115,8 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 	}
 }
 
-// Called notes that calls of class c had n permits, which Charge counts, or were refused them. large says that they were
-// for a large one that did not take what there was at once.
+// Called notes that calls of class c had n permits, which Charge counts, or were refused them. large says that the call
+// was large and was refused, or that it got them after it could not have them at once.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {
@@ -129,7 +132,7 @@ func (a *Account) Called(n int64, c queue.Class, large bool) {
 
 // MostSmall returns the most permits that a call may want without being large: the larger of this instance's share
 // and of an equal part of the total, in the window where that is least. total returns how many permits all instances
-// may issue in a window.
+// may issue in a window, or 0 for not known: there the share counts alone. It is shape.Unbounded if no such limit binds.
 func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 	most := shape.Unbounded
 	for s := range a.bounded {
@@ -139,7 +142,9 @@ func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 	return most
 }
 
-// Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none.
+// Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none. f is the
+// key's fleet in the shortest window; with the zero Fleet nobody passes. Line begins the key's trade if permits can be
+// borrowed, and ends the claim if not.
 func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved, reserves: true}
 	var t *keyTrade
@@ -198,7 +203,7 @@ func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	return at, sooner
 }
 
-// Looked notes that it was looked at the monotonic instant now whether to ask others, and when that is done next:
+// Looked notes that at the monotonic instant now somebody looked whether to ask others, and when the next look is:
 // clock.Forever stands for when callers lack permits.
 func (a *Account) Looked(now, next int64) {
 	if t := a.trade; t != nil {
@@ -209,7 +214,8 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// Asked reports whether others were asked for permits in the windows that run.
+// Asked reports whether others were asked for permits in the shortest of the windows that run, but for what a large call
+// that stands wants in the next one.
 func (a *Account) Asked(running []quota.Window) bool {
 	return a.trade != nil && len(running) > 0 && a.trade.window == running[0] && a.trade.guest.Asked()
 }
@@ -300,10 +306,9 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 // callers take all.
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
-// LendAtEdge lends to guests that have asked, if a window has just begun, and callers wait here or a large call of a guest
-// stands: else an ask comes in time. It leaves out guests
-// for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks, the sum of all
-// that was lent to it in these windows.
+// LendAtEdge lends to guests that have asked, if callers wait here or a large call of a guest stands: else an ask comes in
+// time. It is called where AtEdge is true. It leaves out guests for which lends is false: nothing is lent to them. It
+// tells each guest, in the order of their asks, the sum of all that was lent to it in these windows.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {
@@ -319,8 +324,9 @@ func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, l
 }
 
 // Borrow adds what a host has lent in these windows, and pays debts with it. told is the sum of all that the host has
-// lent in them: Borrow adds what that exceeds the earlier sums by, and returns it. total returns what all instances
-// together may issue in a window.
+// lent in them: Borrow adds what that exceeds the earlier sums by, at most so many that the account has its total, and
+// returns that. It is 0 if windows are not those that run. total returns what all instances together may issue in a
+// window.
 func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	n := a.borrow(host, windows, told, total)
 	a.repay()

@@ -107,7 +107,7 @@ func (g *Gate) passesLocked() passing {
 }
 
 // largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
-// only loans serve it.
+// its share alone does not serve it.
 func (g *Gate) largeLocked(n int64) bool {
 	p := g.planLocked()
 	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()

@@ -20,7 +20,7 @@ import (
 const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
 // Segment is a span of time in which the number of the provider's permits that may still
-// be issued changes by taking only. It ends at a window's edge, when a share
+// be issued changes by taking only, while nobody waits. It ends at a window's edge, when a share
 // changes, or when a proof runs out; then the gate seals it and publishes the
 // next one.
 //
@@ -32,6 +32,7 @@ type Segment struct {
 	//	                   not critical, k <= n-floor
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
 	//	                   the rest belongs to the queue
+	//	0       -> n       the gate, under its lock: none that wait can use these n
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
 	//	                   rest, and no caller can take any more
 	//
@@ -149,7 +150,7 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // are within the bounds in force. If the segment gives none, the key's permits are given back to its
 // account: see Account.Uncharge.
 type Front struct {
-	// windows are those of the account when the front was opened last.
+	// windows are those of the account when the front was last opened or made to refuse.
 	windows atomic.Pointer[plans.Windows]
 	// state is a Part: the front's mode with its count, and what does not change while it is open.
 	//
@@ -164,7 +165,7 @@ type Front struct {
 
 // Part is the state of a Front. It has, from the lowest bit: how many permits are left, or were refused (8
 // bits); with how many permits the front was opened (8); which of the windows that run bind the key (8);
-// the mode (8); and the account's epoch (32).
+// the mode (8); and, if it is open, the account's epoch (32).
 type Part uint64
 
 const (
@@ -245,9 +246,10 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 }
 
 // Open lays up to most of the permits that the account has left into the front, which is shut. It lays none
-// if the account has long limits, which look at each call. Until others are asked for more (Low) it leaves
-// out the permits below which they are, so that the account sees the call that makes them few. The account's
-// lock is held, and the segment of the account's windows was not sealed when it was taken.
+// if the account has long limits, which look at each call, or more than eight windows. Until others are asked
+// for more (Low) it leaves out the permits below which they are, so that the account sees the call that makes
+// them few. The account's lock is held, and the segment of the account's windows was not sealed when it was
+// taken.
 func (f *Front) Open(a *Account, most int64) {
 	n := min(most, a.Left(), MostOut)
 	if t := a.trade; t != nil && !a.Low() {
@@ -288,8 +290,9 @@ func (f *Front) set(a *Account, p Part) {
 	f.state.Store(uint64(p))
 }
 
-// Shut shuts the front, and books in the account what calls have taken, or were refused, since it was opened.
-// It returns both. Whoever takes the account's lock calls it first.
+// Shut shuts the front, and books in the account how many permits calls have taken since it was opened and, where
+// permits can be borrowed, how many they were refused. It returns both numbers. Whoever takes the account's lock to
+// look at the account calls it first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.Swap(0)); {
 	case p&partOpen != 0:

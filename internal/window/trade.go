@@ -19,7 +19,7 @@ import (
 //
 // A Trade has an owner: the gate, for the provider (lending.go and host.go), or the Account of a key
 // (keytrade.go). The owner counts permits and callers that wait, knows the time, decides when to look whether to
-// ask, books what is lent, and counts calls by class. The zero Trade has seen no call.
+// ask, books what is lent, and counts calls by class. The owner's lock guards the Trade. The zero Trade has seen no call.
 type Trade struct {
 	calls  lending.Flow  // the permits for which callers here have come
 	of     *classes      // those of critical and sheddable callers; nil until one of them comes
@@ -28,7 +28,7 @@ type Trade struct {
 	window quota.Window  // the shortest one that runs
 	asks   int64         // how many times others were asked since the beginning: see salt
 	guests asks          // as a host: what guests have asked this instance for
-	edge   bool          // the window has begun, and its owner has not called lendAtEdge yet
+	edge   bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
 	served float64       // when in the window asks that stand were served last, in milliseconds; 0: not yet
 }
 
@@ -38,7 +38,7 @@ type classes struct{ critical, sheddable lending.Flow }
 // noCalls are calls of which none came. It never changes.
 var noCalls lending.Flow
 
-// Callers are those that wait for permits, and at most quota.MaxPermits of each kind: so that sums do not overflow.
+// Callers says for how many permits callers wait. Each number is at most quota.MaxPermits, so that sums do not overflow.
 type Callers struct {
 	Waiting       int64 // permits that they wait for
 	Large         int64 // those of Waiting for which large calls wait
@@ -56,8 +56,9 @@ func CallersOf(q *queue.Queue) Callers {
 	}
 }
 
-// came are the permits for which calls have come since the beginning: those that were issued, those that were
-// refused, and those for which callers wait. large, critical and sheddable are parts of all.
+// came are the permits for which calls have come: those that were issued, those that were refused, and those for which
+// callers wait. large, critical and sheddable are parts of all. They count from some instant on: of a provider from
+// the beginning, of a key from when its Trade began and, by class, from when windows have had their length.
 type came struct{ all, large, critical, sheddable int64 }
 
 // scene is an account in the shortest window that runs, at an instant, and the fleet that shares it.
@@ -105,8 +106,8 @@ type stock struct {
 	kept   int64 // of left, for critical calls only
 	issued int64 // to own callers
 	debt   int64 // that the account owes
-	// due counts for a host alone. For what a guest lacks to its fair share the host keeps no more than what its own
-	// callers have not had of due. It is the share; of a key no more than the fair share, since an owner has the
+	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
+	// share it keeps at most due - issued. It is the share; of a key no more than the fair share, since an owner has the
 	// shares of instances that own no part of it, too.
 	due int64
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
@@ -162,7 +163,8 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
 	came := loans.Borrowed
-	if of := t.claim.of; of != nil && of.Large() { // others' large calls came first: not that nobody had any
+	// What it lent went to others' large calls, which come first: it did not borrow in vain because nobody had any.
+	if of := t.claim.of; of != nil && of.Large() {
 		came = max(came, loans.Lent)
 	}
 	t.guest.Begin(came)
@@ -196,8 +198,9 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 	}
 }
 
-// ask returns what to ask others for now; ok is false if that is nothing. h is as has returns it. c are the callers
-// who wait, and debt the permits that are owed: h.Waiting has both.
+// ask returns what to ask others for now, and notes that they were asked; ok is false if that is nothing. c are the
+// callers who wait, and debt the permits that are owed. h is as has returns it for both, with one more in Waiting if a
+// first permit is wanted.
 func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lending.Ask, ok bool) {
 	if n := t.stands(s); n > 0 && debt == 0 {
 		t.claim.stood = s.Window.Index + 1
@@ -239,9 +242,8 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	case !a.large && !late && t.claim.standsIn(s.Window):
 		of.kept = queue.Sum(of.kept, t.claim.of.N()) // others have left it a part of the window, and lack that now
 	case c.Large > 0 && (first || late):
-		// Nothing is kept for large calls here from a guest that comes first in the window's order, nor, once they
-		// have had the time of a claim, from a guest without large calls: what they have not got by then they hardly
-		// will.
+		// What large calls here want is not kept: a guest gets it if it comes first in the window's order. So does a
+		// guest without large calls once the time of a claim is over: what they have not got by then they hardly will.
 		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
@@ -341,7 +343,8 @@ type Asking struct {
 	Hosts   int              // how many other instances have shares
 }
 
-// Requests returns which hosts to ask for what. peers are the other instances, in any order.
+// Requests returns which hosts to ask for what. peers are the other instances that may lend, in any order. They are not
+// looked at if Edge is above 0.
 func (a *Asking) Requests(peers []lending.Peer) []lending.Request {
 	if a.Edge > 0 {
 		return []lending.Request{a.Rules.Standing(a.Ask, a.Salt, a.Hosts)}

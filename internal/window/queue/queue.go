@@ -10,7 +10,7 @@ type Queue struct {
 }
 
 // Push adds a waiter of class c that wants n permits by a deadline, a monotonic instant. large says that it wants
-// more than the own share, so that only loans serve it.
+// more than the own share, so that this alone does not serve it.
 func (q *Queue) Push(w *Waiter, n, deadline int64, c Class, large bool) {
 	w.n, w.deadline, w.class, w.large = n, deadline, c, large
 	q.lanes[c].push(w)

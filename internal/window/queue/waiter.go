@@ -16,8 +16,8 @@ type Waiter struct {
 	place place
 	// class is that of the call.
 	class Class
-	// large says that the call wants more than this instance's share, so that only loans
-	// serve it.
+	// large says that the call wants more than this instance's share, so that this alone does
+	// not serve it.
 	large bool
 	// Unsure says that the caller may give the permits back at once, so that they may be issued to
 	// those behind it.
@@ -48,7 +48,7 @@ func (w *Waiter) Deadline() int64 { return w.deadline }
 // Class returns the class of the waiter's call.
 func (w *Waiter) Class() Class { return w.class }
 
-// Large reports whether the waiter was pushed as large: only loans serve it.
+// Large reports whether the waiter was pushed as large.
 func (w *Waiter) Large() bool { return w.large }
 
 // WentFirst reports whether the waiter has left a queue, and was the first of its class until then.
