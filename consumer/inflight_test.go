@@ -73,8 +73,8 @@ func TestCallsInFlight(t *testing.T) {
 			if n := l.TryTake(100).N(); n != limit {
 				t.Errorf("%d can begin after all have ended", n)
 			}
-			if n := l.Status().Forgotten; n != forgotten.Load() {
-				t.Errorf("%d calls are said to be forgotten, and %d were", n, forgotten.Load())
+			if n, told := l.Status().Forgotten, l.core.Report(l.core.clock.Now()).Forgotten; n != forgotten.Load() || told != n {
+				t.Errorf("%d calls are said to be forgotten, %d in the report, and %d were", n, told, forgotten.Load())
 			}
 		})
 	}

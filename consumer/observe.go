@@ -208,8 +208,8 @@ func (k *core) noteForgotten(st *Status, now int64) {
 	}
 	k.mu.Unlock()
 	if due {
-		k.log().Warn("nobody has said that calls ended: their places come back by the hold alone", "calls", n, "limit", st.Shortest().Limit.String(),
-			"do", "call Permit.Done, or the function that Begin returns, when a call has ended, also when it fails")
+		k.log().Warn(cause.Forgotten, "calls", n, "limit", st.Shortest().Limit.String(),
+			"do", cause.EndCalls)
 	}
 }
 

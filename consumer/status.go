@@ -364,7 +364,7 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	r := protocol.Report{
 		Schema: quota.Schema, State: st.State, Revision: st.Revision, PolicyRevision: st.PolicyRevision,
 		Total: shortest.Limit.Permits, Share: shortest.Share, Instances: st.Instances,
-		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt,
+		Used: use.Issued, Refused: st.Refused, Shadowed: st.Shadowed, Waiting: int64(st.Waiting), Debt: use.Debt, Forgotten: use.Unended,
 		ClockError: "unknown", ClockSource: st.ClockSource, ProofAge: "none", Problem: st.problem(),
 		Time: k.wall(now.Mono).UTC(), DebtUntil: st.DebtUntil.UTC(),
 	}

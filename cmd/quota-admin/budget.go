@@ -20,6 +20,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -239,26 +240,10 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		b.Used = max(0, b.HandedOut-b.InHand)
 	}
 	if b.Rest = max(0, b.HandedOut-b.Used-b.InHand); b.Rest > 0 {
-		b.RestBack = time.Unix(0, restBack(&w, &b.total)).UTC()
+		b.RestBack = time.Unix(0, b.total.Back(&w)).UTC()
 	}
 	b.total.Limit = w.Permits
 	return nil
-}
-
-// restBack returns when nothing counts any more of what was handed out until now, in wall time: of a limit that counts by
-// parts of time, when the newest part counts no more by any clock of which something is out.
-func restBack(w *protocol.Budget, total *escrow.Total) int64 {
-	if !w.ByParts() {
-		return w.End
-	}
-	newest := w.Part().Number
-	if i := slices.IndexFunc(total.Parts, func(n int64) bool { return n > 0 }); i >= 0 {
-		newest = total.Newest - int64(i)
-	}
-	for _, c := range total.Carried {
-		newest = max(newest, c.Part)
-	}
-	return w.Until() + w.After(newest-w.Part().Number) - w.Start
 }
 
 // use is the budget as top knows it.
@@ -400,7 +385,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	switch {
 	case b.Rest == 0:
 	case b.window.InFlight:
-		rest += ", of instances that have ended: back by " + format.Exact(b.RestBack) + " at the latest"
+		rest += ", " + cause.Ended(format.Exact(b.RestBack))
 	default:
 		rest += ", of instances that have ended, or used elsewhere: back at " + format.Exact(b.RestBack)
 	}

@@ -242,7 +242,7 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			x.Why = fmt.Sprintf("one of %d equal parts", parts)
 		}
 		if r := j.Report; r != nil {
-			x.Why += loans(r.Report) + debt(r.Report)
+			x.Why += loans(r.Report) + debt(r.Report) + forgotten(r.Report)
 			if r.HeldFor != "" {
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
@@ -270,6 +270,14 @@ func takes(limits []protocol.BudgetUse, r *reportJSON) string {
 		}
 	}
 	return strings.TrimSuffix("takes what its calls need: "+strings.Join(has, "; "), ": ")
+}
+
+// forgotten says how many calls in flight were never ended; "" if none.
+func forgotten(r *protocol.Report) string {
+	if r.Forgotten == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s (%d since it began)", cause.Forgotten, r.Forgotten)
 }
 
 // debt says what an instance owes, and about until when; "" if nothing.

@@ -476,10 +476,14 @@ func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota
 	for i, name := range []string{"worker-1", "worker-2"} {
 		id := fmt.Sprintf("%s/%s-7f-%d", provider, name, i)
 		b.put(client, strings.Replace("providers/"+id, "/worker", "/instances/worker", 1), protocol.Instance{Name: name, Started: began, From: began})
-		b.put(client, "reports/"+id, protocol.Report{
+		report := protocol.Report{
 			Schema: 1, Name: name, State: quota.StateActive, ClockError: "1.2ms", ProofAge: "310ms", Time: time.Now().Add(time.Hour), Used: 1000,
 			Long: []protocol.Taken{{Window: w.Name(), Taken: 30 + int64(i), Used: 27}},
-		})
+		}
+		if limit.InFlight {
+			report.Forgotten = 2 * int64(i)
+		}
+		b.put(client, "reports/"+id, report)
 	}
 	r, err := client.Get(b.t.Context(), "any")
 	if err != nil {

@@ -1,6 +1,10 @@
 package escrow
 
-import "github.com/quotient-limiter/quotient/internal/protocol"
+import (
+	"slices"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+)
 
 // Resumes returns when something of the limit is handed out again that Withheld says is not, if no operator does
 // anything: in corrected wall time, the start of a window or of a part of time; 0 if that is not known.
@@ -30,4 +34,20 @@ func (v *Verdict) Resumes(b *protocol.Budget) int64 {
 	}
 	part := b.End - b.Start
 	return b.After((v.before - b.Since() + part - 1) / part)
+}
+
+// Back returns when nothing counts any more of what was handed out until now, in wall time: of a limit that counts by
+// parts of time, when the newest part counts no more by any clock of which something is out.
+func (t *Total) Back(b *protocol.Budget) int64 {
+	if !b.ByParts() {
+		return b.End
+	}
+	newest := b.Part().Number
+	if i := slices.IndexFunc(t.Parts, func(n int64) bool { return n > 0 }); i >= 0 {
+		newest = t.Newest - int64(i)
+	}
+	for _, c := range t.Carried {
+		newest = max(newest, c.Part)
+	}
+	return b.Until() + b.After(newest-b.Part().Number) - b.Start
 }

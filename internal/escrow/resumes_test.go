@@ -57,3 +57,44 @@ func TestWhatIsWithheldResumes(t *testing.T) {
 		}
 	}
 }
+
+// What instances that have ended had of a limit is back, at the instant that is shown, for instances with whatever beginning
+// of their parts of time, and not for all of them a part before. Of an hour of the clock it is back with its end.
+func TestWhenTheRestIsBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 29, 20, 43, 7, 0, time.UTC).UnixNano()
+	for _, text := range []string{"20 inflight hold=40s", "20 inflight hold=2m", "5000/h sliding", "5000/h"} {
+		limits, err := quota.ParseLimits(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := quota.Policy{Limits: limits}.WithDefaults()
+		w := protocol.BudgetAt(limits[0], time.UTC, now)
+		of := w.Part()
+		total := Total{Newest: of.Number - 1, Parts: []int64{0, 3, 4}} // the newest of which something is out is of.Number-2
+		back, carried := total.Back(&w), total
+		carried.Carried = []Carried{{N: 1, Part: of.Number + 1}}
+		if later := carried.Back(&w); later != back+w.After(3)-w.Start && w.ByParts() {
+			t.Errorf("%s: what is carried is back %v later", text, time.Duration(later-back))
+		}
+		if !w.ByParts() {
+			if back != w.End {
+				t.Errorf("%s: back at %v", text, time.Unix(0, back).UTC())
+			}
+			continue
+		}
+		counts := func(wall int64) (n int) {
+			for hash := range uint64(100) {
+				at := protocol.BudgetOf(limits[0], &p, time.UTC, wall, hash)
+				if part := at.Part(); of.Number-2 > part.Number-part.Counted {
+					n++
+				}
+			}
+			return n
+		}
+		length := w.After(1) - w.Start
+		if n, before := counts(back), counts(back-length-1); n != 0 || before != 100 {
+			t.Errorf("%s: it counts for %d of 100 instances when it is back, and for %d a part before", text, n, before)
+		}
+	}
+}

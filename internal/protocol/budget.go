@@ -135,7 +135,7 @@ func startOfDay(y, m, d int, phase time.Duration, zone *time.Location) int64 {
 // BudgetUse is what an instance does with its part of a budget.
 type BudgetUse struct {
 	Budget
-	Taken int64 // from etcd, in this window
+	Taken int64 // from etcd, in this window; of a fleet's, by all instances
 	// Spent says that there is nothing to be had at present, Away that etcd did not
 	// answer.
 	Spent, Away bool
@@ -149,4 +149,6 @@ type BudgetUse struct {
 	// itself, in corrected wall time; 0 if that is not known.
 	Withheld string
 	Resumes  int64
+	// Back, of a fleet's, is when nothing counts any more of what is handed out now, in wall time.
+	Back int64
 }

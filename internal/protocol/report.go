@@ -48,6 +48,8 @@ type Report struct {
 	// is paid. DebtUntil is about when the own share alone has paid it; zero if unknown.
 	Debt      int64     `json:"debt,omitempty"`
 	DebtUntil time.Time `json:"debt_until,omitzero"`
+	// Forgotten are the calls in flight since the start of which nobody has said that they ended.
+	Forgotten int64 `json:"forgotten,omitempty"`
 	// Borrowed are the permits of others that the instance had in the shortest limit's last whole
 	// window, and Hosts the instances that lent them; Lent are those of its own that Guests had.
 	// Permits that it borrowed and lent on are in neither.

@@ -30,6 +30,17 @@ func Debt(debt int64, until time.Time) string {
 // PayLess is what to do about debts that last.
 const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
 
+// Ended says, of a number of places for calls, that no instance has them that runs, and by when all of them are back.
+func Ended(back string) string {
+	return "of instances that have ended: back by " + back + " at the latest"
+}
+
+// Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.
+const (
+	Forgotten = "nobody has said that calls ended: their places come back by the hold alone"
+	EndCalls  = "call Permit.Done, or the function that Begin returns, when a call has ended, also when it fails"
+)
+
 // The texts of an instance that has no share yet name the instant at which it began, not how long ago
 // that is: they stay the same while that lasts, in reports and logs.
 

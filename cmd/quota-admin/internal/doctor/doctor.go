@@ -302,6 +302,15 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 				"nothing more of %s is handed out%s, because %s", b.Limit, until(&b), b.Withheld)
 		}
 	}
+	for _, b := range live.StatusOf(f, now).Budgets {
+		if b.Flight != nil && b.Flight.Ended > 0 && b.Left == 0 {
+			c.add(note, "fleet", f.Provider, "wait, or use a shorter hold if calls are shorter: quota-admin budget "+f.Provider,
+				"%d of %s are %s", b.Flight.Ended, b.Limit, cause.Ended(format.Exact(b.Flight.Back)))
+		}
+		if b.Flight != nil && b.Flight.Forgotten > 0 {
+			c.add(note, "fleet", f.Provider, cause.EndCalls, "%s (%d since the instances began)", cause.Forgotten, b.Flight.Forgotten)
+		}
+	}
 	for _, b := range f.KeysWithheld {
 		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
 			"nothing more of %s is handed out%s of keys that etcd does not count, because %s", b.Limit, until(&b), b.Withheld)

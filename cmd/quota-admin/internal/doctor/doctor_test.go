@@ -186,6 +186,15 @@ func TestDoctorFindings(t *testing.T) {
 		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.KeysWithheld = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(12 * time.Hour).UnixNano()}}
 		})},
+		{"places of an instance that has ended, and calls that were never ended", fleet(func(f *protocol.Fleet) {
+			b := protocol.BudgetAt(quota.Limit{Permits: 200, Window: 10 * time.Minute, InFlight: true}, time.UTC, now.UnixNano())
+			f.Budgets = []protocol.BudgetUse{{Budget: b, Taken: 200, Back: now.Add(12 * time.Minute).UnixNano()}}
+			for i := range f.Instances {
+				if r := f.Instances[i].Report; r != nil {
+					r.Long, r.Forgotten = []protocol.Taken{{Window: b.Name(), Taken: 75, Used: 70}}, 3
+				}
+			}
+		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},

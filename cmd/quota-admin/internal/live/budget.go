@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // Budget is a limit of more than a minute in the window that runs, or one of calls in flight.
@@ -23,6 +24,11 @@ type Budget struct {
 type Flight struct {
 	UnderWay int64 `json:"under_way"`
 	InHand   int64 `json:"in_hand"`
+	// Ended are places that no instance has that runs; all of them are back by Back.
+	Ended int64     `json:"ended,omitempty"`
+	Back  time.Time `json:"back,omitzero"`
+	// Forgotten are calls of which nobody has said that they ended, since the instances began.
+	Forgotten int64 `json:"forgotten,omitempty"`
 }
 
 // BudgetOf returns a limit of a fleet.
@@ -33,11 +39,18 @@ func BudgetOf(b *protocol.BudgetUse, instances []protocol.InstanceStatus) Budget
 	}
 	if b.InFlight {
 		of.Flight = &Flight{}
+		silent := false
 		for i := range instances {
 			if r := instances[i].Report; r != nil {
 				hand, used := r.InHand(&b.Budget)
 				of.Flight.UnderWay, of.Flight.InHand = of.Flight.UnderWay+used, of.Flight.InHand+hand
+				of.Flight.Forgotten += r.Forgotten
+			} else {
+				silent = true
 			}
+		}
+		if ended := b.Taken - of.Flight.UnderWay - of.Flight.InHand; ended > 0 && !silent && b.Withheld == "" {
+			of.Flight.Ended, of.Flight.Back = ended, time.Unix(0, b.Back).UTC()
 		}
 	}
 	return of
@@ -94,7 +107,11 @@ func (b Budget) String() string {
 	text := fmt.Sprintf("%s [%-*s] ", b.Limit, barLength, strings.Repeat("#", min(full, barLength)))
 	switch {
 	case b.Flight != nil:
-		return text + fmt.Sprintf("%d under way, %d in hand, %d free", b.Flight.UnderWay, b.Flight.InHand, b.Left)
+		text += fmt.Sprintf("%d under way, %d in hand, %d free", b.Flight.UnderWay, b.Flight.InHand, b.Left)
+		if b.Flight.Ended > 0 {
+			text += fmt.Sprintf(", %d %s", b.Flight.Ended, cause.Ended(format.Exact(b.Flight.Back)))
+		}
+		return text
 	case b.End.IsZero():
 		return text + fmt.Sprintf("%d left", b.Left)
 	}
