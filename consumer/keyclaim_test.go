@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -106,19 +108,22 @@ func TestACallElsewhereIsLargeAboveAnEqualPart(t *testing.T) {
 }
 
 // Permits of a key that have come are offered to those that wait before a newcomer gets any, also if it is the first to
-// look: at the edge of a window, and in the middle. The newcomer has the rest.
+// look: at the edge of a window, and in the middle, and as it joins them. The newcomer has the rest.
 func TestThoseThatWaitForAKeyComeBeforeANewcomer(t *testing.T) {
+	inTheMiddle := func(y *keyState, k *core) {
+		y.hold(&k.keys)
+		y.use.Charge(-7)
+		y.came = true
+		y.mu.Unlock() // whoever brings permits serves the line next
+	}
 	for name, c := range map[string]struct {
-		come func(y *keyState, k *core)
-		rest int64
+		come  func(y *keyState, k *core)
+		joins bool // the newcomer's first attempt was before
+		rest  int64
 	}{
-		"at an edge": {func(*keyState, *core) { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }, 2},
-		"in the middle": {func(y *keyState, k *core) {
-			y.hold(&k.keys)
-			y.use.Charge(-7)
-			y.came = true
-			y.mu.Unlock() // whoever brings permits serves the line next
-		}, 1},
+		"at an edge":    {func(*keyState, *core) { time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) }, false, 2},
+		"in the middle": {inTheMiddle, false, 1},
+		"as it joins":   {inTheMiddle, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,7 +137,12 @@ func TestThoseThatWaitForAKeyComeBeforeANewcomer(t *testing.T) {
 				k.keys.lines.alarm.Stop()
 				k.keys.asks.alarm.Stop() // so that the newcomer comes first
 				c.come(y.state.latest(), k)
-				got := y.TryTake(5).N()
+				got := int64(0)
+				if !c.joins {
+					got = y.TryTake(5).N()
+				} else if w := (&queue.Waiter{Payload: make(chan struct{}, 1)}); k.keys.lines.enter(k, y.state.latest(), w, 5, clock.Forever, queue.Default) == queue.Granted {
+					got = 5
+				}
 				if synctest.Wait(); got != c.rest || !served {
 					t.Errorf("a newcomer gets %d, want %d; the first one is served: %v", got, c.rest, served)
 				}
