@@ -26,7 +26,7 @@ func loop(ctx context.Context, limiter *consumer.Limiter) error {
 			pause = max(pause, time.Until(refusal.RetryAt))
 		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than the limit: ask for fewer
 		case errors.Is(err, consumer.ErrQueueFull): // Options.MaxWaiters callers wait already: drop the job
-		case errors.Is(err, consumer.ErrStale): // etcd is away: under --outage stop, or where a long limit's permits in hand are used
+		case errors.Is(err, consumer.ErrStale): // under --outage stop: etcd is away, or the clock is off
 		case errors.Is(err, consumer.ErrNoPolicy): // no limit is set
 		default: // ctx has ended, or this program has closed the limiter
 			return err
