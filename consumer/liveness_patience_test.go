@@ -227,6 +227,14 @@ func (h *patienceHistory) play(t *testing.T, forever int) []patientOutcome {
 			})
 		}
 		time.Sleep(10 * h.policy.Limits[0].Window)
+		for _, l := range all {
+			if l == nil { // nobody has joined
+				continue
+			}
+			if st := l.Status(); st.OverIssued != 0 {
+				t.Errorf("%s: %d permits were issued that no bound allowed", h.about, st.OverIssued)
+			}
+		}
 		cancel()
 		running.Wait()
 	})

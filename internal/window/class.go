@@ -28,10 +28,11 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c queue.Class) (s *Segment, g
 
 // currentForLocked is currentLocked for a newcomer that wants n permits. Where permits come
 // along a window, the segment ends when the head of the queue has its own: for a newcomer of
-// a higher class there may be some before.
+// a higher class there may be some before. What the segment has for those that pass the head is held again then.
 func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segment {
 	s, l := g.currentLocked(at), &g.mu.ledger
 	if n > g.mu.held && g.comesLocked(c) && !g.mu.stale && l.debt == 0 {
+		g.withholdLocked(s) // the caller opens it again
 		g.advanceLocked()
 		l.release(max(n, g.headLocked()))
 		g.mu.held = l.budget()
@@ -39,7 +40,7 @@ func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segme
 	return s
 }
 
-// advanceLocked books what was taken of a segment that holds nothing any more, and brings
+// advanceLocked books what was taken of a segment that has nothing for newcomers any more, and brings
 // the ledger to the present.
 func (g *Gate) advanceLocked() {
 	l, taken := &g.mu.ledger, g.takenLocked()

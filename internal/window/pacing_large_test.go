@@ -58,3 +58,30 @@ func TestALargeCallUnderPacing(t *testing.T) {
 		})
 	}
 }
+
+// What lies in the segment for those that pass a large call is not held for a call of a higher class besides.
+func TestAHigherClassBesideALargeCallUnderPacing(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.total, f.instances = 100, 10
+	f.plan.Pacing.Even = true
+	g, _ := lender(f)
+	g.Changed(at(0))
+	if _, v := g.Enter(at(100*ms), &queue.Waiter{}, 50, clock.Forever, queue.Sheddable); v != queue.Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	g.Changed(at(800 * ms)) // its claim is over
+	if n := g.Segment().left.Load(); n < 6 {
+		t.Fatalf("%d permits lie in the segment, want what is due", n)
+	}
+	for _, c := range []struct {
+		n    int64
+		want queue.Verdict
+	}{{10, queue.Paced}, {6, queue.Granted}, {6, queue.Limited}} {
+		if _, v := g.Enter(at(810*ms), nil, c.n, 0, queue.Critical); v != c.want {
+			t.Errorf("a critical call for %d: verdict %d, want %d", c.n, v, c.want)
+		}
+	}
+	if u := g.Usage(at(820 * ms)); u.OverIssued != 0 || u.Issued != 6 {
+		t.Errorf("%d issued, %d over", u.Issued, u.OverIssued)
+	}
+}
