@@ -21,7 +21,7 @@ import (
 // concurrent use.
 type Key struct {
 	limiter *Limiter
-	state   *keyState // it may be gone: then its next is in use, or was
+	state   *keyState // it may be gone: calls go by its latest
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
@@ -129,8 +129,8 @@ func (y Key) acquire(ctx context.Context, n int64, maxWait time.Duration, p *Per
 type keyState struct {
 	key share.Key
 
-	// next is the state that is in use for the name in place of this one, which was forgotten, for the Key that
-	// still has this one. It is nil if none is known, and may have been forgotten since, too.
+	// next is the state that was in use when a Key that has this one last looked the name up: another one, or this
+	// one itself. It may be forgotten by now. It is nil before the first look.
 	next atomic.Pointer[keyState]
 
 	front window.Front // permits that calls take without mu
@@ -235,7 +235,7 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) keyTry {
 	return of.tryHeld(key.state, s, now, n, how, p)
 }
 
-// latest returns the state that is in use for the key's name, as far as this one knows: itself, or next.
+// latest returns the state that was last known to be in use for the key's name: next or, before a look, this one.
 func (y *keyState) latest() *keyState {
 	if later := y.next.Load(); later != nil {
 		return later
@@ -254,21 +254,19 @@ func (p *Permit) ofFront(of *origin, s *window.Segment, y *keyState, n int64, pa
 // state that the Key has, and s the segment that ran at the monotonic instant now.
 func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how way, p *Permit) (t keyTry) {
 	k := o.core
+	y := known.latest()
 	for {
 		t.segment = s
 		if s.Keys == nil {
 			t.found = unusable
 			return t
 		}
-		y := known.latest()
 		y.hold(&k.keys)
 		if y.gone || y.guest {
 			y.mu.Unlock()
 			switch y, t.found = k.keys.find(known.key.Name, known, s.Keys, false); {
 			case y != nil:
-				if y != known {
-					known.next.Store(y)
-				}
+				known.next.Store(y)
 				continue
 			case t.found == tooMany && s.Shadow:
 				t.found = keyLacks
@@ -443,14 +441,14 @@ func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64
 	k.keys.lines.brought(k, y)
 }
 
-// correct books with the key that n permits, issued in an epoch of its account, cost actual permits. It returns
-// whether fewer could be given back: not if a window of theirs is over.
-func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
+// correct books with the key that n permits, issued in an epoch of its account, cost actual permits. If they cost
+// less, the rest is given back, unless a window of theirs is over.
+func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
 	s, now := y.lock(k)
 	for y.gone { // its windows are over, but a debt counts in later ones
 		y.mu.Unlock()
 		if actual <= n {
-			return false
+			return
 		}
 		y = k.keys.add(y.key.Name, nil, nil, false) // even beyond the bound on keys in use
 		s, now = y.lock(k)
@@ -460,11 +458,10 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) (back bool) {
 			y.owes(k, now)
 		}
 	} else {
-		back = y.use.Refund(n-actual, epoch)
+		y.use.Refund(n-actual, epoch)
 	}
 	y.tellBooked(&k.keys)
 	k.keys.lines.brought(k, y)
-	return back
 }
 
 // passed returns the permit of a call that shadow mode lets pass: none of n counts.

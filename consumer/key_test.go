@@ -556,34 +556,3 @@ func TestKeysUnderStress(t *testing.T) {
 	}
 	t.Logf("%d windows of keys", len(issued))
 }
-
-// TestAKeptKeyFindsItsStateOnce: a Key that was made before the first use of its name puts its own state
-// into use. One that was kept while its name was forgotten looks that up once and not at each call.
-func TestAKeptKeyFindsItsStateOnce(t *testing.T) {
-	p := keyedPolicy()
-	p.Keys.Limits = []quota.Limit{{Permits: 3, Window: time.Second}}
-	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
-		early := l.Key("a")
-		if n := l.Status().KeysInUse; n != 0 {
-			t.Errorf("%d keys are in use before a call", n)
-		}
-		for round := range 3 {
-			if !early.TryAcquire() || !l.Key("a").TryAcquire() || !early.TryAcquire() || early.TryAcquire() || l.Key("a").TryAcquire() {
-				t.Fatalf("round %d: not the three permits of the key", round)
-			}
-			state := early.state.latest()
-			if state != l.core.keys.known("a") {
-				t.Errorf("round %d: the Key does not know its state", round)
-			}
-			if (state == early.state) != (round == 0) { // a state that was forgotten is not used again
-				t.Errorf("round %d: the Key's own state is in use: %v", round, state == early.state)
-			}
-			time.Sleep(1500 * time.Millisecond)
-			s, _ := l.core.segmentNow()
-			l.core.keys.swept = nil
-			if l.core.keys.sweep(s.Keys); l.core.keys.known("a") != nil {
-				t.Fatalf("round %d: the key is not forgotten", round)
-			}
-		}
-	})
-}

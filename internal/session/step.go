@@ -226,7 +226,11 @@ func (m *Machine) problem() error {
 // WatchOpened is an event: a line's next watch is being opened.
 type WatchOpened struct{ *Line }
 
-func (e WatchOpened) on(*Machine) { e.open, e.behind = true, 0 }
+func (e WatchOpened) on(m *Machine) {
+	if m.lines[e.Folder] == e.Line { // else it was forgotten meanwhile
+		e.open, e.behind = true, 0
+	}
+}
 
 // WatchAnswer is an event: a watch of a line has answered. An answer says that the watch was created, or
 // how far it has told, or has changes.

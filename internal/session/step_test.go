@@ -527,3 +527,26 @@ func TestTheBoundOfLines(t *testing.T) {
 		t.Error("it is registered")
 	}
 }
+
+// A watch of a line may be on the way to be opened when the line is forgotten: its user is gone by then. Nothing is
+// decided for the line any more, also not when a probe of before is late or answered.
+func TestAForgottenLineStaysForgotten(t *testing.T) {
+	s := newSteps()
+	s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
+	p := s.subscribe("p")
+	s.begins(p.Folder, 20)
+	asked := s.Question(s.at().Instant)
+	asked.Owner = p
+	s.do(Unsubscribed{p})
+	if want := "forget /p/"; s.log[len(s.log)-1] != want {
+		t.Fatalf("%q, want %s last", s.log, want)
+	}
+	s.log = nil
+	s.do(WatchOpened{p.line})
+	s.do(ProbeLate{asked})
+	s.do(ProbeAnswered{asked, 30, 1, 0})
+	s.do(Reconnected{})
+	if len(s.log) > 0 || len(asked.lines) == 0 {
+		t.Errorf("%q for a line that is forgotten; asked for %d lines", s.log, len(asked.lines))
+	}
+}
