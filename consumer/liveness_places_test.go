@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,7 @@ type places struct {
 	*treasury
 	r      *rand.Rand
 	limit  protocol.Budget
+	held   sync.Mutex // guards what is below, and what a placed has but for its limiter and its stub
 	all    []*placed
 	trace  []string
 	made   int
@@ -106,6 +108,7 @@ func (h *places) note(format string, args ...any) {
 func (h *places) play(ctx context.Context) {
 	busy := h.r.IntN(3)
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end) && !h.Failed(); time.Sleep(5 * time.Millisecond) {
+		h.held.Lock()
 		if h.r.IntN(20*(1+busy)) == 0 {
 			h.call(ctx, h.all[h.r.IntN(len(h.all))])
 		}
@@ -118,8 +121,11 @@ func (h *places) play(ctx context.Context) {
 				h.serve(i)
 			}
 		}
+		h.held.Unlock()
 		synctest.Wait()
+		h.held.Lock()
 		h.judge()
+		h.held.Unlock()
 	}
 }
 
@@ -156,6 +162,8 @@ func (h *places) call(ctx context.Context, i *placed) {
 	h.made++
 	go func() {
 		p, err := i.l.Take(ctx, n, wait)
+		h.held.Lock()
+		defer h.held.Unlock()
 		i.waits--
 		if err != nil || i.dead {
 			return
@@ -165,6 +173,8 @@ func (h *places) call(ctx context.Context, i *placed) {
 		i.open[&p] = true
 		if !never {
 			time.AfterFunc(lasts, func() {
+				h.held.Lock()
+				defer h.held.Unlock()
 				if !i.dead {
 					delete(i.open, &p)
 					p.Done()
