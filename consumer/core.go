@@ -208,7 +208,10 @@ func (k *core) Prove(sent clock.Instant) {
 	}
 	k.signalLocked() // the state may be another one from now on
 	k.mu.Unlock()
-	k.gate.Proved(k.clock.Now())
+	stale := k.gate.Segment().Stale
+	if k.gate.Proved(k.clock.Now()); stale { // debts of keys can be paid again
+		k.keys.lines.serveAll(k)
+	}
 }
 
 // wants says that more of a budget is wanted.

@@ -295,8 +295,8 @@ func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how w
 // issued some it opens the front for the next calls, and where the key has none left it has the front refuse them.
 func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how way) (f found, got int64) {
 	k := o.core
-	if y.use.Windows() != &s.Keys.Windows {
-		y.adopt(k, s.Keys, now)
+	if y.use.Windows() != &s.Keys.Windows || y.use.Debt() > 0 {
+		y.adopt(k, s, now)
 	}
 	if s.Open(now) {
 		y.lendAtEdge(k, s, now)
@@ -369,13 +369,30 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 	return s, at.Mono
 }
 
-// adopt brings the account to a plan's windows of keys, with the key's bounds there. There may be 100,000 keys, so the
-// gate does not do this for them at each new plan: whoever first looks at an account does. y.mu is held, or nobody
-// else has y yet.
-func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
-	if y.use.Windows() == &keys.Windows {
+// adopt brings the account to the windows of keys of a segment, with the key's bounds there, and pays a debt. There may
+// be 100,000 keys, so the gate does not do this for them at each new plan: whoever first looks at an account does. y.mu
+// is held, or nobody else has y yet.
+func (y *keyState) adopt(k *core, s *window.Segment, now int64) {
+	if keys := s.Keys; y.use.Windows() != &keys.Windows {
+		y.enter(k, keys, now)
+	}
+	y.pay(k, s, now)
+}
+
+// pay pays a debt of the key, as far as its bounds in a segment allow, which was open at the monotonic instant now. A
+// payment is a use. So nothing is paid by a segment that is over or sealed, whose bounds may not be in force, nor by one
+// whose proof is over: others may have this instance's share by then. y.mu is held.
+func (y *keyState) pay(k *core, s *window.Segment, now int64) {
+	if y.use.Debt() == 0 || s.Keys == nil || s.Stale || y.use.Windows() != &s.Keys.Windows || !s.Open(now) {
 		return
 	}
+	if y.use.Pay() > 0 && k.keys.booked != nil {
+		k.keys.booked(y.key.Name, y.use.Booked())
+	}
+}
+
+// enter is the part of adopt that moves the account to other windows.
+func (y *keyState) enter(k *core, keys *plans.Keys, now int64) {
 	y.tellBusiest(&k.keys)
 	k.mu.Lock()
 	planner := &k.mu.planner
@@ -384,18 +401,9 @@ func (y *keyState) adopt(k *core, keys *plans.Keys, now int64) {
 		func() []protocol.Budget { return planner.KeyBudgets(y.key, now) })
 	k.mu.Unlock()
 	y.came = y.line != nil
-	y.tellBooked(&k.keys)
 }
 
-// tellBooked tells what is booked of the key, if anybody traces it, after a step that may have paid a debt. y.mu is
-// held.
-func (y *keyState) tellBooked(m *keys) {
-	if m.booked != nil {
-		m.booked(y.key.Name, y.use.Booked())
-	}
-}
-
-// lock is hold, and brings the account to the windows that run. It returns the segment that runs, whose bounds are in
+// lock is hold and adopt: it brings the account to the windows that run. It returns the segment that runs, whose bounds are in
 // force, and the monotonic instant. If keys have no limits the account stays as it is.
 func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 	for {
@@ -404,7 +412,7 @@ func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 		if s.Keys == nil {
 			return s, now
 		}
-		if y.adopt(k, s.Keys, now); s.Open(now) {
+		if y.adopt(k, s, now); s.Open(now) {
 			y.lendAtEdge(k, s, now)
 			return s, now
 		}
@@ -434,9 +442,9 @@ func (p *Permit) ofKey(y *keyState, start, end int64, epoch uint32) {
 
 // uncharge gives n permits back to a key that were taken of its front in the state part: the provider had too few.
 func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64) {
-	y.hold(&k.keys)
+	s, now := y.lock(k)
 	y.use.Uncharge(n, part.Epoch(), &keys.Windows)
-	y.tellBooked(&k.keys)
+	y.pay(k, s, now)
 	k.keys.busiest.Add(y.key.Name, -n, 0)
 	k.keys.lines.brought(k, y)
 }
@@ -454,13 +462,13 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
 		s, now = y.lock(k)
 	}
 	if actual > n {
-		if y.use.Owe(actual - n); s.Keys != nil {
-			y.owes(k, now)
-		}
+		y.use.Owe(actual - n)
 	} else {
 		y.use.Refund(n-actual, epoch)
 	}
-	y.tellBooked(&k.keys)
+	if y.pay(k, s, now); s.Keys != nil {
+		y.owes(k, now)
+	}
 	k.keys.lines.brought(k, y)
 }
 

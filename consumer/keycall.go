@@ -271,12 +271,12 @@ func (c *keyCall) discard() {
 }
 
 // confirm charges a key for n permits that were reserved, once the gate has issued as many of the provider by grant g.
-// The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window is over:
-// then they must not be used.
+// The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window or the
+// proof is over: then they must not be used.
 func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	s, now := y.lock(k)
-	if s.Keys == nil || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
+	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(n)
 	} else if ok = y.use.Confirm(n); ok {
 		y.use.Called(n, o.class, y.large(k, n))

@@ -10,7 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
-	"github.com/quotient-limiter/quotient/internal/window/plans"
 )
 
 // This file is what a core takes of long limits, the provider's and those of keys: docs/proof/protocol.md,
@@ -137,7 +136,7 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 	}
 	s, now := k.segmentNow()
 	if ends || s.Keys != nil && len(s.Keys.Budgets) > 0 {
-		if all = append(all, k.usesOfKeys(s.Keys, now, most-len(all), ends)...); look == 0 {
+		if all = append(all, k.usesOfKeys(s, now, most-len(all), ends)...); look == 0 {
 			look = window.LookAtRest
 		}
 	}
@@ -148,7 +147,7 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 }
 
 // usesOfKeys hands out the uses of keys.
-func (k *core) usesOfKeys(windows *plans.Keys, now int64, most int, ends bool) (all []escrow.KeyUse) {
+func (k *core) usesOfKeys(s *window.Segment, now int64, most int, ends bool) (all []escrow.KeyUse) {
 	f := &k.keys.funds
 	var later []*keyState
 	for !ends && len(all) < most {
@@ -158,7 +157,7 @@ func (k *core) usesOfKeys(windows *plans.Keys, now int64, most int, ends bool) (
 		}
 		y.hold(&k.keys)
 		if !y.gone {
-			y.adopt(k, windows, now)
+			y.adopt(k, s, now)
 			all = append(all, y.use.TakeUse(y.key.Name, most-len(all), now)...)
 			if y.use.WantsMore() { // etcd is asked again later, or there is no room
 				later = append(later, y)
@@ -206,10 +205,9 @@ func (k *core) Fund(all []escrow.KeyUse) {
 		if y == nil {
 			continue
 		}
-		now := k.clock.Mono()
-		y.hold(&k.keys)
+		s, now := y.lock(k)
 		y.use.Fund(*u, now)
-		y.tellBooked(&k.keys)
+		y.pay(k, s, now)
 		if y.use.WantsMore() { // etcd did not answer
 			k.keys.funds.want(k, y, false)
 		}

@@ -260,7 +260,7 @@ func (k *core) ask(y *keyState, s *window.Segment, now int64, r keyRequests) (ag
 	defer y.mu.Unlock()
 	again = clock.Forever
 	if keys := s.Keys; keys != nil && !y.gone {
-		y.adopt(k, keys, now)
+		y.adopt(k, s, now)
 		if s.Open(now) {
 			y.lendAtEdge(k, s, now) // before it asks others for what it lacks then
 		}
@@ -347,7 +347,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, need protocol
 		}
 		y.hold(&k.keys)
 		if !y.gone {
-			y.adopt(k, s.Keys, now)
+			y.adopt(k, s, now)
 			if s.Open(now) { // not over and not sealed: its bounds are in force
 				y.lendAtEdge(k, s, now)
 				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
@@ -420,9 +420,9 @@ func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) 
 		return
 	}
 	n := int64(0)
-	if s, _ := y.lock(k); s.Keys != nil && y.borrows() { // else nothing is borrowed now
+	if s, now := y.lock(k); s.Keys != nil && y.borrows() { // else nothing is borrowed now
 		n = y.use.Borrow(host, windows, told, y.totals(k))
-		y.tellBooked(&k.keys)
+		y.pay(k, s, now)
 	}
 	if n <= 0 {
 		y.mu.Unlock()

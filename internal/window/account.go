@@ -61,7 +61,6 @@ func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, 
 	a.dropEnded(func(s *span) int64 { return s.Window.End() })
 	a.guests.end(windows.Over)
 	a.hosts.end(windows.Over)
-	a.repay()
 }
 
 // begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
@@ -264,7 +263,6 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 		return false
 	}
 	a.Charge(-n)
-	a.repay()
 	return true
 }
 
@@ -279,7 +277,6 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 			s.Used -= n
 		}
 	}
-	a.repay()
 }
 
 // Epoch returns the number for Refund of permits that are issued now.

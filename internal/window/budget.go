@@ -123,7 +123,7 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	g.settleLocked()
 	l := &g.mu.ledger
 	could, spent := l.spentUntil(g.headLocked()) == 0, l.spent()
-	l.fund(u, g.mu.last)
+	l.Fund(u, g.mu.last)
 	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
 	g.mu.judge = g.mu.judge || worse
 	g.rebuildLocked(at)

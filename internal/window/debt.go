@@ -16,18 +16,19 @@ import (
 // or owed.
 
 // Owe adds n permits that calls have cost beyond those issued. Nothing is issued until later permits
-// have paid them.
-func (a *Account) Owe(n int64) {
-	a.debt = queue.Sum(a.debt, n)
-	a.repay()
-}
+// have paid them: see Pay.
+func (a *Account) Owe(n int64) { a.debt = queue.Sum(a.debt, n) }
 
-// repay pays what can be paid now.
-func (a *Account) repay() {
-	if n := min(a.debt, a.left()); n > 0 {
+// Pay pays what can be paid of the debt now, and returns how many permits that is. A payment is a use, so Pay is called
+// only when a permit could be issued: while the bounds of the account are in force, and the proof of the view behind
+// them is not over. The account knows neither.
+func (a *Account) Pay() int64 {
+	n := min(a.debt, a.left())
+	if n > 0 {
 		a.Charge(n)
 		a.paidOff(n)
 	}
+	return n
 }
 
 // paidOff notes that n permits of those that are booked have paid a part of the debt.

@@ -388,7 +388,9 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if p.Lending.Borrows && p.Known && !p.Shadow {
 		s.large = p.RoomLater()
 	}
-	if g.mu.stale = p.Proof.Over(at); !g.mu.stale {
+	if g.mu.stale = p.Proof.Over(at); g.mu.stale {
+		s.Stale = true
+	} else {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
 		l.release(g.headLocked())
 		if l.debt == 0 {

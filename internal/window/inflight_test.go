@@ -79,7 +79,7 @@ func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Purse.Read([]byte(text), 5, &escrow.Verdict{Cluster: 7})
-	a.fund(u, 1)
+	a.Fund(u, 1)
 	if n := a.budgets[0].wanted.n; n != 3 {
 		t.Errorf("others ask for %d", n)
 	}

@@ -62,6 +62,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 	k.Owe(9)
 	over(3*time.Second, false)
 	k.Adopt(keysAt(3*time.Second, time.Second, 3*time.Second), bounds(20), nil)
+	k.Pay()
 	over(5*time.Second, false)
 	over(6*time.Second, true)
 }

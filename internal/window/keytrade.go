@@ -322,13 +322,3 @@ func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, l
 		func() (n, kept int64) { return a.LeftToBorrowers(), 0 },
 		func(guest string, n int64) { tell(guest, a.lend(guest, n)) })
 }
-
-// Borrow adds what a host has lent in these windows, and pays debts with it. told is the sum of all that the host has
-// lent in them: Borrow adds what that exceeds the earlier sums by, at most so many that the account has its total, and
-// returns that. It is 0 if windows are not those that run. total returns what all instances together may issue in a
-// window.
-func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
-	n := a.borrow(host, windows, told, total)
-	a.repay()
-	return n
-}

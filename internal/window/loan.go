@@ -102,10 +102,11 @@ func (a *Account) lend(guest string, n int64) (told int64) {
 // anew.
 func (a *Account) asGuest(id string) string { return a.windows.Lending.Self + "\x00" + id }
 
-// borrow adds what a host has lent, by the sum that it has told, and returns how much that is. A sum
-// counts in exactly the windows that run, and of several of a host the largest. With it the account
-// has no more than its total: so whoever tells it what, it uses no more.
-func (a *Account) borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
+// Borrow adds what a host has lent in these windows, and returns how much that is. told is the sum of all that the
+// host has lent in them. It counts in exactly the windows that run, and of several of a host the largest does. total
+// returns what all instances together may issue in a window. With what is added the account has no more than that: so
+// whoever tells it what, it uses no more.
+func (a *Account) Borrow(host string, windows []quota.Window, told int64, total func(quota.Window) int64) int64 {
 	if a.windows == nil || a.early || !slices.Equal(windows, a.windows.Running) || slices.ContainsFunc(windows, func(w quota.Window) bool {
 		return w.End() <= a.windows.Over // the number may be forgotten
 	}) {
@@ -159,7 +160,7 @@ func (l *ledger) borrow(host string, told protocol.Note) int64 {
 	if !l.lendable() {
 		return 0
 	}
-	return l.Account.borrow(host, told.Windows, told.Permits[""], l.total)
+	return l.Borrow(host, told.Windows, told.Permits[""], l.total)
 }
 
 // lentTo returns how many permits were lent to a guest in the windows that run.

@@ -344,13 +344,6 @@ func (a *Account) second(limit int64) int64 {
 
 // Fund takes back a use with etcd's answer, and reports whether callers may have more permits by it.
 func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
-	more = a.fund(u, now)
-	a.repay()
-	return more
-}
-
-// fund is Fund, and pays no debt.
-func (a *Account) fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
 		if b.Window == u.Window && b.ByParts() && u.ByParts() && b.Start > u.Start {

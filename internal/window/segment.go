@@ -54,6 +54,8 @@ type Segment struct {
 	// Strict says that takers must read and compare both clocks (outage rule
 	// stop).
 	Strict bool
+	// Stale says that the proof is over, so that the segment has no permits: nor may a debt of a key be paid.
+	Stale bool
 	// Shadow says that requests pass even if no permits are left.
 	Shadow bool
 	// lead is Proof.Lead.

@@ -161,18 +161,31 @@ func TestNoWindowIsOver(t *testing.T) {
 	}
 }
 
-// blamed are histories of which too much was wrongly said to be issued.
-var blamed = []struct {
+// past is a history that a test plays again.
+type past struct {
 	kind kind
 	seed uint64
 	led  string
-}{
+}
+
+// blamed are histories of which too much was wrongly said to be issued.
+var blamed = []past{
 	{restore, 2004450, ""},                         // two restores: one goes by commits that only the second took back
 	{faults, 1806865336241077337, "EndBySetClock"}, // a process starts while its host's clock is far back
 }
 
-func TestNoHistoryIsBlamed(t *testing.T) {
-	for _, b := range blamed {
+// failed are histories in which too much was issued, of which the cause is mended.
+var failed = []past{
+	{switches, 881240, ""}, // a key pays a debt in a new window while the proof is over
+}
+
+func TestNoHistoryIsBlamed(t *testing.T) { passes(t, blamed) }
+
+func TestNoHistoryFailsAgain(t *testing.T) { passes(t, failed) }
+
+func passes(t *testing.T, all []past) {
+	t.Helper()
+	for _, b := range all {
 		if _, wrong := history(t, b.kind, b.seed, false, leads(b.led)); len(wrong) > 0 {
 			t.Errorf("%s\nreplay: %s", strings.Join(wrong, "\n"), replay(b.kind, b.seed, b.led))
 		}
