@@ -18,14 +18,15 @@ import (
 // limits of its own: see quota.Keys. Each permit counts under the provider's limits and the
 // key's; a call gets both or neither. A Key keeps nothing open and needs no Close: copy it,
 // make one for each call, or keep one, which saves a look-up by name. Its methods are safe for
-// concurrent use.
+// concurrent use. Make one with Limiter.Key; the zero Key cannot be used.
 type Key struct {
 	limiter *Limiter
 	state   *keyState // it may be gone: calls go by its latest
 }
 
 // Key returns the key with a name: 1 to 256 bytes of valid UTF-8 without control
-// characters. Calls with another name get ErrInvalid. Its calls have the limiter's class.
+// characters. Where keys have limits, calls with another name get ErrInvalid. The Key's calls have the
+// limiter's class and label.
 func (l *Limiter) Key(name string) Key {
 	y := Key{limiter: l}
 	if l.core.gate.Segment().Keys != nil {
@@ -38,8 +39,10 @@ func (l *Limiter) Key(name string) Key {
 }
 
 // Acquire is Limiter.Acquire for one permit of the key. Callers of one key are served by class,
-// and of one class in the order in which they came. They wait first for the key and then, in the
-// limiter's queue, for the provider: so a key that is spent holds up no other.
+// and of one class in the order in which they came, unless smaller calls pass a larger one: see
+// Limiter.Acquire. They wait first for the key and then, in the limiter's queue, for the provider: so
+// a key that is spent holds up no other. If a window of the key ends while a caller waits for the
+// provider, it may have to wait for the key again, behind the others.
 func (y Key) Acquire(ctx context.Context, maxWait time.Duration) error {
 	return y.acquire(ctx, 1, maxWait, nil)
 }
@@ -79,8 +82,8 @@ func (y Key) TryAcquire() bool {
 }
 
 // TryTake issues the permits that both the key and the provider have available, at most n;
-// the Permit's N may be 0, and is 0 for n <= 0, after Close, and for a name that no key can
-// have. In shadow mode N is n. It never waits.
+// the Permit's N may be 0. It is 0 for n <= 0, after Close, where keys have no limits, and for a name
+// that no key can have. Otherwise, in shadow mode, N is n. It never waits.
 func (y Key) TryTake(n int64) (p Permit) {
 	l := y.limiter
 	if n <= 0 || l.bad || l.all.closed.Load() {
@@ -147,7 +150,7 @@ type keyState struct {
 }
 
 // hold takes mu and shuts the front. Until mu is released, use counts every permit of the key. mu is never taken in
-// another way where use is looked at.
+// another way where the counts of use are looked at.
 func (y *keyState) hold(m *keys) {
 	y.mu.Lock()
 	if issued, refused := y.front.Shut(&y.use); issued > 0 || refused > 0 {
@@ -156,8 +159,8 @@ func (y *keyState) hold(m *keys) {
 }
 
 // open lays some permits into the front, for calls that come after mu is released: at most as many as the busiest
-// keys need not hear of yet. mu is held, the account is by the windows of a segment that still gave permits since mu
-// was taken, and other instances were asked for permits if that is due: calls of the front do not see to that.
+// keys need not hear of yet. mu is held. Since it was taken, a segment with the account's windows has issued permits,
+// and afterIssue was called: calls of the front do not look whether other instances are to be asked.
 func (y *keyState) open() {
 	if y.line == nil { // otherwise a newcomer would overtake those that wait
 		y.front.Open(&y.use, noteBatch-int64(y.issued)-int64(y.refused))
@@ -169,10 +172,10 @@ type found uint8
 
 const (
 	granted       found = iota // all n
-	keyLacks                   // the key has too few, or others wait for it
+	keyLacks                   // the key has too few, others wait for it, or the call is large and is to go by the line
 	providerLacks              // the key has enough, but the provider too few
 	unusable                   // there is no such key: keys have no limits, or the name is none
-	tooMany                    // there are too many keys to put it into use
+	tooMany                    // there are too many keys to put it into use; in shadow mode that is keyLacks, without a state
 	moved                      // none: the segment is over, and the attempt is to be made by the next one
 )
 
@@ -202,13 +205,14 @@ func wayOf(maxWait time.Duration) way {
 }
 
 // tryKey takes n permits of a key and as many of the provider. It fills in p, unless that is nil. What the key lacks
-// is counted as refused in the ways all and upTo; in the others the call may still get it.
+// is counted as refused in the ways all and upTo; in the others the call may still get it. A name for which there is
+// no room is counted in every way. In shadow mode neither is counted.
 //
 // The provider's permits are in the gate's segment. While the segment gives some, no later plan is in force, so the
 // key may have what the segment's Keys allow it. Most calls take the key's permits of its front, or are refused by
-// it. After a new plan, or where the front has too few, a call takes the key's lock. Its first holder after a new
-// plan brings the account to that (adopt). A call that has the lock keeps it while it takes the provider's permits,
-// so that the account is charged for what is issued, and for nothing else.
+// it. After a new plan, or where the front has too few, a call takes the key's lock. The first call that has it
+// after a new plan brings the account to that (adopt). A call that has the lock keeps it while it takes the
+// provider's permits, so that the account is charged for what is issued, and for nothing else.
 //
 // A goroutine begins with a small stack, and copies it to a larger one when it calls too deep. So what most calls do
 // not need stands in functions of its own: the frame of the way to the front stays small.
@@ -339,8 +343,8 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	return f, got
 }
 
-// room returns how many permits of the key a call of class c may have that has not waited, by the segment s at the
-// monotonic instant now. Those that have come are first offered to the calls that wait. y.mu is held.
+// room returns how many permits of the key a call of class c gets that comes now, by the segment s at the monotonic
+// instant now. Permits that have come since the line was served go to the line first. y.mu is held.
 func (y *keyState) room(k *core, s *window.Segment, now int64, c queue.Class) int64 {
 	if y.came && s.Open(now) {
 		k.keys.lines.serveHeld(k, y, s, now)
@@ -370,8 +374,8 @@ func (k *core) segmentNow() (s *window.Segment, now int64) {
 }
 
 // adopt brings the account to the windows of keys of a segment, with the key's bounds there, and pays a debt. There may
-// be 100,000 keys, so the gate does not do this for them at each new plan: whoever first looks at an account does. y.mu
-// is held, or nobody else has y yet.
+// be 100,000 keys, so the gate does not do this for them at each new plan: the next call does, or whoever else needs the
+// bounds of the present. Until then the rest goes by the windows that the account has. y.mu is held.
 func (y *keyState) adopt(k *core, s *window.Segment, now int64) {
 	if keys := s.Keys; y.use.Windows() != &keys.Windows {
 		y.enter(k, keys, now)
@@ -403,8 +407,9 @@ func (y *keyState) enter(k *core, keys *plans.Keys, now int64) {
 	y.came = y.line != nil
 }
 
-// lock is hold and adopt: it brings the account to the windows that run. It returns the segment that runs, whose bounds are in
-// force, and the monotonic instant. If keys have no limits the account stays as it is.
+// lock is hold and adopt: it brings the account to the windows that run. If one of them has just begun it lends to
+// others what is due at its start. It returns the segment that runs, whose bounds are in force, and the monotonic
+// instant. If keys have no limits the account stays as it is.
 func (y *keyState) lock(k *core) (s *window.Segment, now int64) {
 	for {
 		s, now = k.segmentNow()
@@ -440,7 +445,8 @@ func (p *Permit) ofKey(y *keyState, start, end int64, epoch uint32) {
 	p.key, p.keyEpoch = y, epoch
 }
 
-// uncharge gives n permits back to a key that were taken of its front in the state part: the provider had too few.
+// uncharge gives n permits back to a key that were taken of its front in the state part: the segment gave none,
+// as it had too few or had ended.
 func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64) {
 	s, now := y.lock(k)
 	y.use.Uncharge(n, part.Epoch(), &keys.Windows)

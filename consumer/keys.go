@@ -18,16 +18,17 @@ import (
 // keys are a provider's keys in use: each has a keyState (key.go). A key has no timer and no goroutine of its own.
 //
 // A key that nobody calls for is forgotten, but only when nothing of it counts any more: a new state then means the
-// same. Names that were not in use have others forgotten. A part of the map does that when it has twice as many
+// same. Keys are forgotten only when a new name comes. A part of the map does that when it has twice as many
 // states as it kept the last time. All parts do it when plans.Keys.Most is reached: once in the windows of a plan,
-// and again after each sixteenth of that bound in new names.
+// and again after each sixteenth of that bound in attempts to use new names.
 //
-// Lock order: sweeping, then a part's, then a state's, then lines.mu or core.mu. While a state's lock is held nobody
-// calls the gate, and while the gate's is held nobody serves a line.
+// Lock order: sweeping, then a part's, then a state's, then any of core.mu, the mu of lines, asks and funds, and those
+// of counters, alarms, the dispatcher and the carrier. While a state's lock is held nobody takes the gate's, and while
+// the gate's is held nobody serves a line.
 type keys struct {
 	parts   [64]keyPart
 	seed    maphash.Seed // decides in which part a name is
-	inUse   atomic.Int64 // keys that calls of this instance use; at most plans.Keys.Most
+	inUse   atomic.Int64 // keys that calls of this instance use; from plans.Keys.Most on a new name is refused
 	guests  atomic.Int64 // keys that are in use only because others have asked to borrow; as many at most
 	refused atomic.Int64 // permits refused since the start: the key had too few, or there was no room for it
 	lent    atomic.Int64 // permits lent to other instances since the start
@@ -42,7 +43,7 @@ type keys struct {
 
 	sweeping sync.Mutex
 	swept    *plans.Keys  // the plan's when all parts forgot last; guarded by sweeping
-	fresh    atomic.Int64 // names since then that were not in use, also those that were refused
+	fresh    atomic.Int64 // attempts since then to put a name into use, also those that failed
 }
 
 // begin makes the keys of a new core ready.
@@ -81,8 +82,9 @@ type keyPart struct {
 const leastLook = 64
 
 // find returns the state in use for a name, for a call or, with guest, for another instance that asks for a loan. If
-// there is none it puts own into use, which may be nil, or a new state. If it cannot, y is nil, and none says why:
-// unusable if no key can have the name, tooMany if plans.Keys.Most is reached.
+// there is none it puts own into use or, if own is nil or was in use before, a new state. If it cannot, y is nil, and
+// none says why: unusable if no key can have the name, tooMany if plans.Keys.Most is reached. The state may be gone
+// again when the caller has its lock: then it is to ask again. The caller holds no lock of a key.
 func (m *keys) find(name string, own *keyState, keys *plans.Keys, guest bool) (y *keyState, none found) {
 	if y = m.known(name); y != nil && m.counts(y, keys, guest) {
 		return y, 0
@@ -106,7 +108,7 @@ func (m *keys) known(name string) *keyState {
 	return part.states[name]
 }
 
-// room counts one more key in use, only by guests or not. It does not, and returns false, if plans.Keys.Most is
+// room counts one more key in use: by calls or, with guest, only by guests. It does not, and returns false, if plans.Keys.Most is
 // reached. With keys nil there is no bound.
 func (m *keys) room(keys *plans.Keys, guest bool) bool {
 	n := m.count(guest)
@@ -140,8 +142,8 @@ func (m *keys) counts(y *keyState, keys *plans.Keys, guest bool) bool {
 	return true
 }
 
-// sweep forgets in all parts. It does not if it has done so in the windows of this plan, and fewer than a sixteenth of
-// Most are new names since: so each new name costs a look at few states.
+// sweep forgets in all parts. It does not if it has done so in the windows of this plan, and at most a sixteenth of
+// Most were attempts to use new names since: so each of those costs a look at few states.
 func (m *keys) sweep(keys *plans.Keys) {
 	m.sweeping.Lock()
 	defer m.sweeping.Unlock()

@@ -19,9 +19,10 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file joins etcd, the state machine (package session) and the limiters. What a watch of etcd answers goes
-// into the machine as an event, and so does all else that happens to the session. What the machine decides then is
-// done here: limiters hear of it by their sinks, and watches are opened and ended.
+// This file joins etcd, the state machine (package session) and the limiters. What a line's watch of etcd answers goes
+// into the machine as an event, and so does all else that decides which view a member has. What the machine decides
+// then is done here: limiters hear of it by their sinks, and watches are opened and ended. Asks and loans do not pass
+// the machine: see hear.go.
 
 // step has the state machine take an event, and does what it decides.
 func (s *Session) step(e session.Event) {
@@ -37,7 +38,7 @@ func (s *Session) stepLocked(e session.Event) {
 }
 
 // runLocked does what the state machine has decided. It does not call etcd: the goroutines of the watches and of
-// join do that, once they hear of it here.
+// join do that, once they hear of it here, and one for each question about progress.
 func (s *Session) runLocked(x session.Effect) {
 	switch x := x.(type) {
 	case session.Reset:
@@ -76,7 +77,9 @@ type watch struct {
 	s    *Session
 	ctx  context.Context // until the line is forgotten, or the session is closed
 	end  context.CancelFunc
-	open *stream // the newest stream; guarded by Session.mu
+	// open is the newest stream; nil until follow opens one. Only run's goroutine writes it, under Session.mu. Others
+	// hold that lock to read it, or to write its pause, which they do only until WatchEnded.
+	open *stream
 }
 
 // watchLocked follows a line until that is forgotten.
@@ -88,7 +91,8 @@ func (s *Session) watchLocked(l *session.Line) {
 	s.wg.Go(w.run)
 }
 
-// close ends the open stream. The next one opens after about a pause; 0 stands for that of a failure.
+// close ends the open stream, of which there is one. The next one opens after about a pause; 0 stands for that of a
+// failure. Session.mu is held.
 func (w *watch) close(pause time.Duration) {
 	w.open.pause = pause
 	w.open.end()
@@ -114,7 +118,7 @@ func (w *watch) run() {
 }
 
 // follow opens a stream, and takes its answers until it ends. It returns why it has ended: nil if close has ended it,
-// or the session is closed.
+// the line is forgotten, the session is closed, or the client gives no reason.
 func (w *watch) follow(wait *backoff) error {
 	w.s.mu.Lock()
 	w.open = w.s.newStream(w.ctx, w.line.From())

@@ -197,8 +197,8 @@ func (l *Line) lag() {
 	l.askProgress()
 }
 
-// freshness returns the shortest freshness of these members: how old a proof may be before the sink of one of
-// them issues nothing. A member without a policy counts with quota.DefaultFreshness. Of no members it is the
+// freshness returns the shortest freshness of these members: how old a proof may be before the view of one of
+// them is stale. A member without a policy counts with quota.DefaultFreshness. Of no members it is the
 // largest Duration.
 func freshness(of map[string]*Member) time.Duration {
 	least := time.Duration(math.MaxInt64)

@@ -336,8 +336,8 @@ func (p *Member) fresh(now int64) bool {
 	return p.stage == following && p.line.proved != 0 && p.line.proved >= p.since && now-p.line.proved < int64(p.freshness())
 }
 
-// freshness returns how old a proof may be before nothing is issued: by the policy or, without one, by
-// default.
+// freshness returns how old a proof may be before the view is stale: by the policy or, without one, by
+// default. Under the outage rule stop nothing is issued then.
 func (p *Member) freshness() time.Duration {
 	if p.policy == nil {
 		return quota.DefaultFreshness

@@ -2,8 +2,8 @@
 // writes, lists and watches keys, how recent its knowledge is proved to be, and when it starts over.
 //
 //   - A provider is an API whose limit all its instances share. It has a folder of keys in etcd: its
-//     policy, the pauses that it asked for (the throttle), limits of single keys (the overrides), and
-//     one key for each instance.
+//     policy, the pauses that it asked for (the throttle), documents with the limits of single customers
+//     (the overrides), and one key for each instance.
 //   - An instance is a process that takes part in a provider. It registers: it writes its key, under
 //     the session's lease. If it loses the key, it registers again under another ID: as another
 //     incarnation.
@@ -22,7 +22,7 @@
 //
 // A Machine has lines (line.go), each of which is one watch, and members (member.go), one for each
 // provider. A line has the members whose keys its watch tells of. Members register and list in batches.
-// The events that are about one member alone are in member.go, those of batches in batch.go, and all
+// The events that change one member alone are in member.go, those of batches in batch.go, and all
 // others here: so what becomes of an answer of a watch, for the line and for its members, is in this
 // file. The effects are in effect.go.
 //
@@ -49,7 +49,7 @@ type Machine struct {
 	folder   string             // in etcd, of all providers; it ends with a slash
 	members  map[string]*Member // by provider
 	lines    map[string]*Line   // by the folder that is watched
-	narrow   bool               // the account may read single providers only: each has its own line, up to MaxLines
+	narrow   bool               // the etcd user may read single providers only: each has its own line, up to MaxLines
 	gaps     bool               // a watch may have lost events since the session began
 	lease    Lease              // the one in force; zero while there is none
 	problems map[string]error   // what ails all providers, by its cause: an etcd server, the lease, writes
@@ -71,8 +71,9 @@ type Instant struct {
 	Corrected int64 // wall time in Unix nanoseconds, corrected by the clock's measured error
 }
 
-// Lease is a lease of etcd. Its only use is that etcd removes the keys of a dead process: no share
-// depends on when it ends. The zero Lease is none.
+// Lease is a lease of etcd. By it etcd removes the keys of a dead process, whose shares others then have:
+// until it ends they are kept for that process. No promise depends on when that is. The zero Lease is
+// none.
 type Lease struct {
 	ID  int64
 	TTL time.Duration
@@ -101,7 +102,8 @@ type Opened struct{}
 
 func (Opened) on(m *Machine) { m.newLine(m.folder) }
 
-// Shut is an event: the session is closing. A Closing of each member comes next.
+// Shut is an event: the session is closing. A Closing of each member follows; other
+// events may come between.
 type Shut struct{}
 
 func (Shut) on(m *Machine) { m.closed = true }
@@ -175,7 +177,8 @@ func (m *Machine) forget(l *Line) {
 }
 
 // Leased is an event: the session has got a lease. The zero Lease says that it has lost the one it had:
-// the keys of its members go with that, and all register again, unless the session is closing.
+// the keys of its members go with that, and all register again, but those whose end was
+// announced, unless the session is closing.
 type Leased struct{ Lease }
 
 func (e Leased) on(m *Machine) {
@@ -240,7 +243,8 @@ type WatchAnswer struct {
 	// Progress says that all changes up to Revision were told.
 	Progress bool
 	// Revision is that of the store when it answered. Without Progress it does not say how far the
-	// watch has told: changes up to Revision may still come.
+	// watch has told, since changes up to Revision may still come, unless this is the answer Created of a
+	// watch from the present on.
 	Revision int64
 	Cluster  uint64 // ID of the cluster that answers
 	Told     []Told // the changes that are about members
@@ -382,16 +386,17 @@ func (e ProbeLate) on(m *Machine) {
 	}
 }
 
-// ProbeAnswered is an event: etcd has answered a Question, so whether the witness is there. The answer
-// says nothing to a line that had a gap since. For the other lines:
+// ProbeAnswered is an event: etcd has answered a Question: it has said whether the witness is there. The
+// answer says nothing to a line that had a gap since. For the other lines:
 //
 //   - If the witness is there as it was created, the answer counts: once the watch has told all up to
-//     Revision, it proves the views as of when the probe was sent.
-//   - If the witness is missing, and its owner still follows, then either its watch is about to tell
+//     Revision, it proves the views as of when the probe was sent. But a line has a gap if Revision is lower
+//     than one known before, or Cluster is another one.
+//   - If the witness is missing, and its owner still follows as that incarnation, then either its watch is about to tell
 //     that the key was deleted, or etcd was restored. If the watch may still tell, it is asked for its
 //     progress, and the next probe decides. Otherwise each of these lines has a gap.
-//   - If the witness is missing, and its owner is to register or list again anyway, the answer says
-//     nothing.
+//   - If the witness is missing, and its owner is another incarnation by now, or is to register or list
+//     again anyway, the answer says nothing.
 type ProbeAnswered struct {
 	Question
 	Revision int64  // of the store that answers
@@ -466,6 +471,6 @@ func (m *Machine) Largest() (instances int) {
 	return instances
 }
 
-// Freshness returns the shortest freshness of the members' policies: when a proof is as old, the sink of
-// some member issues nothing. Without members it is the largest Duration.
+// Freshness returns the shortest freshness of the members' policies: when a proof is as old, some member's
+// view is stale, and under the outage rule stop its sink issues nothing. Without members it is the largest Duration.
 func (m *Machine) Freshness() time.Duration { return freshness(m.members) }

@@ -20,9 +20,8 @@ import (
 const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
 // Segment is a span of time in which the number of the provider's permits that may still
-// be issued changes by taking only, while nobody waits. It ends at a window's edge, when a share
-// changes, or when a proof runs out; then the gate seals it and publishes the
-// next one.
+// be issued changes by taking only, while nobody waits. It ends at until, or when the gate counts
+// anew (Gate.rebuildLocked): then the gate seals it and publishes the next one.
 //
 // All methods are safe for concurrent use.
 type Segment struct {
@@ -52,7 +51,7 @@ type Segment struct {
 	wallUntil int64
 
 	// Strict says that takers must read and compare both clocks (outage rule
-	// stop).
+	// stop, or nothing is proved yet).
 	Strict bool
 	// Stale says that the proof is over, so that the segment has no permits: nor may a debt of a key be paid.
 	Stale bool
@@ -62,7 +61,8 @@ type Segment struct {
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
-	// large is the most permits that a call may want without being large; 0 if no call is large.
+	// large is the most permits that a call may want without being large; 0 if no call is large, or this
+	// instance has no share.
 	large int64
 	// Grant is the window of the permits.
 	Grant queue.Grant
@@ -134,7 +134,8 @@ func (s *Segment) passed() queue.Grant {
 	return queue.Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
 }
 
-// seal ends the segment and returns the permits left.
+// seal ends the segment and returns the permits left: sealed if it had ended before. The gate's lock is
+// held.
 func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 
 // withhold takes away all that is left and returns it. Takers then find the
@@ -142,14 +143,14 @@ func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 
 // Front is what calls can have of a key's Account without the account's lock: some of the permits that
-// the key has left, or the answer that it has none. Whoever takes the lock shuts the front first (Shut),
-// and books what calls have had of it: so while the lock is held the account counts every permit. The
+// the key has left, or the answer that it has none. Whoever takes the lock to look at the account shuts the front
+// first (Shut), and books what calls have had of it: so while the lock is held the account counts every permit. The
 // zero Front is shut.
 //
 // A call takes the key's permits of the front, and then the provider's of the segment. If the segment
 // gives some it is not sealed, so no later plan is in force. The front names the windows of the plan by
-// which it was opened, and is opened only while the segment of that plan is not sealed. So both permits
-// are within the bounds in force. If the segment gives none, the key's permits are given back to its
+// which it was opened: a call asks the account if its segment names others. So both permits are within
+// the bounds in force. If the segment gives none, the key's permits are given back to its
 // account: see Account.Uncharge.
 type Front struct {
 	// windows are those of the account when the front was last opened or made to refuse.
@@ -250,8 +251,8 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 // Open lays up to most of the permits that the account has left into the front, which is shut. It lays none
 // if the account has long limits, which look at each call, or more than eight windows. Until others are asked
 // for more (Low) it leaves out the permits below which they are, so that the account sees the call that makes
-// them few. The account's lock is held, and the segment of the account's windows was not sealed when it was
-// taken.
+// them few. The account's lock is held. Since it was taken, a segment with the account's windows has issued
+// permits.
 func (f *Front) Open(a *Account, most int64) {
 	n := min(most, a.Left(), MostOut)
 	if t := a.trade; t != nil && !a.Low() {
