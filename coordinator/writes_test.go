@@ -44,13 +44,14 @@ func TestAnEtcdThatRefusesWritesIsAProblem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write := func() error {
-		_, err := s.kv.Txn(t.Context()).If(etcdcall.At("none", 0)).Then(clientv3.OpTxn(nil, []clientv3.Op{clientv3.OpPut(f.prefix+"x", "")}, nil)).Commit()
+	put := clientv3.OpPut(f.prefix+"x", "")
+	write := func(op clientv3.Op) error {
+		_, err := s.kv.Txn(t.Context()).If(etcdcall.At("none", 0)).Then(op).Commit()
 		return err
 	}
 	full(pb.AlarmRequest_ACTIVATE)
 	for range 3 {
-		if err := write(); err == nil || errors.Is(err, ErrUnreachable) {
+		if err := write(put); err == nil || errors.Is(err, ErrUnreachable) {
 			t.Fatalf("a full etcd answered %v", err)
 		}
 		_, _ = s.kv.Delete(t.Context(), f.prefix+"x")
@@ -63,7 +64,8 @@ func TestAnEtcdThatRefusesWritesIsAProblem(t *testing.T) {
 	proofs := r.told().proofs
 	await.Until(t, "proofs, as before", r.is(func(r *recorder) bool { return r.proofs > proofs+3 }))
 	full(pb.AlarmRequest_DEACTIVATE)
-	if err := write(); err != nil {
+	// One within another is a write too. A full etcd 3.5 takes those, so the ones above are not.
+	if err := write(clientv3.OpTxn(nil, []clientv3.Op{put}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, "the end of the problem", func() bool {
