@@ -120,7 +120,6 @@ var hunts = []hunt{
 	{"PurseCountsTwice", faults, lead{keyed: true, keyBudget: 7}},
 
 	// Of budgets.
-	{"GivesBackIssued", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 	{"GivesBackBeforeBinding", split, lead{dramas: []drama{returnedLate}, budget: 20}},
 
 	// Of limits that count by parts of time.
