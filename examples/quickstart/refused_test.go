@@ -23,6 +23,7 @@ func loop(ctx context.Context, limiter *consumer.Limiter) error {
 			fmt.Print("job ", job, "\r") // the call to the provider
 			continue
 		case refused: // no permit in time: drop the job, or keep it until there may be one
+			fmt.Println(err)
 			pause = max(pause, time.Until(refusal.RetryAt))
 		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than the limit: ask for fewer
 		case errors.Is(err, consumer.ErrQueueFull): // Options.MaxWaiters callers wait already: drop the job
