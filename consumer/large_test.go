@@ -31,7 +31,7 @@ const (
 	paced    limited = "provider with pacing"
 )
 
-// limitedKinds are all of them.
+// limitedKinds are the limits that each test here is played with.
 var limitedKinds = []limited{provider, key, paced}
 
 // fleet returns limiters of so many instances, and what takes permits of a limit that they share.

@@ -64,7 +64,7 @@ func TestAnEtcdThatRefusesWritesIsAProblem(t *testing.T) {
 	proofs := r.told().proofs
 	await.Until(t, "proofs, as before", r.is(func(r *recorder) bool { return r.proofs > proofs+3 }))
 	full(pb.AlarmRequest_DEACTIVATE)
-	// One within another is a write too. A full etcd 3.5 takes those, so the ones above are not.
+	// A put of a transaction within another one is a write too. It is not among those above, since a full etcd 3.5 takes it.
 	if err := write(clientv3.OpTxn(nil, []clientv3.Op{put}, nil)); err != nil {
 		t.Fatal(err)
 	}

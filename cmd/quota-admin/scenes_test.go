@@ -214,7 +214,8 @@ set payments/charge 300/s --classes critical=91
 set payments/charge 300/s --pacing even
 set payments/charge 300/s --pacing even --classes off
 `},
-	// A deleted policy leaves a key for as long as its settle time: less than the scene would be a revision more.
+	// A deleted policy leaves a key that etcd removes about a settle time later, which is one revision more. So the settle
+	// time is longer than the scene lasts.
 	{name: "rollback", commands: `
 rollback payments/charge 1
 history payments/charge --diff 1

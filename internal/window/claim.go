@@ -77,13 +77,12 @@ func (c *claim) ended(n int64, issued bool, running quota.Window) {
 	}
 	p := c.pending[i]
 	c.pending = slices.Delete(c.pending, i, i+1)
-	switch {
-	case issued:
+	if issued {
 		c.servedIn = max(c.servedIn, p.servedIn)
-	default:
-		if c.left = queue.Sum(c.left, p.left); p.servedIn == running.Index {
-			c.issued -= n
-		}
+		return
+	}
+	if c.left = queue.Sum(c.left, p.left); p.servedIn == running.Index {
+		c.issued -= n
 	}
 }
 

@@ -290,7 +290,7 @@ func (g *Gate) togetherLocked(p *plans.Plan, n, bound, at int64) int64 {
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a
 // newcomer of class c.
 func (g *Gate) beforeLocked(n int64, c queue.Class) (permits int64) {
-	return g.mu.queue.Before(n, c, g.passesLocked().any(g.mu.queue.Large(queue.Sheddable) > 0))
+	return g.mu.queue.Before(n, c, g.mayPassLocked())
 }
 
 // inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued. While
@@ -321,7 +321,7 @@ const short = 64
 // refuseLateLocked refuses those that wait and are not served in time any more.
 func (g *Gate) refuseLateLocked() {
 	var ahead queue.Crowd
-	loans, passes := g.mayBorrowLocked(), g.passesLocked().any(g.mu.queue.Large(queue.Sheddable) > 0)
+	loans, passes := g.mayBorrowLocked(), g.mayPassLocked()
 	g.refuseLocked(queue.Limited, func(w *queue.Waiter) bool {
 		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), passes), w.Class(), loans)
 		if at > w.Deadline() {

@@ -81,7 +81,8 @@ func (l *ledger) terms(s *span) shape.Terms { return l.plan.Terms(s.Window, l.no
 // is known to bind, because no knowledge is no share.
 func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
 
-// unpaced is shares with the permits that pacing has not released yet.
+// unpaced is shares with the permits that pacing has not released yet. It is negative where a bound has fallen below
+// what was issued.
 func (l *ledger) unpaced() int64 {
 	if l.early || l.plan.Shut {
 		return 0
@@ -93,7 +94,7 @@ func (l *ledger) unpaced() int64 {
 	if least == shape.Unbounded {
 		return 0
 	}
-	return max(0, least)
+	return least
 }
 
 // when returns the earliest instant, not before now, at which n permits may be issued together under

@@ -54,15 +54,6 @@ func (b *borrower) counts() LendingCounts {
 	return n
 }
 
-// roomLeftLocked returns how many permits the windows that run leave.
-func (g *Gate) roomLeftLocked() int64 {
-	left, taken := shape.Unbounded, g.takenLocked()
-	for s := range g.mu.ledger.bounded {
-		left = min(left, s.Bound-s.Used-taken)
-	}
-	return left
-}
-
 // noteCallsLocked brings the calls to the end of the segment that has ended.
 func (g *Gate) noteCallsLocked(at int64) {
 	b, c := &g.mu.borrower, g.callersLocked()
@@ -104,6 +95,11 @@ func (g *Gate) passesLocked() passing {
 	default:
 		return passAll
 	}
+}
+
+// mayPassLocked reports whether one of those that wait may be passed.
+func (g *Gate) mayPassLocked() bool {
+	return g.passesLocked().any(g.mu.queue.Large(queue.Sheddable) > 0)
 }
 
 // largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
@@ -238,7 +234,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l, callers := &g.mu.borrower, &g.mu.ledger, g.callersLocked()
 	h := s.has(stock{
-		left: g.roomLeftLocked(), kept: g.segment.Load().floor, issued: s.Used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
+		left: l.unpaced() - g.takenLocked(), kept: g.segment.Load().floor, issued: s.Used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
 	}, callers)
 	if b.first(s.span) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more

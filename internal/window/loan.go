@@ -149,7 +149,7 @@ func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }
 
 // lend is that of the account, with what to tell the guest.
 func (l *ledger) lend(guest string, n int64) protocol.Note {
-	l.overIssued += max(0, n-l.unpaced())
+	l.overIssued += max(0, n-max(0, l.unpaced()))
 	told := l.Account.lend(guest, n)
 	l.repace()
 	return protocol.Note{Windows: l.windows.Running, Permits: map[string]int64{"": told}}

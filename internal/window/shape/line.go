@@ -51,7 +51,7 @@ func (l *line) set(c *Count, t Terms) {
 		*l = newLine(c, t, l.window == c.Window || c.Used > 0)
 	case c.Used > l.due(t.Now) && now < l.end: // some were issued, or lent, before they were due: see Schedules.Unpaced
 		l.from, l.released = now, c.Used
-		l.gap = max(1, float64(l.end-now)/float64(max(1, l.share-c.Used)))
+		l.gap = max(1, l.rest())
 	}
 	l.now = t.Now
 }
@@ -92,11 +92,14 @@ func newLine(c *Count, t Terms, changed bool) line {
 // many as released are due: the rest comes evenly until the end.
 func (l *line) restart(now, used, released int64) {
 	l.from, l.released = now, released
-	l.gap = max(1, min(l.even, float64(l.end-now)/float64(max(1, l.share-released))))
+	l.gap = max(1, min(l.even, l.rest()))
 	if released > used {
 		l.phase = 1 // the next one is a whole gap away
 	}
 }
+
+// rest returns the gap with which what is not released yet comes evenly from l.from until the end.
+func (l *line) rest() float64 { return float64(l.end-l.from) / float64(max(1, l.share-l.released)) }
 
 // at returns the instant at which n permits of the window are due.
 func (l *line) at(n int64) int64 {
