@@ -23,6 +23,7 @@ type result struct {
 	arrivedRatio        float64       // the largest
 	settled             float64       // utilisation of the windows that the fault does not touch
 	dip                 float64       // the lowest utilisation of the others
+	away                float64       // that of those among them which end before etcd was started again
 	recovered           time.Duration // from the fault's end until all windows are full again; -1: never
 	promise             string
 	failed              []string
@@ -42,13 +43,13 @@ const (
 )
 
 // measure makes the numbers of a record. limit is per window; active is from
-// when all of the fleet was, fault when the fault lasted, end when the fleet was
-// told to end. Whole windows count.
-func measure(r *record, limit int64, active int64, fault span, end int64) result {
+// when all of the fleet was, fault when the fault lasted, restarted when etcd was started
+// again (0: not known), end when the fleet was told to end. Whole windows count.
+func measure(r *record, limit int64, active int64, fault span, restarted, end int64) result {
 	var m result
 	w := int64(window)
 	first, last := (active+w-1)/w*w, end/w*w-w
-	m.dip, m.recovered = 1, -1
+	m.dip, m.away, m.recovered = 1, 1, -1
 	for _, n := range r.Issued { // also before and after
 		m.ratio = max(m.ratio, float64(n)/float64(limit))
 		if n > limit {
@@ -77,6 +78,9 @@ func measure(r *record, limit int64, active int64, fault span, end int64) result
 		touched := fault.to != 0 && start+w > fault.from && start < fault.to+int64(max(0, m.recovered))
 		if touched {
 			m.dip = min(m.dip, used(start))
+			if start+w <= restarted {
+				m.away = min(m.away, used(start))
+			}
 			continue
 		}
 		sum += min(1, used(start))

@@ -101,7 +101,7 @@ var scenarios = []scenario{
 			r.etcd.members[0].Kill()
 			r.etcd.restart(0)
 		}},
-	{name: "a third of the instances cut off from etcd's only member 1 s after its SIGTERM, for 11 s; back after 20 s", outage: quota.OutageHold, single: true, most: 1 + 1.0/workers + rounding, keeps: 0.99,
+	{name: "a third of the instances cut off from etcd's only member 1 s after its SIGTERM, for 11 s; back after 20 s", outage: quota.OutageHold, single: true, most: 1 + 1.0/workers + rounding, keeps: 0.99, rejoins: 1 - 1.0/workers - rounding,
 		fault: func(r *run) {
 			r.etcd.terminate(0)
 			wait(window)
@@ -110,6 +110,7 @@ var scenarios = []scenario{
 			r.workers[0].heal()
 			wait(8 * time.Second)
 			r.etcd.ended(0)
+			r.restarted = time.Now().UnixNano()
 			r.etcd.restart(0)
 		}},
 	{name: "a third of the instances cut off from etcd for 12 s (nftables)", outage: quota.OutageStop, most: 1, fault: cutOff},
