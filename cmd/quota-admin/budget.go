@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -120,9 +119,9 @@ func (a *app) budgetCommand() *cobra.Command {
 			return err
 		}
 		if used >= 0 {
-			chosen := chosenBudget(all, of)
-			if chosen == nil {
-				return usageError(cmd, "--used is of one limit: name it by --limit")
+			chosen, err := chosenBudget(all, of)
+			if err != nil {
+				return usageError(cmd, "%v", err)
 			}
 			if err := chosen.correct(ctx, w, etcd.client, args[0], used); err != nil {
 				return err
@@ -158,14 +157,23 @@ func budgetTables(w io.Writer, provider string, all []*budgetJSON, keys []keysBu
 	}
 }
 
-// chosenBudget returns the only one of the budgets, or the one of a limit; nil if that is none or
-// several.
-func chosenBudget(all []*budgetJSON, limit string) *budgetJSON {
-	chosen := slices.DeleteFunc(slices.Clone(all), func(b *budgetJSON) bool { return limit != "" && b.Limit != limit })
-	if len(chosen) != 1 {
-		return nil
+// chosenBudget returns the only one of the budgets, or that of a limit, which need not say when its windows
+// begin or that it slides.
+func chosenBudget(all []*budgetJSON, limit string) (*budgetJSON, error) {
+	var names []string
+	for _, b := range all {
+		plain := b.window.Limit
+		plain.Phase, plain.Sliding = 0, false
+		if limit == b.Limit || limit == plain.String() || limit == "" && len(all) == 1 {
+			return b, nil
+		}
+		names = append(names, "'"+b.Limit+"'")
 	}
-	return chosen[0]
+	has := "there are " + strings.Join(names, ", ")
+	if limit == "" {
+		return nil, fmt.Errorf("--used is of one limit, and %s: name it by --limit", has)
+	}
+	return nil, fmt.Errorf("--limit %s is none of the provider's: %s", limit, has)
 }
 
 // budgets reads a provider's limits of more than a minute, and what a restore withholds of those

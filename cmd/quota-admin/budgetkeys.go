@@ -46,6 +46,8 @@ func (k *keyCounts) check(cmd *cobra.Command, used bool, limit string) error {
 		return usageError(cmd, "--key, --keys-file, --keys-unused and --withhold do not go together: give one")
 	case used && k.any() && k.key == "":
 		return usageError(cmd, "--used is the count of the provider, or with --key that of a key: give it alone or with --key")
+	case limit != "" && !used && !k.any():
+		return usageError(cmd, "--limit says which limit the counts are of: give them by --used, or those of keys")
 	case k.key != "":
 		if err := protocol.ValidateKey(k.key); err != nil {
 			return usageError(cmd, "--key: %v", err)

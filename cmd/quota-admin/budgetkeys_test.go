@@ -150,6 +150,7 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 		args string
 		want string
 	}{
+		{"p --limit 50/h", "give them by --used"},
 		{"p --key a --keys-unused", "do not go together"},
 		{"p --keys-unused --used 3", "alone or with --key"},
 		{"p --key a --used 3", "name the one that is counted by --limit"},

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// --limit finds a limit by its text, with or without when its windows begin or that it slides. Else the
+// error names the limits that there are.
+func TestOneOfSeveralLimitsIsNamed(t *testing.T) {
+	t.Parallel()
+	limits, err := quota.ParseLimits("5000/h sliding,10000/d@12:00,90000/mo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*budgetJSON
+	for _, l := range limits {
+		all = append(all, &budgetJSON{Limit: l.String(), window: protocol.Budget{Limit: l}})
+	}
+	for limit, want := range map[string]*budgetJSON{
+		"5000/h sliding": all[0], "5000/h": all[0], "10000/d@12:00": all[1], "10000/d": all[1], "90000/mo": all[2],
+		"": nil, "5000": nil, "4000/h": nil, "5000/h@17m": nil, "10000/d sliding": nil, "/h": nil,
+	} {
+		found, err := chosenBudget(all, limit)
+		if found != want || (err == nil) != (want != nil) || err != nil && !strings.Contains(err.Error(), "'5000/h sliding', '10000/d@12:00', '90000/mo'") {
+			t.Errorf("%q: %+v, %v, want %+v", limit, found, err, want)
+		}
+	}
+	if found, err := chosenBudget(all[:1], ""); found != all[0] || err != nil {
+		t.Errorf("the only limit: %+v, %v", found, err)
+	}
+}
