@@ -183,9 +183,10 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		}
 		s.sink.Trouble(nil)
 		s.fund(l, purse(11, escrow.Total{Withheld: "etcd was restored"}))
-		const way = "nothing more of 100/h is handed out in this window, because etcd was restored; give the provider's count: quota-admin budget p --used N --limit 100/h"
-		if err := l.Acquire(t.Context(), 0); !strings.Contains(err.Error(), way) || l.Status().Problem != way {
-			t.Errorf("%v, problem %q", err, l.Status().Problem)
+		const way = "nothing more of 100/h is handed out until 2000-01-01 01:00:00 UTC, because etcd was restored; give the provider's count: quota-admin budget p --used N --limit 100/h"
+		err := l.Acquire(t.Context(), 0)
+		if e, _ := errors.AsType[LimitError](err); e.Error() != "consumer: p: no permit: "+way || !e.RetryAt.IsZero() || l.Status().Problem != way {
+			t.Errorf("%v, to be retried at %v, problem %q", err, e.RetryAt, l.Status().Problem)
 		}
 	})
 }

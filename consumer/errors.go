@@ -118,7 +118,8 @@ type LimitError struct {
 	Phase             time.Duration
 	Sliding, InFlight bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
-	// unknown.
+	// unknown, as while an operator has paused the provider, or is to give the count of a limit
+	// after a restore of etcd.
 	RetryAt time.Time
 	// Debt, with ReasonDebt, is the number of permits that earlier calls have cost beyond those
 	// taken for them, and that are still to be paid. DebtUntil is about when the own share alone

@@ -305,7 +305,8 @@ func (k *core) pausedLocked() error {
 }
 
 // explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It sets when to
-// try again: at the window's end, or soon while permits are being taken.
+// try again: at the window's end, or soon while permits are being taken. Nobody knows when an operator gives
+// the count of a limit that is withheld.
 func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
 	silent := k.stateLocked(now) == quota.StateStale
@@ -316,10 +317,11 @@ func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol
 		e.Reason, u.known = ReasonInFlight, false
 	}
 	switch {
-	case b.Withheld != "" && e.Key != "":
-		e.Cause = withheldKeyError(k.provider, e.Key, b)
 	case b.Withheld != "":
-		e.Cause = withheld(k.provider, b)
+		if e.Cause = withheld(k.provider, b); e.Key != "" {
+			e.Cause = withheldKeyError(k.provider, e.Key, b)
+		}
+		u.known = false
 	case b.Spent && b.Stated != 0:
 		e.Cause = errors.New(cause.Stated(b.String()))
 		u.when, u.known = b.Stated-k.clock.Offset(), true

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
@@ -63,6 +65,68 @@ func TestALongLimitThatIsSetAfterALoss(t *testing.T) {
 	}
 	if _, stderr := b.want(exitDone, "set", "short", "50/s"); strings.Contains(stderr, "etcd counts") {
 		t.Errorf("of a short limit: %s", stderr)
+	}
+}
+
+// Whoever waits for a limit that is withheld goes on soon after the operator has given the count, and so does whoever
+// tries again as README's loop does. Nobody knew when that would be.
+func TestCallersGoOnOnceTheCountIsGiven(t *testing.T) {
+	t.Parallel()
+	for of, play := range map[string]struct {
+		set, give []string
+		from      func(l *consumer.Limiter) consumer.Taker
+	}{
+		"provider": {[]string{"set", "p", "50/mo", "--withhold"}, []string{"budget", "p", "--used", "40"}, func(l *consumer.Limiter) consumer.Taker { return l }},
+		"key": {[]string{"set", "p", "1000/s", "--keys", "50/mo", "--withhold"}, []string{"budget", "p", "--key", "a", "--used", "40"},
+			func(l *consumer.Limiter) consumer.Taker { return l.Key("a") }},
+	} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, server)
+			b.want(exitDone, play.set...)
+			all := b.join(server, "p", 2)
+			waiting, refused, served := make(chan error, 1), make(chan consumer.LimitError, 1), make(chan error, 1)
+			go func() {
+				_, err := play.from(all[0]).Take(t.Context(), 1, consumer.Forever)
+				waiting <- err
+			}()
+			go func() {
+				for {
+					_, err := play.from(all[1]).Take(t.Context(), 1, 0)
+					refusal, is := errors.AsType[consumer.LimitError](err)
+					if !is {
+						served <- err
+						return
+					}
+					pause := max(time.Second, time.Until(refusal.RetryAt))
+					if strings.Contains(err.Error(), "nothing more of") {
+						select {
+						case refused <- refusal:
+						default:
+						}
+					}
+					select {
+					case <-time.After(pause):
+					case <-t.Context().Done():
+						return
+					}
+				}
+			}()
+			if e := <-refused; !e.RetryAt.IsZero() || !strings.Contains(e.Error(), " until ") {
+				t.Fatalf("%v: by RetryAt it comes back at %v, and nobody knows when the count is given", e, e.RetryAt)
+			}
+			await.Until(t, "the other one waits in vain", func() bool { return strings.Contains(all[0].Status().Problem, "nothing more of") })
+			b.want(exitDone, play.give...)
+			given := time.Now()
+			if err := <-waiting; err != nil {
+				t.Error(err)
+			}
+			t.Logf("who waits goes on after %v", time.Since(given))
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+			t.Logf("who tries again goes on after %v", time.Since(given))
+		})
 	}
 }
 

@@ -190,20 +190,17 @@ func InShadow(problem string) bool { return strings.HasPrefix(problem, shadowPau
 
 const shadowPause = "shadow mode: would pause until "
 
-// Withheld says of which long limit nothing more is handed out, of a key or all of it, and why. A limit that slides
-// has no window that ends: there it says until when, if that is known.
+// Withheld says of which long limit nothing more is handed out, of a key or all of it, and why. resumes is when that
+// ends if no operator does anything; zero if that is not known.
 func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) string {
-	what, when := limit.String()+" is handed out", " in this window"
+	what := limit.String() + " is handed out"
 	if ofKey {
 		what += " for this key"
 	}
-	if limit.ByParts() {
-		when = ""
-		if !resumes.IsZero() {
-			when = " until " + date(resumes)
-		}
+	if !resumes.IsZero() {
+		what += " until " + date(resumes)
 	}
-	return fmt.Sprintf("nothing more of %s%s, because %s", what, when, why)
+	return fmt.Sprintf("nothing more of %s, because %s", what, why)
 }
 
 // GiveCount is what to do about a limit of which nothing more is handed out.
