@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/internal/admit"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
 // refusal is an error that is a status to gRPC, and its cause to errors.Is.
@@ -43,9 +44,6 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// unknownDelay is sent if the limiter does not know when permits will be available.
-const unknownDelay = time.Second
-
 // toClient returns the status that a server sends. Unlike the error, it says nothing
 // of the fleet. pushback is for the trailer of that name, in milliseconds; less than 0
 // means that the client should not retry.
@@ -60,7 +58,7 @@ func toClient(err error) (s *status.Status, pushback int64) {
 	if limited, _ := errors.AsType[consumer.LimitError](err); limited.Key != "" {
 		s = status.New(code, "too many calls: the limit of the call's key is used up")
 	}
-	if code == codes.ResourceExhausted && !admit.Spent(err) {
+	if code == codes.ResourceExhausted && !ratefields.CauseOf(err).Limit {
 		s = status.New(code, "calls cannot be admitted at present")
 	}
 	if code == codes.Canceled || code == codes.DeadlineExceeded {
@@ -69,10 +67,7 @@ func toClient(err error) (s *status.Status, pushback int64) {
 	if code != codes.ResourceExhausted || errors.Is(err, consumer.ErrTooLarge) {
 		return s, -1 // too large now is too large later
 	}
-	delay, known := admit.RetryAfter(err)
-	if !known {
-		delay = unknownDelay
-	}
+	delay := ratefields.RetryAfter(err, time.Now())
 	if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}); err == nil {
 		s = detailed
 	}

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -46,15 +45,15 @@ type Options struct {
 // Handler returns middleware that takes a permit of the limiter for every request.
 // All servers that opened the provider share its limit. Each admits its share, and more
 // where others lend: see quota.Division. The field RateLimit has the rest of the share,
-// RateLimit-Policy the whole limit.
+// RateLimit-Policy the whole limit; a refusal has them only if a limit refused.
 //
 // Under a limit in flight a request counts until the next handler has returned. Its context ends when
 // its permit does: see consumer.Permit.Until.
 //
 // A refused request is answered with 429. It is 503 while the limiter admits no
 // request at all (no policy, closed, stale under the rule stop), or has too many keys in
-// use. Both carry Retry-After. A key or label with a name that none can have is answered with
-// 400.
+// use. Both carry Retry-After, a second if nobody knows how long it takes. A key or label with a
+// name that none can have is answered with 400.
 // An error names an option that can never work.
 func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Handler, error) {
 	if limiter == nil {
@@ -101,14 +100,15 @@ func Handler(limiter *consumer.Limiter, o Options) (func(http.Handler) http.Hand
 				next.ServeHTTP(w, within(ctx, r))
 				return
 			}
-			status, retry := classify(err, uses)
-			name.Add(w.Header(), uses, now)
-			p := ratefields.Refuse(w.Header(), status, o.Name, uses, cost, retry, now)
+			status := http.StatusServiceUnavailable
+			if admit.Exhausted(err) {
+				status = http.StatusTooManyRequests
+			}
+			p := name.Refuse(w.Header(), status, uses, cost, err, now)
 			if o.Refuse != nil {
 				o.Refuse(w, r, status, err)
 				return
 			}
-			p.Name(err)
 			ratefields.Write(w, p)
 		})
 	}, nil
@@ -121,21 +121,4 @@ func (o *Options) refuseName(w http.ResponseWriter, r *http.Request, err error) 
 		return
 	}
 	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(http.StatusBadRequest), Status: http.StatusBadRequest, Detail: ratefields.Detail(err)})
-}
-
-// classify returns the status of a refusal, and the time to retry if the limiter knows it.
-// If the cause is not a spent share, nothing is left of any limit.
-func classify(err error, uses []ratefields.Use) (status int, retry time.Duration) {
-	retry, _ = admit.RetryAfter(err)
-	status = http.StatusServiceUnavailable
-	if admit.Exhausted(err) {
-		status = http.StatusTooManyRequests
-	}
-	if admit.Spent(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return status, retry
-	}
-	for i := range uses {
-		uses[i].Left = 0
-	}
-	return status, retry
 }

@@ -27,20 +27,23 @@ const (
 	LimitField  = "RateLimit"
 )
 
-// Name is the prefix of the policies' names in a field: an sf-string without its closing
-// quote.
-type Name string
+// Name is what the names of the limits in the fields begin with. The zero Name writes no fields.
+type Name struct {
+	plain string
+	begun string // as an sf-string without its closing quote; empty if no field can hold it
+}
 
-// NewName returns an error for a name that no field can hold.
+// NewName returns an error for a name that no field can hold. The Name then writes no fields.
 func NewName(name string) (Name, error) {
 	text, err := httpsfv.Marshal(httpsfv.NewItem(name))
 	if err != nil {
-		return "", fmt.Errorf("Name is %q, which no header field can hold (%w): use printable ASCII", name, err)
+		return Name{plain: name}, fmt.Errorf("Name is %q, which no header field can hold (%w): use printable ASCII", name, err)
 	}
-	return Name(strings.TrimSuffix(text, `"`)), nil
+	return Name{name, strings.TrimSuffix(text, `"`)}, nil
 }
 
-// Use is the use of a limit, of a provider or of one of its keys.
+// Use is the use of a limit, of a provider or of one of its keys. Left of a long limit is also what no instance has
+// taken: calls can have that.
 type Use struct {
 	consumer.LimitUse
 	OfKey bool
@@ -56,6 +59,9 @@ func UsesOf(limiter *consumer.Limiter, from consumer.Taker) (all []Use) {
 		for _, u := range key.Limits() {
 			all = append(all, Use{u, true})
 		}
+	}
+	for i := range all {
+		all[i].Left = max(all[i].Left, all[i].Remaining)
 	}
 	return all
 }
@@ -75,7 +81,7 @@ func (u *Use) name() string {
 // express a window that is no whole number of seconds, so it is left out. The rest of a
 // window is rounded up. A limit in flight has another unit, and no window that ends, nor has a long one that slides.
 func (n Name) Add(h http.Header, uses []Use, now time.Time) {
-	if len(uses) == 0 {
+	if n.begun == "" || len(uses) == 0 {
 		return
 	}
 	var policies, limits []byte
@@ -83,7 +89,7 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 		if i > 0 {
 			policies, limits = append(policies, ", "...), append(limits, ", "...)
 		}
-		name := string(n) + u.name() + `"`
+		name := n.begun + u.name() + `"`
 		policies = strconv.AppendInt(append(append(policies, name...), ";q="...), u.Limit.Permits, 10)
 		switch {
 		case u.Limit.InFlight:
@@ -92,7 +98,7 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 			policies = strconv.AppendInt(append(policies, ";w="...), int64(u.Limit.Window/time.Second), 10)
 		}
 		limits = strconv.AppendInt(append(append(limits, name...), ";r="...), u.Left, 10)
-		if !u.Limit.ByParts() {
+		if !u.Limit.ByParts() && u.Remaining >= 0 {
 			limits = strconv.AppendInt(append(limits, ";t="...), Seconds(rest(u, now)), 10)
 		}
 	}
@@ -101,9 +107,9 @@ func (n Name) Add(h http.Header, uses []Use, now time.Time) {
 }
 
 // rest returns the time until there are more permits: the window ends, or one comes back; 0 if that is not known, as of a
-// limit that counts by parts of time.
+// limit that counts by parts of time, and of a long one of which etcd has told nothing yet.
 func rest(u Use, now time.Time) time.Duration {
-	if u.Limit.ByParts() {
+	if u.Limit.ByParts() || u.Remaining < 0 {
 		return 0
 	}
 	return max(0, min(u.End.Sub(now), u.Limit.Window))
@@ -126,44 +132,68 @@ type Problem struct {
 
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
-// Refuse returns the problem of a request that was refused with the status, and sets
-// Retry-After. name is that of the limits, uses their rest, and cost the permits of the
-// request. retry is the time until there may be enough, if it is known.
-//
-// Retry-After is not earlier than t of a limit that is spent, as the draft asks: the end of
-// its window or, under other shapes than fixed windows, when the next permit comes back;
-// and not before there are as many as the request costs.
-func Refuse(h http.Header, status int, name string, uses []Use, cost int64, retry time.Duration, now time.Time) Problem {
-	p := Problem{Type: problemTypes + "quota-exceeded", Title: cause.Of(string(consumer.ReasonSpent)).Title, Status: status}
-	for _, u := range uses {
-		if u.Left < cost {
-			p.Violated = append(p.Violated, name+u.name())
-			retry = max(retry, rest(u, now))
-		}
+// Again is how long a client is to wait if nobody knows how long it takes.
+const Again = time.Second
+
+// RetryAfter returns how long a client that is refused is to wait: until there may be permits or, if the limiter does
+// not know when that is, Again.
+func RetryAfter(err error, now time.Time) time.Duration {
+	limited, ok := errors.AsType[consumer.LimitError](err)
+	if !ok || limited.RetryAt.IsZero() {
+		return Again
 	}
+	return max(0, limited.RetryAt.Sub(now))
+}
+
+// Later returns the problem of a request that is refused with the status and may come again after a time, and sets
+// Retry-After.
+func Later(h http.Header, status int, retry time.Duration) Problem {
+	h.Set("Retry-After", strconv.FormatInt(Seconds(retry), 10))
+	p := Problem{Type: problemTypes + "quota-exceeded", Title: cause.Of(string(consumer.ReasonSpent)).Title, Status: status, RetryAfter: retry.Seconds()}
 	if status != http.StatusTooManyRequests {
 		p.reduce("Requests cannot be admitted at present")
 	}
-	h.Set("Retry-After", strconv.FormatInt(Seconds(retry), 10))
+	return p
+}
+
+// Refuse is Later for a request that err refused, and adds the limits of which uses are, if one of them decided. cost
+// is the permits of the request.
+//
+// Retry-After is then not earlier than t of a limit that is spent, as the draft asks: the end of
+// its window or, under other shapes than fixed windows, when the next permit comes back. Where a state decided, such as
+// an operator's pause, what is left of limits and when there is more of them says nothing of when that is over.
+func (n Name) Refuse(h http.Header, status int, uses []Use, cost int64, err error, now time.Time) Problem {
+	of, retry := CauseOf(err), RetryAfter(err, now)
+	var violated []string
+	if of.Limit {
+		n.Add(h, uses, now)
+		for _, u := range uses {
+			if u.Left < cost {
+				violated, retry = append(violated, n.plain+u.name()), max(retry, rest(u, now))
+			}
+		}
+	}
+	p := Later(h, status, retry)
+	if of.Reason != "" && (of.Title != p.Title || !of.Limit) {
+		p.reduce(of.Title)
+	} else if status == http.StatusTooManyRequests {
+		p.Violated = violated
+	}
 	return p
 }
 
 // reduce makes it the problem of a refusal whose cause is no spent limit.
 func (p *Problem) reduce(title string) {
-	p.Type, p.Title, p.Violated = problemTypes+"temporary-reduced-capacity", title, nil
+	p.Type, p.Title = problemTypes+"temporary-reduced-capacity", title
 }
 
-// Name gives the problem the title of what decided a refusal.
-func (p *Problem) Name(err error) {
-	if of := CauseOf(err); of.Title != p.Title && of.Reason != "" {
-		p.reduce(of.Title)
-	}
-}
-
-// CauseOf returns the cause of a limiter's error; one without a reason if it is another error.
+// CauseOf returns the cause of a limiter's error; one without a reason if it is another error. No limit decided where
+// the error has a cause of its own, such as that etcd does not answer.
 func CauseOf(err error) cause.Cause {
 	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
-		return cause.Of(string(limited.Reason))
+		of := cause.Of(string(limited.Reason))
+		of.Limit = of.Limit && limited.Cause == nil
+		return of
 	}
 	for _, c := range [...]struct {
 		kind   error
@@ -180,12 +210,6 @@ func CauseOf(err error) cause.Cause {
 		}
 	}
 	return cause.Cause{}
-}
-
-// Explain names what decided a refusal, and tells it in detail.
-func (p *Problem) Explain(err error) {
-	p.Name(err)
-	p.Detail = Detail(err)
 }
 
 // Detail returns an error's text for a client, which knows of no package.

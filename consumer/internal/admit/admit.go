@@ -10,7 +10,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/ratefields"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -169,19 +168,4 @@ func Throttled(limiter *consumer.Limiter, retryAfter, most time.Duration, why st
 // that were asked for, and not about the limiter's state.
 func Exhausted(err error) bool {
 	return errors.Is(err, consumer.ErrLimited) || errors.Is(err, consumer.ErrTooLarge) || errors.Is(err, consumer.ErrQueueFull)
-}
-
-// Spent reports whether a limit is used up for the call that was refused, or too small. The
-// other causes, such as joining, are the limiter's.
-func Spent(err error) bool {
-	return ratefields.CauseOf(err).Limit
-}
-
-// RetryAfter returns when the permits that were refused may be had, if that is known.
-func RetryAfter(err error) (d time.Duration, known bool) {
-	limited, ok := errors.AsType[consumer.LimitError](err)
-	if !ok || limited.RetryAt.IsZero() {
-		return 0, false
-	}
-	return max(0, time.Until(limited.RetryAt)), true
 }

@@ -134,8 +134,8 @@ func TestOneCauseHasOneName(t *testing.T) {
 			if n := l.Status().RefusedBy[consumer.Reason(c.Reason)]; n != before+play.n {
 				t.Errorf("%s: the metric counts %d permits more by that label, want %d", c.Reason, n-before, play.n)
 			}
-			answer := ratefields.Refuse(http.Header{}, http.StatusTooManyRequests, "p", nil, play.n, 0, time.Now())
-			if answer.Explain(err); answer.Title != c.Title {
+			answer := ratefields.Name{}.Refuse(http.Header{}, http.StatusTooManyRequests, nil, play.n, err, time.Now())
+			if answer.Title != c.Title {
 				t.Errorf("%s: over HTTP it is %q, want %q", c.Reason, answer.Title, c.Title)
 			}
 			r := s.sink.Report(s.clock.Now())

@@ -11,12 +11,11 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
-// again is the time after which a caller may try again if the reason tells nothing of it.
-const again = time.Second
+// again is the time after which a client may try again that nothing else is known for.
+const again = ratefields.Again
 
 // fail answers a request that would fail again: with a problem (RFC 9457), as all but 200.
 func fail(w http.ResponseWriter, status int, err error) {
@@ -25,8 +24,8 @@ func fail(w http.ResponseWriter, status int, err error) {
 
 // later answers a request that may succeed after a time.
 func later(w http.ResponseWriter, status int, err error, retry time.Duration) {
-	p := ratefields.Refuse(w.Header(), status, "", nil, 0, retry, time.Time{})
-	p.Detail, p.RetryAfter = ratefields.Detail(err), retry.Seconds()
+	p := ratefields.Later(w.Header(), status, retry)
+	p.Detail = ratefields.Detail(err)
 	ratefields.Write(w, p)
 }
 
@@ -63,8 +62,7 @@ func (*Server) abandoned(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers a request that got no permits, because of one part of it.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err error) {
-	limited, _ := errors.AsType[consumer.LimitError](err)
-	status, spent := http.StatusTooManyRequests, limited.Reason == consumer.ReasonSpent
+	status := http.StatusTooManyRequests
 	switch {
 	case r.Context().Err() != nil:
 		s.abandoned(w, r)
@@ -78,28 +76,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	case errors.Is(err, consumer.ErrTooLarge):
 		fail(w, http.StatusUnprocessableEntity, tooLarge(err))
 		return
-	case !errors.Is(err, consumer.ErrLimited), limited.Cause != nil, !cause.Of(string(limited.Reason)).Limit:
+	case !errors.Is(err, consumer.ErrLimited), !ratefields.CauseOf(err).Limit:
 		status = http.StatusServiceUnavailable
 	}
-	uses, now := ratefields.UsesOf(p.limiter, p.Taker), s.now()
-	retry := limited.RetryAt.Sub(now)
-	for i := range uses {
-		if !spent {
-			uses[i].Left = 0
-		}
-		if limited.RetryAt.IsZero() && !uses[i].Limit.InFlight { // nobody knows when a call ends
-			retry = max(retry, uses[i].End.Sub(now))
-		}
-	}
-	if limited.RetryAt.IsZero() && retry <= 0 {
-		retry = again
-	}
-	if name, bad := ratefields.NewName(p.provider); bad == nil { // it can stand in a field
-		name.Add(w.Header(), uses, now)
-	}
-	problem := ratefields.Refuse(w.Header(), status, p.provider, uses, p.permits, retry, now)
-	problem.Explain(err)
-	problem.RetryAfter = max(0, retry).Seconds()
+	name, _ := ratefields.NewName(p.provider) // one that no field can hold is in none
+	problem := name.Refuse(w.Header(), status, ratefields.UsesOf(p.limiter, p.Taker), p.permits, err, s.now())
+	problem.Detail = ratefields.Detail(err)
 	ratefields.Write(w, problem)
 }
 
@@ -121,9 +103,8 @@ func tooLarge(err error) error {
 
 // tooMany answers a client that has too many IDs, or whose batch has become too large.
 func (s *Server) tooMany(w http.ResponseWriter, p *part, err error, retry time.Duration) {
-	if name, bad := ratefields.NewName(p.provider); bad == nil {
-		name.Add(w.Header(), ratefields.UsesOf(p.limiter, p.Taker), s.now())
-	}
+	name, _ := ratefields.NewName(p.provider)
+	name.Add(w.Header(), ratefields.UsesOf(p.limiter, p.Taker), s.now())
 	later(w, http.StatusTooManyRequests, err, max(0, retry))
 }
 

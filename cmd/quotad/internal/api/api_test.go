@@ -321,6 +321,24 @@ func TestGrantAndRefusal(t *testing.T) {
 	})
 }
 
+// A batch is refused for the permits that it could not have: there is more of it after the second, and not after the
+// hour, which has fewer left than it wants at most.
+func TestABatchIsNotSentBackForAllThatItWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits, err := quota.ParseLimits("10/s,60/h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newProcess(t, serverOf(t, consumer.Fixed(quota.Policy{Limits: limits}), roomy), "one")
+		const batch = `{"provider":"p","permits":100,"partial":true}`
+		p.post("/v1/acquire", batch)
+		w := p.post("/v1/acquire", batch)
+		if w.Code != 429 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"violated-policies":["p-1s"]`) {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	})
+}
+
 // setBack is a source on a machine whose clock was set back by an hour after the start.
 type setBack struct {
 	*consumer.FixedSource
@@ -502,15 +520,19 @@ func TestTitlesTellTheReason(t *testing.T) {
 		l.PauseUntil(time.Now().Add(time.Minute))
 		says("The provider asked for a pause")
 		l.Resume()
-		paused := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}, Mode: quota.ModePause}
+		paused := quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}, {Permits: 5000, Window: time.Hour}}, Mode: quota.ModePause}
 		if err := source.Set(paused); err != nil {
 			t.Fatal(err)
 		}
 		says("The provider is paused")
+		w := p.post("/v1/acquire", `{"provider":"p"}`)
+		if h := w.Header(); w.Code != 503 || h.Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), `"retry_after":1}`) || h.Get("RateLimit") != "" {
+			t.Errorf("nobody knows when it is resumed, and least the hour's end: %d %v %s", w.Code, h, w.Body)
+		}
 	})
-	var joining ratefields.Problem
-	joining.Explain(consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining})
-	if joining.Title != "Not ready yet" || joining.Detail != "p: no permit: this instance has no share yet, and nothing borrowed is left" {
-		t.Errorf("%+v", joining)
+	joining := consumer.LimitError{Provider: "p", Reason: consumer.ReasonJoining}
+	title, detail := ratefields.Name{}.Refuse(http.Header{}, 503, nil, 1, joining, time.Now()).Title, ratefields.Detail(joining)
+	if title != "Not ready yet" || detail != "p: no permit: this instance has no share yet, and nothing borrowed is left" {
+		t.Errorf("%s: %s", title, detail)
 	}
 }

@@ -202,6 +202,7 @@ func (s *Server) takeSome(w http.ResponseWriter, r *http.Request, c *call, g *gr
 	case errors.Is(err, consumer.ErrTooLarge): // the share became smaller: the next batch is of fewer
 		s.tooMany(w, p, err, 0)
 	case err != nil:
+		p.permits = n
 		s.refuse(w, r, p, err)
 	}
 	return err == nil

@@ -31,8 +31,8 @@ descriptors:
 			{"route=x,account=b,1 route=y,account=b,1", "OK [OK OK]", `"default-1s";r=4;t=1, "default-key-1s";r=0;t=1|"default-1s";r=4;t=1, "default-key-1s";r=0;t=1`},
 			{"route=x,account=b route=x,account=c", "OVER_LIMIT [OVER_LIMIT OK]", `"default-1s";r=4;t=1, "default-key-1s";r=0;t=1|"default-1s";r=4;t=1, "default-key-1s";r=2;t=1`},
 			{"route=all route=x,account=c", "OK [OK OK]", `"default-1s";r=2;t=1|"default-1s";r=2;t=1, "default-key-1s";r=1;t=1`},
-			{"route=x,account=", "OVER_LIMIT [OVER_LIMIT]", `"default-1s";r=2;t=1`},
-			{"route=x,account=" + strings.Repeat("x", 257), "OVER_LIMIT [OVER_LIMIT]", `"default-1s";r=2;t=1`},
+			{"route=x,account=", "OVER_LIMIT [OVER_LIMIT]", ""}, // no limit decided
+			{"route=x,account=" + strings.Repeat("x", 257), "OVER_LIMIT [OVER_LIMIT]", ""},
 			{"route=x,account=c,0", "OK [OK]", `"default-1s";r=2;t=1, "default-key-1s";r=1;t=1`},
 		} {
 			r, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors(c.descriptors)})

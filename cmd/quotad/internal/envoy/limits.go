@@ -171,10 +171,7 @@ func overLimit(descriptors int) *rlsv3.RateLimitResponse {
 func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
 	response := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK}
 	limited, _ := errors.AsType[consumer.LimitError](refused)
-	now, header, retry := time.Unix(0, s.limiters.Clock().Wall()), http.Header{}, time.Duration(0)
-	if !limited.RetryAt.IsZero() {
-		retry = limited.RetryAt.Sub(now)
-	}
+	now, header := time.Unix(0, s.limiters.Clock().Wall()), http.Header{}
 	var spent []ratefields.Use
 	for _, h := range hits {
 		one := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
@@ -186,17 +183,25 @@ func (s *limits) answer(hits []hit, refused error) *rlsv3.RateLimitResponse {
 		if h.limiter != nil {
 			uses = ratefields.UsesOf(h.limiter, h.from)
 		}
-		h.rule.name.Add(header, uses, now)
-		left := describe(one, uses, now)
-		if refused == nil || left >= h.cost && limited.Provider != "" && (limited.Provider != h.rule.Provider || limited.Key != "" && limited.Key != h.key) {
-			continue
+		least := tightest(uses)
+		others := limited.Provider != "" && (limited.Provider != h.rule.Provider || limited.Key != "" && limited.Key != h.key)
+		if refused != nil && (!others || least.Left < h.cost) {
+			one.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+			if !ratefields.CauseOf(refused).Limit {
+				continue // see ratefields.Name.Refuse
+			}
+			for _, u := range uses {
+				if u.Left < h.cost {
+					spent = append(spent, u)
+				}
+			}
 		}
-		one.Code = rlsv3.RateLimitResponse_OVER_LIMIT
-		spent = append(spent, slices.DeleteFunc(uses, func(u ratefields.Use) bool { return u.Left >= h.cost })...)
+		h.rule.name.Add(header, uses, now)
+		describe(one, &least, now)
 	}
 	if refused != nil {
 		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
-		ratefields.Refuse(header, http.StatusTooManyRequests, "", spent, math.MaxInt64, retry, now)
+		ratefields.Name{}.Refuse(header, http.StatusTooManyRequests, spent, math.MaxInt64, refused, now)
 	}
 	for key, values := range header {
 		for _, v := range values {
@@ -211,17 +216,22 @@ var units = map[time.Duration]rlsv3.RateLimitResponse_RateLimit_Unit{
 	time.Hour: rlsv3.RateLimitResponse_RateLimit_HOUR, 24 * time.Hour: rlsv3.RateLimitResponse_RateLimit_DAY,
 }
 
-// describe writes the limit that has the least left into a status, and returns how much
-// that is.
-func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, uses []ratefields.Use, now time.Time) (left int64) {
-	if len(uses) == 0 {
-		return 0
+// tightest returns the use of the limit that has the least left; the zero Use if there is none.
+func tightest(uses []ratefields.Use) (least ratefields.Use) {
+	if len(uses) > 0 {
+		least = slices.MinFunc(uses, func(a, b ratefields.Use) int { return cmp.Compare(a.Left, b.Left) })
 	}
-	tightest := slices.MinFunc(uses, func(a, b ratefields.Use) int { return cmp.Compare(a.Left, b.Left) })
-	one.LimitRemaining = uint32(min(tightest.Left, math.MaxUint32))
-	one.DurationUntilReset = durationpb.New(max(0, tightest.End.Sub(now)))
-	if unit, ok := units[tightest.Limit.Window]; ok { // Envoy knows no other windows
-		one.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(min(tightest.Limit.Permits, math.MaxUint32)), Unit: unit}
+	return least
+}
+
+// describe writes a limit into a status; nothing if it is the zero Use.
+func describe(one *rlsv3.RateLimitResponse_DescriptorStatus, of *ratefields.Use, now time.Time) {
+	if of.Limit.Window == 0 {
+		return
 	}
-	return tightest.Left
+	one.LimitRemaining = uint32(min(of.Left, math.MaxUint32))
+	one.DurationUntilReset = durationpb.New(max(0, of.End.Sub(now)))
+	if unit, ok := units[of.Limit.Window]; ok { // Envoy knows no other windows
+		one.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{RequestsPerUnit: uint32(min(of.Limit.Permits, math.MaxUint32)), Unit: unit}
+	}
 }

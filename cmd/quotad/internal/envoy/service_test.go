@@ -206,6 +206,26 @@ func TestShouldRateLimit(t *testing.T) {
 	})
 }
 
+// While a provider is paused nothing is said of its limits, whose windows tell nothing of when that ends.
+func TestAPauseIsNoSpentLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, conn := serve(t, rules, map[string]string{"payments/charge": "5/s,5000/h", "teams": "3/m"})
+		client := rlsv3.NewRateLimitServiceClient(conn)
+		f.limiters["payments/charge"].PauseUntil(time.Now().Add(7 * time.Second))
+		r, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge route=charge,team=a")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if codes, limits, retry := codesOf(r), field(r, "Ratelimit"), field(r, "Retry-After"); codes != "OVER_LIMIT [OVER_LIMIT OK]" || limits != `"team-1m";r=3;t=60` || retry != "7" {
+			t.Errorf("%s, RateLimit %s, Retry-After %s", codes, limits, retry)
+		}
+		if s := r.GetStatuses()[0]; s.GetCurrentLimit() != nil || s.GetDurationUntilReset() != nil {
+			t.Error(s)
+		}
+	})
+}
+
 func codesOf(r *rlsv3.RateLimitResponse) string {
 	var each []rlsv3.RateLimitResponse_Code
 	for _, s := range r.GetStatuses() {
