@@ -94,7 +94,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	spare := false
 	for i := range l.budgets {
 		b := &l.budgets[i]
-		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.returns()
+		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.returns(g.mu.closed)
 	}
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()

@@ -4,9 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -25,7 +27,7 @@ func TestWhatIsOwedOutlastsItsPart(t *testing.T) {
 	b.used, b.wanted.owed = 0, 6
 	part := b.purse.Part
 	b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
-	if b.toReturn() != 6 || !b.returns() {
+	if b.toReturn() != 6 || !b.returns(false) {
 		t.Fatalf("%d permits are to be returned", b.toReturn())
 	}
 	if back := b.nextReturn(); back.N != 6 || back.Of != part {
@@ -82,5 +84,54 @@ func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
 	a.Fund(u, 1)
 	if n := a.budgets[0].wanted.n; n != 3 {
 		t.Errorf("others ask for %d", n)
+	}
+}
+
+// TestATotalHeardBeforeTheAnswer: a total that an instance hears of while etcd is asked counts, if it is newer than the
+// answer: whoever waits has the place that it tells of at once. An older one says nothing.
+func TestATotalHeardBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	for _, heard := range []int64{6, 4} {
+		f := newFixed(map[time.Duration]int64{second: 1000})
+		f.long = quota.Limit{Permits: 12, Window: 8 * time.Minute, InFlight: true}
+		told := &told{}
+		g := gateOf(f, 0, told.decided)
+		g.Changed(at(0))
+		g.Enter(at(1), &queue.Waiter{Payload: "w"}, 1, clock.Forever, queue.Default)
+		uses, _, _ := g.Uses(at(2), 10)
+		if len(uses) != 1 || uses[0].Use.Need != 1 {
+			t.Fatalf("%+v", uses)
+		}
+		g.Heard(at(3), uses[0].Name(), escrow.Total{Out: 11, Cluster: 7}, heard)
+		uses[0].Purse.Committed(escrow.Total{Out: 12, Parts: []int64{12}, Newest: uses[0].Part().Number, Cluster: 7}, 0, 5, &escrow.Verdict{Cluster: 7})
+		g.Fund(at(4), uses[0])
+		uses, _, _ = g.Uses(at(5), 10)
+		if again := len(uses) == 1 && uses[0].Use.Need == 1; again != (heard > 5) {
+			t.Errorf("revision %d was heard: then etcd is asked for %+v", heard, uses)
+		}
+	}
+}
+
+// TestWhoEndsWhileItWantsGivesBack: an instance that ends gives back what it has of earlier parts also when it wanted
+// more just then.
+func TestWhoEndsWhileItWantsGivesBack(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []quota.Limit{
+		{Permits: 12, Window: time.Minute, InFlight: true},
+		{Permits: 12, Window: time.Hour, Sliding: true},
+	} {
+		b := newLong(protocol.BudgetAt(limit, time.UTC, 0))
+		b.purse.Taken = 5
+		part := b.purse.Part
+		b = b.next(protocol.BudgetAt(limit, time.UTC, b.End), false)
+		b.binds, b.state, b.need = true, wanting, 1
+		a := Account{budgets: []long{b}, windows: &plans.Windows{Over: b.Start}}
+		a.windows.Offset = b.Start
+		if uses := a.GiveBack("", 10, 1, false); len(uses) != 0 { // what it asks for goes with it
+			t.Errorf("%s: %+v", limit, uses)
+		}
+		if uses := a.GiveBack("", 10, 1, true); len(uses) != 1 || uses[0].Back != (escrow.Back{N: 5, Of: part}) {
+			t.Errorf("%s: %+v", limit, uses)
+		}
 	}
 }

@@ -269,7 +269,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		if len(all) < most && b.returns() {
+		if len(all) < most && b.returns(ends) {
 			all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: b.nextReturn(), Use: escrow.Use{Look: true}}))
 			continue
 		}
@@ -375,7 +375,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.stated = escrow.Stated{}
 	}
 	gives := u.Back.N > 0 && (!b.ByParts() || u.Use.Look)
-	if !gives && (u.Away || raised || b.need > u.Use.Need && u.Use.Look) || b.stated.Until != 0 {
+	if !gives && (u.Away || raised) || b.stated.Until != 0 {
 		b.state = wanting
 	}
 	switch {

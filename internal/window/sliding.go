@@ -85,9 +85,10 @@ func (b *long) late(u *escrow.KeyUse) {
 	}
 }
 
-// returns reports whether something of an earlier part, or for others, goes back to etcd.
-func (b *long) returns() bool {
-	return (b.state == atRest || b.InFlight && b.state == wanting) && b.toReturn() > 0
+// returns reports whether something of an earlier part, or for others, goes back to etcd now. While more is wanted it goes
+// with what etcd is asked for next, unless the instance ends: then it asks for nothing more.
+func (b *long) returns(ends bool) bool {
+	return (b.state == atRest || ends && b.state == wanting) && b.toReturn() > 0
 }
 
 // missing returns how many permits must be left of the limit for n to be had. Of a Whole limit what is issued
