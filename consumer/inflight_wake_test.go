@@ -18,7 +18,7 @@ type woken struct {
 func wokenFleet(t *testing.T, limits string, ids ...string) (*woken, []*Limiter) {
 	t.Helper()
 	bank, sinks, all := longFleet(t, withDefaults(policyOf(t, limits)), ids...)
-	bank.told = sinks
+	bank.told, bank.fleet = sinks, int64(len(sinks))
 	bank.serve(sinks...) // each hears of the total from its first use on
 	return &woken{bank, sinks, map[int]bool{}}, all
 }
@@ -83,6 +83,57 @@ func TestWhoWaitsForAPlaceIsWoken(t *testing.T) {
 			end()
 		}
 	})
+}
+
+// A place that comes back for a caller of another instance which has gone meanwhile is idle no longer than a few answers of
+// etcd take: the instance takes its ask back, and whoever waits elsewhere has the place.
+func TestNoPlaceIsKeptForWhoHasGone(t *testing.T) {
+	t.Parallel()
+	const atMost = 50 * time.Millisecond
+	for _, gone := range []string{"by its context", "by its time", "before etcd is asked"} {
+		t.Run(gone, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fleet, all := wokenFleet(t, "2 inflight hold=10m", "a", "b")
+				var had [3]chan Permit
+				for i := range had {
+					had[i] = make(chan Permit, 1)
+					go func() {
+						p, _ := all[0].Take(t.Context(), 1, Forever)
+						had[i] <- p
+					}()
+					fleet.play(50*time.Millisecond, nil)
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				patience := Forever
+				if gone == "by its time" {
+					patience = 100 * time.Millisecond
+				}
+				left := make(chan error, 1)
+				go func() {
+					_, err := all[1].Take(ctx, 1, patience)
+					left <- err
+				}()
+				if synctest.Wait(); gone != "before etcd is asked" {
+					fleet.play(200*time.Millisecond, nil) // it asks
+				}
+				if gone != "by its time" {
+					leave()
+				}
+				if err := <-left; err == nil {
+					t.Fatal("there was a place")
+				}
+				fleet.play(50*time.Millisecond, nil)
+				p := <-had[0]
+				p.Done()
+				began := time.Now()
+				fleet.play(10*time.Second, func() bool { return len(had[2]) > 0 })
+				if idle := time.Since(began); idle > atMost {
+					t.Errorf("a place is idle for %v", idle)
+				}
+			})
+		})
+	}
 }
 
 // Whenever an instance crashes, who waits at another one has all its places within one and a half holds, though nobody

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,6 +24,7 @@ type treasury struct {
 	writes int
 	told   []*stub       // who hears of totals of calls in flight
 	late   time.Duration // how much more than a millisecond after their writes
+	fleet  int64         // how many instances there are; 0: as many as are served
 }
 
 // serve answers all that the sinks want, until they want nothing more.
@@ -34,7 +36,7 @@ func (b *treasury) serve(all ...*stub) (uses int) {
 				break
 			}
 			for i := range some {
-				b.answer(&some[i], int64(len(all)))
+				b.answer(&some[i], cmp.Or(b.fleet, int64(len(all))))
 			}
 			s.sink.Fund(some)
 			if b.away {

@@ -58,7 +58,7 @@ type places struct {
 	made   int
 	gives  bool      // some callers give up
 	stands time.Time // since then somebody could be served, and nobody was
-	calm   time.Time // no ask stood of an instance where nobody waits for as long before that as sessions do not look
+	calm   time.Time // no ask stood of an instance that has crashed for as long before that as sessions do not look
 }
 
 // placed is an instance.
@@ -259,13 +259,12 @@ func (h *places) free(i *placed) int64 {
 	return free
 }
 
-// phantom reports whether an instance where nobody waits asks for permits: it has crashed, its caller has given up, or was
-// served by a call that ended there. Others leave it a place until its ask is void.
+// phantom reports whether an instance that has crashed asks for permits. Others leave it a place until its ask is void.
 func (h *places) phantom() bool {
 	for _, text := range h.totals {
 		for _, a := range escrow.ReadTotal(text, 7).Asks {
 			for _, i := range h.all {
-				if i.by == a.By && a.Poor > 0 && a.Until > time.Now().UnixNano() && (i.dead || i.l.Status().Waiting == 0) {
+				if i.by == a.By && a.Poor > 0 && a.Until > time.Now().UnixNano() && i.dead {
 					return true
 				}
 			}

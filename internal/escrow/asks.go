@@ -57,9 +57,14 @@ func (t *Total) leaves(r Rule, u Use, left, has int64) int64 {
 	return min(poor, left-min(left, max(0, r.fair()-has)))
 }
 
+// AskedBy reports whether an ask of one instance counts; by names it. now is as in Asked.
+func (t *Total) AskedBy(by uint64, now int64) bool {
+	return slices.ContainsFunc(t.Asks, func(a Ask) bool { return a.By == by && a.Until > now })
+}
+
 // ask notes what an instance lacks, or that it lacks nothing, and forgets asks that are void. It returns whether the
-// total is to be written for that: only if it has an ask of this instance now. What is withdrawn or void goes with the
-// next write.
+// total is to be written for that: if it has an ask of this instance now, or has none any more while others ask. Else
+// what is withdrawn or void goes with the next write.
 func (t *Total) ask(r Rule, u Use, lacks, has int64) (write bool) {
 	i := slices.IndexFunc(t.Asks, func(a Ask) bool { return a.By == u.By })
 	was := i >= 0
@@ -68,7 +73,7 @@ func (t *Total) ask(r Rule, u Use, lacks, has int64) (write bool) {
 	}
 	t.Asks = slices.DeleteFunc(slices.Clone(t.Asks), func(a Ask) bool { return a.By == u.By || a.Until <= r.Now })
 	if lacks <= 0 || len(t.Asks) >= mostAsks {
-		return false
+		return was && len(t.Asks) > 0
 	}
 	t.Asks = append(t.Asks, Ask{By: u.By, N: lacks, Poor: min(lacks, max(0, r.fair()-has)), Until: r.Now + AskLasts})
 	return true

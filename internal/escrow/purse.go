@@ -187,7 +187,10 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		}
 		n = r.more(left, p.Taken-u.Used, u)
 		next.add(n, p.Part)
-		if u.By != 0 && !u.Look {
+		if u.Look {
+			u.Need = 0
+		}
+		if u.By != 0 {
 			news = next.ask(r, u, u.Need-(p.Taken-u.Used)-n, has+n) || news
 		}
 	}

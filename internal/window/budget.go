@@ -36,12 +36,18 @@ func (l *ledger) spent() bool {
 	return false
 }
 
-// wantForQueueLocked wants what the queue could have now, but for the budgets, and at least
-// what its head wants; or what is paid of a debt next.
+// wantForQueueLocked wants what queueWantsLocked says.
 func (g *Gate) wantForQueueLocked() {
-	if l := &g.mu.ledger; len(l.budgets) > 0 {
-		g.wantBudgetsLocked(max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked(), l.MostOfBudgets()), l.instalment()))
+	if len(g.mu.ledger.budgets) > 0 {
+		g.wantBudgetsLocked(g.queueWantsLocked())
 	}
+}
+
+// queueWantsLocked returns what the queue could have now, but for the budgets, and at least what its head wants; or what
+// is paid of a debt next.
+func (g *Gate) queueWantsLocked() int64 {
+	l := &g.mu.ledger
+	return max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked(), l.MostOfBudgets()), l.instalment())
 }
 
 // wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short
@@ -89,7 +95,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	if !g.mu.closed {
 		g.wantForQueueLocked()
 		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().PerSecond() })
-		all = append(all, l.looks(most-len(all), g.mu.last)...)
+		all = append(all, g.looksLocked(most-len(all))...)
 	}
 	spare := false
 	for i := range l.budgets {
@@ -105,11 +111,16 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	return all, used, true
 }
 
-// looks hands out uses that only read what is left, where that was not read for a while.
-func (l *ledger) looks(most int, now int64) (all []escrow.KeyUse) {
+// looksLocked hands out uses that only read what is left, where that was not read for a while, or take an ask back.
+func (g *Gate) looksLocked(most int) (all []escrow.KeyUse) {
+	l, now := &g.mu.ledger, g.mu.last
 	for b := range l.binding {
-		if len(all) < most && b.state == atRest && !b.Whole && (b.read == 0 || now-b.read > longRead) {
-			all = append(all, b.handOut(escrow.KeyUse{Use: escrow.Use{Used: b.used, Look: true}}))
+		use, asks := escrow.Use{Used: b.used, Look: true}, g.asksForNobodyLocked(b)
+		if asks {
+			use.By, b.again = l.by(), 0 // whoever comes now asks anew
+		}
+		if len(all) < most && b.state == atRest && !b.Whole && (asks || b.read == 0 || now-b.read > longRead) {
+			all = append(all, b.handOut(escrow.KeyUse{Use: use}))
 		}
 	}
 	return all
@@ -130,7 +141,6 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	if b := l.inFlight(); b != nil && b.state == wanting && b.again <= g.mu.last { // a call has ended meanwhile
 		g.Wanting()
 	}
-	g.tellGivesLocked()
 }
 
 // Restored is Account.Restored for the provider.

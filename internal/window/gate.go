@@ -261,7 +261,6 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 		back = true
 	}
 	g.rebuildLocked(at)
-	g.tellGivesLocked()
 	return true, back
 }
 
@@ -416,6 +415,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	g.publishLocked(s, min(less, g.edgeLocked(p)))
 	g.wantForQueueLocked()
+	g.tellGivesLocked()
 }
 
 // adoptLocked brings the ledger to the instant at, under the plan in force then.

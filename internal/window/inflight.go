@@ -277,10 +277,23 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 	g.tellGivesLocked()
 }
 
-// tellGivesLocked has the session ask for uses, by Wanting, if something is to be given back to others.
+// asksForNobodyLocked reports whether others leave this instance some of what is left in etcd because it asks for that,
+// though nobody waits here any more: whoever did has gone, or has had the place of a call that ended here. The ask of a
+// call that did not wait stands until it is void: such calls may come again.
+func (g *Gate) asksForNobodyLocked(b *long) bool {
+	l, now := &g.mu.ledger, g.mu.last
+	if !b.InFlight || b.state != atRest || b.away || b.left() <= 0 || b.wanted.n == 0 || now >= b.wanted.othersUntil {
+		return false
+	}
+	total := b.purse.Total()
+	return total.AskedBy(l.by(), now+l.plan.Offset) && g.queueWantsLocked() <= 0 && (b.wanted.asked == 0 || now >= b.wanted.askedUntil)
+}
+
+// tellGivesLocked has the session ask for uses, by Wanting, if something is to be given back to others: permits, or what
+// this instance asks for.
 func (g *Gate) tellGivesLocked() {
 	for i := range g.mu.ledger.budgets {
-		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && b.gives(g.mu.last) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
+		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && (b.gives(g.mu.last) || g.asksForNobodyLocked(b)) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
 			g.Wanting()
 			return
 		}

@@ -19,7 +19,7 @@ var callers = Table{
 	Replace("HeadsPlaceKept", "the place of a head that gave up is given to nobody", "internal/window/gate.go",
 		"\tif first {\n\t\tg.rebuildLocked(at) // others", "\tif first && at.Mono < 0 {\n\t\tg.rebuildLocked(at) // others", liveness),
 	Replace("ReleaseServesNobody", "what comes back serves nobody", "internal/window/gate.go",
-		"\tg.rebuildLocked(at)\n\tg.tellGivesLocked()\n", "\tg.tellGivesLocked()\n", liveness),
+		"\tg.rebuildLocked(at)\n\treturn true, back\n", "\treturn true, back\n", liveness),
 	Replace("ReleaseForgotten", "what comes back is not in the account", "internal/window/ledger.go",
 		"\t\t\ts.Used -= n\n", "", liveness),
 	Replace("ReleaseNotInRing", "what comes back still counts in the sliding window", "internal/window/shape/ring.go",
