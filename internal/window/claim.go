@@ -42,7 +42,8 @@ const claimed = 100 * time.Millisecond
 func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
 
 // claim is that of the first waiter of a line, with what is known of the line's large calls. A Trade has it: that of
-// the gate, or that of a key's Account.
+// the gate, or that of a key's Account. Where it has the index of a window, 0 says none: the window with that index was
+// in 1970, so only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // nil if nobody waits
 	since int64         // monotonic instant at which it became the first or, if a window was entered since, at which that began
