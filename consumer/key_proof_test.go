@@ -79,7 +79,7 @@ func TestAKeyConfirmsNoPermitsByAnOldProof(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(pause)
-			_, ok := l.confirm(y, g, 1)
+			_, ok := l.confirm(y, nil, g, 1)
 			return ok
 		}
 		if !confirmed(time.Second) {

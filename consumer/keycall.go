@@ -212,7 +212,7 @@ func (c *keyCall) answered(g queue.Grant, err error) (again bool) {
 		return false
 	}
 	c.held = false // confirm ends the reservation in either case
-	p, ok := l.confirm(c.state, g, c.n)
+	p, ok := l.confirm(c.state, c.waiter, g, c.n)
 	if !ok {
 		l.permit(g, c.n, c.n).Release()
 		return true
@@ -226,7 +226,7 @@ func (c *keyCall) answered(g queue.Grant, err error) (again bool) {
 func (c *keyCall) release() {
 	if c.held {
 		c.held = false
-		c.key.limiter.core.unreserve(c.state, c.n)
+		c.key.limiter.core.unreserve(c.state, c.waiter, c.n)
 	}
 }
 
@@ -271,14 +271,14 @@ func (c *keyCall) discard() {
 }
 
 // confirm charges a key for n permits that were reserved, once the gate has issued as many of the provider by grant g.
-// The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window or the
+// w is the call's waiter, nil if it has never had one. The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window or the
 // proof is over: then they must not be used.
-func (o *origin) confirm(y *keyState, g queue.Grant, n int64) (p Permit, ok bool) {
+func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	s, now := y.lock(k)
 	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
-		y.use.Unreserve(n)
-	} else if ok = y.use.Confirm(n); ok {
+		y.use.Unreserve(w, n)
+	} else if ok = y.use.Confirm(w, n); ok {
 		y.use.Called(n, o.class, y.large(k, n))
 		y.note(&k.keys, n, 0)
 		y.afterIssue(k, now)
@@ -300,10 +300,11 @@ func (k *core) lapses(y *keyState) bool {
 	return y.use.Lapses(y.totals(k))
 }
 
-// unreserve ends the reservation of n permits of a key, and serves those that wait for it.
-func (k *core) unreserve(y *keyState, n int64) {
+// unreserve ends the reservation of n permits of a key for the call of a waiter, nil if it has none, and serves those
+// that wait for the key.
+func (k *core) unreserve(y *keyState, w *queue.Waiter, n int64) {
 	y.hold(&k.keys)
-	y.use.Unreserve(n)
+	y.use.Unreserve(w, n)
 	k.keys.lines.brought(k, y)
 }
 

@@ -70,7 +70,7 @@ func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c
 	l, large := y.lineNow(k, now), y.large(k, n)
 	l.Newcomer(c)
 	if v = y.decide(k, s, now, n, until, l.Fits(n, 0, c, large)); v == queue.Granted {
-		l.Served(n, large)
+		l.Served(w, n, large)
 	}
 	if most := k.options.Load().MaxWaiters; v == queue.Queued && most > 0 && q.waiting() >= most {
 		if last := y.line.Last(); last != nil && last.Class() > c {
@@ -217,7 +217,7 @@ func (q *keyLines) serveHeld(k *core, y *keyState, s *window.Segment, now int64)
 			wake = min(wake, w.Deadline(), s.Keys.Opens(now))
 			continue
 		case queue.Granted:
-			l.Served(n, large)
+			l.Served(w, n, large)
 			fallthrough
 		default:
 			q.tell(k, y, w, v)

@@ -133,6 +133,44 @@ func TestCountsOfKeysAfterARestore(t *testing.T) {
 	}
 }
 
+// A sliding limit of a key pauses after a restore if the key is called. An operator's word for all keys ends that pause
+// for as much as is left by the total that the backup has brought, and not only for the first permits.
+func TestTheWordForKeysEndsAPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "1000/s", "--keys", "50/h sliding", "--settle", "1s")
+	k, err := keys.New(b.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := protocol.BudgetAt(quota.Limit{Permits: 50, Window: time.Hour, Sliding: true}, time.UTC, time.Now().UnixNano())
+	text, err := escrow.Encode(escrow.Total{Limit: 50, Out: 44, Cluster: 1, Writes: 1, Newest: of.Part().Number, Parts: []int64{44}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.put(etcdtest.NewClient(t, server), strings.TrimPrefix(k.BudgetOfKey("p", of.Name(), of.TotalStart(), "tenant"), b.prefix), text)
+	b.restored("p")
+	if n, why := served(t, b.join(server, "p", 1)[0], "tenant"); n != 0 || !strings.Contains(why, "nothing more of") {
+		t.Errorf("%d permits of a total that a backup has brought: %s", n, why)
+	}
+	b.want(exitDone, "budget", "p", "--keys-unused")
+	key, n, why := b.join(server, "p", 1)[0].Key("tenant"), 0, "" // the other instance believes for a while what it knows
+	await.Until(t, "the key's permits are issued, or withheld again", func() bool {
+		for key.TryAcquire() {
+			n++
+		}
+		if err := key.Acquire(t.Context(), 0); err == nil {
+			n++
+		} else {
+			why = err.Error()
+		}
+		return n >= 6 || strings.Contains(why, "nothing more of")
+	})
+	if n != 6 {
+		t.Errorf("%d permits after the word, want 6: %s", n, why)
+	}
+}
+
 // Flags and files that cannot be meant are refused before anything is written.
 func TestCountsOfKeysThatAreRefused(t *testing.T) {
 	t.Parallel()

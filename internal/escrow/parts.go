@@ -109,7 +109,7 @@ func (t *Total) freed(n, limit int64, of protocol.Part) int64 {
 // Freed returns the start of the first part in which n permits of a sliding limit are left if nobody takes
 // any until then, as a number of parts from the one of Purse.Part on; 0 also where nothing is known.
 func (p *Purse) Freed(n, limit int64) int64 {
-	if p.total.From > p.Part.Number {
+	if p.total.From > p.Part.Number && p.Withheld() != "" { // else an operator has vouched for the total
 		return p.total.From - p.Part.Number
 	}
 	return p.total.freed(n, limit, p.Part) - p.Part.Number

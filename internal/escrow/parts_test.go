@@ -334,6 +334,43 @@ func TestThePauseAfterARestoreIsForEveryClock(t *testing.T) {
 	}
 }
 
+// An operator who vouches for the totals of keys ends the pause of a sliding limit that a restore has begun. It stays
+// ended once an instance has taken permits, for that instance and for others.
+func TestAWordForKeysEndsThePause(t *testing.T) {
+	t.Parallel()
+	const limit = 5000
+	s, rule := &account{cluster: 2, revision: 7}, Rule{Limit: limit, Instances: 2, Share: 10}
+	text, err := Encode(Total{Limit: limit, Out: 4000, Cluster: 1, Writes: 1, Newest: 999, Parts: []int64{4000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.value = []byte(text)
+	told := &Verdict{Cluster: 2, Told: 9}
+	in := func(number int64) holder {
+		return holder{purse: Purse{Part: protocol.Part{Number: number, Counted: 102}}}
+	}
+	h := in(1000)
+	if _, n, _ := h.write(s, rule, Use{Need: 1}, Back{}); n != 0 || h.purse.Withheld() == "" || h.purse.Freed(1, limit) != 103 {
+		t.Fatalf("%d are taken of a total that a backup has brought, withheld %q", n, h.purse.Withheld())
+	}
+	for i, number := range []int64{1000, 1001, 999} { // instances, with clocks apart
+		h := in(number)
+		h.purse.Read(s.value, s.revision, told)
+		if why, part := h.purse.Withheld(), h.purse.Freed(1, limit); why != "" || part != 0 {
+			t.Errorf("instance %d: withheld %q, some are left in %d parts", i, why, part)
+		}
+		next, n, ok := h.purse.Next(rule, Use{Need: 1}, Back{}, told)
+		if text, err = Encode(next); err != nil || !ok || n != 10 {
+			t.Fatalf("instance %d: it takes %d, want 10; %v", i, n, err)
+		}
+		s.revision = max(9, s.revision) + 1 // the word was revision 9
+		s.value = []byte(text)
+		if h.purse.Committed(next, n, s.revision, told); h.purse.Left(limit) != 1000-10*int64(i+1) {
+			t.Errorf("instance %d: %d are left, withheld %q", i, h.purse.Left(limit), h.purse.Withheld())
+		}
+	}
+}
+
 // A clock that is further behind than a total keeps parts for takes nothing: what counts in its part may be gone.
 func TestAClockFarBehindTakesNothing(t *testing.T) {
 	s, rule := &Verdict{Cluster: 1}, Rule{Limit: 5000, Instances: 1, Share: 10}

@@ -10,7 +10,7 @@ import (
 // it knows of that window's total in etcd. etcd has only the total, and no entry for each instance: a
 // provider may have many keys, such as one for each of its users. So an instance counts what etcd has
 // acknowledged, and nothing else. A transaction writes the total, on the condition that its revision is
-// the one known. Unless etcd is restored, at all times
+// the one known. Unless etcd is restored, or an operator corrects the total, at all times
 //
 //	total.Out >= the permits that all instances have taken, by their purses
 //
@@ -33,7 +33,7 @@ type Purse struct {
 	total    Total
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
-	// lost says that the store went back: it had an older total than was known. The next total that is
+	// lost says that the store went back: it had an older total than was known, or none. The next total that is
 	// written says so to all, and hands out nothing more or, where it counts by parts, nothing before From.
 	lost bool
 }
@@ -41,41 +41,44 @@ type Purse struct {
 // Revision returns the revision of the total's entry in etcd, as far as is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
 
-// Of reports whether what is known of the total is of the cluster that answers now; also if nothing is
-// known. If it is not, the permits in hand count no more: the caller goes on with a new Purse, whose
+// Of reports whether the cluster that answers now, which v names, is the one that answered last. It is true if none
+// has answered yet. If it is false, the permits in hand count no more: the caller goes on with a new Purse, whose
 // Taken is what was issued. A store that was put back under the same cluster ID is found by Read.
 func (p *Purse) Of(v *Verdict) bool { return p.verdict == nil || p.verdict.Cluster == v.Cluster }
 
 // Read takes the total's value and revision as the store of the verdict v has answered them; revision 0
-// if there is no total. The purse is Of v.
+// if there is no total. Of(v) is true.
 func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	p.lost = p.lost || revision < p.revision && !(revision == 0 && p.ended())
 	if revision == 0 && v.before != 0 {
-		p.lost = false // the mark says so to all: of this window no instance makes a total, and an operator's counts
+		p.lost = false // the mark tells all: no instance writes a total of this window, and one that an operator writes is valid
 	}
 	p.total, p.revision, p.verdict = Total{}, revision, v
 	if revision != 0 {
 		p.total = ReadTotal(value, v.Cluster)
 	}
-	// A total that withholds for good says so already. One that withholds until From may end too early for
-	// what is known here: the store that is no more may have handed out later parts.
+	// A total that withholds for good tells all already. One that withholds until From may do so for too short a
+	// time: the lost store may have handed out permits of later parts.
 	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0)
 }
 
-// ended reports whether the total that is known counts by parts, of which none counts any more by any clock. Such a
-// total may be gone: its lease has ended.
+// ended reports whether the known total counts by parts, all of them are too old to count by any clock, and it
+// withholds nothing any more. Its lease may have ended then, so that it is no loss if etcd does not have it.
 func (p *Purse) ended() bool {
 	return p.Part.ByParts() && p.total.Withheld != unreadable && p.Part.Number >= max(p.total.newest()+p.Part.Counted+slack, p.total.From)
 }
 
-// Refused takes what was found in the place of next, which Next has returned, when etcd answered that the condition
-// of its transaction did not hold. That is no proof that next was not written: etcd's client may send a transaction
-// again when no answer comes, and the condition of the copy fails because the first one was committed.
+// Refused takes the total that etcd has in place of next, after it has answered that the condition of next's
+// transaction did not hold. Next has returned next. The answer is no proof that next was not written: etcd's client may
+// send a transaction again when no answer comes, and the condition of the copy fails because the first one was
+// committed.
 //
-// never reports whether it is proved that no copy of next was committed, nor will be. A total that names its
-// transactions (Total.Recent) proves it by the name that it has for the number of next, next.Writes. Any other proves
-// it if exactly one total was written since the one known, by Writes, and that has another Out. If it has the same Out
-// it may be next, and of several totals next may be one.
+// never reports whether it is proved that no copy of next was committed, nor will be:
+//
+//   - If the total found names the write with the number next.Writes (Total.Recent), it proves that by another name
+//     than next has.
+//   - If it does not, it proves that if by Writes it is the only one since the total known before, and its Out is not
+//     that of next. With the same Out it may be next; and if there were several since, next may be one of them.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {
@@ -88,8 +91,8 @@ func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (n
 	return p.total.Writes == next.Writes && p.total.Out != next.Out
 }
 
-// Withheld says why nothing more is handed out in the window, by the newest total known; empty if more
-// is, or nothing is known.
+// Withheld returns the reason why etcd hands out nothing more of the window, whatever is left, by the newest total and
+// verdict known. It is empty if nothing is withheld, or nothing is known.
 func (p *Purse) Withheld() string {
 	if p.verdict == nil {
 		return ""
@@ -97,29 +100,34 @@ func (p *Purse) Withheld() string {
 	return p.withheld(p.verdict)
 }
 
-// withheld is Withheld by a verdict. A readable total from before the revision Told hands out what is left of it,
-// whoever wrote it and whatever it withholds: an operator has vouched for it. Otherwise it must be of the cluster that
-// answers.
+// withheld is Withheld by the verdict v. A total that an operator has vouched for hands out what is left of it,
+// whichever cluster wrote it and whatever it withholds. Any other must be of the cluster that answers.
 func (p *Purse) withheld(v *Verdict) string {
 	switch {
 	case p.revision == 0:
 		return v.Lost
-	case p.revision < v.Told && p.total.Withheld != unreadable:
+	case p.vouched(v):
 		return ""
 	case p.foreign(v):
 		return cmp.Or(p.total.Withheld, otherCluster)
 	case p.total.From != 0 && p.Part.Number >= p.total.From:
 		return ""
-	case p.total.From != 0: // Withheld may be empty: others, whose clocks are ahead, clear it when they take
+	case p.total.From != 0: // Withheld may be empty: an instance whose clock has reached From clears it when it takes
 		return cmp.Or(p.total.Withheld, wentBack)
 	}
 	return p.total.Withheld
 }
 
+// vouched reports whether an operator has vouched for the total (Verdict.Told): it is there, it can be read, and it was
+// written before he did.
+func (p *Purse) vouched(v *Verdict) bool {
+	return p.revision != 0 && p.revision < v.Told && p.total.Withheld != unreadable
+}
+
 // foreign reports whether the total that is there was written in another cluster, and no operator has
 // vouched for it.
 func (p *Purse) foreign(v *Verdict) bool {
-	return p.revision != 0 && p.total.Cluster != v.Cluster && (p.revision >= v.Told || p.total.Withheld == unreadable)
+	return p.revision != 0 && p.total.Cluster != v.Cluster && !p.vouched(v)
 }
 
 // Left returns how many permits of the limit can still be taken, by the newest total known. It is 0 also
@@ -141,12 +149,13 @@ func (p *Purse) left(limit int64, v *Verdict) int64 {
 // Total returns the newest total known; zero if there is none.
 func (p *Purse) Total() Total { return p.total }
 
-// Out returns how many permits are handed out by the newest total known that count in the window.
+// Out returns how many permits count as handed out in the window or, where the limit counts by parts, in Part, by the
+// newest total known. Those that it carries count too.
 func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
 // back.N is above 0, to give so many back, which the caller does not issue any more. Where the limit counts by
-// parts, it may give back and take at once. The purse is Of v.
+// parts, it may give back and take at once. Of(v) is true.
 //
 // It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
 // taken. If none are taken, n is minus how many are given back. If ok is false, next must not be written. If ok is true n
@@ -161,7 +170,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
 	case p.Part.ByParts() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
-		// From then on nothing counts any more that the store that is no more has handed out.
+		// In part From, and later, nothing counts that the lost store has handed out, by whichever clock.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
 	case next.Withheld != "":
@@ -170,7 +179,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		next.Withheld = wentBack
 		return next, 0, true
 	}
-	if p.Part.Number >= next.From+slack { // for all clocks
+	if p.vouched(v) || p.Part.Number >= next.From+slack { // an operator has ended the pause, or it is over by every clock
 		next.From = 0
 	}
 	gave := int64(0)
@@ -181,7 +190,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		left, has := next.left(r.Limit, p.Part), u.Has-gave
 		if u.By != 0 {
 			if others, _ := next.Asked(u.By, r.Now); others > 0 {
-				r.Share = 0 // no more than one in reserve
+				r.Share = 0 // it keeps one in hand, and no more
 			}
 			left -= next.leaves(r, u, left, has)
 		}
@@ -206,7 +215,7 @@ type Back struct {
 	Of protocol.Part // the part of time of which they were taken; zero if the limit does not count by parts
 }
 
-// Committed notes that next and n, as Next has returned them, were written at a revision. A give-back leaves
+// Committed notes that etcd has written next at a revision. n is what Next has returned with it. A give-back leaves
 // Taken as it is: it was lowered before.
 func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 	p.Taken += max(0, n)
@@ -214,8 +223,8 @@ func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 }
 
 // KeyUse is what an instance wants of etcd for one window of a long limit, of the provider or of a key: to take
-// permits, to give some back, or only to read the total. feed.Sink.Uses hands it to package coordinator, which asks etcd and returns
-// it by Fund. Until then the sink hands out no other one of the window.
+// permits, to give some back, or only to read the total. feed.Sink.Uses hands it to package coordinator, which asks
+// etcd and returns it by Fund. Until then the sink hands out no other KeyUse of the same window.
 type KeyUse struct {
 	Key             string // empty for the provider's own limit
 	protocol.Budget        // the limit and the window
@@ -224,7 +233,7 @@ type KeyUse struct {
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
-	// policy is another by now, or others wrote first at every try. Permits that were to be given back may then be lost until they count no
-	// more, as they may be after a give-back that was refused.
+	// policy is another by now, or others wrote first at every try. Then, as after a give-back that was refused, it may
+	// be that nobody can issue the permits of Back until they count no more.
 	Away bool
 }

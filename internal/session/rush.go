@@ -58,11 +58,18 @@ type rush struct {
 }
 
 // changes counts n changes that came at the monotonic instant at, and reports whether more than RushChanges have
-// come within held. If held is 0 it reports false.
+// come within held. If so, it counts anew: the next watch is not closed before it has told as many. If held is 0 it
+// counts nothing.
 func (r *rush) changes(n int, at int64, held time.Duration) bool {
-	if at-r.began > int64(held) {
-		r.began, r.n = at, 0
+	if held == 0 {
+		return false
 	}
-	r.n += n
-	return held > 0 && r.n > RushChanges
+	if at-r.began > int64(held) {
+		*r = rush{began: at}
+	}
+	if r.n += n; r.n <= RushChanges {
+		return false
+	}
+	*r = rush{}
+	return true
 }

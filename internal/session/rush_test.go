@@ -85,6 +85,39 @@ func TestWatchesAreHeldBackInLargeFleetsOnly(t *testing.T) {
 	}
 }
 
+// A watch that opens again after a rush stays open while it tells few changes. That it is created, and how far it has
+// told, are none.
+func TestARushClosesTheWatchOnce(t *testing.T) {
+	s := newSteps()
+	s.joins("p", 20)
+	keys := []view.Key{policyKey(40)}
+	for i := range ManyInstances {
+		keys = append(keys, instanceKey(fmt.Sprint("x", i), 40))
+	}
+	s.log = nil
+	s.tell("p", 40, keys)
+	if last := s.log[len(s.log)-1]; last != "unwatch" {
+		t.Fatalf("%d changes at once end with %q", len(keys), last)
+	}
+	now := s.at()
+	now.Mono -= int64(time.Second) - int64(s.HoldBack()*3/4) // after about the pause
+	for i, e := range []Event{
+		WatchOpened{s.whole()},
+		WatchAnswer{Line: s.whole(), Created: true, Revision: 41, Cluster: 1},
+		WatchAnswer{Line: s.whole(), Progress: true, Revision: 41, Cluster: 1},
+		WatchAnswer{Line: s.whole(), Revision: 42, Newest: 42, Cluster: 1, Told: []Told{{s.members["p"], []view.Key{instanceKey("x0", 42)}}}},
+	} {
+		for _, x := range s.Step(e, now) {
+			if x, closed := x.(Unwatch); closed {
+				t.Errorf("event %d closes the watch for %v", i, x.Pause)
+			}
+		}
+	}
+	if !s.whole().open {
+		t.Error("it is not open")
+	}
+}
+
 // A start that a watch tells later than S before it leaves a view in the lookback by which
 // instances that leave now still have their shares.
 func TestAStartIsAnnouncedBeforeWatchesAreHeldBack(t *testing.T) {

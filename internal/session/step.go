@@ -71,9 +71,9 @@ type Instant struct {
 	Corrected int64 // wall time in Unix nanoseconds, corrected by the clock's measured error
 }
 
-// Lease is a lease of etcd. By it etcd removes the keys of a dead process, whose shares others then have:
-// until it ends they are kept for that process. No promise depends on when that is. The zero Lease is
-// none.
+// Lease is a lease of etcd. When the lease of a dead process ends, etcd removes the keys of that process, and
+// others get its shares, which nobody uses until then. No promise depends on when a lease ends. The zero Lease
+// is none.
 type Lease struct {
 	ID  int64
 	TTL time.Duration
@@ -114,15 +114,15 @@ type Subscribed struct{ *Member }
 func (e Subscribed) on(m *Machine) {
 	m.members[e.Provider] = e.Member
 	m.attach(e.Member)
-	e.tell(e.failure) // and what ails all providers
+	e.tell(e.failure) // tells the sink what ails all providers
 	m.emit(Wake{})
 }
 
 // Unsubscribed is an event: nobody in this process uses a member's provider any more.
 type Unsubscribed struct{ *Member }
 
-// on removes the member. If its line was for it alone, that goes too, and another member that had none
-// beyond MaxLines gets one.
+// on removes the member. If its line was for it alone, that goes too. Then a member that had no line, because
+// there were MaxLines, gets one.
 func (e Unsubscribed) on(m *Machine) {
 	delete(m.members, e.Provider)
 	l := e.line
@@ -176,9 +176,9 @@ func (m *Machine) forget(l *Line) {
 	m.emit(Forget{l})
 }
 
-// Leased is an event: the session has got a lease. The zero Lease says that it has lost the one it had:
-// the keys of its members go with that, and all register again, but those whose end was
-// announced, unless the session is closing.
+// Leased is an event: the session has got a lease. The zero Lease says that it has lost the one it had, and the
+// keys of its members with that. Then each member registers again. A member that had announced its end does
+// not: its sink is closed. If the session is closing, the members do nothing.
 type Leased struct{ Lease }
 
 func (e Leased) on(m *Machine) {
@@ -242,9 +242,9 @@ type WatchAnswer struct {
 	Created bool // etcd has created the watch
 	// Progress says that all changes up to Revision were told.
 	Progress bool
-	// Revision is that of the store when it answered. Without Progress it does not say how far the
-	// watch has told, since changes up to Revision may still come, unless this is the answer Created of a
-	// watch from the present on.
+	// Revision is that of the store when it answered. It says how far the watch has told if Progress is set,
+	// or if this is the answer Created of a watch that begins at the present. In other answers it does not:
+	// changes up to Revision may still come.
 	Revision int64
 	Cluster  uint64 // ID of the cluster that answers
 	Told     []Told // the changes that are about members
@@ -262,7 +262,7 @@ type Told struct {
 func (e WatchAnswer) on(m *Machine) {
 	l, n := e.Line, 0
 	switch {
-	case !l.open: // the watch was ended, and may be of before a restore
+	case !l.open: // this watch was ended: what it tells may be of before a restore
 		return
 	case l.begun && e.Cluster != l.history.Cluster():
 		l.gap("etcd was restored or replaced: another cluster answered")
@@ -270,7 +270,7 @@ func (e WatchAnswer) on(m *Machine) {
 	case e.Created && !l.begun: // it was opened at the present, which is Revision
 		l.history.Begin(e.Revision, e.Cluster)
 		l.begun = true
-		if l.failure != nil { // etcd answers again, and what its members hear next is of now
+		if l.failure != nil { // etcd answers again; what the members have missed comes with their listings
 			l.fail(nil)
 		}
 		m.emit(Wake{})
@@ -282,7 +282,7 @@ func (e WatchAnswer) on(m *Machine) {
 		t.take(t.Keys)
 		n += len(t.Keys)
 	}
-	l.history.Progress(e.Newest) // after the members have the changes: proofs are about views that have them
+	l.history.Progress(e.Newest) // not before the members have these changes: a proof is about views that have them
 	l.prove()
 	// In a rush of changes the watch is closed for a little while: see rush.go.
 	if held := m.HoldBack(); l.latest.changes(n, m.now.Mono, held) && l.open {
@@ -306,7 +306,7 @@ func (p *Member) take(keys []view.Key) {
 	}
 	for i := range keys {
 		if keys[i].Kind == view.Instance && keys[i].ID == p.own.ID && keys[i].Revision == p.untold {
-			p.untold = 0 // the watch tells of what this process has written
+			p.untold = 0 // the watch has told of the key that this process has written
 		}
 	}
 	for _, c := range p.tracker.Events(keys) {
@@ -323,7 +323,7 @@ func (p *Member) take(keys []view.Key) {
 		p.emit(Apply{p, p.m.now.Instant, c})
 	}
 	if len(keys) > 0 {
-		p.tell(nil) // keys that cannot be read may be others now
+		p.tell(nil) // other keys may be unreadable now
 	}
 	if !p.tracker.Has(p.own.ID) {
 		p.lose(ErrGone)
@@ -337,7 +337,7 @@ func (p *Member) take(keys []view.Key) {
 // WatchEnded is an event: a line's watch has ended, by an error or because of Unwatch.
 type WatchEnded struct {
 	*Line
-	Err    error // why it has ended; nil if Unwatch has ended it
+	Err    error // why it has ended; nil if Unwatch has ended it, or no reason is known
 	Denied bool  // Err says that the account may not read the folder
 	Gap    bool  // Err says that the next watch cannot go on where this one was: events are lost
 }
@@ -349,7 +349,7 @@ func (e WatchEnded) on(m *Machine) {
 	case e.Gap:
 		l.gap(e.Err.Error())
 	case e.Denied && l.Folder == m.folder: // one line for each provider in place of this one for all
-		m.narrow, m.gaps = true, m.gaps || l.begun // what came since this watch ended is lost, if it had begun
+		m.narrow, m.gaps = true, m.gaps || l.begun // if this one had begun, the new ones miss what comes until they begin
 		m.forget(l)
 		for _, p := range m.all() {
 			m.attach(p)
@@ -359,8 +359,8 @@ func (e WatchEnded) on(m *Machine) {
 	}
 }
 
-// Reconnected is an event: connections to etcd are made anew, because etcd answered nothing. What the
-// watches are told by the connections before may come late, or never.
+// Reconnected is an event: connections to etcd are made anew, because etcd answered nothing. What the old
+// connections still bring to the watches may come late, or never: so each open watch is opened again.
 type Reconnected struct{}
 
 func (Reconnected) on(m *Machine) {
@@ -371,8 +371,8 @@ func (Reconnected) on(m *Machine) {
 	}
 }
 
-// reopen is the pause before a watch opens on a connection that is made anew. It is short: the watch waits
-// for the connection.
+// reopen is the pause before a watch opens on a connection that is made anew. It can be short, since the watch
+// then waits for the connection.
 const reopen = 100 * time.Millisecond
 
 // ProbeLate is an event: a probe has had no answer for half the time between two probes. The watches
@@ -386,17 +386,18 @@ func (e ProbeLate) on(m *Machine) {
 	}
 }
 
-// ProbeAnswered is an event: etcd has answered a Question: it has said whether the witness is there. The
-// answer says nothing to a line that had a gap since. For the other lines:
+// ProbeAnswered is an event: etcd has answered a Question, and said whether the witness is there. A witness that was
+// created at another revision than the one in the Question is missing. The answer says nothing to a line that had a gap
+// since the Question. For the other lines of the Question:
 //
-//   - If the witness is there as it was created, the answer counts: once the watch has told all up to
-//     Revision, it proves the views as of when the probe was sent. But a line has a gap if Revision is lower
-//     than one known before, or Cluster is another one.
-//   - If the witness is missing, and its owner still follows as that incarnation, then either its watch is about to tell
-//     that the key was deleted, or etcd was restored. If the watch may still tell, it is asked for its
-//     progress, and the next probe decides. Otherwise each of these lines has a gap.
-//   - If the witness is missing, and its owner is another incarnation by now, or is to register or list
-//     again anyway, the answer says nothing.
+//   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
+//     answer proves its views as of when the probe was sent. But the line has a gap if Revision is lower than one that
+//     it knew before, or Cluster is another one.
+//   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
+//     owner's watch is about to tell that the key was deleted, or etcd was restored. If that watch may still tell, it
+//     is asked for its progress, and the next probe decides. Otherwise each of these lines has a gap.
+//   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
+//     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {
 	Question
 	Revision int64  // of the store that answers
@@ -404,11 +405,11 @@ type ProbeAnswered struct {
 	Created  int64  // revision at which the witness was created there; 0 if it is not there
 }
 
-func (e ProbeAnswered) on(*Machine) {
+func (e ProbeAnswered) on(m *Machine) {
 	o, missing := e.Owner, e.Created != e.Witness.Created
 	switch {
-	case missing && (o.own.ID != e.Witness.ID || o.stage != following):
-		return // the question was about a key that is given up, or is looked at again by a listing
+	case missing && (m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following):
+		return // this process has deleted the key or given it up, or will look at it again by a listing
 	case missing && o.line.history.Position() < e.Revision && e.Cluster == o.line.history.Cluster():
 		o.line.askProgress() // it may be about to tell of the deletion
 		return
@@ -428,8 +429,8 @@ func (e ProbeAnswered) on(*Machine) {
 }
 
 // ProbeFailed is an event: a probe has failed, or has had no answer in time. The members of a line are
-// told so, once, when the newest proof is older than the shortest freshness of their policies. A line
-// that has no proof yet since its last gap tells nothing.
+// told so, once, when the newest proof is older than the shortest freshness of their policies. They are not
+// told if the line has had no proof since it last began, or if the session is closing.
 type ProbeFailed struct{ Err error }
 
 func (e ProbeFailed) on(m *Machine) {
@@ -440,7 +441,7 @@ func (e ProbeFailed) on(m *Machine) {
 	}
 }
 
-// all returns the members by provider.
+// all returns the members in the order of their providers.
 func (m *Machine) all() []*Member { return Sorted(m.members) }
 
 // Sorted returns a map's values in the order of their keys: so what is done for each of them is
@@ -471,6 +472,7 @@ func (m *Machine) Largest() (instances int) {
 	return instances
 }
 
-// Freshness returns the shortest freshness of the members' policies: when a proof is as old, some member's
-// view is stale, and under the outage rule stop its sink issues nothing. Without members it is the largest Duration.
+// Freshness returns the shortest freshness of the members' policies. Once a proof is that old, some member's view is
+// stale, and under the outage rule stop its sink issues nothing. A member without a policy counts with
+// quota.DefaultFreshness. Without members Freshness returns the largest Duration.
 func (m *Machine) Freshness() time.Duration { return freshness(m.members) }

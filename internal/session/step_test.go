@@ -256,6 +256,13 @@ func TestStep(t *testing.T) {
 			s.register(32, 1)
 		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, " +
 			"warn this instance's key was gone from etcd, and its lease was not; it has registered again, q reset 32 at 14 as q32 of 1, q no trouble"},
+		"the mark is missing, and its provider's last user has gone": {func(s *steps, p, q *Member) {
+			asked := s.Question(s.at().Instant)
+			s.do(Unsubscribed{q})
+			s.do(Closing{q})
+			s.do(WatchAnswer{Line: s.whole(), Cluster: 1, Newest: 31}) // its key is deleted
+			s.do(ProbeAnswered{asked, 31, 1, 0})
+		}, "q close"},
 		"another cluster's watch tells": {func(s *steps, p, q *Member) {
 			s.do(WatchAnswer{Line: s.whole(), Cluster: 2, Told: []Told{{p, []view.Key{policyKey(31)}}}})
 		}, "warn starting over: no share for the settle time, unwatch"},

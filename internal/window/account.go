@@ -217,18 +217,18 @@ func (s *span) left() int64 { return s.by.Left(&s.Count) }
 // Reserve keeps n permits for a caller that has to wait for the provider's.
 func (a *Account) Reserve(n int64) { a.reserved += n }
 
-// Unreserve ends that.
-func (a *Account) Unreserve(n int64) {
+// Unreserve ends that. w is the caller's waiter; nil if it has none, as when it did not wait for the key's.
+func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= n
-	a.trade.ended(n, false)
+	a.trade.ended(w, n, false)
 }
 
 // Confirm issues n reserved permits, if the windows that run now allow them. The reservation ends
-// either way.
-func (a *Account) Confirm(n int64) bool {
+// either way. w is as for Unreserve.
+func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 	a.reserved -= n
 	ok := a.debt == 0 && a.left() >= n
-	if a.trade.ended(n, ok); ok {
+	if a.trade.ended(w, n, ok); ok {
 		a.Charge(n)
 	}
 	return ok

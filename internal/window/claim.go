@@ -64,15 +64,15 @@ type claim struct {
 // pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
 // issued in the end, it was not served.
 type pendingCall struct {
-	n        int64 // permits
+	of       *queue.Waiter
 	servedIn int64 // the index of the window in which they were reserved
 	left     int64 // permits that the call took off claim.left
 }
 
 // ended notes that n reserved permits of a key were issued, or that they will not be: then a large call that wanted so
 // many was not served. running is the window that runs. Calls that want as many stand in for one another.
-func (c *claim) ended(n int64, issued bool, running quota.Window) {
-	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.n == n })
+func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) {
+	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.of == w })
 	if i < 0 {
 		return
 	}
@@ -253,7 +253,7 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 // Served notes that a call got n permits of the room. If it is large, those of them that small calls would have wanted
 // are taken off what these have left to large calls (claim.left). Of a call that stands nothing is taken off: others
 // have left it permits too.
-func (l *Line) Served(n int64, large bool) {
+func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
 		if l.lends {
@@ -264,7 +264,7 @@ func (l *Line) Served(n int64, large bool) {
 				c.left -= took
 			}
 			if l.reserves {
-				c.pending = append(c.pending, pendingCall{n, l.Window.Index, took})
+				c.pending = append(c.pending, pendingCall{w, l.Window.Index, took})
 			} else {
 				c.servedIn = l.Window.Index
 			}

@@ -137,7 +137,7 @@ func (l *keyLine) tick(now time.Duration) {
 			continue
 		}
 		l.use.Charge(w.N())
-		line.Served(w.N(), w.Large())
+		line.Served(w, w.N(), w.Large())
 		line.taken -= w.N()
 		l.queue.Remove(w)
 		l.use.LineLeft(&l.queue, int64(now))
@@ -372,7 +372,7 @@ func TestAKeysLineThatNobodyLendsTo(t *testing.T) {
 	line = l.use.Line(&l.queue, l.fleet(), int64(second))
 	line.Begin()
 	if w := l.queue.Head(); line.Fits(w.N(), 0, w.Class(), w.Large()) {
-		line.Served(w.N(), w.Large())
+		line.Served(w, w.N(), w.Large())
 	} else {
 		t.Error("it is not served")
 	}
@@ -441,14 +441,24 @@ func TestANewcomerAtTheEdgeBeforeTheLineIsServed(t *testing.T) {
 func TestALargeCallOfAKeyIsServedOnceItsPermitsAreIssued(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end    func(a *Account)
+		end    func(a *Account, w *queue.Waiter)
 		served bool
 	}{
-		"issued":     {func(a *Account) { a.Confirm(25) }, true},
-		"given back": {func(a *Account) { a.Unreserve(25) }, false},
-		"not there any more": {func(a *Account) {
+		"issued":     {func(a *Account, w *queue.Waiter) { a.Confirm(w, 25) }, true},
+		"given back": {func(a *Account, w *queue.Waiter) { a.Unreserve(w, 25) }, false},
+		"not there any more": {func(a *Account, w *queue.Waiter) {
 			a.Charge(1)
-			a.Confirm(25)
+			a.Confirm(w, 25)
+		}, false},
+		"another call that wants as many does not wait, and gives them back": {func(a *Account, w *queue.Waiter) {
+			a.Reserve(25)
+			a.Unreserve(nil, 25)
+			a.Confirm(w, 25)
+		}, true},
+		"another call that wants as many is issued them": {func(a *Account, w *queue.Waiter) {
+			a.Reserve(25)
+			a.Confirm(nil, 25)
+			a.Unreserve(w, 25)
 		}, false},
 	} {
 		for _, stands := range []bool{true, false} {
@@ -469,13 +479,14 @@ func TestALargeCallOfAKeyIsServedOnceItsPermitsAreIssued(t *testing.T) {
 			line.Begin()
 			was := trade.claim
 			a.Reserve(25)
-			line.Served(25, true)
-			q.Remove(q.Head())
+			w := q.Head()
+			line.Served(w, 25, true)
+			q.Remove(w)
 			a.LineLeft(q, int64(20*ms))
 			if now := &trade.claim; now.lastServed() != 0 || now.issued != 25 || stands != (now.left == was.left) {
 				t.Errorf("%s, stands %v: while they are reserved: %+v", name, stands, *now)
 			}
-			c.end(a)
+			c.end(a, w)
 			now := &trade.claim
 			if served := now.lastServed() == 0; served != c.served || (now.issued == 25) != c.served || !c.served && now.left != was.left {
 				t.Errorf("%s, stands %v: %+v, before %+v", name, stands, *now, was)

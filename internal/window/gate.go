@@ -528,7 +528,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 		grant, v, n, c := s.Grant, queue.Granted, w.N(), w.Class()
 		switch {
 		case l.Fits(n, s.keeps(c), c, w.Large()):
-			if l.Served(n, w.Large()); w.Large() {
+			if l.Served(w, n, w.Large()); w.Large() {
 				l.trade.claim.larges = queue.Sum(l.trade.claim.larges, n)
 			}
 			unsure = unsure || w.Unsure

@@ -32,10 +32,10 @@ func TestAReservationIsNoPermit(t *testing.T) {
 		t.Errorf("%d left, want 1", k.Left())
 	}
 	k.Adopt(keysAt(time.Second, time.Second), bounds(3), nil)
-	if !k.Confirm(2) || k.Left() != 0 {
+	if !k.Confirm(nil, 2) || k.Left() != 0 {
 		t.Errorf("%d left, want none: the other reservation counts", k.Left())
 	}
-	if k.Confirm(2) || k.Left() != 1 {
+	if k.Confirm(nil, 2) || k.Left() != 1 {
 		t.Errorf("%d left, want 1: 2 of 3 are issued", k.Left())
 	}
 }
@@ -58,7 +58,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 	over(3*time.Second, true)
 	k.Reserve(1)
 	over(3*time.Second, false)
-	k.Unreserve(1)
+	k.Unreserve(nil, 1)
 	k.Owe(9)
 	over(3*time.Second, false)
 	k.Adopt(keysAt(3*time.Second, time.Second, 3*time.Second), bounds(20), nil)

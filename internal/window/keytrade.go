@@ -100,9 +100,9 @@ func (t *keyTrade) outgrow(a *Account) {
 }
 
 // ended notes that n reserved permits of the key were issued, or that they will not be.
-func (t *keyTrade) ended(n int64, issued bool) {
+func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) {
 	if t != nil {
-		t.claim.ended(n, issued, t.window)
+		t.claim.ended(w, n, issued, t.window)
 	}
 }
 

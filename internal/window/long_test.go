@@ -168,7 +168,7 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 		t.Fatalf("%+v, %d left; want 6 back", all, k.Left())
 	}
 	fund(k, all[0], 0, 97, 3+longRest)
-	if !k.Confirm(1) {
+	if !k.Confirm(nil, 1) {
 		t.Error("a reserved permit was given back")
 	}
 	if k.Wants(0, 4+longRest) {
