@@ -27,9 +27,9 @@ import (
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
-//   - If it has been the first waiter for as many windows as it wants shares, and the latest large call that was
-//     served, or stood, is long enough ago, it stands (Trade.stands): each other instance that has a share leaves it an
-//     equal part of what it wants, in the next window.
+//   - If it wants k shares, it stands once it has been the first waiter in k windows, at least two, and the latest large
+//     call that was served, or stood, is long enough ago (Trade.stands). Then each other instance that has a share
+//     leaves it an equal part of what it wants, in the next window.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -41,22 +41,22 @@ const claimed = 100 * time.Millisecond
 // less.
 func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
 
-// claim is that of the first waiter of a line, with what is known of the line's large calls. A Trade has it: that of
-// the gate, or that of a key's Account. Where it has the index of a window, 0 says none: the window with that index was
-// in 1970, so only a test is ever in it.
+// claim is that of the first waiter of a line, with what is known of the line's large calls. It is in a Trade: the
+// gate's, or that of a key's Account. As the index of a window 0 stands for none: the window with that index was in
+// 1970, and only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // nil if nobody waits
-	since int64         // monotonic instant at which it became the first or, if a window was entered since, at which that began
-	edges int64         // at how many windows' beginnings it was the first
+	since int64         // monotonic instant at which it became the first or, if later, at which the window began
+	edges int64         // how many windows have begun while it was the first
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
 	beside
 
-	small    *lending.Flow // of calls that are not large; nil until a large one comes
-	larges   int64         // permits that large calls got by the line since the Trade began; of a key's, those refused to them too
-	issued   int64         // permits issued to large calls in the window
+	small    *lending.Flow // the calls that are not large; nil until a large one comes
+	larges   int64         // permits that large calls got since the Trade began, but not at once; of a key, also those refused to them
+	issued   int64         // permits issued to large calls in the window; of a key, those reserved for them in it count too
 	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
-	stood    int64         // the index of the window of which others were asked to leave a part to a large call
+	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
 	waits    bool          // a large call waits, the first or another one
 	pending  []pendingCall // large calls of a key for which permits are reserved, and not issued yet
 }
@@ -64,13 +64,14 @@ type claim struct {
 // pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
 // issued in the end, it was not served.
 type pendingCall struct {
-	of       *queue.Waiter
-	servedIn int64 // the index of the window in which they were reserved
-	left     int64 // permits that the call took off claim.left
+	of       *queue.Waiter // the call's
+	servedIn int64         // the index of the window in which they were reserved
+	left     int64         // permits that the call took off claim.left
 }
 
-// ended notes that n reserved permits of a key were issued, or that they will not be: then a large call that wanted so
-// many was not served. running is the window that runs. Calls that want as many stand in for one another.
+// ended notes that the n permits of a key that were reserved for the call of the waiter w were issued, or that they will
+// not be. If they will not be, and the call is in pending, it was not served after all. A call that is not in pending,
+// such as a small one or one that the line did not serve, changes nothing. running is the window that runs.
 func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) {
 	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.of == w })
 	if i < 0 {
@@ -87,8 +88,8 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	}
 }
 
-// lastServed returns the index of the window in which a large call was last served, or permits were reserved for one
-// that has not ended yet.
+// lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
+// for one that is in pending.
 func (c *claim) lastServed() int64 {
 	at := c.servedIn
 	for i := range c.pending {
@@ -100,16 +101,17 @@ func (c *claim) lastServed() int64 {
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
 // line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
-	// shut says that callers that pass get nothing: a claim runs, nobody may pass, more than mostPassed are passed,
-	// the limits have changed, or no window lacks permits for a waiter.
+	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins,
+	// when the lending of a key ends, and by Pass: if nobody may pass the first waiter, or its call is small and its
+	// claim runs; and if more than mostPassed are passed, the limits have changed, or a waiter lacks permits in no window.
 	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
 	budgets []int64 // the same, by the index in Account.budgets
 }
 
-// mostPassed bounds the waiters that are passed. Whoever comes behind so many passes nobody. The gate looks no further
-// than that, so that a long queue costs it no more.
+// mostPassed bounds the waiters that are passed: whoever has more of them before it gets nothing. The gate looks no
+// further, so that a long queue costs it no more.
 const mostPassed = 64
 
 func (b *beside) reset(a *Account) {
@@ -118,8 +120,8 @@ func (b *beside) reset(a *Account) {
 	b.budgets = append(b.budgets[:0], make([]int64, len(a.budgets))...)
 }
 
-// fits reports whether the account has as many limits as when beside was reset: if not, the counts are of others. A plan
-// that replaces one limit by another is not seen, until the line is served.
+// fits reports whether the account has as many limits as when beside was reset. If not, the counts are of other limits.
+// A plan that replaces one limit by another goes unnoticed until the line is served.
 func (b *beside) fits(a *Account) bool {
 	return len(b.spans) == len(a.spans) && len(b.budgets) == len(a.budgets)
 }
@@ -127,16 +129,16 @@ func (b *beside) fits(a *Account) bool {
 // Line is where callers wait for permits of a provider or of a key, at one instant. The gate makes one of its queue,
 // and Account.Line one of a key's. What lasts longer is in the claim of its Trade.
 //
-// Whoever serves it calls Begin, and then for each waiter, in order, Fits. One that fits and gets its permits is
-// Served, and one that waits on is passed. After each that is taken out, noteHead or Account.LineLeft notes who is
-// the first now.
+// Whoever serves it calls Begin, and then for each waiter, in order, Fits. After that Served is called for a waiter that
+// gets its permits, and Pass for one that waits on. Whenever a waiter is taken out, noteHead or Account.LineLeft notes
+// who is the first now.
 //
 // A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer: held, room
 // and taken are copies, which only Served keeps right.
 type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue
-	scene           // if lends; else it has the account alone
+	scene           // if lends is false only its account is set
 	lends   bool    // permits are lent and borrowed in the windows that run
 	borrows bool    // there is somebody to borrow from now; only if lends
 	passes  passing // which waiters may be passed
@@ -144,7 +146,8 @@ type Line struct {
 	taken   int64   // permits that were issued, or reserved, and that the account has not booked
 	held    int64   // permits that may be issued to callers of the line
 	room    int64   // those of held that the next waiter may have
-	// reserves says that a large call that is served has its permits reserved first, as a key's: see claim.ended.
+	// reserves says that the line is of a key: the permits of a call that is served are reserved before they are issued.
+	// See claim.ended.
 	reserves bool
 	// unpaced are permits that may be issued to a large call that passes nobody: those held, and those that pacing has
 	// not released yet. It is 0 without pacing, as for a key.
@@ -182,8 +185,8 @@ func (l *Line) Entered(w *queue.Waiter) {
 }
 
 // Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
-// taken off: all that are held if those that wait are of lower classes, else what these cannot use. Fits goes by that
-// until Begin. Between the beginning of a window and the next Begin nobody passes.
+// taken off: all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. Between the
+// beginning of a window and Begin that is nothing, since nobody passes then. Fits goes by the result until Begin.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -199,8 +202,8 @@ func (l *Line) noteHead() {
 }
 
 // ends returns the monotonic instant at which the claim of the first waiter ends. It is clock.Forever if nobody waits,
-// or nobody may pass. Where nothing can be borrowed now, such as by an instance that is alone, nothing is claimed: it
-// is no later than the present.
+// or nobody may pass that waiter. Where nothing can be borrowed now, such as by an instance that is alone, nothing is
+// claimed: the instant is then no later than the present.
 func (l *Line) ends() int64 {
 	switch {
 	case l.trade == nil || l.trade.claim.of == nil || !l.passes.any(l.trade.claim.of.Large()):
@@ -212,17 +215,18 @@ func (l *Line) ends() int64 {
 	}
 }
 
-// claims reports whether nobody gets what is left past the first waiter now: it may not be passed or, if it is small,
-// its claim runs. A large one leaves small ones what they will want, so that these pass it during its claim too. If
-// nobody waits it is true.
+// claims reports whether all that is left is kept for the first waiter now: nobody may pass it, or it is small and its
+// claim runs. A large one leaves small ones what they will want, so that these pass it during its claim too. If nobody
+// waits, claims is true.
 func (l *Line) claims() bool {
 	at := l.ends()
 	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
 }
 
-// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends or,
-// if it is large, when small calls may leave it more. It is clock.Forever if neither is ahead. Of permits that come
-// sooner it knows nothing: whoever brings those has the line served. The claim keeps that instant for Account.Again.
+// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. If
+// that has ended, the waiter is large and some permits are held, small calls may leave it more in a while: the instant is
+// a tenth of the shortest window from now. In all other cases it is clock.Forever. It does not tell of permits that come sooner:
+// whoever brings those has the line served. The claim keeps the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
@@ -236,9 +240,9 @@ func (l *Line) Again() (at int64) {
 	return at
 }
 
-// Fits reports whether the line's next waiter gets n permits, of the room less those that are kept from its class. A
-// large call leaves small ones what they will want. It comes as a burst whenever it comes, so it does not wait until
-// pacing has released so many.
+// Fits reports whether the line's next waiter, or a newcomer, gets n permits of the room. c is the class of its call, and kept how
+// many permits are kept from that class. A large call also leaves small ones what they will want. It is a burst
+// whenever it is served, so it does not wait until pacing has released so many (unpaced).
 func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	if !large {
 		return n <= l.room-kept
@@ -250,9 +254,9 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	return n <= room-max(kept, l.forSmall(c))
 }
 
-// Served notes that a call got n permits of the room. If it is large, those of them that small calls would have wanted
-// are taken off what these have left to large calls (claim.left). Of a call that stands nothing is taken off: others
-// have left it permits too.
+// Served notes that the call of the waiter w, in the line or a newcomer's, got n permits. If it is large, those of them
+// that small calls would have wanted are taken off what these have left to large calls (claim.left). For a call that
+// stands nothing is taken off: others have left it permits too.
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -349,10 +353,11 @@ func (l *Line) besides() int64 {
 	return max(0, room)
 }
 
-// forSmall returns how many permits a large call of class c leaves to small ones in the window that runs. That
-// is the forecast of small calls; less what these have left to it, once the claim is over; and at most the rest of the
-// share, if the large call stands. A critical call leaves nothing, nor does any call while nothing can be lent. Whether
-// the claim is over and the call stands is asked of the line's first waiter.
+// forSmall returns how many permits a large call of class c leaves to small ones in the window that runs: as many as
+// these will want. Once the claim is over, what small calls have left to large ones (claim.left) is taken off that. If
+// the large call stands, it leaves the rest of the share at most. A critical call leaves nothing, nor does any call
+// while nothing can be lent. Whether the claim is over, and the call stands, is asked of the line's first waiter, also
+// if another call leaves the permits.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0
@@ -374,8 +379,8 @@ func (l *Line) smallWant() int64 {
 }
 
 // head notes who is the first waiter of a queue at the monotonic instant now. It is called after waiters have left,
-// before the claim is asked anything: a Waiter that has left may be pushed again, and would be taken for the first
-// one of before.
+// before the claim is asked anything. Otherwise a Waiter that was the first, left, and is used again for another call
+// would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
 	c.waits = q.Large(queue.Sheddable) > 0
 	if w := q.Head(); w != c.of {
@@ -383,8 +388,8 @@ func (c *claim) head(q *queue.Queue, now int64) {
 	}
 }
 
-// enter notes that a window has begun at the monotonic instant start. What small calls leave in it is noted by leave.
-// Until the line is served nobody passes: the claim of the first waiter begins anew.
+// enter notes that a window has begun at the monotonic instant start. The claim of the first waiter begins anew. Until
+// the line is served nobody passes. Trade.enter calls leave after it.
 func (c *claim) enter(start int64) {
 	c.since, c.issued, c.shut = start, 0, true
 	c.edges++
@@ -400,12 +405,13 @@ func (c *claim) restart() {
 	}
 }
 
-// leave has small calls leave a part to the large call that is still the first: a leaves-th of the permits for which
-// they came in the window that has ended, whether they got them or not. If no large call waits any more, what they have
-// left before is forgotten. length is that of the next window in milliseconds.
+// leave notes what small calls leave to the large call that is the first: in the window that begins, a leaves-th of the
+// permits for which they came in the one that has ended, whether they got them or not. What they have left before is
+// forgotten if no large call waits any more, or if one stood in the window that has ended and was served. length is
+// that of the window that begins, in milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
-	case !c.waits: // those to which they have left some have gone
+	case !c.waits: // the calls to which small ones have left some are gone
 		c.left = 0
 	case c.of == nil || !c.of.Large() || c.small == nil:
 	case c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
@@ -419,8 +425,8 @@ func (c *claim) leave(ended quota.Window, length float64) {
 // before. They do not lose all of that, since those that wait are served in the next window.
 const leaves = 6
 
-// standsIn reports whether the first waiter is a large call that stands in a window, and none was served in it yet: others
-// were asked to leave it a part of that window.
+// standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
+// that window to a large call, and none was served in it yet.
 func (c *claim) standsIn(w quota.Window) bool {
 	return c.stood == w.Index && c.issued == 0 && c.of != nil && c.of.Large()
 }
@@ -433,9 +439,9 @@ func (t *Trade) small() *lending.Flow {
 	return &t.calls
 }
 
-// ownIssued returns how many permits were issued to own callers in the scene's window, for calls of any size, or paid
-// debts, with those that were taken and are not booked. In a window in which a large call stands, or stood, it leaves out
-// what large calls got, since others have left them that.
+// ownIssued returns how many permits of the scene's window were issued to own callers, for calls of any size, or have paid
+// debts. taken are permits that the account has not booked; they count too. In a window in which a large call stands, or
+// stood, what large calls got does not count, since others have left them that.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.Used - s.lent + taken
 	if c := &t.claim; c.stood == s.Window.Index {
@@ -445,7 +451,7 @@ func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 }
 
 // Before reports whether large calls of the instance one come before those of the instance other in a window. Each
-// window has an order of all instances by chance. Without an order large calls would block each other, each one with
+// window has a random order of all instances. Without an order large calls would block each other, each one with
 // permits that another one lacks.
 func Before(one, other string, w quota.Window) bool {
 	salt := uint64(w.Index) * 0x9e3779b97f4a7c15
@@ -453,9 +459,9 @@ func Before(one, other string, w quota.Window) bool {
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
-// each other instance is asked to leave it a part of them there. Otherwise it returns 0. So, on average over the
-// windows, large calls of an instance get no more than its share and, of that, no more than small ones leave, or a tenth
-// of the limit (standing) if that is more.
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. A call stands so seldom that,
+// on average over the windows, large calls of an instance get by that what small ones leave of its share, or a tenth of
+// the limit (standing) if that is more; but never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() || s.alone() {
@@ -464,16 +470,16 @@ func (t *Trade) stands(s *scene) int64 {
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
 	since := s.Window.Index + 1 - max(c.stood, c.lastServed()) // from the window of the latest large call to the next one
-	small := int64(math.Ceil(t.small().Used() * s.length))     // in the window before
-	due := max(1, share-small, s.Total/standing)               // a window
+	small := int64(math.Ceil(t.small().Used() * s.length))     // what small calls wanted in the window before
+	due := max(1, share-small, s.Total/standing)               // permits for large calls, in each window
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}
 	return c.of.N()
 }
 
-// standing says what large calls of an instance get even if its small calls want its whole share: one in standing of
-// the limit, or the share if that is less.
+// standing says what large calls of an instance get on average, even if its small calls want its whole share: one in
+// standing of the limit, or the share if that is less.
 const standing = 10
 
 // sharesIn returns how many shares n permits are, rounded up.

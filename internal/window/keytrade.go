@@ -17,7 +17,7 @@ import (
 // do nothing for it.
 type keyTrade struct {
 	Trade
-	before  int64                // permits that callers have used or were refused in earlier windows
+	before  int64                // permits that callers have used or were refused in earlier windows: see calledIn
 	refused int64                // permits refused in this window
 	called  [queue.Classes]int64 // permits used or refused, by class, since windows have this length; Default is not counted
 	low     int64                // when fewer permits are left, Low says to look whether to ask others; 0: it never does
@@ -62,14 +62,15 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 	}, c)
 }
 
-// calledIn returns for how many permits calls have come since the beginning. waiting are those of them for which
-// callers wait now. s is the shortest window.
+// calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
+// the one in which the trade began, those that were refused since the trade began, and those for which callers wait
+// now (waiting). s is the shortest window.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
 
-// leave notes the calls of the shortest window, before its span s moves on to the window to.
-func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
+// leave notes the calls of the shortest window, before its span s moves on to the window next.
+func (t *keyTrade) leave(a *Account, s *span, next quota.Window) {
 	if t == nil {
 		return
 	}
@@ -77,29 +78,29 @@ func (t *keyTrade) leave(a *Account, s *span, to quota.Window) {
 		t.take(a.milli(s.Window.End()), s, Callers{})
 		t.before += max(0, s.called()) + t.refused
 	}
-	t.begin(a, to, Loans{Borrowed: s.borrowed, Lent: s.lent})
+	t.begin(a, next, Loans{Borrowed: s.borrowed, Lent: s.lent})
 }
 
-// begin has the trade go by the window to. loans are those of the window before it.
-func (t *keyTrade) begin(a *Account, to quota.Window, loans Loans) {
-	if t.refused, t.low = 0, 0; to.Length != t.window.Length {
+// begin makes next the window of the trade. loans are those of the window before it.
+func (t *keyTrade) begin(a *Account, next quota.Window, loans Loans) {
+	if t.refused, t.low = 0, 0; next.Length != t.window.Length {
 		t.restart()
 		t.called = [queue.Classes]int64{}
-		t.Trade.take(a.milli(to.Start()), came{all: t.before, large: t.claim.larges}, Callers{}) // calls are counted from here on
+		t.Trade.take(a.milli(next.Start()), came{all: t.before, large: t.claim.larges}, Callers{}) // calls are counted from here on
 	}
-	t.enter(a, to, loans)
+	t.enter(a, next, loans)
 }
 
-// outgrow has the trade go by the shortest window that runs, if that is in the middle: a policy has taken the shorter limit
-// away by whose windows it went.
+// outgrow makes the shortest window that runs the window of the trade, if it has another length: a policy has removed
+// the shorter limit by whose windows the trade went. The window may have begun long before.
 func (t *keyTrade) outgrow(a *Account) {
 	if s := a.shortest(); t != nil && s != nil && s.Window.Length != t.window.Length {
-		t.begin(a, s.Window, Loans{}) // it takes calls as if they had come evenly since that began
-		t.edge = false                // there is none
+		t.begin(a, s.Window, Loans{}) // the calls of this window then count as if they had come evenly since its start
+		t.edge = false                // no window begins now
 	}
 }
 
-// ended notes that n reserved permits of the key were issued, or that they will not be.
+// ended is claim.ended, for an account that may have no trade.
 func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) {
 	if t != nil {
 		t.claim.ended(w, n, issued, t.window)
@@ -115,8 +116,9 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 	}
 }
 
-// Called notes that calls of class c had n permits, which Charge counts, or were refused them. large says that the call
-// was large and was refused, or that it got them after it could not have them at once.
+// Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that they are
+// of a large call, which was refused or could not have them at once. A large call that got its permits at once is noted
+// like a small one.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {
@@ -187,8 +189,8 @@ func (a *Account) LineLeft(q *queue.Queue, now int64) {
 	}
 }
 
-// LookSoon returns the monotonic instant at which to look whether to ask others, since permits lack now or soon will.
-// sooner is false if a look was due by then anyway, or where nothing is counted.
+// LookSoon returns the monotonic instant at which to look whether to ask others, for a key that lacks permits now or
+// will soon. sooner is false if a look was due by then anyway, or where nothing is counted.
 func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	t := a.begun()
 	if t == nil {
@@ -214,8 +216,8 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// Asked reports whether others were asked for permits in the shortest of the windows that run, but for what a large call
-// that stands wants in the next one.
+// Asked reports whether others were asked for permits of the shortest of the windows that run. What they were asked to
+// leave to a large call that stands is of the next window, and does not count.
 func (a *Account) Asked(running []quota.Window) bool {
 	return a.trade != nil && len(running) > 0 && a.trade.window == running[0] && a.trade.guest.Asked()
 }
@@ -244,7 +246,7 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 	t.low = t.calls.Lead()
 	enough := t.calls.Enough(h)
 	switch {
-	case t.calls.Seen() < float64(t.calledIn(s.span, c.Waiting)): // they have come at this very instant
+	case t.calls.Seen() < float64(t.calledIn(s.span, c.Waiting)): // some came at the instant of the latest look, and are not seen yet
 		return ask, now + int64(lookEvery)
 	case h.Waiting > 0 || t.calls.Silent() <= quietAfter && (enough < h.Rest || t.guest.Busy()):
 		return ask, now + min(max(int64(enough/2*milli), int64(least)), int64(lookSeldom))
@@ -253,8 +255,8 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 }
 
 // Lend issues permits for a guest that needs some. They count here as if callers had them, but not in the long
-// limits: of those the guest takes permits from etcd itself. hash is that of this instance for the key. The guest
-// has a share of the key from the corrected wall time from on.
+// limits: of those the guest takes permits from etcd itself. hash is that of this instance for the key. from is the
+// corrected wall time at which the guest begins to have a share of the key.
 //
 // told is the sum of all permits that were lent to the guest in these windows, or 0 if none are lent now. What it
 // needs beyond that may be lent later in the window: next is the monotonic instant at which ServeAsked is due, or
@@ -270,7 +272,7 @@ func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Caller
 
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
-	due := min(s.own(), int64(math.Ceil(s.Fair()))) // an owner has the shares of those that own no part, too
+	due := min(s.own(), int64(math.Ceil(s.Fair()))) // an owner's share may be more than an equal part: it has those of instances that own none
 	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: a.trade.ownIssued(s, a.reserved), due: due}, c, &ask))
 	if next = clock.Forever; a.trade.keepRest(s, ask, n) {
 		next = s.releases()
@@ -302,13 +304,14 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 	})
 }
 
-// AtEdge reports whether LendAtEdge is due: a window has begun, and guests that have asked may be lent some before
+// AtEdge reports whether LendAtEdge is due: a window has begun, and guests that have asked may be lent some before own
 // callers take all.
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
-// LendAtEdge lends to guests that have asked, if callers wait here or a large call of a guest stands: else an ask comes in
-// time. It is called where AtEdge is true. It leaves out guests for which lends is false: nothing is lent to them. It
-// tells each guest, in the order of their asks, the sum of all that was lent to it in these windows.
+// LendAtEdge lends to guests that have asked, if callers wait here, or if a large call of a guest stands. Otherwise it
+// lends nothing: no waiting callers take all at once, and guests ask again in time. It is called where AtEdge is true. It
+// leaves out guests for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks,
+// the sum of all that was lent to it in these windows.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {

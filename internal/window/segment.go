@@ -19,19 +19,19 @@ import (
 // left.
 const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
-// Segment is a span of time in which the number of the provider's permits that may still
-// be issued changes by taking only, while nobody waits. It ends at until, or when the gate counts
-// anew (Gate.rebuildLocked): then the gate seals it and publishes the next one.
+// Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the
+// gate takes them away for its queue, and puts back those that no waiter can use. The segment ends at until, or when
+// the gate counts anew (Gate.rebuildLocked): then the gate seals it and publishes the next one.
 //
 // All methods are safe for concurrent use.
 type Segment struct {
 	// left is the number of permits that may still be taken, or sealed.
 	//
-	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n, or if its call is
-	//	                   not critical, k <= n-floor
+	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n or, if its call is
+	//	                   not critical, when k <= n-floor
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
 	//	                   the rest belongs to the queue
-	//	0       -> n       the gate, under its lock: none that wait can use these n
+	//	0       -> n       the gate, under its lock: nobody who waits can use these n
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
 	//	                   rest, and no caller can take any more
 	//
@@ -53,7 +53,7 @@ type Segment struct {
 	// Strict says that takers must read and compare both clocks (outage rule
 	// stop, or nothing is proved yet).
 	Strict bool
-	// Stale says that the proof is over, so that the segment has no permits: nor may a debt of a key be paid.
+	// Stale says that the proof is over. The segment then has no permits, and no debt of a key may be paid.
 	Stale bool
 	// Shadow says that requests pass even if no permits are left.
 	Shadow bool
@@ -116,12 +116,13 @@ func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
 
-// Leaves reports whether a call for n permits, which may wait, is large. Such a call goes by the queue,
-// where it leaves small ones what they will want.
+// Leaves reports whether a call for n permits, which may wait, is to go by the queue, since it is large: there
+// it leaves small ones what they will want. It is false if this instance has no share, since there is nothing
+// to leave.
 func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
-// Open reports whether the segment is the one to ask at the instant now: if
-// not, the gate must move on first.
+// Open reports whether the segment is the one to ask at the monotonic instant now. If
+// it is not, the gate must move on first.
 func (s *Segment) Open(now int64) bool {
 	return now < s.until && s.left.Load() != sealed
 }
@@ -153,7 +154,7 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // the bounds in force. If the segment gives none, the key's permits are given back to its
 // account: see Account.Uncharge.
 type Front struct {
-	// windows are those of the account when the front was last opened or made to refuse.
+	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
 	// state is a Part: the front's mode with its count, and what does not change while it is open.
 	//
@@ -249,10 +250,10 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 }
 
 // Open lays up to most of the permits that the account has left into the front, which is shut. It lays none
-// if the account has long limits, which look at each call, or more than eight windows. Until others are asked
-// for more (Low) it leaves out the permits below which they are, so that the account sees the call that makes
-// them few. The account's lock is held. Since it was taken, a segment with the account's windows has issued
-// permits.
+// if the account has long limits, for which it must see each call, or more than eight windows. While enough are
+// left (Low is false), it lays only those above the number at which they become few: so the call that makes them
+// few comes to the account, and others are asked for more. The account's lock is held. After it was taken, the
+// caller has taken permits of a segment with the account's windows, which shows that these are in force.
 func (f *Front) Open(a *Account, most int64) {
 	n := min(most, a.Left(), MostOut)
 	if t := a.trade; t != nil && !a.Low() {
@@ -271,8 +272,8 @@ func (f *Front) Open(a *Account, most int64) {
 }
 
 // Refuse has the front refuse calls from now on, if the account has nothing left and no long limits. The
-// account's lock is held. Its holder has just refused a call by the segment that runs, and has seen to it that
-// others are asked if that is due.
+// account's lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked
+// if that was due.
 func (f *Front) Refuse(a *Account) {
 	if a.Left() == 0 && len(a.budgets) == 0 {
 		f.set(a, partSpent)
