@@ -75,10 +75,10 @@ func (p *Purse) ended() bool {
 //
 // never reports whether it is proved that no copy of next was committed, nor will be:
 //
-//   - If the total found names the write with the number next.Writes (Total.Recent), it proves that by another name
-//     than next has.
-//   - If it does not, it proves that if by Writes it is the only one since the total known before, and its Out is not
-//     that of next. With the same Out it may be next; and if there were several since, next may be one of them.
+//   - If next has a name, and the total found has one for the write with the number next.Writes (Total.Recent), it is
+//     proved if these names differ.
+//   - Otherwise it is proved if, by Writes, the total found is the only one since the total known before, and its Out is
+//     not that of next. With the same Out it may be next; and of several totals next may be one.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {
@@ -196,7 +196,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 		}
 		n = r.more(left, p.Taken-u.Used, u)
 		next.add(n, p.Part)
-		if u.Look {
+		if u.Look { // it wants none, and takes back what it has asked for
 			u.Need = 0
 		}
 		if u.By != 0 {

@@ -224,9 +224,9 @@ func (l *Line) claims() bool {
 }
 
 // Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. If
-// that has ended, the waiter is large and some permits are held, small calls may leave it more in a while: the instant is
-// a tenth of the shortest window from now. In all other cases it is clock.Forever. It does not tell of permits that come sooner:
-// whoever brings those has the line served. The claim keeps the instant for Account.Again.
+// that has ended, the waiter is large and some permits are held, small calls may leave it more in a while: the instant
+// is a tenth of the shortest window from now. In all other cases it is clock.Forever. It does not tell of permits that
+// come sooner: whoever brings those has the line served. The claim keeps the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
@@ -240,9 +240,9 @@ func (l *Line) Again() (at int64) {
 	return at
 }
 
-// Fits reports whether the line's next waiter, or a newcomer, gets n permits of the room. c is the class of its call, and kept how
-// many permits are kept from that class. A large call also leaves small ones what they will want. It is a burst
-// whenever it is served, so it does not wait until pacing has released so many (unpaced).
+// Fits reports whether the line's next waiter, or a newcomer, gets n permits of the room. c is the class of its call, and
+// kept how many permits are kept from that class. A large call also leaves small ones what they will want. It is a burst
+// whenever it is served: if it passes nobody, it does not wait until pacing has released so many (unpaced).
 func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	if !large {
 		return n <= l.room-kept
@@ -328,7 +328,8 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 	return true
 }
 
-// besides returns how many of the held permits may go to callers that pass the waiters.
+// besides returns how many of the held permits may go to callers that pass the waiters. While the claim of a large first
+// waiter runs, they may have no more of them than it leaves to small calls.
 func (l *Line) besides() int64 {
 	if l.trade == nil {
 		return 0

@@ -309,7 +309,7 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
 // LendAtEdge lends to guests that have asked, if callers wait here, or if a large call of a guest stands. Otherwise it
-// lends nothing: no waiting callers take all at once, and guests ask again in time. It is called where AtEdge is true. It
+// lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. It
 // leaves out guests for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks,
 // the sum of all that was lent to it in these windows.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
