@@ -44,9 +44,12 @@ func (s *stream) next() (r clientv3.WatchResponse, ok bool) {
 	return r, ok && s.ctx.Err() == nil
 }
 
+// close ends the watch. It does not wait until the client's goroutines have ended: Close of etcd's client
+// never returns if it comes just after etcd has refused the watch, since the client has that watch in none of
+// its lists any more, and its goroutine waits for somebody to hear that it ends.
 func (s *stream) close() {
 	if s != nil {
 		s.end()
-		_ = s.Close()
+		go func() { _ = s.Close() }()
 	}
 }

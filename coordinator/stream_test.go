@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -20,4 +21,29 @@ func TestAnEndedWatchSaysNothing(t *testing.T) {
 			t.Fatal("an ended watch has an answer")
 		}
 	}
+}
+
+// stuck is a watcher of a client whose Close does not return.
+type stuck struct {
+	clientv3.Watcher
+	released chan struct{}
+}
+
+func (s stuck) Close() error {
+	<-s.released
+	return nil
+}
+
+// TestNobodyWaitsForTheClient: Close of etcd's client may never return. A session that waited for it would
+// neither close nor open its next watch.
+func TestNobodyWaitsForTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		released := make(chan struct{})
+		(&stream{Watcher: stuck{released: released}, ctx: ctx, end: end}).close()
+		if ctx.Err() == nil {
+			t.Error("the watch goes on")
+		}
+		close(released)
+	})
 }
