@@ -52,8 +52,8 @@ type claim struct {
 	beside
 
 	small    *lending.Flow // the calls that are not large; nil until a large one comes
-	larges   int64         // permits that large calls got since the Trade began, but not at once; of a key, also those refused to them
-	issued   int64         // permits issued to large calls in the window; of a key, those reserved for them in it count too
+	larges   int64         // permits that large calls got since the Trade began, but not at once; of a key, also those they were refused
+	issued   int64         // permits issued to large calls in the window that runs; of a key, also those reserved for them in it
 	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call

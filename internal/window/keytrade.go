@@ -22,7 +22,7 @@ type keyTrade struct {
 	called  [queue.Classes]int64 // permits used or refused, by class, since windows have this length; Default is not counted
 	low     int64                // when fewer permits are left, Low says to look whether to ask others; 0: it never does
 	looked  int64                // monotonic instant of the latest look whether to ask others
-	look    int64                // monotonic instant of the next one; clock.Forever: when callers lack permits
+	look    int64                // monotonic instant of the next one; clock.Forever if it comes when callers lack permits
 }
 
 // tradeAt returns the account's trade as begun does, after it has noted the calls that have come by now and the callers c
@@ -161,7 +161,7 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 		return l
 	}
 	c := CallersOf(q)
-	if t.claim.small != nil || c.Large > 0 { // what small calls will want counts
+	if t.claim.small != nil || c.Large > 0 { // a large call has come: what small ones will want counts
 		t.take(float64(now)/milli, a.shortest(), c)
 	}
 	if l.trade = &t.Trade; a.shortest().Bound == shape.Unbounded {
@@ -258,9 +258,9 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 // limits: of those the guest takes permits from etcd itself. hash is that of this instance for the key. from is the
 // corrected wall time at which the guest begins to have a share of the key.
 //
-// told is the sum of all permits that were lent to the guest in these windows, or 0 if none are lent now. What it
-// needs beyond that may be lent later in the window: next is the monotonic instant at which ServeAsked is due, or
-// clock.Forever. docs/proof/protocol.md, section 15.
+// told is the sum of all permits that were lent to the guest in the windows that run, or 0 if none are lent now. If the
+// guest needs more, some may be lent later in the window: next is the monotonic instant at which ServeAsked is due. If
+// not, it is clock.Forever. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
@@ -288,9 +288,10 @@ func (a *Account) AsksStand() bool {
 	return a.trade != nil && slices.ContainsFunc(a.trade.guests, func(a asked) bool { return a.permits > 0 })
 }
 
-// ServeAsked lends more to guests whose asks stand, if reserves were released in this window. It leaves out guests
-// for which lends is false: nothing is lent to them. It tells each guest the sum of all that was lent to it in these
-// windows, and returns the monotonic instant at which it is due next; clock.Forever if not in this window.
+// ServeAsked lends more to guests whose asks stand, to two of them at a time, if reserves were released in this window
+// since it did that last. It leaves out guests for which lends is false: nothing is lent to them. It tells each guest to
+// which it lends some the sum of all that was lent to it in the windows that run. It returns the monotonic instant at
+// which it is due next; clock.Forever if that is not in this window.
 func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
@@ -309,9 +310,9 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
 // LendAtEdge lends to guests that have asked, if callers wait here, or if a large call of a guest stands. Otherwise it
-// lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. It
-// leaves out guests for which lends is false: nothing is lent to them. It tells each guest, in the order of their asks,
-// the sum of all that was lent to it in these windows.
+// lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. It forgets the asks
+// of guests for which lends is false: nothing is lent to them. It tells each guest to which it lends some, in the order
+// of their asks, the sum of all that was lent to it in the windows that run.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {

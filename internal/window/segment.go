@@ -10,9 +10,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
-// This file is what calls take without a lock. A Segment has the provider's permits, and is published by the gate. A
-// Front has those of a key, and is opened by whoever holds the lock of the key's Account. A call for a key takes of
-// both: see Front.Take.
+// This file has what calls take permits of without a lock. A Segment has the provider's permits, and is published by the
+// gate. A Front has those of a key, and is opened by whoever holds the lock of the key's Account. A call for a key takes
+// of both: see Front.Take.
 
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
@@ -40,14 +40,14 @@ type Segment struct {
 
 	// All else never changes once the segment is published.
 
-	// until is the instant from which on nothing may be taken: the next edge, or
-	// the end of the proof if that is nearer. Takers compare it with their own clock
-	// reading, so that a process that slept through the edge cannot take from an old
-	// window.
+	// until is the monotonic instant from which on nothing may be taken: the next
+	// edge, or the end of the proof if that is earlier. Takers compare it with their
+	// own clock reading, so that a process that slept through the edge cannot take
+	// from an old window.
 	until int64
-	// wallUntil is the same for the age of the proof by the wall clock, which
-	// goes on while a suspended machine's monotonic clock stands still. Compared
-	// only if Strict.
+	// wallUntil is the end of the proof by the uncorrected wall clock, which goes on
+	// while a suspended machine's monotonic clock stands still. It counts only if
+	// Strict.
 	wallUntil int64
 
 	// Strict says that takers must read and compare both clocks (outage rule
@@ -135,8 +135,8 @@ func (s *Segment) passed() queue.Grant {
 	return queue.Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
 }
 
-// seal ends the segment and returns the permits left: sealed if it had ended before. The gate's lock is
-// held.
+// seal ends the segment and returns the number of permits left, or sealed if it had ended before. The gate's
+// lock is held.
 func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 
 // withhold takes away all that is left and returns it. Takers then find the
@@ -163,7 +163,7 @@ type Front struct {
 	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
 	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
 	//	any      -> shut        Shut, under the account's lock; the swap returns the exact count, and
-	//	                        nothing changes it any more
+	//	                        no call can change that any more
 	state atomic.Uint64
 }
 
@@ -218,7 +218,7 @@ const (
 
 // Take takes n permits of the key and n of the provider, for a call of class c at the monotonic instant
 // now. s is a segment with Keys. refuses says that the call is over if the key has none left; without it such
-// a call asks the account. The Part is the front's state before n were taken.
+// a call asks the account. The Part is the front's state before the call; 0 with Ask.
 func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
 	if f.windows.Load() != &s.Keys.Windows {
 		return 0, Ask
