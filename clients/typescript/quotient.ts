@@ -66,6 +66,9 @@ type Instant = { mono: number; wall: number };
 const now = (): Instant => ({ mono: performance.now() / 1000, wall: Date.now() / 1000 });
 const since = (t: Instant): number => Math.max(now().mono - t.mono, now().wall - t.wall);
 
+/** The seconds from now within which a call in flight must be over. */
+const endsIn = ({ ends_in: ends }: Answer, sent: Instant): number | undefined => (ends === undefined ? undefined : Math.max(0, ends - since(sent)));
+
 export class Client {
   private options: https.RequestOptions;
   private http: typeof http | typeof https;
@@ -102,8 +105,10 @@ export class Client {
     return {
       permits,
       until: answer.until!,
-      /** Under a limit in flight: the seconds from when the permit was asked for within which the call must be over. */
-      endsIn: answer.ends_in,
+      /** Under a limit in flight: the seconds from now within which the call must be over. */
+      get endsIn() {
+        return endsIn(answer, sent);
+      },
       /** Uses permits; false if too few are left, or their window is over. */
       take: (n = 1): boolean => {
         if (!(n > 0 && n <= left) || isOver()) return false;
@@ -126,13 +131,15 @@ export class Client {
   async acquireAll(wants: Want[], options: Options = {}) {
     refuseOthers(options, ...ofAll);
     const { timeout = 0, class: of = "default", label = "", settleWithin } = options;
-    const { answer } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
+    const { answer, sent } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
     const settle = this.settlement(answer);
     return {
       /** The end of the window of the permits, of the first that ends. */
       until: answer.until!,
       /** Of limits in flight: see Permits. */
-      endsIn: answer.ends_in,
+      get endsIn() {
+        return endsIn(answer, sent);
+      },
       /** Ends the calls of limits in flight, which count until then, unless settle has. */
       close: this.ending(answer),
       /** States what the calls cost, a number for each want, once: see Permits. */

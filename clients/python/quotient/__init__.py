@@ -116,7 +116,7 @@ class Client(threading.local):  # a connection for each thread
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
-                return self, answer, end
+                return self, answer, sent
             time.sleep(retry)
 
     def send(self, path, body=None, wait=0):
@@ -156,13 +156,19 @@ class Client(threading.local):  # a connection for each thread
 
 class Granted(contextlib.AbstractContextManager):
     """What a call got. It may be used by several threads, and by no forked process. Under a limit in flight
-    the call counts until close, which leaving a with block is too. It must be over within ends_in seconds from
-    when the permit was asked for; then it counts no more. Under other limits ends_in is None."""
+    the call counts until close, which leaving a with block is too."""
 
-    def __init__(self, client, answer, end):
-        self.client, self.id, self.end, self.pid = client, answer.get("id"), end, os.getpid()
-        self.ends_in = answer.get("ends_in")
+    def __init__(self, client, answer, sent):
+        self.client, self.id, self.pid = client, answer.get("id"), os.getpid()
+        self.end = sent + answer["expires_in"]
+        self.over = sent + answer["ends_in"] if "ends_in" in answer else None
         self.until, self.lock = answer["until"], threading.Lock()
+
+    @property
+    def ends_in(self):
+        """The seconds from now within which the call must be over, under a limit in flight: then it counts no
+        more. Under other limits it is None."""
+        return None if self.over is None else max(0.0, self.over - now())
 
     def settle(self, *used):
         """States what the calls cost, one number for each want, once: less gives permits back,
@@ -177,7 +183,7 @@ class Granted(contextlib.AbstractContextManager):
 
     def close(self):
         """Ends the calls of limits in flight, unless settle has."""
-        if self.ends_in is None or self.pid != os.getpid():
+        if self.over is None or self.pid != os.getpid():
             return
         with self.lock:
             of, self.id = self.id, None
@@ -191,8 +197,8 @@ class Granted(contextlib.AbstractContextManager):
 class Permits(Granted):
     """Permits of one provider, or of a key of it. until is the end of their window, as text."""
 
-    def __init__(self, client, answer, end):
-        super().__init__(client, answer, end)
+    def __init__(self, client, answer, sent):
+        super().__init__(client, answer, sent)
         self.permits, self.used = answer["permits"], 0
 
     def take(self, permits=1):
@@ -212,7 +218,7 @@ class Permits(Granted):
             return
         with self.lock:
             used, self.used = self.used, self.permits
-        if self.ends_in is not None:
+        if self.over is not None:
             super().close()
         elif self.id and used < self.permits and now() < self.end:
             with contextlib.suppress(Refused):  # the rest is lost

@@ -78,7 +78,7 @@ class Client:
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
-                return answer, end
+                return answer, sent
             await asyncio.sleep(retry)
 
     def _connect(self) -> Any:
@@ -151,7 +151,7 @@ class Granted:
 
     @property
     def ends_in(self) -> float | None:
-        """The seconds from when the permit was asked for within which the call must be over, under a limit in flight."""
+        """The seconds from now within which the call must be over, under a limit in flight; otherwise None."""
         return self._of.ends_in
 
     async def settle(self, *used: int) -> None:

@@ -309,8 +309,9 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, c *call, g *grant
 	return send(w, s.granted(c, g))
 }
 
-// granted returns the answer of a call. expires_in counts from when the client sent its
-// request, so that it needs no clock set like this one's.
+// granted returns the answer of a call. expires_in and ends_in count from when the client sent its
+// request. So it needs no clock set like this one's, and the answer may be late; the clients subtract
+// the time since then.
 func (s *Server) granted(c *call, g *grant) []byte {
 	expires := s.left(g.permits) + time.Since(c.began)
 	text := make([]byte, 0, 160)

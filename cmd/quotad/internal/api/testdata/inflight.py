@@ -10,14 +10,22 @@ import quotient.aio
 quotad = quotient.Client(sys.argv[1])
 
 
+def lasts(call, began):
+    """Checks for how long a call may last that was asked for at began: for its hold, and an eighth of that."""
+    left = call.ends_in
+    assert left <= 4.51 and left + time.monotonic() - began >= 4, left
+
+
 def free(want):
     with quotad.acquire("p", 3, partial=True) as got:
         assert got.permits == want and got.take(want), (got.permits, want)
 
 
+began = time.monotonic()
 with quotad.acquire("p", timeout=1) as call:
-    assert 4 <= call.ends_in <= 5.1, call.ends_in
+    lasts(call, began)
     with quotad.acquire_all([("p", 1), ("q", 2)]) as both:
+        lasts(both, began)
         free(1)
     both.close()
     free(2)
@@ -40,8 +48,9 @@ free(3)
 
 async def call_aio():
     aio = quotient.aio.Client(sys.argv[1])
+    began = time.monotonic()
     async with await aio.acquire("p", timeout=1) as call:
-        assert 4 <= call.ends_in <= 5.1, call.ends_in
+        lasts(call, began)
         async with await aio.acquire_all([("p", 1), ("q", 1)]):
             free(1)
         free(2)
@@ -81,8 +90,19 @@ async def call_aio():
     await narrow.close()
 
 
+async def wait_aio():
+    began = time.monotonic()
+    async with await quotient.aio.Client(sys.argv[1]).acquire("p", timeout=60) as call:
+        assert time.monotonic() - began > 3.9, time.monotonic() - began
+        lasts(call, began)
+
+
 asyncio.run(call_aio())
-quotad.acquire("p", 3)  # and forgotten
+forgotten = quotad.acquire("p", 3)
 began = time.monotonic()
-with quotad.acquire("p", timeout=60):
+with quotad.acquire("p", timeout=60) as call:
     assert time.monotonic() - began > 3.9, time.monotonic() - began
+    lasts(call, began)  # from now, although the call has waited
+quotad.acquire("p", 3, timeout=60)
+asyncio.run(wait_aio())
+assert forgotten.ends_in == 0, forgotten.ends_in
