@@ -45,7 +45,7 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // gate's, or that of a key's Account. As the index of a window 0 stands for none: the window with that index was in
 // 1970, and only a test is ever in it.
 type claim struct {
-	of    *queue.Waiter // nil if nobody waits
+	of    *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first or, if later, at which the window began
 	edges int64         // how many windows have begun while it was the first
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
