@@ -136,6 +136,42 @@ func TestNoPlaceIsKeptForWhoHasGone(t *testing.T) {
 	}
 }
 
+// Places whose calls end while etcd is away are not lost: whoever waits has them when it is back.
+func TestAnOutageCostsNoPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 6
+		fleet, all := wokenFleet(t, "6 inflight hold=10m", "a", "b")
+		take := func(l *Limiter) (had []Permit) {
+			got := make(chan Permit, limit)
+			for range limit {
+				go func() {
+					p, _ := l.Take(t.Context(), 1, time.Minute)
+					got <- p
+				}()
+			}
+			fleet.play(time.Second, func() bool { return len(got) == limit })
+			for range len(got) {
+				had = append(had, <-got)
+			}
+			return had
+		}
+		had := take(all[0])
+		fleet.away = true
+		time.Sleep(80 * time.Second) // more than a part
+		for _, p := range had {
+			p.Done()
+			fleet.serve(fleet.sinks...)
+		}
+		fleet.away = false
+		fleet.play(time.Second, nil)
+		fleet.serve(fleet.sinks...)
+		if n := len(take(all[1])); len(had) != limit || n != limit {
+			t.Errorf("%d places before, %d after", len(had), n)
+		}
+	})
+}
+
 // Whenever an instance crashes, who waits at another one has all its places within one and a half holds, though nobody
 // tells it of the crash.
 func TestPlacesOfACrashedInstanceAreBack(t *testing.T) {

@@ -64,6 +64,7 @@ func (b *treasury) play(seconds int, sinks []*stub, call func(second int)) {
 
 func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	if u.Away = b.away; u.Away {
+		u.Unsent = true
 		return
 	}
 	key := fmt.Sprint(u.Key, u.TotalStart())

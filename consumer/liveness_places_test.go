@@ -72,7 +72,7 @@ type placed struct {
 	away   time.Time       // until then the session may not have looked again since etcd did not answer
 	look   time.Time
 	taken  map[int64]int64 // permits by the number of their part, as etcd knows
-	lost   map[int64]int64 // of these what was to be given back when etcd did not answer
+	lost   map[int64]int64 // of these what was to be given back when etcd was asked and did not answer
 	open   map[*Permit]bool
 	waits  int
 	by     uint64 // its name in asks
@@ -228,7 +228,9 @@ func (h *places) answers(i *placed) {
 			i.taken[u.Back.Of.Number] -= u.Back.N
 			continue
 		}
-		i.lost[u.Back.Of.Number] += u.Back.N
+		if u.Unsent = h.r.IntN(2) == 0; !u.Unsent {
+			i.lost[u.Back.Of.Number] += u.Back.N
+		}
 		i.away = time.Now().Add(window.AwayAgain + seldom)
 		h.note("%s has no answer: %+v, back %+v", i.name(h), u.Use, u.Back)
 	}

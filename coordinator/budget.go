@@ -145,13 +145,15 @@ func takingPause(s session.Standing) time.Duration {
 	return min(max(leastPause, time.Duration(s.Instances)*pausePer), mostPause)
 }
 
-// giveBack gives back what this process, whose sink is closed, has in hand.
+// giveBack gives back what this process, whose sink is closed, has in hand, unless etcd does not answer.
 func (p *membership) giveBack(ctx context.Context) {
 	for ctx.Err() == nil { // what cannot be given back is stranded
 		uses, _ := p.Sink.Uses(keyBatch)
 		if len(uses) == 0 {
 			return
 		}
-		_ = p.exchange(ctx, endingTries, 0, uses) // nothing is taken, by whichever policy
+		if p.exchange(ctx, endingTries, 0, uses) != nil { // nothing is taken, by whichever policy
+			return
+		}
 	}
 }

@@ -47,6 +47,9 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 		all = append(all, &taking{KeyUse: &uses[i]})
 	}
 	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
+	for _, t := range all {
+		t.Unsent = t.Away && !t.known // without that offer only reads where permits are given back
+	}
 	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
 	p.Sink.Fund(uses)
 	return err

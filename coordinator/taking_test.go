@@ -215,6 +215,41 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	}
 }
 
+// Permits that were to be given back are known not to be if the connection to etcd ends before the total was read, and
+// may be if it ends later.
+func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.kv = hooked{f.client}
+	p, _ := f.follower("100/s,1000000/h")
+	if err := p.knowMark(t.Context(), p.standing()); err != nil {
+		t.Fatal(err)
+	}
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	for ends := 1; ends <= 2; ends++ { // before which transaction
+		ctx, end := context.WithCancel(t.Context())
+		n := 0
+		before := func() {
+			if n++; n == ends {
+				end()
+			}
+		}
+		uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Purse: escrow.Purse{Taken: 5}, Back: escrow.Back{N: 3}, Share: -1}}
+		if ends == 2 { // there is a total
+			text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 8, Cluster: p.standing().Cluster})
+			if err == nil {
+				_, err = f.client.Put(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"), text)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.exchange(context.WithValue(ctx, hook{}, before), takingTries, 0, uses); err == nil || !uses[0].Away || uses[0].Unsent != (ends == 1) {
+			t.Errorf("ended before transaction %d: %v, %+v", ends, err, uses[0])
+		}
+	}
+}
+
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -234,6 +234,7 @@ type KeyUse struct {
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
 	// policy is another by now, or others wrote first at every try. Then, as after a give-back that was refused, it may
-	// be that nobody can issue the permits of Back until they count no more.
-	Away bool
+	// be that nobody can issue the permits of Back until they count no more. Not if Unsent is set too: etcd was not asked
+	// to take them back, and the instance has them again.
+	Away, Unsent bool
 }

@@ -112,6 +112,36 @@ func TestATotalHeardBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotGivenBackIsHadAgain: where etcd was not even asked to take permits back, the instance has them again, also if
+// their part has ended meanwhile. Otherwise they may have gone.
+func TestWhatWasNotGivenBackIsHadAgain(t *testing.T) {
+	t.Parallel()
+	for k := range 8 {
+		earlier, later, unsent := k&1 > 0, k&2 > 0, k&4 > 0
+		b, windows := flying(5)
+		b.used, b.binds = 3, true
+		next := func() { b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false) }
+		if earlier {
+			next()
+		}
+		a := Account{budgets: []long{b}, windows: windows}
+		u := a.GiveBack("", 10, 1, true)[0]
+		if b = a.budgets[0]; later {
+			next()
+		}
+		a.budgets[0] = b
+		u.Away, u.Unsent = true, unsent
+		a.Fund(u, 2)
+		want := int64(3)
+		if unsent {
+			want = 5
+		}
+		if got := a.budgets[0].has(); u.Back.N != 2 || got != want {
+			t.Errorf("earlier %v, later %v, unsent %v: %+v, then it has %d", earlier, later, unsent, u.Back, got)
+		}
+	}
+}
+
 // TestWhoEndsWhileItWantsGivesBack: an instance that ends gives back what it has of earlier parts also when it wanted
 // more just then.
 func TestWhoEndsWhileItWantsGivesBack(t *testing.T) {

@@ -26,6 +26,18 @@ func (e *ended) give() escrow.Back {
 	return escrow.Back{N: n, Of: e.part}
 }
 
+// takeBack has the permits again that the use was to give back.
+func (b *long) takeBack(u *escrow.KeyUse) {
+	if u.Back.Of == u.Purse.Part {
+		u.Purse.Taken += u.Back.N // Fund goes by it
+	}
+	for i := range b.ended {
+		if e := &b.ended[i]; e.part == u.Back.Of && e.start != u.Start {
+			e.given -= u.Back.N
+		}
+	}
+}
+
 // next returns the limit in another window. other says that it counts in other windows than before.
 func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
