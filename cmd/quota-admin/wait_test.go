@@ -20,13 +20,14 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// join makes this process n instances of the provider.
+// join makes this process n instances of the provider. Their leases outlast a time in which this machine has
+// no processor for them.
 func (b *bench) join(cluster *embedded.Cluster, provider string, n int) (all []*consumer.Limiter) {
 	b.t.Helper()
 	client := etcdtest.NewClient(b.t, cluster)
 	quiet := slog.New(slog.DiscardHandler)
 	for i := range n {
-		s, err := coordinator.Join(b.t.Context(), client, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Prefix: b.prefix, Logger: quiet, Lazy: true})
+		s, err := coordinator.Join(b.t.Context(), client, coordinator.Options{Name: fmt.Sprintf("worker-%d", i), Prefix: b.prefix, Logger: quiet, TTL: time.Minute, Lazy: true})
 		if err != nil {
 			b.t.Fatal(err)
 		}
