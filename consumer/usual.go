@@ -16,8 +16,8 @@ import (
 //	err = permit.Settle(answer.Usage.TotalTokens)
 //
 // A dearer call leaves a debt: see Permit.Settle. No rule bounds the debts of several dear calls that are under way at
-// once, but chance does: with 40 calls a window whose costs are spread widely, about one in a thousand runs of 200
-// windows owed more than a window's permits, and then little more.
+// once: it is by chance that they stay within a window's permits. With 40 calls a window, whose costs are spread widely,
+// one run of 200 windows in some thousands owes a little more.
 func (l *Limiter) TakeUsual(ctx context.Context, most int64, maxWait time.Duration) (Permit, error) {
 	return l.Take(ctx, l.Usual(most), maxWait)
 }
