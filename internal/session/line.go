@@ -139,9 +139,9 @@ func (l *Line) gap(why string) {
 }
 
 // Question is what a probe asks etcd in one linearizable read, for all lines at once. A session has one witness:
-// of the instance keys that it has written, and whose members follow, the newest. The question is whether that key
-// is there, and was created at the same revision as when it was written. A store that has it also has everything
-// that was committed before it.
+// of the instance keys that it has written, and whose members follow, the newest, or the one that a probe has
+// missed (Machine.missed). The question is whether that key is there, and was created at the same revision as
+// when it was written. A store that has it also has everything that was committed before it.
 type Question struct {
 	Owner   *Member     // whose instance key the witness is; nil if there is no witness, so nothing can be proved
 	Witness Incarnation // the owner's incarnation when the question was made: its Key is to be read
@@ -163,7 +163,14 @@ func (m *Machine) Question(sent clock.Instant) (q Question) {
 		}
 	}
 	for _, p := range m.all() {
-		if p.stage == following && p.own.Created > q.Witness.Created {
+		if p.stage != following {
+			continue
+		}
+		if p.own.ID == m.missed.id {
+			q.Owner, q.Witness = p, p.own
+			break
+		}
+		if p.own.Created > q.Witness.Created {
 			q.Owner, q.Witness = p, p.own
 		}
 	}

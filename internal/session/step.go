@@ -54,9 +54,17 @@ type Machine struct {
 	lease    Lease              // the one in force; zero while there is none
 	problems map[string]error   // what ails all providers, by its cause: an etcd server, the lease, writes
 	closed   bool               // the session is closing: members are told neither of a lost lease nor of failed probes
+	missed   missed
 
 	now     Instant  // of the step under way
 	effects []Effect // of the step under way
+}
+
+// missed is the incarnation whose key a probe has found missing, without its watch having told why. It is asked for by
+// each probe until that is decided: see ProbeAnswered. It is zero if there is none.
+type missed struct {
+	id       string // of the incarnation
+	revision int64  // of the store in the first answer that said so
 }
 
 // New returns the machine of a session that has begun nothing yet. folder is where the keys of all
@@ -142,7 +150,7 @@ func (e Unsubscribed) on(m *Machine) {
 	}
 }
 
-// attach gives a member its line: the one of all providers or, for an account that may read single
+// attach gives a member its line: the one of all providers or, for an etcd user that may read single
 // providers only, one of its own. Beyond MaxLines it has none, and is told so.
 func (m *Machine) attach(p *Member) {
 	if p.stage == following {
@@ -338,7 +346,7 @@ func (p *Member) take(keys []view.Key) {
 type WatchEnded struct {
 	*Line
 	Err    error // why it has ended; nil if Unwatch has ended it, or no reason is known
-	Denied bool  // Err says that the account may not read the folder
+	Denied bool  // Err says that the etcd user may not read the folder
 	Gap    bool  // Err says that the next watch cannot go on where this one was: events are lost
 }
 
@@ -394,8 +402,9 @@ func (e ProbeLate) on(m *Machine) {
 //     answer proves its views as of when the probe was sent. But the line has a gap if Revision is lower than one that
 //     it knew before, or Cluster is another one.
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
-//     owner's watch is about to tell that the key was deleted, or etcd was restored. If that watch may still tell, it
-//     is asked for its progress, and the next probe decides. Otherwise each of these lines has a gap.
+//     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
+//     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
+//     progress, and the probes ask for this witness again. After that each of these lines has a gap.
 //   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
 //     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {
@@ -407,10 +416,13 @@ type ProbeAnswered struct {
 
 func (e ProbeAnswered) on(m *Machine) {
 	o, missing := e.Owner, e.Created != e.Witness.Created
-	switch {
-	case missing && (m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following):
+	if missing && (m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following) {
 		return // this process has deleted the key or given it up, or will look at it again by a listing
-	case missing && o.line.history.Position() < e.Revision && e.Cluster == o.line.history.Cluster():
+	}
+	if missing && m.missed.id != e.Witness.ID {
+		m.missed = missed{e.Witness.ID, e.Revision}
+	}
+	if missing && o.line.history.Position() < m.missed.revision && e.Cluster == o.line.history.Cluster() {
 		o.line.askProgress() // it may be about to tell of the deletion
 		return
 	}
@@ -457,7 +469,7 @@ func Sorted[T any](of map[string]T) []T {
 // Closed reports whether the session is closing.
 func (m *Machine) Closed() bool { return m.closed }
 
-// Narrow reports whether the account may read single providers only.
+// Narrow reports whether the etcd user may read single providers only.
 func (m *Machine) Narrow() bool { return m.narrow }
 
 // Lease returns the lease in force; zero if there is none.

@@ -249,6 +249,17 @@ func TestStep(t *testing.T) {
 			"warn starting over: no share for the settle time, unwatch"},
 		"the mark is missing, and the watch may be about to tell": {func(s *steps, p, q *Member) { s.probe(31, 1, 0) },
 			"askProgress"},
+		"the mark is missing in a store that is written to": {func(s *steps, p, q *Member) {
+			s.probe(31, 1, 0)
+			s.do(WatchAnswer{Line: s.whole(), Cluster: 1, Progress: true, Revision: 32}) // of nothing that was deleted
+			s.probe(33, 1, 0)
+		}, "askProgress, warn starting over: no share for the settle time, unwatch"},
+		"the mark is missing, and a newer one is there": {func(s *steps, p, q *Member) {
+			s.probe(31, 1, 0)
+			s.joins("r", 32)
+			asked := s.Question(s.at().Instant)
+			s.log = append(s.log, "asks "+asked.Witness.ID)
+		}, "askProgress, wake, r reset 32 at 14 as r32 of 1, asks q30"},
 		"the mark is missing, and the watch has told": {func(s *steps, p, q *Member) {
 			asked := s.Question(s.at().Instant)
 			s.tell("q", 31, []view.Key{{Kind: view.Instance, ID: q.own.ID, Revision: 31, Deleted: true}})

@@ -28,8 +28,9 @@ import (
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
 //   - If it wants k shares, it stands once it has been the first waiter in k windows, at least two, and the latest large
-//     call that was served, or stood, is long enough ago (Trade.stands). Then each other instance that has a share
-//     leaves it an equal part of what it wants, in the next window.
+//     call that was served, or stood, is long enough ago (Trade.stands). Then each other instance that has a share is
+//     asked to leave it an equal part of what it wants, in the next window. One where large calls wait too leaves
+//     nothing.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -460,9 +461,9 @@ func Before(one, other string, w quota.Window) bool {
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
-// each other instance is asked to leave it a part of them there. Otherwise it returns 0. A call stands so seldom that,
-// on average over the windows, large calls of an instance get by that what small ones leave of its share, or a tenth of
-// the limit (standing) if that is more; but never more than the share.
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom: on
+// average over the windows, the large calls of an instance get by standing at most what its small ones leave of its
+// share, or a tenth of the limit (standing) if that is more; but never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() || s.alone() {

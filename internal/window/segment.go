@@ -10,9 +10,9 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
-// This file has what calls take permits of without a lock. A Segment has the provider's permits, and is published by the
-// gate. A Front has those of a key, and is opened by whoever holds the lock of the key's Account. A call for a key takes
-// of both: see Front.Take.
+// Calls take permits of two things without a lock, and both are in this file. A Segment has the provider's permits, and
+// is published by the gate. A Front has those of a key, and is opened by whoever holds the lock of the key's Account. A
+// call for a key takes of both: see Front.Take.
 
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
