@@ -315,8 +315,10 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	var sent []*keyWindow
 	leases := map[time.Duration]clientv3.LeaseID{}
 	for _, w := range all {
-		if have := w.found.Out(); w.found.Withheld() == "" && w.used < have {
-			failed = append(failed, fmt.Errorf("key %s: nothing is withheld of it, and %d permits are used or in hand: give no less", format.Show(w.key), have))
+		have, withheld := w.found.Out(), w.found.Withheld() != ""
+		if !withheld && w.used < have {
+			failed = append(failed, fmt.Errorf("key %s: etcd counts %d as handed out until %s, with what was given as used when something was withheld: give no less; for more until then give the key a larger limit by quota-admin keys set",
+				format.Show(w.key), have, format.Exact(time.Unix(0, w.Until()).UTC())))
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()
@@ -330,7 +332,12 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 			}
 			lease = clientv3.WithLease(leases[w.Window])
 		}
-		total := w.found.Total().Corrected(w.used, 0, w.counts, w.Part(), w.cluster)
+		total := w.found.Total()
+		if withheld {
+			total = total.Corrected(w.used, 0, w.counts, w.Part(), w.cluster)
+		} else {
+			total = total.Counted(w.used, w.Permits, w.Until(), w.Part(), w.cluster)
+		}
 		total.Limit = w.Permits
 		text, err := escrow.Encode(total)
 		if err != nil {

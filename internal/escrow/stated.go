@@ -29,6 +29,22 @@ func (t *Total) left(limit int64, of protocol.Part) int64 {
 	return left
 }
 
+// Counted returns the total after an operator has said how many permits of a limit the provider counts as used, where
+// nothing is withheld. What was handed out stays as it is, so a later count may be lower; until is when the count is
+// over. cluster and of are as in Corrected.
+func (t Total) Counted(used, limit, until int64, of protocol.Part, cluster uint64) Total {
+	t.Stated = Stated{Left: max(0, limit-used), At: t.Out, Until: until}
+	t.Withheld, t.Cluster = "", cluster
+	if of.ByParts() {
+		t.name(0)
+	}
+	if of.Number < t.From { // an operator has vouched for the total
+		t.From = 0
+	}
+	t.Writes++ // as in Corrected
+	return t
+}
+
 // Binds reports whether fewer permits are left of a limit because of what the provider has stated.
 func (p *Purse) Binds(limit int64) bool {
 	return p.total.left(limit, p.Part) < max(0, limit-p.total.out(p.Part))

@@ -135,3 +135,35 @@ func TestAMoveUsesUpNoStatedRest(t *testing.T) {
 		t.Errorf("%d of 200 are used in 90 parts of which each used one", issued)
 	}
 }
+
+// A provider's count that an operator gives lowers what is left, takes nothing out, and is replaced by the next one. In
+// a total of another cluster, for which he has vouched, nothing is withheld after it.
+func TestACountIsReplaced(t *testing.T) {
+	t.Parallel()
+	for _, of := range []protocol.Part{{}, {Number: 50, Counted: 10}} {
+		p := Purse{Part: of}
+		known := Total{Limit: 50, Cluster: 1, Withheld: otherCluster}
+		known.add(7, of)
+		if of.ByParts() {
+			known.From = of.Number + of.Counted + 1
+		}
+		revision, v := int64(3), &Verdict{Cluster: 2, Told: 4}
+		for _, c := range []struct{ used, left int64 }{{60, 0}, {50, 0}, {30, 20}, {7, 43}, {3, 43}, {49, 1}} {
+			known = known.Counted(c.used, 50, 1000, of, v.Cluster)
+			text, err := Encode(known)
+			if err != nil {
+				t.Fatal(err)
+			}
+			revision++
+			if p.Read([]byte(text), revision, v); p.Withheld() != "" || p.Left(50) != c.left || p.Out() != 7 {
+				t.Errorf("%+v: %d used: %q, %d left, %d out", of, c.used, p.Withheld(), p.Left(50), p.Out())
+			}
+		}
+		if next, n, ok := p.Next(Rule{Limit: 50, Share: 50, Now: 999}, Use{}, Back{}, v); !ok || n != 1 || next.Out != 8 {
+			t.Errorf("%+v: %d taken, %+v", of, n, next)
+		}
+		if next, n, ok := p.Next(Rule{Limit: 50, Share: 50, Now: 1000}, Use{}, Back{}, v); !ok || n != 43 || next.Out != 50 {
+			t.Errorf("%+v, when the count is over: %d taken, %+v", of, n, next)
+		}
+	}
+}
