@@ -1,12 +1,15 @@
 package consumer
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 )
 
@@ -188,6 +191,34 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 		if e, _ := errors.AsType[LimitError](err); e.Error() != "consumer: p: no permit: "+way || !e.RetryAt.IsZero() || l.Status().Problem != way {
 			t.Errorf("%v, to be retried at %v, problem %q", err, e.RetryAt, l.Status().Problem)
 		}
+	})
+}
+
+// The log says once that what was withheld is handed out again, also where the state stays the same.
+func TestTheLogSaysThatNothingIsWithheldAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var logged bytes.Buffer
+		s := &stub{clock: clock.New()}
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		s.tell(1, withDefaults(policyOf(t, "100/h")), 2)
+		time.Sleep(4 * time.Second)
+		s.prove()
+		says := func(want int) {
+			t.Helper()
+			if n := strings.Count(logged.String(), `msg="nothing is withheld any more" provider=p`); n != want {
+				t.Errorf("said %d times, want %d: %s", n, want, logged.String())
+			}
+		}
+		s.fund(l, purse(0, escrow.Total{Out: 8}))
+		says(0)
+		s.fund(l, purse(0, escrow.Total{Withheld: "etcd was restored"}))
+		says(0)
+		s.fund(l, purse(8, escrow.Total{Out: 8}))
+		says(1)
+		l.TryTake(8)
+		s.fund(l, purse(16, escrow.Total{Out: 16}))
+		says(1)
 	})
 }
 

@@ -66,6 +66,7 @@ type core struct {
 		// throttle is the newest view's.
 		throttle *protocol.Throttle
 		self     string
+		withheld bool   // something was withheld of the provider's long limits when that was noted last
 		had      string // limits of the last policy, noted when it went; empty if there never was one
 		trouble  error
 		troubled int64 // monotonic instant since when there is a trouble

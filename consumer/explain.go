@@ -278,7 +278,7 @@ func (k *core) silentLocked() string {
 
 // noPolicyLocked says why there is no limit that this instance can obey.
 func (k *core) noPolicyLocked(now clock.Instant) error {
-	if k.mu.trouble != nil {
+	if policy, _ := k.mu.planner.Policy(); k.mu.trouble != nil && (policy != nil || k.mu.had == "") {
 		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
 	}
 	return cause.Worded(fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), ErrNoPolicy)

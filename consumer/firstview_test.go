@@ -91,7 +91,7 @@ func TestAKeysFirstCallIsRefused(t *testing.T) {
 	}{
 		"nothing is told": {want: "consumer: p: no permit for key \"a\": etcd has told nothing yet"},
 		"no policy":       {tell: true, want: "consumer: p: no limit is set: quota-admin set p LIMITS; quota-admin list shows all"},
-		"no keys":         {tell: true, policy: func() *quota.Policy { p := policyOf(t, "1000/s").WithDefaults(); return &p }(), want: "consumer: p: no limit is set by key: add some with quota-admin set p 1000/s --keys 80/s"},
+		"no keys":         {tell: true, policy: func() *quota.Policy { p := policyOf(t, "1000/s").WithDefaults(); return &p }(), want: "consumer: p: no limit is set by key: add some with quota-admin set p 1000/s --keys LIMITS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unheard(t, func(t *testing.T, s *told, l *consumer.Limiter) {

@@ -248,7 +248,7 @@ func TestErrorsOfKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, err := range []error{<-waits, l.Key("a").Acquire(t.Context(), time.Second)} {
-			if !errors.Is(err, ErrNoPolicy) || !strings.Contains(err.Error(), "quota-admin set github 1000/s --keys") {
+			if !errors.Is(err, ErrNoPolicy) || !strings.Contains(err.Error(), "quota-admin set github "+quota.FormatLimits(p.Limits)+" --keys LIMITS") {
 				t.Errorf("without limits by key: %v", err)
 			}
 		}

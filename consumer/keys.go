@@ -13,6 +13,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // keys are a provider's keys in use: each has a keyState (key.go). A key has no timer and no goroutine of its own.
@@ -244,5 +245,5 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		_, _, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
-	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s 1000/s --keys 80/s", k.provider, ErrNoPolicy)
+	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s %[3]s --keys LIMITS", k.provider, ErrNoPolicy, shellWord(quota.FormatLimits(policy.Limits)))
 }

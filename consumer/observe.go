@@ -150,6 +150,19 @@ func (k *core) noteState(now clock.Instant) {
 	k.log().Log(context.Background(), level, "limiter "+cause.Says(state, 0, ""), attrs...)
 }
 
+// noteWithheld logs when nothing is withheld any more of the provider's long limits. The log has the other end in the
+// problem of noteState.
+func (k *core) noteWithheld() {
+	withheld := withheldOf(k.provider, k.gate.Usage(k.clock.Now()).Limits) != ""
+	k.mu.Lock()
+	over := k.mu.withheld && !withheld
+	k.mu.withheld = withheld
+	k.mu.Unlock()
+	if over {
+		k.log().Info("nothing is withheld any more")
+	}
+}
+
 // listed names the first instances of a list, and counts the others.
 func listed(ids []string) string {
 	const most = 3

@@ -276,6 +276,8 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	p := &k.mu.planner
 	policy, revision := p.Policy()
 	switch {
+	case policy == nil && k.mu.had != "" && p.Started(): // a trouble since then is not the cause
+		return k.noLimitLocked()
 	case k.mu.trouble != nil:
 		return k.mu.trouble
 	case !p.Started():

@@ -96,7 +96,7 @@ func TestParseLimitsRefuses(t *testing.T) {
 		{"5/s@1s", "@1s", "a window of 1s has no phase"},
 		{"5/mo@12:00", "@12:00", "a month has no phase"},
 		{"5/h@17m x", "x", "does not belong here"},
-		{"5/h slide", "slide", `"s" does not belong here`},
+		{"5/h slide", "slide", `"slide" does not belong here`},
 		{"5/h sliding x", "sliding x", `"s" does not belong here`},
 		{"5/s sliding", "sliding", "a window of 1s does not slide by itself"},
 		{"5/mo sliding", "sliding", "a month does not slide"},

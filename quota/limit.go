@@ -298,6 +298,8 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 		if problem, hint := wrongSliding(&l); problem != "" {
 			return fail(6, hint, "%s", problem)
 		}
+	} else if first, _, _ := strings.Cut(word, " "); strings.HasPrefix(first, wordSliding[:2]) && first != wordSliding {
+		return fail(6, "did you mean "+wordSliding+"?", "%q does not belong here", shorten(first))
 	} else if word != "" {
 		return fail(6, `separate limits by ","`, "%q does not belong here", next(6))
 	}

@@ -69,7 +69,10 @@ etcd denies permission.`,
 			} else if err != nil {
 				return err
 			}
-			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args)
+			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args, func(provider string) string {
+				all, _ := etcd.List(cmd.Context())
+				return nearest(provider, all)
+			})
 		})
 		quotad(nil) // without a connection
 		problems := c.Problems()

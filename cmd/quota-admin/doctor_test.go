@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"strings"
@@ -64,6 +65,14 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// ordered goes over pairs in their order.
+func ordered(pairs ...string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for i := 0; i < len(pairs) && yield(pairs[i], pairs[i+1]); i += 2 {
+		}
+	}
+}
+
 // A policy may be deleted, or lost with an etcd that comes back empty, while instances run. Doctor
 // without a name looks at these too.
 func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
@@ -73,35 +82,51 @@ func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
 	report := func(problem string) {
 		b.put(client, "reports/lost%2Fapi/w.1.1", protocol.Report{Schema: 1, State: quota.StateJoining, ClockError: "unknown", Time: time.Now(), Problem: problem})
 	}
-	for _, others := range []string{"empty", "with a policy", "with a history"} {
-		problem, more := cause.NoLimit("lost/api"), 1
+	lost := cause.LostLimit("lost/api", "5000/h sliding, and 9/s of each key")
+	for others, do := range ordered(
+		"empty", "do: quota-admin set lost/api LIMITS, and with --withhold if there was one",
+		"empty, and a limit is remembered", "do: without an export: quota-admin set lost/api '5000/h sliding' --keys 9/s --withhold",
+		"a policy was not in the backup", "with the file of your last quota-admin export; without one quota-admin set lost/api '5000/h sliding' --keys 9/s --withhold",
+		"with a policy", "do: compare the name with quota-admin list, or set a limit: quota-admin set lost/api LIMITS",
+		"with a policy whose name is near", "do: did you mean lost/app? Otherwise set a limit: quota-admin set lost/api LIMITS",
+		"with a history", "do: quota-admin history lost/api tells who deleted it; quota-admin set lost/api '5000/h sliding' --keys 9/s sets it again",
+	) {
+		problem, empty := lost, strings.HasPrefix(others, "empty")
 		switch others {
-		case "with a policy":
+		case "empty":
+			problem = cause.NoLimit("lost/api")
+		case "a policy was not in the backup":
 			b.want(exitDone, "set", "a", "5/s")
+		case "with a policy":
+			problem = cause.NoLimit("lost/api")
+		case "with a policy whose name is near":
+			b.want(exitDone, "set", "lost/app", "5/s", "--create")
+			problem = cause.NoLimit("lost/api")
 		case "with a history":
 			b.want(exitDone, "delete", "a", "--yes")
-			b.want(exitDone, "set", "lost/api", "5000/h")
+			b.want(exitDone, "delete", "lost/app", "--yes")
+			b.want(exitDone, "set", "lost/api", "5000/h", "--create")
 			b.want(exitDone, "delete", "lost/api", "--yes")
-			problem, more = cause.LostLimit("lost/api", "5000/h"), 2
 		}
+		more := 1
 		report(problem)
 		stop := b.whileObserved(client, time.Second, func() { report(problem) })
 		stdout, stderr := b.want(exitFailed, "doctor")
 		stop()
 		const all = "there is no policy at all, nor a history of one, and 1 instance of 1 provider are registered: etcd has lost its data"
-		if at := strings.Index(stdout, all); (at >= 0) != (others == "empty") || at > strings.Index(stdout, "no limit is set") || strings.Contains(stdout, "100/s") {
+		if at := strings.Index(stdout, all); (at >= 0) != empty || at > strings.Index(stdout, "no limit is set") || strings.Contains(stdout, "100/s") {
 			t.Errorf("%s: an etcd that lost its data is told apart from others, before all else and without a number:\n%s", others, stdout)
 		}
-		if others == "empty" {
+		if empty {
 			more++
 			if !strings.Contains(stdout, "do: quota-admin apply -f EXPORT --withhold") {
 				t.Errorf("no way out:\n%s", stdout)
 			}
 		}
-		if !strings.Contains(stderr, fmt.Sprint(more, " problem")) || strings.Contains(stdout, "it was 5000/h") != (others == "with a history") {
+		if !strings.Contains(stderr, fmt.Sprint(more, " problem")) || strings.Contains(stdout, "it was 5000/h sliding, and 9/s of each key") != (problem == lost) {
 			t.Errorf("%s: want %d problems, and the limit that an instance remembers:\n%s%s", others, more, stdout, stderr)
 		}
-		if !strings.Contains(stdout, "no limit is set: its 1 instance issue") || !strings.Contains(stdout, "do: quota-admin set lost/api LIMITS") || strings.Contains(stdout, "there are no policies") {
+		if !strings.Contains(stdout, ": its 1 instance issues nothing") || !strings.Contains(stdout, do) || strings.Contains(stdout, "there are no policies") || strings.Count(stdout, "quota-admin set lost/api") != 1 {
 			t.Errorf("%s:\n%s", others, stdout)
 		}
 	}

@@ -310,7 +310,7 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 	}
 	if len(missing) == 1 && missing[0] == "LIMITS" {
 		if cmd.Flags().Changed("keys") {
-			return usageError(cmd, "LIMITS, of all keys together, is missing, as in: %s %s 1000/s --keys 80/s", cmd.CommandPath(), strings.Join(args, " "))
+			return usageError(cmd, "LIMITS, of all keys together, is missing before --keys: quota-admin get %s shows those that are set", args[0])
 		}
 		return usageError(cmd, "LIMITS is missing, as in: %s %s 100/s", cmd.CommandPath(), strings.Join(args, " "))
 	} else if len(missing) > 0 {

@@ -39,7 +39,7 @@ func TestTopOnceHasTheRatesOfAll(t *testing.T) {
 }
 
 // What limits by key refuse is in no column of instances: a line below the table says so, where there are such
-// limits.
+// limits. Explain names what shows it.
 func TestTopSaysThatRefusedHasNoKeys(t *testing.T) {
 	b := newBench(t, server)
 	client := etcdtest.NewClient(t, server)
@@ -50,6 +50,10 @@ func TestTopSaysThatRefusedHasNoKeys(t *testing.T) {
 		stdout, _ := b.want(exitDone, "top", provider, "--count", "1")
 		if strings.HasSuffix(stdout, "\nREFUSED/S has no calls that a limit of their key refused: top "+provider+" --by key shows these\n") != says {
 			t.Errorf("%s:\n%s", provider, stdout)
+		}
+		stdout, _ = b.want(exitDone, "explain", provider)
+		if strings.Contains(stdout, "calls for keys: quota-admin top "+provider+" --by key shows which are refused, quota-admin budget "+provider+" --key KEY") != says {
+			t.Errorf("explain %s:\n%s", provider, stdout)
 		}
 	}
 }

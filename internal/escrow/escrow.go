@@ -84,7 +84,7 @@ func ReadTotal(value []byte, cluster uint64) Total {
 // The reasons why nothing more is handed out in a window.
 const (
 	otherCluster = "etcd was restored from a backup (it has another cluster ID)"
-	earlierStore = "etcd was restored from a backup, and may have lost what was taken"
+	earlierStore = "etcd was restored or has lost its data, and may not know what was taken"
 	wentBack     = "etcd was restored from a backup (an instance knows of more than it counts)"
 	noMark       = "etcd may have been restored from a backup (it has no mark of its own)"
 	unreadable   = "its total in etcd cannot be read"

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -115,6 +116,9 @@ func (l *Line) prove() {
 	}
 }
 
+// replaced says that etcd may have lost data.
+const replaced = "etcd was restored or replaced: "
+
 // gap ends a line that has begun, because the watch may have lost events; why goes to the log. It ends the
 // watch at once. When the line has begun again, the members that followed are listed again; those that are to
 // register do that. A line that has not begun has nothing to lose, and gap does nothing to it.
@@ -122,8 +126,11 @@ func (l *Line) gap(why string) {
 	if !l.begun {
 		return
 	}
-	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.Folder, "providers", len(l.members), "because", why,
-		"do", "nothing; if it happens again and again: quota-admin doctor")
+	do := "nothing; if it happens again and again: quota-admin doctor"
+	if strings.HasPrefix(why, replaced) {
+		do = "see whether quota-admin list has all that was set; instances go on by themselves"
+	}
+	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.Folder, "providers", len(l.members), "because", why, "do", do)
 	l.begun, l.proved = false, 0
 	l.gen++
 	l.m.gaps = true
@@ -197,7 +204,7 @@ func (l *Line) lag() {
 	case now-l.behind > int64(freshness(l.members)/2):
 		// Reads are answered, and the watch tells too little: probably the etcd server that it is
 		// connected to lags.
-		l.m.log(slog.LevelWarn, "the watch fell behind; reopening it", "folder", l.Folder)
+		l.m.log(slog.LevelWarn, "the watch fell behind; reopening it", "folder", l.Folder, "do", "nothing, unless it goes on: etcd is slow, and quota-admin doctor finds the cause")
 		l.behind = now
 		l.unwatch(0)
 	}

@@ -273,7 +273,7 @@ func (e WatchAnswer) on(m *Machine) {
 	case !l.open: // this watch was ended: what it tells may be of before a restore
 		return
 	case l.begun && e.Cluster != l.history.Cluster():
-		l.gap("etcd was restored or replaced: another cluster answered")
+		l.gap(replaced + "another cluster answered")
 		return
 	case e.Created && !l.begun: // it was opened at the present, which is Revision
 		l.history.Begin(e.Revision, e.Cluster)
@@ -432,7 +432,7 @@ func (e ProbeAnswered) on(m *Machine) {
 		case missing:
 			a.gap("the newest key of this session is not in etcd as it was written")
 		case a.history.Answer(a.probe, e.Revision, e.Cluster):
-			a.gap("etcd was restored or replaced: a read returned an older revision, or another cluster answered")
+			a.gap(replaced + "a read returned an older revision, or another cluster answered")
 		default:
 			a.prove()
 			a.lag()

@@ -104,9 +104,33 @@ func Limits(of, ofKeys []quota.Limit) string {
 	}
 }
 
-// LostLimit says that a provider has no limit any more, which it was, and what to look at.
+// LostLimit says that a provider has no limit any more, which it was (Limits), and what to look at.
 func LostLimit(provider, was string) string {
-	return fmt.Sprintf("no limit is set any more; it was %s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
+	return fmt.Sprintf(lostLimit+"%s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
+}
+
+const lostLimit = "no limit is set any more; it was "
+
+// Lost returns the limit that a problem says there was, and as arguments of quota-admin set; "" if it is no LostLimit.
+func Lost(problem string) (was, arguments string) {
+	text, ok := strings.CutPrefix(problem, lostLimit)
+	if !ok {
+		return "", ""
+	}
+	was, _, _ = strings.Cut(text, ": quota-admin ")
+	of, ofKeys, both := strings.Cut(was, ", and ")
+	if arguments = word(of); both {
+		arguments += " --keys " + word(strings.TrimSuffix(ofKeys, " of each key"))
+	}
+	return was, arguments
+}
+
+// word writes limits as one word of a command.
+func word(limits string) string {
+	if strings.Contains(limits, " ") {
+		return "'" + limits + "'"
+	}
+	return limits
 }
 
 // Command returns the command of quota-admin that a problem names first, with what follows it up to
@@ -205,11 +229,7 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 
 // GiveCount is what to do about a limit of which nothing more is handed out.
 func GiveCount(provider string, limit quota.Limit) string {
-	text := limit.String()
-	if strings.Contains(text, " ") { // one word of a command
-		text = "'" + text + "'"
-	}
-	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, text)
+	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, word(limit.String()))
 }
 
 // Stated says that by the provider's own count nothing is left of a limit.

@@ -60,8 +60,9 @@ func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.
 }
 
 // Fleets looks at the instances of the providers. If none is named these are all that have a policy,
-// or an instance: a policy may be deleted, or lost, while its instances run.
-func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix string, providers []string) error {
+// or an instance: a policy may be deleted, or lost, while its instances run. near returns the provider with a policy that
+// a name without one may be meant to be; "" if there is none.
+func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix string, providers []string, near func(provider string) string) error {
 	lost := false
 	if len(providers) == 0 {
 		all, err := operator.List(ctx)
@@ -105,7 +106,15 @@ func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix strin
 	}
 	for _, p := range providers {
 		l := looks[p]
-		judgeFleet(c, &l.fleet, l.read, l.clocks)
+		none := absence{lost: lost}
+		if l.fleet.Policy.Revision == 0 && !lost {
+			records, err := operator.History(ctx, p)
+			if err != nil && !errors.Is(err, admin.ErrNotFound) {
+				return err
+			}
+			none.deleted, none.near = len(records) > 0, near(p)
+		}
+		judgeFleet(c, &l.fleet, l.read, l.clocks, none)
 	}
 	return nil
 }
@@ -271,7 +280,51 @@ const (
 	slowToApply = 10 * time.Second
 )
 
-func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
+// absence is what is known of a provider without a policy.
+type absence struct {
+	lost, deleted bool   // etcd has no policy at all, nor a history of one; there is a history of this provider
+	near          string // the provider with a policy whose name is nearly the same; "" if there is none
+}
+
+// unlimited says that a provider has no limit, which it was by its instances, and what to do, for each cause one thing.
+func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
+	text, was, set := "no limit is set", "", "quota-admin set "+f.Provider+" LIMITS"
+	for _, i := range f.Instances {
+		if i.Report == nil || was != "" {
+			continue
+		}
+		arguments := ""
+		if was, arguments = cause.Lost(i.Report.Problem); was != "" {
+			text, set = "no limit is set any more; it was "+was, "quota-admin set "+f.Provider+" "+arguments
+		}
+	}
+	mend := "compare the name with quota-admin list, or set a limit: " + set
+	switch {
+	case a.deleted:
+		mend = "quota-admin history " + f.Provider + " tells who deleted it; " + set + " sets it again"
+	case was != "" && a.lost:
+		mend = "without an export: " + set + " --withhold"
+	case was != "": // a backup may be of before it was set
+		mend = cause.Export + "; without one " + set + " --withhold: etcd has lost it"
+	case a.lost:
+		mend = set + ", and with --withhold if there was one"
+	case a.near != "":
+		mend = "did you mean " + a.near + "? Otherwise set a limit: " + set
+	}
+	issue := "issue"
+	if len(f.Instances) == 1 {
+		issue = "issues"
+	}
+	c.add(problem, "fleet", f.Provider, mend, "%s: its %s %s nothing", text, format.Count(len(f.Instances), "instance"), issue)
+}
+
+// unset reports whether a problem says no more than that no limit is set.
+func unset(provider, problem string) bool {
+	was, _ := cause.Lost(problem)
+	return was != "" || problem == cause.NoLimit(provider)
+}
+
+func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none absence) {
 	before := c.Problems()
 	then := "do not follow that"
 	if len(f.Policy.Policy.Unsupported()) > 0 {
@@ -282,7 +335,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "check the name; quota-admin list shows those that have a policy", "has neither a policy nor an instance")
 		return
 	case p.Revision == 0:
-		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS", "no limit is set: its %s issue nothing", format.Count(len(f.Instances), "instance"))
+		c.unlimited(f, none)
 	case p.Problem != nil:
 		c.add(problem, "fleet", f.Provider, "quota-admin set it anew, or quota-admin rollback", "its policy cannot be used: %s", brief(p.Problem))
 	case len(p.Policy.Ignored) > 0:
@@ -315,6 +368,9 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
 			"nothing more of %s is handed out%s of keys that etcd does not count, because %s", b.Limit, until(&b), b.Withheld)
 	}
+	if n := refusedKeys(f); n > 0 {
+		c.add(note, "fleet", f.Provider, "quota-admin top "+f.Provider+" --by key shows them, quota-admin budget "+f.Provider+" --key KEY what is left of one", "calls of %s are refused", format.Count(n, "key"))
+	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {
 		c.add(problem, "fleet", f.Provider, "check the roles that may write under the provider's keys (quota-admin roles list), and delete keys that no instance wrote",
@@ -327,6 +383,16 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks) {
 	if c.Problems() == before {
 		c.add(ok, "fleet", f.Provider, "", "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
 	}
+}
+
+// refusedKeys returns how many of the busiest keys have refused calls.
+func refusedKeys(f *protocol.Fleet) (n int) {
+	for _, k := range live.BusiestKeys(f) {
+		if k.Refused > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // until says when the withholding of a limit ends by itself; "" if that is not known.
@@ -378,10 +444,10 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 		bad(cause.SetClock, "%s", cause.Clock(bound, allowed))
 	}
 	switch {
+	case p.Revision == 0 && unset(f.Provider, r.Problem): // said of the fleet
 	case starts:
 		c.add(note, "fleet", subject, "nothing, unless it lasts", "%s", cause.Says(r.State, 0, r.Problem))
 	case said:
-	case p.Revision == 0 && r.Problem == cause.NoLimit(f.Provider): // said of the fleet
 	case cause.InShadow(r.Problem):
 		c.add(note, "fleet", subject, "nothing; it would pause in mode enforce", "%s", r.Problem)
 	case r.State == quota.StatePausing:

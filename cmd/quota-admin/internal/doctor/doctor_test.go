@@ -79,10 +79,10 @@ func TestDoctorFindings(t *testing.T) {
 	}
 	host := func(f clockFacts) func(*Chart) { return func(c *Chart) { judgeClock(c, &f) } }
 	instance := func(change func(i *protocol.InstanceStatus)) func(*Chart) {
-		return func(c *Chart) { judgeFleet(c, workers(change), now, nil) }
+		return func(c *Chart) { judgeFleet(c, workers(change), now, nil, absence{}) }
 	}
 	fleet := func(change func(f *protocol.Fleet)) func(*Chart) {
-		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now, nil) }
+		return func(c *Chart) { f := workers(nil); change(f); judgeFleet(c, f, now, nil, absence{}) }
 	}
 	server := func(a string, off time.Duration, agrees bool) ntp.ServerStatus {
 		return ntp.ServerStatus{Address: a, Answers: true, Offset: off, Distance: 3 * time.Millisecond, Agrees: agrees}
@@ -153,7 +153,7 @@ func TestDoctorFindings(t *testing.T) {
 					t.Errorf("after %d reports: open %v", i+1, open)
 				}
 			}
-			judgeFleet(c, f, now, known)
+			judgeFleet(c, f, now, known, absence{})
 		}},
 		{"clock beyond the bound", instance(func(i *protocol.InstanceStatus) { i.Report.ClockError = "61.234567ms" })},
 		{"old policy", instance(func(i *protocol.InstanceStatus) { i.Report.PolicyRevision = 17 })},
@@ -194,6 +194,9 @@ func TestDoctorFindings(t *testing.T) {
 					r.Long, r.Forgotten = []protocol.Taken{{Window: b.Name(), Taken: 75, Used: 70}}, 3
 				}
 			}
+		})},
+		{"keys of which calls are refused", instance(func(i *protocol.InstanceStatus) {
+			i.Report.BusiestKeys = []protocol.Rate{{Name: "a", Issued: 3}, {Name: "b", Issued: 3, Refused: 5}}
 		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
@@ -241,7 +244,7 @@ func TestTheLastLookIsJudged(t *testing.T) {
 			t.Errorf("%v; reads %v, observed %q", err, reads, observed)
 		}
 		for p, l := range looks {
-			if judgeFleet(&c, &l.fleet, l.read, l.clocks); c.Problems() > 0 {
+			if judgeFleet(&c, &l.fleet, l.read, l.clocks, absence{}); c.Problems() > 0 {
 				t.Errorf("%s: %+v", p, c)
 			}
 		}

@@ -81,7 +81,7 @@ func TestDoIsTheCommandThatTheProblemNames(t *testing.T) {
 	}
 	fleet := workers(func(i *protocol.InstanceStatus) { i.Report.Problem = cause.NoLimit("p") })
 	c = nil
-	judgeFleet(&c, fleet, now, nil)
+	judgeFleet(&c, fleet, now, nil, absence{})
 	if len(c) != 1 || c[0].Mend != "quota-admin set p LIMITS" {
 		t.Errorf("of an instance: %+v", c)
 	}

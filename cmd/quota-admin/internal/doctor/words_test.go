@@ -162,7 +162,7 @@ func TestOneCauseHasOneName(t *testing.T) {
 				{Instance: protocol.Instance{ID: "w.1.1", Name: "w", Started: time.Now()}, Report: &r},
 			}}
 			var found Chart
-			judgeFleet(&found, f, time.Now(), nil)
+			judgeFleet(&found, f, time.Now(), nil, absence{})
 			want := cause.Says(r.State, r.Debt, r.Problem)
 			if !strings.HasPrefix(strings.TrimPrefix(want, "is "), c.Word+": ") {
 				t.Errorf("%s: doctor says %q", c.Reason, want)
