@@ -206,7 +206,7 @@ func TestTheLogSaysThatNothingIsWithheldAnyMore(t *testing.T) {
 		s.prove()
 		says := func(want int) {
 			t.Helper()
-			if n := strings.Count(logged.String(), `msg="nothing is withheld any more" provider=p`); n != want {
+			if n := strings.Count(logged.String(), `msg="nothing is withheld any more" provider=p limit=100/h`); n != want {
 				t.Errorf("said %d times, want %d: %s", n, want, logged.String())
 			}
 		}

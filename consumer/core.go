@@ -66,8 +66,8 @@ type core struct {
 		// throttle is the newest view's.
 		throttle *protocol.Throttle
 		self     string
-		withheld bool   // something was withheld of the provider's long limits when that was noted last
-		had      string // limits of the last policy, noted when it went; empty if there never was one
+		withheld map[string]bool // the provider's long limits of which something was withheld, by etcd's latest answer
+		had      string          // limits of the last policy, noted when it went; empty if there never was one
 		trouble  error
 		troubled int64 // monotonic instant since when there is a trouble
 		logged   stateLog
@@ -177,7 +177,7 @@ func (k *core) Reset(at clock.Instant, self string, v protocol.View) {
 	case had != "":
 		k.log().Warn("no limit is set any more", "was", had, "do", cause.Command(cause.LostLimit(k.provider, had)))
 	default: // maybe the name is misspelt
-		k.log().Warn("no limit is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" LIMITS sets a limit")
+		k.log().Warn("no limit is set", "do", "quota-admin list shows the providers; quota-admin set "+k.provider+" LIMITS sets a limit, with --withhold if etcd has lost its data")
 	}
 }
 

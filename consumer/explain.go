@@ -278,7 +278,9 @@ func (k *core) silentLocked() string {
 
 // noPolicyLocked says why there is no limit that this instance can obey.
 func (k *core) noPolicyLocked(now clock.Instant) error {
-	if policy, _ := k.mu.planner.Policy(); k.mu.trouble != nil && (policy != nil || k.mu.had == "") {
+	if policy, _ := k.mu.planner.Policy(); k.mu.trouble != nil && policy == nil && k.mu.had != "" {
+		return cause.Worded(fmt.Sprintf("consumer: %s: %v", k.provider, k.noLimitLocked()), ErrNoPolicy, k.mu.trouble)
+	} else if k.mu.trouble != nil {
 		return k.caused(fmt.Errorf("consumer: %s: %w", k.provider, ErrNoPolicy))
 	}
 	return cause.Worded(fmt.Sprintf("consumer: %s: %v", k.provider, k.problemLocked(now, quota.StateJoining)), ErrNoPolicy)

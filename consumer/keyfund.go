@@ -175,7 +175,6 @@ func (k *core) usesOfKeys(s *window.Segment, now int64, most int, ends bool) (al
 func (k *core) Heard(limit string, total escrow.Total, revision int64) {
 	k.forgetRefusals()
 	k.gate.Heard(k.clock.Now(), limit, total, revision)
-	k.noteWithheld()
 }
 
 // Restored implements feed.Sink.
@@ -200,7 +199,7 @@ func (k *core) Fund(all []escrow.KeyUse) {
 		if u.Key == "" {
 			k.forgetRefusals()
 			k.gate.Fund(k.clock.Now(), *u)
-			k.noteWithheld()
+			k.noteWithheld(u)
 			continue
 		}
 		y := k.keys.known(u.Key)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
@@ -150,16 +151,21 @@ func (k *core) noteState(now clock.Instant) {
 	k.log().Log(context.Background(), level, "limiter "+cause.Says(state, 0, ""), attrs...)
 }
 
-// noteWithheld logs when nothing is withheld any more of the provider's long limits. The log has the other end in the
-// problem of noteState.
-func (k *core) noteWithheld() {
-	withheld := withheldOf(k.provider, k.gate.Usage(k.clock.Now()).Limits) != ""
+// noteWithheld logs when nothing is withheld any more of a long limit of the provider's. The problem that noteState logs
+// says that something is.
+func (k *core) noteWithheld(u *escrow.KeyUse) {
+	limit, withheld := u.Limit.String(), u.Purse.Withheld() != ""
 	k.mu.Lock()
-	over := k.mu.withheld && !withheld
-	k.mu.withheld = withheld
+	changed := withheld != k.mu.withheld[limit]
+	if changed && k.mu.withheld == nil {
+		k.mu.withheld = map[string]bool{}
+	}
+	if changed {
+		k.mu.withheld[limit] = withheld
+	}
 	k.mu.Unlock()
-	if over {
-		k.log().Info("nothing is withheld any more")
+	if changed && !withheld {
+		k.log().Info("nothing is withheld any more", "limit", limit)
 	}
 }
 

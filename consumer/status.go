@@ -276,7 +276,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	p := &k.mu.planner
 	policy, revision := p.Policy()
 	switch {
-	case policy == nil && k.mu.had != "" && p.Started(): // a trouble since then is not the cause
+	case policy == nil && k.mu.had != "" && p.Started():
 		return k.noLimitLocked()
 	case k.mu.trouble != nil:
 		return k.mu.trouble
@@ -308,12 +308,16 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	return nil
 }
 
-// noLimitLocked says that there is no limit, and which one there was.
+// noLimitLocked says that there is no limit, and which one there was. A trouble since then is not the cause.
 func (k *core) noLimitLocked() error {
 	if k.mu.had == "" {
 		return errors.New(cause.NoLimit(k.provider))
 	}
-	return errors.New(cause.LostLimit(k.provider, k.mu.had))
+	text := cause.LostLimit(k.provider, k.mu.had)
+	if k.mu.trouble != nil {
+		text += fmt.Sprintf(" (beside that: %v)", k.mu.trouble)
+	}
+	return errors.New(text)
 }
 
 // goesLocked remembers the limits of a policy that is about to be forgotten.

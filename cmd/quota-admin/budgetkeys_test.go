@@ -140,7 +140,7 @@ func TestACountOfAKeyIsTakenBack(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{"50/d", "50/h sliding"} {
 		b := newBench(t, server)
-		b.want(exitDone, "set", "p", "1000/s", "--keys", limit, "--settle", "1s")
+		b.want(exitDone, "set", "p", "1000/s", "--keys", "14/s,"+limit, "--settle", "1s") // at most 14 are in hand
 		key, issued := b.join(server, "p", 1)[0].Key("tenant"), 0
 		await.Until(t, "permits of the key are issued", func() bool {
 			if issued < 7 && key.TryAcquire() {

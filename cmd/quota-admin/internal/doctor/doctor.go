@@ -293,7 +293,7 @@ func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
 		if i.Report == nil || was != "" {
 			continue
 		}
-		arguments := ""
+		var arguments string
 		if was, arguments = cause.Lost(i.Report.Problem); was != "" {
 			text, set = "no limit is set any more; it was "+was, "quota-admin set "+f.Provider+" "+arguments
 		}
