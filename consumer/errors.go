@@ -152,14 +152,14 @@ func (e LimitError) Error() string {
 	return s
 }
 
-// ends is a cause whose text says until when it lasts.
+// ends is a cause whose text says until when it lasts, or that it is over.
 type ends string
 
 func (e ends) Error() string { return string(e) }
 
 // what says what decided the refusal.
 func (e *LimitError) what() string {
-	limit := quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding, InFlight: e.InFlight}
+	limit := e.limit()
 	switch {
 	case e.Reason == ReasonDebt:
 		return cause.Debt(e.Debt, e.DebtUntil)
@@ -204,6 +204,11 @@ func (e *LimitError) what() string {
 		return fmt.Sprintf("the limit of %v %s", limit, what)
 	}
 	return fmt.Sprintf("this instance's share %s (%d of %v, %s)", what, e.Share, limit, counted(e.Instances, "instance", "instances"))
+}
+
+// limit returns the limit that it names; zero if that is none.
+func (e *LimitError) limit() quota.Limit {
+	return quota.Limit{Permits: e.Total, Window: e.Window.Length, Phase: e.Phase, Sliding: e.Sliding, InFlight: e.InFlight}
 }
 
 // ofLong says what is left of a limit of more than a minute.

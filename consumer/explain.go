@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -159,7 +160,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	}
-	b := e.name(u.uses, u.class)
+	b, short := e.name(u.uses, u.class, k.stateLocked(now) == quota.StateStale)
 	if b != nil {
 		e.Instances = p.Instances()
 		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Sliding, b.InFlight
@@ -176,6 +177,11 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	case e.Reason != ReasonSpent:
 	case u.verdict != queue.Limited:
 		e.decided(k, u)
+	case e.Window.Length > 0 && !u.elsewhere && u.comes(now, b, short):
+		e.Cause = ends(fmt.Sprintf("none of %v came in time, and there are some now", e.limit()))
+		u.when, u.known = now.Mono, true
+	case b != nil && !short:
+		e.Cause = fmt.Errorf("none of %v came in time", e.limit())
 	case b != nil:
 		k.explainBudgetLocked(now, &e, b, u)
 	case u.elsewhere:
@@ -185,13 +191,22 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
 	}
-	if b == nil {
-		e.leaveOut(u.uses)
+	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
+		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
 	}
 	if u.known {
 		e.RetryAt = k.wall(u.when)
 	}
 	return e.Reason, e
+}
+
+// comes reports whether no limit lacks permits any more when a refusal is worded: some have come as the call was refused.
+// b is the use of the limit that is named if it is a long one, and short says that it lacks permits.
+func (u *unserved) comes(now clock.Instant, b *protocol.BudgetUse, short bool) bool {
+	if b != nil && (short || !u.known) {
+		return !short
+	}
+	return u.known && u.when <= now.Mono
 }
 
 // spentForLocked reports whether a long limit that is used up comes back later than this instance's
@@ -388,35 +403,39 @@ func (k *core) caused(err error) error {
 	return fmt.Errorf("%w: %w", err, k.mu.trouble)
 }
 
-// leaveOut names no limit if the shortest one is the built-in one, which nobody has set.
-func (e *LimitError) leaveOut(limits []window.LimitUsage) {
-	if len(limits) > 0 && limits[0].Free() {
-		e.Total, e.Share, e.Window = 0, 0, quota.Window{}
-	}
-}
-
-// name names, of the limits that leave fewer than are asked for, the one whose window ends last; if none
-// does, the shortest one. It returns the use of that limit if it is of more than a minute, or else nil.
-func (e *LimitError) name(limits []window.LimitUsage, c queue.Class) (budget *protocol.BudgetUse) {
-	ends := int64(0)
-	for i, u := range limits {
+// name names the limit that decides when there are permits: of those that leave fewer than are asked for, the one whose
+// window ends last. One of which more is being fetched from etcd ends before all others. If none leaves fewer, short is
+// false, and it names the shortest; a built-in limit, which nobody has set, it never names. silent says that etcd does not
+// answer. It returns the use of the limit if it is a long one, or else nil.
+func (e *LimitError) name(limits []window.LimitUsage, c queue.Class, silent bool) (budget *protocol.BudgetUse, short bool) {
+	ends := int64(math.MinInt64)
+	for i := range limits {
+		u := &limits[i]
 		if c == queue.Critical {
 			u.Kept = 0
 		}
-		short, end := u.Left-u.Kept < e.Asked, u.Window.End()
-		if u.Budget != nil {
+		lacks, end := u.Left-u.Kept < e.Asked, u.Window.End()
+		switch b := u.Budget; {
+		case b == nil:
+		case !b.InFlight && !b.Spent && !b.Away && !silent && (b.Left < 0 || b.Left+u.Left >= e.Asked):
+			end = 0
+		default:
 			end = u.End // by the policy's zone
 		}
-		if i == 0 || short && end > ends {
+		if u.Free() {
+			e.Instances = u.Instances
+			continue
+		}
+		if e.Window.Length == 0 || lacks && (!short || end > ends) {
 			e.Total, e.Share, e.Window, budget = u.Limit.Limit, u.Share, u.Window, u.Budget
 			e.Instances = u.Instances
 			if e.Remaining = 0; budget != nil && !budget.Spent {
 				e.Remaining = budget.Left
 			}
 		}
-		if short {
-			ends = max(ends, end)
+		if lacks {
+			short, ends = true, max(ends, end)
 		}
 	}
-	return budget
+	return budget, short
 }

@@ -138,9 +138,7 @@ func (y *keyState) noteLack(k *core, refused int64, c queue.Class, large bool, w
 	if y.use.Wants(want, now) {
 		k.keys.funds.want(k, y, true)
 	}
-	spentUntil, fewInHand := y.use.SpentUntil(want)
-	longAlone := fewInHand && y.use.LeftToBorrowers() >= want
-	if !y.borrows() || spentUntil != 0 || longAlone {
+	if spentUntil, fetches := y.use.Fetches(want, y.line.Permits()); !y.borrows() || spentUntil != 0 || fetches {
 		return
 	}
 	y.use.Refused(refused, c, large)
@@ -151,10 +149,10 @@ func (y *keyState) noteLack(k *core, refused int64, c queue.Class, large bool, w
 // only those of a long limit lack, which etcd may give at once, and clock.Forever if neither helps. It leaves out
 // what this instance's own share of a later window brings. y.mu is held.
 func (y *keyState) earliest(k *core, n, now int64) int64 {
-	switch spentUntil, fewInHand := y.use.SpentUntil(n); {
+	switch spentUntil, fetches := y.use.Fetches(n, y.line.Permits()); {
 	case spentUntil != 0:
 		return clock.Forever
-	case fewInHand && y.use.LeftToBorrowers() >= n:
+	case fetches:
 		return now
 	case !y.borrows():
 		return clock.Forever

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/quotient-limiter/quotient/consumer/internal/alarm"
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -163,14 +164,17 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 	}
 	y.noteLack(k, 0, queue.Default, false, n, now) // n are wanted; none is refused yet, so the class counts for nothing
 	if y.earliest(k, n, now) > until {
-		// Neither loans nor etcd help in time. What is left is the own share of a next window; an instance
-		// has none of a key that is another's then.
-		if opens := y.use.Opens(n, now); opens > until || y.elsewhereAt(k, opens) {
+		// Neither loans nor etcd help in time. What is left is the own share of a window that begins by then; an instance
+		// has none of a key that is another's. One that joins has its first share, and with it the key, later.
+		if opens := y.use.Opens(n, now); opens > until || y.elsewhereAt(k, opens) && y.elsewhereAt(k, min(until, now+int64(farAhead))) {
 			return queue.Limited
 		}
 	}
 	return queue.Queued
 }
+
+// farAhead is longer than any instance that is registered waits for its first share.
+const farAhead = 24 * time.Hour
 
 // waiting returns how many callers wait in all lines.
 func (q *keyLines) waiting() (n int) {

@@ -15,15 +15,15 @@ import (
 )
 
 // TestLivenessOfPatience plays random histories of fleets that lend: small and large requests of all
-// classes, of the provider and of a key, first calls of new instances, limits below the fleet. What must
-// hold: nobody is refused before its deadline who would be served by then if it had asked with
+// classes, of the provider and of a key, first calls of new instances, limits below the fleet. One in four has a long
+// limit, whose permits etcd gives after a time: see liveness_long_test.go. What must hold: nobody is refused before its deadline who would be served by then if it had asked with
 // Forever. Each such refusal is held against a second play of the same history, in which that one
 // call has Forever and nothing else is different. That a caller before it gives up is news.
 func TestLivenessOfPatience(t *testing.T) {
 	var sum patience
 	seeds := []uint64{*livenessSeed}
 	if *livenessSeed == 0 {
-		seeds = []uint64{1081, 1387, 1481, 1502, 2666, 4166, 5673, 7546, 10379} // have failed
+		seeds = []uint64{1081, 1387, 1481, 1502, 2666, 4166, 5673, 7546, 10379, 1344, 4, 596, 20984, 51704, 71470} // have failed
 		for seed, end := livenessSeeds(); seed < end; seed++ {
 			seeds = append(seeds, seed)
 		}
@@ -53,7 +53,7 @@ func TestLivenessOfPatience(t *testing.T) {
 			all := h.play(t, i)
 			switch o := all[i]; {
 			case o.err != nil || o.after >= h.calls[i].wait:
-			case h.gaveUp(all, i):
+			case h.gaveUp(all, i), h.longNews(all, i):
 				sum.gaveUp++
 			case h.again(t, i):
 				sum.though++
@@ -79,6 +79,8 @@ type patienceHistory struct {
 	joins     time.Duration // when another instance joins; 0: never
 	calls     []patientCall
 	about     string
+	window    time.Duration // of the first limit
+	longHistory
 }
 
 // patientCall is one call.
@@ -89,6 +91,7 @@ type patientCall struct {
 	class    int
 	key      bool
 	wait     time.Duration
+	longCall
 }
 
 // patientOutcome is what became of a call.
@@ -159,7 +162,10 @@ func newPatient(seed uint64) *patienceHistory {
 	if h.policy.Critical == 0 && rand.New(rand.NewPCG(seed, 88)).IntN(3) == 0 { // apart, like owners
 		h.policy.Pacing = quota.PacingEven
 	}
-	h.about = fmt.Sprintf("%d instances, another at %v, %d of them busy, %v, lend %q, pacing %q, critical %d, keys %v of %d owners", h.instances, h.joins, busy, h.policy.Limits, h.policy.Lend, h.policy.Pacing, h.policy.Critical, h.policy.Keys.Limits, h.policy.Keys.Owners)
+	if h.window = window; seed%4 == 0 {
+		h.makeLong(rand.New(rand.NewPCG(seed, 61)))
+	}
+	h.about = fmt.Sprintf("%d instances, another at %v, %d of them busy, %v, lend %q, pacing %q, critical %d, keys %v of %d owners, etcd answers after %v, first %v", h.instances, h.joins, busy, h.policy.Limits, h.policy.Lend, h.policy.Pacing, h.policy.Critical, h.policy.Keys.Limits, h.policy.Keys.Owners, h.answers, h.first)
 	return h
 }
 
@@ -195,18 +201,23 @@ func (h *patienceHistory) play(t *testing.T, forever int) []patientOutcome {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		f := fleet(t, h.policy, h.instances)
 		all := make([]*consumer.Limiter, h.instances+1) // the last is that of the newcomer
-		for i, instance := range f.Instances() {
-			all[i] = open(t, instance, consumer.Options{})
-		}
 		joined := make(chan struct{})
-		if h.joins > 0 {
-			running.Go(func() {
-				time.Sleep(h.joins)
-				all[h.instances] = open(t, f.Join(), consumer.Options{})
-				close(joined)
-			})
+		if h.answers > 0 {
+			time.Sleep(h.begins)
+			defer h.open(t, all)()
+		} else {
+			f := fleet(t, h.policy, h.instances)
+			for i, instance := range f.Instances() {
+				all[i] = open(t, instance, consumer.Options{})
+			}
+			if h.joins > 0 {
+				running.Go(func() {
+					time.Sleep(h.joins)
+					all[h.instances] = open(t, f.Join(), consumer.Options{})
+					close(joined)
+				})
+			}
 		}
 		for i, c := range h.calls {
 			running.Go(func() {
@@ -222,11 +233,14 @@ func (h *patienceHistory) play(t *testing.T, forever int) []patientOutcome {
 				if i == forever {
 					wait = consumer.Forever
 				}
-				_, err := l.Take(ctx, c.n, wait)
+				p, err := l.Take(ctx, c.n, wait)
 				outcomes[i] = patientOutcome{time.Since(began), err}
+				if err == nil {
+					c.end(t, p)
+				}
 			})
 		}
-		time.Sleep(10 * h.policy.Limits[0].Window)
+		time.Sleep(10 * h.window)
 		for _, l := range all {
 			if l == nil { // nobody has joined
 				continue

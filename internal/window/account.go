@@ -295,20 +295,21 @@ func (a *Account) Span() (start, end int64) {
 }
 
 // Opens returns the earliest monotonic instant at which n permits may come if there is no news: the
-// opening after the windows that leave fewer. It is now where etcd may give them, and before the first
-// Adopt; clock.Forever if nothing is limited. It does not look at what is reserved.
+// opening after the windows that leave fewer, once the debt is paid. It is now where etcd may give them, and before the
+// first Adopt; clock.Forever if nothing is limited. Of short limits it does not look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now
 	}
-	end, lacks := a.SpentUntil(n)
+	all := queue.Sum(n, a.debt)
+	end, lacks := a.SpentUntil(all)
 	for s := range a.bounded {
-		if s.left() < n {
+		if s.left() < all {
 			end = max(end, s.Window.End())
 		}
 	}
 	switch {
-	case a.early || a.windows.Shut || a.debt > 0:
+	case a.early || a.windows.Shut:
 	case end > 0:
 		return a.windows.OpensAfter(end)
 	case lacks:

@@ -308,7 +308,7 @@ func (g *Gate) inTimeLocked(n, deadline int64, c queue.Class) bool {
 func (g *Gate) Late(at clock.Instant, n, deadline int64, c queue.Class) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || !g.planLocked().Known {
+	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || g.heldForLocked(c) >= n || !g.planLocked().Known {
 		return false
 	}
 	eta, _ := g.etaLocked(n, 0, c, g.mayBorrowLocked())

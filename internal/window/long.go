@@ -43,6 +43,8 @@ type long struct {
 	stated escrow.Stated
 	// ended is of a sliding limit: what is left of earlier parts, the newest first, goes back to etcd.
 	ended []ended
+	// back are permits that are on their way back to etcd, and can be taken again once it has answered.
+	back int64
 	// wanted is of a limit in flight: what others lack.
 	wanted wanted
 }
@@ -96,7 +98,16 @@ func (b *long) left() int64 {
 
 // couldHave reports whether this instance may get n permits at once, as far as is known of the total.
 func (b *long) couldHave(n int64) bool {
-	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left())
+	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
+}
+
+// returning returns how many permits of a sliding or a fixed limit go back to etcd, now or with the next that is taken, and
+// can be taken again then: what is in hand of an earlier part, and what is on its way.
+func (b *long) returning() int64 {
+	if b.InFlight || b.Whole || b.purse.Withheld() != "" {
+		return 0
+	}
+	return b.back + b.toReturn()
 }
 
 // adoptBudgets moves the budgets to the windows that run.
@@ -172,16 +183,32 @@ func (a *Account) inHand() int64 {
 }
 
 // SpentUntil returns the corrected wall time at which all long limits that cannot give n permits now have
-// more again; 0 if each may give as many. lacks reports whether any has fewer than n in hand, so that etcd has
-// to be asked first.
+// more again; 0 if each may give as many. lacks reports whether any has fewer than n in hand beside those that are
+// reserved, so that etcd has to be asked first. It does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
-		lacks = lacks || b.hand() < n
+		lacks = lacks || b.hand()-a.reserved < n
 		if !b.couldHave(n) && !b.InFlight { // when calls end is not known
 			end = max(end, b.over(n))
 		}
 	}
 	return end, lacks
+}
+
+// Fetches is SpentUntil for a call for n permits of a key, for which a debt is paid first, and in whose line others want
+// so many permits. fetches reports whether the call may have them as soon as etcd answers: the short limits have
+// more than the long ones have in hand, and that is too little for it and those others.
+func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
+	end, _ = a.SpentUntil(queue.Sum(n, a.debt))
+	if len(a.budgets) == 0 || end != 0 {
+		return end, false
+	}
+	shares, gone := a.shares(), queue.Sum(a.reserved, a.debt)
+	for b := range a.binding {
+		hand, left := b.hand(), b.left()
+		fetches = fetches || hand-gone < queue.Sum(n, others) && shares > hand && (left < 0 || left+b.returning() > 0)
+	}
+	return 0, fetches && shares-gone >= n
 }
 
 // Wants notes a call that wants n more permits than it has, or with n = 0 one that has used a permit. news
@@ -304,6 +331,7 @@ func (b *long) spare(now int64, ends bool) int64 {
 
 func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 	b.state = handedOut
+	b.back += u.Back.N
 	u.Budget, u.Purse = b.Budget, b.purse
 	return u
 }
@@ -313,7 +341,7 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
-			b.purse.Taken, b.ended, b.wanted = b.used, nil, wanted{} // what it knows of the total stays: etcd may know less
+			b.purse.Taken, b.ended, b.back, b.wanted = b.used, nil, 0, wanted{} // what it knows of the total stays: etcd may know less
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
@@ -372,7 +400,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	}
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	more = u.Purse.Taken > b.purse.Taken
-	b.state, b.purse, b.away, b.read = atRest, u.Purse, u.Away, now
+	b.state, b.purse, b.away, b.read, b.back = atRest, u.Purse, u.Away, now, 0
 	raised := u.Permits < b.Permits // since etcd was asked
 	if !u.Away && b.stated == u.Use.Stated {
 		b.stated = escrow.Stated{}

@@ -45,7 +45,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 	case b.InFlight != now.InFlight: // which count other things
 		return next
 	case now.ByParts() && !now.Whole && !other: // etcd has one total of all parts
-		next.purse, next.ended, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.stated
+		next.purse, next.ended, next.back, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.back, b.stated
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 		next.wanted = b.wanted
@@ -90,6 +90,7 @@ func (b *long) late(u *escrow.KeyUse) {
 			e.taken, e.asked = max(e.taken, u.Purse.Taken), false
 		}
 	}
+	b.back = max(0, b.back-u.Back.N)
 	if b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision() {
 		taken := b.purse.Taken
 		b.purse = u.Purse.In(b.purse.Part)
@@ -109,5 +110,5 @@ func (b *long) missing(n int64) int64 {
 	if b.Whole {
 		return n + b.used
 	}
-	return n - b.hand()
+	return n - b.hand() - b.returning()
 }
