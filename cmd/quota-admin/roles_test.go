@@ -282,7 +282,7 @@ func TestEverythingByCertificate(t *testing.T) {
 	b := newBench(t, cluster)
 	b.env["QUOTIENT_CACERT"] = authority.File
 	be := func(name string) { b.env["QUOTIENT_CERT"], b.env["QUOTIENT_KEY"] = authority.Issue(name, name) }
-	if _, stderr := b.want(exitUnreachable, "list", "--dial-timeout", "1s"); !strings.Contains(stderr, "--cert and --key") {
+	if _, stderr := b.want(exitUnreachable, "list", "--dial-timeout", "5s"); !strings.Contains(stderr, "--cert and --key") {
 		t.Errorf("no certificate: %s", stderr)
 	}
 	be("carol")
