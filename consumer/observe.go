@@ -154,7 +154,7 @@ func (k *core) noteState(now clock.Instant) {
 // noteWithheld logs when nothing is withheld any more of a long limit of the provider's. The problem that noteState logs
 // says that something is.
 func (k *core) noteWithheld(u *escrow.KeyUse) {
-	limit, withheld := u.Limit.String(), u.Purse.Withheld() != ""
+	limit, withheld := u.String(), u.Purse.Withheld() != ""
 	k.mu.Lock()
 	changed := withheld != k.mu.withheld[limit]
 	if changed && k.mu.withheld == nil {

@@ -101,8 +101,12 @@ func noted(x Effect) string {
 		return fmt.Sprintf("%s trouble %.40s", x.Provider, text)
 	case Log:
 		if x.Level > slog.LevelInfo && x.Text != "provider has a problem" {
-			if lost := strings.Contains(x.Text, "starting over") || strings.Contains(x.Text, "lease has ended"); lost && !slices.Contains(x.Args, any("do")) {
-				return "no do: " + x.Text // which ends all shares
+			says := fmt.Sprint(x.Args...)
+			if lost := strings.Contains(x.Text, "starting over") || strings.Contains(x.Text, "lease has ended"); (lost || strings.Contains(x.Text, "fell behind")) && !slices.Contains(x.Args, any("do")) {
+				return "no do: " + x.Text // which ends all shares, or is the first sign of a slow etcd
+			}
+			if strings.Contains(says, "restored or replaced") != strings.Contains(says, "quota-admin list") {
+				return "what etcd may have lost is not pointed to: " + says
 			}
 			return "warn " + x.Text
 		}
