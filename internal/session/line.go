@@ -192,12 +192,12 @@ func (l *Line) askProgress() {
 	}
 }
 
-// lag asks for the open watch's progress while that is behind what a probe has read. If it stays behind for over
-// half of the shortest freshness of the members, lag ends it, and the session opens the next one.
+// lag asks for the open watch's progress, which is behind what a probe has read. If it stays behind for over half of
+// the shortest freshness of the members, lag ends it, and the session opens the next one.
 func (l *Line) lag() {
 	now := l.m.now.Mono
 	switch {
-	case !l.history.Behind() || !l.open:
+	case !l.open:
 		return
 	case l.behind == 0:
 		l.behind = now

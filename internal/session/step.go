@@ -60,8 +60,9 @@ type Machine struct {
 	effects []Effect // of the step under way
 }
 
-// missed is the incarnation whose key a probe has found missing, without its watch having told why. It is asked for by
-// each probe until that is decided: see ProbeAnswered. It is zero if there is none.
+// missed is the incarnation whose key the newest answer to a probe has found missing, without its watch having told
+// why. The probes ask for this key while the incarnation is in force and follows: see ProbeAnswered. It is zero if
+// there is none.
 type missed struct {
 	id       string // of the incarnation
 	revision int64  // of the store in the first answer that said so
@@ -404,7 +405,8 @@ func (e ProbeLate) on(m *Machine) {
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
 //     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
 //     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
-//     progress, and the probes ask for this witness again. After that each of these lines has a gap.
+//     progress, and the probes ask for this witness again. After that, or if Cluster is another one, each of these
+//     lines has a gap.
 //   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
 //     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {
@@ -419,11 +421,14 @@ func (e ProbeAnswered) on(m *Machine) {
 	if missing && (m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following) {
 		return // this process has deleted the key or given it up, or will look at it again by a listing
 	}
-	if missing && m.missed.id != e.Witness.ID {
+	switch {
+	case !missing:
+		m.missed = missed{}
+	case m.missed.id != e.Witness.ID:
 		m.missed = missed{e.Witness.ID, e.Revision}
 	}
 	if missing && o.line.history.Position() < m.missed.revision && e.Cluster == o.line.history.Cluster() {
-		o.line.askProgress() // it may be about to tell of the deletion
+		o.line.lag() // it may be about to tell of the deletion
 		return
 	}
 	for _, a := range e.lines {
@@ -435,7 +440,9 @@ func (e ProbeAnswered) on(m *Machine) {
 			a.gap(replaced + "a read returned an older revision, or another cluster answered")
 		default:
 			a.prove()
-			a.lag()
+			if a.history.Behind() {
+				a.lag()
+			}
 		}
 	}
 }

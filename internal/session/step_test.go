@@ -315,6 +315,18 @@ func TestStep(t *testing.T) {
 				s.probe(40, 1, 30)
 			}
 		}, "askProgress, warn the watch fell behind; reopening it, unwatch"},
+		"the mark is missing, and the watch lags": {func(s *steps, p, q *Member) {
+			for range 3 {
+				s.probe(40, 1, 0)
+			}
+		}, "askProgress, warn the watch fell behind; reopening it, unwatch"},
+		"the mark is missing, is there again, and is missing": {func(s *steps, p, q *Member) {
+			s.probe(31, 1, 0)
+			s.do(WatchAnswer{Line: s.whole(), Cluster: 1, Progress: true, Revision: 32})
+			s.probe(32, 1, 30)
+			s.log = nil
+			s.probe(33, 1, 0)
+		}, "askProgress"},
 		"connections are made anew": {func(s *steps, p, q *Member) {
 			s.do(Reconnected{})
 			s.do(Reconnected{}) // no watch is open

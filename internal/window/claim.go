@@ -134,8 +134,9 @@ func (b *beside) fits(a *Account) bool {
 // gets its permits, and Pass for one that waits on. Whenever a waiter is taken out, noteHead or Account.LineLeft notes
 // who is the first now.
 //
-// A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer: held, room
-// and taken are copies, which only Served keeps right.
+// A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer. held,
+// room, unpaced and taken are copies. Served keeps them right; whoever books in the account what was served takes it
+// off taken.
 type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue
@@ -225,9 +226,10 @@ func (l *Line) claims() bool {
 }
 
 // Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. If
-// that has ended, the waiter is large and some permits are held, small calls may leave it more in a while: the instant
-// is a tenth of the shortest window from now. In all other cases it is clock.Forever. It does not tell of permits that
-// come sooner: whoever brings those has the line served. The claim keeps the instant for Account.Again.
+// that has ended, the waiter is large, and there are permits, even if pacing has not released them yet, small calls may
+// leave it more in a while: the instant is a tenth of the shortest window from now. In all other cases it is
+// clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
+// the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
