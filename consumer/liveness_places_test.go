@@ -58,7 +58,7 @@ type places struct {
 	made   int
 	gives  bool      // some callers give up
 	stands time.Time // since then somebody could be served, and nobody was
-	calm   time.Time // no ask stood of an instance that has crashed for as long before that as sessions do not look
+	calm   time.Time // no ask stood of an instance that was mute for as long before that as sessions do not look
 }
 
 // placed is an instance.
@@ -70,6 +70,7 @@ type placed struct {
 	commit time.Time       // when it commits what it is asked; zero from then on
 	answer time.Time       // when it has answered
 	away   time.Time       // until then the session may not have looked again since etcd did not answer
+	keeps  time.Time       // the same, but no longer than until etcd answers
 	look   time.Time
 	taken  map[int64]int64 // permits by the number of their part, as etcd knows
 	lost   map[int64]int64 // of these what was to be given back when etcd was asked and did not answer
@@ -146,6 +147,9 @@ func (i *placed) name(h *places) string {
 	}
 	return ""
 }
+
+// mute reports whether the instance can tell etcd nothing: it has crashed, or etcd did not answer it.
+func (i *placed) mute() bool { return i.dead || !time.Now().After(i.keeps) }
 
 // call has somebody ask for a place, or a few, of an instance.
 func (h *places) call(ctx context.Context, i *placed) {
@@ -226,34 +230,39 @@ func (h *places) answers(i *placed) {
 		}
 		if !u.Away {
 			i.taken[u.Back.Of.Number] -= u.Back.N
+			i.keeps = time.Time{}
 			continue
 		}
 		if u.Unsent = h.r.IntN(2) == 0; !u.Unsent {
 			i.lost[u.Back.Of.Number] += u.Back.N
 		}
 		i.away = time.Now().Add(window.AwayAgain + seldom)
+		i.keeps = i.away
 		h.note("%s has no answer: %+v, back %+v", i.name(h), u.Use, u.Back)
 	}
 }
 
-// free returns how many places are free for an instance, whoever has them.
+// free returns how many places are free for an instance, whoever has them. What an instance has that
+// etcd did not answer is not free before it has asked again, and been answered: only then others can have its idle places.
+// It asks again after window.AwayAgain, to spare an etcd that is away.
 func (h *places) free(i *placed) int64 {
 	part := h.limit.PartAt(i.l.Status().Limits[0].Start.UnixNano())
 	counts := func(number int64) bool { return number > part.Number-part.Counted }
 	free := h.limit.Permits
 	for _, o := range h.all {
+		keeps := o.mute()
 		for number, n := range o.taken {
-			if o.dead && counts(number) {
+			if keeps && counts(number) {
 				free -= n
 			}
 		}
 		for number, n := range o.lost {
-			if !o.dead && counts(number) {
+			if !keeps && counts(number) {
 				free -= n
 			}
 		}
 		for p := range o.open {
-			if !o.dead && counts(h.limit.PartAt(p.Start().UnixNano()).Number) {
+			if !keeps && counts(h.limit.PartAt(p.Start().UnixNano()).Number) {
 				free -= p.N()
 			}
 		}
@@ -261,12 +270,13 @@ func (h *places) free(i *placed) int64 {
 	return free
 }
 
-// phantom reports whether an instance that has crashed asks for permits. Others leave it a place until its ask is void.
+// phantom reports whether an instance that has crashed asks for permits, or one that etcd did not answer, which cannot take
+// its ask back. Others leave it a place until its ask is void.
 func (h *places) phantom() bool {
 	for _, text := range h.totals {
 		for _, a := range escrow.ReadTotal(text, 7).Asks {
 			for _, i := range h.all {
-				if i.by == a.By && a.Poor > 0 && a.Until > time.Now().UnixNano() && i.dead {
+				if i.by == a.By && a.Poor > 0 && a.Until > time.Now().UnixNano() && i.mute() {
 					return true
 				}
 			}

@@ -191,13 +191,29 @@ func (b *long) tooFew(now int64) int64 {
 	return now + inFlightAgain
 }
 
-// othersLack returns how many permits others lack beyond what is left in etcd and what is owed to them already. now is
-// monotonic.
+// leftIn is left for an instance whose part begins so many parts later than the one that runs here. Each instance begins
+// its parts at a time of its own (protocol.BudgetOf). So others may be in the part before still, in which permits of an
+// older part count that count here no more, or in the next part already, in which fewer count than here.
+func (b *long) leftIn(later int64) int64 {
+	if b.Whole {
+		return 0
+	}
+	part := b.purse.Part
+	part.Number += later
+	theirs := b.purse.In(part)
+	return theirs.Left(b.Permits)
+}
+
+// leftToOthers returns how many permits are left in etcd for each other instance, whichever part runs there.
+func (b *long) leftToOthers() int64 { return max(0, b.leftIn(-1)) }
+
+// othersLack returns how many permits others lack beyond what is left to them in etcd and what is owed to them already. now
+// is monotonic.
 func (b *long) othersLack(now int64) int64 {
 	if now >= b.wanted.othersUntil {
 		return 0
 	}
-	return max(0, b.wanted.n-max(0, b.left())-b.wanted.owed)
+	return max(0, b.wanted.n-b.leftToOthers()-b.wanted.owed)
 }
 
 // yields returns at most how many of the permits of calls that end now go to others. It is 0 unless this instance has
@@ -208,7 +224,7 @@ func (b *long) yields(now int64, instances int) int64 {
 		return 0
 	}
 	beyond := b.has() - b.toReturn() - escrow.Fair(b.Permits, int64(instances))
-	return max(0, min(beyond, b.wanted.poor-max(0, b.left())-b.toReturn()))
+	return max(0, min(beyond, b.wanted.poor-b.leftToOthers()-b.toReturn()))
 }
 
 // excess returns how many permits more are handed out than the limit has, since it was lowered.
@@ -223,11 +239,11 @@ func (b *long) catchUp(now int64) {
 	}
 }
 
-// hear takes a total that was written at a revision, if that is news. While etcd is asked it notes only what others lack,
+// hear takes a total that was written at a revision, if that is news: it has heard of no later one. While etcd is asked it notes only what others lack,
 // and keeps the total for catchUp. now is monotonic, wall the same instant in corrected wall time, and by names this
 // instance in asks.
 func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
-	if revision <= b.purse.Revision() {
+	if revision <= max(b.purse.Revision(), b.wanted.revision) {
 		return
 	}
 	b.noteAsks(&t, now, wall, by)
@@ -277,12 +293,12 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 	g.tellGivesLocked()
 }
 
-// asksForNobodyLocked reports whether others leave this instance some of what is left in etcd because it asks for that,
-// though nobody waits here any more: whoever did has gone, or has had the place of a call that ended here. The ask of a
-// call that did not wait stands until it is void: such calls may come again.
+// asksForNobodyLocked reports whether others leave this instance some of what is left to them in etcd because it asks for
+// that, though nobody waits here any more: whoever did has gone, or has had the place of a call that ended here. The ask of
+// a call that did not wait stands until it is void: such calls may come again.
 func (g *Gate) asksForNobodyLocked(b *long) bool {
 	l, now := &g.mu.ledger, g.mu.last
-	if !b.InFlight || b.state != atRest || b.away || b.left() <= 0 || b.wanted.n == 0 || now >= b.wanted.othersUntil {
+	if !b.InFlight || b.state != atRest || b.away || b.leftIn(1) <= 0 || b.wanted.n == 0 || now >= b.wanted.othersUntil {
 		return false
 	}
 	total := b.purse.Total()

@@ -88,7 +88,7 @@ func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
 }
 
 // TestATotalHeardBeforeTheAnswer: a total that an instance hears of while etcd is asked counts, if it is newer than the
-// answer: whoever waits has the place that it tells of at once. An older one says nothing.
+// answer: whoever waits has the place that it tells of at once. An older one says nothing, also if it comes after a newer one.
 func TestATotalHeardBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, heard := range []int64{6, 4} {
@@ -103,6 +103,7 @@ func TestATotalHeardBeforeTheAnswer(t *testing.T) {
 			t.Fatalf("%+v", uses)
 		}
 		g.Heard(at(3), uses[0].Name(), escrow.Total{Out: 11, Cluster: 7}, heard)
+		g.Heard(at(3), uses[0].Name(), escrow.Total{Out: 12, Cluster: 7}, 3)
 		uses[0].Purse.Committed(escrow.Total{Out: 12, Parts: []int64{12}, Newest: uses[0].Part().Number, Cluster: 7}, 0, 5, &escrow.Verdict{Cluster: 7})
 		g.Fund(at(4), uses[0])
 		uses, _, _ = g.Uses(at(5), 10)
@@ -162,6 +163,65 @@ func TestWhoEndsWhileItWantsGivesBack(t *testing.T) {
 		}
 		if uses := a.GiveBack("", 10, 1, true); len(uses) != 1 || uses[0].Back != (escrow.Back{N: 5, Of: part}) {
 			t.Errorf("%s: %+v", limit, uses)
+		}
+	}
+}
+
+// TestWhatIsLeftInAnotherPart: instances begin their parts one after another. A place of the oldest part that counts is
+// left where the next part runs already, and nowhere else. Whoever is there gives others its idle places all the same. And
+// who is not there yet takes its ask back if nobody waits any more: others leave that place to it.
+func TestWhatIsLeftInAnotherPart(t *testing.T) {
+	t.Parallel()
+	const now, me, other = 1, 1, 8
+	ask := func(by uint64) escrow.Ask { return escrow.Ask{By: by, N: 1, Poor: 1, Until: int64(time.Minute)} }
+	// hears has an instance in a part so much later than others hear of a total of theirs.
+	hears := func(later int64, asks ...escrow.Ask) (*Gate, *long) {
+		b, windows := flying(6)
+		f := newFixed(map[time.Duration]int64{second: 1000})
+		f.long = b.Limit
+		g := gateOf(f, 0, (&told{}).decided)
+		g.Changed(at(0))
+		g.mu.ledger.budgets[0] = b
+		g.mu.ledger.windows.Lending = windows.Lending
+		l := &g.mu.ledger.budgets[0]
+		l.binds = true
+		parts := make([]int64, l.purse.Part.Counted)
+		parts[0], parts[len(parts)-1] = 11, 1
+		l.purse.Committed(escrow.Total{Out: 12, Parts: parts, Newest: l.purse.Part.Number - later, Cluster: 7, Asks: asks}, 0, 5, &escrow.Verdict{Cluster: 7})
+		l.wanted.n, l.wanted.poor, l.wanted.othersUntil = 1, 1, int64(time.Minute)
+		return g, l
+	}
+	for later := range int64(2) {
+		_, l := hears(later, ask(other))
+		if l.used = 5; l.left() != later || !l.gives(now) {
+			t.Errorf("%d parts later, %d are left: an idle place is not given to who lacks one", later, l.left())
+		}
+		l.used = 6
+		if l.end(1, l.Start, now, &plans.Windows{Lending: plans.Lending{Instances: 3}}); l.wanted.owed != 1 {
+			t.Errorf("%d parts later: %d places of calls that ended are owed", later, l.wanted.owed)
+		}
+	}
+	for later := range int64(2) {
+		g, l := hears(later, ask(me), ask(other))
+		if !g.asksForNobodyLocked(l) {
+			t.Errorf("%d parts later, %d are left: it asks for nobody", later, l.left())
+		}
+	}
+}
+
+// TestWhatIsGivenBackIsLeftForWhoComes: an instance that gives a place back, and had asked in vain before, asks anew for who
+// comes now: the place may be left.
+func TestWhatIsGivenBackIsLeftForWhoComes(t *testing.T) {
+	t.Parallel()
+	for left := range int64(2) {
+		b, windows := flying(2)
+		b.used, b.binds, b.again = 1, true, inFlightAgain
+		a := Account{budgets: []long{b}, windows: windows}
+		u := a.GiveBack("", 10, 1, true)[0]
+		u.Purse.Committed(escrow.Total{Out: 12 - left, Parts: []int64{12 - left}, Newest: u.Part().Number, Cluster: 7}, 0, 5, &escrow.Verdict{Cluster: 7})
+		a.Fund(u, 2)
+		if news := a.Wants(1, 3); news != (left > 0) {
+			t.Errorf("%d are left: etcd is asked: %v", left, news)
 		}
 	}
 }

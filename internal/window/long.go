@@ -415,6 +415,9 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	case b.InFlight && !more && b.toReturn() > 0: // of another part
 		b.state, b.again = wanting, 0
 	case gives, raised, u.Use.Look:
+		if b.InFlight && b.left() > 0 {
+			b.again = 0 // others hear of what is left, and ask for it: so does this instance, if somebody waits here
+		}
 	case more:
 		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
 		b.low = (b.hand() + 1) / 2
