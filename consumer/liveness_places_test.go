@@ -242,33 +242,41 @@ func (h *places) answers(i *placed) {
 	}
 }
 
-// free returns how many places are free for an instance, whoever has them. What an instance has that
-// etcd did not answer is not free before it has asked again, and been answered: only then others can have its idle places.
-// It asks again after window.AwayAgain, to spare an etcd that is away.
+// free returns how many places are free for an instance, whoever has them. What an instance has that etcd did not answer is
+// not free before it has asked again, and been answered: only then others can have its idle places. It asks again after
+// window.AwayAgain, to spare an etcd that is away. Neither is what counts no more where it is, since the next part runs
+// there already: the call has outlasted its permit's Until, or nobody lacked the place before. Nobody gives it back, and it
+// is free when it counts no more here either.
 func (h *places) free(i *placed) int64 {
-	part := h.limit.PartAt(i.l.Status().Limits[0].Start.UnixNano())
-	counts := func(number int64) bool { return number > part.Number-part.Counted }
-	free := h.limit.Permits
+	mine, free := h.part(i), h.limit.Permits
 	for _, o := range h.all {
-		keeps := o.mute()
-		for number, n := range o.taken {
-			if keeps && counts(number) {
+		theirs := h.part(o)
+		place := func(number, n int64, kept bool) {
+			keeps := o.mute() || !countsIn(theirs, number)
+			if countsIn(mine, number) && keeps == kept {
 				free -= n
 			}
+		}
+		for number, n := range o.taken {
+			place(number, n, true)
 		}
 		for number, n := range o.lost {
-			if !keeps && counts(number) {
-				free -= n
-			}
+			place(number, n, false)
 		}
 		for p := range o.open {
-			if !keeps && counts(h.limit.PartAt(p.Start().UnixNano()).Number) {
-				free -= p.N()
-			}
+			place(h.limit.PartAt(p.Start().UnixNano()).Number, p.N(), false)
 		}
 	}
 	return free
 }
+
+// part is the part of the limit that runs at an instance.
+func (h *places) part(i *placed) protocol.Part {
+	return h.limit.PartAt(i.l.Status().Limits[0].Start.UnixNano())
+}
+
+// countsIn reports whether permits of the part with a number count in another one.
+func countsIn(part protocol.Part, number int64) bool { return number > part.Number-part.Counted }
 
 // phantom reports whether an instance that has crashed asks for permits, or one that etcd did not answer, which cannot take
 // its ask back. Others leave it a place until its ask is void.
