@@ -290,7 +290,7 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no limit is set any more" provider=p was=1/s do="quota-admin history p`) {
 			t.Errorf("after a store came back empty: %s", text)
 		}
-		lost += " (beside that: this instance's lease has ended in etcd; it is registering again)"
+		lost += "; beside that: this instance's lease has ended in etcd; it is registering again"
 		s.sink.Trouble(errors.New("this instance's lease has ended in etcd; it is registering again"))
 		if err := l.Acquire(t.Context(), 0); !errors.Is(err, ErrNoPolicy) || err.Error() != "consumer: p: "+lost || l.Status().Problem != lost {
 			t.Errorf("%v: %q", err, l.Status().Problem)

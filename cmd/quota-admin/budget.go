@@ -160,20 +160,23 @@ func budgetTables(w io.Writer, provider string, all []*budgetJSON, keys []keysBu
 // chosenBudget returns the only one of the budgets, or that of a limit, which need not say when its windows
 // begin or that it slides.
 func chosenBudget(all []*budgetJSON, limit string) (*budgetJSON, error) {
-	var names []string
+	var windows []protocol.Budget
 	for _, b := range all {
 		plain := b.window.Limit
 		plain.Phase, plain.Sliding = 0, false
 		if limit == b.Limit || limit == plain.String() || limit == "" && len(all) == 1 {
 			return b, nil
 		}
-		names = append(names, "'"+b.Limit+"'")
+		windows = append(windows, b.window)
 	}
-	has := "there are " + strings.Join(names, ", ")
-	if limit == "" {
+	switch has := "there are " + windowsOf(windows); {
+	case len(all) == 0:
+		return nil, errors.New("--used is the count of the provider, and only its keys have a limit of more than a minute: give those of keys, by --key KEY --used N or by --keys-file FILE")
+	case limit == "":
 		return nil, fmt.Errorf("--used is of one limit, and %s: name it by --limit", has)
+	default:
+		return nil, fmt.Errorf("--limit %s is none of the provider's: %s", limit, has)
 	}
-	return nil, fmt.Errorf("--limit %s is none of the provider's: %s", limit, has)
 }
 
 // budgets reads a provider's limits of more than a minute, and what a restore withholds of those

@@ -32,4 +32,7 @@ func TestOneOfSeveralLimitsIsNamed(t *testing.T) {
 	if found, err := chosenBudget(all[:1], ""); found != all[0] || err != nil {
 		t.Errorf("the only limit: %+v, %v", found, err)
 	}
+	if found, err := chosenBudget(nil, ""); found != nil || err == nil || !strings.Contains(err.Error(), "--key KEY") {
+		t.Errorf("only keys have limits: %+v, %v", found, err)
+	}
 }

@@ -168,12 +168,15 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 	for _, c := range counts {
 		of := o.Policy.Policy.WithDefaults()
 		of.Keys = o.Keys[c.key].In(of.Keys)
-		all := slices.DeleteFunc(protocol.KeyBudgetsAt(&of, time.Now().UnixNano()), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
+		has := protocol.KeyBudgetsAt(&of, time.Now().UnixNano())
+		all := slices.DeleteFunc(slices.Clone(has), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
 		switch {
+		case len(has) == 0:
+			return fmt.Errorf("key %s of %s has no limit of more than a minute: without --key the command shows those of the provider", format.Show(c.key), provider)
 		case len(all) == 0:
-			return fmt.Errorf("key %s of %s has no such limit of more than a minute", format.Show(c.key), provider)
+			return fmt.Errorf("--limit: key %s of %s has no limit of such a window, but %s", format.Show(c.key), provider, windowsOf(has))
 		case len(all) > 1 && c.used >= 0:
-			return fmt.Errorf("key %s of %s has several limits of more than a minute: name the one that is counted by --limit", format.Show(c.key), provider)
+			return fmt.Errorf("key %s of %s has several limits of more than a minute, %s: name the one that is counted by --limit", format.Show(c.key), provider, windowsOf(has))
 		}
 		for _, b := range all {
 			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key), counts: protocol.CarriedTo(was, &b, c.key)})
@@ -308,6 +311,15 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	return nil
 }
 
+// windowsOf returns the limits of windows as text.
+func windowsOf(all []protocol.Budget) string {
+	var names []string
+	for _, b := range all {
+		names = append(names, "'"+b.Limit.String()+"'")
+	}
+	return strings.Join(names, ", ")
+}
+
 // correctKeys writes what was used of keys' windows, each unless it was written since it was read: it
 // returns these as taken.
 func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow) (failed []error, taken []*keyWindow, err error) {
@@ -317,8 +329,8 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	for _, w := range all {
 		have, withheld := w.found.Out(), w.found.Withheld() != ""
 		if !withheld && w.used < have {
-			failed = append(failed, fmt.Errorf("key %s: etcd counts %d as handed out until %s, with what was given as used when something was withheld: give no less; for more until then give the key a larger limit by quota-admin keys set",
-				format.Show(w.key), have, format.Exact(time.Unix(0, w.Until()).UTC())))
+			failed = append(failed, fmt.Errorf("key %s: %d permits count as handed out, and the provider's count cannot be less: give %d or more; if the key needs more permits before %s, give it a larger limit by quota-admin keys set",
+				format.Show(w.key), have, have, format.Exact(time.Unix(0, w.Until()).UTC())))
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()

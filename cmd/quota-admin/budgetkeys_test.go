@@ -125,7 +125,7 @@ func TestCountsOfKeysAfterARestore(t *testing.T) {
 	if n, _ := served(t, l, "one"); n != 0 {
 		t.Errorf("%d permits more of a key whose count was given", n)
 	}
-	if stdout, stderr := b.want(exitFailed, "budget", "p", "--key", "five", "--used", "7"); !strings.Contains(stdout, "50, 0 left") || !strings.Contains(stderr, "give no less") {
+	if stdout, stderr := b.want(exitFailed, "budget", "p", "--key", "five", "--used", "7"); !strings.Contains(stdout, "50, 0 left") || !strings.Contains(stderr, "give 50 or more") {
 		t.Errorf("a count below what was issued: %s%s", stdout, stderr)
 	}
 	b.want(exitDone, "budget", "p", "--withhold")
@@ -157,7 +157,7 @@ func TestACountOfAKeyIsTakenBack(t *testing.T) {
 		left(60, " 0")
 		left(50, " 0")
 		left(49, " 1")
-		if _, stderr := b.want(exitFailed, "budget", "p", "--key", "tenant", "--used", "6"); !strings.Contains(stderr, "give no less; for more until then give the key a larger limit by quota-admin keys set") {
+		if _, stderr := b.want(exitFailed, "budget", "p", "--key", "tenant", "--used", "6"); !strings.Contains(stderr, " or more; if the key needs more permits before ") {
 			t.Errorf("%s: fewer than are handed out: %s", limit, stderr)
 		}
 		left(30, " 20")
@@ -245,8 +245,8 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 		{"p --key a --used 3", "name the one that is counted by --limit"},
 		{"p --key a --used -3", "must be a whole number"},
 		{"p --key a --used 3 --limit h", "must be one limit"},
-		{"p --key a --used 3 --limit 9/mo", "no such limit"},
-		{"short --key a", "no such limit"},
+		{"p --key a --used 3 --limit 9/mo", "no limit of such a window, but '50/"},
+		{"short --key a", "no limit of more than a minute: without --key"},
 		{"p --limit 50/h --keys-file " + file(""), "has no keys"},
 		{"p --limit 50/h --keys-file " + file("a\n"), "line 1"},
 		{"p --limit 50/h --keys-file " + file("a 1\nb x\n"), "line 2"},
