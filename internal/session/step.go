@@ -435,7 +435,7 @@ func (e ProbeAnswered) on(m *Machine) {
 		switch {
 		case a.gen != a.Line.gen: // it had a gap since
 		case missing:
-			a.gap("the newest key of this session is not in etcd as it was written")
+			a.gap(replaced + "the newest key of this session is not in it as it was written")
 		case a.history.Answer(a.probe, e.Revision, e.Cluster):
 			a.gap(replaced + "a read returned an older revision, or another cluster answered")
 		default:
