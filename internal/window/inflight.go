@@ -113,7 +113,7 @@ func (b *long) toReturn() (n int64) {
 
 // endedIn returns what is to be kept of earlier parts when the part next begins: of a sliding limit the newest part that
 // has something; of one in flight every part that has something and still counts. A part has something also while etcd
-// is asked for it, unless etcd was restored meanwhile.
+// is asked for it, or to take it back, unless etcd was restored meanwhile.
 func (b *long) endedIn(next protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut}}
@@ -125,7 +125,7 @@ func (b *long) endedIn(next protocol.Part) (all []ended) {
 		return all
 	}
 	for _, e := range b.ended {
-		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0 || e.asked) {
+		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0 || e.asked || e.back > 0) {
 			all = append(all, e)
 		}
 	}

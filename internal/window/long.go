@@ -374,6 +374,9 @@ func (a *Account) second(limit int64) int64 {
 func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
+		if b.Window == u.Window {
+			b.answered(&u)
+		}
 		if b.Window == u.Window && u.Away && u.Unsent {
 			b.takeBack(&u)
 		}

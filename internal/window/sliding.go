@@ -15,6 +15,7 @@ type ended struct {
 	part               protocol.Part
 	taken, given, used int64 // of etcd, back to it, and issued or, in flight, under way
 	asked              bool  // etcd has been asked for some of it, and has not answered
+	back               int64 // of given, what etcd has been asked to take back, and has not answered
 }
 
 func (e *ended) hand() int64 { return e.taken - e.given - e.used }
@@ -22,8 +23,17 @@ func (e *ended) hand() int64 { return e.taken - e.given - e.used }
 // give returns what is in hand as what is to be given back, and has nothing from then on.
 func (e *ended) give() escrow.Back {
 	n := max(0, e.hand())
-	e.given += n
+	e.given, e.back = e.given+n, e.back+n
 	return escrow.Back{N: n, Of: e.part}
+}
+
+// answered notes that etcd has answered a use that was to give back what is in hand of an earlier part, or has not.
+func (b *long) answered(u *escrow.KeyUse) {
+	for i := range b.ended {
+		if e := &b.ended[i]; e.part == u.Back.Of && e.start != u.Start {
+			e.back -= u.Back.N
+		}
+	}
 }
 
 // takeBack has the permits again that the use was to give back.

@@ -98,6 +98,8 @@ var keys = Table{
 		"if !b.InFlight || b.state != atRest", "if true || !b.InFlight || b.state != atRest", "consumer TestNoPlaceIsKeptForWhoHasGone", places),
 	Replace("UnsentIsLost", "loses what etcd was not even asked to take back", "internal/window/long.go",
 		"u.Away && u.Unsent {", "false {", "internal/window TestWhatWasNotGivenBackIsHadAgain", "consumer TestAnOutageCostsNoPlaces"),
+	Replace("UnsentIsLostInTheNextPart", "loses what etcd was not even asked to take back if a part begins meanwhile", "internal/window/inflight.go",
+		"e.asked || e.back > 0)", "e.asked)", "internal/window TestWhatWasNotGivenBackIsHadAgain"),
 	Replace("UnansweredIsUnsent", "issues again what etcd may have taken back", "coordinator/taking.go",
 		"t.Away && !t.known", "t.Away", "coordinator TestWhatEtcdWasNotAskedToTakeBack"),
 	Replace("InFlightHeardForgotten", "forgets what it hears of a total while etcd is asked", "internal/window/inflight.go",
