@@ -89,12 +89,12 @@ func (y *keyState) callers() window.Callers {
 	return window.CallersOf(y.line)
 }
 
-// fleet returns the key's limit in the shortest window that runs, how many instances there are, and how many of them
+// fleet returns the key's limit in its shortest window that runs, how many instances there are, and how many of them
 // own a part of the key: their share of its limit is not 0. y.mu is held.
-func (y *keyState) fleet(k *core, windows *plans.Windows) plans.Fleet {
+func (y *keyState) fleet(k *core) plans.Fleet {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.mu.planner.KeyFleet(y.key, windows.Running[0], windows.Lending.Instances)
+	return k.mu.planner.KeyFleet(y.key, y.use.Shortest(), y.use.Windows().Lending.Instances)
 }
 
 // totals returns what tells the key's limit for a window, by which all instances together are bounded; 0
@@ -286,7 +286,7 @@ func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (a
 	if !r.room(y.key.Name) {
 		return 0, true
 	}
-	a, again := y.use.Ask(y.fleet(k, &keys.Windows), y.callers(), now)
+	a, again := y.use.Ask(y.fleet(k), y.callers(), now)
 	if a == nil {
 		return again, false
 	}
@@ -348,7 +348,7 @@ func (k *core) lendKey(guest, name string, windows []quota.Window, need protocol
 			y.adopt(k, s, now)
 			if s.Open(now) { // not over and not sealed: its bounds are in force
 				y.lendAtEdge(k, s, now)
-				left, fleet := y.use.LeftToBorrowers(), y.fleet(k, &s.Keys.Windows)
+				left, fleet := y.use.LeftToBorrowers(), y.fleet(k)
 				if fleet.Owners < fleet.Instances {
 					// Some instances own no part of the key, and get none by waiting. So no guest counts
 					// as one that will have a share of its own: only edgeWindows ends what it is lent at
@@ -401,7 +401,7 @@ func (y *keyState) lend(k *core, s *window.Segment, now int64, by func(f plans.F
 		_, lends := k.lendsTo(guest, now)
 		return lends
 	}
-	by(y.fleet(k, &s.Keys.Windows), y.callers(), l.Hash^y.key.Hash, now, lends, func(guest string, told int64) {
+	by(y.fleet(k), y.callers(), l.Hash^y.key.Hash, now, lends, func(guest string, told int64) {
 		(*k.carrier.Load()).Tell(l.Self, guest, protocol.Note{Windows: s.Keys.Running, Permits: map[string]int64{y.key.Name: told}})
 	})
 	k.keys.lent.Add(left - y.use.LeftToBorrowers())

@@ -25,9 +25,18 @@ func keyMarket(t *testing.T, permits, owners int64, outage quota.Outage, ids ...
 
 func keyMarketOf(t *testing.T, keys quota.Keys, outage quota.Outage, ids ...string) (*market, map[string]*Limiter) {
 	t.Helper()
+	return keyMarketBeside(t, keys, nil, outage, ids...)
+}
+
+// keyMarketBeside is keyMarketOf, with overrides of keys.
+func keyMarketBeside(t *testing.T, keys quota.Keys, overrides map[string]*protocol.Override, outage quota.Outage, ids ...string) (*market, map[string]*Limiter) {
+	t.Helper()
 	p := policyOf(t, "1000000/s")
 	p.Keys, p.Outage = keys, outage
-	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1}
+	v := protocol.View{Revision: 1, Policy: withDefaults(p), PolicyRevision: 1, Overrides: map[int]*protocol.Overrides{}}
+	for name, o := range overrides { // each in a document of its own
+		v.Overrides[protocol.OverrideBucket(name)] = &protocol.Overrides{Keys: map[string]*protocol.Override{name: o}}
+	}
 	for _, id := range ids {
 		v.Instances = append(v.Instances, protocol.Instance{ID: id, Name: id})
 	}
@@ -223,4 +232,42 @@ func TestAnAskForAKeyStands(t *testing.T) {
 			t.Errorf("%v are lent by 800 ms, and %v by the window's end", early, m.keyLoans)
 		}
 	})
+}
+
+// An override of one key, with a window of another length, changes nothing for another key: it is lent all that the others
+// do not want, in the windows of its own limit.
+func TestAKeyBesideAnOverrideOfAShorterWindow(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		owners      int64
+		override    quota.Limit // of the key vip
+		key         string      // the calls are for it
+		calls, each int64
+	}{
+		{"a large call", 0, quota.Limit{Permits: 20, Window: time.Second}, "plain", 1, 60},
+		{"small calls beyond the share", 0, quota.Limit{Permits: 20, Window: time.Second}, "plain", 40, 1},
+		{"small calls, of keys with an owner", 1, quota.Limit{Permits: 20, Window: time.Second}, "plain", 40, 1},
+		{"a large call for the key of a longer window", 0, quota.Limit{Permits: 100, Window: 30 * time.Second}, "vip", 1, 60},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, all := keyMarketBeside(t, quota.Keys{Limits: []quota.Limit{{Permits: 100, Window: 10 * time.Second}}, Owners: c.owners},
+					map[string]*protocol.Override{"vip": {Limits: []quota.Limit{c.override}}}, quota.OutageHold, "a", "b", "c", "d")
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 2500*time.Millisecond)))
+				m.prove()
+				for id, l := range all {
+					if _, self := l.Key(c.key).Owner(); c.owners > 0 && self {
+						continue
+					}
+					began := time.Now()
+					for range c.calls {
+						if _, err := l.Key(c.key).Take(t.Context(), c.each, 3*time.Second); err != nil {
+							t.Fatalf("%s, after %v: %v", id, time.Since(began), err)
+						}
+					}
+					return
+				}
+			})
+		})
+	}
 }

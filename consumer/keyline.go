@@ -100,7 +100,7 @@ func (q *keyLines) push(k *core, y *keyState, w *queue.Waiter, n, until int64, c
 func (y *keyState) lineNow(k *core, now int64) window.Line {
 	var f plans.Fleet
 	if y.borrows() {
-		f = y.fleet(k, y.use.Windows())
+		f = y.fleet(k)
 	}
 	return y.use.Line(y.line, f, now)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -28,7 +29,7 @@ type Account struct {
 	unended  int64 // calls in flight that count no more, and of which nobody has said that they ended
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
-	before   int64 // permits that callers used in the shortest limit's window before the one that runs
+	before   int64 // permits that callers used in the window before the one that runs, of the account's shortest limit
 	guests   loans // what was lent to each guest, as this instance has told it
 	hosts    loans // what each host has lent, as it has told this instance
 	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
@@ -66,28 +67,24 @@ func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, 
 // begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
 // does.
 func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) {
-	if !sameShortest(a.windows, windows) {
-		a.before = 0
-	}
+	was := a.Shortest().Length
 	a.windows, a.early = windows, false
 	for i := range a.spans {
 		a.spans[i].Bound = shape.Unbounded
 	}
 	for _, w := range windows.Running {
-		s := a.move(w)
+		s := a.move(w, was)
 		s.Bound = queue.Sum(bound(w), s.borrowed)
 	}
-	a.trade.outgrow(a)
-}
-
-// sameShortest reports whether the shortest windows of both are of one length.
-func sameShortest(a, b *plans.Windows) bool {
-	return a != nil && len(a.Running) > 0 && len(b.Running) > 0 && a.Running[0].Length == b.Running[0].Length
+	if a.Shortest().Length != was {
+		a.before = 0
+	}
+	a.trade.follow(a)
 }
 
 // move returns the span with w's length, and moves it to w. A span that is in a later window stays
-// there: then the account is early.
-func (a *Account) move(w quota.Window) *span {
+// there: then the account is early. shortest is the length of the account's shortest window until now.
+func (a *Account) move(w quota.Window, shortest time.Duration) *span {
 	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.Window.Length, w.Length) })
 	if !there {
 		a.spans = slices.Insert(a.spans, i, span{Count: shape.Count{Window: quota.Window{Length: w.Length, Index: math.MinInt64}}})
@@ -95,7 +92,7 @@ func (a *Account) move(w quota.Window) *span {
 	s := &a.spans[i]
 	switch {
 	case w.Index > s.Window.Index:
-		if w == a.windows.Running[0] {
+		if w.Length == shortest {
 			a.trade.leave(a, s, w)
 			a.before = s.calledBefore(w)
 		}
@@ -151,12 +148,27 @@ func (a *Account) bounded(yield func(*span) bool) {
 	}
 }
 
-// shortest returns the span of the shortest window that runs; nil if there is none.
+// shortest returns the span of the shortest window that runs and in which the account is limited: a key has no limit of a
+// length that only another key's override has. If it is limited in none, that is the shortest that runs. It is nil if none runs.
 func (a *Account) shortest() *span {
+	for i := range a.spans { // a plain loop, as in shares
+		if s := &a.spans[i]; s.Bound != shape.Unbounded {
+			return s
+		}
+	}
 	if a.windows == nil || len(a.windows.Running) == 0 {
 		return nil
 	}
 	return a.span(a.windows.Running[0])
+}
+
+// Shortest returns the shortest window that runs and in which the account is limited: see shortest. It is the zero Window
+// if none runs.
+func (a *Account) Shortest() (w quota.Window) {
+	if s := a.shortest(); s != nil {
+		w = s.Window
+	}
+	return w
 }
 
 // span returns the span of windows as long as w; nil if there is none.

@@ -40,13 +40,13 @@ func (a *Account) paidOff(n int64) {
 }
 
 // asksFrom returns the monotonic instant from which others are asked for permits in the windows that run.
-// wanted says that callers want some. If only a debt does, others are asked late in the shortest window, so that
+// wanted says that callers want some. If only a debt does, others are asked late in the account's shortest window, so that
 // it takes nothing that they may want yet.
 func (a *Account) asksFrom(wanted bool) int64 {
 	if wanted || a.debt == 0 {
 		return math.MinInt64
 	}
-	return a.windows.Late()
+	return a.windows.Late(a.Shortest())
 }
 
 // Debt returns what is owed.

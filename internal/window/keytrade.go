@@ -40,7 +40,7 @@ func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 // used in this window and in the one before, but not when.
 func (a *Account) begun() *keyTrade {
 	s := a.shortest()
-	if s == nil || s.Window != a.windows.Running[0] {
+	if s == nil || !slices.Contains(a.windows.Running, s.Window) {
 		return nil
 	}
 	if a.trade == nil {
@@ -91,10 +91,10 @@ func (t *keyTrade) begin(a *Account, next quota.Window, loans Loans) {
 	t.enter(a, next, loans)
 }
 
-// outgrow makes the shortest window that runs the window of the trade, if it has another length: a policy has removed
-// the shorter limit by whose windows the trade went. The window may have begun long before.
-func (t *keyTrade) outgrow(a *Account) {
-	if s := a.shortest(); t != nil && s != nil && s.Window.Length != t.window.Length {
+// follow makes the account's shortest window that of the trade, if it is another one: the limit by whose windows the trade
+// went was removed, or there is a shorter one. The window may have begun long before.
+func (t *keyTrade) follow(a *Account) {
+	if s := a.shortest(); t != nil && s != nil && s.Window != t.window {
 		t.begin(a, s.Window, Loans{}) // the calls of this window then count as if they had come evenly since its start
 		t.edge = false                // no window begins now
 	}
@@ -145,7 +145,7 @@ func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 }
 
 // Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none. f is the
-// key's fleet in the shortest window; with the zero Fleet nobody passes. Line begins the key's trade if permits can be
+// key's fleet in the window Shortest; with the zero Fleet nobody passes. Line begins the key's trade if permits can be
 // borrowed, and ends the claim if not.
 func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved, reserves: true}
@@ -216,10 +216,10 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// Asked reports whether others were asked for permits of the shortest of the windows that run. What they were asked to
-// leave to a large call that stands is of the next window, and does not count.
+// Asked reports whether others were asked for permits of the account's shortest window, if that is one of those that run.
+// What they were asked to leave to a large call that stands is of the next window, and does not count.
 func (a *Account) Asked(running []quota.Window) bool {
-	return a.trade != nil && len(running) > 0 && a.trade.window == running[0] && a.trade.guest.Asked()
+	return a.trade != nil && slices.Contains(running, a.trade.window) && a.trade.guest.Asked()
 }
 
 // Low reports whether callers will soon lack permits, by their rate at the latest look.

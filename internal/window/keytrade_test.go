@@ -6,6 +6,8 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A policy takes the shortest limit of a key away, and the next longer one is in the middle of its window. The trade goes
@@ -31,5 +33,46 @@ func TestTheShortestLimitOfAKeyIsTakenAway(t *testing.T) {
 			t.Errorf("at %v it asks for %+v", now, ask.Ask)
 		}
 		a.Charge(1)
+	}
+}
+
+// Windows run of a length that only other keys' overrides have. What is of this key goes by the shortest window in which
+// it is limited. When it gets a limit of the other length, it goes by that, and goes back once that is taken away.
+func TestAKeyGoesByTheShortestWindowThatLimitsIt(t *testing.T) {
+	t.Parallel()
+	var a Account
+	limited := func(shortest int64) func(quota.Window) int64 {
+		return func(w quota.Window) int64 {
+			if w.Length == second {
+				return shortest
+			}
+			return 50
+		}
+	}
+	f, large := plans.Fleet{Total: 400, Instances: 8, Owners: 8}, Callers{Waiting: 90, Large: 90}
+	for _, step := range []struct {
+		at       time.Duration
+		shortest int64 // the bound of the second that runs
+		length   time.Duration
+		before   int64 // permits that callers used in the window before
+	}{
+		{2 * second, shape.Unbounded, 10 * second, 0}, {11 * second, shape.Unbounded, 10 * second, 3},
+		{12 * second, 5, second, 0}, {13 * second, 5, second, 3}, {14 * second, shape.Unbounded, 10 * second, 0},
+		{21 * second, shape.Unbounded, 10 * second, 12},
+	} {
+		windows := lendingAt("me", step.at, second, 10*second)
+		a.Adopt(windows, limited(step.shortest), nil)
+		w := quota.WindowAt(step.length, int64(step.at))
+		if a.Shortest() != w || a.before != step.before || a.trade != nil && a.trade.window != w {
+			t.Errorf("at %v: it goes by %v, and %d were used before; want %v and %d; trade %+v", step.at, a.Shortest(), a.before, w, step.before, a.trade)
+		}
+		if ask, _ := a.Ask(f, large, int64(step.at)); ask == nil || !a.Asked(windows.Running) || a.Asked(windows.Running[:0]) {
+			t.Errorf("at %v it asks for nothing", step.at)
+		}
+		a.Charge(3)
+	}
+	a.Owe(60)
+	if ask, next := a.Ask(f, Callers{}, int64(22*second)); ask != nil || next < int64(29*second) {
+		t.Errorf("for a debt it asks for %+v, and looks again at %v, not late in its window", ask, time.Duration(next))
 	}
 }

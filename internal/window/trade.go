@@ -25,7 +25,7 @@ type Trade struct {
 	of     *classes      // those of critical and sheddable callers; nil until one of them comes
 	claim  claim         // of the first caller that waits
 	guest  lending.Guest // what this instance has asked for as a guest
-	window quota.Window  // the shortest one that runs
+	window quota.Window  // the account's shortest one that runs: Account.Shortest
 	asks   int64         // how many times others were asked since the beginning: see salt
 	guests asks          // as a host: what guests have asked this instance for
 	edge   bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
@@ -61,7 +61,7 @@ func CallersOf(q *queue.Queue) Callers {
 // the beginning, of a key from when its Trade began and, by class, from when windows have had their length.
 type came struct{ all, large, critical, sheddable int64 }
 
-// scene is an account in the shortest window that runs, at an instant, and the fleet that shares it.
+// scene is an account in its shortest window (Account.Shortest), at an instant, and the fleet that shares it.
 type scene struct {
 	*span
 	plans.Fleet
@@ -336,7 +336,7 @@ type Asking struct {
 	lending.Ask
 	Self    string         // ID of this instance
 	Windows []quota.Window // those in which the permits are wanted, shortest first
-	Fair    float64        // the total of the shortest one, divided equally
+	Fair    float64        // the total of the account's shortest one, divided equally
 	Rules   lending.Rules
 	Debtors []lending.Debtor // instances to which this one has lent
 	Salt    uint64           // see Trade.salt

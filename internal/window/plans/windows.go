@@ -75,10 +75,9 @@ func (w *Windows) Opens(now int64) int64 {
 	return at
 }
 
-// Late returns the monotonic instant from which a permit of the shortest window is hardly of use to
-// its owner any more.
-func (w *Windows) Late() int64 {
-	return w.Running[0].End() - w.Guard - w.Offset - int64(lending.Late*float64(time.Millisecond))
+// Late returns the monotonic instant from which a permit of a window is hardly of use to its owner any more.
+func (w *Windows) Late(of quota.Window) int64 {
+	return of.End() - w.Guard - w.Offset - int64(lending.Late*float64(time.Millisecond))
 }
 
 // OpensAfter returns the monotonic instant at which permits are issued after an edge of a window.
