@@ -140,6 +140,20 @@ func (w *keyWindow) shown() *keyBudgetJSON {
 	return b
 }
 
+// chosen returns those windows of a key that --limit names, or all. If a count is given it is only one.
+func (k *keyCounts) chosen(has []protocol.Budget, c keyCount) ([]protocol.Budget, error) {
+	all := slices.DeleteFunc(slices.Clone(has), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
+	switch {
+	case len(has) == 0:
+		return nil, errors.New("no limit of more than a minute: without --key the command shows those of the provider")
+	case len(all) == 0:
+		return nil, fmt.Errorf("no limit of the window that --limit names, but %s", windowsOf(has))
+	case len(all) > 1 && c.used >= 0:
+		return nil, fmt.Errorf("several limits of more than a minute, %s: name the one that is counted by --limit", windowsOf(has))
+	}
+	return all, nil
+}
+
 func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string, k *keyCounts, used int64) error {
 	layout, err := keys.New(a.etcd.Prefix)
 	if err != nil {
@@ -168,15 +182,9 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 	for _, c := range counts {
 		of := o.Policy.Policy.WithDefaults()
 		of.Keys = o.Keys[c.key].In(of.Keys)
-		has := protocol.KeyBudgetsAt(&of, time.Now().UnixNano())
-		all := slices.DeleteFunc(slices.Clone(has), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
-		switch {
-		case len(has) == 0:
-			return fmt.Errorf("key %s of %s has no limit of more than a minute: without --key the command shows those of the provider", format.Show(c.key), provider)
-		case len(all) == 0:
-			return fmt.Errorf("--limit: key %s of %s has no limit of such a window, but %s", format.Show(c.key), provider, windowsOf(has))
-		case len(all) > 1 && c.used >= 0:
-			return fmt.Errorf("key %s of %s has several limits of more than a minute, %s: name the one that is counted by --limit", format.Show(c.key), provider, windowsOf(has))
+		all, err := k.chosen(protocol.KeyBudgetsAt(&of, time.Now().UnixNano()), c)
+		if err != nil {
+			return fmt.Errorf("key %s of %s has %w", format.Show(c.key), provider, err)
 		}
 		for _, b := range all {
 			windows = append(windows, &keyWindow{Budget: b, keyCount: c, path: layout.BudgetOfKey(provider, b.Name(), b.TotalStart(), c.key), counts: protocol.CarriedTo(was, &b, c.key)})
@@ -315,7 +323,7 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 func windowsOf(all []protocol.Budget) string {
 	var names []string
 	for _, b := range all {
-		names = append(names, "'"+b.Limit.String()+"'")
+		names = append(names, "'"+b.String()+"'")
 	}
 	return strings.Join(names, ", ")
 }

@@ -245,7 +245,7 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 		{"p --key a --used 3", "name the one that is counted by --limit"},
 		{"p --key a --used -3", "must be a whole number"},
 		{"p --key a --used 3 --limit h", "must be one limit"},
-		{"p --key a --used 3 --limit 9/mo", "no limit of such a window, but '50/"},
+		{"p --key a --used 3 --limit 9/mo", "no limit of the window that --limit names, but '50/"},
 		{"short --key a", "no limit of more than a minute: without --key"},
 		{"p --limit 50/h --keys-file " + file(""), "has no keys"},
 		{"p --limit 50/h --keys-file " + file("a\n"), "line 1"},
