@@ -75,8 +75,8 @@ func (p *Purse) ended() bool {
 //
 // never reports whether it is proved that no copy of next was committed, nor will be:
 //
-//   - If next has a name, and the total found has one for the write with the number next.Writes (Total.Recent), it is
-//     proved if these names differ.
+//   - If next has a name, and the total found still tells the name of the write with the number next.Writes
+//     (Total.Recent), it is proved if that is another name, or none.
 //   - Otherwise it is proved if, by Writes, the total found is the only one since the total known before, and its Out is
 //     not that of next. With the same Out it may be next; and of several totals next may be one.
 //
@@ -233,8 +233,8 @@ type KeyUse struct {
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
-	// policy is another by now, or others wrote first at every try. Then, as after a give-back that was refused, it may
-	// be that nobody can issue the permits of Back until they count no more. Not if Unsent is set too: etcd was not asked
-	// to take them back, and the instance has them again.
+	// policy is another by now, or others wrote first at every try. It may be then that
+	// nobody can issue the permits of Back until they count no more, as where Away is false and Purse.Refused has proved
+	// nothing. If Unsent is set too it is not so: etcd was not asked to take them back, and the instance has them again.
 	Away, Unsent bool
 }

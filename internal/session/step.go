@@ -156,6 +156,7 @@ func (e Unsubscribed) on(m *Machine) {
 func (m *Machine) attach(p *Member) {
 	if p.stage == following {
 		p.stage = toList // the new line's watch begins at the present: it does not tell what came before
+		p.listed = max(p.listed, p.line.history.Position())
 	}
 	folder := m.folder
 	if m.narrow {

@@ -340,6 +340,13 @@ func TestStep(t *testing.T) {
 			s.register(50, 1)
 			s.probe(50, 1, 30)
 		}, "forget /, follow /p/, follow /q/, wake, wake, p reset 50 at 18 as p20 of 1, q reset 50 at 19 as q30 of 1, p prove 20, q prove 20"},
+		"the account may read some providers only, in a store that went back": {func(s *steps, p, q *Member) {
+			s.tell("q", 50, nil)
+			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
+			s.begins("/p/", 40)
+			s.begins("/q/", 40)
+			s.register(40, 1)
+		}, "forget /, follow /p/, follow /q/, wake, wake, p restored, p reset 40 at 17 as p20 of 1, q restored, q reset 40 at 18 as q30 of 1"},
 		"the account may read some providers only, and one is listed meanwhile": {func(s *steps, p, q *Member) {
 			r := s.subscribe("r")
 			batch, _ := s.NextBatch(most, false)

@@ -47,14 +47,14 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // 1970, and only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // the first waiter; nil if nobody waits
-	since int64         // monotonic instant at which it became the first or, if later, at which the window began
-	edges int64         // how many windows have begun while it was the first
+	since int64         // monotonic instant at which it became the first or, once another window was entered, at which that began
+	edges int64         // how many windows were entered while it was the first
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
 	beside
 
 	small    *lending.Flow // the calls that are not large; nil until a large one comes
 	larges   int64         // permits that large calls got since the Trade began, but not at once; of a key, also those they were refused
-	issued   int64         // permits issued to large calls in the window that runs; of a key, also those reserved for them in it
+	issued   int64         // permits issued to large calls in the window that runs; of a key, those reserved for them in it
 	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
@@ -258,8 +258,8 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 }
 
 // Served notes that the call of the waiter w, in the line or a newcomer's, got n permits. If it is large, those of them
-// that small calls would have wanted are taken off what these have left to large calls (claim.left). For a call that
-// stands nothing is taken off: others have left it permits too.
+// that small calls would have wanted are taken off what these have left to large calls (claim.left). While the first
+// waiter stands nothing is taken off, for another call neither: other instances have left permits too.
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -409,17 +409,17 @@ func (c *claim) restart() {
 	}
 }
 
-// leave notes what small calls leave to the large call that is the first: in the window that begins, a leaves-th of the
-// permits for which they came in the one that has ended, whether they got them or not. What they have left before is
-// forgotten if no large call waits any more, or if one stood in the window that has ended and was served. length is
-// that of the window that begins, in milliseconds.
+// leave notes what small calls leave to the large call that is the first: in the window that begins, one in six (the
+// constant leaves) of the permits for which they came in the one that has ended, whether they got them or not. What they
+// have left before is forgotten if no large call waits any more, or if one stood in the window that has ended and was
+// served. length is that of the window that begins, in milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits: // the calls to which small ones have left some are gone
 		c.left = 0
-	case c.of == nil || !c.of.Large() || c.small == nil:
 	case c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
 		c.left = 0
+	case c.of == nil || !c.of.Large() || c.small == nil:
 	default:
 		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leaves)))
 	}

@@ -64,7 +64,8 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 
 // calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
 // the one in which the trade began, those that were refused since the trade began, and those for which callers wait
-// now (waiting). s is the shortest window.
+// now (waiting). s is the shortest window. Where another window becomes the shortest (follow) it is another number by far:
+// only what it grows by from then on counts.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
@@ -310,8 +311,8 @@ func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, l
 func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
 // LendAtEdge lends to guests that have asked, if callers wait here, or if a large call of a guest stands. Otherwise it
-// lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. It forgets the asks
-// of guests for which lends is false: nothing is lent to them. It tells each guest to which it lends some, in the order
+// lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. If it
+// lends, it first forgets the asks of guests for which lends is false. It tells each guest to which it lends some, in the order
 // of their asks, the sum of all that was lent to it in the windows that run.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)

@@ -220,12 +220,11 @@ const (
 // now. s is a segment with Keys. refuses says that the call is over if the key has none left; without it such
 // a call asks the account. The Part is the front's state before the call; 0 with Ask.
 func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
-	if f.windows.Load() != &s.Keys.Windows {
-		return 0, Ask
-	}
 	for {
 		p := Part(f.state.Load())
 		switch {
+		case f.windows.Load() != &s.Keys.Windows: // set stores them before the state, so they are those of p, or later ones
+			return 0, Ask
 		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
 		case p&partOpen != 0 && n <= p.count():
