@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -373,7 +372,7 @@ func withheld(provider string, b *protocol.BudgetUse) error {
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
 	return fmt.Errorf("%s; %s, or --keys-unused if no key was used since the backup",
-		cause.Withheld(b.Limit, true, b.Withheld, resumes(b)), cause.GiveCount(provider+" --key "+shellWord(key), b.Limit))
+		cause.Withheld(b.Limit, true, b.Withheld, resumes(b)), cause.GiveCount(provider+" --key "+cause.ShellWord(key), b.Limit))
 }
 
 // resumes returns when the withholding of a limit ends by itself; zero if that is not known.
@@ -382,17 +381,6 @@ func resumes(b *protocol.BudgetUse) (at time.Time) {
 		at = time.Unix(0, b.Resumes)
 	}
 	return at
-}
-
-// shellWord writes text as one word of a command for a POSIX shell.
-func shellWord(text string) string {
-	plain := func(r rune) bool {
-		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
-	}
-	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // caused adds to err the reason why the instance has no share, if it is known.

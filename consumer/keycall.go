@@ -271,8 +271,8 @@ func (c *keyCall) discard() {
 }
 
 // confirm charges a key for n permits that were reserved, once the gate has issued as many of the provider by grant g.
-// w is the call's waiter, nil if it has never had one. The reservation ends. ok is false if the key's bound has fallen below them meanwhile, or the grant's window or the
-// proof is over: then they must not be used.
+// w is the call's waiter, nil if it has never had one. The reservation ends. ok is false if the key's bound has fallen
+// below them meanwhile, or the grant's window or the proof is over: then they must not be used.
 func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	s, now := y.lock(k)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer/internal/tally"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
@@ -245,5 +246,5 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		_, _, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
-	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s %[3]s --keys LIMITS", k.provider, ErrNoPolicy, shellWord(quota.FormatLimits(policy.Limits)))
+	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s %[3]s --keys LIMITS", k.provider, ErrNoPolicy, cause.ShellWord(quota.FormatLimits(policy.Limits)))
 }

@@ -16,9 +16,10 @@ import (
 
 // TestLivenessOfPatience plays random histories of fleets that lend: small and large requests of all
 // classes, of the provider and of a key, first calls of new instances, limits below the fleet. One in four has a long
-// limit, whose permits etcd gives after a time: see liveness_long_test.go. What must hold: nobody is refused before its deadline who would be served by then if it had asked with
-// Forever. Each such refusal is held against a second play of the same history, in which that one
-// call has Forever and nothing else is different. That a caller before it gives up is news.
+// limit, whose permits etcd gives after a time: see liveness_long_test.go. What must hold: nobody is
+// refused before its deadline who would be served by then if it had asked with Forever. Each such
+// refusal is held against a second play of the same history, in which that one call has Forever and
+// nothing else is different. That a caller before it gives up is news.
 func TestLivenessOfPatience(t *testing.T) {
 	var sum patience
 	seeds := []uint64{*livenessSeed}

@@ -215,17 +215,24 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	}
 }
 
-// Permits that were to be given back are known not to be if the connection to etcd ends before the total was read, and
-// may be if it ends later.
-func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
-	t.Parallel()
+// tenantOf returns a follower that knows the mark, and a window of 100 an hour. What it sends to etcd calls the hook of
+// the context before.
+func tenantOf(t *testing.T) (*fixture, *membership, protocol.Budget) {
+	t.Helper()
 	f := setup(t)
 	f.kv = hooked{f.client}
 	p, _ := f.follower("100/s,1000000/h")
 	if err := p.knowMark(t.Context(), p.standing()); err != nil {
 		t.Fatal(err)
 	}
-	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	return f, p, protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+}
+
+// Permits that were to be given back are known not to be if the connection to etcd ends before the total was read, and
+// may be if it ends later.
+func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
+	t.Parallel()
+	f, p, b := tenantOf(t)
 	for ends := 1; ends <= 2; ends++ { // before which transaction
 		ctx, end := context.WithCancel(t.Context())
 		n := 0
@@ -253,13 +260,7 @@ func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()
-	f := setup(t)
-	f.kv = hooked{f.client}
-	p, _ := f.follower("100/s,1000000/h")
-	if err := p.knowMark(t.Context(), p.standing()); err != nil {
-		t.Fatal(err)
-	}
-	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
+	_, p, b := tenantOf(t)
 	n := 0
 	key := &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
 	if err := p.transact(context.WithValue(t.Context(), hook{}, func() { n++ }), endingTries, 0, []*taking{key}); err != nil {

@@ -7,12 +7,14 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 )
@@ -69,10 +71,11 @@ etcd denies permission.`,
 			} else if err != nil {
 				return err
 			}
-			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args, func(provider string) string {
+			known := sync.OnceValue(func() []admin.Stored { // read only if a provider has no limit
 				all, _ := etcd.List(cmd.Context())
-				return nearest(provider, all)
+				return all
 			})
+			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args, func(provider string) string { return nearest(provider, known()) })
 		})
 		quotad(nil) // without a connection
 		problems := c.Problems()

@@ -233,8 +233,8 @@ type KeyUse struct {
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
-	// policy is another by now, or others wrote first at every try. It may be then that
-	// nobody can issue the permits of Back until they count no more, as where Away is false and Purse.Refused has proved
-	// nothing. If Unsent is set too it is not so: etcd was not asked to take them back, and the instance has them again.
+	// policy is another by now, or others wrote first at every try. It may be then that nobody can
+	// issue the permits of Back until they count no more, as where Away is false and Purse.Refused has proved nothing. If
+	// Unsent is set too it is not so: etcd was not asked to take them back, and the instance has them again.
 	Away, Unsent bool
 }

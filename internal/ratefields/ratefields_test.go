@@ -10,33 +10,20 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
-	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
+	"github.com/quotient-limiter/quotient/internal/testkit/told"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // source tells a limiter what the test says.
-type source struct {
-	clock *clock.Clock
-	sink  feed.Sink
-}
+type source struct{ *told.Source }
 
-func (s *source) Clock() *clock.Clock { return s.clock }
-
-func (s *source) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func() error, error) {
-	s.sink = create()
-	return s.sink, func() error { s.sink.Close(); return nil }, nil
-}
-
-// tell has the instance be the only one, since that long.
+// tell has the instance be the only one, since that long, and proves it.
 func (s *source) tell(p quota.Policy, since time.Duration) {
-	at := s.clock.Now()
-	at.Mono -= int64(since)
-	s.sink.Reset(at, "w.1.1", protocol.View{Revision: 40, Policy: &p, PolicyRevision: 40, Instances: []protocol.Instance{{ID: "w.1.1"}}})
-	s.sink.Prove(s.clock.Now())
+	s.Tell(&p, since)
+	s.Prove()
 }
 
 // fund answers what is asked of etcd: the hour's total, of which the instance has so many.
@@ -47,13 +34,13 @@ func (s *source) fund(t *testing.T, taken int64, total escrow.Total) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uses, _ := s.sink.Uses(8)
+	uses, _ := s.Sink.Uses(8)
 	if len(uses) != 1 {
 		t.Fatalf("%d uses", len(uses))
 	}
 	uses[0].Purse.Read([]byte(text), 1, &escrow.Verdict{Cluster: 1})
 	uses[0].Purse.Taken = taken
-	s.sink.Fund(uses)
+	s.Sink.Fund(uses)
 }
 
 // A refused client comes back when there may be permits. If nobody knows when, it comes back when there is more of a
@@ -113,7 +100,7 @@ func TestWhenARefusedClientComesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				s := &source{clock: clock.New()}
+				s := &source{told.New()}
 				l, err := consumer.Open(ctx, feed.Over[feed.Source](s), "p", consumer.Options{Logger: slog.New(slog.DiscardHandler)})
 				if err != nil {
 					t.Fatal(err)

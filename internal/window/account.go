@@ -149,7 +149,8 @@ func (a *Account) bounded(yield func(*span) bool) {
 }
 
 // shortest returns the span of the shortest window that runs and in which the account is limited: a key has no limit of a
-// length that only another key's override has. If it is limited in none, that is the shortest that runs. It is nil if none runs.
+// length that only another key's override has. If the account is limited in none, it is the span of the shortest that
+// runs, and nil if none runs.
 func (a *Account) shortest() *span {
 	for i := range a.spans { // a plain loop, as in shares
 		if s := &a.spans[i]; s.Bound != shape.Unbounded {

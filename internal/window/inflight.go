@@ -239,9 +239,9 @@ func (b *long) catchUp(now int64) {
 	}
 }
 
-// hear takes a total that was written at a revision, if that is news: it has heard of no later one. While etcd is asked it notes only what others lack,
-// and keeps the total for catchUp. now is monotonic, wall the same instant in corrected wall time, and by names this
-// instance in asks.
+// hear takes a total that was written at a revision, if that is news: it has heard of no later one. While etcd is asked
+// it notes only what others lack, and keeps the total for catchUp. now is monotonic, wall the same instant in corrected
+// wall time, and by names this instance in asks.
 func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	if revision <= max(b.purse.Revision(), b.wanted.revision) {
 		return

@@ -374,16 +374,14 @@ func (a *Account) second(limit int64) int64 {
 func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
-		if b.Window == u.Window {
-			b.answered(&u)
+		if b.Window != u.Window {
+			continue
 		}
-		if b.Window == u.Window && u.Away && u.Unsent {
-			b.takeBack(&u)
-		}
-		if b.Window == u.Window && b.ByParts() && u.ByParts() && b.Start > u.Start {
+		b.answered(&u)
+		if b.ByParts() && u.ByParts() && b.Start > u.Start {
 			b.late(&u)
 		}
-		if b.Window == u.Window && b.Start == u.Start && b.state == handedOut {
+		if b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
 			if b.InFlight && !u.Away { // its own write may hide from it what the one before asked for
 				total := b.purse.Total()

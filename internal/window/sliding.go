@@ -27,22 +27,19 @@ func (e *ended) give() escrow.Back {
 	return escrow.Back{N: n, Of: e.part}
 }
 
-// answered notes that etcd has answered a use that was to give back what is in hand of an earlier part, or has not.
+// answered notes that a use that was to give permits back has come from etcd. If it was not sent there, they are in hand
+// again.
 func (b *long) answered(u *escrow.KeyUse) {
-	for i := range b.ended {
-		if e := &b.ended[i]; e.part == u.Back.Of && e.start != u.Start {
-			e.back -= u.Back.N
-		}
-	}
-}
-
-// takeBack has the permits again that the use was to give back.
-func (b *long) takeBack(u *escrow.KeyUse) {
-	if u.Back.Of == u.Purse.Part {
+	unsent := u.Away && u.Unsent
+	if unsent && u.Back.Of == u.Purse.Part {
 		u.Purse.Taken += u.Back.N // Fund goes by it
 	}
 	for i := range b.ended {
-		if e := &b.ended[i]; e.part == u.Back.Of && e.start != u.Start {
+		e := &b.ended[i]
+		if e.part != u.Back.Of || e.start == u.Start {
+			continue
+		}
+		if e.back -= u.Back.N; unsent {
 			e.given -= u.Back.N
 		}
 	}

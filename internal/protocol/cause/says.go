@@ -119,18 +119,21 @@ func Lost(problem string) (was, arguments string) {
 	}
 	was, _, _ = strings.Cut(text, ": quota-admin ")
 	of, ofKeys, both := strings.Cut(was, ", and ")
-	if arguments = word(of); both {
-		arguments += " --keys " + word(strings.TrimSuffix(ofKeys, " of each key"))
+	if arguments = ShellWord(of); both {
+		arguments += " --keys " + ShellWord(strings.TrimSuffix(ofKeys, " of each key"))
 	}
 	return was, arguments
 }
 
-// word writes limits as one word of a command.
-func word(limits string) string {
-	if strings.Contains(limits, " ") {
-		return "'" + limits + "'"
+// ShellWord writes text as one word of a command for a POSIX shell.
+func ShellWord(text string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:@%+=,", r)
 	}
-	return limits
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // Command returns the command of quota-admin that a problem names first, with what follows it up to
@@ -229,7 +232,7 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 
 // GiveCount is what to do about a limit of which nothing more is handed out.
 func GiveCount(provider string, limit quota.Limit) string {
-	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, word(limit.String()))
+	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, ShellWord(limit.String()))
 }
 
 // Stated says that by the provider's own count nothing is left of a limit.

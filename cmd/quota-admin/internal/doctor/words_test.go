@@ -12,91 +12,74 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
+	"github.com/quotient-limiter/quotient/internal/testkit/told"
 	"github.com/quotient-limiter/quotient/quota"
 )
-
-// source tells a limiter what the test says.
-type source struct {
-	clock *clock.Clock
-	sink  feed.Sink
-}
-
-func (s *source) Clock() *clock.Clock { return s.clock }
-
-func (s *source) Subscribe(_ string, create func() feed.Sink) (feed.Sink, func() error, error) {
-	s.sink = create()
-	return s.sink, func() error { s.sink.Close(); return nil }, nil
-}
-
-// tell has the instance be the only one under a policy, since that long.
-func (s *source) tell(p *quota.Policy, since time.Duration) {
-	at := s.clock.Now()
-	at.Mono -= int64(since)
-	s.sink.Reset(at, "w.1.1", protocol.View{Revision: 40, Policy: p, PolicyRevision: 40, Instances: []protocol.Instance{{ID: "w.1.1"}}})
-}
 
 // One cause has one name: in the error of a call, in the metrics' label, in the answer over HTTP, in
 // the report and so in top, in the log and by doctor; and one sentence, in all that have one.
 func TestOneCauseHasOneName(t *testing.T) {
 	const long = time.Hour
 	type limiter = consumer.Limiter
-	begin := func(s *source, p quota.Policy) { s.tell(&p, long); s.sink.Prove(s.clock.Now()) }
+	begin := func(s *told.Source, p quota.Policy) { s.Tell(&p, long); s.Prove() }
 	plays := map[string]struct { // by the reason, and a name where it has several
 		n    int64
 		says string // in the sentence
 		set  func(p *quota.Policy)
-		play func(ctx context.Context, s *source, l *limiter, p quota.Policy)
+		play func(ctx context.Context, s *told.Source, l *limiter, p quota.Policy)
 	}{
-		"share spent": {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
-		"debt": {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) {
+		"share spent": {n: 1, play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
+		"debt": {n: 1, play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) {
 			begin(s, p)
 			if err := l.TryTake(1).Settle(95); err != nil {
 				panic(err)
 			}
 		}},
-		"queue": {n: 1, play: func(ctx context.Context, s *source, l *limiter, p quota.Policy) {
+		"queue": {n: 1, play: func(ctx context.Context, s *told.Source, l *limiter, p quota.Policy) {
 			begin(s, p)
 			l.TryTake(4)
 			go func() { _, _ = l.Take(ctx, 8, consumer.Forever) }()
 			synctest.Wait()
 		}},
 		"kept": {n: 1, set: func(p *quota.Policy) { p.Critical = 30 },
-			play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
+			play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
 		"pacing": {n: 2, set: func(p *quota.Policy) { p.Pacing = quota.PacingEven },
-			play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
-		"joining": {n: 1, play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) {
-			s.tell(&p, 0)
-			s.sink.Prove(s.clock.Now())
+			play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
+		"joining": {n: 1, play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) {
+			s.Tell(&p, 0)
+			s.Prove()
 		}},
-		"pause": {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) {
+		"pause": {n: 1, play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) {
 			begin(s, p)
 			l.Throttled(20*time.Second, "429 from api")
 		}},
 		"paused": {n: 1, set: func(p *quota.Policy) { p.Mode, p.Author = quota.ModePause, "ann" },
-			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
+			play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) { begin(s, p) }},
 		"too large": {n: 10, set: func(p *quota.Policy) { p.WarmUp = long },
-			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
-		"queue full": {n: 1, play: func(ctx context.Context, s *source, l *limiter, p quota.Policy) {
+			play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) { begin(s, p) }},
+		"queue full": {n: 1, play: func(ctx context.Context, s *told.Source, l *limiter, p quota.Policy) {
 			begin(s, p)
 			l.TryTake(10)
 			go func() { _ = l.Wait(ctx) }()
 			synctest.Wait()
 		}},
 		"in flight": {n: 1, set: func(p *quota.Policy) { p.Limits = []quota.Limit{{Permits: 10, Window: time.Minute, InFlight: true}} },
-			play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
-		"closed":    {n: 1, play: func(_ context.Context, s *source, l *limiter, p quota.Policy) { begin(s, p); _ = l.Close() }},
-		"no policy": {n: 1, play: func(_ context.Context, s *source, _ *limiter, _ quota.Policy) { s.tell(nil, 0) }},
+			play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) { begin(s, p); l.TryTake(10) }},
+		"closed":    {n: 1, play: func(_ context.Context, s *told.Source, l *limiter, p quota.Policy) { begin(s, p); _ = l.Close() }},
+		"no policy": {n: 1, play: func(_ context.Context, s *told.Source, _ *limiter, _ quota.Policy) { s.Tell(nil, 0) }},
 		"no policy: of a later version": {n: 1, set: func(p *quota.Policy) { p.Requires = []string{"share_by_region"} }, says: "upgrade this program",
-			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
+			play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) { begin(s, p) }},
 		"no policy: of an earlier version": {n: 1, set: func(p *quota.Policy) { p.Ignored = []string{"share weighted"} }, says: "set it again",
-			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p) }},
+			play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) { begin(s, p) }},
 		"stale": {n: 1, set: func(p *quota.Policy) { p.Outage = quota.OutageStop },
-			play: func(_ context.Context, s *source, _ *limiter, p quota.Policy) { begin(s, p); time.Sleep(time.Minute) }},
+			play: func(_ context.Context, s *told.Source, _ *limiter, p quota.Policy) {
+				begin(s, p)
+				time.Sleep(time.Minute)
+			}},
 	}
 	sentences := 0
 	for _, c := range cause.All {
@@ -111,7 +94,7 @@ func TestOneCauseHasOneName(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var log bytes.Buffer
-			s := &source{clock: clock.New()}
+			s := told.New()
 			l, err := consumer.Open(ctx, feed.Over[feed.Source](s), "p", consumer.Options{MaxWaiters: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if err != nil {
 				t.Fatal(err)
@@ -138,7 +121,7 @@ func TestOneCauseHasOneName(t *testing.T) {
 			if answer.Title != c.Title {
 				t.Errorf("%s: over HTTP it is %q, want %q", c.Reason, answer.Title, c.Title)
 			}
-			r := s.sink.Report(s.clock.Now())
+			r := s.Sink.Report(s.Clock().Now())
 			if word := cause.Word(r.State, r.Debt); word != c.Word {
 				t.Errorf("%s: top says %q, want %q", c.Reason, word, c.Word)
 			}

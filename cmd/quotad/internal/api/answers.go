@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
-// again is the time after which a client may try again that nothing else is known for.
+// again is how long a client is to wait if nothing else is known.
 const again = ratefields.Again
 
 // fail answers a request that would fail again: with a problem (RFC 9457), as all but 200.
