@@ -227,3 +227,32 @@ func TestWhatIsGivenBackIsLeftForWhoComes(t *testing.T) {
 		}
 	}
 }
+
+// TestACallThatEndsWhileEtcdIsAsked: who waits is asked for again at once, with the place of the call that has ended
+// meanwhile, if the answer has none for it.
+func TestACallThatEndsWhileEtcdIsAsked(t *testing.T) {
+	t.Parallel()
+	for ends := range int64(2) {
+		f := newFixed(map[time.Duration]int64{second: 1000})
+		b, windows := flying(6)
+		f.long = b.Limit
+		g := gateOf(f, 0, (&told{}).decided)
+		g.Changed(at(0))
+		g.mu.ledger.windows.Lending = windows.Lending
+		l := &g.mu.ledger.budgets[0]
+		earlier := l.Start - 1
+		l.ended = []ended{{start: earlier, part: protocol.Part{Number: l.purse.Part.Number - 1, Counted: l.purse.Part.Counted}, taken: 6, used: 6}}
+		g.Enter(at(1), &queue.Waiter{Payload: "w"}, 1, clock.Forever, queue.Default)
+		uses, _, _ := g.Uses(at(2), 10)
+		if len(uses) != 1 {
+			t.Fatalf("%+v", uses)
+		}
+		l.end(ends, earlier, at(3).Mono, g.mu.ledger.windows)
+		asks := false
+		g.Wanting = func() { asks = true }
+		uses[0].Purse.Committed(escrow.Total{Out: 12, Parts: []int64{12}, Newest: uses[0].Part().Number, Cluster: 7}, 0, 5, &escrow.Verdict{Cluster: 7})
+		if g.Fund(at(4), uses[0]); asks != (ends > 0) {
+			t.Errorf("%d calls have ended: etcd is asked again: %v", ends, asks)
+		}
+	}
+}
