@@ -26,7 +26,6 @@ type Account struct {
 	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
 	// one epoch, after years, in which it begins again.
 	epoch    uint32
-	unended  int64 // calls in flight that count no more, and of which nobody has said that they ended
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
 	before   int64 // permits that callers used in the window before the one that runs, of the account's shortest limit
@@ -57,7 +56,7 @@ func (a *Account) Windows() *plans.Windows { return a.windows }
 func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
 	a.begin(windows, bound)
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
-		a.adoptBudgets(budgets())
+		a.adoptBudgets(budgets()) // what it returns is 0: a key has no limit in flight
 	}
 	a.dropEnded(func(s *span) int64 { return s.Window.End() })
 	a.guests.end(windows.Over)

@@ -9,7 +9,7 @@ import (
 
 // adoptLong moves the long limits to their windows by the plan.
 func (l *ledger) adoptLong() {
-	l.adoptBudgets(l.plan.Budgets)
+	l.unended += l.adoptBudgets(l.plan.Budgets)
 	for b := range l.binding {
 		if b.since == 0 {
 			b.since = max(b.Start, l.now+l.plan.Offset)

@@ -15,12 +15,13 @@ import (
 // it, then any of the others.
 type ledger struct {
 	Account
-	plan   *plans.Plan
-	now    int64 // as of the latest adopt or advance
-	issued int64 // permits booked since the beginning, but for those lent
-	paid   int64 // of issued: what has paid debts
-	wanted shape.Wanted
-	ended  Loans // of the windows that ended last
+	plan    *plans.Plan
+	now     int64 // as of the latest adopt or advance
+	issued  int64 // permits booked since the beginning, but for those lent
+	paid    int64 // of issued: what has paid debts
+	unended int64 // calls in flight that count no more, and of which nobody has said that they ended, since the beginning
+	wanted  shape.Wanted
+	ended   Loans // of the windows that ended last
 	// overIssued counts permits that were booked though a bound did not allow
 	// them, whether pacing did or not. It is checked where permits are booked, not where they are counted out.
 	overIssued int64

@@ -110,8 +110,9 @@ func (b *long) returning() int64 {
 	return b.back + b.toReturn()
 }
 
-// adoptBudgets moves the budgets to the windows that run.
-func (a *Account) adoptBudgets(all []protocol.Budget) {
+// adoptBudgets moves the budgets to the windows that run. It returns how many calls in flight count no more from now
+// on, though nobody has said that they ended.
+func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
 		b.binds = b.binds && slices.ContainsFunc(all, func(o protocol.Budget) bool { return o.Window == b.Window })
@@ -119,7 +120,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 	a.budgets = slices.DeleteFunc(a.budgets, func(b long) bool {
 		over := !b.binds && b.known() <= a.windows.Over
 		if over && b.InFlight {
-			a.unended += b.underWay()
+			unended += b.underWay()
 		}
 		return over
 	})
@@ -146,7 +147,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			of := b.next(now, other)
 			of.binds, of.active, of.patient, of.keep = true, b.active, b.patient, b.keep
 			if b.InFlight && !other && !b.forgotten {
-				a.unended += was - of.underWay()
+				unended += was - of.underWay()
 			}
 			*b = of
 		case now.Start < b.Start:
@@ -162,6 +163,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) {
 			b.purse.Taken = b.whole(a.windows.Over)
 		}
 	}
+	return unended
 }
 
 // binding goes over the budgets that bind.
