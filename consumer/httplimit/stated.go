@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -51,32 +52,40 @@ func ofXFields(h http.Header, now time.Time) []rest {
 // ofDraft reads RateLimit, such as "hour";r=50;t=30 for each limit, whose size RateLimit-Policy may say, such
 // as "hour";q=100;w=3600.
 func ofDraft(h http.Header) (all []rest) {
-	limits := map[any]int64{}
-	for _, p := range itemsOf(h, "RateLimit-Policy") {
-		limits[p.Value], _ = parameter(p, "q")
+	limits := map[string]int64{}
+	for name, p := range named(h, "RateLimit-Policy") {
+		limits[name], _ = parameter(p, "q")
 	}
-	for _, l := range itemsOf(h, "RateLimit") {
+	for name, l := range named(h, "RateLimit") {
 		left, known := parameter(l, "r")
 		seconds, ends := parameter(l, "t")
 		if known && ends && seconds > 0 && seconds < 1e9 {
-			all = append(all, rest{limits[l.Value], left, time.Duration(seconds) * time.Second})
+			all = append(all, rest{limits[name], left, time.Duration(seconds) * time.Second})
 		}
 	}
 	return all
 }
 
-// itemsOf returns the items of a field that is a list by RFC 9651; none if it is not.
-func itemsOf(h http.Header, field string) (all []httpsfv.Item) {
-	list, err := httpsfv.UnmarshalList(h.Values(field))
-	if err != nil {
-		return nil
-	}
-	for _, m := range list {
-		if item, ok := m.(httpsfv.Item); ok {
-			all = append(all, item)
+// named goes over the items of a field that is a list by RFC 9651; there are none if it is not. Each is a limit's
+// name with parameters. The draft has names that are strings; earlier ones had tokens, which are taken too. An item of
+// another type, such as a number or bytes, names no limit, and is passed over.
+func named(h http.Header, field string) iter.Seq2[string, httpsfv.Item] {
+	return func(yield func(string, httpsfv.Item) bool) {
+		list, err := httpsfv.UnmarshalList(h.Values(field))
+		if err != nil {
+			return
+		}
+		for _, m := range list {
+			item, _ := m.(httpsfv.Item)
+			name, ok := item.Value.(string)
+			if token, is := item.Value.(httpsfv.Token); is {
+				name, ok = string(token), true
+			}
+			if ok && !yield(name, item) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // parameter returns a parameter that is a number, 0 at least.

@@ -31,6 +31,8 @@ func TestTheStatedRestIsHeeded(t *testing.T) {
 		"the draft":           {http.Header{"Ratelimit": {`"s";r=3, "h";r=12;t=900`}, "Ratelimit-Policy": {`"s";q=80;w=1, "h";q=1000;w=3600`}}, 12},
 		"the draft, no size":  {http.Header{"Ratelimit": {`"h";r=12;t=900`}}, 12},
 		"the draft, no reset": {http.Header{"Ratelimit": {`"h";r=12`}}, 999},
+		"a token as name":     {http.Header{"Ratelimit": {`h;r=12;t=900`}, "Ratelimit-Policy": {`"h";q=1000;w=3600`}}, 12},
+		"bytes, no name":      {http.Header{"Ratelimit": {`:aA==:;r=12;t=900, 5;r=9;t=900`}, "Ratelimit-Policy": {`:aA==:;q=1000`}}, 999},
 		"rubbish":             {http.Header{"Ratelimit": {`;;"h`}, "Ratelimit-Policy": {"\x00"}}, 999},
 	} {
 		for _, byKey := range []bool{false, true} {
@@ -73,6 +75,7 @@ func TestTheStatedRestIsHeeded(t *testing.T) {
 // No header has the limiter panic, or issue more.
 func FuzzStated(f *testing.F) {
 	f.Add(`"h";r=12;t=900`, `"h";q=1000;w=3600`, "1000", "7", "946685000")
+	f.Add(`:aA==:;r=12;t=900`, `:aA==:;q=1000`, "", "", "") // bytes, which are no key of a map in Go
 	f.Fuzz(func(t *testing.T, limit, policy, of, remaining, reset string) {
 		l := open(t, "1000/h")
 		p := &provider{header: http.Header{
