@@ -71,7 +71,7 @@ func (o *origin) refuseKey(y *keyState, n int64, atOnce bool) error {
 }
 
 // unservedBy collects what is known of a call that a key does not serve, and counts its refusal. For a call that does
-// not wait it returns nil if permits have come since that was decided.
+// not wait it returns nil if permits have come since that was decided, or the key was forgotten, so that it has all again.
 func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	k, c := o.core, o.class
 	s, now := y.lock(k)
@@ -81,7 +81,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 		o.refusedKey(y, n, all, now)
 		return u
 	}
-	if atOnce && y.room(k, s, now, c) >= n {
+	if atOnce && (y.gone || y.room(k, s, now, c) >= n) {
 		return nil
 	}
 	u.uses = k.keyUses(y)

@@ -140,7 +140,7 @@ type keyState struct {
 
 	mu      sync.Mutex     // guards the fields below; hold takes it
 	use     window.Account // counts all permits of the key while mu is held; else some are in front
-	gone    bool           // not in use: forgotten, or never called for; another state may be in use for the name
+	gone    bool           // not in use: forgotten (then use has nothing left), or never called for; another state may be in use for the name
 	guest   bool           // in use only because other instances have asked to borrow; no call of this one came yet
 	issued  uint8          // permits that the busiest keys do not count yet
 	refused uint8          // permits refused that they do not count yet

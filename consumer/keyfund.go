@@ -202,11 +202,10 @@ func (k *core) Fund(all []escrow.KeyUse) {
 			k.noteWithheld(u)
 			continue
 		}
-		y := k.keys.known(u.Key)
+		y, s, now := k.keys.lock(k, u.Key)
 		if y == nil {
 			continue
 		}
-		s, now := y.lock(k)
 		y.use.Fund(*u, now)
 		y.pay(k, s, now)
 		if y.use.WantsMore() { // etcd did not answer

@@ -107,10 +107,6 @@ func (y *keyState) totals(k *core) func(quota.Window) int64 {
 	}
 }
 
-// asked reports whether others were asked for permits in the windows that run. keys.go does not drop the keyState
-// while this holds: a loan that is under way would be lost with it. y.mu is held.
-func (y *keyState) asked(keys *plans.Keys) bool { return y.use.Asked(keys.Running) }
-
 // borrows reports whether others may be asked for permits of the key. y.mu is held.
 func (y *keyState) borrows() bool {
 	w := y.use.Windows()
@@ -413,12 +409,12 @@ func (k *core) borrowKey(name, host string, windows []quota.Window, told int64) 
 	if k.gate.Segment().Keys == nil {
 		return
 	}
-	y := k.keys.known(name)
+	y, s, now := k.keys.lock(k, name)
 	if y == nil {
 		return
 	}
 	n := int64(0)
-	if s, now := y.lock(k); s.Keys != nil && y.borrows() { // else nothing is borrowed now
+	if s.Keys != nil && y.borrows() { // else nothing is borrowed now
 		n = y.use.Borrow(host, windows, told, y.totals(k))
 		y.pay(k, s, now)
 	}

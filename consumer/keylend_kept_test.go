@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -105,4 +107,65 @@ func TestKeysOfOthersTakeNoRoom(t *testing.T) {
 			t.Errorf("%d keys in use and %d lent when nothing counts any more", own, guests)
 		}
 	})
+}
+
+// Whoever comes late to a key that was forgotten meanwhile lends nothing of it at the edge that has passed, though a
+// large call of another instance stands: the next call of the name has the whole share of the window that runs, and so
+// the limit would be exceeded by the loan.
+func TestAForgottenKeyLendsNothing(t *testing.T) {
+	for _, c := range []struct {
+		what      string
+		forgotten bool
+		cost      int64 // permits of the share that pay for a call that cost more
+		come      func(t *testing.T, l *Limiter, y *keyState, p Permit)
+	}{
+		{"nobody has forgotten it", false, 0, func(_ *testing.T, l *Limiter, y *keyState, _ Permit) {
+			l.core.ask(y, l.core.gate.Segment(), l.core.clock.Mono(), keyRequests{})
+		}},
+		{"a cost", true, 1, func(_ *testing.T, _ *Limiter, _ *keyState, p Permit) { _ = p.Settle(2) }},
+		{"permits that the provider did not have", true, 0, func(_ *testing.T, l *Limiter, y *keyState, _ Permit) {
+			l.core.uncharge(y, 0, l.core.gate.Segment().Keys, 0)
+		}},
+		{"a call on its way to the line", true, 0, func(t *testing.T, l *Limiter, y *keyState, _ Permit) {
+			if v := l.core.keys.lines.enter(l.core, y, &queue.Waiter{}, 1, clock.Forever, queue.Default); v != queue.Closed {
+				t.Errorf("a call on its way to the line is told %v, want that it starts again", v)
+			}
+		}},
+		{"a refusal", true, 0, func(t *testing.T, l *Limiter, y *keyState, _ Permit) {
+			if err := l.refuseKey(y, 1, true); err != nil {
+				t.Errorf("a call is refused, though the key has permits again: %v", err)
+			}
+		}},
+		{"a look", true, 0, func(_ *testing.T, l *Limiter, y *keyState, _ Permit) {
+			l.core.ask(y, l.core.gate.Segment(), l.core.clock.Mono(), keyRequests{})
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, all := keyMarket(t, 10, 0, quota.OutageHold, "a", "b")
+				l := all["a"]
+				key := l.Key("key")
+				p := key.TryTake(1)
+				y := l.core.keys.known("key")
+				l.core.Asked("b", protocol.Note{
+					Windows: l.core.gate.Segment().Keys.Running, Needs: map[string]protocol.Need{"key": {Permits: 3000, Edge: 3000, Large: true}},
+				})
+				time.Sleep(1100 * time.Millisecond)
+				m.prove()
+				before := l.Status().KeysLent
+				s, _ := l.core.segmentNow()
+				if c.forgotten {
+					if l.core.keys.sweep(s.Keys); l.core.keys.known("key") != nil {
+						t.Fatal("the key is not forgotten")
+					}
+				}
+				c.come(t, l, y, p)
+				lent := l.Status().KeysLent - before
+				issued := key.TryTake(10).N()
+				if lent+issued+c.cost != 5 || lent > 0 == c.forgotten {
+					t.Errorf("%d lent, %d issued, and %d paid for, of a share of 5", lent, issued, c.cost)
+				}
+			})
+		})
+	}
 }

@@ -110,6 +110,18 @@ func (m *keys) known(name string) *keyState {
 	return part.states[name]
 }
 
+// lock takes the lock of the state in use for a name, as keyState.lock does, and returns what that returns. y is nil if
+// there is no such state.
+func (m *keys) lock(k *core, name string) (y *keyState, s *window.Segment, now int64) {
+	for y = m.known(name); y != nil; y = m.known(name) {
+		if s, now = y.lock(k); !y.gone {
+			break
+		}
+		y.mu.Unlock() // it was forgotten meanwhile
+	}
+	return y, s, now
+}
+
 // room counts one more key in use: by calls or, with guest, only by guests. It does not, and returns false, if plans.Keys.Most is
 // reached. With keys nil there is no bound.
 func (m *keys) room(keys *plans.Keys, guest bool) bool {
@@ -219,7 +231,7 @@ func (y *keyState) begin(guest bool) bool {
 func (m *keys) forget(part *keyPart, keys *plans.Keys) {
 	for name, y := range part.states {
 		y.hold(m)
-		if y.gone = y.line == nil && y.use.Over(&keys.Windows) && !y.asked(keys); y.gone {
+		if y.gone = y.line == nil && y.use.Forget(&keys.Windows); y.gone {
 			y.tellBusiest(m)
 			delete(part.states, name)
 			m.count(y.guest).Add(-1)

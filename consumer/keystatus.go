@@ -64,11 +64,11 @@ func (y Key) look(f func(state *keyState, now int64)) {
 	if k.gate.Segment().Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
 		return
 	}
-	state := k.keys.known(y.state.key.Name)
+	state, s, now := k.keys.lock(k, y.state.key.Name)
 	if state == nil {
 		state = &keyState{key: y.state.key}
+		s, now = state.lock(k)
 	}
-	s, now := state.lock(k)
 	defer state.mu.Unlock()
 	if s.Keys != nil {
 		f(state, now)

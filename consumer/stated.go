@@ -22,11 +22,10 @@ func (l *Limiter) Stated(limit, left int64, until time.Time) {
 // Stated is Limiter.Stated for the limits of the key, if that is in use.
 func (y Key) Stated(limit, left int64, until time.Time) {
 	k := y.limiter.core
-	state := k.keys.known(y.state.key.Name)
+	state, s, now := k.keys.lock(k, y.state.key.Name)
 	if state == nil {
 		return
 	}
-	s, now := state.lock(k)
 	defer state.mu.Unlock()
 	if s.Keys != nil && state.use.States(limit, max(0, left), until.UnixNano(), now+s.Keys.Offset) {
 		k.keys.funds.want(k, state, true)

@@ -22,6 +22,8 @@ type Account struct {
 	spans   []span         // shortest first
 	budgets []long
 	early   bool // corrected time was set back: a span's window has not begun
+	// forgotten says that the zero Account has taken the place of this one, which therefore has nothing left for good.
+	forgotten bool
 	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
 	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
 	// one epoch, after years, in which it begins again.
@@ -202,9 +204,9 @@ func (a *Account) LeftToBorrowers() int64 {
 // left is Left, but it does not take off what is reserved, and does not look at the debt.
 func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
 
-// shares is left without the long limits. It is 0 in a guard, and where no limit binds.
+// shares is left without the long limits. It is 0 in a guard, where no limit binds, and once the account is forgotten.
 func (a *Account) shares() int64 {
-	if a.early || a.windows == nil || a.windows.Shut {
+	if a.forgotten || a.early || a.windows == nil || a.windows.Shut {
 		return 0
 	}
 	least := shape.Unbounded
@@ -339,10 +341,20 @@ func (a *Account) Own() int64 {
 	return own
 }
 
-// Over reports whether the account may be forgotten, since the zero Account says the same: nothing is
+// Forget has the zero Account take the place of this one, if nothing of it counts any more by the windows that run, and
+// reports whether it does. From then on this account has nothing left, whatever it adopts: whoever still comes to it can
+// issue, lend and pay nothing, since that would count in no other account.
+func (a *Account) Forget(windows *plans.Windows) bool {
+	if a.over(windows) && !a.asked(windows.Running) {
+		a.forgotten = true
+	}
+	return a.forgotten
+}
+
+// over reports whether the zero Account says the same as this one: nothing is
 // owed or reserved, nothing was used in a window that still runs, and nothing is in hand. A long limit
 // that etcd had too little of is kept until etcd may be asked again, or a new account would ask sooner.
-func (a *Account) Over(windows *plans.Windows) bool {
+func (a *Account) over(windows *plans.Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&
 		!slices.ContainsFunc(a.budgets, func(b long) bool {

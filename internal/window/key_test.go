@@ -46,7 +46,7 @@ func TestWhenAKeyIsOver(t *testing.T) {
 	var k Account
 	over := func(wall time.Duration, want bool) {
 		t.Helper()
-		if got := k.Over(keysAt(wall, time.Second, 3*time.Second)); got != want {
+		if got := k.over(keysAt(wall, time.Second, 3*time.Second)); got != want {
 			t.Errorf("at %v: over %v, want %v", wall, got, want)
 		}
 	}
@@ -65,6 +65,36 @@ func TestWhenAKeyIsOver(t *testing.T) {
 	k.Pay()
 	over(5*time.Second, false)
 	over(6*time.Second, true)
+}
+
+// A key that was forgotten has nothing left, in no later window either: the zero Account has all of that.
+func TestAForgottenKeyHasNothingLeft(t *testing.T) {
+	t.Parallel()
+	var k Account
+	left := func(wall time.Duration, forgotten bool, want int64) {
+		t.Helper()
+		windows := lendingAt("me", wall, second)
+		if got := k.Forget(windows); got != forgotten {
+			t.Errorf("at %v: forgotten %v", wall, got)
+		}
+		if k.Adopt(windows, bounds(5), nil); k.Left() != want || k.Own() != 5 {
+			t.Errorf("at %v: %d left of %d, want %d of 5", wall, k.Left(), k.Own(), want)
+		}
+	}
+	k.Adopt(lendingAt("me", 0, second), bounds(5), nil)
+	k.Charge(2)
+	left(0, false, 3)
+	left(second, true, 0)
+	left(2*second, true, 0)
+	if told := lends(&k, "guest", 3, int64(2*second)); told != 0 {
+		t.Errorf("%d are lent", told)
+	}
+	if k.Owe(1); k.Pay() != 0 {
+		t.Error("a debt is paid")
+	}
+	if k.Reserve(1); k.Confirm(nil, 1) {
+		t.Error("a permit is confirmed")
+	}
 }
 
 // A limit that is gone counts on to the end of its window, in case that it comes back.

@@ -217,9 +217,10 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// Asked reports whether others were asked for permits of the account's shortest window, if that is one of those that run.
+// asked reports whether others were asked for permits of the account's shortest window, if that is one of those that run:
+// a loan may be under way, and would be lost with the account.
 // What they were asked to leave to a large call that stands is of the next window, and does not count.
-func (a *Account) Asked(running []quota.Window) bool {
+func (a *Account) asked(running []quota.Window) bool {
 	return a.trade != nil && slices.Contains(running, a.trade.window) && a.trade.guest.Asked()
 }
 

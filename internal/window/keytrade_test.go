@@ -66,7 +66,7 @@ func TestAKeyGoesByTheShortestWindowThatLimitsIt(t *testing.T) {
 		if a.Shortest() != w || a.before != step.before || a.trade != nil && a.trade.window != w {
 			t.Errorf("at %v: it goes by %v, and %d were used before; want %v and %d; trade %+v", step.at, a.Shortest(), a.before, w, step.before, a.trade)
 		}
-		if ask, _ := a.Ask(f, large, int64(step.at)); ask == nil || !a.Asked(windows.Running) || a.Asked(windows.Running[:0]) {
+		if ask, _ := a.Ask(f, large, int64(step.at)); ask == nil || !a.asked(windows.Running) || a.asked(windows.Running[:0]) {
 			t.Errorf("at %v it asks for nothing", step.at)
 		}
 		a.Charge(3)

@@ -70,10 +70,10 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if at(int64(time.Second)); k.Left() != 10 {
 		t.Errorf("%d left in the next second, want the share", k.Left())
 	}
-	if at(int64(time.Minute)); k.Over(k.windows) {
+	if at(int64(time.Minute)); k.over(k.windows) {
 		t.Error("an hour that counts is forgotten")
 	}
-	if at(hour); k.Left() != 0 || !k.Over(k.windows) {
+	if at(hour); k.Left() != 0 || !k.over(k.windows) {
 		t.Errorf("%d left of a new hour, or nothing counts and the key is kept", k.Left())
 	}
 }
@@ -86,7 +86,7 @@ func TestAKeyWithNothingInHandIsForgotten(t *testing.T) {
 	k, at := longKey(10, 100)
 	over := func(wall time.Duration, want bool, when string) {
 		t.Helper()
-		if at(int64(wall)); k.Over(k.windows) != want {
+		if at(int64(wall)); k.over(k.windows) != want {
 			t.Errorf("%s: over is %v", when, !want)
 		}
 	}

@@ -4,6 +4,8 @@ package mutant
 var keys = Table{
 	Replace("KeyForgottenEarly", "forgets a key while its window runs", "internal/window/account.go",
 		"s.Used > 0 && s.Window.End() > windows.Over", "s.Used > 9 && s.Window.End() > windows.Over", histories),
+	Replace("KeyForgottenLends", "lends of a key that it has forgotten, beside all that a new call gets", "internal/window/account.go",
+		"if a.forgotten || a.early", "if a.early", "internal/window TestAForgottenKeyHasNothingLeft", "consumer TestAForgottenKeyLendsNothing"),
 	Replace("KeyRemaindersApart", "deals the remainder of a key in another order on each instance", "internal/share/planner.go",
 		"t := p.begin(w, low, &key)", "own := key\n\t\town.Hash ^= hashID(p.self)\n\t\tt := p.begin(w, low, &own)", histories),
 	Replace("KeyOfNewestView", "looks back for the provider and not for its keys", "internal/share/planner.go",
