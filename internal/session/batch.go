@@ -188,7 +188,7 @@ func (e JoinEnded) on(m *Machine) {
 		return
 	case j.Cluster != p.line.history.Cluster() || j.Revision < j.position:
 		p.failed = true
-		p.line.gap(replaced + "a provider was listed in another store than the one that is watched")
+		p.line.replaced(j.Cluster, "a provider was listed in another store than the one that is watched")
 		return
 	case m.lease == (Lease{}) || p.own.Lease != m.lease.ID:
 		p.lose(ErrLease)

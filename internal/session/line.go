@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -116,19 +115,23 @@ func (l *Line) prove() {
 	}
 }
 
-// replaced says that etcd may have lost data.
-const replaced = "etcd was restored or replaced: "
+// replaced is gap where etcd is not the store that the watch has told of, or went back, and so may have lost data. by is
+// the ID of the cluster that has shown that. If it is the one that is watched, the store went back.
+func (l *Line) replaced(by uint64, why string) {
+	l.end("etcd was restored or replaced: "+why, "see whether quota-admin list has all that was set; instances go on by themselves", by == l.history.Cluster())
+}
 
 // gap ends a line that has begun, because the watch may have lost events; why goes to the log. It ends the
 // watch at once. When the line has begun again, the members that followed are listed again; those that are to
 // register do that. A line that has not begun has nothing to lose, and gap does nothing to it.
 func (l *Line) gap(why string) {
+	l.end(why, "nothing; if it happens again and again: quota-admin doctor", false)
+}
+
+// end is gap, with what the log says that is to be done. back says that the store went back.
+func (l *Line) end(why, do string, back bool) {
 	if !l.begun {
 		return
-	}
-	do := "nothing; if it happens again and again: quota-admin doctor"
-	if strings.HasPrefix(why, replaced) {
-		do = "see whether quota-admin list has all that was set; instances go on by themselves"
 	}
 	l.m.log(slog.LevelWarn, "starting over: no share for the settle time", "folder", l.Folder, "providers", len(l.members), "because", why, "do", do)
 	l.begun, l.proved = false, 0
@@ -138,10 +141,7 @@ func (l *Line) gap(why string) {
 		l.unwatch(0)
 	}
 	for _, p := range l.members {
-		if p.stage == following {
-			p.stage = toList
-			p.listed = max(p.listed, l.history.Position()) // if the next listing has a lower revision, etcd was restored
-		}
+		p.leaves(back)
 	}
 }
 

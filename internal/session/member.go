@@ -31,16 +31,19 @@ type Member struct {
 	until  int64       // from when it takes no part, as announced, in corrected Unix nanoseconds; 0 if it has announced no end
 	untold int64       // revision at which it has written own.Key; 0 once the watch has told of that
 
-	// listed is the revision of the newest listing or, after a gap, up to which the watch had told. If a
-	// later listing has a lower one, the store went back.
-	listed int64
+	// known is the newest revision that the store is known to have had when the member was listed or, if its line has
+	// ended since, before that. If a later listing has a lower one, the store went back.
+	known int64
+	// wentBack says that the store was seen to go back since the newest listing. That listing's revision may be higher
+	// than known again.
+	wentBack bool
 	// since is the monotonic instant at which the newest listing was taken over. A probe that was sent
 	// before that proves nothing of its view.
 	since int64
 	store uint64 // ID of the cluster that was listed; 0 before the first listing
-	// lastHeard is when the store last told of the provider, by a listing or a proof. If the next listing
-	// shows another store, or that this one went back, elsewhere keeps that instant, provided that there
-	// was a policy. Both are in corrected Unix nanoseconds, and 0 before.
+	// lastHeard is when the store last told of the provider, by a listing or a proof, while that had a policy or had
+	// lost it since the listing. If a later listing shows another store, or that this one went back, elsewhere keeps
+	// that instant. Both are in corrected Unix nanoseconds, and 0 before.
 	lastHeard, elsewhere int64
 
 	failure   error    // why it cannot follow its provider; nil if it can
@@ -158,17 +161,16 @@ func (p *Member) notePolicy() {
 // than the one that was listed before, or went back, the sink hears Restored before the view.
 func (p *Member) begin(l Listing, all []view.Key) {
 	at := p.m.now.Instant
-	if p.store != 0 && (l.Cluster != p.store || l.Revision < max(p.listed, p.policyAt)) {
-		if p.policy != nil {
-			p.elsewhere = p.lastHeard
-		}
+	if p.store != 0 && (l.Cluster != p.store || p.wentBack || l.Revision < p.known) {
+		p.elsewhere = p.lastHeard
 		p.emit(Restored{p})
 	}
-	p.store, p.lastHeard = l.Cluster, p.m.now.Corrected
+	p.store = l.Cluster
 	v := p.tracker.List(l.Revision, all)
 	v.First = l.Value.First && l.Revision == l.Created // else others may have committed something in between
-	p.policy, p.policyAt, p.since, p.listed = v.Policy, v.PolicyRevision, at.Mono, l.Revision
+	p.policy, p.policyAt, p.since, p.known, p.wentBack = v.Policy, v.PolicyRevision, at.Mono, l.Revision, false
 	p.sweeping = sweeping{}
+	p.hear()
 	p.noteThrottle(v.Throttle)
 	p.notePolicy()
 	p.emit(Reset{p, at, p.own.ID, v})
@@ -176,6 +178,25 @@ func (p *Member) begin(l Listing, all []view.Key) {
 		p.emit(Announce{p, p.until})
 	}
 	p.tell(nil)
+}
+
+// hear notes that the store tells of the provider now.
+func (p *Member) hear() {
+	if p.policyAt != 0 {
+		p.lastHeard = p.m.now.Corrected
+	}
+}
+
+// leaves notes that the watch of the member's line will tell it nothing more: the line has a gap, or the member gets
+// another one. So a member that followed is listed again. Whatever the member waits for, it keeps how new the store was;
+// back says that the store has been seen to go back.
+func (p *Member) leaves(back bool) {
+	if p.stage == following {
+		p.stage = toList
+	}
+	if h := &p.line.history; h.Cluster() == p.store { // else it is another store than the one that was listed
+		p.known, p.wentBack = max(p.known, h.Newest()), p.wentBack || back
+	}
 }
 
 // lose notes that the incarnation is over: it has lost its key or its lease. The member registers again as
@@ -211,7 +232,7 @@ func (p *Member) prove(proof clock.Instant) {
 	if p.stage != following || proof.Mono < p.since || p.silent {
 		return
 	}
-	p.lastHeard = p.m.now.Corrected
+	p.hear()
 	p.emit(Prove{p, proof})
 	if p.problem != "" { // it may be over
 		p.tell(nil)

@@ -154,9 +154,8 @@ func (e Unsubscribed) on(m *Machine) {
 // attach gives a member its line: the one of all providers or, for an etcd user that may read single
 // providers only, one of its own. Beyond MaxLines it has none, and is told so.
 func (m *Machine) attach(p *Member) {
-	if p.stage == following {
-		p.stage = toList // the new line's watch begins at the present: it does not tell what came before
-		p.listed = max(p.listed, p.line.history.Position())
+	if p.line != nil {
+		p.leaves(false) // the new line's watch begins at the present: it does not tell what came before
 	}
 	folder := m.folder
 	if m.narrow {
@@ -275,7 +274,7 @@ func (e WatchAnswer) on(m *Machine) {
 	case !l.open: // this watch was ended: what it tells may be of before a restore
 		return
 	case l.begun && e.Cluster != l.history.Cluster():
-		l.gap(replaced + "another cluster answered")
+		l.replaced(e.Cluster, "another cluster answered")
 		return
 	case e.Created && !l.begun: // it was opened at the present, which is Revision
 		l.history.Begin(e.Revision, e.Cluster)
@@ -401,8 +400,8 @@ func (e ProbeLate) on(m *Machine) {
 // since the Question. For the other lines of the Question:
 //
 //   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
-//     answer proves its views as of when the probe was sent. But the line has a gap if Revision is lower than one that
-//     it knew before, or Cluster is another one.
+//     answer proves its views as of when the probe was sent. But the line has a gap if Revision is lower than the
+//     newest that the line knew when the probe was sent, or if Cluster is another one.
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
 //     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
 //     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
@@ -436,9 +435,9 @@ func (e ProbeAnswered) on(m *Machine) {
 		switch {
 		case a.gen != a.Line.gen: // it had a gap since
 		case missing:
-			a.gap(replaced + "the newest key of this session is not in it as it was written")
+			a.replaced(e.Cluster, "the newest key of this session is not in it as it was written")
 		case a.history.Answer(a.probe, e.Revision, e.Cluster):
-			a.gap(replaced + "a read returned an older revision, or another cluster answered")
+			a.replaced(e.Cluster, "a read returned an older revision, or another cluster answered")
 		default:
 			a.prove()
 			if a.history.Behind() {
