@@ -79,10 +79,10 @@ func (t *Total) ask(r Rule, u Use, lacks, has int64) (write bool) {
 	return true
 }
 
-// Hear takes a newer total, as a watch has told it. A purse that knows of no total, or is lost, waits for an answer of
-// etcd instead. Hear is not called while the purse is in a KeyUse that is handed out.
+// Hear takes a newer total, as a watch has told it. A purse that knows of no total, or of a store that went back,
+// waits for an answer of etcd instead. Hear is not called while the purse is in a KeyUse that is handed out.
 func (p *Purse) Hear(t Total, revision int64) {
-	if p.verdict != nil && revision > p.revision && p.revision != 0 && !p.lost {
-		p.total, p.revision = t, revision
+	if p.verdict != nil && revision > p.revision && p.revision != 0 && p.lost == noLoss {
+		p.total, p.revision, p.restored = t, revision, false
 	}
 }

@@ -359,3 +359,77 @@ func TestACountStandsAfterALossUnderTheSameID(t *testing.T) {
 		t.Errorf("takes %d of %d that are left, withheld %q", n, p.Left(5000), next.Withheld)
 	}
 }
+
+// A store goes back under its old ID, and has an older total of a key's window than an instance knows, or none. If the
+// session has noticed that, an operator's word for the keys that counts then was said after it, and stands, whatever
+// the instance knew. If not, the word may be of before: it came with the backup.
+func TestAnOperatorsWordAfterAStoreWentBack(t *testing.T) {
+	t.Parallel()
+	const start, later = 1000 * markedWindow, 1000*markedWindow + int64(time.Second) // by which all clocks say that it was restored
+	for _, c := range []struct {
+		noticed, before, after bool // was the restore noticed, is a word in the backup, and is one said after
+		there                  bool // the backup has the total
+		first                  bool // it has read the total before the session has noticed
+		again                  bool // it has read the total before the word that is said after, and has not written since
+		want                   int64
+	}{
+		{noticed: true, after: true, there: true, want: 1},
+		{noticed: true, after: true, want: 4},
+		{noticed: true, before: true, after: true, there: true, want: 1},
+		{noticed: true, after: true, there: true, again: true, want: 1},
+		{noticed: true, after: true, there: true, first: true, want: 1},
+		{noticed: true, there: true},
+		{noticed: true, before: true, there: true},
+		{noticed: true, before: true},
+		{before: true, there: true},
+		{before: true},
+		{after: true, there: true},
+	} {
+		s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
+		h := holders{of: map[string]*holder{"k": {}}, seen: 2}
+		s.write(AfterRestore(2, start-markedWindow, markedBound))
+		if c.before {
+			s.write(s.read().WithKeysTold(start-markedWindow/2, markedBound))
+		}
+		if c.there {
+			h.take(s, "k", start, start+1, 1)
+			h.take(s, "k", start, start+1, 2)
+		}
+		own, backup := h.of["k"], s.copied()
+		own.used = own.purse.Taken
+		s.revision += 10
+		h.take(s, "k", start, start+2, 2)
+		if own.purse.Taken != own.used+2 {
+			t.Fatalf("%+v: it has %d in hand", c, own.purse.Taken-own.used)
+		}
+		*s = backup
+		read := func() {
+			total := s.totals["k"]
+			own.purse.Read(total.value, total.revision, s.read().Of(start, true))
+		}
+		if c.first {
+			read()
+		}
+		if c.noticed {
+			h.elsewhere = h.looked
+			own.purse.Restored(own.used)
+			if next, ok := s.read().Renewed(h.elsewhere, later, markedBound); ok {
+				s.write(next)
+			}
+		} else {
+			own.used = own.purse.Taken
+		}
+		had := own.purse.Taken
+		if c.again {
+			read()
+		}
+		if c.after {
+			s.revision += 100
+			s.write(s.read().WithKeysTold(later+1, markedBound))
+		}
+		h.take(s, "k", start, later+2, 4)
+		if got := own.purse.Taken - had; got != c.want {
+			t.Errorf("%+v: it takes %d, want %d; withheld %q", c, got, c.want, own.purse.Withheld())
+		}
+	}
+}

@@ -33,10 +33,23 @@ type Purse struct {
 	total    Total
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
-	// lost says that the store went back: it had an older total than was known, or none. The next total that is
-	// written says so to all, and hands out nothing more or, where it counts by parts, nothing before From.
-	lost bool
+	// restored says that the session has noticed a restore, and etcd has not answered since: the total is of before.
+	restored bool
+	lost     loss
 }
+
+// loss says whether the store went back: it had an older total than was known, or none. Unless an operator's word covers
+// that (Purse.lacks), the next total that is written says so to all, and hands out nothing more or, where it counts by
+// parts, nothing before From.
+type loss uint8
+
+const (
+	noLoss loss = iota
+	// noticed: the session had noticed the restore before etcd showed the older total.
+	noticed
+	// unnoticed: it had not. Then the mark, and an operator's word in it, may be of before, and have come with the backup.
+	unnoticed
+)
 
 // Revision returns the revision of the total's entry in etcd, as far as is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
@@ -47,19 +60,38 @@ func (p *Purse) Revision() int64 { return p.revision }
 func (p *Purse) Of(v *Verdict) bool { return p.verdict == nil || p.verdict.Cluster == v.Cluster }
 
 // Read takes the total's value and revision as the store of the verdict v has answered them; revision 0
-// if there is no total. Of(v) is true.
+// if there is no total. The caller has made sure that Of(v) is true.
 func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
-	p.lost = p.lost || revision < p.revision && !(revision == 0 && p.ended())
-	if revision == 0 && v.before != 0 {
-		p.lost = false // the mark tells all: no instance writes a total of this window, and one that an operator writes is valid
+	switch {
+	case revision == 0 && v.before != 0:
+		p.lost = noLoss // the mark keeps every instance from writing a total of this window; one that an operator writes is valid
+	case revision >= p.revision, revision == 0 && p.ended():
+	case p.restored:
+		p.lost = max(p.lost, noticed)
+	default:
+		p.lost = unnoticed
 	}
-	p.total, p.revision, p.verdict = Total{}, revision, v
+	p.total, p.revision, p.verdict, p.restored = Total{}, revision, v, false
 	if revision != 0 {
 		p.total = ReadTotal(value, v.Cluster)
 	}
-	// A total that withholds for good tells all already. One that withholds until From may do so for too short a
-	// time: the lost store may have handed out permits of later parts.
-	p.lost = p.lost && (p.total.Withheld == "" || p.total.From != 0)
+	// A total that withholds for good has told all instances already. One that withholds until From may do so for too
+	// short a time: the lost store may have handed out permits of later parts.
+	if p.total.Withheld != "" && p.total.From == 0 {
+		p.lost = noLoss
+	}
+}
+
+// Restored notes that the session has noticed a restore: the permits in hand count no more, but for those that were
+// issued. What is known of the total stays, since etcd may know less. The mark is renewed before etcd is asked again
+// (MarkAt.Renewed): so an operator's word in it is said after the restore, and covers what was lost.
+func (p *Purse) Restored(issued int64) {
+	p.Taken, p.restored, p.lost = issued, true, min(p.lost, noticed)
+}
+
+// lacks reports whether the store lacks permits that it has handed out, and no operator's word in the mark covers that.
+func (p *Purse) lacks(v *Verdict) bool {
+	return p.lost == unnoticed || p.lost == noticed && v.Told == 0
 }
 
 // ended reports whether the known total counts by parts, all of them are too old to count by any clock, and it
@@ -77,8 +109,9 @@ func (p *Purse) ended() bool {
 //
 //   - If next has a name, and the total found still tells the name of the write with the number next.Writes
 //     (Total.Recent), it is proved if that is another name, or none.
-//   - Otherwise it is proved if, by Writes, the total found is the only one since the total known before, and its Out is
-//     not that of next. With the same Out it may be next; and of several totals next may be one.
+//   - Otherwise it is proved if Writes shows that the total found is the only one that was written since the total
+//     known before, and its Out differs from that of next. With the same Out it may be next; and of several totals next
+//     may be one.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {
@@ -155,7 +188,7 @@ func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
 // back.N is above 0, to give so many back, which the caller does not issue any more. Where the limit counts by
-// parts, it may give back and take at once. Of(v) is true.
+// parts, it may give back and take at once. The caller has made sure that Of(v) is true.
 //
 // It returns the total to write, on the condition that its entry is at Revision, and n: how many permits are
 // taken. If none are taken, n is minus how many are given back. If ok is false, next must not be written. If ok is true n
@@ -169,13 +202,13 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 	news := next.carry(&r, u.By != 0)
 	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
-	case p.Part.ByParts() && next.Withheld != unreadable && (p.lost || p.foreign(v)):
+	case p.Part.ByParts() && next.Withheld != unreadable && (p.lacks(v) || p.foreign(v)):
 		// In part From, and later, nothing counts that the lost store has handed out, by whichever clock.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
 	case next.Withheld != "":
 		return next, 0, false
-	case p.lost:
+	case p.lacks(v):
 		next.Withheld = wentBack
 		return next, 0, true
 	}
@@ -219,7 +252,7 @@ type Back struct {
 // Taken as it is: it was lowered before.
 func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 	p.Taken += max(0, n)
-	p.total, p.revision, p.verdict, p.lost = next, revision, v, false
+	p.total, p.revision, p.verdict, p.restored, p.lost = next, revision, v, false, noLoss
 }
 
 // KeyUse is what an instance wants of etcd for one window of a long limit, of the provider or of a key: to take
@@ -233,8 +266,8 @@ type KeyUse struct {
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
-	// policy is another by now, or others wrote first at every try. It may be then that nobody can
-	// issue the permits of Back until they count no more, as where Away is false and Purse.Refused has proved nothing. If
-	// Unsent is set too it is not so: etcd was not asked to take them back, and the instance has them again.
+	// policy is another by now, or others wrote first at every try. If Away is set without Unsent, the permits of Back may
+	// be lost: nobody can issue them until they count no more. If both are set, etcd was not asked to take them back, and
+	// the instance has them again. They may also be lost where Away is false, if Purse.Refused has proved nothing.
 	Away, Unsent bool
 }

@@ -343,7 +343,8 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
-			b.purse.Taken, b.ended, b.back, b.wanted = b.used, nil, 0, wanted{} // what it knows of the total stays: etcd may know less
+			b.purse.Restored(b.used)
+			b.ended, b.back, b.wanted = nil, 0, wanted{}
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}

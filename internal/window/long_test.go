@@ -276,3 +276,32 @@ func TestAKeysLongLimitIsLowered(t *testing.T) {
 		t.Errorf("more in %v, want the hour: others have taken the rest", time.Duration(opens))
 	}
 }
+
+// A store goes back under its old ID, and has no total of a key's hour that is known here. What is in hand counts no more.
+// An operator's word that is said then stands, though more is known here.
+func TestAKeyWhoseStoreWentBackObeysAnOperator(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	k.Wants(3, 1)
+	fund(k, k.TakeUse("x", 8, 1)[0], 4, 90, 2)
+	k.Charge(1)
+	k.Restored()
+	if k.Left() != 0 || !k.Wants(3, 3) {
+		t.Fatalf("%d left, or it wants no more", k.Left())
+	}
+	u := k.TakeUse("x", 8, 3)[0]
+	lost := func(told int64) (next escrow.Total, n int64) {
+		v := &escrow.Verdict{Cluster: 1, Told: told}
+		p := u.Purse
+		p.Read(nil, 0, v)
+		next, n, _ = p.Next(escrow.Rule{Limit: 100, Instances: 1, Share: 10}, u.Use, u.Back, v)
+		return next, n
+	}
+	if next, n := lost(0); n != 0 || next.Withheld == "" {
+		t.Errorf("it takes %d of a store that has lost some; withheld %q", n, next.Withheld)
+	}
+	if next, n := lost(9); n == 0 || next.Withheld != "" {
+		t.Errorf("it takes %d after an operator's word; withheld %q", n, next.Withheld)
+	}
+}

@@ -41,7 +41,7 @@ var keys = Table{
 	Replace("SlidingPauseForgotten", "hands out of a restored total of a sliding limit by a clock that is behind, once another has", "internal/escrow/purse.go",
 		"p.Part.Number >= next.From+slack {", "true {", "internal/escrow TestThePauseAfterARestoreIsForEveryClock"),
 	Replace("SlidingIdleLost", "takes a total of a sliding limit whose lease has ended for one that a restore has lost", "internal/escrow/purse.go",
-		"!(revision == 0 && p.ended())", "true", "internal/escrow TestATotalThatHasEndedIsNoLoss"),
+		"case revision >= p.revision, revision == 0 && p.ended():", "case revision >= p.revision:", "internal/escrow TestATotalThatHasEndedIsNoLoss"),
 	Replace("SlidingMovesTwice", "takes the permits of an earlier part again without giving them back", "internal/escrow/purse.go",
 		"n = r.more(left, p.Taken", "n = r.more(left+gave, p.Taken", parts),
 	Replace("SlidingNamesIgnored", "takes a give-back of a sliding limit for refused that was committed", "internal/escrow/purse.go",
