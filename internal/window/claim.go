@@ -22,8 +22,8 @@ import (
 //
 // Where others may lend, a call for more than one permit is large if it wants more than the share: of a provider, more
 // than the share is now and than it often is (Plan.RoomLater); of a key, more than the share is now and than an equal
-// part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and from this
-// instance's share with what small calls will not need. Two rules see to it that it is served at all:
+// part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of
+// this instance's share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
@@ -102,9 +102,10 @@ func (c *claim) lastServed() int64 {
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
 // line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
-	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins,
-	// when the lending of a key ends, and by Pass: if nobody may pass the first waiter, or its call is small and its
-	// claim runs; and if more than mostPassed are passed, the limits have changed, or a waiter lacks permits in no window.
+	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
+	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter; its call is small
+	// and its claim runs; more than mostPassed are passed; the limits have changed; what a waiter lacks is of no window,
+	// and may come at any time, as when a call in flight ends.
 	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
@@ -131,8 +132,8 @@ func (b *beside) fits(a *Account) bool {
 // and Account.Line one of a key's. What lasts longer is in the claim of its Trade.
 //
 // Whoever serves it calls Begin, and then for each waiter, in order, Fits. After that Served is called for a waiter that
-// gets its permits, and Pass for one that waits on. Whenever a waiter is taken out, noteHead or Account.LineLeft notes
-// who is the first now.
+// gets its permits, and Pass for one that waits on. After waiters were taken out, and before the claim is asked anything,
+// noteHead or Account.LineLeft notes who is the first now.
 //
 // A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer. held,
 // room, unpaced and taken are copies. Served keeps them right; whoever books in the account what was served takes it
@@ -244,22 +245,26 @@ func (l *Line) Again() (at int64) {
 }
 
 // Fits reports whether the line's next waiter, or a newcomer, gets n permits of the room. c is the class of its call, and
-// kept how many permits are kept from that class. A large call also leaves small ones what they will want. It is a burst
-// whenever it is served: if it passes nobody, it does not wait until pacing has released so many (unpaced).
+// kept how many permits are kept from that class. A large call also leaves small ones what they will want.
 func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
-	if !large {
-		return n <= l.room-kept
+	if large {
+		kept = max(kept, l.forSmall(c))
 	}
-	room := l.room
-	if l.trade != nil && l.trade.claim.passed == 0 {
-		room = max(room, l.unpaced)
+	return n <= l.roomOf(large)-kept
+}
+
+// roomOf returns the permits of which the next waiter, or a newcomer, may have some. A large call is a burst whenever it
+// is served: if it passes nobody, it does not wait until pacing has released so many (unpaced).
+func (l *Line) roomOf(large bool) int64 {
+	if large && l.trade != nil && l.trade.claim.passed == 0 {
+		return max(l.room, l.unpaced)
 	}
-	return n <= room-max(kept, l.forSmall(c))
+	return l.room
 }
 
 // Served notes that the call of the waiter w, in the line or a newcomer's, got n permits. If it is large, those of them
 // that small calls would have wanted are taken off what these have left to large calls (claim.left). While the first
-// waiter stands nothing is taken off, for another call neither: other instances have left permits too.
+// waiter stands, nothing is taken off, whichever call is served: other instances have left permits too.
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -267,7 +272,7 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 			took := int64(0)
 			if !c.standsIn(l.Window) {
 				c.left = min(c.left, l.Total)
-				took = max(0, min(c.left, n-(l.room-l.smallWant())))
+				took = max(0, min(c.left, n-(l.roomOf(large)-l.smallWant())))
 				c.left -= took
 			}
 			if l.reserves {
@@ -314,7 +319,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 			ends = max(ends, u.End)
 		}
 	}
-	if b.shut = ends == 0; b.shut { // no window lacks permits for it: some may come at any time, as when a call in flight ends
+	if b.shut = ends == 0; b.shut { // what it lacks is of no window
 		return false
 	}
 	for i := range a.spans {
@@ -473,9 +478,10 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
-	since := s.Window.Index + 1 - max(c.stood, c.lastServed()) // from the window of the latest large call to the next one
-	small := int64(math.Ceil(t.small().Used() * s.length))     // what small calls wanted in the window before
-	due := max(1, share-small, s.Total/standing)               // permits for large calls, in each window
+	// since says how many windows the next one comes after that in which a large call last stood or was served.
+	since := s.Window.Index + 1 - max(c.stood, c.lastServed())
+	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
+	due := max(1, share-small, s.Total/standing)           // permits for large calls, in each window
 	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}

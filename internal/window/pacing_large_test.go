@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
@@ -56,6 +57,44 @@ func TestALargeCallUnderPacing(t *testing.T) {
 				t.Errorf("%+v", u)
 			}
 		})
+	}
+}
+
+// Small calls have left a large one some of their permits. Under pacing too it takes no more of these than small ones
+// lose, by all the permits of the window: that pacing has not released them yet loses small ones nothing.
+func TestALargeCallUnderPacingTakesWhatSmallOnesLose(t *testing.T) {
+	for _, c := range []struct {
+		more, took int64 // it wants so many more than small calls leave over
+		fits       bool
+	}{{-9, 0, true}, {0, 0, true}, {3, 3, true}, {4, 4, true}, {5, 0, false}} {
+		f := newFixed(map[time.Duration]int64{second: 70})
+		f.total, f.instances = 140, 2
+		f.plan.Pacing.Even = true
+		g, _ := lender(f)
+		g.Changed(at(0))
+		if _, v := g.Enter(at(ms), &queue.Waiter{}, 120, clock.Forever, queue.Default); v != queue.Queued {
+			t.Fatalf("verdict %d", v)
+		}
+		for now := 10 * ms; now <= 200*ms; now += 10 * ms {
+			g.Changed(at(now))
+		}
+		claim := &g.mu.borrower.claim
+		claim.stood, claim.left, claim.small = -9, 4, &lending.Flow{}
+		for now := range 21 { // small calls come, one each 50 ms
+			claim.small.Look(float64(now*10), float64(now)/5)
+		}
+		l := g.lineLocked()
+		l.Begin()
+		n := l.unpaced - l.smallWant() + c.more
+		if fits := l.Fits(n, 0, queue.Default, true); l.smallWant() < 8 || l.room >= l.unpaced/2 || fits != c.fits {
+			t.Fatalf("%+v: small calls want %d of %d, of which %d are released; %d fit: %v", c, l.smallWant(), l.unpaced, l.room, n, fits)
+		}
+		if c.fits {
+			l.Served(g.mu.queue.Head(), n, true)
+		}
+		if took := 4 - claim.left; took != c.took {
+			t.Errorf("%+v: %d of what small calls have left are taken", c, took)
+		}
 	}
 }
 
