@@ -78,10 +78,10 @@ type Joining struct {
 	// early are the changes that the watch has told since the batch began, one slice for each answer. They
 	// are kept from before the transaction is sent, so no change after the listing's revision is missed.
 	early [][]view.Key
-	// As of when the batch began: the member's line, and that line's gen and position.
-	line     *Line
-	gen      int
-	position int64
+	// As of when the batch began: the member's line, that line's gen, and the newest revision of the store that it knew.
+	line   *Line
+	gen    int
+	newest int64
 }
 
 // NextBatch begins a batch of the members that need to be registered or listed, but of at most limit. Without a
@@ -96,7 +96,7 @@ func (m *Machine) NextBatch(limit int, again bool) (batch []*Joining, failing bo
 		if m.lease == (Lease{}) || p.stage == following || p.batch != nil || p.line == nil || !p.line.begun || p.failed || p.silent || len(batch) == limit {
 			continue
 		}
-		p.batch = &Joining{Member: p, Fresh: p.stage == toRegister, Listing: Listing{Incarnation: p.own}, line: p.line, gen: p.line.gen, position: p.line.history.Position()}
+		p.batch = &Joining{Member: p, Fresh: p.stage == toRegister, Listing: Listing{Incarnation: p.own}, line: p.line, gen: p.line.gen, newest: p.line.history.Newest()}
 		batch = append(batch, p.batch)
 	}
 	return batch, failing
@@ -167,7 +167,7 @@ type JoinEnded struct{ *Joining }
 //   - if it was closed meanwhile: NextBatch leaves it out for ever;
 //   - if it has another line, or its line had a gap: the listing proves nothing then, and the member is listed
 //     again;
-//   - if the listing is of another cluster than the watch, or older than what the watch had told when the batch
+//   - if the listing is of another cluster than the watch, or older than what was known of the store when the batch
 //     began: that is a gap. The member is listed again once its line has begun again and the back-off is over;
 //   - if the lease was lost meanwhile, or is another one: the member registers again after the back-off. If its end
 //     was announced, its sink is closed instead: see lose.
@@ -186,7 +186,7 @@ func (e JoinEnded) on(m *Machine) {
 	switch {
 	case p.silent || j.line != p.line || j.gen != p.line.gen:
 		return
-	case j.Cluster != p.line.history.Cluster() || j.Revision < j.position:
+	case j.Cluster != p.line.history.Cluster() || j.Revision < j.newest:
 		p.failed = true
 		p.line.replaced(j.Cluster, "a provider was listed in another store than the one that is watched")
 		return

@@ -35,6 +35,19 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			s.begins("/", 1201)
 			s.register(1202, 1)
 		}, true},
+		"the witness is gone, and the watch lags behind what has been read": {func(s *steps, p *Member) {
+			s.probe(1005, 1, 30)
+			s.probe(1002, 1, 0)
+			s.begins("/", 1200)
+			s.register(1201, 1)
+		}, true},
+		"another provider is listed, and the watch lags behind what has been read": {func(s *steps, p *Member) {
+			s.probe(1005, 1, 30)
+			s.subscribe("r")
+			s.register(1002, 1)
+			s.begins("/", 1200)
+			s.register(1201, 1)
+		}, true},
 		"its lease is lost": {func(s *steps, p *Member) {
 			s.do(Leased{})
 			s.do(Leased{Lease{ID: 7}})
@@ -48,6 +61,14 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			s.begins("/", 500)
 			s.do(Leased{Lease{ID: 7}})
 			s.register(501, 1)
+		}, true},
+		"its lease is lost while a probe is under way": {func(s *steps, p *Member) {
+			asked := s.Question(s.at().Instant)
+			s.do(Leased{})
+			s.do(ProbeAnswered{asked, 500, 1, 0})
+			s.do(Leased{Lease{ID: 7}})
+			s.begins("/", 1200)
+			s.register(1201, 1)
 		}, true},
 		"its key is gone": {func(s *steps, p *Member) {
 			s.tell("p", 1001, []view.Key{{Kind: view.Instance, ID: p.own.ID, Revision: 1001, Deleted: true}})

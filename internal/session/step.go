@@ -399,14 +399,14 @@ func (e ProbeLate) on(m *Machine) {
 // created at another revision than the one in the Question is missing. The answer says nothing to a line that had a gap
 // since the Question. For the other lines of the Question:
 //
+//   - If Cluster is another one than that of a line, or Revision is lower than the newest that a line knew when the
+//     probe was sent, etcd was replaced or went back: each of these lines has a gap, whatever became of the witness.
 //   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
-//     answer proves its views as of when the probe was sent. But the line has a gap if Revision is lower than the
-//     newest that the line knew when the probe was sent, or if Cluster is another one.
+//     answer proves its views as of when the probe was sent.
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
 //     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
 //     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
-//     progress, and the probes ask for this witness again. After that, or if Cluster is another one, each of these
-//     lines has a gap.
+//     progress, and the probes ask for this witness again. After that each of these lines has a gap.
 //   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
 //     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {
@@ -417,32 +417,33 @@ type ProbeAnswered struct {
 }
 
 func (e ProbeAnswered) on(m *Machine) {
-	o, missing := e.Owner, e.Created != e.Witness.Created
-	if missing && (m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following) {
-		return // this process has deleted the key or given it up, or will look at it again by a listing
-	}
+	o, why := e.Owner, ""
+	lines := slices.DeleteFunc(slices.Clone(e.lines), func(a probed) bool { return a.gen != a.Line.gen })
 	switch {
-	case !missing:
+	case slices.ContainsFunc(lines, func(a probed) bool { return a.history.WentBack(a.probe, e.Revision, e.Cluster) }):
+		why = "a read returned an older revision, or another cluster answered"
+	case e.Created == e.Witness.Created:
 		m.missed = missed{}
-	case m.missed.id != e.Witness.ID:
-		m.missed = missed{e.Witness.ID, e.Revision}
+	case m.members[o.Provider] != o || o.own.ID != e.Witness.ID || o.stage != following:
+		return // this process has deleted the key or given it up, or will look at it again by a listing
+	default:
+		if m.missed.id != e.Witness.ID {
+			m.missed = missed{e.Witness.ID, e.Revision}
+		}
+		if o.line.history.Position() < m.missed.revision {
+			o.line.lag() // it may be about to tell of the deletion
+			return
+		}
+		why = "the newest key of this session is not in it as it was written"
 	}
-	if missing && o.line.history.Position() < m.missed.revision && e.Cluster == o.line.history.Cluster() {
-		o.line.lag() // it may be about to tell of the deletion
-		return
-	}
-	for _, a := range e.lines {
-		switch {
-		case a.gen != a.Line.gen: // it had a gap since
-		case missing:
-			a.replaced(e.Cluster, "the newest key of this session is not in it as it was written")
-		case a.history.Answer(a.probe, e.Revision, e.Cluster):
-			a.replaced(e.Cluster, "a read returned an older revision, or another cluster answered")
-		default:
-			a.prove()
-			if a.history.Behind() {
-				a.lag()
-			}
+	for _, a := range lines {
+		if why != "" {
+			a.replaced(e.Cluster, why)
+			continue
+		}
+		a.history.Answer(a.probe, e.Revision)
+		if a.prove(); a.history.Behind() {
+			a.lag()
 		}
 	}
 }

@@ -5,9 +5,9 @@ var session = Table{
 	Replace("BackoffCountsAgain", "counts a pause from when its key was told last", "internal/protocol/throttle.go",
 		"latest := a.At.Add(p.BackoffMax)", "latest := now.Add(p.BackoffMax)", histories),
 	{Name: "BackwardsUnseen", Wrong: "takes a store that went back as usual", By: []string{histories}, Edits: []Edit{
-		{"internal/session/view/line.go", "\tif revision < p.floor || cluster != l.cluster {", "\tif false {"},
+		{"internal/session/view/line.go", "return revision < p.floor || cluster != l.cluster", "return false"},
 		{"internal/session/step.go", "case l.begun && e.Cluster != l.history.Cluster():", "case false:"},
-		{"internal/session/step.go", "e.Created != e.Witness.Created\n", "false\n"},
+		{"internal/session/step.go", "case e.Created == e.Witness.Created:", "case true:"},
 	}},
 	Replace("Coalesce", "makes one view of the revisions of one answer", "internal/session/view/tracker.go",
 		"n < len(rest) && rest[n].Revision == rest[0].Revision {", "n < len(rest) {", histories),
@@ -139,8 +139,8 @@ var session = Table{
 	Replace("CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/watch.go",
 		"errors.Is(err, rpctypes.ErrCompacted) ||", "false && errors.Is(err, rpctypes.ErrCompacted) ||", histories),
 	{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", By: []string{histories}, Edits: []Edit{
-		{"internal/session/step.go", "case a.history.Answer(a.probe, ", "case a.history.Answer(a.history.Sent(a.m.now.Instant), "},
-		{"internal/session/view/line.go", "if revision < p.floor || cluster", "if cluster"},
+		{"internal/session/step.go", "a.history.Answer(a.probe, ", "a.history.Answer(a.history.Sent(a.m.now.Instant), "},
+		{"internal/session/view/line.go", "return revision < p.floor || cluster", "return cluster"},
 	}},
 	Replace("FirstUnasked", "the first of a fleet begins at once although another may still issue permits", "coordinator/issuers.go",
 		"\t\tnone, unless = append(none, c), append(unless, op)\n", "\t\tif unless = append(unless, op); !i.Value.First {\n\t\t\tnone = append(none, c)\n\t\t}\n", histories),

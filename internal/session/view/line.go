@@ -48,16 +48,17 @@ type Probe struct {
 // Sent notes that a linearizable read is sent at the instant at.
 func (l *Line) Sent(at clock.Instant) Probe { return Probe{sent: at, floor: l.newest} }
 
-// Answer takes the answer of a probe. It returns true if the store went
-// backwards: the history has a gap, and only Begin helps.
-func (l *Line) Answer(p Probe, revision int64, cluster uint64) (gap bool) {
-	if revision < p.floor || cluster != l.cluster {
-		return true
-	}
+// WentBack reports whether the answer of a probe shows that the store is another one, or
+// went back: the history has a gap, and only Begin helps.
+func (l *Line) WentBack(p Probe, revision int64, cluster uint64) bool {
+	return revision < p.floor || cluster != l.cluster
+}
+
+// Answer takes the answer of a probe for which WentBack is false.
+func (l *Line) Answer(p Probe, revision int64) {
 	l.newest = max(l.newest, revision)
 	l.pending = append(l.pending[max(0, len(l.pending)+1-maxPending):], answer{p.sent, revision})
 	l.settle()
-	return false
 }
 
 // settle turns the answers that the position has reached into the proof.
