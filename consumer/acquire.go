@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
@@ -143,7 +144,8 @@ func (l *Limiter) wait(ctx context.Context, n int64, maxWait time.Duration) (que
 func (l *Limiter) enter(ctx context.Context, n int64, maxWait time.Duration, g *queue.Grant) (w *queue.Waiter, began int64, v queue.Verdict) {
 	k := l.core
 	w = k.parked.Get().(*queue.Waiter)
-	w.Owner, w.Unsure = l.all.id, false
+	w.Owner = l.all.id
+	w.MayGiveBack(clock.Forever)
 	began = k.clock.Mono()
 	*g, v = l.ask(w, n, deadline(ctx, began, maxWait))
 	if v != queue.Queued {

@@ -367,3 +367,59 @@ func TestAnImpossibleCallForAKeyIsNoRefusal(t *testing.T) {
 		}
 	})
 }
+
+// What is reserved of a key's sliding limit lapses when its part ends, and then the call gives the provider's permit back. So
+// nobody behind it is refused before it is known whether it does; afterwards callers are told at once again.
+func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
+	for name, stops := range map[string]bool{"it starts again": false, "it was stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := policyOf(t, "1/10s")
+				p.Keys.Limits = policyOf(t, "6/2m sliding").Limits
+				f := NewLongFleet(t, p, 1, false, 40*time.Millisecond)
+				defer f.End()
+				l, start := f.Limiters[0], time.Now()
+				at := func(after time.Duration) { time.Sleep(time.Until(start.Add(after))); synctest.Wait() }
+				at(17 * time.Second) // 21 s, and windows begin at 20 and 30 s
+				if err := l.Acquire(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+				var keys, behind time.Duration
+				first := l.Key("a").TakeFunc(1, 25*time.Second, func(_ Permit, err error) {
+					if keys = time.Since(start); err != nil {
+						t.Error(err)
+					}
+				})
+				at(17100 * time.Millisecond) // etcd has answered, and the call waits for the provider
+				go func() {
+					err := l.Acquire(t.Context(), 15*time.Second)
+					if behind = time.Since(start); err != nil {
+						t.Error(err)
+					}
+				}()
+				at(18 * time.Second)
+				if behind > 0 {
+					t.Errorf("the one behind it is refused after %v", behind)
+				}
+				wantKeys, wantBehind := 36040*time.Millisecond, 26*time.Second
+				if stops {
+					l.TakeFunc(2, Forever, func(Permit, error) { time.Sleep(10 * time.Second) }) // holds the dispatcher up
+					at(27 * time.Second)
+					if first.Stop() != true {
+						t.Error("it is too late to stop")
+					}
+					wantKeys, wantBehind = 0, 28*time.Second
+				}
+				at(40 * time.Second)
+				if keys != wantKeys || behind != wantBehind {
+					t.Errorf("the key's call was served after %v, and the one behind it after %v: want %v and %v", keys, behind, wantKeys, wantBehind)
+				}
+				l.TryAcquire() // the rest of the window
+				began := time.Now()
+				if err := l.Acquire(t.Context(), 3*time.Second); err == nil || time.Since(began) > 0 {
+					t.Errorf("a call that comes late: %v after %v, want a refusal at once", err, time.Since(began))
+				}
+			})
+		})
+	}
+}

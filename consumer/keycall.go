@@ -152,6 +152,7 @@ func (c *keyCall) resume() (done bool) {
 	switch {
 	case place == inQueue:
 		again = c.decided(o.Grant, o.Verdict)
+		c.sure(o)
 	case o.Verdict == queue.Granted:
 		c.held = true
 		again = c.askGate()
@@ -179,7 +180,7 @@ func (c *keyCall) askGate() (again bool) {
 		return c.answered(g, err)
 	}
 	w := c.ownWaiter()
-	w.Unsure = l.core.lapses(c.state) // it may give them back at once, for those behind it
+	w.MayGiveBack(l.core.lapses(c.state)) // for those behind it
 	g, v := l.ask(w, c.n, c.until)
 	if v == queue.Queued {
 		c.waitsIn(inQueue)
@@ -265,9 +266,17 @@ func (c *keyCall) discard() {
 	default:
 		l.counted(c.n) // as issued: Release counts them off again
 		l.permit(o.Grant, c.n, c.n).Release()
+		c.sure(o)
 	}
 	c.release()
 	c.place = finished
+}
+
+// sure tells the gate that a call which was told its outcome there does not give back its permits any more.
+func (c *keyCall) sure(o *queue.Outcome) {
+	if c.waiter.Unsure && o.Verdict == queue.Granted {
+		c.key.limiter.core.gate.Sure()
+	}
 }
 
 // confirm charges a key for n permits that were reserved, once the gate has issued as many of the provider by grant g.
@@ -293,8 +302,8 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 	return p, ok
 }
 
-// lapses reports whether permits of a key that are reserved may exceed what its next windows hold here.
-func (k *core) lapses(y *keyState) bool {
+// lapses returns from which monotonic instant on permits of a key that are reserved may be gone: see Account.Lapses.
+func (k *core) lapses(y *keyState) (from int64) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
 	return y.use.Lapses(y.totals(k))

@@ -1,6 +1,7 @@
 package consumer_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // longHistory is what a history of TestLivenessOfPatience has more if it has a long limit, of the provider or of a key:
-// of hours, fixed or sliding, or in flight.
+// of hours, fixed or sliding, with or without pacing, or in flight.
 type longHistory struct {
 	answers time.Duration // after so long etcd answers; 0: no limit is long
 	begins  time.Duration // how long after the beginning of a long window the fleet begins
@@ -35,7 +36,7 @@ func (h *patienceHistory) makeLong(r *rand.Rand) {
 		h.instances = 1
 		h.first = r.IntN(2) == 0
 	}
-	h.policy.Lend, h.policy.Pacing = []string{"", "off"}[r.IntN(2)], ""
+	h.policy.Lend = []string{"", "off"}[r.IntN(2)]
 	total := h.policy.Limits[0].Permits
 	long := quota.Limit{Permits: total * int64(1+r.IntN(8)), Window: []time.Duration{2 * time.Minute, time.Hour}[r.IntN(2)], Sliding: r.IntN(2) == 0}
 	kind := r.IntN(5)
@@ -48,7 +49,7 @@ func (h *patienceHistory) makeLong(r *rand.Rand) {
 		h.policy.Limits = append(h.policy.Limits, long)
 	case 4:
 		h.policy.Limits = []quota.Limit{{Permits: total, Window: time.Minute, InFlight: true}}
-		h.policy.Critical = 0
+		h.policy.Critical, h.policy.Pacing = 0, ""
 	}
 	debts, bursts := r.IntN(3) == 0, r.IntN(2) == 0
 	for i := range h.calls {
@@ -70,20 +71,12 @@ func (h *patienceHistory) makeLong(r *rand.Rand) {
 	}
 }
 
-// longNews reports whether a call of such a history was served by what nobody could know before: another instance has given
-// permits back, or it was served before a call for a key that goes before it. The key's permits that were reserved for
-// that one have lapsed, with the part of the window of which they were.
-func (h *patienceHistory) longNews(all []patientOutcome, i int) bool {
-	if h.answers == 0 {
-		return false
-	}
-	news := h.gaveBack[i]
-	for j, c := range h.calls {
-		first := c.class < h.calls[i].class || c.class == h.calls[i].class && c.at < h.calls[i].at
-		end := h.calls[i].at + all[i].after
-		news = news || first && c.key && c.instance == h.calls[i].instance && c.at < end && c.at+all[j].after > end
-	}
-	return news
+// longNews reports whether a call of such a history was refused since nothing was left of a long limit, and another instance
+// has given permits back, which nobody could know before.
+func (h *patienceHistory) longNews(refused error, i int) bool {
+	var limited consumer.LimitError
+	long := errors.As(refused, &limited) && (limited.InFlight || limited.Window.Length > quota.MaxWindow)
+	return long && h.answers > 0 && h.gaveBack[i]
 }
 
 // open opens the limiters of such a fleet, and returns what ends it.

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -16,25 +17,57 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// A waiter that may give its permits back is not in the way of those behind it: they are not refused,
-// neither when they come nor in the window in which it is served.
+// A waiter that may give its permits back is not in the way of those behind it from that instant on: they are not refused,
+// neither when they come, nor in the window in which it is served. Once its caller is sure they are judged.
 func TestWhoMayGiveBackDelaysNobody(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{10 * second: 1})
 	f.total, f.instances = 1, 2
-	for _, unsure := range []bool{false, true} {
+	for _, c := range []struct {
+		gives  time.Duration // from when on; 0: never
+		unsure bool          // once it is queued: it may give back while it waits
+		want   []string
+	}{{0, false, nil}, {26 * second, false, nil}, {19 * second, true, nil}, {18 * second, true, []string{"b"}}, {-1, true, []string{"b"}}} {
 		var told told
 		g, _ := lender(f)
 		g.decided = told.decided
 		g.Changed(at(0))
 		upTo(g, at(1), 1)
-		for i, w := range []*queue.Waiter{{Payload: "a", Unsure: unsure}, {Payload: "b"}} {
-			if _, v := g.Enter(at(second), w, 1, int64(time.Duration(25-7*i)*second), queue.Default); (v == queue.Queued) != (i == 0 || unsure) {
-				t.Errorf("unsure %v: verdict %d for waiter %d", unsure, v, i)
+		first := &queue.Waiter{Payload: "a"}
+		if first.MayGiveBack(int64(c.gives)); c.gives == 0 {
+			first.MayGiveBack(clock.Forever)
+		}
+		g.Enter(at(second), first, 1, int64(25*second), queue.Default)
+		var waits []string
+		enter := func(now time.Duration, name string, until time.Duration) {
+			if _, v := g.Enter(at(now), &queue.Waiter{Payload: name}, 1, int64(until), queue.Default); v == queue.Queued {
+				waits = append(waits, name)
 			}
 		}
-		g.Changed(at(10 * second)) // "a" is served, and "b" is judged
+		enter(second, "b", 18*second)
+		if diff := cmp.Diff(c.want, waits); diff != "" || first.Unsure != c.unsure {
+			t.Errorf("gives back at %v: who waits (-want +got):\n%s", c.gives, diff)
+		}
+		g.Changed(at(10 * second)) // "a" is served, and the others are judged
 		if diff := cmp.Diff([]string{"a@10s"}, told.take()); diff != "" {
-			t.Errorf("unsure %v: told (-want +got):\n%s", unsure, diff)
+			t.Errorf("gives back at %v: told (-want +got):\n%s", c.gives, diff)
+		}
+		if c.unsure {
+			g.mu.judge = len(c.want) > 0 // without the one that waits nobody need be judged
+		}
+		late, waits := g.Late(at(10*second), 1, int64(19*second), queue.Default), nil
+		if enter(10*second, "d", 16*second); late == c.unsure || len(waits) > 0 != c.unsure {
+			t.Errorf("gives back at %v: %v may wait until 16s, and until 19s is late: %v", c.gives, waits, late)
+		}
+		if c.unsure {
+			g.Sure()
+		}
+		var refused []string
+		for _, name := range append(c.want, waits...) {
+			refused = append(refused, fmt.Sprintf("%s!%d", name, queue.Limited))
+		}
+		g.Evict(at(10*second+1), 1) // nobody, and there is no news
+		if diff := cmp.Diff(refused, told.take()); diff != "" || !g.Late(at(10*second+1), 1, int64(19*second), queue.Default) {
+			t.Errorf("gives back at %v: told once it is sure (-want +got):\n%s", c.gives, diff)
 		}
 	}
 }

@@ -288,27 +288,31 @@ func (g *Gate) togetherLocked(p *plans.Plan, n, bound, at int64) int64 {
 }
 
 // beforeLocked returns how many permits are surely issued to those that wait before n are to a
-// newcomer of class c.
-func (g *Gate) beforeLocked(n int64, c queue.Class) (permits int64) {
-	return g.mu.queue.Before(n, c, g.mayPassLocked())
+// newcomer of class c that waits until the monotonic instant until.
+func (g *Gate) beforeLocked(n, until int64, c queue.Class) (permits int64) {
+	return g.mu.queue.Before(n, until, c, g.mayPassLocked())
 }
 
 // inTimeLocked reports whether a newcomer may be served by its deadline. If so it is to be queued. While
 // nobody knows the future, nobody is late.
 func (g *Gate) inTimeLocked(n, deadline int64, c queue.Class) bool {
-	if !g.planLocked().Known {
+	if !g.foreseesLocked() {
 		return true
 	}
-	at, _ := g.etaLocked(n, g.beforeLocked(n, c), c, g.mayBorrowLocked())
+	at, _ := g.etaLocked(n, g.beforeLocked(n, deadline, c), c, g.mayBorrowLocked())
 	return at <= deadline
 }
+
+// foreseesLocked reports whether anything is known of the future: there is a plan, and nobody was served that may give the
+// permits back at once.
+func (g *Gate) foreseesLocked() bool { return g.planLocked().Known && g.mu.unsure == 0 }
 
 // Late reports whether a newcomer of class c that wants n permits is surely not served by its deadline, if there is no
 // news, even if nobody waits before it. It is for calls that wait elsewhere first, as for a key.
 func (g *Gate) Late(at clock.Instant, n, deadline int64, c queue.Class) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || g.heldForLocked(c) >= n || !g.planLocked().Known {
+	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || g.heldForLocked(c) >= n || !g.foreseesLocked() {
 		return false
 	}
 	eta, _ := g.etaLocked(n, 0, c, g.mayBorrowLocked())
@@ -320,10 +324,9 @@ const short = 64
 
 // refuseLateLocked refuses those that wait and are not served in time any more.
 func (g *Gate) refuseLateLocked() {
-	var ahead queue.Crowd
-	loans, passes := g.mayBorrowLocked(), g.mayPassLocked()
+	ahead, loans, passes := g.mu.queue.Nobody(), g.mayBorrowLocked(), g.mayPassLocked()
 	g.refuseLocked(queue.Limited, func(w *queue.Waiter) bool {
-		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), passes), w.Class(), loans)
+		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), w.Deadline(), passes), w.Class(), loans)
 		if at > w.Deadline() {
 			return true
 		}
@@ -339,7 +342,7 @@ func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 	if !g.planLocked().Known {
 		return g.segment.Load().until, false
 	}
-	before := g.beforeLocked(n, c)
+	before := g.beforeLocked(n, clock.Forever, c)
 	if !g.mayBorrowLocked() {
 		return g.etaLocked(n, before, c, false)
 	}

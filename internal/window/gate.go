@@ -76,6 +76,7 @@ type Gate struct {
 		published int64 // permits put into the segment, less those withheld
 		held      int64 // permits of this segment that belong to the queue
 		seen      int64 // permits issued by the latest call of Uses
+		unsure    int   // Unsure waiters that were served, and whose callers have not called Sure yet
 		closed    bool
 	}
 }
@@ -202,6 +203,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	}
 	q.Push(w, n, deadline, c, g.largeLocked(n))
 	g.pushLocked(c)
+	g.mu.judge = g.mu.judge || g.mu.unsure > 0 // it was not judged
 	l := g.lineLocked()
 	l.Entered(w)
 	g.wantForQueueLocked()
@@ -262,6 +264,14 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 	}
 	g.rebuildLocked(at)
 	return true, back
+}
+
+// Sure notes that the caller of an Unsure waiter that was queued and served has given the permits back, or will not. It is
+// called once for each.
+func (g *Gate) Sure() {
+	g.mu.Lock()
+	defer g.unlock()
+	g.mu.unsure--
 }
 
 // Borrow adds permits of the provider that a host has issued for this instance, and returns how many: none
@@ -400,10 +410,11 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 			g.lackForDebtLocked()
 		}
 	}
-	if unsure := g.serveLocked(s, p); (news || g.mu.judge) && !unsure {
+	g.serveLocked(s, p)
+	if g.mu.judge = g.mu.judge || news; g.mu.judge && g.mu.unsure == 0 {
+		g.mu.judge = false
 		g.judgeLocked(p)
 	}
-	g.mu.judge = false
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
 	if g.mu.queue.Head() != nil {
@@ -514,9 +525,8 @@ func (g *Gate) headLocked() int64 {
 }
 
 // serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
-// place; others pass it with what it cannot use. One that can never have so many is refused. unsure
-// says that somebody was served who may give the permits back.
-func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
+// place; others pass it with what it cannot use. One that can never have so many is refused.
+func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	l, served := g.lineLocked(), int64(0)
 	l.Begin()
 	book := func() {
@@ -531,7 +541,9 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 			if l.Served(w, n, w.Large()); w.Large() {
 				l.trade.claim.larges = queue.Sum(l.trade.claim.larges, n)
 			}
-			unsure = unsure || w.Unsure
+			if w.Unsure {
+				g.mu.unsure++
+			}
 			g.mu.held = l.held
 			served += n
 		case p.Shadow:
@@ -540,7 +552,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 			grant, v = queue.Grant{}, queue.TooLarge
 		default:
 			if book(); !l.Pass(w) {
-				return unsure
+				return
 			}
 			continue
 		}
@@ -548,7 +560,6 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) (unsure bool) {
 		g.decided(w, grant, v)
 		l.noteHead()
 	}
-	return unsure
 }
 
 // judgeLocked refuses those that wait and cannot be served, or not in time, any

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -37,6 +39,37 @@ func TestAReservationIsNoPermit(t *testing.T) {
 	}
 	if k.Confirm(nil, 2) || k.Left() != 1 {
 		t.Errorf("%d left, want 1: 2 of 3 are issued", k.Left())
+	}
+}
+
+// What is reserved of a long limit is gone when its window ends, unless this instance has all of the limit: by then the call
+// may get the provider's permits in vain.
+func TestAReservationLapsesWithItsLongWindow(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		k, _ := longKey(10, 100)
+		enter := func(wall int64) {
+			keys := keysAt(time.Duration(wall), time.Second)
+			keys.Offset, keys.Over = 5, wall
+			b := protocol.Budget{Limit: quota.Limit{Permits: 100, Window: time.Hour}, Start: wall / hour * hour, End: wall/hour*hour + hour, Whole: whole}
+			keys.Budgets = []protocol.Budget{b}
+			k.Adopt(keys, bounds(10), func() []protocol.Budget { return keys.Budgets })
+		}
+		if enter(0); !whole {
+			k.Wants(2, 1)
+			fund(k, k.TakeUse("x", 8, 1)[0], 2, 98, 2)
+		}
+		k.Reserve(1)
+		want := hour - 5
+		if whole {
+			want = clock.Forever
+		}
+		if from := k.Lapses(func(quota.Window) int64 { return shape.Unbounded }); from != want {
+			t.Errorf("whole %v: lapses at %v, want %v", whole, time.Duration(from), time.Duration(want))
+		}
+		if enter(hour); k.Confirm(nil, 1) != whole {
+			t.Errorf("whole %v: a permit of the hour before is confirmed: %v", whole, !whole)
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ var callers = Table{
 	Replace("TooLargeWaits", "a request that can never be had may wait", "internal/window/gate.go",
 		"\tcase !g.fitsLocked(n):\n\t\treturn queue.Grant{}, queue.TooLarge\n", "", liveness),
 	Replace("NewsJudgesNobody", "whoever cannot be served in time any more waits on", "internal/window/gate.go",
-		"(news || g.mu.judge) && !unsure", "(news && at.Mono < 0 || g.mu.judge) && !unsure", liveness),
+		"g.mu.judge || news;", "g.mu.judge || news && at.Mono < 0;", liveness),
 	Replace("NewcomersOvertake", "newcomers take what is left for the queue", "internal/window/gate.go",
 		"\tkept := s.withhold()\n", "\tkept := int64(0)\n", liveness),
 	Replace("ClassOrderLost", "a caller of a lower class that came before is served before", "internal/window/queue/queue.go",

@@ -39,3 +39,22 @@ func TestNearestDeadline(t *testing.T) {
 		}
 	})
 }
+
+// Who may give permits back counts as served before a caller that is gone by then, and the first of several decides.
+func TestWhoIsSurelyServedBefore(t *testing.T) {
+	var q Queue
+	var all [3]Waiter
+	for i, from := range []int64{clock.Forever, 19, 17} {
+		all[i].MayGiveBack(from)
+		q.Push(&all[i], 1, 100, Default, false)
+	}
+	for until, want := range map[int64]int64{16: 3, 17: 1, 18: 1, clock.Forever: 1} {
+		ahead := q.Nobody()
+		for w := range q.All {
+			ahead.Join(w)
+		}
+		if got, behind := q.Before(1, until, Default, false), ahead.Before(1, until, false); got != want || behind != want {
+			t.Errorf("until %d: %d and %d before, want %d", until, got, behind, want)
+		}
+	}
+}

@@ -12,6 +12,7 @@ type Queue struct {
 // Push adds a waiter of class c that wants n permits by a deadline, a monotonic instant. large says that it wants
 // more than the own share, so that this alone does not serve it.
 func (q *Queue) Push(w *Waiter, n, deadline int64, c Class, large bool) {
+	q.lanes[c].crowd.mayGiveBack(w, deadline)
 	w.n, w.deadline, w.class, w.large = n, deadline, c, large
 	q.lanes[c].push(w)
 }
@@ -135,13 +136,24 @@ func (q *Queue) Large(c Class) (permits int64) {
 	return permits
 }
 
-// Before returns how many permits are surely issued to those that wait before n are to a newcomer of class c. If
-// passes is true, callers that want more may be passed.
-func (q *Queue) Before(n int64, c Class, passes bool) (permits int64) {
+// Before returns how many permits are surely issued to those that wait before n are to a newcomer of class c that waits
+// until the monotonic instant until. If passes is true, callers that want more may be passed.
+func (q *Queue) Before(n, until int64, c Class, passes bool) (permits int64) {
 	for i := range q.lanes[:c+1] {
-		permits = Sum(permits, q.lanes[i].crowd.Before(n, passes))
+		permits = Sum(permits, q.lanes[i].crowd.Before(n, until, passes))
 	}
 	return permits
+}
+
+// Nobody returns an empty Crowd for waiters of the queue.
+func (q *Queue) Nobody() Crowd {
+	c := Crowd{from: clock.Forever}
+	for i := range q.lanes {
+		if l := &q.lanes[i].crowd; l.unsure > 0 {
+			c.from = min(c.from, l.from)
+		}
+	}
+	return c
 }
 
 // Nearest is a monotonic instant that is no later than the earliest deadline; Forever if nobody waits.

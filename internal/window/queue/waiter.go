@@ -1,5 +1,7 @@
 package queue
 
+import "github.com/quotient-limiter/quotient/internal/clock"
+
 // Waiter is one place in a Queue. The zero Waiter is ready to be pushed once; after it
 // was decided it may be used again.
 //
@@ -20,7 +22,7 @@ type Waiter struct {
 	// not serve it.
 	large bool
 	// Unsure says that the caller may give the permits back at once, so that they may be issued to
-	// those behind it.
+	// those behind it. MayGiveBack sets it.
 	Unsure bool
 	// Payload is the caller's means to tell the waiter's owner; a pointer, a
 	// channel or a function is stored without allocating.
@@ -56,6 +58,10 @@ func (w *Waiter) WentFirst() bool { return w.place == wentFirst }
 
 // Want sets the number of permits of a waiter that was never queued, and its class.
 func (w *Waiter) Want(n int64, c Class) { w.n, w.class = n, c }
+
+// MayGiveBack says of a waiter that is not queued from which monotonic instant on its caller may give the permits back at
+// once; clock.Forever if it never does.
+func (w *Waiter) MayGiveBack(from int64) { w.Unsure, w.deadline = from != clock.Forever, from }
 
 // Chain links decided waiters, which are in no queue any more, into a list of
 // the caller's own: it makes next follow w.
