@@ -105,7 +105,9 @@ type renewing struct {
 	lease session.Lease
 	ctx   context.Context // of the streams
 	mu    sync.Mutex
-	// open is the stream that is kept; nil before the first answer. Once it has failed it has ended.
+	// open is the stream that is kept: it was answered last, and nobody uses it now. It is nil before the first
+	// answer, while again uses it, and once it has failed. Of two that wait for an answer of one stream, gRPC may
+	// leave one waiting for ever.
 	open *renewal
 }
 
@@ -129,50 +131,45 @@ func (r *renewing) anew(ctx context.Context) error {
 		end()
 		return cmp.Or(err, ctx.Err())
 	}
-	way := &renewal{stream, end}
-	open, err := r.by(ctx, way)
-	if open {
-		r.keep(way)
-	}
-	return err
+	return r.by(ctx, &renewal{stream, end})
 }
 
 // again renews the lease by the stream that is open.
 func (r *renewing) again(ctx context.Context) error {
-	r.mu.Lock()
-	way := r.open
-	r.mu.Unlock()
+	way := r.keep(nil)
 	if way == nil {
 		return errNoStream
 	}
-	_, err := r.by(ctx, way)
-	return err
+	return r.by(ctx, way)
 }
 
-// by renews the lease by a stream, which ends if it is not answered before ctx ends.
-func (r *renewing) by(ctx context.Context, way *renewal) (open bool, err error) {
+// by renews the lease by a stream, and keeps the stream, in place of another, if it is answered before ctx ends. If
+// not, it ends.
+func (r *renewing) by(ctx context.Context, way *renewal) error {
 	waiting := context.AfterFunc(ctx, way.end)
 	answer := &pb.LeaseKeepAliveResponse{}
-	if err = way.Send(&pb.LeaseKeepAliveRequest{ID: r.lease.ID}); err == nil || errors.Is(err, io.EOF) { // Recv says why
+	err := way.Send(&pb.LeaseKeepAliveRequest{ID: r.lease.ID})
+	if err == nil || errors.Is(err, io.EOF) { // Recv says why
 		answer, err = way.Recv()
 	}
 	if err == nil && answer.TTL <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 	}
-	if open = waiting() && err == nil; !open {
+	if waiting() && err == nil {
+		way = r.keep(way)
+	}
+	if way != nil {
 		way.end()
 	}
-	return open, err
+	return err
 }
 
-// keep keeps a stream in place of the one before.
-func (r *renewing) keep(way *renewal) {
+// keep keeps a stream, or none, and returns the one before; nil if there was none.
+func (r *renewing) keep(way *renewal) (before *renewal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.open != nil {
-		r.open.end()
-	}
-	r.open = way
+	before, r.open = r.open, way
+	return before
 }
 
 // renew keeps the lease alive until etcd says that it is gone, or Close. An etcd

@@ -216,3 +216,43 @@ func TestLeasesThatRunOutInLargeFleetsGetLonger(t *testing.T) {
 		}
 	}
 }
+
+// slowStream is a stream of the lease service that is never answered: Recv comes back when the test lets it, which is
+// after the stream has ended, since a busy machine may take as long as it likes.
+type slowStream struct {
+	pb.Lease_LeaseKeepAliveClient
+	waiting, most atomic.Int64
+	back          chan struct{}
+}
+
+func (f *slowStream) Send(*pb.LeaseKeepAliveRequest) error { return nil }
+
+func (f *slowStream) Recv() (*pb.LeaseKeepAliveResponse, error) {
+	f.most.Store(max(f.most.Load(), f.waiting.Add(1)))
+	defer f.waiting.Add(-1)
+	<-f.back
+	return nil, context.Canceled
+}
+
+// Of two that wait for an answer of one stream gRPC leaves one waiting for ever once the stream ends: Close then waits for
+// it. So whoever renews by the stream that is open has it for itself.
+func TestOneWaitsForAnAnswerOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowStream{back: make(chan struct{})}
+		r := &renewing{open: &renewal{f, func() {}}}
+		first, end := context.WithCancel(t.Context())
+		answers := make(chan error, 2)
+		go func() { answers <- r.again(first) }()
+		synctest.Wait()
+		end() // the stream ends, but its Recv is not back yet
+		go func() { answers <- r.again(t.Context()) }()
+		synctest.Wait()
+		close(f.back)
+		if err := errors.Join(<-answers, <-answers); !errors.Is(err, errNoStream) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, want that there is no stream, and that the first is cancelled", err)
+		}
+		if most := f.most.Load(); most != 1 || r.open != nil {
+			t.Errorf("%d waited for an answer of one stream, and %v is kept; want 1 and none", most, r.open)
+		}
+	})
+}
