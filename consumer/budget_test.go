@@ -3,6 +3,7 @@ package consumer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // use returns the use of the only long limit, once more is wanted.
@@ -192,6 +194,64 @@ func TestARefusalUnderALongLimitTellsTheTruth(t *testing.T) {
 			t.Errorf("%v, to be retried at %v, problem %q", err, e.RetryAt, l.Status().Problem)
 		}
 	})
+}
+
+// Whatever else refuses a call of a limit that is withheld after a restore: nobody knows when an operator gives the
+// count, so no refusal names the window's end, by which a loop such as README's would sleep.
+func TestNoRefusalOfAWithheldLimitNamesTheWindowsEnd(t *testing.T) {
+	t.Parallel()
+	const pause = 10 * time.Second
+	gone := func(s *stub, _ *Limiter) {
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"me"}})
+		s.sink.Trouble(errors.New("this instance's key is gone from etcd; it is registering again"))
+	}
+	silent := func(*stub, *Limiter) { time.Sleep(time.Minute) }
+	for name, play := range map[string]struct {
+		then  func(s *stub, l *Limiter)
+		why   Reason
+		until time.Duration // RetryAt, from then on; 0: not known
+	}{
+		"nothing else":          {func(*stub, *Limiter) {}, ReasonSpent, 0},
+		"its share is gone":     {gone, ReasonJoining, 0},
+		"so it is, etcd silent": {func(s *stub, l *Limiter) { gone(s, l); silent(s, l) }, ReasonJoining, 0},
+		"etcd is silent":        {silent, ReasonSpent, 0},
+		"a pause":               {func(_ *stub, l *Limiter) { l.PauseUntil(time.Now().Add(pause)) }, ReasonPause, pause},
+		"a pause, and its share is gone": {func(s *stub, l *Limiter) {
+			gone(s, l)
+			l.PauseUntil(time.Now().Add(pause))
+		}, ReasonPause, pause},
+	} {
+		for _, ofKey := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, of a key %v", name, ofKey), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p := policyOf(t, "10/s,100/h")
+					if ofKey {
+						p = *policyByKey(t, "10/s,100/h")
+					}
+					bank, sinks, all := longFleet(t, withDefaults(p), "me", "other")
+					bank.lost = "etcd was restored"
+					taker := Taker(all[0])
+					if ofKey {
+						taker = all[0].Key("x")
+					}
+					refused := func() LimitError {
+						_, err := taker.Take(t.Context(), 1, 0)
+						e, _ := errors.AsType[LimitError](err)
+						return e
+					}
+					bank.play(3, sinks[:1], func(int) { _ = refused() })
+					play.then(sinks[0], all[0])
+					at := time.Time{}
+					if play.until != 0 {
+						at = time.Now().Add(play.until)
+					}
+					if e := refused(); e.Reason != play.why || !e.RetryAt.Equal(at) {
+						t.Errorf("%s, to be retried at %v, want %s, %v: %v", e.Reason, e.RetryAt, play.why, at, e)
+					}
+				})
+			})
+		}
+	}
 }
 
 // The log says once that what was withheld is handed out again, also where the state stays the same.

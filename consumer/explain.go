@@ -137,6 +137,8 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	defer k.mu.Unlock()
 	p := &k.mu.planner
 	policy, _ := p.Policy()
+	b, short := e.name(u.uses, u.class, k.stateLocked(now) == quota.StateStale)
+	u.waitsFor(now, b, short)
 	switch k.stateLocked(now) {
 	case quota.StateClosed:
 		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
@@ -159,7 +161,6 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		}
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	}
-	b, short := e.name(u.uses, u.class, k.stateLocked(now) == quota.StateStale)
 	if b != nil {
 		e.Instances = p.Instances()
 		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Sliding, b.InFlight
@@ -197,6 +198,19 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.RetryAt = k.wall(u.when)
 	}
 	return e.Reason, e
+}
+
+// waitsFor notes that nobody knows when permits come if the long limit b, which name has returned with short, gets them
+// by what somebody does: an operator gives the count of what is withheld, and calls in flight end. So it is whatever else
+// keeps the call from being served.
+func (u *unserved) waitsFor(now clock.Instant, b *protocol.BudgetUse, short bool) {
+	if b == nil || !short {
+		return
+	}
+	if b.Withheld != "" {
+		u.when = now.Mono // not the window's end, by which etcd hands permits out also without a count
+	}
+	u.known = u.known && b.Withheld == "" && !b.InFlight
 }
 
 // comes reports whether no limit lacks permits any more when a refusal is worded: some have come as the call was refused.
@@ -321,8 +335,7 @@ func (k *core) pausedLocked() error {
 }
 
 // explainBudgetLocked explains a refusal by a long limit, the provider's or that of a key. It sets when to
-// try again: at the window's end, or soon while permits are being taken. Nobody knows when an operator gives
-// the count of a limit that is withheld.
+// try again if that is later than the limits let permits come, or sooner than they do: see unserved.waitsFor.
 func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol.BudgetUse, u *unserved) {
 	end := b.End - k.clock.Offset()
 	silent := k.stateLocked(now) == quota.StateStale
@@ -330,14 +343,13 @@ func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol
 	// other limits come back by time alone.
 	blind := b.InFlight && (silent || b.Away && k.mu.trouble != nil)
 	if b.InFlight {
-		e.Reason, u.known = ReasonInFlight, false
+		e.Reason = ReasonInFlight
 	}
 	switch {
 	case b.Withheld != "":
 		if e.Cause = withheld(k.provider, b); e.Key != "" {
 			e.Cause = withheldKeyError(k.provider, e.Key, b)
 		}
-		u.known = false
 	case b.Spent && b.Stated != 0:
 		e.Cause = errors.New(cause.Stated(b.String()))
 		u.when, u.known = b.Stated-k.clock.Offset(), true
