@@ -473,7 +473,7 @@ func Before(one, other string, w quota.Window) bool {
 // share, or a tenth of the limit (standing) if that is more; but never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
-	if c.of == nil || !c.of.Large() || s.alone() {
+	if c.of == nil || !c.of.Large() {
 		return 0
 	}
 	share := max(1, s.part())

@@ -76,3 +76,28 @@ func TestAKeyGoesByTheShortestWindowThatLimitsIt(t *testing.T) {
 		t.Errorf("for a debt it asks for %+v, and looks again at %v, not late in its window", ask, time.Duration(next))
 	}
 }
+
+// The only owner of a key has nobody to ask: it asks for nothing, and looks again as one that has nothing to ask for. When
+// it has lent some, those who have them may lend them back.
+func TestTheOnlyOwnerOfAKeyAsksNobody(t *testing.T) {
+	t.Parallel()
+	var a Account
+	f := plans.Fleet{Total: 10, Instances: 2, Owners: 1}
+	now := 50 * ms
+	for ; now < 4*second; now += 100 * ms {
+		a.Adopt(lendingAt("me", now, second), bounds(10), nil)
+		a.Charge(a.Left())
+		a.Refused(1, queue.Default, false)
+		ask, next := a.Ask(f, Callers{Waiting: 3}, int64(now))
+		if a.asked(a.windows.Running) || ask != nil || next < int64(now+lookAgain) {
+			t.Fatalf("at %v it asks for %+v, and looks again after %v", now, ask, time.Duration(next)-now)
+		}
+	}
+	a.Adopt(lendingAt("me", now, second), bounds(10), nil)
+	a.lend("guest", 2)
+	a.Charge(a.Left())
+	now += 100 * ms
+	if ask, _ := a.Ask(f, Callers{Waiting: 3}, int64(now)); ask == nil || len(ask.Debtors) != 1 {
+		t.Errorf("it asks for %+v, want some of the guest", ask)
+	}
+}

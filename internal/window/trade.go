@@ -198,10 +198,13 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 	}
 }
 
-// ask returns what to ask others for now, and notes that they were asked; ok is false if that is nothing. c are the
-// callers who wait, and debt the permits that are owed. h is as has returns it for both, with one more in Waiting if a
-// first permit is wanted.
+// ask returns what to ask others for now, and notes that they were asked; ok is false if that is nothing, or if there is
+// nobody to ask. c are the callers who wait, and debt the permits that are owed. h is as has returns it for both, with
+// one more in Waiting if a first permit is wanted.
 func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lending.Ask, ok bool) {
+	if s.alone() {
+		return what, false
+	}
 	if n := t.stands(s); n > 0 && debt == 0 {
 		t.claim.stood = s.Window.Index + 1
 		t.asks++
