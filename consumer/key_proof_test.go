@@ -42,6 +42,9 @@ func TestAKeyPaysNoDebtByAnOldProof(t *testing.T) {
 			if err := key.Acquire(t.Context(), 0); !errors.Is(err, ErrStale) {
 				t.Errorf("a call while the proof is over: %v", err)
 			}
+			if key.TryAcquire() { // nor are later calls of this window refused for it
+				t.Error("a permit beside a debt, by an old proof")
+			}
 			if owed := l.core.keys.known("a").use.Debt(); owed != 2 {
 				t.Errorf("%d permits are owed, want 2: some were paid by an old proof", owed)
 			}

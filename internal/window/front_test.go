@@ -88,6 +88,21 @@ func TestAFrontThatIsOpenStaysAsItIs(t *testing.T) {
 	}
 }
 
+// A debt that cannot be paid now, as while the proof is over, has no call refused that comes later in these windows: then
+// the debt may be paid, and the rest is the call's. Where the windows leave nothing for the debt either, calls are refused.
+func TestAFrontRefusesForNoDebt(t *testing.T) {
+	t.Parallel()
+	for used, want := range map[int64]Fronted{7: Ask, 10: Refused} {
+		f, a, s := fronted(10, 100, 0, time.Second)
+		a.Charge(used)
+		a.Owe(2)
+		f.Refuse(a)
+		if _, v := f.Take(s, 0, 1, queue.Default, true); v != want {
+			t.Errorf("%d of 10 used and 2 owed: %d, want %d", used, v, want)
+		}
+	}
+}
+
 // Those that a front refuses have others asked for permits as those that the account refuses do.
 func TestOthersAreAskedForWhatAFrontRefuses(t *testing.T) {
 	t.Parallel()

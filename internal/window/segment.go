@@ -270,11 +270,12 @@ func (f *Front) Open(a *Account, most int64) {
 	f.set(a, p)
 }
 
-// Refuse has the front refuse calls from now on, if the account has nothing left and no long limits. The
-// account's lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked
-// if that was due.
+// Refuse has the front refuse calls from now on, if the bounds of the windows leave nothing more and the account has no
+// long limits. If they leave some, and only a debt keeps these from calls, the front stays shut: the debt is paid once
+// the proof of the view is renewed, while the windows stay the same, and calls then get the rest. The account's lock is
+// held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due.
 func (f *Front) Refuse(a *Account) {
-	if a.Left() == 0 && len(a.budgets) == 0 {
+	if a.shares() <= a.reserved && len(a.budgets) == 0 {
 		f.set(a, partSpent)
 	}
 }
