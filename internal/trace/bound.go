@@ -18,6 +18,9 @@ type View struct {
 	Lost int
 	// Gap says that there may be others between the view before and this one.
 	Gap bool
+	// Shares returns the shares of a window if these are divided in another way than a provider's, as those of a
+	// key are; nil for a provider.
+	Shares func(w quota.Window) map[string]int64
 }
 
 // Views are in the order of their commits.
@@ -115,7 +118,7 @@ func (v Views) Runs(i int, w quota.Window, in func(n int) bool) (ends []int) {
 			if l := v[n].Lost; l > 0 && l < line {
 				continue // lost before this line ended
 			}
-			if !takesNothing(&v[end].View, &v[n].View, w) {
+			if !takesNothing(&v[end], &v[n], w) {
 				break
 			}
 			end = n
@@ -147,21 +150,29 @@ func (v Views) Total(i int, w quota.Window) int64 {
 // takesNothing reports whether no instance has less of a window by view v than by view
 // u, unless it has promised to issue nothing; under a limit and by the same settle
 // time.
-func takesNothing(u, v *protocol.View, w quota.Window) bool {
+func takesNothing(u, v *View, w quota.Window) bool {
 	if u.Policy == nil || v.Policy == nil || u.Policy.Settle != v.Policy.Settle {
 		return false
 	}
 	if _, limited, inForce := limitOf(v.Policy, w); u.Policy != v.Policy && (!limited || !inForce) {
 		return false
 	}
-	before, _ := sharesOf(u, w)
-	after, _ := sharesOf(v, w)
+	before, after := u.shares(w), v.shares(w)
 	for id, n := range before {
-		if after[id] < n && !promised(v, id, w) {
+		if after[id] < n && !promised(&v.View, id, w) {
 			return false
 		}
 	}
 	return true
+}
+
+// shares returns the shares of a window.
+func (v *View) shares(w quota.Window) map[string]int64 {
+	if v.Shares != nil {
+		return v.Shares(w)
+	}
+	shares, _ := sharesOf(&v.View, w)
+	return shares
 }
 
 // promised reports whether an instance has said itself that it issues nothing of a window.

@@ -426,6 +426,23 @@ func TestRunsOfLines(t *testing.T) {
 	}
 }
 
+// What a view takes is told by the shares of the key that is judged, not by the provider's: here the one permit of a key
+// goes to another instance, and that of the provider stays.
+func TestARunEndsByTheSharesOfTheKey(t *testing.T) {
+	t.Parallel()
+	w := quota.WindowAt(time.Second, 0)
+	of := func(owner string) func(quota.Window) map[string]int64 {
+		return func(quota.Window) map[string]int64 { return map[string]int64{owner: 1} }
+	}
+	var v Views
+	for i, owner := range []string{"a", "a", "b", "b"} {
+		v = append(v, View{View: protocol.View{Revision: int64(i), Policy: policy(1), Instances: instances("a", "b")}, By: int64(i), Shares: of(owner)})
+	}
+	if got := v.Runs(0, w, func(int) bool { return true }); !slices.Equal(got, []int{1}) {
+		t.Errorf("%v, want 1: the next view takes the permit of a", got)
+	}
+}
+
 // The judge, which does not know when views were committed, never contradicts the
 // definition, which does.
 func TestTheJudgeAgainstTheDefinition(t *testing.T) {

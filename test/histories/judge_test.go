@@ -283,11 +283,9 @@ func (f *fleet) exceeds(states []int, win quota.Window, b *book, part []int64) *
 	}
 	most := map[string]int64{}
 	for _, s := range states {
-		var shares map[string]int64
-		if f.key != "" {
-			_, shares, _ = share.OfKey(&f.unkeyed[s].View, f.key, win)
-		} else {
-			_, shares, _ = share.Of(&f.line[s].View, win)
+		_, shares, _ := share.Of(&f.line[s].View, win)
+		if of := f.line[s].Shares; of != nil {
+			shares = of(win)
 		}
 		for id, n := range shares {
 			most[id] = max(most[id], n)

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // judgeKey judges the permits of one key as those of a provider that has the key's limits.
 func (f *fleet) judgeKey(name string) (wrong []*violation) {
-	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name, loans: f.ofKeys[name]}, exact: f.exact, unset: f.unset, held: f.held, key: name, unkeyed: f.line}
+	k := &fleet{world: f.world, states: &states{provider: f.provider + " " + name, loans: f.ofKeys[name]}, exact: f.exact, unset: f.unset, held: f.held, key: name}
 	for _, g := range f.grants { // those that paid the provider's debts are of no key
 		if g.key != name {
 			continue
@@ -29,6 +30,11 @@ func (f *fleet) judgeKey(name string) (wrong []*violation) {
 		return nil
 	}
 	for _, v := range f.line {
+		of := v.View // with the policy of all
+		v.Shares = func(w quota.Window) map[string]int64 {
+			_, shares, _ := share.OfKey(&of, name, w)
+			return shares
+		}
 		v.Policy = protocol.OfKeys(v.Policy)
 		if own, _ := v.Override(name); v.Policy != nil && own != nil {
 			v.Policy.Limits = own.Limits

@@ -42,7 +42,6 @@ type fleet struct {
 	lending sync.Mutex                        // guards lentOf
 	lentOf  map[quota.Window]int64            // permits lent, whether or not anybody heard of it
 	key     string                            // of which it is judged; empty: the provider
-	unkeyed trace.Views                       // the provider's, then
 	firsts  map[string]int                    // by incarnation: the state that registered the first of a fleet; made when it is asked for
 	net     map[quota.Window]map[string]int64 // permits lent less those borrowed, by incarnation; made when it is asked for
 }
