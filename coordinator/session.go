@@ -143,7 +143,7 @@ type Session struct {
 	}
 }
 
-// Join starts a session. It returns when etcd has granted a lease, or within 5 s with an
+// Join starts a session. It returns when etcd has granted a lease, or within 6 s with an
 // error: ErrUnreachable, ErrPermission, an etcd that is too old, or an option that is out
 // of its range. With Options.Lazy it asks no etcd and returns immediately. The caller keeps
 // and closes the client; give it a DialTimeout and a logger (see package etcdlog). A client

@@ -13,8 +13,8 @@ import (
 )
 
 // keyTrade is the Trade of a key, with what its account notes for it. An account has one once it has lacked permits,
-// callers wait for them, or it was asked for some. So a key that never lacked any takes no memory for it, and its calls
-// do nothing for it.
+// callers wait for them, or it was asked for some. So a key that never lacked any, and was never asked for some, takes
+// no memory for it, and its calls do nothing for it.
 type keyTrade struct {
 	Trade
 	before  int64                // permits that callers have used or were refused in earlier windows: see calledIn
@@ -64,8 +64,9 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 
 // calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
 // the one in which the trade began, those that were refused since the trade began, and those for which callers wait
-// now (waiting). s is the shortest window. Where another window becomes the shortest (follow) it is another number by far:
-// only what it grows by from then on counts.
+// now (waiting). s is the shortest window. When a window of another length becomes the shortest one, the result jumps.
+// begin then takes the number at that window's start (before) as the base, so the calls of that window count, and no
+// earlier ones.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
@@ -133,9 +134,10 @@ func (a *Account) Called(n int64, c queue.Class, large bool) {
 	}
 }
 
-// MostSmall returns the most permits that a call may want without being large: the larger of this instance's share
-// and of an equal part of the total, in the window where that is least. total returns how many permits all instances
-// may issue in a window, or 0 for not known: there the share counts alone. It is shape.Unbounded if no such limit binds.
+// MostSmall returns the most permits that a call may want without being large. In each window whose limit binds the key
+// it takes the larger of two numbers: this instance's share, and an equal part of the total. It returns the least of
+// these. Long limits do not count, and without a short one the result is shape.Unbounded. total returns how many permits
+// all instances may issue in a window, or 0 for not known: there the share counts alone.
 func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 	most := shape.Unbounded
 	for s := range a.bounded {
@@ -218,8 +220,8 @@ func (a *Account) Looked(now, next int64) {
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
 // asked reports whether others were asked for permits of the account's shortest window, if that is one of those that run:
-// a loan may be under way, and would be lost with the account.
-// What they were asked to leave to a large call that stands is of the next window, and does not count.
+// then a loan may be under way, which would be lost with the account. What they were asked to leave to a large call that
+// stands is of the next window, and does not count.
 func (a *Account) asked(running []quota.Window) bool {
 	return a.trade != nil && slices.Contains(running, a.trade.window) && a.trade.guest.Asked()
 }

@@ -248,11 +248,12 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 	}
 }
 
-// Open lays up to most of the permits that the account has left into the front, which is shut. It lays none
-// if the account has long limits, for which it must see each call, or more than eight windows. While enough are
-// left (Low is false), it lays only those above the number at which they become few: so the call that makes them
-// few comes to the account, and others are asked for more. The account's lock is held. After it was taken, the
-// caller has taken permits of a segment with the account's windows, which shows that these are in force.
+// Open lays permits that the account has left into the front, which is shut: at most as many as the parameter most
+// says, and at most MostOut. It lays none if the account has long limits, for which it must see each call, or more than
+// eight windows. While enough are left (Low is false), it lays only those above the number at which they become few: so
+// the call that makes them few comes to the account, and others are asked for more. The account's lock is held. After
+// it was taken, the caller has taken permits of a segment with the account's windows, which shows that these are in
+// force.
 func (f *Front) Open(a *Account, most int64) {
 	n := min(most, a.Left(), MostOut)
 	if t := a.trade; t != nil && !a.Low() {
