@@ -25,8 +25,7 @@ type keyTrade struct {
 	look    int64                // monotonic instant of the next one; clock.Forever if it comes when callers lack permits
 }
 
-// tradeAt returns the account's trade as begun does, after it has noted the calls that have come by now and the callers c
-// that wait.
+// tradeAt is begun, but it also notes there the calls that have come by now, and the callers c that wait.
 func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 	t := a.begun()
 	if t != nil {
@@ -55,7 +54,8 @@ func (a *Account) begun() *keyTrade {
 	return a.trade
 }
 
-// take notes the calls that have come by an instant, in milliseconds.
+// take notes the calls that have come by the monotonic instant at, in milliseconds, and the callers c that wait then. s is
+// the shortest window.
 func (t *keyTrade) take(at float64, s *span, c Callers) {
 	t.Trade.take(at, came{
 		all: t.calledIn(s, c.Waiting), large: t.claim.larges + c.Large, critical: t.called[queue.Critical] + c.Critical, sheddable: t.called[queue.Sheddable] + c.Sheddable,
@@ -119,8 +119,7 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 }
 
 // Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that they are
-// of a large call, which was refused or could not have them at once. A large call that got its permits at once is noted
-// like a small one.
+// of a large call that was refused, or had to wait. A large call that got its permits at once is noted like a small one.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {

@@ -57,7 +57,7 @@ type Segment struct {
 	Stale bool
 	// Shadow says that requests pass even if no permits are left.
 	Shadow bool
-	// lead is Proof.Lead.
+	// lead is how far the uncorrected wall clock may be ahead of the monotonic one: Proof.Lead. It counts only if Strict.
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
@@ -180,8 +180,8 @@ const (
 
 	partOpen  Part = 1 << partMode
 	partSpent Part = 2 << partMode
-	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: only
-	// those of the default class may use the front.
+	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: so only
+	// calls of the default class may use the front.
 	partTrades Part = 4 << partMode
 
 	// MostOut is the most permits that lie in a front, and the most that it counts as refused.
@@ -223,7 +223,7 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 	for {
 		p := Part(f.state.Load())
 		switch {
-		case f.windows.Load() != &s.Keys.Windows: // set stores them before the state, so they are those of p, or later ones
+		case f.windows.Load() != &s.Keys.Windows: // set stores the windows before the state, so they are those of p, or later ones
 			return 0, Ask
 		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
