@@ -180,7 +180,8 @@ func TestALongLimitAloneHasNoSpeed(t *testing.T) {
 }
 
 // Greedy callers use the short limit in every whole second, as long as the long limit has
-// permits: at the start, and after a silence.
+// permits for the next one too: at the start, and after a silence. The last second's permits are in hands by then,
+// perhaps of an instance that has spent its share of that second: it has them in the next one.
 func TestALongLimitCostsNoSpeed(t *testing.T) {
 	for _, c := range []struct {
 		limits      string
@@ -199,7 +200,7 @@ func TestALongLimitCostsNoSpeed(t *testing.T) {
 				after := r.run(time.Duration((c.long-used)/c.short)*time.Second+10*time.Second, 10*time.Millisecond, 1<<40)
 				for _, run := range [][]int64{seconds, after} {
 					for i, n := range run {
-						if i > 0 && used+sum(after[:i])+c.short <= c.long && float64(n) < c.least*float64(c.short) || n > c.short {
+						if i > 0 && used+sum(after[:i])+2*c.short <= c.long && float64(n) < c.least*float64(c.short) || n > c.short {
 							t.Errorf("%d of %d in second %d of %v", n, c.short, i, run)
 						}
 					}
@@ -224,8 +225,8 @@ func TestACrashStrandsASecond(t *testing.T) {
 			r.run(5*time.Second+610*time.Millisecond, 10*time.Millisecond, 1<<40)
 		}
 		r.run(40*time.Second, 10*time.Millisecond, 1<<40)
-		if lost := 3000 - r.all; lost <= 0 || lost > 100/5+100/4 {
-			t.Errorf("two crashes stranded %d permits, want 1 to %d", lost, 100/5+100/4)
+		if lost := 3000 - r.all; lost < 0 || lost > 100/5+100/4 { // none if both had nothing in hand
+			t.Errorf("two crashes stranded %d permits, want 0 to %d", lost, 100/5+100/4)
 		} else {
 			t.Logf("two crashes stranded %d permits", lost)
 		}
