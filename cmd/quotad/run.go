@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -152,11 +153,11 @@ func known(operator *admin.Client) func(context.Context, string) error {
 		if err == nil {
 			return nil
 		}
-		said := etcdcall.Plain(err.Error()) // clients know of no package, and not of gRPC
+		said := strings.TrimPrefix(etcdcall.Plain(err.Error()), "read the policy of "+provider+": ") // clients know of no package, and not of gRPC
 		if errors.Is(err, coordinator.ErrPermission) {
 			return fmt.Errorf("%w %s: %s; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, said, provider)
 		}
-		return errors.New(said)
+		return fmt.Errorf("%s is not open here, and whether it has a limit is not known: %s", provider, said)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestAnEtcdThatIsAwayIsToldPlainly(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = known(operator)(t.Context(), "p")
-	if err == nil || !strings.HasPrefix(err.Error(), "read the policy of p: etcd cannot be reached") || strings.Contains(err.Error(), "rpc error") {
+	if err == nil || !strings.HasPrefix(err.Error(), "p is not open here, and whether it has a limit is not known: etcd cannot be reached") || strings.Contains(err.Error(), "rpc error") {
 		t.Error(err)
 	}
 }

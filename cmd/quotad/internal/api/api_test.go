@@ -34,6 +34,9 @@ func known(_ context.Context, name string) error {
 	switch name {
 	case "p", "q":
 		return nil
+	case "slow0", "slow1", "slow2":
+		time.Sleep(2 * time.Second)
+		return nil
 	case "e":
 		return errors.New("etcd did not answer")
 	case "f":
@@ -214,9 +217,14 @@ func TestBadInput(t *testing.T) {
 		{"a list", `[]`, 400, bad(`the body is not as expected (it is a JSON array)` + like), ""},
 		{"an unknown field", `{"provider":"p","permit":1}`, 400, bad(`the body is not as expected (unknown field \"permit\"; did you mean permits?)` + like), ""},
 		{"a field that is near none", `{"provider":"p","weight":1}`, 400, bad(`the body is not as expected (unknown field \"weight\")` + like), ""},
-		{"text for a number", `{"provider":"p","permits":"1"}`, 400, bad(`the body is not as expected (permits is a JSON string)` + like), ""},
-		{"half a permit", `{"provider":"p","permits":0.5}`, 400, bad(`the body is not as expected (permits is a JSON number 0.5)` + like), ""},
-		{"a wait that no number holds", `{"provider":"p","max_wait":1e400}`, 400, bad(`the body is not as expected (max_wait is a JSON number 1e400)` + like), ""},
+		{"text for a number", `{"provider":"p","permits":"1"}`, 400, bad(`permits: string given, must be a whole number`), ""},
+		{"half a permit", `{"provider":"p","permits":0.5}`, 400, bad(`permits: number 0.5 given, must be a whole number`), ""},
+		{"a wait that no number holds", `{"provider":"p","max_wait":1e400}`, 400, bad(`max_wait: number 1e400 given, must be a number of seconds`), ""},
+		{"one want in place of a list", `{"wants":{"provider":"p"}}`, 400, bad(`wants: object given, must be a list, such as [{\"provider\": \"payments/charge\", \"permits\": 1}]`), ""},
+		{"a name in place of a want", `{"wants":["p"]}`, 400, bad(`wants: string given, must be an object, such as {\"provider\": \"payments/charge\", \"permits\": 1}`), ""},
+		{"text for a number of a want", `{"wants":[{"provider":"p","permits":"1"}]}`, 400, bad(`wants.permits: string given, must be a whole number`), ""},
+		{"a number for a name", `{"provider":1}`, 400, bad(`provider: number given, must be a text`), ""},
+		{"a word for yes", `{"provider":"p","partial":"yes"}`, 400, bad(`partial: string given, must be true or false`), ""},
 		{"no provider", `{}`, 400, bad(`provider \"\" is empty; write a path like \"payments/charge\"`), ""},
 		{"a path that leaves", `{"provider":"../p"}`, 400, bad(`provider \"../p\" has a part \"..\"; write a path like \"payments/charge\"`), ""},
 		{"no permits", `{"provider":"p","permits":0}`, 400, bad(`permits is 0: must be from 1 to 1000000000000`), ""},
@@ -249,11 +257,44 @@ func TestBadInput(t *testing.T) {
 				if retry := w.Header().Get("Retry-After"); retry != test.retry {
 					t.Errorf("Retry-After %q, want %q", retry, test.retry)
 				}
-				time.Sleep(time.Second) // lookups are paced
+				time.Sleep(lookupPace)
 			})
 		})
 	}
 }
+
+// A call for a provider that is not open waits for etcd no longer than for permits, and without a wait for openingWait,
+// whoever else waits. Once etcd has answered, the provider is open for the next call.
+func TestAnUnansweredQuestionIsNoWait(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Second, 7 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := serverOf(t, consumer.Fixed(quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}), roomy)
+			p := newProcess(t, s, "one")
+			var all sync.WaitGroup
+			for n := range 30 { // about three providers, and each question takes etcd 2 s
+				all.Go(func() {
+					began := time.Now()
+					w := p.post("/v1/acquire", fmt.Sprintf(`{"provider":"slow%d","max_wait":%v}`, n%3, wait.Seconds()))
+					if took := time.Since(began); took > max(wait, openingWait) {
+						t.Errorf("a call that waits for %v had its answer after %v: %s", wait, took, w.Body)
+					}
+					if wait == 0 && (w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "etcd has not said yet whether it has a limit: try again")) {
+						t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(6 * time.Second)
+			if open := len(s.host.Statuses()); open != 3 { // with the one to keep; a host of the tests has no more
+				t.Errorf("etcd has answered, and %d providers are open", open)
+			}
+			time.Sleep(lookupPace)
+		})
+	}
+}
+
+// lookupPace is longer than the time between two questions to etcd.
+const lookupPace = time.Second
 
 func TestWrongPathsAndMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +309,7 @@ func TestWrongPathsAndMethods(t *testing.T) {
 			{"DELETE", "/v1/providers/x/y", 405, `{"type":"about:blank","title":"Method Not Allowed","status":405,"detail":"\"/v1/providers/x/y\": must be a GET, not a DELETE"}`},
 			{"POST", "/v2/acquire", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"there is no call \"/v2/acquire\": permits are at POST /v1/acquire, the state at GET /v1/providers"}`},
 			{"GET", "/v1/providers/x", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"provider \"x\" is not open on this host: its first call opens it"}`},
-			{"POST", "/v1/permits/x/settle", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no permits of this ID: they were settled or ended, or their time is over"}`},
+			{"POST", "/v1/permits/x/settle", 404, `{"type":"about:blank","title":"Not Found","status":404,"detail":"this process has no permits of this ID: they were settled or ended, their time is over, or another process got them (each curl is a process of its own), or a quotad that has ended"}`},
 		} {
 			if w := p.do(t.Context(), test.method, test.path, ""); w.Code != test.status || strings.TrimSpace(w.Body.String()) != test.want {
 				t.Errorf("%s %s: %d %s", test.method, test.path, w.Code, w.Body)

@@ -18,6 +18,7 @@ import (
 type call struct {
 	request
 	began  time.Time
+	opened time.Duration // how long providers took that were not open
 	client string
 	parts  []part // one for each want
 }
@@ -54,18 +55,35 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (c call, ok bool) 
 		return c, false
 	}
 	for _, want := range c.wants {
-		l, err := s.host.Limiter(r.Context(), want.provider)
+		l, err := s.limiter(r, &c, want.provider)
 		if err != nil {
 			s.refuseProvider(w, r, err)
 			return c, false
 		}
 		c.add(want, l)
 	}
-	if c.maxWait > 0 {
+	if c.maxWait = max(0, c.maxWait-c.opened); c.maxWait > 0 {
 		// The deadline for the body would end the wait.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	return c, true
+}
+
+// openingWait is how long a call that does not wait gives etcd to say whether its provider, which is not open here, has a
+// limit: several times what an etcd that answers needs.
+const openingWait = 200 * time.Millisecond
+
+// limiter returns a provider's limiter. If the call is the first for it, it waits for etcd's answer as long as for permits,
+// and openingWait at least.
+func (s *Server) limiter(r *http.Request, c *call, provider string) (*consumer.Limiter, error) {
+	if l := s.host.Opened(provider); l != nil {
+		return l, nil
+	}
+	ctx, cancel := context.WithDeadline(r.Context(), c.began.Add(max(c.maxWait, openingWait)))
+	defer cancel()
+	l, err := s.host.Limiter(ctx, provider)
+	c.opened = time.Since(c.began)
+	return l, err
 }
 
 // body returns the client of a request and its body, or answers why not.
@@ -250,7 +268,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, struct{}{})
 }
 
-var errNoGrant = errors.New("this process has no permits of this ID: they were settled or ended, or their time is over")
+var errNoGrant = errors.New("this process has no permits of this ID: they were settled or ended, their time is over, or another process got them (each curl is a process of its own), or a quotad that has ended")
 
 // done ends the calls of a grant in flight by its ID. What was taken of other limits is used.
 func (s *Server) done(w http.ResponseWriter, r *http.Request) {

@@ -2,12 +2,12 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -185,8 +185,10 @@ func decode(body []byte, to any, example string, fields ...string) error {
 			err = errors.New("something follows the object")
 		}
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		err = fmt.Errorf("%s is a JSON %s", cmp.Or(strings.TrimPrefix(strings.TrimPrefix(wrong.Field, "rawWant"), "."), "it"), wrong.Value)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" { // users of a client write no JSON
+		return fmt.Errorf("%s: %s given, must be %s", strings.TrimPrefix(wrong.Field, "rawWant."), wrong.Value, kindOf(wrong.Type))
+	} else if ok {
+		err = fmt.Errorf("it is a JSON %s", wrong.Value)
 	}
 	if err != nil {
 		err = errors.New(strings.TrimPrefix(err.Error(), "json: "))
@@ -198,4 +200,25 @@ func decode(body []byte, to any, example string, fields ...string) error {
 		return fmt.Errorf("the body is not as expected (%w): send JSON such as %s", err, example)
 	}
 	return nil
+}
+
+// kindOf says what a field must be.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Int64 { // costs
+			return "a whole number, or a list of them"
+		}
+		return `a list, such as [{"provider": "payments/charge", "permits": 1}]`
+	case reflect.Struct:
+		return `an object, such as {"provider": "payments/charge", "permits": 1}`
+	case reflect.Float64:
+		return "a number of seconds"
+	case reflect.Int64:
+		return "a whole number"
+	case reflect.Bool:
+		return "true or false"
+	default:
+		return "a text"
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/consumer/prommetrics"
@@ -60,12 +61,17 @@ type Host struct {
 	o        Options
 	lookups  lookups
 
+	opening singleflight.Group // of providers that etcd is asked about, by name
+	ctx     context.Context    // ends with Close
+	end     context.CancelFunc
+
 	mu     sync.Mutex
 	open   map[string]*provider
+	asked  int // providers that etcd is asked about, or is to be
 	leaves bool
 	closed bool
 	tidy   *time.Timer
-	ending sync.WaitGroup // limiters that are being closed as idle
+	ending sync.WaitGroup // limiters that are being closed as idle, and openings
 }
 
 type provider struct {
@@ -80,6 +86,7 @@ type provider struct {
 func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) {
 	h := &Host{source: source, metrics: prommetrics.New(), registry: prometheus.NewRegistry(), o: o, open: map[string]*provider{}}
 	h.registry.MustRegister(h.metrics)
+	h.ctx, h.end = context.WithCancel(context.Background())
 	h.lookups = newLookups(o.Known)
 	if len(o.Keep) > o.Max {
 		return nil, fmt.Errorf("%w: %d are to be open, at most %d can be", ErrFull, len(o.Keep), o.Max)
@@ -98,8 +105,9 @@ func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) 
 // Limiter returns the limiter of a provider, and opens it if need be. Callers ask for each
 // call and do not keep the limiter: it is closed when nobody has asked for Options.Idle.
 // The first call for a provider waits for etcd's answer, as long as ctx allows, after others
-// that ask for the first time. The error is ErrUnknown, ErrFull, ErrClosed, that of
-// quota.ValidateProvider, that of Options.Known, or that of ctx.
+// that ask for the first time. If it leaves before, the provider is opened all the same, for the next
+// call. The error is ErrUnknown, ErrFull, ErrClosed, that of quota.ValidateProvider, that of
+// Options.Known, or that etcd has not answered while ctx allowed to wait.
 func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, error) {
 	if l, err := h.existing(name); l != nil || err != nil {
 		return l, err
@@ -107,10 +115,44 @@ func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, err
 	if err := quota.ValidateProvider(name); err != nil {
 		return nil, err
 	}
-	if err := h.lookups.known(ctx, name); err != nil {
+	if err := h.lookups.remembered(name); err != nil {
 		return nil, err
 	}
-	return h.enter(ctx, name, false)
+	opened := h.opening.DoChan(name, func() (any, error) { return h.ask(name) })
+	select {
+	case o := <-opened:
+		l, _ := o.Val.(*consumer.Limiter)
+		return l, o.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s is not open here, and etcd has not said yet whether it has a limit: try again", name)
+	}
+}
+
+// ask opens a provider if etcd knows it.
+func (h *Host) ask(name string) (*consumer.Limiter, error) {
+	h.mu.Lock()
+	full, closed := h.asked >= maxAsked, h.closed
+	if !full && !closed {
+		h.asked++
+		h.ending.Add(1)
+		defer func() {
+			h.mu.Lock()
+			h.asked--
+			h.mu.Unlock()
+			h.ending.Done()
+		}()
+	}
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, ErrClosed
+	case full:
+		return nil, fmt.Errorf("etcd is being asked about %d other providers: try again", maxAsked)
+	}
+	if err := h.lookups.known(h.ctx, name); err != nil {
+		return nil, err
+	}
+	return h.enter(h.ctx, name, false)
 }
 
 // Opened is Limiter for a provider that is open. It returns nil for others.
@@ -188,12 +230,12 @@ func (h *Host) closeIdle() {
 		}
 		delete(h.open, name)
 		h.o.Log.Info("provider closed: no calls", "provider", name, "idle", h.o.Idle)
-		h.ending.Go(func() { h.end(name, p.limiter) }) // which may wait for etcd
+		h.ending.Go(func() { h.shut(name, p.limiter) }) // which may wait for etcd
 	}
 	h.tidy.Reset(h.o.Idle / 2)
 }
 
-func (h *Host) end(name string, l *consumer.Limiter) {
+func (h *Host) shut(name string, l *consumer.Limiter) {
 	if err := l.Close(); err != nil {
 		h.o.Log.Warn("provider closed with an error", "provider", name, "error", err)
 	}
@@ -282,6 +324,7 @@ func (h *Host) Close() error {
 	h.mu.Lock()
 	all := h.open
 	h.open, h.closed = map[string]*provider{}, true
+	h.end()
 	if h.tidy != nil {
 		h.tidy.Stop()
 	}

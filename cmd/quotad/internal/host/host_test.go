@@ -22,10 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var policy = quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}}
 
 // etcd knows providers that begin with "p", and counts the questions.
-type etcd struct{ asked int }
+type etcd struct {
+	asked int
+	slow  bool // each answer takes it 2 s
+}
 
 func (e *etcd) known(_ context.Context, provider string) error {
 	e.asked++
+	if e.slow {
+		time.Sleep(2 * time.Second)
+	}
 	switch provider[0] {
 	case 'p':
 		return nil
@@ -164,6 +170,34 @@ func TestWaitForLookupsIsBounded(t *testing.T) {
 			if err := <-answered; err == nil || !strings.HasPrefix(err.Error(), "etcd ") {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// A caller that leaves before etcd has answered is told so, and the next one finds the provider open. Names that callers
+// left are no more than maxAsked, and none outlives the host.
+func TestAProviderIsOpenedForTheNextCall(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, h *Host, e *etcd) {
+		e.slow = true
+		at := func(wait time.Duration, name string) (*consumer.Limiter, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			return h.Limiter(ctx, name)
+		}
+		for range 3 {
+			if _, err := at(10*time.Millisecond, "p1"); err == nil || err.Error() != "p1 is not open here, and etcd has not said yet whether it has a limit: try again" {
+				t.Error(err)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if l, err := at(0, "p1"); err != nil || l == nil || e.asked != 1 {
+			t.Errorf("%v, and etcd was asked %d times", err, e.asked)
+		}
+		for n := range maxAsked {
+			_, _ = at(time.Nanosecond, fmt.Sprint("x", n))
+		}
+		if _, err := at(time.Second, "p2"); err == nil || err.Error() != "etcd is being asked about 1024 other providers: try again" {
+			t.Error(err)
 		}
 	})
 }

@@ -14,15 +14,17 @@ const (
 	// lookupEvery is the least time between two questions to etcd whether a provider
 	// exists: whoever invents names costs etcd no more than that.
 	lookupEvery = 5 * time.Millisecond
-	// lookupWait is the longest that a caller waits for the questions of others.
+	// lookupWait is the longest that a question waits for those before it.
 	lookupWait = 5 * time.Second
+	// maxAsked bounds the providers that wait for that or are asked about: their callers may have gone.
+	maxAsked = 1024
 	// unknownFor is the time for which an unknown name is not looked up again, and
 	// maxUnknown the number of names that are remembered.
 	unknownFor = time.Second
 	maxUnknown = 1024
 )
 
-// lookups finds out which providers exist, one at a time, in the order in which callers ask.
+// lookups finds out which providers exist, one at a time, in the order in which they are asked for.
 type lookups struct {
 	ask     func(ctx context.Context, provider string) error
 	turn    *semaphore.Weighted
@@ -43,7 +45,7 @@ func (l *lookups) known(ctx context.Context, name string) error {
 	defer cancel()
 	if err := l.turn.Acquire(waiting, 1); err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return ErrClosed
 		}
 		return fmt.Errorf("etcd was asked about other providers for %v before %s: try again", lookupWait, name)
 	}
