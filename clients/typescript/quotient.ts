@@ -11,8 +11,10 @@
 import { once } from "node:events";
 import * as http from "node:http";
 import * as https from "node:https";
+import { isIP } from "node:net";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createSecureContext, type SecureContext, type SecureContextOptions } from "node:tls";
 import { getSystemErrorMap } from "node:util";
 
 /** No permit in time. retryAfter is the time until there may be one. */
@@ -20,10 +22,10 @@ export class Limited extends Error {
   retryAfter = 0;
 }
 
-/** No quotad answers. It is thrown at once if there is no socket at the path, and was none before; otherwise after the timeout, as quotad may be restarting. */
+/** No quotad answers. It is thrown at once if there is no socket at the path, and was none before, and by settle; otherwise after the timeout, as quotad may be restarting. */
 export class Unavailable extends Limited {}
 
-/** A call that would fail again, such as one with a wrong argument. */
+/** A call that would fail again, such as one with a wrong argument or certificate. */
 export class Refused extends Error {}
 
 /** The provider has no limit, or none by key: nobody has set it yet, or etcd has lost it. Once an operator has set it the same call succeeds. */
@@ -38,7 +40,7 @@ export type Granted = Awaited<ReturnType<Client["acquireAll"]>>;
 /** Permits of a provider, or of a key of it; 1 by default. */
 export type Want = { provider: string; permits?: number; key?: string };
 
-/** A certificate of this client, and the authority of quotad's, as PEM. */
+/** The authority of quotad's certificate, and a certificate of this client with its key: what PEM files hold, not their names. */
 export type TLS = { ca: Pem; cert: Pem; key: Pem };
 type Pem = string | Uint8Array; // such as a Buffer, whose type a program would need from @types/node
 
@@ -51,14 +53,37 @@ const ofAll = ["timeout", "class", "label", "settleWithin"];
 
 /** Throws Refused for what would be ignored: an option that there is not, or a number in place of options. */
 function refuseOthers(options: object, ...known: string[]): void {
-  if (typeof options !== "object") throw new Refused(`${options} is no option: name it, as in { permits: 2, timeout: 5 }`);
+  if (typeof options !== "object") throw new Refused(`${options} is no option: name it, as in { ${known[0]}: ${options} }`);
   for (const name of Object.keys(options)) if (!known.includes(name)) throw new Refused(`there is no option ${name}: there are ${known.join(", ")}`);
 }
 
-type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean };
+/** Throws Refused for a timeout that is no time. */
+function refuseTime(timeout: unknown): void {
+  if (typeof timeout !== "number" || Number.isNaN(timeout)) throw new Refused(`timeout is ${timeout}: must be a number of seconds; 0 does not wait`);
+}
+
+type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean; wrong?: boolean };
 
 /** In place of a status. */
 const noAnswer = 0;
+
+/** Returns the error that an answer means, whatever was called: Limited, as others may get what this call did not, Unavailable, or Refused. None is what 404 means. */
+function refusal(status: number, { detail, retry_after: retryAfter = 0, wrong }: Answer, None = Refused): Limited | Refused {
+  if (status === noAnswer && !wrong) return Object.assign(new Unavailable(detail), { retryAfter: 1 }); // a daemon takes longer to start than the next try here
+  if (status === 429 || status === 503) return Object.assign(new Limited(detail), { retryAfter });
+  return new (status === 404 ? None : Refused)(detail);
+}
+
+/** Says why TLS failed, and what to change, as time does not heal it; undefined if TLS did not fail. */
+function mistrust(address: string, host: string, { code = "", message, reason }: NodeJS.ErrnoException & { reason?: string }): string | undefined {
+  if (code === "ERR_TLS_CERT_ALTNAME_INVALID")
+    return `the certificate of quotad at ${address} does not name ${host}: issue its --tls-cert with subjectAltName=${isIP(host) ? "IP" : "DNS"}:${host}, or pass an address that it names`;
+  if (!/^ERR_(SSL|TLS)_|^EPROTO$/.test(code)) // what OpenSSL says of a chain has codes of its own
+    return /CERT|SIGNATURE|CA$|PURPOSE/.test(code) ? `the certificate of quotad at ${address} is not valid here (${message}): pass the authority of its --tls-cert as ca, or issue that anew if it has expired` : undefined;
+  if (/alert/i.test(code + message))
+    return `quotad at ${address} takes no connection without a certificate that its --tls-client-ca has issued (${reason ?? message}): pass that one as cert, and its key`;
+  return `no TLS at ${address} (${reason ?? message}): pass the address of quotad's --listen`;
+}
 
 type Instant = { mono: number; wall: number };
 
@@ -69,10 +94,20 @@ const since = (t: Instant): number => Math.max(now().mono - t.mono, now().wall -
 /** The seconds from now within which a call in flight must be over. */
 const endsIn = ({ ends_in: ends }: Answer, sent: Instant): number | undefined => (ends === undefined ? undefined : Math.max(0, ends - since(sent)));
 
+/** Returns what TLS needs, or throws Refused. */
+function contextOf(tls: TLS): SecureContext {
+  try {
+    return createSecureContext(tls as SecureContextOptions);
+  } catch (e) {
+    throw new Refused(`tls: ${(e as Error).message}: ca, cert and key are what PEM files hold, as readFileSync("ca.pem") returns it, and the key is that of cert`);
+  }
+}
+
 export class Client {
   private options: https.RequestOptions;
   private http: typeof http | typeof https;
   private address: string;
+  private host: string;
   private answered = false;
   private most: number;
   /** Has connections for calls that end or are settled: those that wait may wait for just these. */
@@ -81,21 +116,28 @@ export class Client {
   private asking = 0;
   /** Calls that wait for such a connection, in order. */
   private queue: (() => void)[] = [];
-  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls wait for permits at a time, a connection each, and others wait for one of these; quotad allows a process 256 connections. */
-  constructor(address = "/run/quotad/quotad.sock", connections = 64, tls?: TLS) {
+  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls (connections, 64) wait for permits at a time, a connection each, and others wait for one of these; quotad allows a process 256 connections. */
+  constructor(address = "/run/quotad/quotad.sock", options: { tls?: TLS; connections?: number } = {}) {
+    refuseOthers(options, "connections", "tls");
+    const { tls, connections = 64 } = options;
+    const isPort = /^[^/]+:\d+$/.test(address);
+    if (tls && !isPort) throw new Refused(`the address is ${address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787`);
+    if (!tls && (isPort || address.includes("://"))) throw new Refused(`the address is ${address}: without tls it is the path of a socket; host:port needs the option tls`);
     this.address = address;
     this.most = connections;
     this.http = tls ? https : http;
     const agent = new this.http.Agent({ keepAlive: true });
     this.endings = new this.http.Agent({ keepAlive: true, maxSockets: 4 });
-    const { hostname: host, port } = tls ? new URL(`https://${address}`) : { hostname: "", port: "" };
-    this.options = { ...(tls ? { ...(tls as https.RequestOptions), host, port } : { socketPath: address }), agent, headers: { "Content-Type": "application/json" } };
+    const colon = address.lastIndexOf(":");
+    this.host = address.slice(0, colon).replace(/^\[|\]$/g, "");
+    this.options = { ...(tls ? { secureContext: contextOf(tls), host: this.host, port: address.slice(colon + 1) } : { socketPath: address }), agent, headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
   async acquire(provider: string, options: { permits?: number; partial?: boolean; key?: string } & Options = {}) {
     refuseOthers(options, "permits", "partial", "key", ...ofAll);
     const { permits: n = 1, timeout = 0, class: of = "default", label = "", key = "", partial = false, settleWithin } = options;
+    refuseTime(timeout);
     const { answer, sent } = await this.grant({ provider, permits: n, key, partial, class: of, label, settle_within: settleWithin }, timeout);
     const permits = answer.permits!;
     const isOver = () => since(sent) >= answer.expires_in!;
@@ -115,7 +157,7 @@ export class Client {
         left -= n;
         return true;
       },
-      /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. */
+      /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. Throws Unavailable if no quotad answers: then the reservation stands as the cost. */
       settle: (used: number): Promise<void> => ((left = 0), settle([used])),
       /** Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends all calls, which count until then. */
       close: async (): Promise<void> => {
@@ -131,6 +173,7 @@ export class Client {
   async acquireAll(wants: Want[], options: Options = {}) {
     refuseOthers(options, ...ofAll);
     const { timeout = 0, class: of = "default", label = "", settleWithin } = options;
+    refuseTime(timeout);
     const { answer, sent } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
     const settle = this.settlement(answer);
     return {
@@ -152,7 +195,7 @@ export class Client {
     if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin, and settle once");
     answer.id = undefined;
     const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
-    if (status !== 200) throw new Refused(said.detail);
+    if (status !== 200) throw refusal(status, said);
   };
 
   private ending = (answer: Answer) => async (): Promise<void> => {
@@ -165,19 +208,15 @@ export class Client {
   private async grant(body: object, timeout: number) {
     for (const began = now(); ; ) {
       if (!(await this.connection(timeout - since(began)))) {
-        const detail = `${this.most} calls wait for permits already, the most of this client: pass new Client(address, connections)`;
+        const detail = `${this.most} calls wait for permits already, the most of this client: pass new Client(address, { connections })`;
         throw Object.assign(new Limited(detail), { retryAfter: 0.05 });
       }
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
       const { status, answer, sent } = await this.send("/v1/acquire", { ...body, max_wait }, max_wait).finally(() => this.passOn());
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
-      if (status === 404) throw new NoLimit(answer.detail);
-      if (![200, 429, 503, noAnswer].includes(status)) throw new Refused(answer.detail);
+      const error = status === 200 ? refusal(503, { detail: "the answer came too late" }) : refusal(status, answer, NoLimit);
       const retryAfter = answer.retry_after ?? 0;
-      if (answer.absent || !(since(began) + retryAfter <= timeout)) {
-        if (status === noAnswer) throw Object.assign(new Unavailable(answer.detail), { retryAfter: 1 }); // a daemon takes longer to start than the next try here
-        throw Object.assign(new Limited(answer.detail ?? "the answer came too late"), { retryAfter });
-      }
+      if (!(error instanceof Limited) || answer.absent || !(since(began) + retryAfter <= timeout)) throw error;
       await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once
     }
   }
@@ -225,8 +264,9 @@ export class Client {
       if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.send(path, body, wait); // quotad closes connections without calls
       const { code = "", errno = 0, message } = e as NodeJS.ErrnoException;
       if (signal.aborted && connected) return { status: noAnswer, answer: { detail: `quotad at ${this.address} accepts connections, but does not answer: see its log, or restart it`, retry_after: 0.05 }, sent };
-      const isPath = this.http === http && !this.address.includes("/") && /:\d+$/.test(this.address);
-      const help = isPath ? "it is read as a path; an address needs the argument tls" : "start it, or pass new Client(path)";
+      const detail = this.http === https && mistrust(this.address, this.host, e as Error);
+      if (detail) return { status: noAnswer, answer: { detail, wrong: true }, sent };
+      const help = this.http === https ? "start it with --listen, or pass its address" : "start it, or pass new Client(path)";
       const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
       const absent = !this.answered && ["ENOENT", "ENOTDIR", "EACCES"].includes(code); // else it restarts
       return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): ${help}`, retry_after: 0.05, absent }, sent };

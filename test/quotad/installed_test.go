@@ -123,6 +123,38 @@ func TestInstalledClients(t *testing.T) {
 	t.Logf("both say so within %v", time.Since(began))
 }
 
+// The blocks of TypeScript, and those of JavaScript too, compile as they are printed under --strict, in a project that has
+// Node.js's types. What they do not declare, the README has before, or is the reader's own.
+func TestTypeScriptCompiles(t *testing.T) {
+	node, script := os.Getenv("QUOTIENT_NODE"), os.Getenv("QUOTIENT_TYPESCRIPT")
+	if node == "" || script == "" {
+		t.Fatal("QUOTIENT_NODE and QUOTIENT_TYPESCRIPT name no environments: .ci/run quotad makes them")
+	}
+	tools := filepath.Join(filepath.Dir(script), "../node_modules")
+	const before = `import { Client } from "quotient-client";
+const quotad = new Client();
+declare function askModel(options: { timeout: number }): Promise<string>;
+`
+	programs := slices.Concat(blocks(t, ofTypeScript, "js"), blocks(t, ofQuotad, "js"))
+	for _, text := range blocks(t, ofTypeScript, "ts") {
+		programs = append(programs, before+text)
+	}
+	if len(programs) != 4 {
+		t.Fatalf("%d programs", len(programs))
+	}
+	for _, text := range programs {
+		file := filepath.Join(node, "compiles.mts")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(filepath.Join(tools, ".bin/tsc"), "--strict", "--noEmit", "--module", "nodenext", "--target", "es2022", "--typeRoots", filepath.Join(tools, "@types"), "--types", "node", "compiles.mts")
+		c.Dir = node
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s\n%s", err, out, text)
+		}
+	}
+}
+
 // followTheSteps plays the commands of both READMEs, which are the same but for the one that
 // installs a client, and returns the socket of their quotad.
 func followTheSteps(t *testing.T) (socket string) {

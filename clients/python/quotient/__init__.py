@@ -13,7 +13,9 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import socket
+import ssl
 import threading
 import time
 
@@ -28,11 +30,11 @@ class Limited(Exception):
 
 class Unavailable(Limited):
     """No quotad answers. It is raised at once if there is no socket at the path, and was none
-    before; otherwise after the timeout, as quotad may be restarting."""
+    before, and by settle; otherwise after the timeout, as quotad may be restarting."""
 
 
 class Refused(Exception):
-    """A call that would fail again, such as one with a wrong argument."""
+    """A call that would fail again, such as one with a wrong argument or certificate."""
 
 
 class NoLimit(Refused):
@@ -43,6 +45,16 @@ class NoLimit(Refused):
 def now():
     """A clock that goes on while the machine sleeps, as macOS's monotonic one does."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def deadline_of(wants, timeout):
+    """Returns until when a call may wait, by now. Raises Refused for what no body can say."""
+    for w in wants:
+        if isinstance(w, str) or len(w) not in (2, 3):
+            raise Refused(f"{w!r} is no want: write (provider, permits) or (provider, permits, key)")
+    if not isinstance(timeout, (int, float)) or timeout != timeout:
+        raise Refused(f"timeout is {timeout!r}: must be a number of seconds; 0 does not wait")
+    return now() + timeout
 
 
 def body_of(wants, timeout, class_, label, partial, settle_within):
@@ -60,18 +72,27 @@ NO_ANSWER = 0  # in place of a status
 ANSWERED = set()  # addresses at which a quotad has answered: if it does not, it restarts
 
 
+def refusal(status, answer, none=Refused):
+    """Returns the error that an answer means, whatever was called: Limited, as others may get what this call did
+    not, Unavailable, or Refused. none is what 404 means."""
+    detail = answer.get("detail", answer)
+    if status == NO_ANSWER and not answer.get("wrong"):
+        return Unavailable(detail, 1)  # a daemon takes longer to start than the next try here
+    if status in (429, 503):
+        return Limited(detail, answer.get("retry_after", 0))
+    return (none if status == 404 else Refused)(detail)
+
+
 def again_in(status, answer, end, deadline):
-    """Returns after how long to ask again; None if the permits are there. Raises Refused,
-    Limited or Unavailable."""
-    if status == 200 and now() < end:
-        return None
-    if status not in (200, 429, 503, NO_ANSWER):
-        raise (NoLimit if status == 404 else Refused)(answer.get("detail", answer))
-    retry = answer.get("retry_after", 0)
-    if answer.get("absent") or not now() + retry <= deadline:
-        if status == NO_ANSWER:
-            raise Unavailable(answer["detail"], 1)  # a daemon takes longer to start than the next try here
-        raise Limited(answer.get("detail", "the answer came too late"), retry)
+    """Returns after how long to ask for permits again; None if they are there. Raises Refused, Limited or
+    Unavailable."""
+    if status == 200:
+        if now() < end:
+            return None
+        status, answer = 503, {"detail": "the answer came too late"}
+    error, retry = refusal(status, answer, NoLimit), answer.get("retry_after", 0)
+    if not isinstance(error, Limited) or answer.get("absent") or not now() + retry <= deadline:
+        raise error
     return retry
 
 
@@ -80,12 +101,40 @@ def unanswered(address, error, tls, silent):
     it has accepted the connection, and the time is over."""
     if silent:
         return {"detail": f"quotad at {address} accepts connections, but does not answer: see its log, or restart it", "retry_after": 0.05}
-    remedy = "start it, or pass Client(path)"
-    if tls is None and "/" not in address and address.rpartition(":")[2].isdigit():
-        remedy = "it is read as a path; an address needs the argument tls"
+    if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        return {"detail": mistrust(address, error), "wrong": True}
     cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
     absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError))
+    remedy = "start it with --listen, or pass its address" if tls else "start it, or pass Client(path)"
     return {"detail": f"no quotad at {address} ({cause}): {remedy}", "retry_after": 0.05, "absent": absent}
+
+
+def mistrust(address, error):
+    """Says why TLS failed, and what to change: time does not heal it."""
+    host, said = host_of(address)[0], getattr(error, "verify_message", None) or (error.reason or str(error)).lower().replace("_", " ")
+    kind = {62: "DNS", 64: "IP"}.get(getattr(error, "verify_code", None))  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+    if kind:
+        return f"the certificate of quotad at {address} does not name {host}: issue its --tls-cert with subjectAltName={kind}:{host}, or pass an address that it names"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of quotad at {address} is not valid here ({said}): load the authority of its --tls-cert (cafile), or issue that anew if it has expired"
+    if "alert" in said:
+        return f"quotad at {address} takes no connection without a certificate that its --tls-client-ca has issued ({said}): load that one into tls (load_cert_chain)"
+    return f"no TLS at {address} ({said}): pass the address of quotad's --listen"
+
+
+def host_of(address):
+    """Returns the host and the port of an address for TLS."""
+    host, port = address.rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def check(address, tls):
+    """Raises Refused for an address that cannot be what it is taken for."""
+    is_port = re.fullmatch(r"[^/]+:[0-9]+", address)
+    if tls and not is_port:
+        raise Refused(f"the address is {address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787")
+    if not tls and (is_port or "://" in address):
+        raise Refused(f"the address is {address}: without tls it is the path of a socket; host:port needs the argument tls")
 
 
 class Client(threading.local):  # a connection for each thread
@@ -93,6 +142,7 @@ class Client(threading.local):  # a connection for each thread
     certificate of this client, it is that of --listen, such as 127.0.0.1:8787."""
 
     def __init__(self, address="/run/quotad/quotad.sock", tls=None):
+        check(address, tls)
         self.address, self.tls, self.pid, self.connection = address, tls, None, None
 
     def acquire(self, provider, permits=1, timeout=0, class_="default", label="", key="", partial=False, settle_within=None):
@@ -108,7 +158,8 @@ class Client(threading.local):  # a connection for each thread
         return Granted(*self.grant(wants, timeout, class_, label, False, settle_within))
 
     def grant(self, wants, timeout, class_, label, partial, settle_within):
-        wants, deadline = list(wants), now() + timeout
+        wants = list(wants)
+        deadline = deadline_of(wants, timeout)
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
@@ -135,6 +186,7 @@ class Client(threading.local):  # a connection for each thread
                 ANSWERED.add(self.address)
                 return answer.status, said
             except (OSError, ValueError, http.client.HTTPException) as e:
+                e = self.alert(e)
                 self.connection.close()
                 late = isinstance(e, socket.timeout)
                 problem = unanswered(self.address, e, self.tls, accepted and late)
@@ -142,12 +194,23 @@ class Client(threading.local):  # a connection for each thread
                     break
         return NO_ANSWER, problem
 
+    def alert(self, error):
+        """Returns why quotad has closed a connection, if it said so and a write failed before that was read."""
+        if self.tls and isinstance(error, ConnectionError) and self.connection.sock:
+            try:
+                self.connection.sock.recv(1)
+            except ssl.SSLError as e:
+                return e
+            except OSError:
+                pass
+        return error
+
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()
         self.connection.auto_open = False
         if self.tls:
-            host, port = self.address.rsplit(":", 1)
-            self.connection.sock = self.tls.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname=host)
+            at = host_of(self.address)
+            self.connection.sock = self.tls.wrap_socket(socket.create_connection(at, 10), server_hostname=at[0])
             return
         self.connection.sock = socket.socket(socket.AF_UNIX)
         self.connection.sock.settimeout(10)
@@ -172,14 +235,15 @@ class Granted(contextlib.AbstractContextManager):
 
     def settle(self, *used):
         """States what the calls cost, one number for each want, once: less gives permits back,
-        0 gives all back, and more is a debt. Raises Refused if the time for that is over."""
+        0 gives all back, and more is a debt. Raises Refused if the time for that is over, and Unavailable if no
+        quotad answers: then the reservation stands as the cost."""
         with self.lock:
             of, self.id = self.id, None
         if of is None:
             raise Refused("there is no ID to settle by: ask with settle_within, and settle once")
         status, answer = self.client.send(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
-            raise Refused(answer.get("detail", answer))
+            raise refusal(status, answer)
 
     def close(self):
         """Ends the calls of limits in flight, unless settle has."""
@@ -221,5 +285,5 @@ class Permits(Granted):
         if self.over is not None:
             super().close()
         elif self.id and used < self.permits and now() < self.end:
-            with contextlib.suppress(Refused):  # the rest is lost
+            with contextlib.suppress(Limited, Refused):  # the rest is lost
                 self.settle(used)

@@ -19,7 +19,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import ANSWERED, NO_ANSWER, again_in, body_of, now, unanswered
+from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, deadline_of, host_of, now, refusal, unanswered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,6 +37,7 @@ class Client:
     connection each, and others wait for one of these; quotad allows a process 256 connections."""
 
     def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
+        check(address, tls)
         self.address, self.tls, self.connections = address, tls, connections
         self.idle: list[Any] = []
         self.asking: asyncio.Semaphore | None = None
@@ -62,7 +63,7 @@ class Client:
             self.idle.pop()[1].close()
 
     async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
-        deadline = now() + timeout
+        deadline = deadline_of(wants, timeout)
         if self.asking is None:
             self.asking = asyncio.Semaphore(self.connections)
         while True:
@@ -84,8 +85,7 @@ class Client:
     def _connect(self) -> Any:
         if self.tls is None:
             return asyncio.open_unix_connection(self.address)
-        host, port = self.address.rsplit(":", 1)
-        return asyncio.open_connection(host, int(port), ssl=self.tls)
+        return asyncio.open_connection(*host_of(self.address), ssl=self.tls)
 
     async def _end(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         """Sends what ends or settles a call."""
@@ -156,13 +156,14 @@ class Granted:
 
     async def settle(self, *used: int) -> None:
         """States what the calls cost, one number for each want, once: less gives permits back,
-        0 gives all back, and more is a debt. Raises Refused if the time for that is over."""
+        0 gives all back, and more is a debt. Raises Refused if the time for that is over, and Unavailable if no
+        quotad answers: then the reservation stands as the cost."""
         of, self._of.id = self._of.id, None
         if of is None:
             raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
         status, answer = await self._client._end(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
-            raise quotient.Refused(answer.get("detail", answer))
+            raise refusal(status, answer)
 
     async def close(self) -> None:
         """Ends the calls of limits in flight, unless settle has."""
@@ -199,5 +200,5 @@ class Permits(Granted):
         if self.ends_in is not None:
             await super().close()
         elif of.id and used < of.permits and now() < of.end:
-            with contextlib.suppress(quotient.Refused):  # the rest is lost
+            with contextlib.suppress(quotient.Limited, quotient.Refused):  # the rest is lost
                 await self.settle(used)

@@ -33,7 +33,7 @@ for (const ignored of [() => quotad.acquire("p", 600), () => quotad.acquire("p",
 if (process.argv[4]) {
   const { readFileSync } = await import("node:fs");
   const [ca, cert, key] = process.argv.slice(5).map((name) => readFileSync(name));
-  assert.equal((await new Client(process.argv[4], 1, { ca, cert, key }).acquire("p", { timeout: 60 })).permits, 1);
+  assert.equal((await new Client(process.argv[4], { connections: 1, tls: { ca, cert, key } }).acquire("p", { timeout: 60 })).permits, 1);
 }
 for (const [provider, permits, reason, kind] of [["few", 1000, /split the call/, Refused], ["unknown", 1, /no limit is set for/, NoLimit]])
   await assert.rejects(quotad.acquire(provider, { permits, timeout: 60 }), (e) => e.constructor === kind && reason.test(e.message));

@@ -36,7 +36,7 @@ const settled = await quotad.acquireAll([{ provider: "p", permits: 3 }, { provid
 await settled.settle(1, 1);
 await settled.close();
 await free(3);
-const narrow = new Client(socket, 5); // more calls than connections, all of which wait
+const narrow = new Client(socket, { connections: 5 }); // more calls than connections, all of which wait
 const began = performance.now();
 const two = async () => {
   const call = await narrow.acquire("p", { timeout: 30 });

@@ -1,0 +1,214 @@
+//go:build e2e && linux
+
+package quotad
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// programs are the three clients, each with a program that prints its errors.
+func programs(t *testing.T) map[string][]string {
+	t.Helper()
+	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]string{
+		"threads":    {"python3", "testdata/errors.py", "threads"},
+		"tasks":      {"python3", "testdata/errors.py", "tasks"},
+		"TypeScript": {"node", "testdata/errors.mjs", script},
+	}
+}
+
+// command is a program of programs with its arguments, which ends with the test at the latest.
+func command(t *testing.T, program []string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // no call of it waits so long, but for those that retry in vain
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, program[0], append(program[1:len(program):len(program)], args...)...)
+	c.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
+	c.Stderr = os.Stderr
+	return c
+}
+
+// recipe returns the commands by which the pages make certificates: the authority and issue as run.md has them, and the
+// lines of quotad.md that call issue.
+func recipe(t *testing.T) string {
+	t.Helper()
+	page := func(name string) string {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	_, authority, _ := strings.Cut(page("run.md"), "### Certificates\n")
+	authority, _, _ = strings.Cut(authority, "    for member")
+	_, authority, found := strings.Cut(authority, "    openssl")
+	if !found {
+		t.Fatal("run.md has no recipe for certificates")
+	}
+	all := []string{"set -eu", "openssl" + authority}
+	for line := range strings.Lines(page("quotad.md")) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "issue ") {
+			all = append(all, line)
+		}
+	}
+	if len(all) != 4 {
+		t.Fatalf("quotad.md issues %q, want a certificate for quotad and one for a client", all[2:])
+	}
+	return strings.Join(all, "\n")
+}
+
+// By the recipe of the pages programs have permits over TLS. With a wrong certificate they are told at once what to
+// change: to wait heals nothing.
+func TestCertificates(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	for in, more := range map[string]string{dir: "issue unnamed subjectAltName=DNS:quotad.example", other: ""} {
+		c := exec.Command("bash", "-c", recipe(t)+"\n"+more)
+		c.Dir = in
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	file := func(name string) string { return filepath.Join(dir, name+".pem") }
+	foreign := func(name string) string { return filepath.Join(other, name+".pem") }
+	_, quotad, socket, _ := setUp(t, map[string]quota.Policy{"p": {Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}})
+	addresses, err := embedded.FreeAddresses(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"quotad", "unnamed"} {
+		quotad("--socket", fmt.Sprint(socket, i), "--name", name, "--listen", addresses[i], "--tls-cert", file(name), "--tls-key", file(name+"-key"), "--tls-client-ca", file("ca"))
+		await.Until(t, "quotad listens", func() bool {
+			c, err := net.Dial("tcp", addresses[i])
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		})
+	}
+	_, port, _ := net.SplitHostPort(addresses[0])
+	authority := "Refused: the certificate of quotad at " + addresses[0] + " is not valid here ("
+	client := "Refused: quotad at " + addresses[0] + " takes no connection without a certificate that its --tls-client-ca has issued ("
+	for kind, program := range programs(t) {
+		for _, c := range []struct {
+			name, address string
+			files         []string
+			want          string
+		}{
+			{"as the pages say", addresses[0], []string{file("ca"), file("client"), file("client-key")}, "1 permit"},
+			{"no certificate", addresses[0], []string{file("ca")}, client},
+			{"one of another authority", addresses[0], []string{file("ca"), foreign("client"), foreign("client-key")}, client},
+			{"another authority", addresses[0], []string{foreign("ca"), file("client"), file("client-key")}, authority},
+			{"a certificate without the address", addresses[1], []string{file("ca"), file("client"), file("client-key")}, "Refused: the certificate of quotad at " + addresses[1] + " does not name 127.0.0.1: issue its --tls-cert with subjectAltName=IP:127.0.0.1, or "},
+			{"a name", "localhost:" + port, []string{file("ca"), file("client"), file("client-key")}, "Refused: the certificate of quotad at localhost:" + port + " does not name localhost: issue its --tls-cert with subjectAltName=DNS:localhost, or "},
+			{"a path", socket, []string{file("ca")}, "Refused: the address is " + socket + ": with tls it is host:port"},
+			{"no port", "127.0.0.1", []string{file("ca")}, "Refused: the address is 127.0.0.1: with tls it is host:port"},
+			{"no TLS", addresses[0], nil, "Refused: the address is " + addresses[0] + ": without tls it is the path of a socket"},
+			{"a URL", "http://" + addresses[0], nil, "Refused: the address is http://" + addresses[0] + ": without tls it is the path of a socket"},
+		} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
+				if out, err := command(t, program, append([]string{c.address}, c.files...)...).Output(); err != nil || !strings.HasPrefix(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
+					t.Errorf("%v, %s, want %s", err, out, c.want)
+				}
+			})
+		}
+	}
+}
+
+// One rule says which error an answer is, whatever was called: to settle with a quotad that has ended is Unavailable, as
+// to acquire is. An argument that is none is Refused, by the words of the caller's language.
+func TestErrorsHaveOneRule(t *testing.T) {
+	for kind, program := range programs(t) {
+		t.Run(kind, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "quotad.sock")
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var settled atomic.Int64
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				switch {
+				case strings.Contains(string(body), `"5"`), strings.Contains(string(body), `"wants"`):
+					w.WriteHeader(http.StatusBadRequest)
+					_, _ = io.WriteString(w, `{"detail":"an argument is wrong"}`)
+				case r.URL.Path == "/v1/acquire":
+					_, _ = io.WriteString(w, `{"id":"i","permits":1,"until":"2000-01-01T00:00:00Z","expires_in":3600}`)
+				default:
+					if settled.Add(1) <= 2 {
+						w.WriteHeader(http.StatusNotFound)
+					} else {
+						w.WriteHeader(http.StatusTooManyRequests)
+					}
+					_, _ = io.WriteString(w, `{"detail":"no such ID, or no time","retry_after":3}`)
+				}
+			}))
+			_ = server.Listener.Close()
+			server.Listener = l
+			server.Start()
+			t.Cleanup(server.Close)
+			c := command(t, program, socket)
+			in, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := bufio.NewReader(out)
+			says := func(want string) {
+				t.Helper()
+				if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, want) {
+					t.Fatalf("%v, %q, want %q", err, line, want)
+				}
+			}
+			for range 3 {
+				says("Refused: timeout is ")
+			}
+			says("Refused: ") // wants that are none
+			says("Refused: an argument is wrong")
+			for _, want := range []string{"Refused: no such ID", "Limited: no such ID, or no time"} {
+				says("has permits")
+				_, _ = io.WriteString(in, "\n")
+				says(want)
+			}
+			says("has permits")
+			if n := settled.Load(); n != 4 {
+				t.Errorf("%d settlements, want one for each cost and each batch", n)
+			}
+			server.CloseClientConnections()
+			server.Close() // with its socket
+			_, _ = io.WriteString(in, "\n")
+			says("Unavailable: no quotad at " + socket + " (")
+			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+				t.Errorf("%v, it says %q too", err, rest)
+			}
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

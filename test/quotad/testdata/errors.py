@@ -1,0 +1,46 @@
+"""Prints which errors calls raise: errors.py threads|tasks ADDRESS [CA [CERT KEY]]."""
+
+import asyncio
+import ssl
+import sys
+
+import quotient
+import quotient.aio
+
+how, address, *files = sys.argv[1:]
+tls = None
+if files:
+    tls = ssl.create_default_context(cafile=files[0])
+    if files[1:]:
+        tls.load_cert_chain(*files[1:])
+loop = asyncio.new_event_loop()
+
+
+def ends(call, *args, **named):
+    """Waits for a call. Returns what it does, or prints the error."""
+    try:
+        result = call(*args, **named)
+        return loop.run_until_complete(result) if asyncio.iscoroutine(result) else result
+    except (quotient.Limited, quotient.Refused) as e:
+        print(f"{type(e).__name__}: {e}", flush=True)
+
+
+client = ends((quotient if how == "threads" else quotient.aio).Client, address, tls)
+if client is None:
+    sys.exit()
+if tls is None:
+    for wrong in None, "5", float("nan"):
+        ends(client.acquire, "p", timeout=wrong)
+    ends(client.acquire_all, ["p", "q"])
+    ends(client.acquire, "p", "5")
+    for _ in range(3):  # quotad does not know the first ID, and has no time for the second
+        got = ends(client.acquire, "p", settle_within=60)
+        batch = ends(client.acquire, "p", 2, partial=True)
+        print("has permits", flush=True)
+        sys.stdin.readline()
+        ends(got.settle, 1)
+        ends(batch.close)
+else:
+    got = ends(client.acquire, "p", timeout=3600)
+    if got:
+        print(f"{got.permits} permit")
