@@ -30,8 +30,12 @@ func (s *Session) newStream(ctx context.Context, from int64) *stream {
 }
 
 // open opens the watch of a folder. It returns when etcd has created it, or when it has
-// ended.
+// ended. etcd creates a watch at once. If it answers nothing for etcdcall.Timeout, the watch
+// ends: a connection that brings nothing is not noticed otherwise while no member follows,
+// since there are no probes then.
 func (s *stream) open(folder string, o ...clientv3.OpOption) {
+	late := time.AfterFunc(etcdcall.Timeout, s.end)
+	defer late.Stop()
 	s.answers = s.Watch(s.ctx, folder, append(o, clientv3.WithPrefix(), clientv3.WithRev(s.from))...)
 }
 
