@@ -183,7 +183,7 @@ func (p *Purse) left(limit int64, v *Verdict) int64 {
 func (p *Purse) Total() Total { return p.total }
 
 // Out returns how many permits count as handed out in the window or, where the limit counts by parts, in Part, by the
-// newest total known. Those that it carries count too.
+// newest total known. The permits that the total carries count too.
 func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if
@@ -203,7 +203,7 @@ func (p *Purse) Next(r Rule, u Use, back Back, v *Verdict) (next Total, n int64,
 	news = next.state(u.Stated, r.Limit, p.Part, r.Now) || news
 	switch {
 	case p.Part.ByParts() && next.Withheld != unreadable && (p.lacks(v) || p.foreign(v)):
-		// In part From, and later, nothing counts that the lost store has handed out, by whichever clock.
+		// From part From on nothing counts that the lost store has handed out, whichever clock decides.
 		next.Withheld, next.From = cmp.Or(next.Withheld, wentBack), p.Part.Number+p.Part.Counted+1
 		return next, 0, true
 	case next.Withheld != "":

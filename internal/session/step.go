@@ -20,7 +20,7 @@
 // happened (an Event) and when. Step changes the Machine's memory and returns what is to be done (the
 // effects); package coordinator does that.
 //
-// A Machine has lines (line.go), each of which is one watch, and members (member.go), one for each
+// A Machine has lines (line.go), each of which follows a folder by a watch, and members (member.go), one for each
 // provider. A line has the members whose keys its watch tells of. Members register and list in batches.
 // The events that change one member alone are in member.go, those of batches in batch.go, and all
 // others here: so what becomes of an answer of a watch, for the line and for its members, is in this

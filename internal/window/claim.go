@@ -20,10 +20,10 @@ import (
 // calls get what they will want even then. When the claim has ended, other callers may pass the waiter: they take of
 // what is left the permits that it cannot use. It keeps its place.
 //
-// Where others may lend, a call for more than one permit is large if it wants more than the share: of a provider, more
-// than the share is now and than it often is (Plan.RoomLater); of a key, more than the share is now and than an equal
-// part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of
-// this instance's share that small calls will not need. Two rules see to it that it is served at all:
+// Where others may lend, a call for more than one permit is large if it wants more than the share is now and, of a
+// provider, more than it often is in later windows (Plan.RoomLater) or, of a key, more than an equal part of the limit
+// (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of this instance's
+// share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
@@ -43,8 +43,8 @@ const claimed = 100 * time.Millisecond
 func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
 
 // claim is that of the first waiter of a line, with what is known of the line's large calls. It is in a Trade: the
-// gate's, or that of a key's Account. As the index of a window 0 stands for none: the window with that index was in
-// 1970, and only a test is ever in it.
+// gate's, or that of a key's Account. Where it has the index of a window, 0 stands for none: that window was in 1970, and
+// only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first or, once another window was entered, at which that began
@@ -53,9 +53,9 @@ type claim struct {
 	beside
 
 	small    *lending.Flow // the calls that are not large; nil until a large one comes
-	larges   int64         // permits that large calls got since the Trade began, but not at once; of a key, also those they were refused
+	larges   int64         // permits that large calls have got after they had waited, since the Trade began; of a key, also those that they were refused
 	issued   int64         // permits issued to large calls in the window that runs; of a key, those reserved for them in it
-	servedIn int64         // the index of the window in which a large call was last served, but for those in pending
+	servedIn int64         // the index of the window in which a large call that is not in pending was last served
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
 	waits    bool          // a large call waits, the first or another one
