@@ -145,6 +145,7 @@ type keyState struct {
 	issued  uint8          // permits that the busiest keys do not count yet
 	refused uint8          // permits refused that they do not count yet
 	came    bool           // permits may have come since the line was served; false if nobody waits
+	judge   bool           // calls may wait in vain: it is not known yet whether what is reserved comes back
 	line    *queue.Queue   // of the calls that wait for the key; nil if there is none
 	owner   *keyOwner      // as last told; nil until somebody asks for it
 }

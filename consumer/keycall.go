@@ -294,7 +294,7 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 		p = o.permit(g, n, n)
 		p.bookedIn(y)
 	}
-	if ok {
+	if ok && (!y.judge || y.use.Reserves()) {
 		y.mu.Unlock()
 	} else {
 		k.keys.lines.brought(k, y)

@@ -140,8 +140,8 @@ func (q *keyLines) all() []*keyState {
 // from that. fits says that there are so many for it: see window.Line.Fits.
 //
 //	Granted  they were there, and decide has reserved them
-//	Queued   they may come in time, and decide has had other instances or etcd asked for some; or the
-//	         limits are not known yet
+//	Queued   they may come in time, and decide has had other instances or etcd asked for some, or they are
+//	         reserved for calls that may give them back (keyState.judge); or the limits are not known yet
 //	Limited  they do not come in time, or no window holds so many
 //	Closed   the state was forgotten, or keys have no limits any more
 //
@@ -167,7 +167,10 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 		// Neither loans nor etcd help in time. What is left is the own share of a window that begins by then; an instance
 		// has none of a key that is another's. One that joins has its first share, and with it the key, later.
 		if opens := y.use.Opens(n, now); opens > until || y.elsewhereAt(k, opens) && y.elsewhereAt(k, min(until, now+int64(farAhead))) {
-			return queue.Limited
+			if !y.use.MayReturn(n) {
+				return queue.Limited
+			}
+			y.judge = true
 		}
 	}
 	return queue.Queued
@@ -211,6 +214,7 @@ func (q *keyLines) brought(k *core, y *keyState) {
 
 // serveHeld is the part of serve under the state's lock, by the segment s at the instant now.
 func (q *keyLines) serveHeld(k *core, y *keyState, s *window.Segment, now int64) {
+	y.judge = false
 	wake, l := clock.Forever, y.lineNow(k, now)
 	l.Begin()
 	for w := range y.line.All {

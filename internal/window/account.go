@@ -231,6 +231,13 @@ func (s *span) left() int64 { return s.by.Left(&s.Count) }
 // Reserve keeps n permits for a caller that has to wait for the provider's.
 func (a *Account) Reserve(n int64) { a.reserved += n }
 
+// MayReturn reports whether permits are reserved, and n more could be issued now if these came back: they do if their
+// callers do not get the provider's.
+func (a *Account) MayReturn(n int64) bool { return a.reserved > 0 && a.left() >= queue.Sum(n, a.debt) }
+
+// Reserves reports whether permits are reserved.
+func (a *Account) Reserves() bool { return a.reserved > 0 }
+
 // Unreserve ends that. w is the caller's waiter; nil if it has none, as when it did not wait for the key's.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= n

@@ -153,6 +153,28 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 	}
 }
 
+// Whoever leaves at its deadline is not before others any more at that instant.
+func TestWhoLeavesIsNotBeforeOthers(t *testing.T) {
+	var told told
+	g, _, _ := funded(told.decided)
+	b := protocol.BudgetAt(quota.Limit{Permits: 50, Window: longWindow}, time.UTC, 1)
+	funds(g, 1, b, 0, 2)
+	for _, c := range []struct {
+		name  string
+		class queue.Class
+		until time.Duration
+	}{{"default", queue.Default, 5 * second}, {"critical", queue.Critical, 5 * second}, {"leaves", queue.Critical, 40 * ms}} {
+		if _, v := g.Enter(at(2), &queue.Waiter{Payload: c.name}, 1, int64(c.until), c.class); v != queue.Queued {
+			t.Errorf("%s: verdict %d", c.name, v)
+		}
+	}
+	g.Tick(at(40 * ms)) // the latest has pushed the first one back, which is judged now
+	funds(g, 50*ms, b, 2, 0)
+	if diff := cmp.Diff([]string{fmt.Sprintf("leaves!%d", queue.Limited), "critical@0s", "default@0s"}, told.take()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // When nothing is left those that cannot wait for the next window are refused, others
 // wait for it.
 func TestASpentBudgetTellsWhenItsWindowEnds(t *testing.T) {

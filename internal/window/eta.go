@@ -322,12 +322,13 @@ func (g *Gate) Late(at clock.Instant, n, deadline int64, c queue.Class) bool {
 // short is the length of a queue that is cheap to go along for each debt, and where each plan begins.
 const short = 64
 
-// refuseLateLocked refuses those that wait and are not served in time any more.
+// refuseLateLocked refuses those that wait and are not served in time any more, or whose deadline has come: nobody waits
+// behind these.
 func (g *Gate) refuseLateLocked() {
 	ahead, loans, passes := g.mu.queue.Nobody(), g.mayBorrowLocked(), g.mayPassLocked()
 	g.refuseLocked(queue.Limited, func(w *queue.Waiter) bool {
 		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), w.Deadline(), passes), w.Class(), loans)
-		if at > w.Deadline() {
+		if at > w.Deadline() || w.Deadline() <= g.mu.last {
 			return true
 		}
 		ahead.Join(w)
