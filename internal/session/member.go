@@ -31,11 +31,11 @@ type Member struct {
 	until  int64       // from when it takes no part, as announced, in corrected Unix nanoseconds; 0 if it has announced no end
 	untold int64       // revision at which it has written own.Key; 0 once the watch has told of that
 
-	// known is the newest revision that the store is known to have had when the member was listed or, if its line has
-	// ended since, before that. If a later listing has a lower one, the store went back.
+	// known is the revision of the newest listing or, once the member's line has ended (leaves), the newest one of the
+	// store that the line knew. If the next listing has a lower one, the store went back.
 	known int64
-	// wentBack says that the store was seen to go back since the newest listing. That listing's revision may be higher
-	// than known again.
+	// wentBack says that the store was seen to go back since the newest listing. The next listing may have a higher
+	// revision than known all the same.
 	wentBack bool
 	// since is the monotonic instant at which the newest listing was taken over. A probe that was sent
 	// before that proves nothing of its view.
