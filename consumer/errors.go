@@ -130,8 +130,8 @@ type LimitError struct {
 	// the first of them wants. Kept, with ReasonKept, is what is kept for critical calls.
 	Ahead       int
 	First, Kept int64
-	// Cause says who asked for a pause, or why the instance has no share, such as missing rights
-	// in etcd; nil if there is nothing to say.
+	// Cause says who asked for a pause, why the instance has no share, such as missing rights
+	// in etcd, or that the limit was removed and still binds; nil if there is nothing to say.
 	Cause error
 }
 

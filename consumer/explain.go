@@ -190,6 +190,8 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
+	case e.Window.Length > 0 && p.Removed(u.of(), e.Window.Length, now.Mono):
+		e.Cause = errors.New(cause.Removed(e.limit()))
 	}
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
@@ -220,6 +222,14 @@ func (u *unserved) comes(now clock.Instant, b *protocol.BudgetUse, short bool) b
 		return !short
 	}
 	return u.known && u.when <= now.Mono
+}
+
+// of returns whose permits lack: the key's, or the provider's, which is the key with the empty name.
+func (u *unserved) of() (key share.Key) {
+	if u.key != nil {
+		key = *u.key
+	}
+	return key
 }
 
 // spentForLocked reports whether a long limit that is used up comes back later than this instance's

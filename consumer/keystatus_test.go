@@ -69,6 +69,10 @@ func TestAKeyTellsARemovedLimit(t *testing.T) {
 		if limited.Total != 2 || limited.Window.Length != time.Minute {
 			t.Errorf("refused by a limit of %d per %v, want 2 a minute", limited.Total, limited.Window.Length)
 		}
+		if end := time.Unix(0, limited.Window.End()); !limited.RetryAt.Equal(end) || limited.Reason != ReasonSpent ||
+			!strings.Contains(limited.Error(), "not enough left of 2/1m, a limit that was removed and still binds; next at ") {
+			t.Errorf("%v, want another try at %v", limited, end)
+		}
 		time.Sleep(2 * time.Minute)
 		if got := key.Limits(); len(got) != 1 || got[0].Limit != want[0] {
 			t.Errorf("two minutes later the limits are %v", got)

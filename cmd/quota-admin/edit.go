@@ -338,7 +338,7 @@ func writeChange(w io.Writer, old, next admin.Stored, now time.Time) {
 // effects says from when on the instances obey a change, and what is announced.
 // An old policy without limits stands for none.
 func effects(old, next quota.Policy, now time.Time) []string {
-	return slices.Concat(atOnce(old, next, now), ofKeys(old, next), counts(old, next), ahead(old, next, now))
+	return slices.Concat(atOnce(old, next, now), ofKeys(old, next, now), counts(old, next), ahead(old, next, now))
 }
 
 // counts says what becomes of the counts of limits of more than a minute whose windows change.
@@ -381,16 +381,49 @@ func longest(all []quota.Limit) (window time.Duration) {
 }
 
 // ofKeys says what becomes of the limits of keys.
-func ofKeys(old, next quota.Policy) []string {
+func ofKeys(old, next quota.Policy, now time.Time) (lines []string) {
+	settle := max(old.Settle, next.Settle)
 	switch was, will := old.Keys.Limits, next.Keys.Limits; {
 	case slices.Equal(was, will) || len(old.Limits) == 0:
 		return nil
 	case len(was) == 0:
-		return []string{fmt.Sprintf("keys have permits from the first window that starts %v after the change", max(old.Settle, next.Settle))}
+		return []string{fmt.Sprintf("keys have permits from the first window that starts %v after the change", settle)}
 	case len(will) == 0:
 		return []string{"calls for keys are refused as soon as an instance learns of the change"}
 	}
-	return []string{"the limits of keys bind as soon as an instance learns of the change"}
+	lines = []string{"the limits of keys bind as soon as an instance learns of the change"}
+	for _, l := range removed(old.Keys.Limits, next.Keys.Limits) {
+		lines = append(lines, goes("the removed limit "+l.String()+" of keys", lasts(*protocol.OfKeys(&old), *protocol.OfKeys(&next), l, now.Add(settle))))
+	}
+	return lines
+}
+
+// goes says until when a removed limit binds.
+func goes(limit string, until time.Time) string {
+	return limit + " binds until " + format.Exact(until) + ", when its window ends"
+}
+
+// removed returns those of some limits in force, of up to a minute, that others take away. A limit is known by its window
+// length.
+func removed(before, after []quota.Limit) []quota.Limit {
+	return slices.DeleteFunc(slices.Clone(before), func(l quota.Limit) bool {
+		_, stays := protocol.LimitOf(after, l.Window)
+		return stays || l.Long() || protocol.Free(l)
+	})
+}
+
+// lasts returns until when a removed limit binds: each window that has begun by at does so to its end. Where growth is
+// held back for a window's reach, it binds so much longer.
+func lasts(old, next quota.Policy, l quota.Limit, at time.Time) time.Time {
+	return time.Unix(0, quota.WindowAt(l.Window, at.UnixNano()).End()+reach(old, next, l)).UTC()
+}
+
+// reach returns for how long growth of a limit is held back beyond a window's edge, in nanoseconds.
+func reach(old, next quota.Policy, l quota.Limit) int64 {
+	if !protocol.Shaped(&next) && !protocol.Shaped(&old) {
+		return 0
+	}
+	return int64(protocol.ReachOf(l.Window, max(old.Guard, next.Guard), max(old.ClockError, next.ClockError)))
 }
 
 // atOnce says what becomes of the limits in force. A limit is known by its window
@@ -411,13 +444,9 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	case len(after) == 0:
 		return []string{"nothing is issued until the policy begins"}
 	}
-	was, added, larger, smaller := map[time.Duration]int64{}, false, false, false
-	for _, l := range before {
-		was[l.Window] = l.Permits
-	}
+	added, larger, smaller := false, false, false
 	for _, l := range after {
-		n, known := was[l.Window]
-		delete(was, l.Window)
+		n, known := protocol.LimitOf(before, l.Window)
 		added, larger, smaller = added || !known, larger || known && l.Permits > n, smaller || known && l.Permits < n
 	}
 	lines := modeEffects(old, next, settle, now)
@@ -438,8 +467,8 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	if added {
 		lines = append(lines, "the added limit binds from the first of its windows that starts after the change")
 	}
-	if len(was) > 0 { // removed
-		lines = append(lines, fmt.Sprintf("the removed limit binds for %v more", settle))
+	for _, l := range removed(before, after) {
+		lines = append(lines, goes("the removed limit "+l.String(), lasts(old, next, l, now.Add(settle))))
 	}
 	return lines
 }
@@ -481,6 +510,11 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 		case c.From.Before(now.Add(lead)):
 			line += fmt.Sprintf("; that is less than %v ahead, so some permits may be lost", lead)
 		}
+		for _, l := range removed(protocol.LimitsAt(&next, c.From.UnixNano()-1), c.Limits) {
+			if until := lasts(next, next, l, c.From.Add(-1)); until.After(c.From) {
+				line += "; " + goes(l.String(), until)
+			}
+		}
 		lines = append(lines, line)
 	}
 	for _, c := range change.Current(old, now).Next {
@@ -500,10 +534,25 @@ func givesAll(old, next quota.Policy, now time.Time) bool {
 
 // inForce returns from when on a change that is made now counts in the whole fleet. It
 // is now if the change gives. Otherwise it is the first instant by which every limit
-// has begun a window at or after at; the settle time from now where at is zero. Where
-// growth is held back for a window's reach, it is so much later.
+// has begun a window at or after at, the settle time from now where at is zero, and by
+// which no removed limit binds any more. Where growth is held back for a window's reach, it
+// is so much later.
 func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
-	if at.IsZero() {
+	from := inForceOf(old, policy, at, now)
+	was, will := protocol.OfKeys(&old), protocol.OfKeys(&policy)
+	if was == nil || will == nil || slices.Equal(was.Limits, will.Limits) {
+		return from
+	}
+	if keys := inForceOf(*was, *will, time.Time{}, now); keys.After(from) { // they are never announced
+		from = keys
+	}
+	return from
+}
+
+// inForceOf is inForce of the provider's limits, or of those of keys.
+func inForceOf(old, policy quota.Policy, at, now time.Time) time.Time {
+	announced := !at.IsZero()
+	if !announced {
 		if givesAll(old, policy, now) {
 			return now.UTC()
 		}
@@ -512,14 +561,20 @@ func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 			at = policy.From
 		}
 	}
-	from := at
-	for _, l := range protocol.LimitsAt(&policy, at.UnixNano()) {
-		begins := quota.WindowAt(l.Window, at.UnixNano()-1).End()
-		if protocol.Shaped(&policy) || protocol.Shaped(&old) {
-			begins += int64(protocol.ReachOf(l.Window, max(old.Guard, policy.Guard), max(old.ClockError, policy.ClockError)))
-		}
-		if begins > from.UnixNano() {
+	from, limits := at, protocol.LimitsAt(&policy, at.UnixNano())
+	for _, l := range limits {
+		if begins := quota.WindowAt(l.Window, at.UnixNano()-1).End() + reach(old, policy, l); begins > from.UnixNano() {
 			from = time.Unix(0, begins)
+		}
+	}
+	before, last := protocol.LimitsAt(&old, now.UnixNano()), at
+	if announced { // no window that starts at that instant is limited any more
+		last = at.Add(-1)
+		before = protocol.LimitsAt(&policy, last.UnixNano())
+	}
+	for _, l := range removed(before, limits) {
+		if ends := lasts(old, policy, l, last); ends.After(from) {
+			from = ends
 		}
 	}
 	return from.UTC()

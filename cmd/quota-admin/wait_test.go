@@ -154,6 +154,17 @@ func TestWhatIsInForceWhen(t *testing.T) {
 	slow.Settle, sliding.Shape, paused.Mode = 10*time.Second, quota.ShapeSliding, quota.ModePause
 	later := p(second)
 	later.From = at(60_500)
+	hour := quota.Limit{Permits: 100, Window: time.Hour}
+	removedSliding := p(minute)
+	removedSliding.Shape = quota.ShapeSliding
+	replaced, atEdge := p(minute), p(minute)
+	replaced.Next = []quota.LimitChange{{From: at(20_000), Limits: []quota.Limit{second}}}
+	atEdge.Next = []quota.LimitChange{{From: at(60_000), Limits: []quota.Limit{second}}}
+	keys := func(limits ...quota.Limit) quota.Policy {
+		all := p(second)
+		all.Keys.Limits = limits
+		return all
+	}
 	for _, test := range []struct {
 		name      string
 		old, next quota.Policy
@@ -164,7 +175,15 @@ func TestWhatIsInForceWhen(t *testing.T) {
 		{"at once after a pause", paused, p(second), time.Time{}, at(500)},
 		{"after the settle time", p(more), p(second), time.Time{}, at(4_000)},
 		{"of a pause", p(second), paused, time.Time{}, at(4_000)},
-		{"of a removed limit", p(second, minute), p(more), time.Time{}, at(4_000)},
+		{"when a removed limit's window ends", p(second, minute), p(more), time.Time{}, at(60_000)},
+		{"of a limit by key too", keys(second, minute), keys(more), time.Time{}, at(60_000)},
+		{"of another limit by key", keys(second), keys(more), time.Time{}, at(500)},
+		{"of a limit by key that is smaller", keys(more), keys(second), time.Time{}, at(4_000)},
+		{"of a limit that another's window replaces", p(minute), p(second), time.Time{}, at(60_000)},
+		{"of one that slides", removedSliding, sliding, time.Time{}, at(120_340)},
+		{"of an announced removal", p(minute), replaced, at(20_000), at(60_000)},
+		{"of one at its window's edge", p(minute), atEdge, at(60_000), at(60_000)},
+		{"of a long limit, which binds no more at once", p(second, hour), p(second), time.Time{}, at(500)},
 		{"later where shapes count", sliding, sliding, time.Time{}, at(5_104)},
 		{"after the longer one", slow, p(second), time.Time{}, at(11_000)},
 		{"when the longest has begun a window", p(second), p(second, minute), time.Time{}, at(60_000)},
@@ -234,6 +253,38 @@ func TestParseWhen(t *testing.T) {
 		at, err := parseWhen(text, now)
 		if (err == nil) != (want != "") || err == nil && format.Exact(at) != want {
 			t.Errorf("%q: %v, %v, want %q", text, format.Exact(at), err, want)
+		}
+	}
+}
+
+// What a change says of a limit that it removes: until when it binds.
+func TestSetSaysUntilWhenARemovedLimitBinds(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000).Add(15 * time.Second).UTC()
+	second, minute := quota.Limit{Permits: 1000, Window: time.Second}, quota.Limit{Permits: 1000, Window: time.Minute}
+	p := func(keys []quota.Limit, limits ...quota.Limit) quota.Policy {
+		return quota.Policy{Limits: limits, Keys: quota.Keys{Limits: keys}}.WithDefaults()
+	}
+	announced := p(nil, minute)
+	announced.Next = []quota.LimitChange{{From: now.Add(20 * time.Second), Limits: []quota.Limit{second}}}
+	ends := "1000/1m binds until " + now.Add(45*time.Second).Format(time.RFC3339) + ", when its window ends"
+	late := "1000/1m binds until " + now.Add(105*time.Second).Format(time.RFC3339) + ", when its window ends"
+	keyed := []quota.Limit{second, minute}
+	for _, test := range []struct {
+		name      string
+		old, next quota.Policy
+		after     time.Duration // now, since then
+		want      string        // a part of a line; empty: nothing of a removed limit
+	}{
+		{"another window", p(nil, minute), p(nil, second), 0, "the removed limit " + ends},
+		{"within the settle time before its end", p(nil, minute), p(nil, second), 43 * time.Second, "the removed limit " + late},
+		{"of keys", p(keyed, second), p(keyed[:1], second), 0, "the removed limit 1000/1m of keys binds until "},
+		{"announced", p(nil, minute), announced, 0, "the same on every instance; " + ends},
+		{"a long one", p(nil, second, quota.Limit{Permits: 10_000, Window: time.Hour}), p(nil, second), 0, ""},
+		{"a larger one", p(nil, minute), p(nil, quota.Limit{Permits: 2000, Window: time.Minute}), 0, ""},
+	} {
+		all := strings.Join(effects(test.old, test.next, now.Add(test.after)), "\n")
+		if !strings.Contains(all, test.want) || test.want == "" && strings.Contains(all, "removed") {
+			t.Errorf("%s: %q, want %q", test.name, all, test.want)
 		}
 	}
 }

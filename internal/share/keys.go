@@ -3,6 +3,7 @@ package share
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
@@ -95,6 +96,21 @@ func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
 		}
 	}
 	return 0
+}
+
+// Removed reports whether the newest view has no limit in force of a length at the monotonic instant now, for a key or for
+// the provider, which is the key with the empty name. If the limit binds all the same, an earlier view has it.
+func (p *Planner) Removed(key Key, length time.Duration, now int64) bool {
+	t := p.newest()
+	if key.Name != "" {
+		t = new(keyTerms).of(t, key.Name)
+	}
+	if t == nil || t.policy == nil {
+		return false
+	}
+	limits := protocol.LimitsAt(t.policy, add(now, p.offset))
+	_, limited := protocol.LimitOf(limits, length)
+	return limits != nil && !limited
 }
 
 // KeyFleet is what n instances have together of a key in a window.

@@ -369,6 +369,39 @@ func TestARequestBeyondAShareWaitsForLoans(t *testing.T) {
 	take("its deadline", "again!"+fmt.Sprint(queue.Limited))
 }
 
+// Of two limits the longer is used up: as long as an ask may bring something, a call is worth another try when the shortest
+// window ends. Once nothing came in a whole window, none of the longer one is left elsewhere.
+func TestWhoHasUsedUpALongerLimitTriesAgainAtItsEnd(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 10, 60 * second: 10})
+	f.total, f.instances = 100, 10
+	g, _ := lender(f)
+	g.Changed(at(0))
+	upTo(g, at(1), 10)
+	want := func(now, when time.Duration) {
+		t.Helper()
+		if got, known := g.Estimate(at(now), 1, queue.Default); !known || got != int64(when) {
+			t.Errorf("at %v a call is worth another try at %v (%v), want %v", now, time.Duration(got), known, when)
+		}
+	}
+	looks := func(from, until time.Duration) {
+		for now := from; now < until; now += 5 * ms {
+			g.Enter(at(now), nil, 1, 0, queue.Default) // refused
+			g.Look(at(now))
+			g.Tick(at(now))
+		}
+	}
+	want(2, second)
+	looks(5*ms, second)
+	want(second+1, 60*second)
+	looks(second+5*ms, 3*second)
+	want(3*second+1, 60*second)
+	g.Borrow(at(3*second+2), "h", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 1}})
+	upTo(g, at(3*second+3), 1)
+	looks(3*second+5*ms, 4*second)
+	want(4*second+1, 5*second) // something came
+	want(60*second, 60*second)
+}
+
 // A loan is of the short windows alone: a host lends whatever it has taken of a long limit, and a
 // guest takes its own.
 func TestALoanTakesNothingOfALongLimit(t *testing.T) {

@@ -75,6 +75,10 @@ func (g *Guest) Begin(borrowed int64) {
 // Asked reports whether it has asked in this window.
 func (g *Guest) Asked() bool { return g.rounds > 0 }
 
+// InVain reports whether it asked in a window before this one, and the last time that it did nothing came in all of the
+// window. Windows in which it had no share of its own do not count.
+func (g *Guest) InVain() bool { return g.vain > 0 }
+
 // Busy reports whether it has asked in this window, or in the last one.
 func (g *Guest) Busy() bool { return g.lately || g.rounds > 0 }
 
