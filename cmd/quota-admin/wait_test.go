@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -285,6 +287,35 @@ func TestSetSaysUntilWhenARemovedLimitBinds(t *testing.T) {
 		all := strings.Join(effects(test.old, test.next, now.Add(test.after)), "\n")
 		if !strings.Contains(all, test.want) || test.want == "" && strings.Contains(all, "removed") {
 			t.Errorf("%s: %q, want %q", test.name, all, test.want)
+		}
+	}
+}
+
+// Until then, and no longer, an instance that learnt of the change at once obeys the removed limit.
+func TestARemovedLimitBindsAsLongAsIsSaid(t *testing.T) {
+	began := time.Unix(1_800_000_000, 0)
+	of := func(shape quota.Shape, window time.Duration) *quota.Policy {
+		p := quota.Policy{Limits: []quota.Limit{{Permits: 60, Window: window}}}
+		p.Shape = shape
+		p = p.WithDefaults()
+		return &p
+	}
+	for _, shape := range []quota.Shape{quota.ShapeFixed, quota.ShapeSliding} {
+		for _, gone := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute} {
+			for after := time.Duration(0); after < 2*time.Minute; after += 1700 * time.Millisecond {
+				old, next, now := of(shape, gone), of(shape, time.Second), began.Add(after)
+				var h share.History
+				h.Reset(began.UnixNano()-int64(time.Hour), "a", protocol.View{Revision: 1, Policy: old, Instances: []protocol.Instance{{ID: "a"}}})
+				h.Apply(now.UnixNano(), protocol.Change{Revision: 2, Policy: next})
+				said := lasts(*old, *next, removed(old.Limits, next.Limits)[0], now.Add(old.Settle))
+				binds := func(at time.Time) bool { return slices.Contains(h.Lengths(at.UnixNano(), 0), gone) }
+				if !binds(said.Add(-1)) || binds(said) {
+					t.Errorf("%s, %v, removed %v after an edge: said until %v; it binds before then: %v, and then: %v", shape, gone, after, said, binds(said.Add(-1)), binds(said))
+				}
+				if from := inForce(*old, *next, time.Time{}, now); from.Before(said) {
+					t.Errorf("in force from %v, and the removed limit binds until %v", from, said)
+				}
+			}
 		}
 	}
 }
