@@ -117,6 +117,8 @@ type LimitError struct {
 	Window            quota.Window
 	Phase             time.Duration
 	Sliding, InFlight bool
+	// Removed says that the policy has that limit no more. It still binds, until its window ends.
+	Removed bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown, as while an operator has paused the provider, or is to give the count of a limit
 	// after a restore of etcd.
@@ -130,8 +132,8 @@ type LimitError struct {
 	// the first of them wants. Kept, with ReasonKept, is what is kept for critical calls.
 	Ahead       int
 	First, Kept int64
-	// Cause says who asked for a pause, why the instance has no share, such as missing rights
-	// in etcd, or that the limit was removed and still binds; nil if there is nothing to say.
+	// Cause says who asked for a pause, or why the instance has no share, such as missing rights
+	// in etcd; nil if there is nothing to say.
 	Cause error
 }
 
@@ -192,6 +194,8 @@ func (e *LimitError) what() string {
 		return fmt.Sprintf("its owner %s has lent none; send the call there, or wait", e.Owner)
 	case e.Window.Length == 0:
 		return "the limit is used up"
+	case e.Removed:
+		return fmt.Sprintf("this instance has not enough left of %v, a limit that was removed and still binds", limit)
 	case e.Asked > e.Share && e.Instances > 1:
 		return fmt.Sprintf("%d asked for, and this instance's share is %d of %v (%s); others may lend the rest within a window (maxWait), or ask for fewer",
 			e.Asked, e.Share, limit, counted(e.Instances, "instance", "instances"))

@@ -190,8 +190,8 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
-	case e.Window.Length > 0 && p.Removed(u.of(), e.Window.Length, now.Mono):
-		e.Cause = errors.New(cause.Removed(e.limit()))
+	default:
+		e.Removed = e.Window.Length > 0 && p.Removed(u.of(), e.Window.Length, now.Mono)
 	}
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false

@@ -71,11 +71,6 @@ func Owned(settle time.Duration) string {
 	return fmt.Sprintf("this instance has owned the key for less than the settle time (%v)", settle)
 }
 
-// Removed says that a limit that the policy has no more leaves too few permits.
-func Removed(limit quota.Limit) string {
-	return fmt.Sprintf("this instance has not enough left of %v, a limit that was removed and still binds", limit)
-}
-
 // Begins says when a policy begins.
 func Begins(at time.Time) string { return fmt.Sprintf("the policy begins at %s", date(at)) }
 
