@@ -83,12 +83,15 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 		return e
 	}
 	for want, e := range map[string]consumer.LimitError{
-		"this instance's share is used up (250 of 1000/s, 4 instances)":                        of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
-		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":             of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
-		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth":         of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
-		"3 callers are ahead, and the first wants 400, more than this instance's share of 250": of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400, Share: 250}),
-		"its owner demo-2 has lent none; send the call there, or wait":                         of(consumer.LimitError{Reason: consumer.ReasonSpent, Owner: "demo-2", Total: 10, Instances: 4}),
-		"this instance has no share yet, and nothing borrowed is left":                         of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
+		"this instance's share is used up (250 of 1000/s, 4 instances)":                of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":     of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
+		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share is 0 of 3/s (7 instances); others may lend a permit within a window (maxWait), and each has one only by a longer window": of(
+			consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Total: 3, Instances: 7}),
+		"this instance's share is 0 of 9/s (7 instances); others may lend a permit within a window (maxWait)": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Total: 9, Instances: 7}),
+		"3 callers are ahead, and the first wants 400, more than this instance's share of 250":                of(consumer.LimitError{Reason: consumer.ReasonQueue, Ahead: 3, First: 400, Share: 250}),
+		"its owner demo-2 has lent none; send the call there, or wait":                                        of(consumer.LimitError{Reason: consumer.ReasonSpent, Owner: "demo-2", Total: 10, Instances: 4}),
+		"this instance has no share yet, and nothing borrowed is left":                                        of(consumer.LimitError{Reason: consumer.ReasonJoining, Total: 1000, Instances: 1}),
 	} {
 		if text := e.Error(); !strings.HasPrefix(text, "consumer: p: no permit: "+want) {
 			t.Errorf("%q, want %q", text, want)

@@ -59,7 +59,7 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, AnsweredBy: at.Cluster}
 			p.s.o.Logger.Warn("nothing more is handed out in windows above a minute that have begun, but for what etcd counts", "provider", p.Provider,
 				"because", "etcd was restored from a backup, or may have been", "before", time.Unix(0, next.Before).UTC(),
-				"do", "give the provider's count: quota-admin budget "+p.Provider+"; docs/run.md has the steps")
+				"do", "quota-admin budget "+p.Provider+" shows whose count to give, the provider's or that of its keys, and how; docs/run.md has the steps")
 			return nil
 		}
 		*m = escrow.MarkAt{}

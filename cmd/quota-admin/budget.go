@@ -68,11 +68,11 @@ back. Of a limit in flight it shows the calls that are under way in place of tho
 that slides all that is not in hand is used. Else it shows when the limit is used up at the
 rate of the last seconds. With --key it shows what was handed out of one key.
 
---used N gives the provider's own count of the window, such as after a restore of etcd, until
-which nothing more is handed out. The window then counts N, and the permits in the hands of the
-instances that run. Each of them has to report first, which takes a few seconds: read that count
-just before, and add what the fleet issues in ten seconds, as top shows it. N is refused if they
-have used more of the window.
+--used N gives the provider's own count of the window. After a restore of etcd nothing more is
+handed out before that. The window then counts N, and the permits in the hands of the instances
+that run. Each of them has to report first, which takes a few seconds: read that count just
+before, and add what the fleet issues in ten seconds, as top shows it. N is refused if they have
+used more of the window.
 
 Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd

@@ -140,12 +140,28 @@ func (w *keyWindow) shown() *keyBudgetJSON {
 	return b
 }
 
+// errNoLong is what is wrong with a key without a limit that budget could show.
+var errNoLong = errors.New("no limit of more than a minute")
+
+// without says of a policy where its limits of more than a minute are, if a key has none.
+func without(p *quota.Policy, provider string) string {
+	switch {
+	case len(p.Keys.Limits) == 0 && len(protocol.Long(p)) == 0:
+		return ", for " + provider + " has no limits by key, and none of more than a minute"
+	case len(p.Keys.Limits) == 0:
+		return ", for " + provider + " has no limits by key: without --key the command shows those of the provider"
+	case len(protocol.Long(p)) == 0:
+		return ", and " + provider + " has none either"
+	}
+	return ": without --key the command shows those of the provider"
+}
+
 // chosen returns those windows of a key that --limit names, or all. If a count is given it is only one.
 func (k *keyCounts) chosen(has []protocol.Budget, c keyCount) ([]protocol.Budget, error) {
 	all := slices.DeleteFunc(slices.Clone(has), func(b protocol.Budget) bool { return k.window != 0 && b.Window != k.window })
 	switch {
 	case len(has) == 0:
-		return nil, errors.New("no limit of more than a minute: without --key the command shows those of the provider")
+		return nil, errNoLong
 	case len(all) == 0:
 		return nil, fmt.Errorf("no limit of the window that --limit names, but %s", windowsOf(has))
 	case len(all) > 1 && c.used >= 0:
@@ -183,6 +199,9 @@ func (a *app) budgetOfKeys(ctx context.Context, etcd connection, provider string
 		of := o.Policy.Policy.WithDefaults()
 		of.Keys = o.Keys[c.key].In(of.Keys)
 		all, err := k.chosen(protocol.KeyBudgetsAt(&of, time.Now().UnixNano()), c)
+		if errors.Is(err, errNoLong) {
+			err = fmt.Errorf("%w%s", err, without(&o.Policy.Policy, provider))
+		}
 		if err != nil {
 			return fmt.Errorf("key %s of %s has %w", format.Show(c.key), provider, err)
 		}

@@ -228,6 +228,9 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "20/s,100/h", "--keys", "50/h,500/d")
 	b.want(exitDone, "set", "short", "20/s", "--keys", "5/s")
+	b.want(exitDone, "set", "mixed", "20/s,100/h", "--keys", "5/s")
+	b.want(exitDone, "set", "plain", "20/s")
+	b.want(exitDone, "set", "long", "20/s,100/h")
 	file := func(text string) string {
 		name := filepath.Join(t.TempDir(), "counts")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -246,7 +249,10 @@ func TestCountsOfKeysThatAreRefused(t *testing.T) {
 		{"p --key a --used -3", "must be a whole number"},
 		{"p --key a --used 3 --limit h", "must be one limit"},
 		{"p --key a --used 3 --limit 9/mo", "no limit of the window that --limit names, but '50/"},
-		{"short --key a", "no limit of more than a minute: without --key"},
+		{"short --key a", "key a of short has no limit of more than a minute, and short has none either"},
+		{"plain --key a", "no limit of more than a minute, for plain has no limits by key, and none of more than a minute"},
+		{"long --key a", "for long has no limits by key: without --key the command shows those of the provider"},
+		{"mixed --key a", "no limit of more than a minute: without --key"},
 		{"p --limit 50/h --keys-file " + file(""), "has no keys"},
 		{"p --limit 50/h --keys-file " + file("a\n"), "line 1"},
 		{"p --limit 50/h --keys-file " + file("a 1\nb x\n"), "line 2"},

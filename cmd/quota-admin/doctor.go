@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -77,6 +78,7 @@ etcd denies permission.`,
 			})
 			return c.Fleets(cmd.Context(), etcd.Client, a.etcd.Prefix, args, func(provider string) string { return nearest(provider, known()) })
 		})
+		err = a.midway(cmd.Context(), err)
 		quotad(nil) // without a connection
 		problems := c.Problems()
 		if err == nil && problems > 0 {
@@ -85,6 +87,14 @@ etcd denies permission.`,
 		return errors.Join(a.emit(diagnosis{problems == 0, problems, c}, c.Table), err)
 	}
 	return cmd
+}
+
+// midway adds to the error of an etcd that ceased to answer while doctor looked what helps, which is not doctor.
+func (a *app) midway(ctx context.Context, err error) error {
+	if _, told := errors.AsType[*fault](err); told || !errors.Is(err, coordinator.ErrUnreachable) {
+		return err
+	}
+	return &fault{err, nil, append(a.etcd.Diagnose(ctx, err), "run it again when etcd answers; --endpoints or QUOTIENT_ENDPOINTS name other addresses")}
 }
 
 type buildInfo struct {

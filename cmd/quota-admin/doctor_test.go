@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"net"
@@ -14,6 +15,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/doctor"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -183,4 +186,16 @@ func (b *bench) whileObserved(client *clientv3.Client, after time.Duration, repo
 		}
 	}()
 	return func() { cancel(); <-ended }
+}
+
+// When etcd ceases to answer while doctor looks, it sends nobody to doctor.
+func TestDoctorDoesNotSendToDoctor(t *testing.T) {
+	a := &app{etcd: &etcdflags.Flags{Endpoints: []string{"http://127.0.0.1:1"}}}
+	f := classify(a.explain(t.Context(), a.midway(t.Context(), fmt.Errorf("look at github: %w", coordinator.ErrUnreachable))))
+	if hints := strings.Join(f.Hints, "\n"); f.ExitCode != exitUnreachable || strings.Contains(hints, "doctor") || !strings.Contains(hints, "run it again when etcd answers") {
+		t.Errorf("%+v", f)
+	}
+	if err := errors.New("another"); a.midway(t.Context(), err) != err {
+		t.Error("another error is another now")
+	}
 }

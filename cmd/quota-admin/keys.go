@@ -242,10 +242,14 @@ func (a *app) keysListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		data := keysJSON{args[0], limitsOf(o.Policy.Policy.Keys.Limits), map[string]string{}, format.OneLine(o.Problem)}
+		each, shown := o.Policy.Policy.Keys.Limits, map[string]string{} // with what the policy says of windows as long
+		data := keysJSON{args[0], limitsOf(each), map[string]string{}, format.OneLine(o.Problem)}
 		for name, own := range o.Keys {
 			if strings.HasPrefix(name, strings.Join(args[1:], "")) {
 				data.Keys[name] = own.String()
+				in := *own
+				in.Limits = protocol.WithPhases(own.Limits, each)
+				shown[name] = in.String()
 			}
 		}
 		if data.Problem != "" {
@@ -255,13 +259,15 @@ func (a *app) keysListCommand() *cobra.Command {
 			a.note("no key has limits of its own; each key: %s", orNone(data.Each))
 		} else if data.Each == "" {
 			a.note("%s has no limits by key, so these do not count", args[0])
+		} else {
+			a.note("each key without limits of its own: %s", data.Each)
 		}
 		return a.emit(data, func(w io.Writer) {
 			if len(data.Keys) > 0 {
 				format.Row(w, "KEY", "LIMITS")
 			}
 			for _, name := range slices.Sorted(maps.Keys(data.Keys)) {
-				format.Row(w, format.Name(name), data.Keys[name])
+				format.Row(w, format.Name(name), shown[name])
 			}
 		})
 	})

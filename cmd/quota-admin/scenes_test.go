@@ -393,6 +393,7 @@ set payments/charge 999/s --keys '90/s,5000/h sliding' --force
 keys set payments/charge big 90/s,900/15m --force
 keys set payments/charge big 90/s,9000/h --force
 keys set payments/charge big 90/s,8000/h
+keys list payments/charge
 `},
 	{name: "sharing", prepare: sharingFleet, commands: `
 explain payments/charge -o *
