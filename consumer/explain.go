@@ -165,6 +165,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Instances = p.Instances()
 		e.Phase, e.Sliding, e.InFlight = b.Phase, b.Sliding, b.InFlight
 	}
+	e.Removed = b == nil && e.Window.Length > 0 && p.Removed(u.of(), e.Window.Length, now.Mono)
 	bound := share.Bound{Reason: share.ReasonShare} // of the key
 	if b == nil && u.key != nil && len(u.uses) > 0 {
 		bound = p.Bound(*u.key, e.Window, now.Mono)
@@ -190,8 +191,6 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
-	default:
-		e.Removed = e.Window.Length > 0 && p.Removed(u.of(), e.Window.Length, now.Mono)
 	}
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
