@@ -196,12 +196,10 @@ func (e *LimitError) what() string {
 		return "the limit is used up"
 	case e.Removed:
 		return fmt.Sprintf("this instance has not enough left of %v, a limit that was removed and still binds", limit)
-	case e.Asked == 1 && e.Share == 0 && e.Instances > 1:
-		s := fmt.Sprintf("this instance's share is 0 of %v (%s); others may lend a permit within a window (maxWait)", limit, counted(e.Instances, "instance", "instances"))
-		if e.Total < int64(e.Instances) {
-			s += ", and each has one only by a longer window"
-		}
-		return s
+	case e.Asked == 1 && e.Share == 0 && e.Total > 0 && e.Total < int64(e.Instances):
+		return fmt.Sprintf("this instance's share is 0 of %v (%d instances); others may lend a permit within a window (maxWait), and each has one only by a longer window", limit, e.Instances)
+	case e.Asked == 1 && e.Share == 0 && e.Total > 0 && e.Instances > 1:
+		return fmt.Sprintf("this instance's share is 0 of %v (%d instances); others may lend a permit within a window (maxWait)", limit, e.Instances)
 	case e.Asked > e.Share && e.Instances > 1:
 		return fmt.Sprintf("%d asked for, and this instance's share is %d of %v (%s); others may lend the rest within a window (maxWait), or ask for fewer",
 			e.Asked, e.Share, limit, counted(e.Instances, "instance", "instances"))
