@@ -76,8 +76,9 @@ used more of the window.
 
 Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd
-does not count. --withhold is for a provider that came after the backup: it withholds the
-running windows, before instances take permits of it.`
+does not count. --withhold says that etcd was restored, where instances do not find that out: the
+backup lacks the provider, or etcd has its old cluster token. It withholds the running windows,
+also what etcd counts of them.`
 
 func (a *app) budgetCommand() *cobra.Command {
 	var k keyCounts

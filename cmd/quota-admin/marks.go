@@ -52,7 +52,7 @@ func (a *app) remark(ctx context.Context, etcd connection, key, provider string,
 	if unused {
 		err = writeMark(ctx, etcd.client, key, m, next)
 	} else if next, err = withhold(ctx, etcd, key, provider, m, p); err == nil {
-		text = fmt.Sprintf("Windows that began before %s are withheld, but for what etcd counts, until counts are given.\n", beforeOf(next))
+		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given; what etcd counts of them may be too little.\n", beforeOf(next))
 	}
 	if err != nil {
 		return err
@@ -128,13 +128,13 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 	case err != nil:
 		return err
 	case e.withhold && e.dryRun:
-		r.counts = "the running windows of " + long + " would be withheld, but for what etcd counts, until the provider's count is given"
+		r.counts = "the running windows of " + long + " would be withheld until the provider's count is given"
 	case e.withhold:
 		next, err := withhold(ctx, etcd, key, r.Provider, m, &r.new.Policy)
 		if err != nil {
 			return err
 		}
-		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld, but for what etcd counts, until the provider's count is given: %s", long, beforeOf(next), count)
+		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given: %s", long, beforeOf(next), count)
 	case m.Revision == 0:
 		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
 	}

@@ -130,6 +130,44 @@ func TestCallersGoOnOnceTheCountIsGiven(t *testing.T) {
 	}
 }
 
+// An etcd that was restored under its old cluster ID, where no program lives that knows more, counts less than was used,
+// and nobody notices. Whoever says --withhold has nothing handed out of what it counts either, of the provider and of
+// keys, also at a program that runs, until he gives the counts.
+func TestWithholdingWhatEtcdCounts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "50/mo", "--keys", "40/mo")
+	runs := b.join(server, "p", 1)[0]
+	take := func(of consumer.Taker) {
+		t.Helper()
+		if _, err := of.Take(t.Context(), 1, consumer.Forever); err != nil {
+			t.Error(err)
+		}
+	}
+	take(runs.Key("a"))
+	if stdout, _ := b.want(exitDone, "budget", "p", "--withhold"); !strings.Contains(stdout, "Nothing more is handed out of windows that began before ") || !strings.Contains(stdout, " until counts are given") {
+		t.Error(stdout)
+	}
+	const why = "etcd was restored or has lost its data"
+	for _, shown := range [][]string{{"budget", "p"}, {"budget", "p", "--key", "a"}} {
+		if stdout, _ := b.want(exitDone, shown...); !strings.Contains(stdout, ", 0 left") || !strings.Contains(stdout, why) {
+			t.Errorf("%q: %s", shown, stdout)
+		}
+	}
+	for who, l := range map[string]*consumer.Limiter{"a new program": b.join(server, "p", 1)[0], "one that runs": runs} {
+		await.Until(t, who+" is refused", func() bool { // once it has issued what it had in hand
+			err := l.Key("a").Acquire(t.Context(), 0)
+			return err != nil && strings.Contains(err.Error(), "nothing more of") && strings.Contains(err.Error(), why)
+		})
+	}
+	b.want(exitDone, "budget", "p", "--used", "30")
+	b.want(exitDone, "budget", "p", "--key", "a", "--used", "20")
+	take(runs.Key("a"))
+	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "a"); strings.Contains(stdout, "Withheld") {
+		t.Error(stdout)
+	}
+}
+
 // Apply withholds for all policies of a document, also where a first apply without --withhold has set them already.
 func TestApplyAfterALoss(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,14 @@ type Mark struct {
 	// there was one. Those that were there count as they are. Of a key's window without a total nothing was used.
 	// The mark that is written after the next restore clears KeysTold.
 	KeysTold bool `json:"keys_told,omitempty"`
+	// Void is set once an operator has said that this store was restored, which instances need not have noticed if it
+	// has its old cluster ID: totals whose entries have a lower revision count as those of another cluster. In etcd it is
+	// void until another mark replaces this one: then ReadMark returns the revision of this one's own entry.
+	Void int64 `json:"void,omitempty"`
 }
+
+// void is Mark.Void of a mark whose revision is not known before it is written.
+const void = -1
 
 // MarkAt is a mark as it was read or written last. The zero MarkAt is of no cluster: nothing is known.
 type MarkAt struct {
@@ -38,7 +45,9 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 	if m.Revision, m.AnsweredBy = revision, cluster; revision != 0 {
 		mark, err := Decode[Mark](value)
 		if m.Bad = err != nil; !m.Bad {
-			m.Mark = mark
+			if m.Mark = mark; m.Void == void {
+				m.Void = revision
+			}
 		}
 	}
 	return m
@@ -66,7 +75,9 @@ func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok b
 	case m.Revision != 0 && m.Cluster == m.AnsweredBy && (leftAt == 0 || m.Before > latestBefore(leftAt, bound)):
 		return m.Mark, false
 	}
-	return AfterRestore(m.AnsweredBy, now, bound), true
+	next = AfterRestore(m.AnsweredBy, now, bound)
+	next.Void = m.Void
+	return next, true
 }
 
 // latestBefore returns the latest Before of a mark that some instance has written when this one's clock said leftAt,
@@ -94,17 +105,19 @@ func (m MarkAt) WithKeysTold(now int64, bound time.Duration) Mark {
 	next := m.Mark
 	if m.Bad || m.Revision == 0 || m.Cluster != m.AnsweredBy {
 		next = AfterRestore(m.AnsweredBy, now, bound)
+		next.Void = m.Void
 	}
 	next.KeysTold = true
 	return next
 }
 
-// Withholding returns the mark after an operator has said that the store was restored: of the windows that have begun,
-// those without a total in this store are withheld, and nobody vouches for the totals of keys any more. now and bound
-// are as in WithKeysTold. What a readable mark's Before withholds already stays withheld, even if the operator's clock is behind.
+// Withholding returns the mark after an operator has said that the store was restored: the windows that have begun are
+// withheld, whether they have a total in this store or not, and nobody vouches for the totals of keys any more. now and
+// bound are as in WithKeysTold. What a readable mark's Before withholds already stays withheld, even if the operator's
+// clock is behind.
 func (m MarkAt) Withholding(now int64, bound time.Duration) Mark {
 	next := AfterRestore(m.AnsweredBy, now, bound)
-	next.Before = max(next.Before, m.Before)
+	next.Before, next.Void = max(next.Before, m.Before), void
 	return next
 }
 
@@ -118,6 +131,7 @@ type Verdict struct {
 	// totals of keys. What a readable total with a lower revision has handed out counts, whichever cluster wrote
 	// it, and what it withholds counts no more. 0 if nobody has vouched, and for a provider's window.
 	Told   int64
+	Void   int64 // Mark.Void
 	before int64 // Mark.Before if Lost is earlierStore, else 0: Resumes uses it
 }
 
@@ -125,7 +139,7 @@ type Verdict struct {
 // window's protocol.Budget.Since, in corrected wall time: when it starts or, of a sliding limit, Part.Counted+1 parts
 // of time before that: whatever was handed out since then, by any clock, may still count.
 func (m MarkAt) Of(since int64, keys bool) *Verdict {
-	v := &Verdict{Cluster: m.AnsweredBy}
+	v := &Verdict{Cluster: m.AnsweredBy, Void: m.Void}
 	switch {
 	case m.Bad:
 		v.Lost = badMark

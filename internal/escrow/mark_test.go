@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // marked is a naive etcd of one provider: its mark, and the totals of its keys' windows.
@@ -67,6 +68,9 @@ func (h *holders) take(s *marked, name string, start, now, need int64) {
 		own = &holder{}
 		h.of[name] = own
 	}
+	if !own.purse.Of(verdict) {
+		own.purse = Purse{Taken: own.used}
+	}
 	own.purse.Read(total.value, total.revision, verdict)
 	next, n, ok := own.purse.Next(Rule{Limit: markedLimit, Instances: 2, Share: -1}, Use{Used: own.used, Need: need}, Back{}, verdict)
 	if !ok {
@@ -122,9 +126,17 @@ func TestMarksKeepRestoredKeysWithinTheLimit(t *testing.T) {
 					continue
 				}
 				restored := backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].copied()
+				madeBy := restored.cluster
 				restored.cluster, restored.next, restored.revision = s.next, s.next+1, s.revision+1000
+				sameID := madeBy == s.cluster && rapid.Bool().Draw(t, "under its old ID")
+				if sameID {
+					restored.cluster, restored.next = s.cluster, s.next
+				}
 				*s = restored
 				now += int64(5 * markedBound)
+				if sameID { // nobody may notice it; an operator says so before anybody takes permits
+					s.write(s.read().Withholding(now, markedBound))
+				}
 			case 3: // an operator, once all have noticed: the count of a key, or that nothing was used
 				told := true
 				for _, a := range all {
@@ -179,6 +191,8 @@ func TestMarks(t *testing.T) {
 	t.Parallel()
 	const now, bound = int64(1_000_000), 100 * time.Nanosecond
 	restored := Mark{Cluster: 2, Before: now + 201}
+	said, renewed := restored, restored // after an operator has said that the store was restored
+	said.Void, renewed.Void = void, 4
 	const left = now - 1000 // when the instance was in another store
 	for _, c := range []struct {
 		name  string
@@ -195,6 +209,7 @@ func TestMarks(t *testing.T) {
 		{"a restore that is known", Mark{Cluster: 2, Before: left + 402, KeysTold: true}, true, left, Mark{Cluster: 2, Before: left + 402, KeysTold: true}},
 		{"it may be of before", Mark{Cluster: 2, Before: left + 401, KeysTold: true}, true, left, restored},
 		{"an operator who does not know of the restore", Mark{Cluster: 2, KeysTold: true}, true, left, restored},
+		{"a restore that only an operator knew of was before this one", Mark{Cluster: 2, Void: 4}, true, left, renewed},
 		{"an operator's word where nothing was restored", Mark{Cluster: 2, KeysTold: true}, true, 0, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, AnsweredBy: 2}
@@ -212,10 +227,11 @@ func TestMarks(t *testing.T) {
 		mark Mark
 		want Mark
 	}{
-		{"an operator withholds what runs, and nobody vouches for keys any more", Mark{Cluster: 2, KeysTold: true}, restored},
-		{"of another cluster", Mark{Cluster: 1, Before: now - 1000}, restored},
-		{"an instance has withheld less", withheld, restored},
-		{"an instance has withheld more: the operator's clock is behind", Mark{Cluster: 2, Before: now + 202}, Mark{Cluster: 2, Before: now + 202}},
+		{"an operator withholds what runs, and nobody vouches for keys any more", Mark{Cluster: 2, KeysTold: true}, said},
+		{"of another cluster", Mark{Cluster: 1, Before: now - 1000}, said},
+		{"an instance has withheld less", withheld, said},
+		{"an instance has withheld more: the operator's clock is behind", Mark{Cluster: 2, Before: now + 202}, Mark{Cluster: 2, Before: now + 202, Void: void}},
+		{"it was said before", Mark{Cluster: 2, Void: 4}, said},
 	} {
 		if got := (MarkAt{Mark: c.mark, Revision: 5, AnsweredBy: 2}).Withholding(now, bound); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
@@ -237,6 +253,9 @@ func TestMarks(t *testing.T) {
 		if *c.verdict != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, *c.verdict, c.want)
 		}
+	}
+	if at := ReadMark(text(t, said), 7, 2); at.Of(now+999, false).Void != 7 || at.WithKeysTold(now, bound).Void != 7 {
+		t.Errorf("totals of before the mark at revision 7 are void: %+v", at)
 	}
 	if bad := ReadMark([]byte("rubbish"), 3, 2); !bad.Bad || bad.Of(now+999, true).Lost != badMark {
 		t.Errorf("rubbish is read as %+v", bad)
@@ -432,4 +451,71 @@ func TestAnOperatorsWordAfterAStoreWentBack(t *testing.T) {
 			t.Errorf("%+v: it takes %d, want %d; withheld %q", c, got, c.want, own.purse.Withheld())
 		}
 	}
+}
+
+// A store goes back under its old ID, and no process that runs knows of it. Once an operator has said so, what is there
+// counts as after a restore under another ID: a total hands out nothing more until he gives the count or vouches for
+// those of keys, one that counts by parts until all are over, and permits in hand count no more.
+func TestAnOperatorSaysThatTheStoreWentBack(t *testing.T) {
+	t.Parallel()
+	start := 1000 * markedWindow
+	before := MarkAt{Mark: Mark{Cluster: 2}, Revision: 3, AnsweredBy: 2}
+	said := MarkAt{Mark: before.Withholding(start+2, markedBound), Revision: 20, AnsweredBy: 2}
+	said = ReadMark(text(t, said.Mark), said.Revision, 2)
+	told := ReadMark(text(t, said.WithKeysTold(start+3, markedBound)), 25, 2)
+	rule := Rule{Limit: 10, Instances: 1, Share: 4, Now: start + 4}
+	for _, c := range []struct {
+		name     string
+		mark     MarkAt
+		keys     bool
+		revision int64 // of the total
+		want     int64 // is taken
+	}{
+		{"before", before, false, 10, 4},
+		{"the provider's", said, false, 10, 0},
+		{"a key's", said, true, 10, 0},
+		{"he has given the count", said, false, 21, 4},
+		{"he has vouched for keys", told, true, 10, 4},
+		{"for keys alone", told, false, 10, 0},
+		{"taken since he has", told, true, 26, 4},
+	} {
+		p := Purse{}
+		p.Read(text(t, Total{Cluster: 2, Out: 5}), c.revision, c.mark.Of(start, c.keys))
+		_, n, _ := p.Next(rule, Use{Need: 1}, Back{}, c.mark.Of(start, c.keys))
+		if n != c.want || (p.Withheld() != "") != (n == 0) {
+			t.Errorf("%s: takes %d, want %d; withheld %q", c.name, n, c.want, p.Withheld())
+		}
+	}
+
+	p := Purse{Taken: 4}
+	p.Committed(Total{Cluster: 2, Out: 4}, 0, 10, before.Of(start, false))
+	if p.Of(said.Of(start, false)) || !p.Of(before.Of(start, false)) {
+		t.Error("what it has in hand counts on, or did not count before")
+	}
+	if _, _, ok := p.Next(rule, Use{}, Back{N: 2}, said.Of(start, false)); ok {
+		t.Error("a give-back writes a total that is void, which then counts")
+	}
+
+	parts := protocol.Budget{Limit: quota.Limit{Permits: 10, Window: time.Hour, Sliding: true}, Start: start, End: start + markedWindow/100}
+	p = Purse{Part: parts.Part()}
+	p.Read(text(t, Total{Cluster: 2, Out: 5, Newest: p.Part.Number, Parts: []int64{5}}), 10, said.Of(start, false))
+	next, n, ok := p.Next(rule, Use{Need: 1}, Back{}, said.Of(start, false))
+	if !ok || n != 0 || next.From != p.Part.Number+p.Part.Counted+1 {
+		t.Errorf("takes %d of a sliding limit, and goes on from part %d, now %d", n, next.From, p.Part.Number)
+	}
+	p.Committed(next, n, 21, said.Of(start, false))
+	p = p.In(protocol.Part{Number: next.From + slack, Counted: p.Part.Counted})
+	if _, n, _ = p.Next(rule, Use{Need: 1}, Back{}, said.Of(start, false)); n != 4 {
+		t.Errorf("takes %d of a sliding limit once all parts are over", n)
+	}
+}
+
+// text returns the value of an entry in etcd.
+func text[T Total | Mark](t *testing.T, v T) []byte {
+	t.Helper()
+	text, err := Encode(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []byte(text)
 }

@@ -54,10 +54,13 @@ const (
 // Revision returns the revision of the total's entry in etcd, as far as is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
 
-// Of reports whether the cluster that answers now, which v names, is the one that answered last. It is true if none
-// has answered yet. If it is false, the permits in hand count no more: the caller goes on with a new Purse, whose
-// Taken is what was issued. A store that was put back under the same cluster ID is found by Read.
-func (p *Purse) Of(v *Verdict) bool { return p.verdict == nil || p.verdict.Cluster == v.Cluster }
+// Of reports whether the store that answers now, by its verdict v, is the one that answered last: no other cluster
+// answers, and no operator has said since that it was restored. It is true if none has answered yet. If it is false, the
+// permits in hand count no more: the caller goes on with a new Purse, whose Taken is what was issued. A store that was
+// put back under the same cluster ID is also found by Read.
+func (p *Purse) Of(v *Verdict) bool {
+	return p.verdict == nil || p.verdict.Cluster == v.Cluster && p.verdict.Void >= v.Void
+}
 
 // Read takes the total's value and revision as the store of the verdict v has answered them; revision 0
 // if there is no total. The caller has made sure that Of(v) is true.
@@ -142,7 +145,11 @@ func (p *Purse) withheld(v *Verdict) string {
 	case p.vouched(v):
 		return ""
 	case p.foreign(v):
-		return cmp.Or(p.total.Withheld, otherCluster)
+		why := otherCluster
+		if p.total.Cluster == v.Cluster {
+			why = earlierStore
+		}
+		return cmp.Or(p.total.Withheld, why)
 	case p.total.From != 0 && p.Part.Number >= p.total.From:
 		return ""
 	case p.total.From != 0: // Withheld may be empty: an instance whose clock has reached From clears it when it takes
@@ -157,10 +164,10 @@ func (p *Purse) vouched(v *Verdict) bool {
 	return p.revision != 0 && p.revision < v.Told && p.total.Withheld != unreadable
 }
 
-// foreign reports whether the total that is there was written in another cluster, and no operator has
-// vouched for it.
+// foreign reports whether the total that is there was written in another cluster, or in this one before it was restored
+// by an operator's word (Mark.Void), and no operator has vouched for it.
 func (p *Purse) foreign(v *Verdict) bool {
-	return p.revision != 0 && p.total.Cluster != v.Cluster && !p.vouched(v)
+	return p.revision != 0 && (p.total.Cluster != v.Cluster || p.revision < v.Void) && !p.vouched(v)
 }
 
 // Left returns how many permits of the limit can still be taken, by the newest total known. It is 0 also
