@@ -67,7 +67,7 @@ type core struct {
 		throttle *protocol.Throttle
 		self     string
 		withheld map[string]bool // the provider's long limits of which something was withheld, by etcd's latest answer
-		had      string          // limits of the last policy, noted when it went; empty if there never was one
+		had      string          // the last policy (cause.Was), noted when it went; empty if there never was one
 		trouble  error
 		troubled int64 // monotonic instant since when there is a trouble
 		logged   stateLog

@@ -271,7 +271,9 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		if st := l.Status(); st.State != quota.StateJoining || st.Problem != "no limit is set: quota-admin set p LIMITS; quota-admin list shows all" {
 			t.Errorf("state %q, problem %q", st.State, st.Problem)
 		}
-		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(policyOf(t, "1/s"))})
+		stops := policyOf(t, "1/s")
+		stops.Outage = quota.OutageStop
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: withDefaults(stops)})
 		time.Sleep(4 * time.Second)
 		s.prove()
 		if !l.TryAcquire() {
@@ -281,13 +283,13 @@ func TestNoPolicyHealsItself(t *testing.T) {
 		logged.Reset()
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 3, PolicyDeleted: true})
 		s.prove()
-		lost := cause.LostLimit("p", "1/s")
+		lost := cause.LostLimit("p", "1/s, set with --outage stop")
 		if text := logged.String(); !strings.Contains(text, `msg="limiter is joining"`) || !strings.Contains(text, fmt.Sprintf("do=%q", cause.Command(lost))) || l.Status().Problem != lost {
 			t.Errorf("after the policy was deleted: %s", text)
 		}
 		logged.Reset()
 		s.tell(4, nil, 1) // as a store that came back empty
-		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no limit is set any more" provider=p was=1/s do="quota-admin history p`) {
+		if text := logged.String(); !strings.Contains(text, `level=WARN msg="no limit is set any more" provider=p was="1/s, set with --outage stop" do="quota-admin history p`) {
 			t.Errorf("after a store came back empty: %s", text)
 		}
 		lost += "; beside that: this instance's lease has ended in etcd; it is registering again"

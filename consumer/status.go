@@ -320,13 +320,13 @@ func (k *core) noLimitLocked() error {
 	return errors.New(text)
 }
 
-// goesLocked remembers the limits of a policy that is about to be forgotten.
+// goesLocked remembers a policy that is about to be forgotten.
 func (k *core) goesLocked() {
 	p, _ := k.mu.planner.Policy()
 	if p == nil {
 		return
 	}
-	k.mu.had = cause.Limits(p.Limits, p.Keys.Limits)
+	k.mu.had = cause.Was(p)
 }
 
 // startsLocked says when a share begins that time brings.

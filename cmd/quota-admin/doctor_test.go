@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,51 @@ func ordered(pairs ...string) iter.Seq2[string, string] {
 	}
 }
 
+// Whatever set writes into a policy is remembered, in words that make a command which writes it again. A field that is
+// added to set is added here.
+func TestWhatIsRememberedOfALostPolicy(t *testing.T) {
+	t.Parallel()
+	other := map[string]string{
+		"max-step": "2.5x", "shape": "bucket", "burst": "7", "guard": "20ms", "clock-error": "40ms", "zone": "America/Port-au-Prince", "keys": "'5000/h sliding',9/s",
+		"keys-owners": "2", "keys-most": "77", "lend": "off", "classes": "critical=10", "pacing": "even", "warm-up": "2s", "backoff": "instance", "backoff-max": "30s",
+		"outage": "stop", "settle": "5s", "freshness": "2s",
+	}
+	fresh := quota.Policy{Limits: []quota.Limit{{Permits: 20, Window: time.Second}}}.WithDefaults()
+	all := fresh.Clone()
+	for _, f := range fields {
+		set, err := f.parse(strings.ReplaceAll(other[f.flag], "'", ""))
+		if err != nil {
+			t.Fatalf("--%s %s: %v", f.flag, other[f.flag], err)
+		}
+		set(&all)
+		one := fresh.Clone()
+		set(&one)
+		for _, p := range []quota.Policy{one, all} {
+			again := fresh.Clone()
+			words := strings.Fields(cause.LostBy(cause.LostLimit("p", cause.Was(&p))).Set)
+			if words[0] != "20/s" {
+				t.Errorf("the limit is %s", words[0])
+			}
+			for i, word := range words {
+				if at := slices.IndexFunc(fields, func(f field) bool { return "--"+f.flag == word }); at >= 0 {
+					value, _, _ := strings.Cut(strings.Join(words[i+1:], " "), " --")
+					set, err := fields[at].parse(strings.Trim(value, "'"))
+					if err != nil {
+						t.Fatalf("%q: %v", words, err)
+					}
+					set(&again)
+				}
+			}
+			if got, want := again.WithDefaults(), p.WithDefaults(); !reflect.DeepEqual(got, want) {
+				t.Errorf("--%s is lost: %q\nmakes %+v\nof    %+v", f.flag, words, got, want)
+			}
+		}
+	}
+	if was := cause.Was(&fresh); was != "20/s" {
+		t.Errorf("of a policy with the defaults: %s", was)
+	}
+}
+
 // A policy may be deleted, or lost with an etcd that comes back empty, while instances run. Doctor
 // without a name looks at these too.
 func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
@@ -85,14 +131,15 @@ func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
 	report := func(problem string) {
 		b.put(client, "reports/lost%2Fapi/w.1.1", protocol.Report{Schema: 1, State: quota.StateJoining, ClockError: "unknown", Time: time.Now(), Problem: problem})
 	}
-	lost := cause.LostLimit("lost/api", "5000/h sliding, and 9/s of each key")
+	const was = "5000/h sliding, and 9/s of each key, set with --outage stop --settle 4s, in mode pause"
+	lost := cause.LostLimit("lost/api", was)
 	for others, do := range ordered(
 		"empty", "do: quota-admin set lost/api LIMITS, and with --withhold if there was one",
-		"empty, and a limit is remembered", "do: without an export: quota-admin set lost/api '5000/h sliding' --keys 9/s --withhold",
-		"a policy was not in the backup", "with the file of your last quota-admin export; without one quota-admin set lost/api '5000/h sliding' --keys 9/s --withhold",
+		"empty, and a limit is remembered", "announced changes): quota-admin set lost/api '5000/h sliding' --keys 9/s --outage stop --settle 4s --withhold; then quota-admin pause lost/api",
+		"a policy was not in the backup", "with the file of your last quota-admin export; without one quota-admin set lost/api '5000/h sliding' --keys 9/s --outage stop --settle 4s --withhold; then quota-admin pause lost/api",
 		"with a policy", "do: compare the name with quota-admin list, or set a limit: quota-admin set lost/api LIMITS",
 		"with a policy whose name is near", "do: did you mean lost/app? Otherwise set a limit: quota-admin set lost/api LIMITS",
-		"with a history", "do: quota-admin history lost/api tells who deleted it; quota-admin set lost/api '5000/h sliding' --keys 9/s sets it again",
+		"with a history", "do: quota-admin history lost/api tells who deleted it; quota-admin set lost/api '5000/h sliding' --keys 9/s --outage stop --settle 4s sets it again; then quota-admin pause lost/api",
 	) {
 		problem, empty := lost, strings.HasPrefix(others, "empty")
 		switch others {
@@ -126,7 +173,7 @@ func TestDoctorFindsInstancesWithoutAPolicy(t *testing.T) {
 				t.Errorf("no way out:\n%s", stdout)
 			}
 		}
-		if !strings.Contains(stderr, fmt.Sprint(more, " problem")) || strings.Contains(stdout, "it was 5000/h sliding, and 9/s of each key") != (problem == lost) {
+		if !strings.Contains(stderr, fmt.Sprint(more, " problem")) || strings.Contains(stdout, "it was "+was) != (problem == lost) {
 			t.Errorf("%s: want %d problems, and the limit that an instance remembers:\n%s%s", others, more, stdout, stderr)
 		}
 		if !strings.Contains(stdout, ": its 1 instance issues nothing") || !strings.Contains(stdout, do) || strings.Contains(stdout, "there are no policies") || strings.Count(stdout, "quota-admin set lost/api") != 1 {

@@ -88,43 +88,6 @@ func NoLimit(provider string) string {
 	return fmt.Sprintf("no limit is set: quota-admin set %s LIMITS; quota-admin list shows all", provider)
 }
 
-// Export is what sets the limits again that etcd has lost.
-const Export = "quota-admin apply -f EXPORT --withhold, with the file of your last quota-admin export"
-
-// Limits shows limits of a provider, and of each of its keys; "" if there are none.
-func Limits(of, ofKeys []quota.Limit) string {
-	all := quota.FormatLimits(of)
-	switch keys := quota.FormatLimits(ofKeys) + " of each key"; {
-	case len(ofKeys) == 0:
-		return all
-	case all == "":
-		return keys
-	default:
-		return all + ", and " + keys
-	}
-}
-
-// LostLimit says that a provider has no limit any more, which it was (Limits), and what to look at.
-func LostLimit(provider, was string) string {
-	return fmt.Sprintf(lostLimit+"%s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
-}
-
-const lostLimit = "no limit is set any more; it was "
-
-// Lost returns the limit that a problem says there was, and as arguments of quota-admin set; "" if it is no LostLimit.
-func Lost(problem string) (was, arguments string) {
-	text, ok := strings.CutPrefix(problem, lostLimit)
-	if !ok {
-		return "", ""
-	}
-	was, _, _ = strings.Cut(text, ": quota-admin ")
-	of, ofKeys, both := strings.Cut(was, ", and ")
-	if arguments = ShellWord(of); both {
-		arguments += " --keys " + ShellWord(strings.TrimSuffix(ofKeys, " of each key"))
-	}
-	return was, arguments
-}
-
 // ShellWord writes text as one word of a command for a POSIX shell.
 func ShellWord(text string) string {
 	plain := func(r rune) bool {

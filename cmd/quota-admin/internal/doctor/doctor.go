@@ -288,24 +288,27 @@ type absence struct {
 
 // unlimited says that a provider has no limit, which it was by its instances, and what to do, for each cause one thing.
 func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
-	text, was, set := "no limit is set", "", "quota-admin set "+f.Provider+" LIMITS"
+	text, set, then := "no limit is set", "quota-admin set "+f.Provider+" LIMITS", ""
+	var lost cause.Lost
 	for _, i := range f.Instances {
-		if i.Report == nil || was != "" {
+		if i.Report == nil || lost.Was != "" {
 			continue
 		}
-		var arguments string
-		if was, arguments = cause.Lost(i.Report.Problem); was != "" {
-			text, set = "no limit is set any more; it was "+was, "quota-admin set "+f.Provider+" "+arguments
+		if lost = cause.LostBy(i.Report.Problem); lost.Was != "" {
+			text, set = "no limit is set any more; it was "+lost.Was, "quota-admin set "+f.Provider+" "+lost.Set
 		}
+	}
+	if lost.Mode != "" {
+		then = "; then quota-admin " + lost.Mode + " " + f.Provider
 	}
 	mend := "compare the name with quota-admin list, or set a limit: " + set
 	switch {
 	case a.deleted:
-		mend = "quota-admin history " + f.Provider + " tells who deleted it; " + set + " sets it again"
-	case was != "" && a.lost:
-		mend = "without an export: " + set + " --withhold"
-	case was != "": // a backup may be of before it was set
-		mend = cause.Export + "; without one " + set + " --withhold: etcd has lost it"
+		mend = "quota-admin history " + f.Provider + " tells who deleted it; " + set + " sets it again" + then
+	case lost.Was != "" && a.lost:
+		mend = "without an export (only that has overrides of keys and announced changes): " + set + " --withhold" + then
+	case lost.Was != "": // a backup may be of before it was set
+		mend = cause.Export + "; without one " + set + " --withhold" + then + ": etcd has lost it"
 	case a.lost:
 		mend = set + ", and with --withhold if there was one"
 	case a.near != "":
@@ -320,8 +323,7 @@ func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
 
 // unset reports whether a problem says no more than that no limit is set.
 func unset(provider, problem string) bool {
-	was, _ := cause.Lost(problem)
-	return was != "" || problem == cause.NoLimit(provider)
+	return cause.LostBy(problem).Was != "" || problem == cause.NoLimit(provider)
 }
 
 func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none absence) {
