@@ -121,6 +121,47 @@ func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 	})
 }
 
+// What the log says last of an instance without a share is what its refusals say, also while etcd is away: it has nothing
+// to go on with under the rule hold.
+func TestTheLogSaysWhatRefusalsSayWithoutAShare(t *testing.T) {
+	gone := errors.New("this instance's key is gone from etcd; it is registering again")
+	for name, c := range map[string]struct {
+		loses   func(s *stub, policy *quota.Policy)
+		problem string
+	}{
+		"its key is gone": {func(s *stub, policy *quota.Policy) {
+			s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"me"}})
+			s.sink.Trouble(gone)
+		}, gone.Error()},
+		"it has just started over": {func(s *stub, policy *quota.Policy) { s.tell(2, policy, 2) }, "no answer from etcd since 00:00:05 UTC: quota-admin doctor finds the cause"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var logged bytes.Buffer
+			s := &stub{clock: clock.New()}
+			l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			policy := withDefaults(policyOf(t, "10/s"))
+			s.tell(1, policy, 2)
+			time.Sleep(5 * time.Second)
+			s.prove()
+			if l.core.Report(s.clock.Now()); !l.TryAcquire() {
+				t.Fatal("no share")
+			}
+			if c.loses(s, policy); strings.Contains(logged.String(), "its share begins when the settle time") {
+				t.Errorf("%s: it is told that time alone brings its share: %s", name, logged.String())
+			}
+			for range 60 { // etcd is silent from now on
+				l.core.Report(s.clock.Now())
+				time.Sleep(time.Second)
+			}
+			joining(t, l)
+			lines := strings.Split(strings.TrimSpace(logged.String()), "\n")
+			if last := lines[len(lines)-1]; !strings.Contains(last, `msg="limiter is joining"`) || l.Status().Problem != c.problem {
+				t.Errorf("%s: the last line is %s; problem %q", name, last, l.Status().Problem)
+			}
+		})
+	}
+}
+
 // An instance that etcd was lost to before it had a share has none to hold: its limit is not used up.
 func TestHoldBeforeAShareIsJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

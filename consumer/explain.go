@@ -146,9 +146,6 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		if err := k.staleLocked(now); err != nil {
 			return ReasonStale, err
 		}
-		if p.Reason(now.Mono) != share.ReasonShare { // it has none to hold
-			e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
-		}
 	case quota.StatePausing:
 		e.Reason, e.Cause = ReasonPause, ends(k.pauseLocked())
 		u.when, u.known = max(u.when, p.PausedUntil()), true // also where permits come at an instant that is not known

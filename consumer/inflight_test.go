@@ -379,6 +379,8 @@ func TestALogWhileEtcdIsAway(t *testing.T) {
 				policy.Keys.Limits = policyOf(t, c.keys).Limits
 			}
 			s.tell(1, withDefaults(policy), 2)
+			time.Sleep(4 * time.Second)
+			s.prove() // it has a share
 			time.Sleep(10 * time.Second)
 			l.core.Report(s.clock.Now())
 			if !strings.Contains(text.String(), `do="`+c.want+`"`) {

@@ -291,6 +291,9 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 	case share.ReasonUnsupported:
 		return errors.New(cause.Unsupported(policy, revision))
 	case share.ReasonNoPolicy, share.ReasonJoining:
+		if p.Silent(now) { // no share begins before etcd answers
+			return errors.New(k.silentLocked() + ": quota-admin doctor finds the cause")
+		}
 		return k.startsLocked(now)
 	case share.ReasonLeft:
 		return errors.New(cause.Left)
@@ -340,6 +343,8 @@ func (k *core) startsLocked(now clock.Instant) error {
 		begins = time.Time{}
 	}
 	switch {
+	case !p.Registered():
+		return errors.New(cause.Unregistered)
 	case p.First():
 		return errors.New(cause.First)
 	case ok && p.Reason(now.Mono) == share.ReasonNoPolicy:

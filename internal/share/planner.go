@@ -82,6 +82,11 @@ func (p *Planner) Prove(sent clock.Instant) (news bool) {
 // Proved returns the newest proof, and false if there is none.
 func (p *Planner) Proved() (sent clock.Instant, ok bool) { return p.proof, p.proved }
 
+// Silent reports whether the newest proof is over, since etcd has not answered for longer than the policies allow.
+func (p *Planner) Silent(at clock.Instant) bool {
+	return p.proved && !p.fresh(at, p.Rules(at.Mono))
+}
+
 // PauseUntil makes plans issue nothing before a monotonic instant. With warm, a warm-up
 // begins again at it: windows of up to a second have one also if the policy has none.
 func (p *Planner) PauseUntil(mono int64, warm bool) {
@@ -173,7 +178,7 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 	plan := plans.Plan{
 		Until: clock.Forever, Proof: p.proofBy(r), Shape: p.boundShape(now),
 		Windows:  plans.Windows{Offset: p.offset, Guard: int64(r.Edges), Over: max(p.over, wall)},
-		Hopeless: policy == nil, Known: policy != nil && p.members[p.self] != nil,
+		Hopeless: policy == nil, Known: policy != nil && p.Registered(),
 	}
 	if now < p.paused {
 		plan.Shut, plan.PausedUntil, plan.Until = true, p.paused, p.paused
@@ -296,10 +301,13 @@ func (p *Planner) warmed(share int64, w quota.Window, policy *quota.Policy) int6
 
 // Reason returns the reason for the bounds at the instant now: the first that is not
 // ReasonShare, if there is one.
-func (p *Planner) Reason(now int64) Reason {
+func (p *Planner) Reason(now int64) Reason { return p.reason(now, p.frozenAt()) }
+
+// reason is Reason by a bound on the lookback.
+func (p *Planner) reason(now, frozen int64) Reason {
 	reason := ReasonNoPolicy
 	for _, length := range p.Lengths(now, p.offset) {
-		if reason = p.Bound(Key{}, quota.WindowAt(length, now+p.offset), now).Reason; reason != ReasonShare {
+		if reason = p.History.Bound(quota.WindowAt(length, now+p.offset), now, p.offset, frozen).Reason; reason != ReasonShare {
 			break
 		}
 	}
@@ -309,6 +317,9 @@ func (p *Planner) Reason(now int64) Reason {
 // Began returns the monotonic instant at which the running history began, and whether this instance
 // had one before.
 func (p *Planner) Began() (mono int64, again bool) { return p.since, p.again }
+
+// Registered reports whether the newest view has this instance.
+func (p *Planner) Registered() bool { return p.members[p.self] != nil }
 
 // Begins returns when this instance has a share if there is no more news, in corrected wall time: with
 // the first window of each limit that all views of its lookback give a part of. ok is false if time
@@ -353,13 +364,18 @@ func (p *Planner) State(at clock.Instant) quota.State {
 	if policy.Mode == quota.ModePause {
 		return quota.StatePaused
 	}
-	if p.proved && !p.fresh(at, p.Rules(at.Mono)) {
-		return quota.StateStale
+	rules, frozen, silent := p.Rules(at.Mono), NotFrozen, p.Silent(at)
+	if silent { // as Plan decides it next
+		frozen = p.proof.Mono - int64(rules.Settle)
+	}
+	share := p.reason(at.Mono, frozen) == ReasonShare
+	if silent && (share || rules.Outage == quota.OutageStop) {
+		return quota.StateStale // under the rule hold an instance without a share has none to hold
 	}
 	if at.Mono < p.paused && policy.Mode != quota.ModeShadow { // there calls pass
 		return quota.StatePausing
 	}
-	if !p.proved || p.Reason(at.Mono) != ReasonShare {
+	if !p.proved || !share {
 		return quota.StateJoining
 	}
 	return quota.StateActive

@@ -47,6 +47,9 @@ const (
 // Unheard says that etcd has told nothing yet.
 const Unheard = "etcd has told nothing yet"
 
+// Unregistered says that an instance's key is gone from etcd.
+const Unregistered = "this instance is not registered in etcd at present, and registers again by itself"
+
 // First says that an instance is the first of a fleet.
 const First = "this instance is the first of its fleet; its share begins with the next window"
 
