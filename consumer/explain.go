@@ -389,8 +389,7 @@ func withheld(provider string, b *protocol.BudgetUse) error {
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.
 func withheldKeyError(provider, key string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("%s; %s, or --keys-unused if no key was used since the backup",
-		cause.Withheld(b.Limit, true, b.Withheld, resumes(b)), cause.GiveCount(provider+" --key "+cause.ShellWord(key), b.Limit))
+	return fmt.Errorf("%s; %s", cause.Withheld(b.Limit, true, b.Withheld, resumes(b)), cause.GiveCountOf(provider, cause.ShellWord(key), b.Limit))
 }
 
 // resumes returns when the withholding of a limit ends by itself; zero if that is not known.

@@ -268,5 +268,5 @@ func (k *taking) decided(p *membership) {
 		return
 	}
 	p.s.o.Logger.Warn("nothing more of a limit is handed out for some keys in this window", "provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why,
-		"do", cause.GiveCount(p.Provider+" --key KEY", k.Limit)+", or --keys-unused if no key was used since the backup")
+		"do", cause.GiveCountOf(p.Provider, "KEY", k.Limit))
 }

@@ -29,11 +29,12 @@ type budgetJSON struct {
 	End   time.Time `json:"end"`
 	// HandedOut is what instances have taken and not given back. Used and InHand are what those
 	// that run have issued of it, and may issue still, by their reports. Rest is all else: what was
-	// taken by instances that ended, and what was used elsewhere, by the provider's count.
+	// taken by instances that ended, and what was used elsewhere, by the provider's count. It is null while something is
+	// withheld: HandedOut may then lack what was handed out before etcd was restored.
 	HandedOut int64      `json:"handed_out"`
 	Used      int64      `json:"used"`
 	InHand    int64      `json:"in_hand"`
-	Rest      int64      `json:"rest"`
+	Rest      *int64     `json:"rest"`
 	RestBack  time.Time  `json:"rest_back,omitzero"` // when all of Rest can be had again, at the latest; zero without a Rest
 	Left      int64      `json:"left"`
 	Withheld  string     `json:"withheld,omitempty"`
@@ -252,8 +253,10 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 	if w.Sliding {
 		b.Used = max(0, b.HandedOut-b.InHand)
 	}
-	if b.Rest = max(0, b.HandedOut-b.Used-b.InHand); b.Rest > 0 {
-		b.RestBack = time.Unix(0, b.total.Back(&w)).UTC()
+	if rest := max(0, b.HandedOut-b.Used-b.InHand); b.Withheld == "" {
+		if b.Rest = &rest; rest > 0 {
+			b.RestBack = time.Unix(0, b.total.Back(&w)).UTC()
+		}
 	}
 	b.total.Limit = w.Permits
 	return nil
@@ -394,9 +397,12 @@ func (b *budgetJSON) table(w io.Writer) {
 	}
 	format.Row(w, used, fmt.Sprint(b.Used))
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
-	rest := fmt.Sprint(b.Rest)
+	rest := "not known: etcd may not count all that was handed out"
+	if b.Rest != nil {
+		rest = fmt.Sprint(*b.Rest)
+	}
 	switch {
-	case b.Rest == 0:
+	case b.RestBack.IsZero():
 	case b.window.InFlight:
 		rest += ", " + cause.Ended(format.Exact(b.RestBack))
 	default:

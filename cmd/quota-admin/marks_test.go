@@ -149,6 +149,13 @@ func TestWithholdingWhatEtcdCounts(t *testing.T) {
 		t.Error(stdout)
 	}
 	const why = "etcd was restored or has lost its data"
+	// What etcd counts, less what programs that run have used, is not what others have used.
+	if stdout, _ := b.want(exitDone, "budget", "p"); !strings.Contains(stdout, "Rest           not known: ") {
+		t.Error(stdout)
+	}
+	if stdout, _ := b.want(exitDone, "budget", "p", "-o", "json"); !strings.Contains(stdout, `"rest": null`) {
+		t.Error(stdout)
+	}
 	for _, shown := range [][]string{{"budget", "p"}, {"budget", "p", "--key", "a"}} {
 		if stdout, _ := b.want(exitDone, shown...); !strings.Contains(stdout, ", 0 left") || !strings.Contains(stdout, why) {
 			t.Errorf("%q: %s", shown, stdout)

@@ -43,6 +43,7 @@ func TestSentences(t *testing.T) {
 		cause.Withheld(sliding, false, "etcd was restored", resumes):    "nothing more of 5000/h sliding is handed out until 2026-11-29 15:36:00 UTC, because etcd was restored",
 		cause.Withheld(sliding, true, "etcd was restored", time.Time{}): "nothing more of 5000/h sliding is handed out for this key, because etcd was restored",
 		cause.GiveCount("p", sliding):                                   "give the provider's count: quota-admin budget p --used N --limit '5000/h sliding'",
+		cause.GiveCountOf("p", "'a b'", hour):                           "give the provider's count: quota-admin budget p --key 'a b' --used N --limit 5000/h, or --keys-unused, but only if etcd counts all that keys have used",
 		cause.Paused("p", "", "", none):                                 "the provider is paused; resume with quota-admin resume p",
 		cause.Says(quota.StateActive, 3, "x"):                           "pays a debt: x",
 		cause.Says(quota.StateJoining, 3, ""):                           "is joining",

@@ -201,6 +201,11 @@ func GiveCount(provider string, limit quota.Limit) string {
 	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, ShellWord(limit.String()))
 }
 
+// GiveCountOf is GiveCount of a key. It warns of --keys-unused: a store that has lost its data counts nothing.
+func GiveCountOf(provider, key string, limit quota.Limit) string {
+	return GiveCount(provider+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
+}
+
 // Stated says that by the provider's own count nothing is left of a limit.
 func Stated(limit string) string {
 	return fmt.Sprintf("the provider says that nothing more of %s is left", limit)

@@ -100,6 +100,10 @@ func TestDoctorFindings(t *testing.T) {
 			f.endpoints[2] = endpointFacts{endpoint: "c", err: context.DeadlineExceeded}
 		})},
 		{"no majority", etcd(func(f *etcdFacts) { f.quorum.err = fmt.Errorf("read: %w", coordinator.ErrUnreachable) })},
+		{"no address answers", etcd(func(f *etcdFacts) {
+			f.endpoints = []endpointFacts{{endpoint: "c", err: context.DeadlineExceeded}}
+			f.quorum.err, f.members, f.revision = fmt.Errorf("read: %w", coordinator.ErrUnreachable), 0, 0
+		})},
 		{"slow reads", etcd(func(f *etcdFacts) { f.quorum.took = 150 * time.Millisecond })},
 		{"never compacted", etcd(func(f *etcdFacts) { f.longHistory = true })},
 		{"history not told", etcd(func(f *etcdFacts) { f.revision = 0 })},

@@ -189,6 +189,10 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 		c.add(note, "etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
 	}
 	switch q := f.quorum; {
+	case q.err != nil && len(answering) == 0: // members that were not asked may run
+		c.add(problem, "etcd", "cluster", "name all members in --endpoints: others may run; more than half of them must, and reach each other",
+			"no address that was asked answers: %s", brief(q.err))
+		return
 	case q.err != nil:
 		c.add(problem, "etcd", "cluster", "more than half of the members must run and reach each other: see the lines above, and their logs",
 			"no majority of the members answers a read: %s", brief(q.err))
