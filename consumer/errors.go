@@ -144,7 +144,7 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf(" for key %q", e.Key)
 	}
 	s += ": " + e.what()
-	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.RetryAt.IsZero() && e.DebtUntil.IsZero() {
+	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.RetryAt.IsZero() && e.DebtUntil.IsZero() && e.Reason != ReasonStale { // then RetryAt is when etcd is asked again
 		form := "15:04:05.000 UTC"
 		if e.Window.Length >= 24*time.Hour {
 			form = "2006-01-02 15:04 UTC"

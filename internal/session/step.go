@@ -219,7 +219,8 @@ func (e Problem) on(m *Machine) {
 		m.log(slog.LevelInfo, "recovered", "of", e.Of)
 	} else {
 		m.problems[e.Of] = e.Err
-		m.log(slog.LevelWarn, "all providers have a problem", "of", e.Of, "providers", len(m.members), "problem", e.Err)
+		m.log(slog.LevelWarn, "all providers have a problem", "of", e.Of, "providers", len(m.members), "problem", e.Err,
+			"do", "nothing while etcd is away; otherwise quota-admin doctor finds the cause")
 	}
 	for _, p := range m.all() {
 		p.tell(p.failure)
