@@ -307,7 +307,9 @@ func (k *core) refusedIn(s *window.Segment, n int64, c queue.Class) *refusal {
 // forgetRefusals has the next calls asked for again, as if none had been refused.
 func (k *core) forgetRefusals() {
 	for i := range k.refusal {
-		k.refusal[i].Store(nil)
+		if r := &k.refusal[i]; r.Load() != nil {
+			r.Store(nil)
+		}
 	}
 }
 

@@ -353,6 +353,11 @@ func (y *keyState) room(k *core, s *window.Segment, now int64, c queue.Class) in
 	if y.line.Ahead(c) == 0 {
 		return y.use.Left()
 	}
+	return y.newcomer(k, now, c)
+}
+
+// newcomer is the part of room for a key in whose line others wait. It is apart because of its frame, as tryKey says.
+func (y *keyState) newcomer(k *core, now int64, c queue.Class) int64 {
 	l := y.lineNow(k, now)
 	return l.Newcomer(c)
 }
@@ -459,6 +464,9 @@ func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64
 // correct books with the key that n permits, issued in an epoch of its account, cost actual permits. If they cost
 // less, the rest is given back, unless a window of theirs is over.
 func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
+	if actual < n && y.front.Return(k.gate.Segment(), n-actual, epoch) {
+		return // nobody waits for the key, and it has no debt, or the front would be shut
+	}
 	s, now := y.lock(k)
 	for y.gone { // its windows are over, but a debt counts in later ones
 		y.mu.Unlock()

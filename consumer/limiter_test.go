@@ -212,6 +212,23 @@ func TestRelease(t *testing.T) {
 	})
 }
 
+// A refusal is not made again for all calls of a segment, until permits come back into it: the next one then asks others
+// anew.
+func TestAReleaseForgetsRefusals(t *testing.T) {
+	bubble(t, "1/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
+		k := l.core
+		p, _ := l.Take(ctx, 1, 0)
+		l.TryAcquire()
+		s := k.gate.Segment()
+		if k.refusedIn(s, 1, l.class) == nil {
+			t.Error("the refusal is not kept")
+		}
+		if !p.Release() || k.gate.Segment() != s || k.refusedIn(s, 1, l.class) != nil {
+			t.Error("the refusal is kept though a permit has come back")
+		}
+	})
+}
+
 func TestLimitChanges(t *testing.T) {
 	bubble(t, "10/s", Options{}, func(t *testing.T, _ context.Context, source *FixedSource, l *Limiter) {
 		set := func(limits string) {

@@ -180,7 +180,9 @@ func (k *core) smallestLimit(y *keyState) (least quota.Limit, known bool) {
 // first time.
 func (p *Permit) correct(actual int64) (first, back bool) {
 	k := p.of.core
-	first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual)
+	if first, back = k.gate.Correct(k.clock.Now(), p.grant, p.serial, p.issued, actual); back {
+		k.forgetRefusals() // the segment has permits again, so who is refused next asks again
+	}
 	switch {
 	case p.grant.InFlight(): // a call that has ended was made
 	case back:

@@ -40,8 +40,8 @@ func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segme
 	return s
 }
 
-// advanceLocked books what was taken of a segment that has nothing for newcomers any more, and brings
-// the ledger to the present.
+// advanceLocked books what was taken of the segment, and brings the ledger to the present. The segment goes on: what
+// callers take of it from then on is not booked yet.
 func (g *Gate) advanceLocked() {
 	l, taken := &g.mu.ledger, g.takenLocked()
 	l.charge(taken, g.mu.last)

@@ -28,6 +28,7 @@ type fixed struct {
 	plan      plans.Plan                 // all but Until, Limits and Shut
 	bound     func(w quota.Window) int64 // overrides shares
 	long      quota.Limit                // a budget, if it has permits
+	whole     bool                       // this instance alone may issue all of it
 }
 
 func newFixed(shares map[time.Duration]int64) *fixed {
@@ -68,6 +69,7 @@ func (f *fixed) Foresee(now int64) plans.Plan {
 	}
 	if p.Budgets = nil; f.long.Permits > 0 {
 		b := protocol.BudgetAt(f.long, time.UTC, wall)
+		b.Whole = f.whole
 		p.Budgets = []protocol.Budget{b}
 		ends(b.End - p.Offset)
 	}

@@ -274,9 +274,44 @@ func TestSpanOfAFront(t *testing.T) {
 	}
 }
 
-// TestFrontsUnderStress: calls take permits of a key while plans follow each other, and others look at the
-// account. What callers got is what the account and the segments have booked, in each window, and no
-// window holds more than its bound.
+// What is given back can be taken again, and the account counts it as if it had taken it back itself.
+func TestAFrontTakesPermitsBack(t *testing.T) {
+	t.Parallel()
+	f, a, s := fronted(10, 100, 0, time.Second)
+	if f.Return(s, 1, a.Epoch()) {
+		t.Error("a front that is shut takes one back")
+	}
+	a.Charge(4)
+	f.Open(a, 2)
+	f.Take(s, 0, 2, queue.Default, true)
+	other := &Segment{Keys: &plans.Keys{Windows: s.Keys.Windows}}
+	if f.Return(s, 1, a.Epoch()-1) || f.Return(other, 1, a.Epoch()) || f.Return(&Segment{}, 1, a.Epoch()) || f.Return(s, MostOut+1, a.Epoch()) {
+		t.Error("a front takes back what is of another epoch or of other windows, or is too much")
+	}
+	if !f.Return(s, 5, a.Epoch()) { // some were taken of the account
+		t.Error("a front does not take 5 back")
+	}
+	if _, v := f.Take(s, 0, 4, queue.Default, true); v != Taken {
+		t.Errorf("4 of those that came back: %d", v)
+	}
+	if taken, _ := f.Shut(a); taken != 1 || a.Left() != 5 {
+		t.Errorf("%d were taken, and %d are left, want 1 and 5", taken, a.Left())
+	}
+	f.Open(a, 1)
+	f.Return(s, 3, a.Epoch())
+	if taken, _ := f.Shut(a); taken != -3 || a.Left() != 8 {
+		t.Errorf("%d were taken, and %d are left, want -3 and 8", taken, a.Left())
+	}
+	f.Refuse(a)
+	a.Charge(8)
+	if f.Refuse(a); f.Return(s, 1, a.Epoch()) {
+		t.Error("a front that refuses takes one back")
+	}
+}
+
+// TestFrontsUnderStress: calls take permits of a key, and give some back, while plans follow each other, and others look
+// at the account. What callers got and kept is what the account has booked, and what they got what the segments have, in
+// each window, and no window holds more than its bound.
 func TestFrontsUnderStress(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -288,6 +323,8 @@ func TestFrontsUnderStress(t *testing.T) {
 		account Account
 		segment atomic.Pointer[Segment]
 		got     [windows]atomic.Int64 // by second
+		back    [windows]atomic.Int64 // of got: what came back to the key
+		inFront atomic.Int64          // calls of which the front has taken permits back
 		left    int64                 // of all segments, as they were sealed
 		torn    atomic.Int64
 		over    atomic.Bool
@@ -308,12 +345,13 @@ func TestFrontsUnderStress(t *testing.T) {
 		mu.Lock()
 		front.Shut(&account)
 	}
-	call := func(n int64) {
+	call := func(n int64) (second int64, epoch uint32, ok bool) {
 		s := segment.Load()
-		second := s.Keys.Running[0].Index
+		second = s.Keys.Running[0].Index
 		switch p, v := front.Take(s, 0, n, queue.Default, true); v {
 		case Taken:
 			got[second].Add(n)
+			return second, p.Epoch(), true
 		case Torn:
 			torn.Add(1)
 			hold()
@@ -329,13 +367,27 @@ func TestFrontsUnderStress(t *testing.T) {
 				if segment.Load() == s {
 					front.Refuse(&account)
 				}
-				return
+				return 0, 0, false
 			}
 			if s.Take(0, n, queue.Default) {
 				account.Charge(n)
 				got[second].Add(n)
 				front.Open(&account, 64)
+				return second, account.Epoch(), true
 			}
+		}
+		return 0, 0, false
+	}
+	giveBack := func(n, second int64, epoch uint32) {
+		if front.Return(segment.Load(), n, epoch) {
+			inFront.Add(1)
+			back[second].Add(n)
+			return
+		}
+		hold()
+		defer mu.Unlock()
+		if account.Refund(n, epoch) {
+			back[second].Add(n)
 		}
 	}
 	segment.Store(plan(0))
@@ -344,7 +396,10 @@ func TestFrontsUnderStress(t *testing.T) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 			for !over.Load() {
-				call(1 + rnd.Int64N(3))
+				n := 1 + rnd.Int64N(3)
+				if second, epoch, ok := call(n); ok && rnd.IntN(3) == 0 {
+					giveBack(n, second, epoch)
+				}
 			}
 		})
 	}
@@ -359,10 +414,12 @@ func TestFrontsUnderStress(t *testing.T) {
 	over.Store(true)
 	end()
 	wg.Wait()
-	sum := int64(0)
+	sum, kept := int64(0), int64(0)
 	for second := range got {
 		n := got[second].Load()
-		if sum += n; n > bound {
+		sum += n
+		n -= back[second].Load()
+		if kept += n; n > bound {
 			t.Errorf("second %d: %d permits, the bound is %d", second, n, bound)
 		}
 	}
@@ -374,15 +431,15 @@ func TestFrontsUnderStress(t *testing.T) {
 	last := segment.Load().Keys
 	account.Adopt(&last.Windows, limit, nil)
 	for _, u := range account.Booked() {
-		want := sum
+		want := kept
 		if u.Window.Length == time.Second {
-			want = got[windows-1].Load()
+			want = got[windows-1].Load() - back[windows-1].Load()
 		}
 		if u.Used != want {
-			t.Errorf("window %v: %d booked, callers got %d", u.Window, u.Used, want)
+			t.Errorf("window %v: %d booked, callers kept %d", u.Window, u.Used, want)
 		}
 	}
-	t.Logf("%d permits, %d calls found a segment sealed", sum, torn.Load())
+	t.Logf("%d permits, %d calls found a segment sealed, %d gave permits back to the front", sum, torn.Load(), inFront.Load())
 }
 
 // Critical and sheddable calls for a key that is lent ask the account, which notes of what class they are.

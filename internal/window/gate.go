@@ -237,35 +237,6 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 	return true
 }
 
-// Correct books that the n permits of the grant with that serial number cost actual
-// permits. Fewer are given back, and back is true, if they still count; more become a
-// debt. first is false, and nothing changes, if they were corrected before, or if the gate
-// is closed.
-func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.mu.closed {
-		return false, false
-	}
-	g.currentLocked(at)
-	if !g.mu.returned.first(serial, &g.mu.ledger) {
-		return false, false
-	}
-	if actual == n {
-		return true, false
-	}
-	g.settleLocked()
-	switch l := &g.mu.ledger; {
-	case actual > n:
-		l.debt = queue.Sum(l.debt, actual-n)
-		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
-	case actual < n && l.refund(n-actual, grant):
-		back = true
-	}
-	g.rebuildLocked(at)
-	return true, back
-}
-
 // Sure notes that the caller of an Unsure waiter that was queued and served has given the permits back, or will not. It is
 // called once for each.
 func (g *Gate) Sure() {
@@ -467,8 +438,10 @@ func (g *Gate) edgeLocked(p *plans.Plan) int64 {
 	if g.mu.published > 0 {
 		edge = min(edge, l.slotEnd())
 	}
-	line := g.lineLocked()
-	edge = min(edge, line.Again())
+	if g.mu.queue.Len() > 0 {
+		line := g.lineLocked()
+		edge = min(edge, line.Again())
+	}
 	return max(edge, g.mu.last+1)
 }
 
@@ -527,6 +500,9 @@ func (g *Gate) headLocked() int64 {
 // serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
 // place; others pass it with what it cannot use. One that can never have so many is refused.
 func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
+	if g.mu.queue.Len() == 0 {
+		return
+	}
 	l, served := g.lineLocked(), int64(0)
 	l.Begin()
 	book := func() {

@@ -1,6 +1,61 @@
 package window
 
-import "time"
+import (
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+)
+
+// Correct books that the n permits of the grant with that serial number cost actual
+// permits. Fewer are given back, and back is true, if they still count; more become a
+// debt. first is false, and nothing changes, if they were corrected before, or if the gate
+// is closed. What is given back goes into the segment that runs if it can (backInPlaceLocked); otherwise the gate counts
+// anew.
+func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return false, false
+	}
+	g.currentLocked(at)
+	if !g.mu.returned.first(serial, &g.mu.ledger) {
+		return false, false
+	}
+	if actual == n {
+		return true, false
+	}
+	l, inPlace := &g.mu.ledger, actual < n && g.backInPlaceLocked()
+	if inPlace {
+		g.advanceLocked()
+	} else {
+		g.settleLocked()
+	}
+	had := l.budget()
+	switch {
+	case actual > n:
+		l.debt = queue.Sum(l.debt, actual-n)
+		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
+	case actual < n && l.refund(n-actual, grant):
+		back = true
+	}
+	if more := l.budget() - had; inPlace && more >= 0 {
+		g.mu.published += more
+		g.segment.Load().left.Add(more)
+		g.tellBookedLocked()
+		g.tellGivesLocked()
+		return true, back
+	}
+	g.rebuildLocked(at)
+	return true, back
+}
+
+// backInPlaceLocked reports whether permits that come back change only how many are left, so that they go into the
+// segment that runs: nobody waits for them, no debt takes them, and they can be issued at once and to all classes.
+func (g *Gate) backInPlaceLocked() bool {
+	p := g.planLocked()
+	return g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 && !g.mu.stale && !p.Gradual() && p.Critical <= 0
+}
 
 // returned remembers which permits were given back or corrected, by serial number, so
 // that none is twice. It remembers them for at least a window's length of the shortest
@@ -11,22 +66,19 @@ type returned struct {
 	recent, older serialSet
 }
 
-// serialSet is a set of serial numbers, one bit for each. They are consecutive, so most bits
-// of a page are used.
-type serialSet map[uint64][pageBits / 64]uint64
+// serialSet is a set of serial numbers, one bit for each, in pages of consecutive ones, which are made when the first
+// number of a page comes. Serial numbers are consecutive, so most bits of a page are used.
+type serialSet map[uint64]*serialPage
+
+// serialPage has a bit for each of pageBits serial numbers.
+type serialPage [pageBits / 64]uint64
 
 // pageBits is how many serial numbers share a page.
 const pageBits = 512
 
-func (m serialSet) has(serial uint64) bool {
-	page, there := m[serial/pageBits]
-	return there && page[serial%pageBits/64]>>(serial%64)&1 == 1
-}
-
-func (m serialSet) add(serial uint64) {
-	page := m[serial/pageBits]
-	page[serial%pageBits/64] |= 1 << (serial % 64)
-	m[serial/pageBits] = page
+// has reports whether a serial number of the page is in the set. A nil page has none.
+func (p *serialPage) has(serial uint64) bool {
+	return p != nil && p[serial%pageBits/64]>>(serial%64)&1 == 1
 }
 
 // first reports whether the permits of that number come for the first time, at the
@@ -40,9 +92,14 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	if r.recent == nil || l.now-r.since >= int64(length) {
 		r.older, r.recent, r.since = r.recent, serialSet{}, l.now
 	}
-	if r.recent.has(serial) || r.older.has(serial) {
+	page := r.recent[serial/pageBits]
+	if page.has(serial) || r.older[serial/pageBits].has(serial) {
 		return false
 	}
-	r.recent.add(serial)
+	if page == nil {
+		page = &serialPage{}
+		r.recent[serial/pageBits] = page
+	}
+	page[serial%pageBits/64] |= 1 << (serial % 64)
 	return true
 }

@@ -20,8 +20,9 @@ import (
 const sealed = math.MinInt64 / 2 // a floor can be taken off it
 
 // Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the
-// gate takes them away for its queue, and puts back those that no waiter can use. The segment ends at until, or when
-// the gate counts anew (Gate.rebuildLocked): then the gate seals it and publishes the next one.
+// gate takes them away for its queue, and puts back those that no waiter can use. While nobody waits, it puts in what
+// comes back. The segment ends at until, or when the gate counts anew (Gate.rebuildLocked): then the gate seals it and
+// publishes the next one.
 //
 // All methods are safe for concurrent use.
 type Segment struct {
@@ -32,6 +33,7 @@ type Segment struct {
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
 	//	                   the rest belongs to the queue
 	//	0       -> n       the gate, under its lock: nobody who waits can use these n
+	//	n >= 0  -> n+k     the gate, under its lock: k came back, and nobody waits
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
 	//	                   rest, and no caller can take any more
 	//
@@ -145,7 +147,7 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 
 // Front is what calls can have of a key's Account without the account's lock: some of the permits that
 // the key has left, or the answer that it has none. Whoever takes the lock to look at the account shuts the front
-// first (Shut), and books what calls have had of it: so while the lock is held the account counts every permit. The
+// first (Shut), and books what calls have had of it, less what they have given back: so while the lock is held the account counts every permit. The
 // zero Front is shut.
 //
 // A call takes the key's permits of the front, and then the provider's of the segment. If the segment
@@ -161,6 +163,7 @@ type Front struct {
 	//	shut     -> open(n)     Open, under the account's lock
 	//	shut     -> spent(0)    Refuse, under the account's lock
 	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
+	//	open(n)  -> open(n+k)   any caller that gives k back, if n+k is at most MostOut
 	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
 	//	any      -> shut        Shut, under the account's lock; the swap returns the exact count, and
 	//	                        no call can change that any more
@@ -248,6 +251,22 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 	}
 }
 
+// Return puts n permits of the key back that were taken, of the front or of its account, in an epoch of the account
+// (Account.Epoch), and returns true. The provider's n permits were given back before. Return changes nothing, and returns
+// false, if that is the account's to do: the front is shut, it was opened in another epoch or by other windows than the
+// segment s names, or it has no room for n more.
+func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
+	for {
+		p := Part(f.state.Load())
+		if p&partOpen == 0 || p.Epoch() != epoch || s.Keys == nil || f.windows.Load() != &s.Keys.Windows || n > MostOut-p.count() {
+			return false
+		}
+		if f.state.CompareAndSwap(uint64(p), uint64(p)+uint64(n)) {
+			return true
+		}
+	}
+}
+
 // Open lays permits that the account has left into the front, which is shut: at most as many as the parameter most
 // says, and at most MostOut. It lays none if the account has long limits, for which it must see each call, or more than
 // eight windows. While enough are left (Low is false), it lays only those above the number at which they become few: so
@@ -296,7 +315,8 @@ func (f *Front) set(a *Account, p Part) {
 }
 
 // Shut shuts the front, and books in the account how many permits calls have taken since it was opened and, where
-// permits can be borrowed, how many they were refused. It returns both numbers. Whoever takes the account's lock to
+// permits can be borrowed, how many they were refused. It returns both numbers. taken is less than 0 if calls have given
+// back more than they have taken. Whoever takes the account's lock to
 // look at the account calls it first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.Swap(0)); {

@@ -1,0 +1,126 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// TestWhatComesBackIsCountedAsAnew: permits that come back into the segment that runs leave as many as a gate has that
+// counts anew after each of them, and as much is booked; by short limits, a long one, and one in flight, and where some are
+// kept for critical calls.
+func TestWhatComesBackIsCountedAsAnew(t *testing.T) {
+	t.Parallel()
+	inPlace := 0
+	rapid.Check(t, func(t *rapid.T) {
+		long := rapid.SampledFrom([]quota.Limit{{}, {Permits: 30, Window: time.Hour}, {Permits: 8, Window: 4 * time.Minute, InFlight: true}}).Draw(t, "long")
+		share := rapid.Int64Range(0, 12).Draw(t, "share")
+		critical := rapid.SampledFrom([]int64{0, 0, 0, 30}).Draw(t, "critical")
+		var gates [2]*Gate
+		var booked [2][]Use
+		for i := range gates {
+			f := newFixed(map[time.Duration]int64{second: share, 4 * second: 3 * share})
+			f.long, f.whole = long, true
+			f.plan.Critical = critical
+			gates[i] = gateOf(f, 0, func(*queue.Waiter, queue.Grant, queue.Verdict) {})
+			gates[i].Booked = func(all []Use) { booked[i] = all }
+			gates[i].Changed(at(0))
+		}
+		type permit struct {
+			grant [2]queue.Grant
+			n     int64
+		}
+		var out []permit
+		now := clock.Instant{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now.Mono += rapid.Int64Range(0, int64(400*time.Millisecond)).Draw(t, "later")
+			now.Wall = now.Mono
+			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
+			case what < 5 || len(out) == 0:
+				p := permit{n: rapid.Int64Range(1, 4).Draw(t, "n")}
+				var ok [2]bool
+				for i, g := range gates {
+					p.grant[i], ok[i] = take(g, now, p.n)
+				}
+				if ok[0] != ok[1] {
+					t.Fatalf("a call for %d: %v, and %v where all is counted anew", p.n, ok[0], ok[1])
+				}
+				if ok[0] {
+					out = append(out, p)
+				}
+			default:
+				i := rapid.IntRange(0, len(out)-1).Draw(t, "which")
+				p, actual := out[i], int64(0)
+				if out = append(out[:i], out[i+1:]...); what < 8 {
+					actual = rapid.Int64Range(0, p.n+1).Draw(t, "actual")
+				}
+				was, serial := gates[0].Segment(), serials.Add(1)
+				var back [2]bool
+				for i, g := range gates {
+					_, back[i] = g.Correct(now, p.grant[i], serial, p.n, actual)
+				}
+				if back[0] != back[1] {
+					t.Fatalf("%d of %d come back: %v, and %v where all is counted anew", p.n-actual, p.n, back[0], back[1])
+				}
+				if back[0] && gates[0].Segment() == was {
+					inPlace++
+				}
+				g := gates[1]
+				g.mu.Lock()
+				g.settleLocked()
+				g.rebuildLocked(now)
+				g.mu.Unlock()
+				if diff := cmp.Diff(booked[0], booked[1]); diff != "" && actual != p.n {
+					t.Fatalf("what is told of what is booked, and where all is counted anew: %s", diff)
+				}
+			}
+			one, other := gates[0], gates[1]
+			if one.Segment().Left() != other.Segment().Left() {
+				t.Fatalf("%d are left, and %d where all is counted anew", one.Segment().Left(), other.Segment().Left())
+			}
+			if diff := cmp.Diff(one.Usage(now), other.Usage(now)); diff != "" || one.Usage(now).OverIssued > 0 {
+				t.Fatalf("the use, and where all is counted anew: %s", diff)
+			}
+		}
+	})
+	if inPlace == 0 {
+		t.Error("nothing came back into a segment that ran")
+	}
+	t.Logf("%d came back into a segment that ran", inPlace)
+}
+
+// TestWhatComesBackMayHaveToBeCountedAnew: what comes back goes into the segment that runs only if that says all of it.
+func TestWhatComesBackMayHaveToBeCountedAnew(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what    string
+		inPlace bool
+		plan    func(f *fixed)
+		before  func(g *Gate)
+	}{
+		{"nothing else changes", true, func(*fixed) {}, func(*Gate) {}},
+		{"a call waits", false, func(*fixed) {}, func(g *Gate) { g.Enter(at(2), &queue.Waiter{}, 100, int64(2*second), queue.Default) }},
+		{"a debt is owed", false, func(*fixed) {}, func(g *Gate) { owe(g, at(2), 130) }},
+		{"permits come along the window", false, func(f *fixed) { f.plan.Pacing.Even = true }, func(*Gate) {}},
+		{"permits of other windows count", false, func(f *fixed) { f.plan.Shape.Sliding = true }, func(*Gate) {}},
+		{"some are kept for critical calls", false, func(f *fixed) { f.plan.Critical = 20 }, func(*Gate) {}},
+	} {
+		f := newFixed(map[time.Duration]int64{second: 100})
+		c.plan(f)
+		g := gateOf(f, 0, func(*queue.Waiter, queue.Grant, queue.Verdict) {})
+		g.Changed(at(0))
+		now := at(second / 2)
+		grant, ok := take(g, now, 1)
+		c.before(g)
+		was := g.Segment()
+		if _, back := g.Correct(now, grant, serials.Add(1), 1, 0); !ok || !back || (g.Segment() == was) != c.inPlace {
+			t.Errorf("%s: issued %v, back %v, in the segment that ran %v, want %v", c.what, ok, back, g.Segment() == was, c.inPlace)
+		}
+	}
+}
