@@ -7,11 +7,10 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
-// Correct books that the n permits of the grant with that serial number cost actual
-// permits. Fewer are given back, and back is true, if they still count; more become a
-// debt. first is false, and nothing changes, if they were corrected before, or if the gate
-// is closed. What is given back goes into the segment that runs if it can (backInPlaceLocked); otherwise the gate counts
-// anew.
+// Correct books that the n permits of the grant with that serial number cost actual permits. Fewer are given back, and
+// back is true, if they still count; more become a debt. first is false, and nothing changes, if they were corrected
+// before, or if the gate is closed. What is given back goes into the segment that runs if that says all of it
+// (backInPlaceLocked); otherwise the gate counts anew.
 func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
 	g.mu.Lock()
 	defer g.unlock()

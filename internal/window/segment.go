@@ -145,10 +145,10 @@ func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 // segment spent.
 func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 
-// Front is what calls can have of a key's Account without the account's lock: some of the permits that
-// the key has left, or the answer that it has none. Whoever takes the lock to look at the account shuts the front
-// first (Shut), and books what calls have had of it, less what they have given back: so while the lock is held the account counts every permit. The
-// zero Front is shut.
+// Front is what calls can have of a key's Account without the account's lock: some of the permits that the key has
+// left, or the answer that it has none. Whoever takes the lock to look at the account shuts the front first (Shut), and
+// books what calls have had of it, less what they have given back: so while the lock is held the account counts every
+// permit. The zero Front is shut.
 //
 // A call takes the key's permits of the front, and then the provider's of the segment. If the segment
 // gives some it is not sealed, so no later plan is in force. The front names the windows of the plan by
@@ -316,8 +316,7 @@ func (f *Front) set(a *Account, p Part) {
 
 // Shut shuts the front, and books in the account how many permits calls have taken since it was opened and, where
 // permits can be borrowed, how many they were refused. It returns both numbers. taken is less than 0 if calls have given
-// back more than they have taken. Whoever takes the account's lock to
-// look at the account calls it first.
+// back more than they have taken. Whoever takes the account's lock to look at the account calls it first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.Swap(0)); {
 	case p&partOpen != 0:
