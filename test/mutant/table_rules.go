@@ -134,7 +134,7 @@ var rules = Table{
 		{"quota/validate.go", "\ttimed.checkTiming(&errs)\n", "\t_ = timed\n"},
 		{"quota/validate.go", "\tp.checkTiming(&errs)\n", ""},
 	}},
-	Replace("ReturnedTwice", "takes a permit back twice", "internal/window/gate.go",
+	Replace("ReturnedTwice", "takes a permit back twice", "internal/window/returned.go",
 		"if !g.mu.returned.first(serial, &g.mu.ledger) {", "if !g.mu.returned.first(serial, &g.mu.ledger) && false {", histories, liveness),
 	Replace("WallUnread", "the hot path ignores the wall clock", "consumer/acquire.go",
 		"s.WallValid(now) && s.Take(now.Mono, n, c)", "s.Take(now.Mono, n, c)", histories),
