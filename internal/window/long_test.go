@@ -78,6 +78,36 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	}
 }
 
+// Etcd may bring what a call lacks if the short limit has more than is in hand. Permits in hand that are reserved, or that
+// others in the line want, are not there for the call.
+func TestWhatEtcdMayBring(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		taken, left, reserved, debt, n, others int64
+		want                                   bool
+	}{
+		{3, 97, 0, 0, 1, 0, false}, // it is in hand
+		{3, 97, 0, 0, 4, 0, true},
+		{3, 97, 0, 0, 1, 3, true},
+		{3, 97, 3, 0, 1, 0, true},
+		{3, 97, 0, 3, 1, 0, true},
+		{3, 97, 0, 0, 11, 0, false}, // the share has 10
+		{3, 97, 8, 0, 3, 0, false},
+		{10, 90, 0, 0, 1, 10, false}, // all of the share is in hand
+		{3, 0, 0, 0, 1, 3, false},
+	} {
+		k, at := longKey(10, 100)
+		at(0)
+		k.Wants(1, 1)
+		fund(k, k.TakeUse("x", 8, 1)[0], c.taken, c.left, 2)
+		k.Reserve(c.reserved)
+		k.Owe(c.debt)
+		if end, fetches := k.Fetches(c.n, c.others); end != 0 || fetches != c.want {
+			t.Errorf("%+v: ends at %v, may bring it: %v", c, end, fetches)
+		}
+	}
+}
+
 // A key of which nothing is in hand is forgotten, though permits of its hour were used: the total in
 // etcd counts them. It is kept while it has some, or is the only one that counts them, and while
 // etcd is not to be asked again.
