@@ -124,8 +124,8 @@ type LimitError struct {
 	// after a restore of etcd.
 	RetryAt time.Time
 	// Debt, with ReasonDebt, is the number of permits that earlier calls have cost beyond those
-	// taken for them, and that are still to be paid. DebtUntil is about when the own share alone
-	// has paid them; zero if unknown. What others lend pays sooner.
+	// taken for them, and that are still to be paid. DebtUntil is about when they are, and RetryAt is not
+	// before. It is zero if unknown: where others lend, a whole window shows first how much they do.
 	Debt      int64
 	DebtUntil time.Time
 	// Ahead, with ReasonQueue, is how many callers are before this one, and First how many permits
@@ -144,7 +144,7 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf(" for key %q", e.Key)
 	}
 	s += ": " + e.what()
-	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.RetryAt.IsZero() && e.DebtUntil.IsZero() && e.Reason != ReasonStale { // then RetryAt is when etcd is asked again
+	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.RetryAt.IsZero() && !e.RetryAt.Equal(e.DebtUntil) && e.Reason != ReasonStale { // then RetryAt is when etcd is asked again
 		form := "15:04:05.000 UTC"
 		if e.Window.Length >= 24*time.Hour {
 			form = "2006-01-02 15:04 UTC"

@@ -25,9 +25,9 @@ type unserved struct {
 	uses    []window.LimitUsage
 	largest int64 // that one call can have, if the verdict is TooLarge
 	debt    int64
-	// debtUntil is the monotonic instant at which the own share has paid it, about; clock.Forever
-	// if that is not known.
+	// debtUntil is the monotonic instant at which it is paid, about, if debtKnown.
 	debtUntil int64
+	debtKnown bool
 	ahead     int   // callers that wait before this one: of its class, and of higher ones
 	first     int64 // permits that the first of them wants
 	// when is the monotonic instant at which permits may come. If known is false, they may come later.
@@ -44,7 +44,7 @@ type unserved struct {
 func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (r Reason, late bool, err error) {
 	now := k.clock.Now()
 	use := k.gate.Usage(now)
-	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, ahead: 1, first: use.Head}
+	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, debtKnown: use.DebtKnown, ahead: 1, first: use.Head}
 	waiting := 0
 	for _, n := range use.WaitingBy[:c+1] {
 		waiting += n
@@ -95,7 +95,8 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 		return u
 	}
 	o.refusedKey(y, n, all, now)
-	u.debt, u.debtUntil = y.use.Debt(), y.use.PaidAt()
+	u.debt = y.use.Debt()
+	u.debtUntil, u.debtKnown = y.use.PaidAt()
 	u.owner, u.elsewhere = y.ownerIn(k, s.Keys, now)
 	if u.ahead = y.line.Ahead(c); u.ahead > 0 {
 		u.first = y.line.Head().N()
@@ -253,7 +254,9 @@ func (u *unserved) below() (limit quota.Limit) {
 func (e *LimitError) decided(k *core, u *unserved) {
 	switch u.verdict {
 	case queue.Owes:
-		e.Reason, e.Debt, e.DebtUntil = ReasonDebt, u.debt, k.wallOf(u.debtUntil)
+		if e.Reason, e.Debt = ReasonDebt, u.debt; u.known && u.debtKnown { // whoever comes before is refused for the debt again
+			e.DebtUntil, u.when = k.wall(u.debtUntil), max(u.when, u.debtUntil)
+		}
 	case queue.Behind:
 		e.Reason, e.Ahead, e.First = ReasonQueue, u.ahead, u.first
 	case queue.Kept:
@@ -369,14 +372,6 @@ func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol
 		e.Taking = true
 		u.when, u.known = max(u.when, k.clock.Mono()+int64(taking)), true
 	}
-}
-
-// wallOf is wall, or zero for Forever.
-func (k *core) wallOf(at int64) (t time.Time) {
-	if at != clock.Forever {
-		t = k.wall(at)
-	}
-	return t
 }
 
 // taking is about how long it takes to take more permits of a long limit.

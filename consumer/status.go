@@ -53,8 +53,8 @@ type Status struct {
 	BorrowedLast, LentLast int64
 	Hosts, Guests          int
 	// Debt is the unpaid cost of calls beyond their permits: see Permit.Settle. Nothing
-	// is issued until it is paid. DebtUntil is about when the own share alone has paid it; zero
-	// without a debt, or if unknown. What others lend pays sooner.
+	// is issued until it is paid. DebtUntil is about when that is; zero without a debt, or if unknown:
+	// where others lend, a whole window shows first how much they do.
 	Debt      int64
 	DebtUntil time.Time
 	// Largest is the most permits that one request can have in the coming windows, unless
@@ -223,8 +223,10 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		st.Problem = k.keyWithheld(now)
 	}
 	if st.Debt > 0 {
-		st.DebtUntil = k.wallOf(use.DebtUntil)
-		if st.Problem == "" && st.owesLong(k.wall(now.Mono)) {
+		if use.DebtKnown {
+			st.DebtUntil = k.wall(use.DebtUntil)
+		}
+		if st.Problem == "" && len(st.Limits) > 0 && use.DebtUntil-now.Mono > 2*int64(st.Limits[0].Limit.Window) { // shorter debts are an everyday matter where costs are known late
 			st.Problem = cause.Debt(st.Debt, st.DebtUntil)
 		}
 	}
@@ -232,15 +234,6 @@ func (k *core) status(now clock.Instant) (Status, window.Usage) {
 		st.PausedUntil, st.PauseReason = k.wall(pause.until), pause.why
 	}
 	return st, use
-}
-
-// owesLong reports whether the own share needs more than the window that runs and the next one to
-// pay the debt: shorter debts are an everyday matter where costs are known late.
-func (s *Status) owesLong(now time.Time) bool {
-	if len(s.Limits) == 0 {
-		return false
-	}
-	return s.DebtUntil.IsZero() || s.DebtUntil.Sub(now) > 2*s.Limits[0].Limit.Window
 }
 
 // limitUse tells the use of a limit, but for what the provider states of it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -83,6 +84,69 @@ func TestADebtIsPaidByTheFleet(t *testing.T) {
 			if debt := all[0].Status().Debt; debt > 0 {
 				t.Errorf("%s: nobody waits, and a debt of %d is left after %v", name, debt, c.unasked)
 			}
+		})
+	}
+}
+
+// Whoever is refused for a debt is told one time, by the text and by RetryAt. It is about when the debt is paid: by what
+// others lend too, as soon as a whole window has shown how much. Before, no time is told that the own share alone would
+// take, which may be many times as long.
+func TestWhenADebtIsPaidIsToldByTheFleet(t *testing.T) {
+	for _, others := range []int{0, 100, 200, 250} { // what each of them takes of its share of 250
+		synctest.Test(t, func(t *testing.T) {
+			all := limitersOf(t, "1000/s", 4)
+			ctx, stop := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for _, l := range all[1:] {
+				wg.Go(func() {
+					for others > 0 && ctx.Err() == nil {
+						l.TryAcquire()
+						time.Sleep(time.Second / time.Duration(others))
+					}
+				})
+			}
+			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(3*time.Second + 500*time.Millisecond)))
+			settle(t, all[0], 5, 8000)
+			told := map[time.Time]consumer.LimitError{} // by when
+			for {
+				err := all[0].Acquire(t.Context(), 0)
+				if err == nil {
+					break
+				}
+				limited, _ := errors.AsType[consumer.LimitError](err)
+				if limited.Reason == consumer.ReasonDebt {
+					told[time.Now()] = limited
+				}
+				next := "; next at " + limited.RetryAt.Round(time.Millisecond).UTC().Format("15:04:05.000 UTC")
+				if limited.Reason == consumer.ReasonDebt && (limited.DebtUntil.IsZero() != strings.Contains(err.Error(), next) || !limited.DebtUntil.IsZero() && !limited.DebtUntil.Equal(limited.RetryAt)) {
+					t.Errorf("two times, %v and %v: %v", limited.DebtUntil, limited.RetryAt, err)
+				}
+				if !all[0].Status().DebtUntil.Equal(limited.DebtUntil) && limited.Reason == consumer.ReasonDebt {
+					t.Errorf("Status says %v, and the refusal %v", all[0].Status().DebtUntil, limited.DebtUntil)
+				}
+				time.Sleep(250 * time.Millisecond)
+			}
+			paid := time.Now()
+			stop()
+			wg.Wait()
+			began, unknown := paid, 0
+			for at := range told {
+				if at.Before(began) {
+					began = at
+				}
+			}
+			for at, limited := range told {
+				off := limited.RetryAt.Sub(paid)
+				if limited.DebtUntil.IsZero() {
+					unknown++
+					if off > 0 || at.Sub(began) > 2*time.Second {
+						t.Errorf("others take %d: after %v nothing is known, and the next try is %v after the debt is paid", others, at.Sub(began), off)
+					}
+				} else if most := 1500*time.Millisecond + paid.Sub(at)/8; off.Abs() > most {
+					t.Errorf("others take %d: after %v the debt is to be paid %v too late, it took %v", others, at.Sub(began), off, paid.Sub(began))
+				}
+			}
+			t.Logf("others take %d: paid after %v; %d of %d times unknown", others, paid.Sub(began), unknown, len(told))
 		})
 	}
 }
@@ -167,7 +231,7 @@ func TestAKeysDebtIsPaidByTheFleet(t *testing.T) {
 			if waits {
 				err = keys[0].Acquire(t.Context(), 0)
 			}
-			if limited, _ := errors.AsType[consumer.LimitError](err); waits && (limited.Reason != consumer.ReasonDebt || limited.Key != "a" || limited.Debt != 550 || limited.DebtUntil.IsZero()) {
+			if limited, _ := errors.AsType[consumer.LimitError](err); waits && (limited.Reason != consumer.ReasonDebt || limited.Key != "a" || limited.Debt != 550 || !limited.DebtUntil.IsZero() || time.Until(limited.RetryAt) > time.Second) {
 				t.Errorf("%v: %+v", err, limited)
 			}
 			began := time.Now()

@@ -45,7 +45,7 @@ type Report struct {
 	Shadowed int64 `json:"shadowed,omitempty"`
 	Waiting  int64 `json:"waiting"`
 	// Debt is the unpaid cost of calls beyond their permits; nothing is issued until it
-	// is paid. DebtUntil is about when the own share alone has paid it; zero if unknown.
+	// is paid. DebtUntil is about when that is; zero if unknown.
 	Debt      int64     `json:"debt,omitempty"`
 	DebtUntil time.Time `json:"debt_until,omitzero"`
 	// Forgotten are the calls in flight since the start of which nobody has said that they ended.

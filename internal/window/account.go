@@ -30,7 +30,7 @@ type Account struct {
 	epoch    uint32
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
-	before   int64 // permits that callers used in the window before the one that runs, of the account's shortest limit
+	before   int64 // of the window before the one that runs, of the shortest limit: permits that callers used or, if a debt took all, less than 0: see paidLast
 	guests   loans // what was lent to each guest, as this instance has told it
 	hosts    loans // what each host has lent, as it has told this instance
 	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
@@ -95,7 +95,7 @@ func (a *Account) move(w quota.Window, shortest time.Duration) *span {
 	case w.Index > s.Window.Index:
 		if w.Length == shortest {
 			a.trade.leave(a, s, w)
-			a.before = s.calledBefore(w)
+			a.before = s.calledBefore(w, a.debt)
 		}
 		s.enter(w)
 		a.epoch++
@@ -110,13 +110,16 @@ func (s *span) enter(w quota.Window) {
 	*s = span{Count: shape.Count{Window: w, Bound: shape.Unbounded}, by: s.by}
 }
 
-// calledBefore returns how many permits callers have used in the span's window, if that is the one
-// before w.
-func (s *span) calledBefore(w quota.Window) int64 {
-	if s.Window.Index+1 != w.Index {
+// calledBefore returns what before becomes as the span moves to the window w, with a debt.
+func (s *span) calledBefore(w quota.Window, debt int64) int64 {
+	switch called := max(0, s.called()); {
+	case s.Window.Index+1 != w.Index:
 		return 0
+	case called == 0 && debt > 0:
+		return -s.paid
+	default:
+		return called
 	}
-	return max(0, s.called())
 }
 
 // called returns how many permits callers have used.

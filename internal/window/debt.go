@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
@@ -52,20 +53,35 @@ func (a *Account) asksFrom(wanted bool) int64 {
 // Debt returns what is owed.
 func (a *Account) Debt() int64 { return a.debt }
 
-// PaidAt returns about when the own shares alone have paid the debt, if nothing changes: a monotonic
-// instant; clock.Forever if that is not known.
-func (a *Account) PaidAt() int64 { return a.paidAt(false) }
+// paidLast returns how many permits of a debt the window before the one that runs has paid, of the shortest limit; 0 if it
+// did not pay from its beginning to its end.
+func (a *Account) paidLast() int64 { return max(0, -a.before) }
 
-// paidAt is the same. gradual says that permits come along a window, not only at its start.
-func (a *Account) paidAt(gradual bool) (at int64) {
+// PaidAt returns about when the debt is paid, if nothing changes: a monotonic instant; clock.Forever if it never is, or that
+// is not known. What others lend pays too, and how much that is a window of the shortest limit shows in which nothing was
+// issued. known is false before, and where a longer limit decides: then the instant is by the own share alone, and may be
+// far too late.
+func (a *Account) PaidAt() (at int64, known bool) {
+	return a.paidAt(false, a.windows != nil && a.windows.Lending.Borrows)
+}
+
+// paidAt is the same. gradual says that permits come along a window, not only at its start, and lent that others lend some.
+func (a *Account) paidAt(gradual, lent bool) (at int64, known bool) {
 	at = math.MinInt64
+	shortest := a.shortest()
 	for s := range a.bounded {
-		at = max(at, paidAt(a.debt, s.Bound-s.Used, s.own(), s.Window, a.windows.Offset, gradual))
+		each, shown := s.own(), !lent
+		if lent && s == shortest && a.paidLast() > 0 {
+			each, shown = max(each, a.paidLast()), true
+		}
+		if ends := paidAt(a.debt, s.Bound-s.Used, each, s.Window, a.windows, gradual); ends > at {
+			at, known = ends, shown || ends <= a.windows.OpensAfter(s.Window.End())
+		}
 	}
-	if at == math.MinInt64 {
-		return clock.Forever
+	if at == math.MinInt64 || at == clock.Forever {
+		return clock.Forever, false
 	}
-	return at
+	return at, known
 }
 
 // instalment returns how many permits of the debt are paid together next; 0 without a
@@ -94,9 +110,9 @@ func (l *ledger) pay(n int64) {
 	}
 }
 
-// paidAt returns about when a debt is paid by what is left of a window and by a share of each
+// paidAt returns about when a debt is paid by what is left of a window and by so many permits of each
 // window after it: at the beginning of the last one or, where permits come along the window, in it.
-func paidAt(debt, left, share int64, w quota.Window, offset int64, gradual bool) int64 {
+func paidAt(debt, left, share int64, w quota.Window, in *plans.Windows, gradual bool) int64 {
 	rest := float64(debt) - float64(max(0, left))
 	if rest <= 0 {
 		return math.MinInt64
@@ -109,5 +125,5 @@ func paidAt(debt, left, share int64, w quota.Window, offset int64, gradual bool)
 	if after > math.MaxInt64/4 {
 		return clock.Forever
 	}
-	return w.End() - offset + int64(after)
+	return in.OpensAfter(w.End()) + int64(after)
 }

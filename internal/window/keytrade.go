@@ -44,10 +44,10 @@ func (a *Account) begun() *keyTrade {
 	}
 	if a.trade == nil {
 		start, length := a.milli(s.Window.Start()), float64(s.Window.Length)/milli
-		t := &keyTrade{before: a.before, look: clock.Forever}
+		t := &keyTrade{before: max(0, a.before), look: clock.Forever}
 		t.calls.Look(start-length, 0)
 		t.calls.Begin(s.Window.Index-1, start-length, length)
-		t.calls.Look(start, float64(a.before))
+		t.calls.Look(start, float64(t.before))
 		t.enter(a, s.Window, Loans{})
 		a.trade = t
 	}

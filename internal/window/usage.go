@@ -19,9 +19,10 @@ type Usage struct {
 	OverIssued int64 // of these, beyond the share: 0, or a bug
 	Unended    int64 // calls in flight that count no more, and of which nobody has said that they ended
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
-	// DebtUntil is the monotonic instant at which the own share alone has paid the debt, about;
-	// clock.Forever if it never does, or is not known.
+	// DebtUntil is the monotonic instant at which the debt is paid, about, and DebtKnown says that it is not by the own
+	// share alone where others lend: see Account.PaidAt.
 	DebtUntil int64
+	DebtKnown bool
 	Waiting   int                // waiters in the queue
 	WaitingBy [queue.Classes]int // by class
 	Head      int64              // permits that the first of them wants
@@ -69,9 +70,10 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 	taken := g.mu.published - s.Left()
 	u := Usage{
 		LendingCounts: g.mu.borrower.counts(), Issued: l.issued + taken, OverIssued: l.overIssued, Unended: l.unended, Debt: l.debt,
-		DebtUntil: l.paidAt(l.plan.Gradual()), Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
+		Waiting: q.Len(), Head: g.headLocked(), HeadAt: clock.Forever,
 		Limits: make([]LimitUsage, 0, len(l.plan.Limits)),
 	}
+	u.DebtUntil, u.DebtKnown = l.paidAt(l.plan.Gradual(), g.mayBorrowLocked() && l.plan.Lending.Instances > 1)
 	for c := range u.WaitingBy {
 		u.WaitingBy[c] = q.LenOf(queue.Class(c))
 	}
