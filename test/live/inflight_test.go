@@ -196,10 +196,12 @@ func TestAChangeOfHoldCountsOpenCalls(t *testing.T) {
 				if n, _, _ := to.Counts(); n > change.most {
 					t.Errorf("%s: %d calls are open", change.limit, n)
 				}
-			case <-time.After(300 * ms): // nobody waits for longer, but for a call that ends
-				open[0]()
-				open = open[1:]
-				ended++
+			case <-time.After(300 * ms): // nobody waits for longer, but for a call that ends, or on a busy machine
+				if len(open) > 0 {
+					open[0]()
+					open = open[1:]
+					ended++
+				}
 			}
 		}
 		n, _, _ := to.Counts()

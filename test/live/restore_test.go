@@ -175,3 +175,41 @@ func TestABudgetInARestoredStore(t *testing.T) {
 	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
 	g.spent(g.issued.total())
 }
+
+// The same where no process lives that knows of more, so that nobody can notice it: once an operator has said so, the
+// count of the backup, which is too low, hands out nothing more.
+func TestARestoredStoreThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	store, client := newBackups(t)
+	g := newGroup(t, client, inDays(t, "1/200ms,50/d"))
+	m := g.join(1)[0]
+	g.awaitIssued(5)
+	store.save()
+	g.awaitIssued(g.issued.total() + 20)
+	if err := m.session.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	used := g.issued.total()
+	store.restore()
+	k, err := keys.New(g.prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := client.Get(t.Context(), k.BudgetMark(provider))
+	if err != nil || len(r.Kvs) != 1 {
+		t.Fatalf("%d marks, %v", len(r.Kvs), err)
+	}
+	mark := escrow.ReadMark(r.Kvs[0].Value, r.Kvs[0].ModRevision, r.Header.ClusterId)
+	said, err := escrow.Encode(mark.Withholding(time.Now().UnixNano(), quota.DefaultClockError)) // as quota-admin budget P --withhold
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Put(t.Context(), k.BudgetMark(provider), said); err != nil {
+		t.Fatal(err)
+	}
+	g.spent(used)
+	total, err := g.dayTotal()
+	if err != nil || total.Out >= used {
+		t.Fatalf("the backup counts %d of %d, %v", total.Out, used, err)
+	}
+}
