@@ -384,7 +384,8 @@ func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
 				if err := l.Acquire(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
-				var keys, behind time.Duration
+				var keys time.Duration
+				var behind atomic.Int64 // when the call behind it ended; 0 until then
 				first := l.Key("a").TakeFunc(1, 25*time.Second, func(_ Permit, err error) {
 					if keys = time.Since(start); err != nil {
 						t.Error(err)
@@ -393,13 +394,13 @@ func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
 				at(17100 * time.Millisecond) // etcd has answered, and the call waits for the provider
 				go func() {
 					err := l.Acquire(t.Context(), 15*time.Second)
-					if behind = time.Since(start); err != nil {
+					if behind.Store(int64(time.Since(start))); err != nil {
 						t.Error(err)
 					}
 				}()
 				at(18 * time.Second)
-				if behind > 0 {
-					t.Errorf("the one behind it is refused after %v", behind)
+				if behind.Load() > 0 {
+					t.Errorf("the one behind it is refused after %v", time.Duration(behind.Load()))
 				}
 				wantKeys, wantBehind := 36040*time.Millisecond, 26*time.Second
 				if stops {
@@ -411,7 +412,7 @@ func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
 					wantKeys, wantBehind = 0, 28*time.Second
 				}
 				at(40 * time.Second)
-				if keys != wantKeys || behind != wantBehind {
+				if behind := time.Duration(behind.Load()); keys != wantKeys || behind != wantBehind {
 					t.Errorf("the key's call was served after %v, and the one behind it after %v: want %v and %v", keys, behind, wantKeys, wantBehind)
 				}
 				l.TryAcquire() // the rest of the window
