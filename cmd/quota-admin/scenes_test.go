@@ -349,6 +349,7 @@ set payments/charge 999/s --keys off
 history payments/charge
 set payments/charge 999/s --keys-most 10
 `},
+	// As in rollback, the settle time at the delete is longer than the scene lasts.
 	{name: "overrides", prepare: sharingFleet, commands: `
 keys --help
 keys set --help
@@ -383,13 +384,13 @@ set payments/charge 999/s --keys off
 keys list payments/charge
 keys set payments/charge installation-4711 210/s
 keys delete payments/charge installation-4711
-set payments/charge 999/s --keys 90/s
+set payments/charge 999/s --keys 90/s --settle 60s
 history payments/charge
 history payments/charge --diff
 delete payments/charge --yes
-set payments/charge 999/s --keys 90/s
+set payments/charge 999/s --keys 90/s --settle 60s
 keys list payments/charge
-set payments/charge 999/s --keys '90/s,5000/h sliding' --force
+set payments/charge 999/s --keys '90/s,5000/h sliding' --settle 60s --force
 keys set payments/charge big 90/s,900/15m --force
 keys set payments/charge big 90/s,9000/h --force
 keys set payments/charge big 90/s,8000/h
