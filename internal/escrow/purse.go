@@ -45,9 +45,11 @@ type loss uint8
 
 const (
 	noLoss loss = iota
-	// noticed: the session had noticed the restore before etcd showed the older total.
+	// noticed: the session has noticed the restore too, before or after etcd showed the older total. So the mark is
+	// renewed, and an operator's word in it is said after the restore.
 	noticed
-	// unnoticed: it had not. Then the mark, and an operator's word in it, may be of before, and have come with the backup.
+	// unnoticed: the session has not noticed the restore. Then the mark, and an operator's word in it, may have come with
+	// the backup.
 	unnoticed
 )
 
@@ -85,8 +87,8 @@ func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	}
 }
 
-// Restored notes that the session has noticed a restore: the permits in hand count no more, but for those that were
-// issued. What is known of the total stays, since etcd may know less. The mark is renewed before etcd is asked again
+// Restored notes that the session has noticed a restore: the permits in hand count no more, so Taken is from now on what
+// was issued. What is known of the total stays, since etcd may know less. The mark is renewed before etcd is asked again
 // (MarkAt.Renewed): so an operator's word in it is said after the restore, and covers what was lost.
 func (p *Purse) Restored(issued int64) {
 	p.Taken, p.restored, p.lost = issued, true, min(p.lost, noticed)
@@ -164,8 +166,8 @@ func (p *Purse) vouched(v *Verdict) bool {
 	return p.revision != 0 && p.revision < v.Told && p.total.Withheld != unreadable
 }
 
-// foreign reports whether the total that is there was written in another cluster, or in this one before it was restored
-// by an operator's word (Mark.Void), and no operator has vouched for it.
+// foreign reports whether the total that is there was written in another cluster, or in this one at a revision below
+// Mark.Void, which is before the restore that an operator has told of, and no operator has vouched for it.
 func (p *Purse) foreign(v *Verdict) bool {
 	return p.revision != 0 && (p.total.Cluster != v.Cluster || p.revision < v.Void) && !p.vouched(v)
 }
@@ -189,8 +191,9 @@ func (p *Purse) left(limit int64, v *Verdict) int64 {
 // Total returns the newest total known; zero if there is none.
 func (p *Purse) Total() Total { return p.total }
 
-// Out returns how many permits count as handed out in the window or, where the limit counts by parts, in Part, by the
-// newest total known. The permits that the total carries count too.
+// Out returns how many of the permits that were handed out count, by the newest total known: all of the window or, where
+// the limit counts by parts, those of every part that still counts while Part runs. The permits that the total carries
+// count too.
 func (p *Purse) Out() int64 { return p.total.out(p.Part) }
 
 // Next decides what to write in place of the newest total known: to take permits as the rule allows or, if

@@ -60,9 +60,9 @@ type Machine struct {
 	effects []Effect // of the step under way
 }
 
-// missed is the incarnation whose key the newest answer to a probe has found missing, without its watch having told
-// why. The probes ask for this key while the incarnation is in force and follows: see ProbeAnswered. It is zero if
-// there is none.
+// missed is the incarnation whose key a probe has found missing, without its watch having told why. The probes ask for
+// this key while the incarnation is in force and follows: see ProbeAnswered. It is kept until a probe finds its witness,
+// or misses another one; once the incarnation is over, nothing asks for it. The zero missed is none.
 type missed struct {
 	id       string // of the incarnation
 	revision int64  // of the store in the first answer that said so
@@ -80,9 +80,9 @@ type Instant struct {
 	Corrected int64 // wall time in Unix nanoseconds, corrected by the clock's measured error
 }
 
-// Lease is a lease of etcd. When the lease of a dead process ends, etcd removes the keys of that process, and
-// others get its shares, which nobody uses until then. No promise depends on when a lease ends. The zero Lease
-// is none.
+// Lease is a lease of etcd. When the lease of a dead process ends, etcd removes the instance keys of that process, which
+// are written under it, and others get its shares, which nobody uses until then. No promise depends on when a lease ends.
+// The zero Lease is none.
 type Lease struct {
 	ID  int64
 	TTL time.Duration
@@ -396,18 +396,18 @@ func (e ProbeLate) on(m *Machine) {
 	}
 }
 
-// ProbeAnswered is an event: etcd has answered a Question, and said whether the witness is there. A witness that was
-// created at another revision than the one in the Question is missing. The answer says nothing to a line that had a gap
+// ProbeAnswered is an event: etcd has answered a Question, and said whether the witness is there. A key that was
+// created at another revision than the one in the Question counts as a missing witness. The answer says nothing to a line that had a gap
 // since the Question. For the other lines of the Question:
 //
-//   - If Cluster is another one than that of a line, or Revision is lower than the newest that a line knew when the
-//     probe was sent, etcd was replaced or went back: each of these lines has a gap, whatever became of the witness.
+//   - If Cluster is not that of one of them, or Revision is lower than the newest that one of them knew when the probe
+//     was sent, etcd was replaced or went back: then all of them have a gap, whatever became of the witness.
 //   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
 //     answer proves its views as of when the probe was sent.
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
 //     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
 //     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
-//     progress, and the probes ask for this witness again. After that each of these lines has a gap.
+//     progress, and the probes ask for this witness again. After that all of them have a gap.
 //   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
 //     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {

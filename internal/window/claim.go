@@ -189,7 +189,7 @@ func (l *Line) Entered(w *queue.Waiter) {
 
 // Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
 // taken off: all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. Between the
-// beginning of a window and Begin that is nothing, since nobody passes then. Fits goes by the result until Begin.
+// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result until Begin.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -478,7 +478,7 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
-	// since says how many windows the next one comes after that in which a large call last stood or was served.
+	// since is the number of windows from the one in which a large call last stood, or was served, to the next window.
 	since := s.Window.Index + 1 - max(c.stood, c.lastServed())
 	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
 	due := max(1, share-small, s.Total/standing)           // permits for large calls, in each window

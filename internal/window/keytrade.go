@@ -25,7 +25,8 @@ type keyTrade struct {
 	look    int64                // monotonic instant of the next one; clock.Forever if it comes when callers lack permits
 }
 
-// tradeAt is begun, but it also notes there the calls that have come by now, and the callers c that wait.
+// tradeAt returns the account's trade, as the method begun does. In the trade it also notes the calls that have come by
+// the monotonic instant now, and the callers c that wait.
 func (a *Account) tradeAt(now int64, c Callers) *keyTrade {
 	t := a.begun()
 	if t != nil {
@@ -65,7 +66,7 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 // calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
 // the one in which the trade began, those that were refused since the trade began, and those for which callers wait
 // now (waiting). s is the shortest window. When a window of another length becomes the shortest one, the result jumps.
-// begin then takes the number at that window's start (before) as the base, so the calls of that window count, and no
+// begin then takes t.before, the number at that window's start, as the base: so the calls of that window count, and no
 // earlier ones.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
@@ -207,8 +208,8 @@ func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	return at, sooner
 }
 
-// Looked notes that at the monotonic instant now somebody looked whether to ask others, and when the next look is:
-// clock.Forever stands for when callers lack permits.
+// Looked notes that at the monotonic instant now somebody looked whether to ask others, and when the next look is.
+// clock.Forever says that no instant is set: the next look comes once callers lack permits.
 func (a *Account) Looked(now, next int64) {
 	if t := a.trade; t != nil {
 		t.looked, t.look = now, next
@@ -230,8 +231,8 @@ func (a *Account) Low() bool {
 	return a.trade != nil && a.trade.low > 0 && a.LeftToBorrowers() < a.trade.low
 }
 
-// Ask returns what to ask others for now, nil for nothing, and the monotonic instant at which to call it again:
-// clock.Forever stands for when callers lack permits.
+// Ask returns what to ask others for now, nil for nothing, and the monotonic instant at which to call it again.
+// clock.Forever says that no instant is set: it is to be called once callers lack permits.
 func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil {
@@ -291,8 +292,8 @@ func (a *Account) AsksStand() bool {
 	return a.trade != nil && slices.ContainsFunc(a.trade.guests, func(a asked) bool { return a.permits > 0 })
 }
 
-// ServeAsked lends more to guests whose asks stand, to two of them at a time, if reserves were released in this window
-// since it did that last. It leaves out guests for which lends is false: nothing is lent to them. It tells each guest to
+// ServeAsked lends more to guests whose asks stand, to two of them at a time, if hosts have released reserves
+// (lending.Releases) in this window since it did that last. It leaves out guests for which lends is false: nothing is lent to them. It tells each guest to
 // which it lends some the sum of all that was lent to it in the windows that run. It returns the monotonic instant at
 // which it is due next; clock.Forever if that is not in this window.
 func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {

@@ -17,7 +17,7 @@ import (
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
 // left.
-const sealed = math.MinInt64 / 2 // a floor can be taken off it
+const sealed = math.MinInt64 / 2 // half of the least: a floor (Segment.floor) can be taken off it without overflow
 
 // Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the
 // gate takes them away for its queue, and puts back those that no waiter can use. While nobody waits, it puts in what
@@ -251,10 +251,10 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 	}
 }
 
-// Return puts n permits of the key back that were taken, of the front or of its account, in an epoch of the account
-// (Account.Epoch), and returns true. The provider's n permits were given back before. Return changes nothing, and returns
-// false, if that is the account's to do: the front is shut, it was opened in another epoch or by other windows than the
-// segment s names, or it has no room for n more.
+// Return gives n permits of the key back to the front, and returns true. They were taken in the given epoch of the
+// account (Account.Epoch), from the front or from the account itself. The caller has given back the provider's n permits
+// before. Return changes nothing, and returns false, if they must be given back to the account: the front is not open,
+// it was opened in another epoch or by other windows than the segment s names, or it has no room for n more.
 func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
 	for {
 		p := Part(f.state.Load())
@@ -290,10 +290,10 @@ func (f *Front) Open(a *Account, most int64) {
 	f.set(a, p)
 }
 
-// Refuse has the front refuse calls from now on, if the bounds of the windows leave nothing more and the account has no
-// long limits. If they leave some, and only a debt keeps these from calls, the front stays shut: the debt is paid once
-// the proof of the view is renewed, while the windows stay the same, and calls then get the rest. The account's lock is
-// held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due.
+// Refuse has the front refuse calls from now on, if the bounds of the windows leave no more than what is reserved, and the
+// account has no long limits. If they leave more, and only a debt keeps it from calls, the front stays shut: the debt is
+// paid once the proof of the view is renewed, while the windows stay the same, and calls then get the rest. The account's
+// lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due.
 func (f *Front) Refuse(a *Account) {
 	if a.shares() <= a.reserved && len(a.budgets) == 0 {
 		f.set(a, partSpent)
