@@ -397,8 +397,8 @@ func (e ProbeLate) on(m *Machine) {
 }
 
 // ProbeAnswered is an event: etcd has answered a Question, and said whether the witness is there. A key that was
-// created at another revision than the one in the Question counts as a missing witness. The answer says nothing to a line that had a gap
-// since the Question. For the other lines of the Question:
+// created at another revision than the one in the Question counts as a missing witness. The answer says nothing to a
+// line that had a gap since the Question. For the other lines of the Question:
 //
 //   - If Cluster is not that of one of them, or Revision is lower than the newest that one of them knew when the probe
 //     was sent, etcd was replaced or went back: then all of them have a gap, whatever became of the witness.

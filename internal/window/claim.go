@@ -189,7 +189,8 @@ func (l *Line) Entered(w *queue.Waiter) {
 
 // Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
 // taken off: all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. Between the
-// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result until Begin.
+// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result until
+// Begin.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
