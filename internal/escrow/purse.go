@@ -166,8 +166,9 @@ func (p *Purse) vouched(v *Verdict) bool {
 	return p.revision != 0 && p.revision < v.Told && p.total.Withheld != unreadable
 }
 
-// foreign reports whether the total that is there was written in another cluster, or in this one at a revision below
-// Mark.Void, which is before the restore that an operator has told of, and no operator has vouched for it.
+// foreign reports whether the total that is there counts as that of another store, and no operator has vouched for it: it
+// was written in another cluster, or in this one before an operator said that the store was restored (at a revision
+// below Mark.Void).
 func (p *Purse) foreign(v *Verdict) bool {
 	return p.revision != 0 && (p.total.Cluster != v.Cluster || p.revision < v.Void) && !p.vouched(v)
 }

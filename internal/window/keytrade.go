@@ -149,7 +149,7 @@ func (a *Account) MostSmall(total func(quota.Window) int64) int64 {
 
 // Line returns the key's line at the monotonic instant now. q has its callers, and is nil if there are none. f is the
 // key's fleet in the window Shortest; with the zero Fleet nobody passes. Line begins the key's trade if permits can be
-// borrowed, and ends the claim if not.
+// borrowed, the key's total is known, and its calls are counted (begun). Otherwise it ends the claim.
 func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 	l := Line{queue: q, scene: scene{account: a}, now: now, held: a.Left(), taken: a.reserved, reserves: true}
 	var t *keyTrade
@@ -157,9 +157,9 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 		t = a.begun()
 	}
 	if t == nil {
-		if a.trade != nil { // nothing is lent any more, so nothing is claimed
+		if a.trade != nil { // no loan can be counted on now, so nothing is claimed
 			a.trade.claim.head(nil, now)
-			a.trade.claim.shut = true // until the line is served under a plan by which permits are lent again
+			a.trade.claim.shut = true // until the line is served with a trade again
 		}
 		return l
 	}

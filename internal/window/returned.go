@@ -9,9 +9,9 @@ import (
 
 // Correct books that the n permits of the grant with that serial number cost actual permits. If actual is less than n,
 // the rest is given back, and back is true, provided that it still counts. If it is more, the difference becomes a debt.
-// first is false, and nothing changes, if they were corrected before, or if the gate is closed. What is given back goes
-// into the segment that runs, if nothing but its number of permits changes by that (backInPlaceLocked). Otherwise the
-// gate counts anew, as it does for a debt.
+// first is false, and nothing changes, if they were corrected before and returned still remembers that, or if the gate
+// is closed. What is given back goes into the segment that runs, if nothing but its number of permits changes by that
+// (backInPlaceLocked). Otherwise the gate counts anew, as it does for a debt.
 func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -57,9 +57,9 @@ func (g *Gate) backInPlaceLocked() bool {
 	return g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 && !g.mu.stale && !p.Gradual() && p.Critical <= 0
 }
 
-// returned remembers which permits were given back or corrected, by serial number, so that none is twice. It remembers
-// each for at least as long as the shortest limit's window lasts. After that the ledger takes nothing back
-// (ledger.refund). It forgets in two steps, as later numbers come. Where a limit is in flight it remembers them for as
+// returned remembers which permits were given back or corrected, by serial number, so that none is twice while it is
+// remembered. It remembers each for at least as long as the shortest limit's window lasts. After that the ledger takes
+// nothing back (ledger.refund), while a higher cost would be booked again. It forgets in two steps, as later numbers come. Where a limit is in flight it remembers them for as
 // long as its calls may be known (longestInFlight).
 type returned struct {
 	since         int64 // when recent was begun
