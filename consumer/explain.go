@@ -138,9 +138,10 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	defer k.mu.Unlock()
 	p := &k.mu.planner
 	policy, _ := p.Policy()
-	b, short := e.name(u.uses, u.class, k.stateLocked(now) == quota.StateStale)
+	state := k.stateLocked(now)
+	b, short := e.name(u.uses, u.class, state == quota.StateStale)
 	u.waitsFor(now, b, short)
-	switch k.stateLocked(now) {
+	switch state {
 	case quota.StateClosed:
 		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
 	case quota.StateStale:

@@ -30,9 +30,12 @@ type Account struct {
 	epoch    uint32
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
-	before   int64 // of the window before the one that runs, of the shortest limit: permits that callers used or, if a debt took all, less than 0: see paidLast
-	guests   loans // what was lent to each guest, as this instance has told it
-	hosts    loans // what each host has lent, as it has told this instance
+	// before tells of the shortest limit's window before the one that runs. If it is 0 or more, it is how many permits
+	// callers used in it. If it is less, callers had none, since a debt took all: it is minus how many permits of the debt
+	// were paid (paidLast). It is one field because a key's memory is bounded.
+	before int64
+	guests loans // what was lent to each guest, as this instance has told it
+	hosts  loans // what each host has lent, as it has told this instance
 	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
 	// is asked for some. The provider's is its gate's: see borrower.
 	trade *keyTrade

@@ -293,9 +293,9 @@ func (a *Account) AsksStand() bool {
 }
 
 // ServeAsked lends more to guests whose asks stand, to two of them at a time, if hosts have released reserves
-// (lending.Releases) in this window since it did that last. It leaves out guests for which lends is false: nothing is lent to them. It tells each guest to
-// which it lends some the sum of all that was lent to it in the windows that run. It returns the monotonic instant at
-// which it is due next; clock.Forever if that is not in this window.
+// (lending.Releases) in this window since it did that last. It leaves out guests for which lends is false: nothing is
+// lent to them. It tells each guest to which it lends some the sum of all that was lent to it in the windows that run.
+// It returns the monotonic instant at which it is due next; clock.Forever if that is not in this window.
 func (a *Account) ServeAsked(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) (next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {
