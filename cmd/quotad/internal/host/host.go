@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/quotient-limiter/quotient/consumer"
@@ -61,13 +62,13 @@ type Host struct {
 	o        Options
 	lookups  lookups
 
-	opening singleflight.Group // of providers that etcd is asked about, by name
-	ctx     context.Context    // ends with Close
+	opening singleflight.Group  // of providers that etcd is asked about, by name
+	asking  *semaphore.Weighted // counts them; maxAsked at most
+	ctx     context.Context     // ends with Close
 	end     context.CancelFunc
 
 	mu     sync.Mutex
 	open   map[string]*provider
-	asked  int // providers that etcd is asked about, or is to be
 	leaves bool
 	closed bool
 	tidy   *time.Timer
@@ -84,7 +85,7 @@ type provider struct {
 // New returns a host whose limiters have the source, and opens the providers to keep. The
 // caller closes the host, and then the source.
 func New(ctx context.Context, source consumer.Source, o Options) (*Host, error) {
-	h := &Host{source: source, metrics: prommetrics.New(), registry: prometheus.NewRegistry(), o: o, open: map[string]*provider{}}
+	h := &Host{source: source, metrics: prommetrics.New(), registry: prometheus.NewRegistry(), o: o, open: map[string]*provider{}, asking: semaphore.NewWeighted(maxAsked)}
 	h.registry.MustRegister(h.metrics)
 	h.ctx, h.end = context.WithCancel(context.Background())
 	h.lookups = newLookups(o.Known)
@@ -131,24 +132,19 @@ func (h *Host) Limiter(ctx context.Context, name string) (*consumer.Limiter, err
 // ask opens a provider if etcd knows it.
 func (h *Host) ask(name string) (*consumer.Limiter, error) {
 	h.mu.Lock()
-	full, closed := h.asked >= maxAsked, h.closed
-	if !full && !closed {
-		h.asked++
+	closed := h.closed
+	if !closed {
 		h.ending.Add(1)
-		defer func() {
-			h.mu.Lock()
-			h.asked--
-			h.mu.Unlock()
-			h.ending.Done()
-		}()
+		defer h.ending.Done()
 	}
 	h.mu.Unlock()
-	switch {
-	case closed:
+	if closed {
 		return nil, ErrClosed
-	case full:
+	}
+	if !h.asking.TryAcquire(1) {
 		return nil, fmt.Errorf("etcd is being asked about %d other providers: try again", maxAsked)
 	}
+	defer h.asking.Release(1)
 	if err := h.lookups.known(h.ctx, name); err != nil {
 		return nil, err
 	}
