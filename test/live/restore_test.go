@@ -159,17 +159,24 @@ func (g *group) dayTotal() (total escrow.Total, err error) {
 	return escrow.Decode[escrow.Total](r.Kvs[0].Value)
 }
 
+// beyondBackup saves a backup of a store in which an instance uses limits of days, and has it use 20 permits more.
+func beyondBackup(t *testing.T, limits string) (store *backups, g *group, m *member) {
+	t.Helper()
+	store, client := newBackups(t)
+	g = newGroup(t, client, inDays(t, limits))
+	m = g.join(1)[0]
+	g.awaitIssued(5)
+	store.save()
+	g.awaitIssued(g.issued.total() + 20)
+	return store, g, m
+}
+
 // A copy of etcd's files is put back after permits were taken: nothing more is handed out,
 // neither to those that know of more nor to newcomers, until an operator says what was
 // used.
 func TestABudgetInARestoredStore(t *testing.T) {
 	t.Parallel()
-	store, client := newBackups(t)
-	g := newGroup(t, client, inDays(t, "1/200ms,200/d"))
-	m := g.join(1)[0]
-	g.awaitIssued(5)
-	store.save()
-	g.awaitIssued(g.issued.total() + 20)
+	store, g, m := beyondBackup(t, "1/200ms,200/d")
 	store.restore()
 	g.awaitWithheld()
 	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
@@ -180,12 +187,7 @@ func TestABudgetInARestoredStore(t *testing.T) {
 // count of the backup, which is too low, hands out nothing more.
 func TestARestoredStoreThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	store, client := newBackups(t)
-	g := newGroup(t, client, inDays(t, "1/200ms,50/d"))
-	m := g.join(1)[0]
-	g.awaitIssued(5)
-	store.save()
-	g.awaitIssued(g.issued.total() + 20)
+	store, g, m := beyondBackup(t, "1/200ms,50/d")
 	if err := m.session.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestARestoredStoreThatNobodyKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := client.Get(t.Context(), k.BudgetMark(provider))
+	r, err := g.client.Get(t.Context(), k.BudgetMark(provider))
 	if err != nil || len(r.Kvs) != 1 {
 		t.Fatalf("%d marks, %v", len(r.Kvs), err)
 	}
@@ -204,7 +206,7 @@ func TestARestoredStoreThatNobodyKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Put(t.Context(), k.BudgetMark(provider), said); err != nil {
+	if _, err := g.client.Put(t.Context(), k.BudgetMark(provider), said); err != nil {
 		t.Fatal(err)
 	}
 	g.spent(used)

@@ -3,7 +3,6 @@
 package quotad
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -43,7 +42,7 @@ func command(t *testing.T, program []string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // no call of it waits so long, but for those that retry in vain
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, program[0], append(program[1:len(program):len(program)], args...)...)
-	c.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
+	c.Env = ofClients()
 	c.Stderr = os.Stderr
 	return c
 }
@@ -167,18 +166,7 @@ func TestErrorsHaveOneRule(t *testing.T) {
 			server.Start()
 			t.Cleanup(server.Close)
 			c := command(t, program, socket)
-			in, err := c.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := c.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewReader(out)
+			in, lines := piped(t, c, os.Stderr)
 			says := func(want string) {
 				t.Helper()
 				if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, want) {

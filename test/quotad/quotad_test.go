@@ -92,9 +92,9 @@ func run(t *testing.T, said *bytes.Buffer, name string, args ...string) *exec.Cm
 }
 
 // start starts a command that is killed at the test's end at the latest.
-func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) {
+func start(t *testing.T, cmd *exec.Cmd, said io.Writer) {
 	t.Helper()
-	cmd.Env = append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = ofClients()
 	cmd.Stderr = said
 	child.Tie(cmd)
 	if err := cmd.Start(); err != nil {
@@ -104,6 +104,26 @@ func start(t *testing.T, cmd *exec.Cmd, said *bytes.Buffer) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+}
+
+// ofClients returns the environment of a program that uses a client of the tree.
+func ofClients() []string {
+	return append(os.Environ(), "PYTHONPATH=../../clients/python", "PYTHONDONTWRITEBYTECODE=1")
+}
+
+// piped is start, and returns what writes to the program, and what reads what it prints.
+func piped(t *testing.T, cmd *exec.Cmd, said io.Writer) (in io.Writer, out *bufio.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prints, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, cmd, said)
+	return in, bufio.NewReader(prints)
 }
 
 // instance makes calls with permits of its own session.
@@ -273,17 +293,9 @@ func TestAnswers(t *testing.T) {
 	clients := []*exec.Cmd{exec.Command("python3", append([]string{"testdata/answers.py", socket}, tls...)...), exec.Command("node", append([]string{"testdata/answers.mjs", script, socket}, tls...)...)}
 	var proceed []io.Writer
 	for n, c := range clients {
-		in, err := c.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := c.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		start(t, c, &said[n])
+		in, out := piped(t, c, &said[n])
 		proceed = append(proceed, in)
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		if line, err := out.ReadString('\n'); err != nil {
 			t.Fatalf("%v %q, %v: %s", c.Args, line, err, &said[n])
 		}
 	}
