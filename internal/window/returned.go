@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -36,7 +37,7 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 	case actual > n:
 		l.debt = queue.Sum(l.debt, actual-n)
 		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
-	case actual < n && l.refund(n-actual, grant):
+	case actual < n && g.mu.returned.knows(grant.At) && l.refund(n-actual, grant):
 		back = true
 	}
 	if more := l.budget() - had; inPlace && more >= 0 {
@@ -58,11 +59,13 @@ func (g *Gate) backInPlaceLocked() bool {
 }
 
 // returned remembers which permits were given back or corrected, by serial number, so that none is twice while it is
-// remembered. It remembers each for at least as long as the shortest limit's window lasts. After that the ledger takes
-// nothing back (ledger.refund), while a higher cost would be booked again. It forgets in two steps, as later numbers come. Where a limit is in flight it remembers them for as
-// long as its calls may be known (longestInFlight).
+// remembered. It remembers each for at least as long as the shortest limit's window lasted when it came. Where a limit is
+// in flight it remembers them for as long as its calls may be known (longestInFlight). It forgets in two steps, as later
+// numbers come. Permits that were issued before the time that it remembers may have been given back already: knows is
+// false for them, and they are not given back. A higher cost of such permits is booked.
 type returned struct {
-	since         int64 // when recent was begun
+	since         int64 // monotonic instant at which recent was begun
+	before        int64 // monotonic instant; all that came later is remembered
 	recent, older serialSet
 }
 
@@ -89,8 +92,12 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 		length = a.Window.Length
 	}
 	length = max(length, l.longestInFlight())
-	if r.recent == nil || l.now-r.since >= int64(length) {
-		r.older, r.recent, r.since = r.recent, serialSet{}, l.now
+	switch {
+	case r.recent == nil:
+		r.recent, r.since, r.before = serialSet{}, l.now, math.MinInt64
+	case l.now-r.since >= int64(length):
+		r.older, r.before = r.recent, r.since
+		r.recent, r.since = serialSet{}, l.now
 	}
 	page := r.recent[serial/pageBits]
 	if page.has(serial) || r.older[serial/pageBits].has(serial) {
@@ -103,3 +110,8 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	page[serial%pageBits/64] |= 1 << (serial % 64)
 	return true
 }
+
+// knows reports whether first remembers every time at which permits came that were issued at the monotonic instant at. It
+// is false also where the shortest limit has been removed or replaced by a longer one since then, under which the permits
+// still count: they stay used then, since nobody knows whether they were given back.
+func (r *returned) knows(at int64) bool { return at > r.before }
