@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -402,7 +404,7 @@ func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
 				if behind.Load() > 0 {
 					t.Errorf("the one behind it is refused after %v", time.Duration(behind.Load()))
 				}
-				wantKeys, wantBehind := 36040*time.Millisecond, 26*time.Second
+				wantKeys, wantBehind := 36*time.Second, 26*time.Second
 				if stops {
 					l.TakeFunc(2, Forever, func(Permit, error) { time.Sleep(10 * time.Second) }) // holds the dispatcher up
 					at(27 * time.Second)
@@ -423,6 +425,43 @@ func TestWhoWaitsBehindAReservationThatLapses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A call for a key that waits for the provider keeps its turn while parts of the key's sliding window end: what is reserved
+// for it is taken from etcd anew each time.
+func TestAReservationIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policyOf(t, "1/5s")
+		p.Keys.Limits = policyOf(t, "6/2m sliding").Limits
+		f := NewLongFleet(t, p, 1, false, 40*time.Millisecond)
+		defer f.End()
+		l := f.Limiters[0]
+		second := func() float64 { return float64(time.Now().UnixMilli()%60_000) / 1000 }
+		at := func(s int) {
+			time.Sleep(time.Duration(s)*time.Second - time.Duration(second()*1000)*time.Millisecond)
+			synctest.Wait()
+		}
+		at(21) // the provider's windows begin at 20 and 25, and parts end at 21.6, 22.8 and 24
+		if err := l.Acquire(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		served := map[string]float64{}
+		wait := func(name string, take func(n int64, maxWait time.Duration, f func(Permit, error)) Waiter) {
+			take(1, 30*time.Second, func(_ Permit, err error) {
+				if served[name] = second(); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
+		}
+		wait("key", l.Key("a").TakeFunc)
+		wait("behind it", l.TakeFunc)
+		at(50)
+		if diff := cmp.Diff(map[string]float64{"key": 25, "behind it": 30}, served); diff != "" {
+			t.Errorf("when they were served (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // A call for a key for which enough is reserved is not refused: what is reserved comes back if its caller does not get the

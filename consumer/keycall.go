@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
@@ -302,11 +304,35 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 	return p, ok
 }
 
-// lapses returns from which monotonic instant on permits of a key that are reserved may be gone: see Account.Lapses.
+// lapses returns from which monotonic instant on permits of a key that are reserved may be gone: see Account.Lapses. When
+// those in hand end, the key is looked at: see renew.
 func (k *core) lapses(y *keyState) (from int64) {
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
+	y.scheduleRenewal(k)
 	return y.use.Lapses(y.totals(k))
+}
+
+// scheduleRenewal has the key looked at when its permits in hand end. y.mu is held.
+func (y *keyState) scheduleRenewal(k *core) {
+	if at := y.use.HandEnds(); at < clock.Forever {
+		k.keys.asks.schedule(k, y, at)
+	}
+}
+
+// renew has etcd asked anew for what is reserved of a key, if the permits in hand have ended. So a call that waits for the
+// provider's finds the key's when its turn comes, provided that etcd has answered by then.
+func (k *core) renew(y *keyState, s *window.Segment, now int64) {
+	y.hold(&k.keys)
+	defer y.mu.Unlock()
+	if s.Keys == nil || y.gone || !y.use.Reserves() {
+		return
+	}
+	y.adopt(k, s, now)
+	if y.use.Wants(0, now) {
+		k.keys.funds.want(k, y, true)
+	}
+	y.scheduleRenewal(k)
 }
 
 // unreserve ends the reservation of n permits of a key for the call of a waiter, nil if it has none, and serves those

@@ -26,9 +26,9 @@ import (
 // keyRound is how long after a round of asks the next one comes, if an ask had no room for all keys.
 const keyRound = 20 * time.Millisecond
 
-// keyAsks are the keys to be looked at, and by when. A look at a key serves its line if a claim has ended there, decides
-// whether to ask other instances for permits, lends for other instances' asks that are not met in full yet, and serves the
-// key's own waiters if no next look is due.
+// keyAsks are the keys to be looked at, and by when. A look at a key serves its line if a claim has ended there, has etcd
+// asked anew for what is reserved and has lapsed, decides whether to ask other instances for permits, lends for other
+// instances' asks that are not met in full yet, and serves the key's own waiters if no next look is due.
 type keyAsks struct {
 	alarm alarm.Alarm // calls lookAll when it rings
 
@@ -189,6 +189,7 @@ func (a *keyAsks) lookAll(k *core) {
 	r := keyRequests{}
 	for _, y := range all {
 		k.keys.lines.serveDue(k, y.keyState, now)
+		k.renew(y.keyState, s, now)
 		switch at, full := k.ask(y.keyState, s, now, r); {
 		case full:
 			a.putBack(y)

@@ -261,23 +261,29 @@ func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 	return ok
 }
 
-// Lapses returns the monotonic instant from which on permits that are reserved may be gone when the provider's come;
-// clock.Forever if they are not. That is when a window of a long limit ends or the part of a sliding one, and with it what
-// is in hand. It is in the past if a next window might hold fewer permits than are reserved, all callers together. total
-// returns what the shares of all instances hold in a window.
-func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
-	from = clock.Forever
+// HandEnds returns the monotonic instant at which the window of a long limit ends, or the part of a sliding one, and with
+// it what is in hand; clock.Forever if there is no such limit.
+func (a *Account) HandEnds() (at int64) {
+	at = clock.Forever
 	for b := range a.binding {
 		if !b.Whole {
-			from = min(from, b.End-a.windows.Offset)
+			at = min(at, b.End-a.windows.Offset)
 		}
 	}
+	return at
+}
+
+// Lapses returns the monotonic instant from which on permits that are reserved may be gone when the provider's come;
+// clock.Forever if they are not. That is when what is in hand ends (HandEnds). It is in the past if a next window might
+// hold fewer permits than are reserved, all callers together. total returns what the shares of all instances hold in a
+// window.
+func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 	for s := range a.bounded {
 		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
 			return math.MinInt64
 		}
 	}
-	return from
+	return a.HandEnds()
 }
 
 // Charge books n issued permits. They count in the running window of every length.

@@ -214,7 +214,8 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 }
 
 // Wants notes a call that wants n more permits than it has, or with n = 0 one that has used a permit. news
-// reports whether TakeUse is to be called for that: nothing was wanted before, or no call lacked permits yet.
+// reports whether TakeUse is to be called for that: nothing was wanted before, or no call lacked permits yet. Calls for
+// which permits are reserved lack them again when those in hand have lapsed: see Lapses.
 func (a *Account) Wants(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(n, 0, now) }
 
 // wants is Wants where callers have taken some of the permits in hand, which are not booked yet.
@@ -226,7 +227,7 @@ func (a *Account) wants(n, taken, now int64) (news bool) {
 		}
 		b.calls(n, now)
 		hand := b.hand() - taken
-		lacks := n > 0 && wanted > hand && wanted <= b.Permits
+		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
 		if b.state == handedOut || now < b.again || !lacks && hand >= b.low {
 			continue
 		}
