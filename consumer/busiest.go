@@ -30,11 +30,11 @@ func ratesOf(all []tally.Rate) []Rate {
 	return rates
 }
 
-// note counts permits of a key for the busiest keys, in batches. The caller has the state's
-// lock, or the state is nobody's.
+// note counts permits of a key for the busiest keys, in batches. issued is less than 0 if permits came back. The caller
+// has the state's lock, or the state is nobody's.
 func (y *keyState) note(m *keys, issued, refused int64) {
 	issued, refused = issued+int64(y.issued), refused+int64(y.refused)
-	if issued+refused >= noteBatch {
+	if issued < 0 || issued+refused >= noteBatch {
 		m.busiest.Add(y.key.Name, issued, refused)
 		issued, refused = 0, 0
 	}

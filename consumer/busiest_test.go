@@ -87,3 +87,30 @@ func TestKeysThatWaitAreBusyToo(t *testing.T) {
 		}
 	})
 }
+
+// What comes back is taken off, wherever it goes: into the front from which it was taken, into a later one, or to the key.
+func TestWhatComesBackIsNotBusy(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits, p.Keys.Limits[0].Permits = 1000, 200
+	for name, between := range map[string]func(y Key){
+		"into the same front": func(Key) {},
+		"into a later one":    func(y Key) { y.Limits(); y.TryAcquire() }, // the first shuts it, the second opens one
+		"to the key":          func(y Key) { y.Limits() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+				y := l.Key("a")
+				y.TryTake(20)
+				some := y.TryTake(10) // of the front
+				if between(y); some.N() != 10 || !some.Release() {
+					t.Fatalf("%d permits, or they did not come back", some.N())
+				}
+				time.Sleep(tally.Period)
+				y.Limits() // the last one is counted
+				if got := l.Status().BusiestKeys; len(got) != 1 || got[0].Issued < 2 || got[0].Issued >= 2.2 {
+					t.Errorf("%v, want about 20 in 10 s", got)
+				}
+			})
+		})
+	}
+}

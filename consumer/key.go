@@ -154,7 +154,7 @@ type keyState struct {
 // another way where the counts of use are looked at.
 func (y *keyState) hold(m *keys) {
 	y.mu.Lock()
-	if issued, refused := y.front.Shut(&y.use); issued > 0 || refused > 0 {
+	if issued, refused := y.front.Shut(&y.use); issued != 0 || refused > 0 {
 		y.note(m, issued, refused)
 	}
 }
@@ -471,6 +471,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
 	for y.gone { // its windows are over, but a debt counts in later ones
 		y.mu.Unlock()
 		if actual <= n {
+			k.keys.busiest.Add(y.key.Name, actual-n, 0)
 			return
 		}
 		y = k.keys.add(y.key.Name, nil, nil, false) // even beyond the bound on keys in use
@@ -480,6 +481,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
 		y.use.Owe(actual - n)
 	} else {
 		y.use.Refund(n-actual, epoch)
+		y.note(&k.keys, actual-n, 0)
 	}
 	if y.pay(k, s, now); s.Keys != nil {
 		y.owes(k, now)
