@@ -98,6 +98,11 @@ func (l asks) stand(w quota.Window) bool {
 	return slices.ContainsFunc(l, func(a asked) bool { return a.edge > 0 && a.edgeOf == w.Index })
 }
 
+// standFrom reports whether large calls of guests want permits at the edge of w or of a later window.
+func (l asks) standFrom(w quota.Window) bool {
+	return slices.ContainsFunc(l, func(a asked) bool { return a.edge > 0 && a.edgeOf >= w.Index })
+}
+
 // atEdge returns how many permits the guest is lent at the edge of w. part is what one without a share
 // may have of the host's, spare what the host's own critical calls leave, and large says that large calls
 // wait at the host.

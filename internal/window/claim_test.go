@@ -328,7 +328,7 @@ func TestWhichCallsForAKeyAreLarge(t *testing.T) {
 }
 
 // Of a key, too, a host lends at the edge what a large call that stands wants, also if none of its own callers wait there:
-// they come before an ask does.
+// they come before an ask does. Until then the host does not forget the key.
 func TestALargeCallThatStandsForAKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -342,11 +342,18 @@ func TestALargeCallThatStandsForAKey(t *testing.T) {
 		if told, _ := a.Lend("guest", n, f, Callers{Waiting: 30}, 0, 0, int64(990*ms)); told > 0 {
 			t.Fatalf("%d are lent of none", told)
 		}
-		a.Adopt(lendingAt("me", second, second), bounds(10), nil)
+		next := lendingAt("me", second, second) // its own permits of the window before count no more
+		if forgotten := a.Forget(next); forgotten != (c.edge == 0) {
+			t.Errorf("%+v: forgotten before the edge: %v", c, forgotten)
+		}
+		a.Adopt(next, bounds(10), nil)
 		lent := int64(0)
 		a.LendAtEdge(f, Callers{Waiting: c.waiting, Large: c.large}, s.hash, int64(second), func(string) bool { return true }, func(_ string, told int64) { lent += told })
 		if lent != c.lent {
 			t.Errorf("%+v: %d are lent", c, lent)
+		}
+		if !a.Forget(lendingAt("me", 2*second, second)) {
+			t.Errorf("%+v: not forgotten after the window", c)
 		}
 	}
 }

@@ -219,11 +219,15 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// asked reports whether others were asked for permits of the account's shortest window, if that is one of those that run:
-// then a loan may be under way, which would be lost with the account. What they were asked to leave to a large call that
-// stands is of the next window, and does not count.
+// asked reports whether asks stand by which a loan may be made or under way, which would be lost with the account, by the
+// windows that run: others were asked for permits of the account's shortest window, if that is one of those, or a large
+// call of a guest wants permits at the edge of that window or of a later one. What others were asked to leave to a large
+// call that stands here is of the next window, and does not count.
 func (a *Account) asked(running []quota.Window) bool {
-	return a.trade != nil && slices.Contains(running, a.trade.window) && a.trade.guest.Asked()
+	t := a.trade
+	return t != nil && slices.ContainsFunc(running, func(w quota.Window) bool {
+		return w == t.window && t.guest.Asked() || w.Length == t.window.Length && t.guests.standFrom(w)
+	})
 }
 
 // Low reports whether callers will soon lack permits, by their rate at the latest look.
