@@ -200,12 +200,8 @@ func (k *taking) moves() bool { return k.Back.N > 0 && k.ByParts() && !k.Use.Loo
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
 	verdict := p.budgets.verdictOf(k.KeyUse)
-	if !k.Purse.Of(verdict) { // what it had in hand is of another store, and counts no more
-		ends := k.Back.N > 0 && !k.moves()
-		if k.Purse, k.Back = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), (escrow.Back{}); ends {
-			k.decided(p)
-			return x, nil
-		}
+	if !k.goesOn(p, verdict) {
+		return x, nil
 	}
 	if !at.Fresh && k.moves() { // the view is in doubt
 		k.Use.Look = true
@@ -230,16 +226,33 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 	return x, err
 }
 
+// goesOn returns whether the taking is to be sent by a verdict, or on. If what was in hand is of another store, it counts no
+// more: then the taking goes on with a new purse, and has nothing to give back. If it was only to give back, it is decided.
+func (k *taking) goesOn(p *membership, verdict *escrow.Verdict) bool {
+	if k.Purse.Of(verdict) {
+		return true
+	}
+	ends := k.Back.N > 0 && !k.moves()
+	if k.Purse, k.Back = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), (escrow.Back{}); ends {
+		k.decided(p)
+	}
+	return !ends
+}
+
 // answered takes the answer: at which revision the total was committed, or what was found in its place. It
 // returns whether there is more to do.
 func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.ResponseOp, revision int64) (again bool) {
+	verdict := p.budgets.verdictOf(k.KeyUse)
 	if committed {
-		k.Purse.Committed(k.total, k.n, revision, p.budgets.verdictOf(k.KeyUse))
+		k.Purse.Committed(k.total, k.n, revision, verdict)
 		k.decided(p)
 		return false
 	}
+	if !k.goesOn(p, verdict) { // another mark was found
+		return false
+	}
 	kv := etcdcall.KeyIn(found[0])
-	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, p.budgets.verdictOf(k.KeyUse))
+	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, verdict)
 	if k.known && k.Back.N > 0 && !never { // a copy of the give-back may be committed
 		moves := k.moves()
 		if k.Back = (escrow.Back{}); !moves {

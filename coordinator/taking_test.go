@@ -134,6 +134,38 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 	}
 }
 
+// An operator says that the store was restored under its old ID, and an instance learns that by the mark that its own
+// transaction finds: what it has in hand counts no more, and a give-back of it is not written.
+func TestAMarkThatIsFoundEndsWhatIsInHand(t *testing.T) {
+	t.Parallel()
+	k := setup(t).taker("10/s,100/d", 100)
+	withhold := func() {
+		t.Helper()
+		k.exchange(escrow.Use{Need: 4})
+		if k.u.Purse.Taken < 4 {
+			t.Fatalf("%d permits are taken, want 4", k.u.Purse.Taken)
+		}
+		text, err := escrow.Encode(k.p.budgets.mark.Withholding(k.p.s.o.Clock.Wall(), time.Second))
+		if err == nil {
+			_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetMark("p"), text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	withhold()
+	if k.exchange(escrow.Use{Used: 1, Need: 6}); k.u.Purse.Taken != 1 || k.u.Purse.Withheld() == "" {
+		t.Errorf("%d permits count, want the one that was issued; withheld %q", k.u.Purse.Taken, k.u.Purse.Withheld())
+	}
+
+	k = setup(t).taker("10/s,100/d", 100)
+	withhold()
+	before := k.total()
+	if k.givesBack(3); k.total().Writes != before.Writes || k.u.Away || k.u.Purse.Taken != 0 {
+		t.Errorf("%d permits count after a give-back of those in hand; the total is %+v, and was %+v", k.u.Purse.Taken, k.total(), before)
+	}
+}
+
 // Where the session follows no store, as before the first answer of a provider's own watch, a total
 // that was written before is not of another store, and the error speaks of none.
 func TestNoStoreIsNotAnotherStore(t *testing.T) {
