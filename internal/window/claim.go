@@ -20,9 +20,9 @@ import (
 // calls get what they will want even then. When the claim has ended, other callers may pass the waiter: they take of
 // what is left the permits that it cannot use. It keeps its place.
 //
-// Where others may lend, a call for more than one permit is large if it wants more than the share is now and, of a
-// provider, more than it often is in later windows (Plan.RoomLater) or, of a key, more than an equal part of the limit
-// (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of this instance's
+// Where others may lend, a call for more than one permit is large if it wants more than each of two numbers. The first is
+// this instance's share now. The second is, for a provider, what the share often is in later windows (Plan.RoomLater), and
+// for a key an equal part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of this instance's
 // share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
@@ -103,8 +103,8 @@ func (c *claim) lastServed() int64 {
 // line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
 	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
-	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter; its call is small
-	// and its claim runs; more than mostPassed are passed; the limits have changed; what a waiter lacks is of no window,
+	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the one for
+	// which it is called; the call of the first is small and its claim runs; more than mostPassed are passed; the limits have changed; what a waiter lacks is of no window,
 	// and may come at any time, as when a call in flight ends.
 	shut    bool
 	passed  int     // waiters that are passed
@@ -227,9 +227,9 @@ func (l *Line) claims() bool {
 	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
 }
 
-// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. If
-// that has ended, the waiter is large, and there are permits, even if pacing has not released them yet, small calls may
-// leave it more in a while: the instant is a tenth of the shortest window from now. In all other cases it is
+// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. A large
+// waiter whose claim has ended may be left more by small calls in a while. So if there are permits then, those included
+// that pacing has not released yet, the instant is a tenth of the shortest window from now. In all other cases it is
 // clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
 // the instant for Account.Again.
 func (l *Line) Again() (at int64) {
@@ -303,7 +303,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 	b, a, ends := &l.trade.claim.beside, l.account, int64(0)
 	b.passed++
 	many := b.passed > mostPassed
-	if b.shut = b.shut || many || !b.fits(a) || l.claims(); b.shut {
+	if b.shut = b.shut || many || !b.fits(a) || l.claims() || !l.passes.any(w.Large()); b.shut {
 		return false
 	}
 	want := w.N()

@@ -98,6 +98,37 @@ func TestALargeCallUnderPacingTakesWhatSmallOnesLose(t *testing.T) {
 	}
 }
 
+// Under pacing nobody passes a small call that waits behind a large one: what is released adds up until it has enough.
+func TestNobodyPassesASmallCallUnderPacing(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	f.total, f.instances = 200, 2
+	f.plan.Pacing.Even = true
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	enter := func(now time.Duration, name string, n int64) {
+		t.Helper()
+		if _, v := g.Enter(at(now), &queue.Waiter{Payload: name}, n, clock.Forever, queue.Default); v != queue.Queued {
+			t.Fatalf("%s at %v: verdict %d", name, now, v)
+		}
+	}
+	enter(10*ms, "large", 150)
+	upTo(g, at(150*ms), 99) // its claim is over
+	enter(151*ms, "small", 20)
+	var served []string
+	for now := 155 * ms; now < 500*ms && len(served) == 0; now += 5 * ms {
+		enter(now, "one", 1)
+		served = told.take()
+		if len(served) > 0 && (now < 340*ms || now > 380*ms) {
+			t.Errorf("served at %v, want about 0.2 s after the first", now)
+		}
+	}
+	if diff := cmp.Diff([]string{"small@0s"}, served); diff != "" {
+		t.Errorf("who is served first (-want +got):\n%s", diff)
+	}
+}
+
 // What lies in the segment for those that pass a large call is not held for a call of a higher class besides.
 func TestAHigherClassBesideALargeCallUnderPacing(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 10})
