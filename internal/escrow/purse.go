@@ -115,8 +115,8 @@ func (p *Purse) ended() bool {
 //   - If next has a name, and the total found still tells the name of the write with the number next.Writes
 //     (Total.Recent), it is proved if that is another name, or none.
 //   - Otherwise it is proved if Writes shows that the total found is the only one that was written since the total
-//     known before, and its Out differs from that of next. With the same Out it may be next; and of several totals next
-//     may be one.
+//     known before, and its Out differs from that of next. If Out is the same, the total found may be next
+//     itself; if several were written, next may be one of them.
 //
 // Refused also serves for a plain read, where nothing was sent. Its result then has no meaning.
 func (p *Purse) Refused(next Total, value []byte, revision int64, v *Verdict) (never bool) {

@@ -138,7 +138,7 @@ func (e Unsubscribed) on(m *Machine) {
 	if l == nil {
 		return
 	}
-	delete(l.members, e.Folder) // a batch under way still finds the line in the member
+	delete(l.members, e.Folder) // but e.line stays: a batch under way looks at it when it ends
 	if !m.narrow {
 		return
 	}
@@ -400,7 +400,7 @@ func (e ProbeLate) on(m *Machine) {
 // created at another revision than the one in the Question counts as a missing witness. The answer says nothing to a
 // line that had a gap since the Question. For the other lines of the Question:
 //
-//   - If Cluster is not that of one of them, or Revision is lower than the newest that one of them knew when the probe
+//   - If at least one of them follows another cluster than Cluster, or knew a newer revision than Revision when the probe
 //     was sent, etcd was replaced or went back: then all of them have a gap, whatever became of the witness.
 //   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
 //     answer proves its views as of when the probe was sent.

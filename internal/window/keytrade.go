@@ -65,9 +65,9 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 
 // calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
 // the one in which the trade began, those that were refused since the trade began, and those for which callers wait
-// now (waiting). s is the shortest window. When a window of another length becomes the shortest one, the result jumps.
-// begin then takes t.before, the number at that window's start, as the base: so the calls of that window count, and no
-// earlier ones.
+// now (waiting). s is the shortest window. When a window of another length becomes the shortest one, the result jumps,
+// since s then counts other calls. So begin has t.calls start anew, as if t.before permits had come by that window's start:
+// then t.calls counts the calls of that window, and no earlier ones.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
@@ -193,7 +193,8 @@ func (a *Account) LineLeft(q *queue.Queue, now int64) {
 }
 
 // LookSoon returns the monotonic instant at which to look whether to ask others, for a key that lacks permits now or
-// will soon. sooner is false if a look was due by then anyway, or where nothing is counted.
+// will soon. sooner is false if a look was due by then anyway, or where nothing is counted. If it is true, LookSoon has
+// noted the instant, and the caller sees to it that somebody looks then (Ask, and Looked after it).
 func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	t := a.begun()
 	if t == nil {
@@ -280,7 +281,8 @@ func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Caller
 
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
-	due := min(s.own(), int64(math.Ceil(s.Fair()))) // an owner's share may be more than an equal part: it has those of instances that own none
+	// An owner's share may be more than an equal part: the owners have the parts of those that own nothing of the key, too.
+	due := min(s.own(), int64(math.Ceil(s.Fair())))
 	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: a.trade.ownIssued(s, a.reserved), due: due}, c, &ask))
 	if next = clock.Forever; a.trade.keepRest(s, ask, n) {
 		next = s.releases()

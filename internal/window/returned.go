@@ -8,7 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
-// Correct books that the n permits of the grant with that serial number cost actual permits. If actual is less than n,
+// Correct books that n permits, which were issued together by that grant and have that serial number, cost actual permits. If actual is less than n,
 // the rest is given back, and back is true, provided that it still counts. If it is more, the difference becomes a debt.
 // first is false, and nothing changes, if they were corrected before and returned still remembers that, or if the gate
 // is closed. What is given back goes into the segment that runs, if nothing but its number of permits changes by that
@@ -58,19 +58,19 @@ func (g *Gate) backInPlaceLocked() bool {
 	return g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 && !g.mu.stale && !p.Gradual() && p.Critical <= 0
 }
 
-// returned remembers which permits were given back or corrected, by serial number, so that none is twice while it is
-// remembered. It remembers each for at least as long as the shortest limit's window lasted when it came. Where a limit is
-// in flight it remembers them for as long as its calls may be known (longestInFlight). It forgets in two steps, as later
-// numbers come. Permits that were issued before the time that it remembers may have been given back already: knows is
-// false for them, and they are not given back. A higher cost of such permits is booked.
+// returned remembers, by serial number, which permits were given back or corrected, so that none is given back or
+// corrected a second time while it is remembered. It remembers each for at least as long as the shortest limit's window
+// lasts at that time or, if that is longer, for as long as calls in flight may be known (longestInFlight). It forgets in
+// two steps, as later numbers come. Permits that were issued before the time that it remembers may have been given back
+// already. So they are not given back (knows), but a higher cost of them is booked, maybe once more.
 type returned struct {
 	since         int64 // monotonic instant at which recent was begun
 	before        int64 // monotonic instant; all that came later is remembered
 	recent, older serialSet
 }
 
-// serialSet is a set of serial numbers, one bit for each, in pages of consecutive ones, which are made when the first
-// number of a page comes. Serial numbers are consecutive, so most bits of a page are used.
+// serialSet is a set of serial numbers. A page has a bit for each of pageBits consecutive numbers, and is made when the first
+// of them comes. So where most permits are given back or corrected, most bits of a page are used.
 type serialSet map[uint64]*serialPage
 
 // serialPage has a bit for each of pageBits serial numbers.
@@ -84,8 +84,8 @@ func (p *serialPage) has(serial uint64) bool {
 	return p != nil && p[serial%pageBits/64]>>(serial%64)&1 == 1
 }
 
-// first reports whether the permits of that number come for the first time, at the
-// ledger's present.
+// first reports whether the permits with that serial number are given back or corrected for the first time, as far as is
+// remembered. It remembers the number from then on. The instant is the ledger's present.
 func (r *returned) first(serial uint64, l *ledger) bool {
 	length := time.Minute // while no limit is known
 	if a := l.shortest(); a != nil {

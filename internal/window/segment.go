@@ -291,8 +291,9 @@ func (f *Front) Open(a *Account, most int64) {
 }
 
 // Refuse has the front refuse calls from now on, if the bounds of the windows leave no more than what is reserved, and the
-// account has no long limits. If they leave more, and only a debt keeps it from calls, the front stays shut: the debt is
-// paid once the proof of the view is renewed, while the windows stay the same, and calls then get the rest. The account's
+// account has no long limits. If they leave more, and calls get none of it only because of a debt, the front stays shut.
+// Such a debt was not paid because the proof is over (Segment.Stale). Once there is a new proof it is paid, and calls get
+// the rest; but a new proof does not change the windows, so that a front which refuses would go on refusing. The account's
 // lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due.
 func (f *Front) Refuse(a *Account) {
 	if a.shares() <= a.reserved && len(a.budgets) == 0 {
