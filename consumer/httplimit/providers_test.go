@@ -76,6 +76,17 @@ func ofAPartner(calls, requests *consumer.Limiter) *http.Client {
 	}}
 }
 
+// ofAccounts makes a call where so many may be open at once, and each account has a limit too.
+func ofAccounts(ctx context.Context, calls, limiter *consumer.Limiter, installation string, send func(context.Context) error) error {
+	permits, err := consumer.TakeAll(ctx, 2*time.Second, map[consumer.Taker]int64{calls: 1, limiter.Key(installation): 1})
+	if err != nil {
+		return err
+	}
+	ctx, done := permits[calls].Begin(ctx)
+	defer done()
+	return send(ctx) // and read all of the answer
+}
+
 // endpoint is a request's method, and its path without what names one object.
 func endpoint(r *http.Request) string {
 	parts := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", 3)
@@ -279,6 +290,51 @@ func TestTheProgramForAPartner(t *testing.T) {
 				t.Errorf("%d calls in second %d", n, second)
 			}
 		}
+	})
+}
+
+// A crowd that waits for one account holds no place: callers for another account have all of its permits, and no
+// more calls are open than may be.
+func TestAnAccountThatIsSpentHoldsNoPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := open(t, "100 inflight hold=2m")
+		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s")}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		underWay, most, sent := 0, 0, map[string]int{}
+		var callers sync.WaitGroup
+		for i := range 150 + 10 {
+			of := "crowd"
+			if i >= 150 {
+				of = "other"
+			}
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					_ = ofAccounts(ctx, calls, limiter, of, func(context.Context) error {
+						mu.Lock()
+						underWay++
+						most = max(most, underWay)
+						sent[of]++
+						mu.Unlock()
+						time.Sleep(100 * time.Millisecond)
+						mu.Lock()
+						underWay--
+						mu.Unlock()
+						return nil
+					})
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		clear(sent)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		if n := sent["other"]; n < 13*10 || most > 100 {
+			t.Errorf("%d calls in 10 s for the other account, %d for that of the crowd; %d were open at once", n, sent["crowd"], most)
+		}
+		mu.Unlock()
+		cancel()
+		callers.Wait()
 	})
 }
 
