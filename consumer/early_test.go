@@ -110,7 +110,7 @@ func TestARefusalAsPermitsCome(t *testing.T) {
 			bank.serve(sinks...)
 			first, _, _ := strings.Cut(limit, ",")
 			_, _, err := all[0].core.explain(queue.Limited, 1, queue.Default)
-			if want := "consumer: p: no permit: none of " + first + " came in time, and there are some now"; err.Error() != want {
+			if want := "consumer: p: no permit: 1 permit of " + first + " came just too late for this call: try again"; err.Error() != want {
 				t.Errorf("%v\nwant %s", err, want)
 			}
 			if limited, ok := errors.AsType[LimitError](err); !ok || limited.RetryAt.IsZero() || time.Until(limited.RetryAt) > 0 {

@@ -121,7 +121,8 @@ type LimitError struct {
 	Removed bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown, as while an operator has paused the provider, or is to give the count of a limit
-	// after a restore of etcd.
+	// after a restore of etcd. Where others may lend, it is the next window: they have them if they
+	// are idle. A call for more than Share also needs a wait of its own: see Limiter.Take.
 	RetryAt time.Time
 	// Debt, with ReasonDebt, is the number of permits that earlier calls have cost beyond those
 	// taken for them, and that are still to be paid. DebtUntil is about when they are, and RetryAt is not
@@ -144,7 +145,7 @@ func (e LimitError) Error() string {
 		s += fmt.Sprintf(" for key %q", e.Key)
 	}
 	s += ": " + e.what()
-	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.RetryAt.IsZero() && !e.RetryAt.Equal(e.DebtUntil) && e.Reason != ReasonStale { // then RetryAt is when etcd is asked again
+	if _, ends := errors.AsType[ends](e.Cause); !ends && !e.aboveShare() && !e.RetryAt.IsZero() && !e.RetryAt.Equal(e.DebtUntil) && e.Reason != ReasonStale { // then RetryAt is when etcd is asked again
 		form := "15:04:05.000 UTC"
 		if e.Window.Length >= 24*time.Hour {
 			form = "2006-01-02 15:04 UTC"
@@ -200,9 +201,10 @@ func (e *LimitError) what() string {
 		return fmt.Sprintf("this instance's share is 0 of %v (%d instances); others may lend a permit within a window (maxWait), and each has one only by a longer window", limit, e.Instances)
 	case e.Asked == 1 && e.Share == 0 && e.Total > 0 && e.Instances > 1:
 		return fmt.Sprintf("this instance's share is 0 of %v (%d instances); others may lend a permit within a window (maxWait)", limit, e.Instances)
-	case e.Asked > e.Share && e.Instances > 1:
-		return fmt.Sprintf("%d asked for, and this instance's share is %d of %v (%s); others may lend the rest within a window (maxWait), or ask for fewer",
-			e.Asked, e.Share, limit, counted(e.Instances, "instance", "instances"))
+	case e.aboveShare():
+		windows := (e.Asked-1)/max(1, e.Share) + 1
+		return fmt.Sprintf("%d asked for, and this instance's share is %d of %v (%s); others lend the rest to about one such call in %d windows, if it waits for more than 2 (maxWait); or ask for fewer",
+			e.Asked, e.Share, limit, counted(e.Instances, "instance", "instances"), windows)
 	}
 	what := "is used up"
 	if e.Asked > 1 {
@@ -212,6 +214,14 @@ func (e *LimitError) what() string {
 		return fmt.Sprintf("the limit of %v %s", limit, what)
 	}
 	return fmt.Sprintf("this instance's share %s (%d of %v, %s)", what, e.Share, limit, counted(e.Instances, "instance", "instances"))
+}
+
+// aboveShare reports whether a share below Asked decided. What RetryAt is then says little: see there.
+func (e *LimitError) aboveShare() bool {
+	if limit := e.limit(); e.Window.Length == 0 || e.Removed || limit.Long() {
+		return false
+	}
+	return e.Reason == ReasonSpent && e.Cause == nil && e.Owner == "" && e.Instances > 1 && e.Asked > max(1, e.Share)
 }
 
 // limit returns the limit that it names; zero if that is none.
@@ -233,7 +243,7 @@ func (e *LimitError) ofLong(limit quota.Limit) string {
 }
 
 // counted returns a number with its noun.
-func counted(n int, one, many string) string {
+func counted[N int | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -178,10 +178,10 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	case u.verdict != queue.Limited:
 		e.decided(k, u)
 	case e.Window.Length > 0 && !u.elsewhere && u.comes(now, b, short):
-		e.Cause = ends(fmt.Sprintf("none of %v came in time, and there are some now", e.limit()))
+		e.Cause = ends(fmt.Sprintf("%s of %v came just too late for this call: try again", counted(u.n, "permit", "permits"), e.limit()))
 		u.when, u.known = now.Mono, true
 	case b != nil && !short:
-		e.Cause = fmt.Errorf("none of %v came in time", e.limit())
+		e.Cause = fmt.Errorf("%s of %v did not come in time", counted(u.n, "permit", "permits"), e.limit())
 	case b != nil:
 		k.explainBudgetLocked(now, &e, b, u)
 	case u.elsewhere:

@@ -257,3 +257,47 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 		}
 	}
 }
+
+// Where others want all of the limit, a call for more than the share is served within two windows, if no other large
+// one was served for as many windows as it wants shares. That a caller gives up after these two windows, and comes
+// again, costs it nothing: it has its share of the limit.
+func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
+	for _, of := range limitedKinds {
+		t.Run(string(of), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, takers := of.fleet(t, 1000, 4)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				defer running.Wait()
+				defer cancel()
+				for _, by := range takers[1:] {
+					for range 40 {
+						running.Go(func() {
+							for ctx.Err() == nil {
+								_, _ = by.Take(ctx, 10, 30*time.Second)
+							}
+						})
+					}
+				}
+				time.Sleep(5*time.Second + 123*time.Millisecond)
+				const twoWindows = 2*time.Second + 100*time.Millisecond // some time, for its permits to come together
+				for _, n := range []int64{300, 500, 750, 900} {
+					shares := (n + 249) / 250
+					if _, err := takers[0].Take(ctx, n, twoWindows); err != nil {
+						t.Errorf("%d permits, the first call: %v", n, err)
+					}
+					const windows = 24
+					var served, refused atomic.Int64
+					repeated, end := context.WithTimeout(ctx, windows*time.Second)
+					loop(repeated, takers[0], n, twoWindows, &served, &refused)
+					end()
+					t.Logf("%d permits: %d served, %d refused in %d windows", n, served.Load(), refused.Load(), windows)
+					if served.Load() < windows/(shares+1) {
+						t.Errorf("%d permits, again and again: %d served in %d windows", n, served.Load(), windows)
+					}
+					time.Sleep(time.Duration(shares) * time.Second)
+				}
+			})
+		})
+	}
+}

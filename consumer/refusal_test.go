@@ -83,9 +83,10 @@ func TestARefusalHasTheNumbersThatDecided(t *testing.T) {
 		return e
 	}
 	for want, e := range map[string]consumer.LimitError{
-		"this instance's share is used up (250 of 1000/s, 4 instances)":                of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
-		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)":     of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
-		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); oth": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share is used up (250 of 1000/s, 4 instances)":            of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Share: 250, Total: 1000, Instances: 4}),
+		"this instance's share has fewer than 3 left (250 of 1000/s, 4 instances)": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 3, Share: 250, Total: 1000, Instances: 4}),
+		"900 asked for, and this instance's share is 250 of 1000/s (4 instances); others lend the rest to about one such call in 4 windows, if it waits for more than 2 (maxWait); or ask for fewer": of(
+			consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 900, Share: 250, Total: 1000, Instances: 4}),
 		"this instance's share is 0 of 3/s (7 instances); others may lend a permit within a window (maxWait), and each has one only by a longer window": of(
 			consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Total: 3, Instances: 7}),
 		"this instance's share is 0 of 9/s (7 instances); others may lend a permit within a window (maxWait)": of(consumer.LimitError{Reason: consumer.ReasonSpent, Asked: 1, Total: 9, Instances: 7}),

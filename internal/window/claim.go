@@ -27,10 +27,11 @@ import (
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
-//   - If it wants k shares, it stands once it has been the first waiter in k windows, at least two, and the latest large
-//     call that was served, or stood, is long enough ago (Trade.stands). Then each other instance that has a share is
-//     asked to leave it an equal part of what it wants, in the next window. One where large calls wait too leaves
-//     nothing.
+//   - It stands once a window was entered while it was the first waiter, so that loans could have served it, and the
+//     latest large call that was served, or stood, is long enough ago: if it wants k shares, at least k windows
+//     (Trade.stands). Then each other instance that has a share is asked to leave it an equal part of what it wants, in
+//     the next window. One where large calls wait too leaves nothing. For how long it has waited does not count beyond
+//     that: a caller that gives up after two windows, and comes again, is served as soon as one that waits on.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -48,8 +49,9 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 type claim struct {
 	of    *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first or, once another window was entered, at which that began
-	edges int64         // how many windows were entered while it was the first
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
+	// entered says that another window was entered while it was the first.
+	entered bool
 	beside
 
 	small    *lending.Flow // the calls that are not large; nil until a large one comes
@@ -394,15 +396,14 @@ func (l *Line) smallWant() int64 {
 func (c *claim) head(q *queue.Queue, now int64) {
 	c.waits = q.Large(queue.Sheddable) > 0
 	if w := q.Head(); w != c.of {
-		c.of, c.since, c.edges = w, now, 0
+		c.of, c.since, c.entered = w, now, false
 	}
 }
 
 // enter notes that a window has begun at the monotonic instant start. The claim of the first waiter begins anew. Until
 // the line is served nobody passes. Trade.enter calls leave after it.
 func (c *claim) enter(start int64) {
-	c.since, c.issued, c.shut = start, 0, true
-	c.edges++
+	c.since, c.issued, c.shut, c.entered = start, 0, true, true
 }
 
 // restart forgets what was noted by windows, because they have another length now.
@@ -483,7 +484,7 @@ func (t *Trade) stands(s *scene) int64 {
 	since := s.Window.Index + 1 - max(c.stood, c.lastServed())
 	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
 	due := max(1, share-small, s.Total/standing)           // permits for large calls, in each window
-	if c.edges < max(1, shares-1) || since < max(shares, sharesIn(c.of.N(), due)) {
+	if !c.entered || since < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}
 	return c.of.N()
