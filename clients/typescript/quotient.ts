@@ -110,13 +110,15 @@ export class Client {
   private host: string;
   private answered = false;
   private most: number;
-  /** Has connections for calls that end or are settled: those that wait may wait for just these. */
-  private endings: http.Agent;
-  /** Calls that have a connection to wait for permits. */
+  /** Has connections for calls that wait for permits; connection() says when one is free. */
+  private waiting: http.Agent;
+  /** How many calls have one of these. */
   private asking = 0;
-  /** Calls that wait for such a connection, in order. */
+  /** Calls that wait for one, in order. */
   private queue: (() => void)[] = [];
-  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls (connections, 64) wait for permits at a time, a connection each, and others wait for one of these; quotad allows a process 256 connections. */
+  /** Has connections for calls that wait for no permits: those with timeout 0, and those that end or are settled. */
+  private prompt: http.Agent;
+  /** The address is the path of quotad's socket or, with tls, that of --listen, such as 127.0.0.1:8787. At most so many calls (connections, 64) wait for permits at a time, a connection each, and others wait for one of these. Calls that do not wait, and those that settle or end a call, have 16 more. quotad allows a process 256 connections. */
   constructor(address = "/run/quotad/quotad.sock", options: { tls?: TLS; connections?: number } = {}) {
     refuseOthers(options, "connections", "tls");
     const { tls, connections = 64 } = options;
@@ -126,11 +128,11 @@ export class Client {
     this.address = address;
     this.most = connections;
     this.http = tls ? https : http;
-    const agent = new this.http.Agent({ keepAlive: true });
-    this.endings = new this.http.Agent({ keepAlive: true, maxSockets: 4 });
+    this.waiting = new this.http.Agent({ keepAlive: true });
+    this.prompt = new this.http.Agent({ keepAlive: true, maxSockets: 16 });
     const colon = address.lastIndexOf(":");
     this.host = address.slice(0, colon).replace(/^\[|\]$/g, "");
-    this.options = { ...(tls ? { secureContext: contextOf(tls), host: this.host, port: address.slice(colon + 1) } : { socketPath: address }), agent, headers: { "Content-Type": "application/json" } };
+    this.options = { ...(tls ? { secureContext: contextOf(tls), host: this.host, port: address.slice(colon + 1) } : { socketPath: address }), headers: { "Content-Type": "application/json" } };
   }
 
   /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
@@ -206,13 +208,15 @@ export class Client {
   };
 
   private async grant(body: object, timeout: number) {
+    const waits = timeout > 0;
     for (const began = now(); ; ) {
-      if (!(await this.connection(timeout - since(began)))) {
-        const detail = `${this.most} calls wait for permits already, the most of this client: pass new Client(address, { connections })`;
+      if (waits && !(await this.connection(timeout - since(began)))) {
+        const detail = `no connection was free in time: ${this.most} calls are under way, the most of this client that may wait for permits; pass new Client(address, { connections: ${2 * this.most} })`;
         throw Object.assign(new Limited(detail), { retryAfter: 0.05 });
       }
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
-      const { status, answer, sent } = await this.send("/v1/acquire", { ...body, max_wait }, max_wait).finally(() => this.passOn());
+      const asked = this.send("/v1/acquire", { ...body, max_wait }, max_wait, waits ? this.waiting : this.prompt);
+      const { status, answer, sent } = await (waits ? asked.finally(() => this.passOn()) : asked);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
       const error = status === 200 ? refusal(503, { detail: "the answer came too late" }) : refusal(status, answer, NoLimit);
       const retryAfter = answer.retry_after ?? 0;
@@ -242,14 +246,15 @@ export class Client {
   }
 
   /** Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, noAnswer if there is none within wait and 10 s. */
-  private async send(path: string, body?: object, wait = 0): Promise<{ status: number; answer: Answer; sent: Instant }> {
+  private async send(path: string, body?: object, wait = 0, agent = this.prompt): Promise<{ status: number; answer: Answer; sent: Instant }> {
     let sent = now();
     const signal = AbortSignal.timeout(Math.ceil(wait + 10) * 1000); // also without a free connection
-    const agent = path === "/v1/acquire" ? this.options.agent : this.endings;
     const request = this.http.request({ ...this.options, agent, method: body ? "POST" : "DELETE", path, signal });
     let connected = false;
+    let free = false;
     request.on("socket", (socket) => {
-      sent = now(); // a connection is free
+      free = true;
+      sent = now();
       connected = !socket.connecting;
       if (!connected) socket.once(this.http === https ? "secureConnect" : "connect", () => (connected = true));
     });
@@ -261,9 +266,10 @@ export class Client {
       this.answered = true;
       return { status: response.statusCode!, answer, sent };
     } catch (e) {
-      if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.send(path, body, wait); // quotad closes connections without calls
+      if (request.reusedSocket && !signal.aborted && !(e instanceof SyntaxError)) return this.send(path, body, wait, agent); // quotad closes connections without calls
       const { code = "", errno = 0, message } = e as NodeJS.ErrnoException;
       if (signal.aborted && connected) return { status: noAnswer, answer: { detail: `quotad at ${this.address} accepts connections, but does not answer: see its log, or restart it`, retry_after: 0.05 }, sent };
+      if (signal.aborted && !free) return { status: noAnswer, answer: { detail: `no connection to quotad at ${this.address} was free within 10 s: see its log, or make fewer calls at a time`, retry_after: 0.05 }, sent };
       const detail = this.http === https && mistrust(this.address, this.host, e as Error);
       if (detail) return { status: noAnswer, answer: { detail, wrong: true }, sent };
       const help = this.http === https ? "start it with --listen, or pass its address" : "start it, or pass new Client(path)";

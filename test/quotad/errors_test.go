@@ -5,6 +5,7 @@ package quotad
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -138,13 +139,8 @@ func TestCertificates(t *testing.T) {
 func TestErrorsHaveOneRule(t *testing.T) {
 	for kind, program := range programs(t) {
 		t.Run(kind, func(t *testing.T) {
-			socket := filepath.Join(t.TempDir(), "quotad.sock")
-			l, err := net.Listen("unix", socket)
-			if err != nil {
-				t.Fatal(err)
-			}
 			var settled atomic.Int64
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server, socket := served(t, func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
 				switch {
 				case strings.Contains(string(body), `"5"`), strings.Contains(string(body), `"wants"`):
@@ -160,11 +156,7 @@ func TestErrorsHaveOneRule(t *testing.T) {
 					}
 					_, _ = io.WriteString(w, `{"detail":"no such ID, or no time","retry_after":3}`)
 				}
-			}))
-			_ = server.Listener.Close()
-			server.Listener = l
-			server.Start()
-			t.Cleanup(server.Close)
+			})
 			c := command(t, program, socket)
 			in, lines := piped(t, c, os.Stderr)
 			says := func(want string) {
@@ -199,4 +191,65 @@ func TestErrorsHaveOneRule(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Calls that do not wait for permits are answered while others wait for them on all connections that a client has for
+// that. One that could wait too, and has no connection, is told which argument gives it one.
+func TestCallsThatDoNotWaitPassThoseThatDo(t *testing.T) {
+	all := programs(t)
+	for kind, c := range map[string]struct {
+		program []string
+		pass    string
+	}{
+		"tasks":      {[]string{"python3", "testdata/busy.py"}, "quotient.aio.Client(connections="},
+		"TypeScript": {[]string{"node", "testdata/busy.mjs", all["TypeScript"][2]}, "new Client(address, { connections: 128 })"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			const most = 64
+			var waiting atomic.Int64
+			wait := make(chan struct{}) // closed when all connections for that are in use
+			_, socket := served(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				var call struct {
+					MaxWait float64 `json:"max_wait"`
+				}
+				if err := json.Unmarshal(body, &call); err != nil {
+					t.Error(err)
+				}
+				if call.MaxWait > 0 {
+					if waiting.Add(1) == most {
+						close(wait)
+					}
+					<-r.Context().Done() // until the program ends
+					return
+				}
+				select {
+				case <-wait:
+					_, _ = io.WriteString(w, `{"id":"i","permits":1,"until":"2000-01-01T00:00:00Z","expires_in":3600}`)
+				case <-r.Context().Done():
+				}
+			})
+			out, err := command(t, c.program, socket).Output()
+			want := "200 calls did not wait\nLimited: no connection was free in time: 64 calls are under way, the most of this client that may wait for permits; pass " + c.pass
+			if err != nil || !strings.HasPrefix(string(out), want) || strings.Count(string(out), "\n") != 2 || waiting.Load() != most {
+				t.Errorf("%v, %d waited, %s, want %s", err, waiting.Load(), out, want)
+			}
+		})
+	}
+}
+
+// served has a handler answer at a socket, as a quotad would, until the test ends.
+func served(t *testing.T, handler http.HandlerFunc) (server *httptest.Server, socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "quotad.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return server, socket
 }

@@ -347,18 +347,9 @@ func TestLateAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(t.TempDir(), "quotad.sock")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, socket := served(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"permits":1,"until":"2000-01-01T00:00:00Z","expires_in":0}`)
-	}))
-	_ = server.Listener.Close()
-	server.Listener = l
-	server.Start()
-	t.Cleanup(server.Close)
+	})
 	const python = "import quotient, sys\ntry:\n  sys.exit(quotient.Client(sys.argv[1]).acquire('p', timeout=0.1))\nexcept quotient.Limited: pass"
 	const node = "const { Client, Limited } = await import(process.argv[1]);\n" +
 		"await new Client(process.argv[2]).acquire('p', { timeout: 0.1 }).then((until) => process.exit(1), (e) => process.exit(e instanceof Limited ? 0 : 1))"

@@ -29,19 +29,29 @@ if TYPE_CHECKING:
 Class = Literal["critical", "default", "sheddable"]
 
 
-ENDING = 4  # connections for calls that end or are settled: those that wait may wait for just these
+PROMPT = 16  # connections for calls that wait for no permits: those with timeout 0, and those that end or are settled
+
+
+async def free(connections: asyncio.Semaphore, most: float) -> bool:
+    """Takes a free connection, for which it waits so many seconds at most. Returns False if none was free."""
+    try:
+        await (asyncio.wait_for(connections.acquire(), max(0.0, most)) if connections.locked() else connections.acquire())
+    except asyncio.TimeoutError:
+        return False
+    return True
 
 
 class Client:
     """Address and tls are those of quotient.Client. At most so many calls wait for permits at a time, a
-    connection each, and others wait for one of these; quotad allows a process 256 connections."""
+    connection each, and others wait for one of these. Calls that do not wait, and those that settle or end a
+    call, have 16 more. quotad allows a process 256 connections."""
 
     def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
         check(address, tls)
         self.address, self.tls, self.connections = address, tls, connections
         self.idle: list[Any] = []
-        self.asking: asyncio.Semaphore | None = None
-        self.ending: asyncio.Semaphore | None = None
+        self.waiting: asyncio.Semaphore | None = None  # free connections for calls that wait for permits
+        self.prompt: asyncio.Semaphore | None = None  # and for the others
 
     async def acquire(
         self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", label: str = "", key: str = "", partial: bool = False, settle_within: float | None = None
@@ -64,18 +74,19 @@ class Client:
 
     async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
         deadline = deadline_of(wants, timeout)
-        if self.asking is None:
-            self.asking = asyncio.Semaphore(self.connections)
+        if self.waiting is None:
+            self.waiting = asyncio.Semaphore(self.connections)
         while True:
-            try:
-                await (asyncio.wait_for(self.asking.acquire(), max(0.0, deadline - now())) if self.asking.locked() else self.asking.acquire())
-            except asyncio.TimeoutError:
-                raise quotient.Limited(f"{self.connections} calls wait for permits already, the most of this client: pass Client(connections=...)", 0.05) from None
-            try:
-                wait = max(0.0, min(60.0, deadline - now()))
-                status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
-            finally:
-                self.asking.release()
+            if timeout <= 0:
+                status, answer, sent = await self._ask("/v1/acquire", body_of(wants, 0, class_, label, partial, settle_within))
+            else:
+                if not await free(self.waiting, deadline - now()):
+                    raise quotient.Limited(f"no connection was free in time: {self.connections} calls are under way, the most of this client that may wait for permits; pass quotient.aio.Client(connections=...)", 0.05)
+                try:
+                    wait = max(0.0, min(60.0, deadline - now()))
+                    status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
+                finally:
+                    self.waiting.release()
             end = sent + answer.get("expires_in", 0)
             retry = again_in(status, answer, end, deadline)
             if retry is None:
@@ -87,13 +98,16 @@ class Client:
             return asyncio.open_unix_connection(self.address)
         return asyncio.open_connection(*host_of(self.address), ssl=self.tls)
 
-    async def _end(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """Sends what ends or settles a call."""
-        if self.ending is None:
-            self.ending = asyncio.Semaphore(ENDING)
-        async with self.ending:
-            status, answer, _ = await self._send(path, body)
-        return status, answer
+    async def _ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any], float]:
+        """Sends what waits for no permits."""
+        if self.prompt is None:
+            self.prompt = asyncio.Semaphore(PROMPT)
+        if not await free(self.prompt, 10):
+            return NO_ANSWER, {"detail": f"no connection to quotad at {self.address} was free within 10 s: see its log, or make fewer calls at a time", "retry_after": 0.05}, now()
+        try:
+            return await self._send(path, body)
+        finally:
+            self.prompt.release()
 
     async def _send(self, path: str, body: dict[str, Any] | None = None, wait: float = 0) -> tuple[int, dict[str, Any], float]:
         """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait
@@ -161,7 +175,7 @@ class Granted:
         of, self._of.id = self._of.id, None
         if of is None:
             raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
-        status, answer = await self._client._end(f"/v1/permits/{of}/settle", {"used": used})
+        status, answer, _ = await self._client._ask(f"/v1/permits/{of}/settle", {"used": used})
         if status != 200:
             raise refusal(status, answer)
 
@@ -169,7 +183,7 @@ class Granted:
         """Ends the calls of limits in flight, unless settle has."""
         of, self._of.id = self._of.id, None
         if of and self.ends_in is not None:
-            await self._client._end(f"/v1/calls/{of}")  # without an answer it ends by itself
+            await self._client._ask(f"/v1/calls/{of}")  # without an answer it ends by itself
 
     async def __aenter__(self) -> Self:
         return self
