@@ -143,6 +143,11 @@ func (l *Line) end(why, do string, back bool) {
 	for _, p := range l.members {
 		p.leaves(back)
 	}
+	if l.Folder == l.m.folder {
+		for _, f := range l.m.left {
+			f.leaves(&l.history, back)
+		}
+	}
 }
 
 // Question is what a probe asks etcd in one linearizable read, for all lines at once. A session has one witness:

@@ -31,20 +31,10 @@ type Member struct {
 	until  int64       // from when it takes no part, as announced, in corrected Unix nanoseconds; 0 if it has announced no end
 	untold int64       // revision at which it has written own.Key; 0 once the watch has told of that
 
-	// known is the revision of the newest listing or, once the member's line has ended (leaves), the newest one of the
-	// store that the line knew. If the next listing has a lower one, the store went back.
-	known int64
-	// wentBack says that the store was seen to go back since the newest listing. The next listing may have a higher
-	// revision than known all the same.
-	wentBack bool
+	followed
 	// since is the monotonic instant at which the newest listing was taken over. A probe that was sent
 	// before that proves nothing of its view.
 	since int64
-	store uint64 // ID of the cluster that was listed; 0 before the first listing
-	// lastHeard is when the store last told of the provider, by a listing or a proof, while that had a policy or had
-	// lost it since the listing. If a later listing shows another store, or that this one went back, elsewhere keeps
-	// that instant. Both are in corrected Unix nanoseconds, and 0 before.
-	lastHeard, elsewhere int64
 
 	failure   error    // why it cannot follow its provider; nil if it can
 	forbidden [2]error // by Right: why etcd refuses the write; nil while the role is not known to lack the right
@@ -56,6 +46,30 @@ type Member struct {
 	policyAt int64             // revision at which the view got policy or lost it; 0 if the listing had none
 	throttle protocol.Throttle // in the view; zero if there is none that can be read
 	sweeping sweeping          // what it knows of issuer keys that were left behind: see sweep.go
+}
+
+// followed is in which store, and how far, this process has followed a provider. The Machine keeps it when the provider is
+// unsubscribed, for the next Member that follows the same provider.
+type followed struct {
+	store uint64 // ID of the cluster that was listed; 0 before the first listing
+	// known is the revision of the newest listing or, once the member has left its line (leaves), the newest one of the
+	// store that the line knew. If the next listing has a lower one, the store went back.
+	known int64
+	// wentBack says that the store was seen to go back since the newest listing. The next listing may have a higher
+	// revision than known all the same.
+	wentBack bool
+	// lastHeard is when the store last told of the provider, by a listing or a proof, while that had a policy or had
+	// lost it since the listing. If a later listing shows another store, or that this one went back, elsewhere keeps
+	// that instant. Both are in corrected Unix nanoseconds, and 0 before.
+	lastHeard, elsewhere int64
+}
+
+// leaves notes how new the store was by the history of a line, as that ends, or no longer tells of the provider. back says
+// that the store has been seen to go back.
+func (f *followed) leaves(h *view.Line, back bool) {
+	if h.Cluster() == f.store { // else it is another store than the one that was listed
+		f.known, f.wentBack = max(f.known, h.Newest()), f.wentBack || back
+	}
 }
 
 // stage says what a member needs next. Registering includes listing; a batch does both (batch.go).
@@ -188,15 +202,12 @@ func (p *Member) hear() {
 }
 
 // leaves notes that the watch of the member's line will tell it nothing more: the line has a gap, or the member gets
-// another one. So a member that followed is listed again. Whatever the member waits for, it keeps how new the store was;
-// back says that the store has been seen to go back.
+// another one. So a member that followed is listed again. Whatever the member waits for, it keeps how new the store was.
 func (p *Member) leaves(back bool) {
 	if p.stage == following {
 		p.stage = toList
 	}
-	if h := &p.line.history; h.Cluster() == p.store { // else it is another store than the one that was listed
-		p.known, p.wentBack = max(p.known, h.Newest()), p.wentBack || back
-	}
+	p.followed.leaves(&p.line.history, back)
 }
 
 // lose notes that the incarnation is over: it has lost its key or its lease. The member registers again as

@@ -10,6 +10,54 @@ import (
 	"github.com/quotient-limiter/quotient/internal/session/view"
 )
 
+// TestAProviderThatIsFollowedAgain: etcd is put back under the ID that it has while nobody in this process uses a provider.
+// Whoever uses it next hears Restored, and until when the provider was followed before.
+func TestAProviderThatIsFollowedAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		happens func(s *steps)
+		at      int64 // revision of the next listing
+		back    bool
+	}{
+		"nothing else":                  {func(*steps) {}, 1007, false},
+		"nobody has seen it":            {func(*steps) {}, 900, true},
+		"another provider has found it": {func(s *steps) { s.probe(500, 1, s.members["q"].own.Created); s.begins("/", 1200) }, 1201, true},
+		"there was another gap before": {func(s *steps) {
+			s.do(WatchEnded{Line: s.whole(), Gap: true, Err: errors.New("compacted")})
+			s.begins("/", 1010)
+		}, 1005, true},
+		"there was another gap, and not": {func(s *steps) {
+			s.do(WatchEnded{Line: s.whole(), Gap: true, Err: errors.New("compacted")})
+			s.begins("/", 1010)
+		}, 1011, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSteps()
+			p := s.joins("p", 20)
+			s.joins("q", 30)
+			s.tell("p", 1000, []view.Key{policyKey(31)})
+			s.probe(1000, 1, 30)
+			s.do(Unsubscribed{p})
+			s.tell("q", 1006, nil)
+			c.happens(s)
+			s.log = nil
+			again := s.subscribe("p")
+			if s.register(c.at, 1); again.stage != following { // older than what the watch has told
+				s.begins("/", c.at+1)
+				s.register(c.at+2, 1)
+			}
+			if back := strings.Contains(fmt.Sprint(s.log), "p restored p reset"); back != c.back {
+				t.Errorf("it hears that the store went back: %v, want %v: %q", back, c.back, s.log)
+			}
+			if at := again.Standing(0).Elsewhere; c.back && at != p.lastHeard || !c.back && at != 0 {
+				t.Errorf("it has followed the provider in the store before until %d, want %d", at/1e9, p.lastHeard/1e9)
+			}
+			if len(s.left) != 0 {
+				t.Errorf("%d providers are kept that are in use", len(s.left))
+			}
+		})
+	}
+}
+
 // TestAMemberHearsThatTheStoreWentBack: etcd is put back under the ID that it has. Whatever a member waits for when
 // that is found, its sink hears Restored before its next view, and until when the provider was followed is kept. p has
 // joined at revision 20, has had a policy since 31, and was told by the watch of cluster 1, the last time at second 13.

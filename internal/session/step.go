@@ -46,14 +46,15 @@ import (
 // Machine is the state of a session: what it knows of the store, and of its own part in each provider.
 // Make one with New.
 type Machine struct {
-	folder   string             // in etcd, of all providers; it ends with a slash
-	members  map[string]*Member // by provider
-	lines    map[string]*Line   // by the folder that is watched
-	narrow   bool               // the etcd user may read single providers only: each has its own line, up to MaxLines
-	gaps     bool               // a watch may have lost events since the session began
-	lease    Lease              // the one in force; zero while there is none
-	problems map[string]error   // what ails all providers, by its cause: an etcd server, the lease, writes
-	closed   bool               // the session is closing: members are told neither of a lost lease nor of failed probes
+	folder   string               // in etcd, of all providers; it ends with a slash
+	members  map[string]*Member   // by provider
+	left     map[string]*followed // of the providers that were unsubscribed and had a policy, by provider
+	lines    map[string]*Line     // by the folder that is watched
+	narrow   bool                 // the etcd user may read single providers only: each has its own line, up to MaxLines
+	gaps     bool                 // a watch may have lost events since the session began
+	lease    Lease                // the one in force; zero while there is none
+	problems map[string]error     // what ails all providers, by its cause: an etcd server, the lease, writes
+	closed   bool                 // the session is closing: members are told neither of a lost lease nor of failed probes
 	missed   missed
 
 	now     Instant  // of the step under way
@@ -71,7 +72,7 @@ type missed struct {
 // New returns the machine of a session that has begun nothing yet. folder is where the keys of all
 // providers are. The first event is Opened.
 func New(folder string) *Machine {
-	return &Machine{folder: folder, members: map[string]*Member{}, lines: map[string]*Line{}, problems: map[string]error{}}
+	return &Machine{folder: folder, members: map[string]*Member{}, left: map[string]*followed{}, lines: map[string]*Line{}, problems: map[string]error{}}
 }
 
 // Instant is a reading of the clock.
@@ -122,6 +123,10 @@ type Subscribed struct{ *Member }
 
 func (e Subscribed) on(m *Machine) {
 	m.members[e.Provider] = e.Member
+	if was := m.left[e.Provider]; was != nil {
+		e.followed = *was
+		delete(m.left, e.Provider)
+	}
 	m.attach(e.Member)
 	e.tell(e.failure) // tells the sink what ails all providers
 	m.emit(Wake{})
@@ -130,11 +135,16 @@ func (e Subscribed) on(m *Machine) {
 // Unsubscribed is an event: nobody in this process uses a member's provider any more.
 type Unsubscribed struct{ *Member }
 
-// on removes the member. If its line was for it alone, that goes too. Then a member that had no line, because
-// there were MaxLines, gets one.
+// on removes the member, and keeps what it has followed. If its line was for it alone, that goes too. Then a member that
+// had no line, because there were MaxLines, gets one.
 func (e Unsubscribed) on(m *Machine) {
 	delete(m.members, e.Provider)
 	l := e.line
+	if was := e.followed; was.lastHeard != 0 {
+		if m.left[e.Provider] = &was; l != nil {
+			was.leaves(&l.history, false)
+		}
+	}
 	if l == nil {
 		return
 	}
@@ -356,6 +366,7 @@ func (e WatchEnded) on(m *Machine) {
 	l := e.Line
 	l.open = false
 	switch {
+	case m.lines[l.Folder] != l: // it was forgotten meanwhile
 	case e.Gap:
 		l.gap(e.Err.Error())
 	case e.Denied && l.Folder == m.folder: // one line for each provider in place of this one for all

@@ -243,6 +243,14 @@ func TestStep(t *testing.T) {
 		}, "p prove 11, q prove 11, warn the watch of etcd failed, p trouble away, q trouble away, " +
 			"warn the watch of etcd failed, p trouble broken, q trouble broken, warn starting over: no share for the settle time, unwatch, " +
 			"p no trouble, q no trouble, wake, p restored, p reset 2 at 24 as p20 of 1, q restored, q reset 2 at 25 as q30 of 1"},
+		"the watch of a line that was forgotten ends": {func(s *steps, p, q *Member) {
+			line := s.whole()
+			s.do(WatchEnded{Line: line, Err: errors.New("denied"), Denied: true})
+			s.begins("/p/", 40)
+			s.log = nil
+			s.do(WatchEnded{Line: line, Err: errors.New("broken")})
+			s.do(WatchEnded{Line: line, Err: errors.New("denied"), Denied: true})
+		}, ""},
 		"another cluster answers a probe": {func(s *steps, p, q *Member) { s.probe(30, 2, 30) },
 			"warn starting over: no share for the settle time, unwatch"},
 		"an earlier revision answers a probe": {func(s *steps, p, q *Member) { s.probe(29, 1, 30) },
