@@ -91,6 +91,15 @@ type Instant = { mono: number; wall: number };
 const now = (): Instant => ({ mono: performance.now() / 1000, wall: Date.now() / 1000 });
 const since = (t: Instant): number => Math.max(now().mono - t.mono, now().wall - t.wall);
 
+/** Says that an answer took so many seconds, and that its permits were good for fewer. */
+function tooLate(took: number, good: number): string {
+  const text = (s: number) => String(Number(s.toPrecision(3)));
+  return (
+    `quotad's answer took ${text(took)} s, and its permits were good for ${text(good)} s: no call was made by them. ` +
+    "Ask again; if this repeats, find what slows quotad or this program down"
+  );
+}
+
 /** The seconds from now within which a call in flight must be over. */
 const endsIn = ({ ends_in: ends }: Answer, sent: Instant): number | undefined => (ends === undefined ? undefined : Math.max(0, ends - since(sent)));
 
@@ -218,7 +227,7 @@ export class Client {
       const asked = this.send("/v1/acquire", { ...body, max_wait }, max_wait, waits ? this.waiting : this.prompt);
       const { status, answer, sent } = await (waits ? asked.finally(() => this.passOn()) : asked);
       if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
-      const error = status === 200 ? refusal(503, { detail: "the answer came too late" }) : refusal(status, answer, NoLimit);
+      const error = status === 200 ? refusal(503, { detail: tooLate(since(sent), answer.expires_in!) }) : refusal(status, answer, NoLimit);
       const retryAfter = answer.retry_after ?? 0;
       if (!(error instanceof Limited) || answer.absent || !(since(began) + retryAfter <= timeout)) throw error;
       await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once

@@ -341,7 +341,7 @@ func (p *provider) judge(t *testing.T, began time.Time, kills int) {
 }
 
 // Answers that come when their permits are no longer valid do not keep a client beyond its
-// timeout.
+// timeout, and the client says what happened and what to do.
 func TestLateAnswers(t *testing.T) {
 	script, err := filepath.Abs(cmp.Or(os.Getenv("QUOTIENT_TYPESCRIPT"), "../../clients/typescript/dist/quotient.js"))
 	if err != nil {
@@ -350,9 +350,9 @@ func TestLateAnswers(t *testing.T) {
 	_, socket := served(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"permits":1,"until":"2000-01-01T00:00:00Z","expires_in":0}`)
 	})
-	const python = "import quotient, sys\ntry:\n  sys.exit(quotient.Client(sys.argv[1]).acquire('p', timeout=0.1))\nexcept quotient.Limited: pass"
+	const python = "import quotient, sys\ntry:\n  sys.exit(quotient.Client(sys.argv[1]).acquire('p', timeout=0.1))\nexcept quotient.Limited as e: print(e, file=sys.stderr)"
 	const node = "const { Client, Limited } = await import(process.argv[1]);\n" +
-		"await new Client(process.argv[2]).acquire('p', { timeout: 0.1 }).then((until) => process.exit(1), (e) => process.exit(e instanceof Limited ? 0 : 1))"
+		"await new Client(process.argv[2]).acquire('p', { timeout: 0.1 }).then((until) => process.exit(1), (e) => (console.error(e.message), process.exit(e instanceof Limited ? 0 : 1)))"
 	for _, args := range [][]string{{"python3", "-c", python, socket}, {"node", "--input-type=module", "-e", node, script, socket}} {
 		var said bytes.Buffer
 		cmd := run(t, &said, args[0], args[1:]...)
@@ -362,6 +362,9 @@ func TestLateAnswers(t *testing.T) {
 		case err := <-ended:
 			if err != nil {
 				t.Errorf("%s: %v: %s", args[0], err, &said)
+			}
+			if !strings.Contains(said.String(), "its permits were good for 0 s: no call was made by them. Ask again") {
+				t.Errorf("%s says: %s", args[0], &said)
 			}
 		case <-time.After(20 * time.Second):
 			t.Errorf("%s waits on: %s", args[0], &said)

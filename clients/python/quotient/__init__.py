@@ -87,13 +87,20 @@ def again_in(status, answer, end, deadline):
     """Returns after how long to ask for permits again; None if they are there. Raises Refused, Limited or
     Unavailable."""
     if status == 200:
-        if now() < end:
+        late = now() - end
+        if late < 0:
             return None
-        status, answer = 503, {"detail": "the answer came too late"}
+        status, answer = 503, {"detail": too_late(late, answer.get("expires_in", 0))}
     error, retry = refusal(status, answer, NoLimit), answer.get("retry_after", 0)
     if not isinstance(error, Limited) or answer.get("absent") or not now() + retry <= deadline:
         raise error
     return retry
+
+
+def too_late(late, good):
+    """Says that permits which were good for so many seconds came so many seconds after that."""
+    return (f"quotad's answer took {good + late:.3g} s, and its permits were good for {good:.3g} s: no call was made by them. "
+            "Ask again; if this repeats, find what slows quotad or this program down")
 
 
 def unanswered(address, error, tls, silent):
