@@ -248,6 +248,9 @@ func TestNoRefusalOfAWithheldLimitNamesTheWindowsEnd(t *testing.T) {
 					if e := refused(); e.Reason != play.why || !e.RetryAt.Equal(at) {
 						t.Errorf("%s, to be retried at %v, want %s, %v: %v", e.Reason, e.RetryAt, play.why, at, e)
 					}
+					if wait := taker.delay(1); wait != Forever {
+						t.Errorf("it says that a permit comes in %v", wait)
+					}
 				})
 			})
 		}

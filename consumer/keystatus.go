@@ -41,14 +41,18 @@ func (y Key) delay(n int64) time.Duration {
 	if n <= 0 {
 		return 0
 	}
-	least := Forever
+	least, withheld := Forever, false
 	y.look(func(state *keyState, now int64) {
+		withheld = state.use.Withheld(n, 0)
 		if left := state.use.Left(); left >= n && state.line.Ahead(y.limiter.class) == 0 {
 			least = 0
 		} else if at := state.use.Opens(n, now); at != clock.Forever {
 			least = time.Duration(at - now)
 		}
 	})
+	if withheld {
+		return Forever
+	}
 	s, now := l.core.segmentNow()
 	if l.core.tooLarge(s.Keys, y.state.key, n, now) > 0 {
 		return Forever

@@ -247,6 +247,17 @@ func (b *long) calls(n, now int64) {
 	b.active, b.keep = now, max(1, n)
 }
 
+// Withheld reports whether n permits lack for as long as a long limit hands out nothing more, as after a restore. An
+// operator can end that at any time. taken is how many of the permits in hand callers have taken that are not booked yet.
+func (a *Account) Withheld(n, taken int64) bool {
+	for b := range a.binding {
+		if !b.Whole && b.hand()-a.reserved-taken < n && b.purse.Withheld() != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // MostOfBudgets returns the most permits that the long limits allow one call, less those that are reserved.
 func (a *Account) MostOfBudgets() int64 {
 	least := shape.Unbounded

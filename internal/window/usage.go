@@ -129,7 +129,7 @@ func (a *Account) Uses() (all []LimitUsage) {
 
 // Estimate returns the instant at which a newcomer of class c that wants n permits will
 // have them at the earliest, if nothing changes; one that has passed means now. known is false if
-// only news can bring them, or if no share will hold so many.
+// only news can bring them, if no share will hold so many, or while a long limit withholds them.
 func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, known bool) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -138,6 +138,8 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 		return s.until, false
 	case n <= s.Left()-s.keeps(c), n <= g.heldForLocked(c):
 		return g.mu.last, true
+	case g.mu.ledger.Withheld(n, g.takenLocked()):
+		return s.until, false
 	}
 	g.keepLocked(n)
 	return g.whenLocked(n, c)
