@@ -79,7 +79,8 @@ Counts of keys are given once top shows all instances as active: of one by --key
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd
 does not count. --withhold says that etcd was restored, where instances do not find that out: the
 backup lacks the provider, or etcd has its old cluster token. It withholds the running windows,
-also what etcd counts of them.`
+also what etcd counts of them. Give it once for each restore: counts that were given before it
+are to be given again.`
 
 func (a *app) budgetCommand() *cobra.Command {
 	var k keyCounts

@@ -78,7 +78,7 @@ func (b *keysBudgetJSON) table(w io.Writer, provider string) {
 	if b.Withheld == "" {
 		format.Row(w, "", "--key KEY shows one")
 	} else {
-		format.Row(w, "Withheld", "what etcd does not count, because "+b.Withheld)
+		format.Row(w, "Withheld", "all keys that were given no count since, because "+b.Withheld)
 		format.Row(w, "", "give the provider's counts: quota-admin budget "+provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys")
 	}
 }

@@ -52,7 +52,7 @@ func (a *app) remark(ctx context.Context, etcd connection, key, provider string,
 	if unused {
 		err = writeMark(ctx, etcd.client, key, m, next)
 	} else if next, err = withhold(ctx, etcd, key, provider, m, p); err == nil {
-		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given; what etcd counts of them may be too little.\n", beforeOf(next))
+		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given, also where one was given before; what etcd counts of them may be too little.\n", beforeOf(next))
 	}
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 		if err != nil {
 			return err
 		}
-		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given: %s", long, beforeOf(next), count)
+		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given, also where it was given before: %s", long, beforeOf(next), count)
 	case m.Revision == 0:
 		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
 	}

@@ -173,6 +173,15 @@ func TestWithholdingWhatEtcdCounts(t *testing.T) {
 	if stdout, _ := b.want(exitDone, "budget", "p", "--key", "a"); strings.Contains(stdout, "Withheld") {
 		t.Error(stdout)
 	}
+	// To say it again is to say that the store has lost data since: the counts that were given are withheld too.
+	if stdout, stderr := b.want(exitDone, "set", "p", "50/mo", "--keys", "40/mo", "--withhold"); !strings.Contains(stderr, "also where it was given before") {
+		t.Error(stdout, stderr)
+	}
+	for _, shown := range [][]string{{"budget", "p"}, {"budget", "p", "--key", "a"}} {
+		if stdout, _ := b.want(exitDone, shown...); !strings.Contains(stdout, ", 0 left") || !strings.Contains(stdout, why) {
+			t.Errorf("%q after --withhold was given again: %s", shown, stdout)
+		}
+	}
 }
 
 // Apply withholds for all policies of a document, also where a first apply without --withhold has set them already.

@@ -77,8 +77,8 @@ type Fleet struct {
 	// Budgets are the limits of more than a minute, with the permits of the running
 	// windows that nobody has taken; empty if they cannot be read.
 	Budgets []BudgetUse
-	// KeysWithheld are the long limits of keys of which a restore withholds, in the running
-	// window, all that etcd does not count.
+	// KeysWithheld are the long limits of which a restore withholds the running window of each key, until an operator
+	// gives the key's count, or vouches for all keys.
 	KeysWithheld []BudgetUse
 	// Instances are sorted by name and incarnation. To a name that several have, the end of each
 	// incarnation is added.

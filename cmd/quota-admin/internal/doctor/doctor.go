@@ -368,7 +368,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 	}
 	for _, b := range f.KeysWithheld {
 		c.add(problem, "fleet", f.Provider, "give the provider's counts: quota-admin budget "+f.Provider+" --key KEY --used N, or --keys-file FILE; then --keys-unused for all other keys",
-			"nothing more of %s is handed out%s of keys that etcd does not count, because %s", b.Limit, until(&b), b.Withheld)
+			"nothing more of %s is handed out%s of keys that were given no count since, because %s", b.Limit, until(&b), b.Withheld)
 	}
 	if n := refusedKeys(f); n > 0 {
 		c.add(note, "fleet", f.Provider, "quota-admin top "+f.Provider+" --by key shows them, quota-admin budget "+f.Provider+" --key KEY what is left of one", "calls of %s are refused", format.Count(n, "key"))
