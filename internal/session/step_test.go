@@ -246,7 +246,6 @@ func TestStep(t *testing.T) {
 		"the watch of a line that was forgotten ends": {func(s *steps, p, q *Member) {
 			line := s.whole()
 			s.do(WatchEnded{Line: line, Err: errors.New("denied"), Denied: true})
-			s.begins("/p/", 40)
 			s.log = nil
 			s.do(WatchEnded{Line: line, Err: errors.New("broken")})
 			s.do(WatchEnded{Line: line, Err: errors.New("denied"), Denied: true})
