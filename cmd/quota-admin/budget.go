@@ -397,6 +397,9 @@ func (b *budgetJSON) table(w io.Writer) {
 		format.Row(w, "", "more than the limit: nothing more is handed out")
 	}
 	format.Row(w, used, fmt.Sprint(b.Used))
+	if b.Used > b.HandedOut && b.Withheld == "" && !b.window.ByParts() {
+		format.Row(w, "", "more than was handed out: quota-admin doctor tells whether etcd has lost counts")
+	}
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
 	rest := "not known: etcd may not count all that was handed out"
 	if b.Rest != nil {

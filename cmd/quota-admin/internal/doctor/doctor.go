@@ -84,7 +84,8 @@ func (c *Chart) Fleets(ctx context.Context, operator *admin.Client, prefix strin
 		slices.Sort(providers)
 		providers = slices.Compact(providers)
 		if len(all)+len(providers) == 0 {
-			c.add(note, "fleet", prefix, "set one: quota-admin set PROVIDER LIMITS; or check --prefix", "there are no policies")
+			c.add(note, "fleet", prefix, "if there were some, run this again in 10 s: by then the instances have found this etcd, and tell the limits that it has lost; if none was ever set here: quota-admin set PROVIDER LIMITS; or check --prefix",
+				"there is no policy, nor an instance")
 		}
 		if lost, err = noneEver(ctx, operator, all, providers); err != nil {
 			return err
@@ -161,7 +162,27 @@ func (l *look) again(ctx context.Context, provider string, read reading) (open b
 		return false, err
 	}
 	l.fleet, l.began, l.read = f, began, time.Now()
-	return l.clocks.see(l.read, before, &f), nil
+	return l.clocks.see(l.read, before, &f) || slices.ContainsFunc(f.Budgets, func(b protocol.BudgetUse) bool { return uncounted(&f, &b) > 0 }), nil
+}
+
+// uncounted returns how many permits of the running window instances have used, if that is more than etcd counts as handed
+// out and nothing is withheld: then etcd has lost what it counted. Otherwise it returns 0, as for limits that count by parts of
+// time: of these, reports tell the running part alone. One look may be wrong: the total was read after the reports, and
+// permits may have been given back in between. So looksAt looks again.
+func uncounted(f *protocol.Fleet, b *protocol.BudgetUse) (used int64) {
+	if b.ByParts() || b.Withheld != "" {
+		return 0
+	}
+	for i := range f.Instances {
+		if r := f.Instances[i].Report; r != nil {
+			_, n := r.InHand(&b.Budget)
+			used += n
+		}
+	}
+	if used > b.Taken {
+		return used
+	}
+	return 0
 }
 
 // reading reads a provider's fleet, and observing makes the instances of some report often.
@@ -172,10 +193,11 @@ type (
 
 // looksAt reads each fleet, those of some providers until their instances' reports tell how their
 // clocks differ from this host's: these are made to report. A report that is alone and old may be
-// late, or from a clock that is behind. Looking again ends after clocksWithin.
+// late, or from a clock that is behind. A fleet that seems to have used more than etcd counts is read
+// until it does not. Looking again ends after clocksWithin.
 func (c *Chart) looksAt(ctx context.Context, providers []string, read reading, observe observing) (map[string]*look, error) {
 	all := map[string]*look{}
-	var open []string // providers with a clock of which nothing is known
+	var open []string // providers to look at again
 	for i, p := range providers {
 		all[p] = &look{clocks: clocks{}}
 		more, err := all[p].again(ctx, p, read)
@@ -286,25 +308,28 @@ type absence struct {
 	near          string // the provider with a policy whose name is nearly the same; "" if there is none
 }
 
-// unlimited says that a provider has no limit, which it was by its instances, and what to do, for each cause one thing.
+// unlimited says that a provider has no limit, which it was by its instances, and what to do, for each cause one thing. Each
+// command that sets a limit has --create: by then another provider may be there whose name is nearly the same.
 func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
-	text, set, then := "no limit is set", "quota-admin set "+f.Provider+" LIMITS", ""
+	provider := cause.ShellWord(f.Provider)
+	text, limits, then := "no limit is set", "LIMITS", ""
 	var lost cause.Lost
 	for _, i := range f.Instances {
 		if i.Report == nil || lost.Was != "" {
 			continue
 		}
 		if lost = cause.LostBy(i.Report.Problem); lost.Was != "" {
-			text, set = "no limit is set any more; it was "+lost.Was, "quota-admin set "+f.Provider+" "+lost.Set
+			text, limits = "no limit is set any more; it was "+lost.Was, lost.Set
 		}
 	}
 	if lost.Mode != "" {
-		then = "; then quota-admin " + lost.Mode + " " + f.Provider
+		then = "; then quota-admin " + lost.Mode + " " + provider
 	}
+	set := "quota-admin set " + provider + " " + limits + " --create"
 	mend := "compare the name with quota-admin list, or set a limit: " + set
 	switch {
 	case a.deleted:
-		mend = "quota-admin history " + f.Provider + " tells who deleted it; " + set + " sets it again" + then
+		mend = "quota-admin history " + provider + " tells who deleted it; " + set + " sets it again" + then
 	case lost.Was != "" && a.lost:
 		mend = "without an export (only that has overrides of keys and announced changes): " + set + " --withhold" + then
 	case lost.Was != "": // a backup may be of before it was set
@@ -355,6 +380,10 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 		if b.Withheld != "" {
 			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.Limit),
 				"nothing more of %s is handed out%s, because %s", b.Limit, until(&b), b.Withheld)
+		}
+		if used := uncounted(f, &b); used > 0 {
+			c.add(problem, "fleet", f.Provider, fmt.Sprintf("quota-admin budget %s --withhold; then %s", f.Provider, cause.GiveCount(f.Provider, b.Limit)),
+				"its instances have used %d of %s, and etcd counts %d of them: it was restored, or runs on an older disk, and hands the others out again", used, b.Limit, b.Taken)
 		}
 	}
 	for _, b := range live.StatusOf(f, now).Budgets {

@@ -199,6 +199,17 @@ func TestDoctorFindings(t *testing.T) {
 				}
 			}
 		})},
+		{"more was used than etcd counts", fleet(func(f *protocol.Fleet) {
+			for _, limit := range []quota.Limit{{Permits: 20000, Window: time.Hour}, {Permits: 5000, Window: time.Hour, Sliding: true}} {
+				f.Budgets = append(f.Budgets, protocol.BudgetUse{Budget: protocol.BudgetAt(limit, time.UTC, now.UnixNano()), Taken: 3147})
+			}
+			usedOf(f, 4841)
+		})},
+		{"no more was used than etcd counts, or nothing is handed out", fleet(func(f *protocol.Fleet) {
+			hour := protocol.BudgetAt(quota.Limit{Permits: 20000, Window: time.Hour}, time.UTC, now.UnixNano())
+			f.Budgets = []protocol.BudgetUse{{Budget: hour, Taken: 9682}, {Budget: hour, Taken: 3147, Withheld: "etcd was restored from a backup"}}
+			usedOf(f, 4841)
+		})},
 		{"keys of which calls are refused", instance(func(i *protocol.InstanceStatus) {
 			i.Report.BusiestKeys = []protocol.Rate{{Name: "a", Issued: 3}, {Name: "b", Issued: 3, Refused: 5}}
 		})},
@@ -223,6 +234,47 @@ func TestDoctorFindings(t *testing.T) {
 		}
 	}
 	golden.Check(t, "doctor.txt", text.String())
+}
+
+// usedOf has each instance report that it has used n of the limits of an hour.
+func usedOf(f *protocol.Fleet, n int64) {
+	for i := range f.Instances {
+		f.Instances[i].Report.Long = nil
+		for _, b := range f.Budgets {
+			f.Instances[i].Report.Long = append(f.Instances[i].Report.Long, protocol.Taken{Window: b.Name(), Start: b.Start, Taken: n + 10, Used: n})
+		}
+	}
+}
+
+// The total is read after the reports: permits that were given back in between are no loss of etcd's. That more was used
+// than etcd counts is said only if each look shows it.
+func TestOneLookIsNoLoss(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			read := func(context.Context, string) (protocol.Fleet, error) {
+				f := workers(nil)
+				f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 20000, Window: time.Hour}, time.UTC, time.Now().UnixNano()), Taken: 3000}}
+				if usedOf(f, 1600); !lost && time.Since(began) > time.Second { // they have reported again
+					usedOf(f, 1500)
+				}
+				for i := range f.Instances {
+					f.Instances[i].Report.Time = time.Now()
+				}
+				return *f, nil
+			}
+			var c Chart
+			looks, err := c.looksAt(t.Context(), []string{"p"}, read, func(context.Context, ...string) (func(), error) { return func() {}, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := looks["p"]
+			judgeFleet(&c, &l.fleet, l.read, l.clocks, absence{})
+			if took := time.Since(began); c.Problems() > 0 != lost || took < time.Second || !lost && took > 2*time.Second {
+				t.Errorf("lost %v: after %v: %+v", lost, took, c)
+			}
+		})
+	}
 }
 
 // Each fleet is read until its clocks are known, and the last look is judged.
