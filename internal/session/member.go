@@ -44,6 +44,7 @@ type Member struct {
 	tracker  view.Tracker      // turns keys that were listed or told into the view
 	policy   *quota.Policy     // the last one since the listing that could be read; nil if there is none, or it was deleted
 	policyAt int64             // revision at which the view got policy or lost it; 0 if the listing had none
+	bound    time.Duration     // clock_error of the newest policy that it has known, in any store; before one the largest of any
 	throttle protocol.Throttle // in the view; zero if there is none that can be read
 	sweeping sweeping          // what it knows of issuer keys that were left behind: see sweep.go
 }
@@ -91,7 +92,7 @@ const (
 
 // NewMember returns a member that takes part in nothing yet. Subscribed adds it to the machine.
 func NewMember(m *Machine, provider, folder string, sink feed.Sink) *Member {
-	return &Member{m: m, Provider: provider, Folder: folder, Sink: sink}
+	return &Member{m: m, Provider: provider, Folder: folder, Sink: sink, bound: quota.MaxSettle}
 }
 
 // emit emits an effect for the sink; nothing once Close was emitted.
@@ -163,10 +164,11 @@ func (p *Member) noteThrottle(t *protocol.Throttle) {
 	}
 }
 
-// notePolicy has the sweeping go by the settle time of the policy in the view, if that is longer than
-// those of the policies before it.
+// notePolicy takes over the bound of the policy in the view, and has the sweeping go by its settle time, if that is longer
+// than those of the policies before it.
 func (p *Member) notePolicy() {
 	if p.policy != nil {
+		p.bound = p.policy.ClockError
 		p.sweeping.settle = max(p.sweeping.settle, p.policy.Settle)
 	}
 }
@@ -347,17 +349,15 @@ type Standing struct {
 	// before it went back. In corrected Unix nanoseconds; 0 if that never happened.
 	Elsewhere int64
 	Fresh     bool          // the view's proof is as recent as the policy's freshness demands
-	Bound     time.Duration // on the error of each instance's clock: the policy's, or without one the largest of any
+	// Bound is on the error of each instance's clock: that of the newest policy known, also where a restore has lost it.
+	Bound time.Duration
 }
 
 // Standing returns what counts at a monotonic instant, in nanoseconds.
 func (p *Member) Standing(now int64) Standing {
-	s := Standing{ID: p.own.ID, Policy: p.policyAt, Instances: int64(p.tracker.Instances()), Elsewhere: p.elsewhere, Fresh: p.fresh(now), Bound: quota.MaxSettle}
+	s := Standing{ID: p.own.ID, Policy: p.policyAt, Instances: int64(p.tracker.Instances()), Elsewhere: p.elsewhere, Fresh: p.fresh(now), Bound: p.bound}
 	if p.line != nil {
 		s.Cluster = p.line.history.Cluster()
-	}
-	if p.policy != nil {
-		s.Bound = p.policy.ClockError
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/session/view"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // TestAProviderThatIsFollowedAgain: etcd is put back under the ID that it has while nobody in this process uses a provider.
@@ -193,6 +194,9 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			s := newSteps()
 			p := s.joins("p", 20)
 			s.joins("q", 30)
+			if bound := p.Standing(0).Bound; bound != quota.MaxSettle {
+				t.Errorf("before it knows a policy clocks err by up to %v", bound)
+			}
 			s.tell("p", 1000, []view.Key{policyKey(31)})
 			s.probe(1000, 1, 30)
 			heard := p.lastHeard
@@ -206,6 +210,9 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			}
 			if at := p.Standing(0).Elsewhere; c.back && at != heard || !c.back && at != 0 {
 				t.Errorf("it has followed the provider in the store before until %d, want %d", at/1e9, heard/1e9)
+			}
+			if bound := p.Standing(0).Bound; bound != quota.DefaultClockError {
+				t.Errorf("the policy that was lost allowed clocks to err by %v, and not %v", quota.DefaultClockError, bound)
 			}
 		})
 	}
