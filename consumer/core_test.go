@@ -233,7 +233,7 @@ func TestOutageRules(t *testing.T) {
 		err    error
 		logs   string
 	}{
-		{quota.OutageHold, 5, nil, `do="the limiter goes on with its share (outage rule hold); quota-admin doctor finds the cause"`},
+		{quota.OutageHold, 5, nil, `do="the limiter goes on with its share for as long as that lasts (outage rule hold); quota-admin doctor finds the cause"`},
 		{quota.OutageStop, 0, ErrStale, `do="the limiter issues nothing (outage rule stop); quota-admin doctor finds the cause"`},
 	} {
 		synctest.Test(t, func(t *testing.T) {

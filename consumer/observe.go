@@ -232,20 +232,21 @@ func (k *core) noteForgotten(st *Status, now int64) {
 	}
 }
 
-// meanwhile says what a limiter does while its view is stale.
-func meanwhile(p *quota.Policy, outage quota.Outage) string {
+// meanwhile says what a limiter does while its view is stale, and for how long. part is the end of the part of time that
+// runs of a limit in flight.
+func meanwhile(p *quota.Policy, outage quota.Outage, part time.Time) string {
 	long := slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l quota.Limit) bool { return l.Long() })
 	switch {
 	case outage == quota.OutageStop:
 		return "the limiter issues nothing (outage rule stop)"
 	case p.InFlight():
-		return "calls begin in the places in hand until the running eighth of the hold ends, then none (outage rule hold)"
+		return "calls begin in the places in hand until " + part.UTC().Format("15:04:05.000 UTC") + ", then none (outage rule hold)"
 	case !protocol.LimitsShort(p):
-		return "the limiter issues what is in hand (outage rule hold)"
+		return "the limiter issues what is in hand, and no more (outage rule hold)"
 	case long:
-		return "the limiter goes on with its share, and of limits above a minute issues what is in hand (outage rule hold)"
+		return "the limiter goes on with its share for as long as that lasts, but of limits above a minute it issues what is in hand, and no more (outage rule hold)"
 	}
-	return "the limiter goes on with its share (outage rule hold)"
+	return "the limiter goes on with its share for as long as that lasts (outage rule hold)"
 }
 
 // remedy returns the advice to operators for a state; empty if there is none. p is the policy, and outage the rule in
@@ -253,7 +254,7 @@ func meanwhile(p *quota.Policy, outage quota.Outage) string {
 func remedy(st Status, p *quota.Policy, outage quota.Outage) string {
 	switch st.State {
 	case quota.StateStale:
-		return meanwhile(p, outage) + "; quota-admin doctor finds the cause"
+		return meanwhile(p, outage, st.Shortest().End) + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
 		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + st.Provider
 	case quota.StatePausing:

@@ -7,7 +7,8 @@ import (
 )
 
 // Resumes returns when something of the limit is handed out again that Withheld says is not, if no operator does
-// anything: in corrected wall time, the start of a window or of a part of time; 0 if that is not known.
+// anything: in corrected wall time, the start of a window or of a part of time; 0 if that is not known. Of a limit in flight,
+// whose parts begin at other instants at each instance, it is the latest that this may be, and each instance says the same.
 func (p *Purse) Resumes(b *protocol.Budget) int64 {
 	switch why := p.Withheld(); {
 	case why == "" || b.ByParts() && p.total.Withheld == unreadable:
@@ -15,9 +16,9 @@ func (p *Purse) Resumes(b *protocol.Budget) int64 {
 	case !b.ByParts():
 		return b.End
 	case p.revision != 0 && p.total.From > p.Part.Number:
-		return b.After(p.total.From - p.Part.Number)
+		return b.Begun(p.total.From - p.Part.Number)
 	case p.revision != 0: // whoever takes next writes so
-		return b.After(p.Part.Counted + 1)
+		return b.Begun(p.Part.Counted + 1)
 	}
 	return p.verdict.Resumes(b)
 }
@@ -33,6 +34,9 @@ func (v *Verdict) Resumes(b *protocol.Budget) int64 {
 		return 0
 	}
 	part := b.End - b.Start
+	if b.InFlight { // the first part that goes on begins less than a part after the earliest instant for one
+		return v.before + b.Start - b.Since() + part
+	}
 	return b.After((v.before - b.Since() + part - 1) / part)
 }
 

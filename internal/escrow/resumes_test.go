@@ -58,6 +58,65 @@ func TestWhatIsWithheldResumes(t *testing.T) {
 	}
 }
 
+// Of a limit in flight each instance, and who reads a fleet, says the same instant, by which the first of them has gone on. None
+// has a part before, or two where whoever has noticed the loss wrote from which part on the total is valid again.
+func TestAllSayWhenALimitInFlightResumes(t *testing.T) {
+	t.Parallel()
+	limits, err := quota.ParseLimits("20 inflight hold=1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := quota.Policy{Limits: limits}.WithDefaults()
+	lost := time.Date(2026, 11, 30, 9, 2, 14, 100_000_000, time.UTC).UnixNano()
+	const part = int64(time.Minute) / quota.HoldParts
+	for name, c := range map[string]struct {
+		total *Total
+		mark  Mark
+	}{
+		"without a total": {nil, AfterRestore(2, lost, policy.ClockError)},
+		"noted":           {&Total{Cluster: 2, Withheld: wentBack, From: lost/part + 11}, Mark{Cluster: 2}},
+	} {
+		said := map[int64]bool{}
+		// at returns the purse of an instance at an instant, and whether that takes a permit then.
+		at := func(b protocol.Budget) (p Purse, takes bool) {
+			mark := MarkAt{Mark: c.mark, Revision: 1, AnsweredBy: 2}
+			v := mark.Of(b.Since(), false)
+			p.Part = b.Part()
+			if p.Read(nil, 0, v); c.total != nil {
+				text, err := Encode(*c.total)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Read([]byte(text), 5, v)
+			}
+			_, n, _ := p.Next(Rule{Limit: 20, Instances: 1, Share: 1}, Use{Need: 1, By: 1}, Back{}, v)
+			return p, n > 0
+		}
+		for hash := range uint64(100) {
+			for later := int64(0); later < 8*part; later += part / 3 {
+				b := protocol.BudgetOf(limits[0], &policy, time.UTC, lost+later, hash)
+				if hash == 0 {
+					b = protocol.BudgetAt(limits[0], time.UTC, lost+later)
+				}
+				p, _ := at(b)
+				said[p.Resumes(&b)] = true
+			}
+		}
+		if len(said) != 1 {
+			t.Errorf("%s: they say %d instants", name, len(said))
+			continue
+		}
+		for resumes := range said {
+			for hash := range uint64(100) {
+				_, before := at(protocol.BudgetOf(limits[0], &policy, time.UTC, resumes-part-1, hash))
+				if _, then := at(protocol.BudgetOf(limits[0], &policy, time.UTC, resumes, hash)); before || !then {
+					t.Errorf("%s: an instance takes a part before: %v, and then: %v", name, before, then)
+				}
+			}
+		}
+	}
+}
+
 // What instances that have ended had of a limit is back, at the instant that is shown, for instances with whatever beginning
 // of their parts of time, and not for all of them a part before. Of an hour of the clock it is back with its end.
 func TestWhenTheRestIsBack(t *testing.T) {

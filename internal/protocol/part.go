@@ -83,6 +83,16 @@ func (b *Budget) Until() int64 {
 // After returns the start of the part that begins so many parts later.
 func (b *Budget) After(parts int64) int64 { return b.Start + parts*int64(partLength(&b.Limit)) }
 
+// Begun returns by when the part that begins so many parts later has begun at every instance: the parts of a limit in flight
+// begin later at some than at others, by less than a part.
+func (b *Budget) Begun(parts int64) int64 {
+	at := b.After(parts)
+	if b.InFlight {
+		return quota.WindowAt(partLength(&b.Limit), at).End()
+	}
+	return at
+}
+
 // GuardOf returns the guard at the window's edges, in nanoseconds, where that of the policy is as given: a limit that
 // counts by parts needs none.
 func (b *Budget) GuardOf(guard time.Duration) int64 {

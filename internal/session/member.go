@@ -348,7 +348,7 @@ type Standing struct {
 	// Elsewhere is when the provider was last heard of before a restore: in another store, or in this one
 	// before it went back. In corrected Unix nanoseconds; 0 if that never happened.
 	Elsewhere int64
-	Fresh     bool          // the view's proof is as recent as the policy's freshness demands
+	Fresh     bool // the view's proof is as recent as the policy's freshness demands
 	// Bound is on the error of each instance's clock: that of the newest policy known, also where a restore has lost it.
 	Bound time.Duration
 }

@@ -13,6 +13,7 @@ import (
 func TestSentences(t *testing.T) {
 	at, none := time.Date(2027, 1, 1, 15, 4, 5, 999, time.UTC), time.Time{}
 	hour, resumes := quota.Limit{Permits: 5000, Window: time.Hour}, time.Date(2026, 11, 29, 15, 36, 0, 0, time.UTC)
+	flight := quota.Limit{Permits: 20, Window: time.Minute, InFlight: true}
 	sliding := hour
 	sliding.Sliding = true
 	for got, want := range map[string]string{
@@ -44,6 +45,7 @@ func TestSentences(t *testing.T) {
 		cause.Withheld(sliding, true, "etcd was restored", time.Time{}): "nothing more of 5000/h sliding is handed out for this key, because etcd was restored",
 		cause.GiveCount("p", sliding):                                   "give the provider's count: quota-admin budget p --used N --limit '5000/h sliding'",
 		cause.GiveCountOf("p", "'a b'", hour):                           "give the provider's count: quota-admin budget p --key 'a b' --used N --limit 5000/h, or --keys-unused, but only if etcd counts all that keys have used",
+		cause.Withheld(flight, false, "etcd was restored", resumes):     "nothing more of 20 inflight hold=1m is handed out until 2026-11-29 15:36:00 UTC at the latest, because etcd was restored",
 		cause.Paused("p", "", "", none):                                 "the provider is paused; resume with quota-admin resume p",
 		cause.Says(quota.StateActive, 3, "x"):                           "pays a debt: x",
 		cause.Says(quota.StateJoining, 3, ""):                           "is joining",

@@ -184,16 +184,25 @@ func InShadow(problem string) bool { return strings.HasPrefix(problem, shadowPau
 const shadowPause = "shadow mode: would pause until "
 
 // Withheld says of which long limit nothing more is handed out, of a key or all of it, and why. resumes is when that
-// ends if no operator does anything; zero if that is not known.
+// ends (Until) if no operator does anything; zero if that is not known.
 func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) string {
 	what := limit.String() + " is handed out"
 	if ofKey {
 		what += " for this key"
 	}
 	if !resumes.IsZero() {
-		what += " until " + date(resumes)
+		what += Until(limit, date(resumes))
 	}
 	return fmt.Sprintf("nothing more of %s, because %s", what, why)
+}
+
+// Until says when the withholding of a limit ends. Of one in flight that is the latest instant: it ends with the part of time
+// that begins first, and the parts begin at other instants at each instance.
+func Until(limit quota.Limit, resumes string) string {
+	if limit.InFlight {
+		return " until " + resumes + " at the latest"
+	}
+	return " until " + resumes
 }
 
 // GiveCount is what to do about a limit of which nothing more is handed out.

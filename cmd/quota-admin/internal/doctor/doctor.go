@@ -431,7 +431,7 @@ func until(b *protocol.BudgetUse) string {
 	if b.Resumes == 0 {
 		return ""
 	}
-	return " until " + format.Exact(time.Unix(0, b.Resumes).UTC())
+	return cause.Until(b.Limit, format.Exact(time.Unix(0, b.Resumes).UTC()))
 }
 
 func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time, known clocks) {
