@@ -22,7 +22,7 @@ func loop(ctx context.Context, limiter *consumer.Limiter) error {
 		case err == nil:
 			fmt.Print("job ", job, "\r") // the call to the provider
 			continue
-		case refused: // no permit in time: drop the job, or keep it until there may be one
+		case refused: // no permit in time, or none in hand while etcd is away: drop the job, or keep it for later
 			fmt.Println(err)
 			pause = max(pause, time.Until(refusal.RetryAt))
 		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than the limit: ask for fewer
