@@ -86,35 +86,6 @@ func (b *treasury) answer(u *escrow.KeyUse, instances int64) {
 	}
 }
 
-// In its first seconds an instance knows already that a key is used up by the provider's count. It says that, with
-// the instant that belongs to it: the share that begins soon is of no use before.
-func TestAJoinerSaysThatTheKeyIsUsedUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &treasury{totals: map[string][]byte{}, at: map[string]int64{}}
-		p := policyOf(t, "100/s")
-		p.Keys.Limits = policyOf(t, "100/s,1000/h").Limits
-		s, joins := &stub{clock: clock.New()}, &stub{clock: clock.New()}
-		l := open(t, s.source(), Options{})
-		s.tell(1, withDefaults(p), 1)
-		b.play(5, []*stub{s}, func(int) { _, _ = l.Key("a").Take(t.Context(), 1, 0) })
-		l.Key("a").Stated(1000, 0, time.Now().Add(17*time.Minute))
-		b.play(2, []*stub{s}, func(int) { _, _ = l.Key("a").Take(t.Context(), 1, 0) })
-		l = open(t, joins.source(), Options{})
-		joins.tell(1, withDefaults(p), 2)
-		for _, want := range []string{"after the settle time (3s)", "nothing more of 1000/h is left; next at 00:17:05.000 UTC"} {
-			var limited LimitError
-			_, err := l.Key("a").Take(t.Context(), 1, 0)
-			if !errors.As(err, &limited) || !strings.HasSuffix(err.Error(), want) {
-				t.Fatalf("%v\nwant ... %s", err, want)
-			}
-			if wait := time.Until(limited.RetryAt); (wait > time.Minute) != (limited.Reason == ReasonSpent) {
-				t.Errorf("%s: to be retried in %v", limited.Reason, wait)
-			}
-			b.play(1, []*stub{joins}, nil) // it reads the key's total
-		}
-	})
-}
-
 // policyByKey returns a policy with limits by key, and a large one for all.
 func policyByKey(t *testing.T, limits string) *quota.Policy {
 	t.Helper()

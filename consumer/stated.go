@@ -6,11 +6,17 @@ import "time"
 // when: as GitHub does by X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. Then the fleet
 // issues no more than that until then, although others use the same account. It is written into etcd if
 // it is lower than what the fleet counts by over a hundredth of the limit, or if nothing is left. A higher
-// rest changes nothing, nor does one of a time that is over.
+// rest changes nothing, since answers come out of order, nor does one of a time that is over.
 //
-// limit says which limit it is: the one of so many permits. If there is none, for example where the policy
-// has less than the provider allows, it is the shortest that may last until then. Permits that instances
-// have in hand, and calls on their way, come on top: the provider does not know of these yet.
+// limit is the provider's limit of which that is left, 0 if it does not say. It tells which limit of the policy
+// is meant: the one of so many permits. If there is none, for example where the policy has less than the provider
+// allows, it is the shortest that may last until then. Permits that instances have in hand, and calls on their way,
+// come on top: the provider does not know of these yet.
+//
+// If the policy's limit changes as the provider's does, what others have used stays used: as much more or less is
+// left at once as the limit is larger or smaller. As long as it is smaller than the provider's, a change gives
+// nothing beyond left, and with limit 0 none does: say 0 for a pause, such as Retry-After. A higher rest counts if
+// it is of the policy's limit, and the one before was of another, until the same time within a minute.
 //
 // httplimit.Transport.Stated reads it from responses. Stated does not block, and is best effort: etcd is
 // told with the next permits that are taken, or within a second.

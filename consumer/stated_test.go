@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // What the provider says is left is all that is issued until it counts anew, of the provider's limit and of
@@ -61,6 +62,63 @@ func TestAStatedRest(t *testing.T) {
 				t.Errorf("%d of 100 after the provider's reset", n)
 			}
 			synctest.Wait()
+		})
+	}
+}
+
+// What others have used stays used where an operator raises the limit, or lowers it: so many more or fewer are left. A
+// rest of no limit, as of a pause, stays as it is. A rest of the new limit counts in place of that of the old one.
+func TestAStatedRestMovesWithTheLimit(t *testing.T) {
+	for _, byKey := range []bool{false, true} {
+		policy := func(hour string) quota.Policy {
+			p := policyOf(t, "100/s,"+hour)
+			if byKey {
+				p.Keys.Limits = p.Limits
+				p.Limits = policyOf(t, "1000/s").Limits
+			}
+			return p
+		}
+		bubble(t, policy("1000/h"), func(t *testing.T, ctx context.Context, source *consumer.FixedSource, l *consumer.Limiter) {
+			take, states := l.TryTake, l.Stated
+			if byKey {
+				take, states = l.Key("a").TryTake, l.Key("a").Stated
+			}
+			issued := func(what, hour string, want int) {
+				t.Helper()
+				if err := source.Set(policy(hour)); err != nil {
+					t.Fatal(err)
+				}
+				got := 0
+				for range 50 {
+					time.Sleep(time.Second)
+					for range 10 {
+						if take(1).N() == 1 {
+							got++
+						}
+					}
+				}
+				if got != want {
+					t.Errorf("by key %v: %s: %d issued, want %d", byKey, what, got, want)
+				}
+			}
+			if take(1).N() != 1 {
+				t.Fatal("no permit at the start")
+			}
+			reset := time.Now().Add(50 * time.Minute)
+			states(1000, 30, reset) // 969 are used elsewhere
+			issued("what the provider states", "1000/h", 30)
+			issued("a raise", "1040/h", 40)
+			issued("a limit that is lowered", "1020/h", 0)
+			issued("one that is raised again", "1050/h", 10)
+			states(1050, 100, reset) // the rest before is of 1000
+			issued("a rest of the new limit", "1050/h", 100)
+			states(1050, 200, reset)
+			issued("a higher one", "1050/h", 0)
+			if err := source.Set(policy("1060/h")); err != nil {
+				t.Fatal(err)
+			}
+			states(0, 0, time.Now().Add(time.Minute)) // a pause, in which nothing of the 10 is left
+			issued("a raise in a pause", "1100/h", 0)
 		})
 	}
 }

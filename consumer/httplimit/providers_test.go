@@ -36,7 +36,7 @@ func ofGitHubApp(limiter *consumer.Limiter, installation string) *http.Client {
 // pauseAccount has the fleet heed the answer to one account's request.
 func pauseAccount(limiter *consumer.Limiter, installation string, response *http.Response) {
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-		limiter.Key(installation).Stated(5000, 0, time.Now().Add(time.Duration(seconds)*time.Second))
+		limiter.Key(installation).Stated(0, 0, time.Now().Add(time.Duration(seconds)*time.Second))
 	}
 }
 

@@ -18,28 +18,34 @@ const statedSlack = int64(time.Minute)
 // wall, both in corrected wall time. The limit is the one of so many permits, or else the shortest whose
 // window may last until then. It returns whether etcd is to be told, by TakeUse.
 func (a *Account) States(limit, left, until, wall int64) (news bool) {
+	s := escrow.Stated{Left: left, Until: until, Of: limit}
 	var of *long
 	for b := range a.binding {
 		switch {
 		case b.Permits == limit:
-			return b.states(left, until, wall)
+			return b.states(s, wall)
 		case int64(b.Window)+statedSlack >= until-wall && (of == nil || b.Window < of.Window):
 			of = b
 		}
 	}
-	return of != nil && of.states(left, until, wall)
+	return of != nil && of.states(s, wall)
 }
 
-func (b *long) states(left, until, wall int64) (news bool) {
-	s := escrow.Stated{Left: left, Until: until}
-	switch known := b.left(); {
-	case until <= wall:
+func (b *long) states(s escrow.Stated, wall int64) (news bool) {
+	s.Limit = b.Permits
+	if b.Whole {
+		s.At = b.used
+	}
+	news = b.stated.Until <= wall || s.Left+s.At < b.stated.Rest(b.Permits)+b.stated.At || s.Renews(b.stated, b.Permits)
+	switch {
+	case s.Until <= wall || !news:
+		return false
 	case b.Whole:
-		if s.At = b.used; b.stated.Until <= wall || s.Left+s.At < b.stated.Left+b.stated.At {
-			b.stated = s
-			b.purse.Taken = b.whole(wall)
-		}
-	case known >= 0 && !s.Lowers(known, b.Permits), b.stated.Until > wall && b.stated.Left <= left:
+		b.stated = s
+		b.purse.Taken = b.whole(wall)
+		return false
+	case !b.purse.Heeds(s, b.Permits):
+		return false
 	default:
 		if b.stated, news = s, b.state == atRest; news {
 			b.state = wanting
@@ -63,7 +69,8 @@ func (b *long) restAt(start int64) (s escrow.Stated) {
 	if s.Until <= start {
 		return escrow.Stated{}
 	}
-	return escrow.Stated{Left: max(0, s.Left), Until: s.Until}
+	s.At = 0
+	return s
 }
 
 // whole returns how many permits of the window an instance may issue that has all of the limit.
@@ -72,7 +79,7 @@ func (b *long) whole(wall int64) int64 {
 		b.stated = escrow.Stated{}
 		return b.limit()
 	}
-	return max(b.used, min(b.limit(), b.stated.At+b.stated.Left))
+	return max(b.used, min(b.limit(), b.stated.At+b.stated.Rest(b.Permits)))
 }
 
 // statedUntil returns until when the limit has less left by what the provider has stated; 0 if it has not
