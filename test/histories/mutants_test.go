@@ -132,7 +132,6 @@ var hunts = []hunt{
 	{"CarryNothing", inflight, lead{often: []action{doChange, doChange}}},
 	{"InFlightCarryEndsEarly", inflight, lead{often: []action{doChange, doChange}}},
 	{"InFlightEndsInAnyPart", inflight, lead{}},
-	{"InFlightDoneTwice", inflight, lead{}},
 
 	// Of other shapes.
 	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},
