@@ -236,7 +236,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		return err
 	}
 	b.cluster, b.at = r.Header.ClusterId, r.Header.Revision
-	found := purseOf(r.Responses[0].GetResponseRange(), w.Part(), markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Since(), false))
+	found := purseOf(r.Responses[0].GetResponseRange(), w.Part(), markIn(r.Responses[1].GetResponseRange(), b.cluster).Seen(w.Since(), false), time.Now().UnixNano())
 	b.total, b.revision = found.Total(), found.Revision()
 	for _, s := range instances {
 		h := handJSON{Instance: cmp.Or(s.Instance.Name, s.Instance.ID)}

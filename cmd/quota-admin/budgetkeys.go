@@ -310,13 +310,15 @@ func readWas(ctx context.Context, client *clientv3.Client, key string) ([]protoc
 	return nil, nil
 }
 
-// purseOf returns a purse that has read the total in an answer. verdict is what the mark of the store says of the window.
-func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, verdict *escrow.Verdict) (found escrow.Purse) {
+// purseOf returns a purse that has read the total in an answer, as it counts at an instant by the wall clock. verdict is
+// what the mark of the store says of the window.
+func purseOf(r *etcdserverpb.RangeResponse, of protocol.Part, verdict *escrow.Verdict, now int64) (found escrow.Purse) {
 	found.Part = of
 	found.Read(nil, 0, verdict)
 	for _, kv := range r.GetKvs() {
 		found.Read(kv.Value, kv.ModRevision, verdict)
 	}
+	found.Forget(now)
 	return found
 }
 
@@ -333,7 +335,7 @@ func readKeys(ctx context.Context, client *clientv3.Client, mark string, all []*
 	m := markIn(r.Responses[0].GetResponseRange(), r.Header.ClusterId)
 	for i, w := range all {
 		w.cluster = r.Header.ClusterId
-		w.found = purseOf(r.Responses[1+i].GetResponseRange(), w.Part(), m.Seen(w.Since(), true))
+		w.found = purseOf(r.Responses[1+i].GetResponseRange(), w.Part(), m.Seen(w.Since(), true), time.Now().UnixNano())
 	}
 	return nil
 }

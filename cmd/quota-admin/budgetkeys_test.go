@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -32,21 +35,27 @@ func (b *bench) restored(provider string) {
 	b.put(etcdtest.NewClient(b.t, server), strings.TrimPrefix(k.BudgetMark(provider), b.prefix), text)
 }
 
-// What the provider counts and no instance took is told apart, with the instant until which that counts.
+// What the provider counts and no instance took is told apart, with the instant until which that counts. From then on it
+// is left again, as instances take it.
 func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 	until := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 120, Window: time.Hour}, time.UTC, until.Add(-time.Minute).UnixNano()), keyCount: keyCount{"a", -1}}
-	for elsewhere, stated := range map[int64]escrow.Stated{0: {}, 100: {At: 20, Until: until.UnixNano()}} {
-		text, err := escrow.Encode(escrow.Total{Cluster: 1, Out: 20, Stated: stated})
+	stated := escrow.Stated{At: 20, Until: until.UnixNano()}
+	for _, c := range []struct {
+		stated    escrow.Stated
+		at        time.Time
+		elsewhere int64
+	}{{escrow.Stated{}, until.Add(-time.Second), 0}, {stated, until.Add(-time.Second), 100}, {stated, until, 0}} {
+		text, err := escrow.Encode(escrow.Total{Cluster: 1, Out: 20, Stated: c.stated})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.found = escrow.Purse{Part: w.Part()}
-		w.found.Read([]byte(text), 1, &escrow.Verdict{Cluster: 1})
+		total := &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Value: []byte(text), ModRevision: 1}}}
+		w.found = purseOf(total, w.Part(), &escrow.Verdict{Cluster: 1}, c.at.UnixNano())
 		var out strings.Builder
 		b := w.shown()
 		b.table(&out)
-		if b.Elsewhere != elsewhere || b.HandedOut+b.Elsewhere+b.Left != 120 || strings.Contains(out.String(), "100 used, by the provider's count, until 2027-01-01T12:00:00Z") != (elsewhere > 0) {
+		if b.Elsewhere != c.elsewhere || b.HandedOut+b.Elsewhere+b.Left != 120 || strings.Contains(out.String(), "100 used, by the provider's count, until 2027-01-01T12:00:00Z") != (c.elsewhere > 0) {
 			t.Errorf("%+v\n%s", b, out.String())
 		}
 	}
@@ -166,20 +175,30 @@ func TestACountOfAKeyIsTakenBack(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 			t.Fatal(err)
 		}
-		inHand, more := int(got.Keys[0].HandedOut)-issued, 0
-		await.Until(t, "the rest is issued", func() bool {
-			for key.TryAcquire() {
-				more++
-			}
-			err := key.Acquire(t.Context(), 0)
-			if err == nil {
-				more++
-			}
-			return err != nil && strings.Contains(err.Error(), "the provider says that nothing more of")
-		})
+		inHand := int(got.Keys[0].HandedOut) - issued
+		rest := func(of string) (more int) {
+			t.Helper()
+			await.Until(t, "the rest is issued", func() bool {
+				for key.TryAcquire() {
+					more++
+				}
+				err := key.Acquire(t.Context(), 0)
+				if err == nil {
+					more++
+				}
+				return err != nil && strings.Contains(err.Error(), "the provider says that nothing more of "+of)
+			})
+			return more
+		}
+		more := rest("50/")
 		// What is in hand may go back meanwhile or, of a limit that slides, at the end of its part be on its way.
 		if more > 20+inHand || more < 20 && limit == "50/d" || more == 0 {
 			t.Errorf("%s: %d permits after the count, want 20, and the %d in hand", limit, more, inHand)
+		}
+		// What a raise adds is had, though nothing was left.
+		b.want(exitDone, "keys", "set", "p", "tenant", strings.Replace(strings.TrimSuffix(limit, " sliding"), "50", "80", 1))
+		if more := rest("80/"); more > 30+inHand || more < 30 && limit == "50/d" || more == 0 {
+			t.Errorf("%s: %d permits after a raise by 30", limit, more)
 		}
 	}
 }

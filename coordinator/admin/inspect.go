@@ -195,6 +195,7 @@ func (a *Client) budgets(ctx context.Context, f *protocol.Fleet) error {
 		found := escrow.Purse{Part: all[i].Part()}
 		kv := etcdcall.KeyIn(r.Responses[1+i])
 		found.Read(kv.Value, kv.ModRevision, mark.Seen(all[i].Since(), false))
+		found.Forget(now)
 		total := found.Total()
 		all[i].Taken, all[i].Back = found.Out(), total.Back(&all[i].Budget)
 		all[i].Left, all[i].Withheld, all[i].Resumes = found.Left(all[i].Permits), found.Withheld(), found.Resumes(&all[i].Budget)

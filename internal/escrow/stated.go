@@ -79,6 +79,17 @@ func (t Total) Counted(used, limit, until int64, of protocol.Part, cluster uint6
 	return t
 }
 
+// forget drops what the provider has stated if its time is over at an instant by the wall clock.
+func (t *Total) forget(now int64) {
+	if t.Stated.Until <= now {
+		t.Stated = Stated{}
+	}
+}
+
+// Forget drops what the provider has stated if its time is over at an instant by the wall clock, as whoever takes permits
+// then does: it is for a purse that only shows what is left.
+func (p *Purse) Forget(now int64) { p.total.forget(now) }
+
 // Binds reports whether fewer permits are left of a limit because of what the provider has stated.
 func (p *Purse) Binds(limit int64) bool {
 	return p.total.left(limit, p.Part) < max(0, limit-p.total.out(p.Part))
@@ -99,9 +110,7 @@ func (p *Purse) Heeds(s Stated, limit int64) bool {
 // state notes what the provider has stated, at an instant by the wall clock. It returns whether the total
 // has changed by it.
 func (t *Total) state(s Stated, limit int64, of protocol.Part, now int64) (changed bool) {
-	if t.Stated.Until <= now {
-		t.Stated = Stated{}
-	}
+	t.forget(now)
 	if s.Until <= now || !s.heeded(t.Stated, t.left(limit, of), limit) {
 		return false
 	}
