@@ -73,7 +73,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	f.etcd.Env = env
 	var version *bool
 	groups.Add("In place of serving", func(set *pflag.FlagSet) {
-		set.StringVar(&f.probe, "probe", "", "`healthz|readyz`: ask the quotad at --socket whether it answers (healthz), or whether each --provider of it is beyond its start, though its permits may be used up (readyz); exit status 0 if so, else 1")
+		set.StringVar(&f.probe, "probe", "", "`healthz|readyz`: ask the quotad at --socket whether it answers (healthz), or whether it has its share of each --provider, though that may be used up (readyz); exit status 0 if so, else 1")
 		version = set.Bool("version", false, "print the version")
 	})
 	set := groups.Set("quotad")

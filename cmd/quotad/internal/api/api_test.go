@@ -577,3 +577,17 @@ func TestTitlesTellTheReason(t *testing.T) {
 		t.Errorf("%s: %s", title, detail)
 	}
 }
+
+// To be not ready is another thing than to admit nothing.
+func TestNotReady(t *testing.T) {
+	s, _ := newServer(t, 10, roomy)
+	s.host.Drain()
+	p := newProcess(t, s, "one")
+	w := p.do(t.Context(), http.MethodGet, "/readyz", "")
+	if body := w.Body.String(); w.Code != http.StatusServiceUnavailable || !strings.Contains(body, `"title":"Not ready"`) || !strings.Contains(body, "stopping") {
+		t.Errorf("%d %s", w.Code, body)
+	}
+	if w := p.post("/v1/acquire", `{"provider":"p"}`); w.Code != http.StatusOK {
+		t.Errorf("a call: %d %s", w.Code, w.Body)
+	}
+}

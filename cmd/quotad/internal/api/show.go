@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
 // overview is the answer to GET /v1/providers.
@@ -109,7 +110,9 @@ func (s *Server) shown(of *consumer.Status) providerState {
 
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if err := s.host.Ready(); err != nil {
-		later(w, http.StatusServiceUnavailable, err, again)
+		p := ratefields.Later(w.Header(), http.StatusServiceUnavailable, again)
+		p.Title, p.Detail = "Not ready", err.Error() // calls may be served all the same, by loans
+		ratefields.Write(w, p)
 		return
 	}
 	writeJSON(w, struct{}{})

@@ -281,8 +281,9 @@ func (h *Host) Drain() {
 	h.leaves = true
 }
 
-// Ready returns nil if each provider of Options.Keep may issue permits, or the reason why
-// one may not.
+// Ready returns nil if this host has its share of each provider of Options.Keep, or the reason why
+// it has none of one. What others lend before that is no reason to be ready: while a fleet is
+// replaced host by host, some must have shares that they can lend.
 func (h *Host) Ready() error {
 	h.mu.Lock()
 	ends := h.closed || h.leaves

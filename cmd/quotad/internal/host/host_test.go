@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/consumer/limittest"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -348,5 +349,38 @@ func TestCallsInFlightKeepAProviderOpen(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(lookupEvery)
+	})
+}
+
+// A host that joins a fleet serves calls by what others lend. It is ready when it has a share.
+func TestReadyWithAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet, err := limittest.New(policy, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := consumer.Open(t.Context(), fleet.Instances()[0], "p", consumer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		h, err := New(t.Context(), fleet.Join(), Options{Known: (&etcd{}).known, Keep: []string{"p"}, Max: 1, Idle: time.Hour, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l, err := h.Limiter(t.Context(), "p"); err != nil || l.Acquire(t.Context(), time.Second) != nil {
+			t.Error("nothing is lent", err)
+		}
+		if err := h.Ready(); err == nil || !strings.HasPrefix(err.Error(), "p is joining: ") {
+			t.Error("it has no share yet:", err)
+		}
+		time.Sleep(time.Until(began.Add(5 * time.Second)))
+		if err := h.Ready(); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(h.Close(), other.Close()); err != nil {
+			t.Error(err)
+		}
 	})
 }
