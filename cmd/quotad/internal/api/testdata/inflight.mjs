@@ -47,7 +47,7 @@ await Promise.all(Array.from({ length: 50 }, two));
 assert(performance.now() - began < 4000, "calls ended by their hold");
 const held = await narrow.acquire("p", { permits: 3 });
 const waiting = Array.from({ length: 5 }, () => narrow.acquire("p", { timeout: 30 }));
-await assert.rejects(narrow.acquire("p", { timeout: 0.01 }), (e) => e instanceof Limited && /5 calls wait for permits already/.test(e.message));
+await assert.rejects(narrow.acquire("p", { timeout: 0.01 }), (e) => e instanceof Limited && /5 calls are under way/.test(e.message));
 await held.close();
 for (const call of waiting) await (await call).close();
 const forgotten = await quotad.acquire("p", { permits: 3, timeout: 60 });

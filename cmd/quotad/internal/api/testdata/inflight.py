@@ -83,7 +83,7 @@ async def call_aio():
         await narrow.acquire("p", timeout=0.01)
         sys.exit("there was a sixth connection")
     except quotient.Limited as e:
-        assert "5 calls wait for permits already" in str(e), e
+        assert "5 calls are under way" in str(e), e
     await held.close()
     for call in waiting:
         await (await call).close()
