@@ -120,7 +120,7 @@ func loadgen(ctx context.Context, args []string, env func(string) string, stdout
 		return exitCannot
 	}
 	if !c.Quiet {
-		show.Table(text, result.Windows, c.Instances)
+		show.Table(text, result, c.Instances)
 		fmt.Fprintln(text)
 		show.Summary(text, &result.Summary)
 	}

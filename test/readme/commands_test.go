@@ -25,7 +25,7 @@ var alone = map[string]here{
 	`go run ./cmd/loadgen --instances 200 --processes 4 --limit 50000/s --churn 2 --duration 30s`: {with: "--duration 10s", says: []string{"HELD: ", "left and replaced: "}},
 	`go run ./cmd/loadgen --rolling-restart --duration 20s`:                                       {says: []string{"HELD: ", " announced, 0 killed"}},
 	`go run ./cmd/loadgen --transport http --limit 5000/s --instances 20 --processes 2`:           {says: []string{"HELD: ", "arrived"}},
-	`go run ./cmd/loadgen --etcd-members 3 --outage stop --fault 5s=kill-leader`:                  {says: []string{"HELD: ", "etcd of 3 members"}},
+	`go run ./cmd/loadgen --etcd-members 3 --outage stop --fault 5s=kill-leader`:                  {says: []string{"HELD: ", "etcd of 3 members", "  kill-leader"}},
 	`go run ./cmd/loadgen --hot 1 --move 5s --limit 2000/s --instances 20`:                        {says: []string{"HELD: ", "of what one limiter would have issued"}},
 	`go run ./cmd/loadgen --shape sliding --arrival burst --limit 30000/s --least-use 30`:         {says: []string{"HELD: ", " spans; the fullest: "}},
 }

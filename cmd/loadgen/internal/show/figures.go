@@ -130,10 +130,7 @@ func overTime(r *load.Report, windows []load.Window, title string) figure {
 
 // rate is the permits offered, allowed and issued in each window of one length.
 func rate(r *load.Report, windows []load.Window, length string) figure {
-	long := time.Duration(r.WindowNs)
-	if d, err := time.ParseDuration(length); err == nil {
-		long = d
-	}
+	long := lengthOf(r, length)
 	per := "window of " + long.String()
 	if length == "" && long == time.Second {
 		per = "second"

@@ -17,11 +17,12 @@ import (
 )
 
 // tableRows is how many windows the table shows at most. Of more it shows the
-// first and last ones, and each that is over its limit.
+// first and last ones, and each that is over its limit or in which something befell the fleet.
 const tableRows = 60
 
-// Table writes a row for each window.
-func Table(out io.Writer, windows []load.Window, fleet int) {
+// Table writes a row for each window of a run of so many instances.
+func Table(out io.Writer, r *load.Report, fleet int) {
+	windows := r.Windows
 	if len(windows) == 0 {
 		return
 	}
@@ -48,7 +49,8 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 	}
 	for i := range windows {
 		v := &windows[i]
-		if n := len(windows); n > tableRows && i >= tableRows/2 && i < n-tableRows/2 && !v.Over() && !v.ArrivedOver() {
+		events := eventsIn(r, v)
+		if n := len(windows); n > tableRows && i >= tableRows/2 && i < n-tableRows/2 && !v.Over() && !v.ArrivedOver() && len(events) == 0 {
 			left++
 			continue
 		}
@@ -58,29 +60,49 @@ func Table(out io.Writer, windows []load.Window, fleet int) {
 			arrived = humanize.Comma(*v.Arrived)
 		}
 		row(v.Start.UTC().Format("15:04:05.999"), v.Length, humanize.Comma(v.Limit), humanize.Comma(v.Offered), humanize.Comma(v.Issued), arrived,
-			strconv.Itoa(v.Instances), note(v, fleet))
+			strconv.Itoa(v.Instances), strings.Join(append(events, note(v, fleet)...), "; "))
 	}
 	leftOut()
 }
 
-func note(w *load.Window, fleet int) string {
+// eventsIn says what befell the fleet in a window.
+func eventsIn(r *load.Report, w *load.Window) (texts []string) {
+	end := w.Start.Add(lengthOf(r, w.Length))
+	for _, e := range r.Events {
+		if !e.At.Before(w.Start) && e.At.Before(end) {
+			texts = append(texts, e.Text)
+		}
+	}
+	return texts
+}
+
+// lengthOf is how long a window is whose Length is this.
+func lengthOf(r *load.Report, length string) time.Duration {
+	if d, err := time.ParseDuration(length); err == nil {
+		return d
+	}
+	return time.Duration(r.WindowNs)
+}
+
+// note says what there is to say of the permits of a window; nothing if it is as it should be.
+func note(w *load.Window, fleet int) []string {
 	switch {
 	case w.Over():
-		return "OVER by " + humanize.Comma(w.Issued-w.Doubtful-w.Most())
+		return []string{"OVER by " + humanize.Comma(w.Issued-w.Doubtful-w.Most())}
 	case w.ArrivedOver():
-		return humanize.Comma(*w.Arrived-w.Late-w.Limit) + " too many arrived"
+		return []string{humanize.Comma(*w.Arrived-w.Late-w.Limit) + " too many arrived"}
 	case w.Doubtful > 0:
-		return humanize.Comma(w.Doubtful) + " of them doubtful"
+		return []string{humanize.Comma(w.Doubtful) + " of them doubtful"}
 	case w.Settling:
-		return "limit changes"
+		return []string{"limit changes"}
 	case w.Instances < fleet && w.Whole:
-		return "not all active"
+		return []string{"not all active"}
 	case w.Instances < fleet:
-		return "settling"
+		return []string{"settling"}
 	case !w.Whole:
-		return "not measured"
+		return []string{"not measured"}
 	}
-	return ""
+	return nil
 }
 
 // Summary writes what the run came to, in a few lines.

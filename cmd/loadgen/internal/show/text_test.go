@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 	windows := []load.Window{windowAt(1, 300000, 300000), windowAt(2, 300000, 301000)}
 	windows[0].Instances = 7
 	var b bytes.Buffer
-	Table(&b, windows, 96)
+	Table(&b, &load.Report{Windows: windows}, 96)
 	want := `     start    limit  offered   issued  instances
   00:00:01  300,000  450,000  300,000          7  settling
   00:00:02  300,000  450,000  301,000         96  OVER by 1,000
@@ -37,7 +37,7 @@ func TestTableWithAProvider(t *testing.T) {
 	w, n := windowAt(1, 300000, 300000), int64(299990)
 	w.Arrived = &n
 	var b bytes.Buffer
-	Table(&b, []load.Window{w}, 96)
+	Table(&b, &load.Report{Windows: []load.Window{w}}, 96)
 	want := `     start    limit  offered   issued  arrived  instances
   00:00:01  300,000  450,000  300,000  299,990         96  not measured
 `
@@ -50,13 +50,35 @@ func TestTableOfSeveralLimitsNamesTheWindow(t *testing.T) {
 	w := windowAt(1, 300000, 300000)
 	w.Length = "10s"
 	var b bytes.Buffer
-	Table(&b, []load.Window{w}, 96)
+	Table(&b, &load.Report{Windows: []load.Window{w}}, 96)
 	if !strings.Contains(b.String(), "window") || !strings.Contains(b.String(), "10s") {
 		t.Error(b.String())
 	}
 }
 
-// A long table is cut, but what went wrong stays in it.
+// The table says in which window a fault was played, and the limit changed, in windows of each length.
+func TestTheTableShowsWhatBefellTheFleet(t *testing.T) {
+	windows := []load.Window{windowAt(1, 300000, 300000), windowAt(2, 300000, 300000), windowAt(3, 300000, 299000), windowAt(0, 3000000, 899000)}
+	windows[2].Doubtful = 1000
+	windows[3].Length = "10s"
+	var b bytes.Buffer
+	Table(&b, &load.Report{Windows: windows, WindowNs: int64(time.Second), Events: []load.Event{
+		{At: windows[1].Start, Text: "kill-leader"},
+		{At: windows[1].Start.Add(time.Second - 1), Text: "limit 200000/s"},
+		{At: windows[2].Start, Text: "3 instances crash"},
+	}}, 96)
+	want := `     start      limit  offered   issued  instances
+  00:00:01    300,000  450,000  300,000         96  not measured
+  00:00:02    300,000  450,000  300,000         96  kill-leader; limit 200000/s; not measured
+  00:00:03    300,000  450,000  299,000         96  3 instances crash; 1,000 of them doubtful
+  00:00:00  3,000,000  450,000  899,000         96  kill-leader; limit 200000/s; 3 instances crash; not measured
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+// A long table is cut, but what went wrong stays in it, and what befell the fleet.
 func TestALongTableKeepsWhatIsOver(t *testing.T) {
 	var windows []load.Window
 	for i := range 1000 {
@@ -64,12 +86,14 @@ func TestALongTableKeepsWhatIsOver(t *testing.T) {
 	}
 	windows[500].Issued = 11
 	var b bytes.Buffer
-	Table(&b, windows, 96)
-	if lines := strings.Count(b.String(), "\n"); lines != tableRows+4 {
+	Table(&b, &load.Report{Windows: windows, WindowNs: int64(time.Second), Events: []load.Event{{At: windows[700].Start, Text: "kill-leader"}}}, 96)
+	if lines := strings.Count(b.String(), "\n"); lines != tableRows+6 {
 		t.Errorf("%d lines", lines)
 	}
-	if !strings.Contains(b.String(), "OVER by 1") || !strings.Contains(b.String(), "470 more") || !strings.Contains(b.String(), "469 more") {
-		t.Error(b.String())
+	for _, want := range []string{"OVER by 1", "470 more", "199 more", "269 more", "kill-leader"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
 	}
 }
 
@@ -134,7 +158,7 @@ func TestTooManyArrivalsAreNotHeld(t *testing.T) {
 	w.Arrived, w.Late = &n, 20
 	s := load.Summary{Arrivals: &load.ArrivalSummary{Judged: true, OverLimitWindows: 1, MaxOverRatio: 1.1, MaxLateRatio: 1.3, Total: 130, Late: 20}}
 	var b bytes.Buffer
-	Table(&b, []load.Window{w}, 96)
+	Table(&b, &load.Report{Windows: []load.Window{w}}, 96)
 	Summary(&b, &s)
 	Verdict(&b, &load.Report{Verdict: load.NotHeld, Windows: []load.Window{w}, Summary: s})
 	for _, want := range []string{"10 too many arrived", "130 requests arrived, 20 of them late; the others by the provider's clock: 1.1000 of the limit at most, with the late ones 1.3000",
