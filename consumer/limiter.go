@@ -121,8 +121,9 @@ func (l *Limiter) Wait(ctx context.Context) error { return l.Acquire(ctx, Foreve
 // less does not wait. It returns nil, an error of ctx, or one of this package's errors. A
 // caller that cannot be served in time, unless something is changed, is refused immediately: so
 // are those that would wait for a pause to end, for a policy to begin, or for the share of an
-// instance that joins. Where other instances may lend, to one that joins too, nobody knows before
-// the limit itself is used up: there it waits until its deadline.
+// instance that joins. Where other instances may lend, to one that joins too, this one does not
+// know what they have left: there a caller waits until its deadline, unless this instance has issued
+// the whole limit itself.
 //
 // Waiting only parks the goroutine. Callers are served in the order in which they came,
 // unless they have classes: see Class. Where instances lend, one that wants more than there is

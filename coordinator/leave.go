@@ -13,10 +13,14 @@ import (
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
+// unsaid is how long a Shutdown may take at most and log nothing: longer than with windows of a second.
+const unsaid = 2 * time.Second
+
 // Shutdown ends the session without loss: it announces the window from which this process no
 // longer takes part, serves until then, and closes. That takes 0.3 s and the rest of the
-// longest window; with a shape other than fixed, also the settle time. Call
-// it on SIGTERM, with a context that ends when the process must.
+// longest window that is not above a minute; with a shape other than fixed, also the settle time. If
+// that is more than 2 s, it logs until when. Call it on SIGTERM, with a context that ends when the
+// process must.
 //
 // If ctx ends first, or no announcement succeeds within 5 s, Shutdown closes immediately, as
 // Close does, and returns an error. Else it waits for etcd until ctx ends to remove its keys, and
@@ -33,9 +37,14 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		wg.Go(func() { ends[i], failed[i] = p.announceEnd(ctx) })
 	}
 	wg.Wait()
-	last, errs := int64(0), []error{errors.Join(failed...)}
-	for _, end := range ends {
-		last = max(last, end)
+	last, provider, errs := int64(0), "", []error{errors.Join(failed...)}
+	for i, end := range ends {
+		if end > last {
+			last, provider = end, memberships[i].Provider
+		}
+	}
+	if s.o.Clock.Wall()+int64(unsaid) < last {
+		s.o.Logger.Info("shutting down: serves until its share is handed over", "provider", provider, "until", time.Unix(0, last).UTC().Format("15:04:05.000 UTC"))
 	}
 	for s.o.Clock.Wall() < last { // again if the clock was slewed meanwhile
 		if !sleep(ctx, time.Duration(last-s.o.Clock.Wall())) {

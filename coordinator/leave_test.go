@@ -1,9 +1,11 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -58,17 +60,22 @@ func TestLeaveThatIsCutShortSaysSo(t *testing.T) {
 	if _, err := f.admin.Put(t.Context(), "p", p); err != nil {
 		t.Fatal(err)
 	}
-	s := f.join(Options{})
+	var logs bytes.Buffer // read when the first Shutdown has returned
+	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&logs, nil))})
 	r, _ := f.subscribe(s, "p")
 	await.Until(t, "a proof", r.is(proved))
 	ctx, cancel := context.WithCancel(t.Context())
 	returned := leaving(ctx, s)
 	await.Until(t, "the end is announced", func() bool { return r.told().until != 0 })
+	until := time.Unix(0, r.told().until)
 	cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "before the announced end") {
 		t.Errorf("%v, want it to say that the end was cut short", err)
 	}
 	await.Until(t, "the first Shutdown returns", func() bool { ok, _ := returned(); return ok })
+	if said := fmt.Sprintf(`msg="shutting down: serves until its share is handed over" provider=p until=%q`, until.UTC().Format("15:04:05.000 UTC")); !strings.Contains(logs.String(), said) {
+		t.Errorf("no %q in\n%s", said, logs.String())
+	}
 	if !r.told().closed {
 		t.Error("the sink is still open")
 	}
