@@ -222,6 +222,14 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 		return
 	}
 	w := quota.WindowAt(limit.Window, now.UnixNano())
+	known := map[quota.Window]map[string]int64{}
+	sharesAt := func(at time.Time) map[string]int64 { // which instance has a permit more differs from window to window
+		w := quota.WindowAt(limit.Window, at.UnixNano())
+		if known[w] == nil {
+			_, known[w], _ = share.Of(&view, w)
+		}
+		return known[w]
+	}
 	parts := 0
 	for _, i := range view.Instances {
 		if protocol.TakesPart(&i, w.Start()) {
@@ -246,12 +254,19 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 		}
 		if r := j.Report; r != nil {
 			x.Why += loans(r.Report) + debt(r.Report) + forgotten(r.Report)
+			until := r.HeldUntil
+			if until.IsZero() { // what it did not tell of is over by then
+				until = lasts(*view.Policy, *view.Policy, *limit, r.Time.Add(view.Policy.Settle))
+			}
+			if !now.Before(until) {
+				continue
+			}
 			if r.HeldFor != "" {
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
-		}
-		if r := j.Report; r != nil && j.Share != nil && r.Share < *j.Share && r.PolicyRevision == d.PolicyRevision {
-			x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
+			if r.PolicyRevision == d.PolicyRevision && r.Share < sharesAt(r.Time)[i.ID] {
+				x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
+			}
 		}
 	}
 }

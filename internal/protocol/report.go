@@ -68,7 +68,7 @@ type Report struct {
 	ClockError    string `json:"clock_error"`            // a duration, or "unknown"
 	ClockSource   string `json:"clock_source,omitempty"` // "ntp", "kernel" or "system"
 	ProofAge      string `json:"proof_age"`              // a duration, or "none"
-	// HeldFor names instances that left or crashed, at most three. Their part of the total is
+	// HeldFor names instances that are gone and had announced no end, at most three. Their part of the total is
 	// nobody's until HeldUntil, as far as this instance knows.
 	HeldFor   string    `json:"held_for,omitempty"`
 	HeldUntil time.Time `json:"held_until,omitzero"`

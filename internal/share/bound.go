@@ -99,7 +99,8 @@ func (h *History) Held(w quota.Window, now, offset int64) (ids []string, until i
 	for n := h.changes; n > last; n-- {
 		c := h.change(n)
 		for _, e := range c.edits {
-			if e.old == nil || !e.old.takesPart(w.Start()) || h.members[e.old.id] != nil || slices.Contains(ids, e.old.id) {
+			promised := e.new != nil && e.new.until <= w.Start() && !h.shaped() // then the view before does not count: see gives
+			if e.old == nil || promised || !e.old.takesPart(w.Start()) || h.members[e.old.id] != nil || slices.Contains(ids, e.old.id) {
 				continue
 			}
 			ids = append(ids, e.old.id)

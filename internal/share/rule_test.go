@@ -2,6 +2,7 @@ package share_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -129,6 +130,26 @@ func TestFromAndUntilFlipOnABoundary(t *testing.T) {
 	if b := h.Bound(second(17), 17_000*ms, 0, share.NotFrozen); b.Instances != 1 || h.Instances() != 3 {
 		t.Errorf("%d take part of %d", b.Instances, h.Instances())
 	}
+}
+
+// Permits are held for one that crashed, and for none that announced its end: the others have all of its part from
+// then on.
+func TestPermitsAreHeldForNoneThatAnnouncedItsEnd(t *testing.T) {
+	h := held(12, "a", "b", "c")
+	holds := func(index int64, permits, until int64, want ...string) {
+		t.Helper()
+		check(t, h, index, index*1000, share.NotFrozen, permits, share.ReasonShare)
+		if ids, end := h.Held(second(index), index*1000*ms, 0); !slices.Equal(ids, want) || end != until*ms {
+			t.Errorf("window %d: permits are held for %v until %d, want %v until %d", index, ids, end/ms, want, until)
+		}
+	}
+	h.Apply(10_100*ms, protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "b", Until: time.Unix(11, 0)}}})
+	h.Apply(11_010*ms, protocol.Change{Revision: 3, Deleted: []string{"b"}})
+	holds(12, 6, 0)
+	h.Apply(12_100*ms, protocol.Change{Revision: 4, Deleted: []string{"c"}})
+	holds(13, 6, 16_000, "c")
+	holds(15, 6, 16_000, "c")
+	holds(16, 12, 0)
 }
 
 func TestLimitAddedAndRemoved(t *testing.T) {

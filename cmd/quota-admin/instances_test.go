@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// An instance's report may be half a minute old. Explain shows a hold that it tells of for as long as that lasts, and
+// compares the share that it tells with the share of the same window: three instances that share 1000/s have 333 or 334.
+func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
+	t.Parallel()
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: time.Second}}}.WithDefaults()
+	f := protocol.Fleet{Provider: "p", Policy: protocol.Stored{Policy: policy, Revision: 7}}
+	for _, name := range []string{"a", "b", "c"} {
+		f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: name, Name: name}})
+	}
+	view := f.View()
+	a := func(at time.Time) int64 { // its share
+		_, shares, _ := share.Of(&view, quota.WindowAt(time.Second, at.UnixNano()))
+		return shares["a"]
+	}
+	more, less := fixed, fixed // instants of windows
+	for ; a(more) != 334; more = more.Add(time.Second) {
+	}
+	for ; a(less) != 333; less = less.Add(time.Second) {
+	}
+	const held = "; permits are held for crashed until 2026-01-01T01:00:00Z"
+	hold := fixed.Add(time.Hour)
+	for _, c := range []struct {
+		what        string
+		now, report time.Time
+		says        int64
+		holds       bool // the report tells of a hold until hold
+		want        string
+	}{
+		{"the odd permit moved", more, less, 333, false, ""},
+		{"the odd permit moved on", less, more, 334, false, ""},
+		{"a hold is on", hold.Add(-time.Second), hold.Add(-3 * time.Second), 250, true,
+			held + "; said 250 itself, as what it gains by others' losses is held back for the settle time"},
+		{"it is over", hold, hold.Add(-3 * time.Second), 250, true, ""},
+		{"a hold of which nothing is told", fixed.Add(3 * time.Second), fixed, 250, false,
+			"; said 250 itself, as what it gains by others' losses is held back for the settle time"},
+		{"the report is older than such a hold lasts", fixed.Add(4 * time.Second), fixed, 250, false, ""},
+	} {
+		r := protocol.Report{State: quota.StateActive, PolicyRevision: 7, Share: c.says, Instances: 3, Time: c.report}
+		if c.holds {
+			r.HeldFor, r.HeldUntil = "crashed", hold
+		}
+		f.Instances[0].Share, f.Instances[0].ShareKnown, f.Instances[0].Report = a(c.now), true, &r
+		var out bytes.Buffer
+		if err := (&app{stdout: &out, stderr: &out, format: format.Table}).showInstances(&f, true, "a", c.now); err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf("a      a             %d     one of 3 equal parts%s\n", a(c.now), c.want); !strings.Contains(out.String(), want) {
+			t.Errorf("%s: no %q in\n%s", c.what, want, out.String())
+		}
+	}
+}
