@@ -71,7 +71,8 @@ const (
 	// more is being taken.
 	ReasonInFlight Reason = "in flight"
 	// ReasonJoining: this instance has no share, because it is new or is registered no more, and
-	// its borrowed permits are spent. Or it has owned the key for less than the settle time.
+	// its borrowed permits are spent. Or it has owned the key for less than the settle time, or the
+	// provider's first limits by key have been set for less.
 	ReasonJoining Reason = "joining"
 	// ReasonPause: the provider asked for a pause, or the application did: see
 	// Limiter.Throttled and Limiter.PauseUntil.

@@ -186,6 +186,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		k.explainBudgetLocked(now, &e, b, u)
 	case u.elsewhere:
 		e.Owner, u.known = u.owner, false
+	case bound.Reason == share.ReasonNoPolicy && k.keysBeginLocked(now, &e, u):
 	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // no view in force has this instance
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
@@ -198,6 +199,18 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.RetryAt = k.wall(u.when)
 	}
 	return e.Reason, e
+}
+
+// keysBeginLocked reports whether the limits of a key are still to begin, though the provider's are in force. Then it
+// says when.
+func (k *core) keysBeginLocked(now clock.Instant, e *LimitError, u *unserved) bool {
+	p := &k.mu.planner
+	at, ok := p.BeginsOf(*u.key)
+	if ok {
+		e.Reason, e.Cause = ReasonJoining, ends(cause.KeysBegin(time.Unix(0, at), p.Rules(now.Mono).Settle))
+		u.when, u.known = at-k.clock.Offset(), true
+	}
+	return ok
 }
 
 // waitsFor notes that nobody knows when permits come if the long limit b, which name has returned with short, gets them

@@ -244,8 +244,8 @@ func (m *keys) forget(part *keyPart, keys *plans.Keys) {
 func (k *core) unusable(y Key, n int64, t *keyTry) error {
 	name := y.state.key.Name
 	if t.found == tooMany {
-		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait until windows of other keys end, or raise the bound: quota-admin set %[1]s LIMITS --keys-most N",
-			k.provider, ErrTooManyKeys, name, t.segment.Keys.Most)
+		return fmt.Errorf("consumer: %s: %w: key %q would be one more than %d, the most that an instance may have in use; wait until windows of other keys end, or raise the bound: quota-admin set %s LIMITS --keys-most N",
+			k.provider, ErrTooManyKeys, name, t.segment.Keys.Most, cause.ShellWord(k.provider))
 	}
 	if err := protocol.ValidateKey(name); err != nil && t.segment.Keys != nil {
 		return fmt.Errorf("consumer: %s: %w: %w", k.provider, ErrInvalid, err)
@@ -258,5 +258,5 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		_, _, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
-	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %[1]s %[3]s --keys LIMITS", k.provider, ErrNoPolicy, cause.ShellWord(quota.FormatLimits(policy.Limits)))
+	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %s %s --keys LIMITS", k.provider, ErrNoPolicy, cause.ShellWord(k.provider), cause.ShellWord(quota.FormatLimits(policy.Limits)))
 }

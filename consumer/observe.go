@@ -256,14 +256,14 @@ func remedy(st Status, p *quota.Policy, outage quota.Outage) string {
 	case quota.StateStale:
 		return meanwhile(p, outage, st.Shortest().End) + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
-		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + st.Provider
+		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + cause.ShellWord(st.Provider)
 	case quota.StatePausing:
 		return "nothing; if the provider asks for pauses often, lower the limit"
 	case quota.StateJoining:
 		if command := cause.Command(st.problem()); command != "" {
 			return command
 		}
-		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + st.Provider
+		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + cause.ShellWord(st.Provider)
 	case quota.StateActive:
 		if u := st.Shortest(); u.Share == 0 && !u.Limit.Long() {
 			return "nothing, if fewer permits than instances are meant; else raise the limit"

@@ -82,3 +82,36 @@ func TestALimitThatIsRaisedFirstBindsNobodyWhenItIsRemoved(t *testing.T) {
 		}
 	})
 }
+
+// The first limits by key wait for the settle time. Who asks for a key before then is told that, and when they begin:
+// its instance has a share of the provider's limit all along.
+func TestWhoAsksForAKeyBeforeTheFirstLimitsByKeyBeginIsToldWhen(t *testing.T) {
+	for limits, begins := range map[string]time.Duration{"14/s": 24 * time.Second, "14/s,100/30s": 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			start, policy := time.Now(), policyOf(t, "1000/s")
+			f := fleet(t, policy, 4)
+			l := open(t, f.Instances()[0], consumer.Options{})
+			pass(20*time.Second + 318*time.Millisecond)
+			policy.Keys.Limits = policyOf(t, limits).Limits
+			if err := f.Set(policy); err != nil {
+				t.Fatal(err)
+			}
+			pass(300 * time.Millisecond)
+			err := l.Key("ann").Acquire(t.Context(), 0)
+			e, ok := errors.AsType[consumer.LimitError](err)
+			want := `consumer: p: no permit for key "ann": the limits by key are new; they begin at ` + start.Add(begins).UTC().Format("15:04:05") +
+				" UTC, with the first windows after the settle time (3s)"
+			if !ok || err.Error() != want || e.Reason != consumer.ReasonJoining || !e.RetryAt.Equal(start.Add(begins)) {
+				t.Errorf("%s: %v, reason %q, retry at %v; want %q", limits, err, e.Reason, e.RetryAt, want)
+			}
+			pass(time.Until(e.RetryAt) - time.Millisecond)
+			if err := l.Key("ann").Acquire(t.Context(), 0); err == nil {
+				t.Errorf("%s: a permit before they begin", limits)
+			}
+			pass(time.Second)
+			if err := l.Key("ann").Acquire(t.Context(), 0); err != nil {
+				t.Errorf("%s: %v", limits, err)
+			}
+		})
+	}
+}

@@ -533,14 +533,17 @@ func givesAll(old, next quota.Policy, now time.Time) bool {
 }
 
 // inForce returns from when on a change that is made now counts in the whole fleet. It
-// is now if the change gives. Otherwise it is the first instant by which every limit
+// is now if the change gives, up to a millisecond later. Otherwise it is the first instant by which every limit
 // has begun a window at or after at, the settle time from now where at is zero, and by
 // which no removed limit binds any more. Where growth is held back for a window's reach, it
 // is so much later.
 func inForce(old, policy quota.Policy, at, now time.Time) time.Time {
 	from := inForceOf(old, policy, at, now)
 	was, will := protocol.OfKeys(&old), protocol.OfKeys(&policy)
-	if was == nil || will == nil || slices.Equal(was.Limits, will.Limits) {
+	if was == nil {
+		was = &quota.Policy{Timing: old.Timing}
+	}
+	if will == nil || slices.Equal(was.Limits, will.Limits) {
 		return from
 	}
 	if keys := inForceOf(*was, *will, time.Time{}, now); keys.After(from) { // they are never announced
@@ -554,7 +557,7 @@ func inForceOf(old, policy quota.Policy, at, now time.Time) time.Time {
 	announced := !at.IsZero()
 	if !announced {
 		if givesAll(old, policy, now) {
-			return now.UTC()
+			return now.Add(time.Millisecond - 1).Truncate(time.Millisecond).UTC()
 		}
 		at = now.Add(max(old.Settle, policy.Settle))
 		if policy.From.After(at) {

@@ -293,6 +293,9 @@ func (a *app) checkArgs(cmd *cobra.Command, args []string) error {
 			if _, err := quota.ParseLimits(text); err == nil || text == "sliding" {
 				hint = ": quote limits that have blanks, as in '14/s,5000/h sliding'"
 			}
+			if _, before := quota.ParseLimits(strings.TrimRight(args[max(n, 1)-1], ",")); hint != "" && before != nil { // something else has been split
+				hint = ": quote a name that has blanks, as in 'demo api'"
+			}
 			return usageError(cmd, "%q is one argument too many%s", text, hint)
 		case name == "PROVIDER" && quota.ValidateProvider(text) != nil:
 			return usageError(cmd, "%v", quota.ValidateProvider(text))

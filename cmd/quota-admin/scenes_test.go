@@ -62,6 +62,8 @@ get a b
 set a
 set a --keys 80/s
 set a 5/s extra
+set a b 5/s
+set a 5/s, 6/m
 get a//b
 set a '' -o *
 set a 3x/s -o *

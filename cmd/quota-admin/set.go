@@ -59,7 +59,7 @@ the policy is written at the same moment.`,
 			return err
 		},
 	}
-	addFlag(a, cmd, &s.At, "at", when, "make the change at `TIME`, in the same window on every instance; at least settle and two clock errors ahead, 3.1s by default")
+	addFlag(a, cmd, &s.At, "at", when, "make the change at `TIME`, in the same window on every instance; at least settle, two clock errors and 200ms ahead, 3.3s by default")
 	addFlag(a, cmd, &s.For, "for", positive, "take the change back after this `duration`")
 	e := a.edits(cmd, 0)
 	e.steps, e.lazy = true, true

@@ -180,6 +180,11 @@ func TestWhatIsInForceWhen(t *testing.T) {
 		{"when a removed limit's window ends", p(second, minute), p(more), time.Time{}, at(60_000)},
 		{"of a limit by key too", keys(second, minute), keys(more), time.Time{}, at(60_000)},
 		{"of another limit by key", keys(second), keys(more), time.Time{}, at(500)},
+		{"of the first limits by key", p(second), keys(second), time.Time{}, at(4_000)},
+		{"of the first limits by key, of longer windows", p(second), keys(second, minute), time.Time{}, at(60_000)},
+		{"of the first limits by key, after the longer settle time", slow, keys(second), time.Time{}, at(11_000)},
+		{"of a policy that has some from the beginning", quota.Policy{}, keys(second), time.Time{}, at(4_000)},
+		{"at once where keys have limits no more", keys(second), p(second), time.Time{}, at(500)},
 		{"of a limit by key that is smaller", keys(more), keys(second), time.Time{}, at(4_000)},
 		{"of a limit that another's window replaces", p(minute), p(second), time.Time{}, at(60_000)},
 		{"of one that slides", removedSliding, sliding, time.Time{}, at(120_340)},
@@ -193,7 +198,7 @@ func TestWhatIsInForceWhen(t *testing.T) {
 		{"in the window after it", p(second), p(second), at(20_001), at(21_000)},
 		{"when the policy begins", quota.Policy{}, later, time.Time{}, at(61_000)},
 	} {
-		if got := inForce(test.old, test.next, test.at, at(500)); !got.Equal(test.want) {
+		if got := inForce(test.old, test.next, test.at, at(500).Add(-300*time.Microsecond)); !got.Equal(test.want) { // in whole milliseconds
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}

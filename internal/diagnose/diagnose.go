@@ -152,6 +152,8 @@ func transport(text string, plain bool) Found {
 		return Found{Says: text, Do: "start it, or correct the address"}
 	case has("missing port in address"):
 		return Found{Says: "lacks a host or a port", Do: "write it like 127.0.0.1:2379"} // as quota-admin says of --endpoints
+	case has("too many colons in address"): // the scheme is none that is known, or brackets lack
+		return Found{Says: "is no address of etcd", Do: "write it like http://127.0.0.1:2379, or with https, unix or unixs"}
 	case has("no such host"):
 		return Found{Says: text, Do: "correct the name, or DNS"}
 	}

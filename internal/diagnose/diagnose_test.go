@@ -57,6 +57,8 @@ func TestEndpoints(t *testing.T) {
 		{"no TLS to a port that wants it", "http://" + host(secure), nil, "wants TLS", false, nil},
 		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
 		{"no port", "127.0.0.1", nil, "lacks a host or a port: write it like 127.0.0.1:2379", false, nil},
+		{"a mistyped scheme", "htp://127.0.0.1:2379", nil, "is no address of etcd: write it like http://127.0.0.1:2379, or with https, unix or unixs", false, nil},
+		{"an IPv6 address without brackets", "::1:2379", nil, "is no address of etcd: write it like http://127.0.0.1:2379", false, nil},
 		{"nobody listens", "http://127.0.0.1:1", nil, "connection refused", false, nil},
 		{"accepts and says nothing", "http://" + mute.Addr().String(), nil, "overloaded", true, nil},
 		{"a member without its data, in a restored cluster", "http://" + mute.Addr().String(), nil, "cluster ID mismatch: replace it", true, nil},

@@ -324,9 +324,18 @@ func (p *Planner) Registered() bool { return p.members[p.self] != nil }
 // Begins returns when this instance has a share if there is no more news, in corrected wall time: with
 // the first window of each limit that all views of its lookback give a part of. ok is false if time
 // alone does not bring one, and under shapes other than fixed windows.
-func (p *Planner) Begins() (wall int64, ok bool) {
-	newest, self := p.newest(), p.members[p.self]
-	if newest.policy == nil || newest.blocked != ReasonShare || self == nil || p.shaped() {
+func (p *Planner) Begins() (wall int64, ok bool) { return p.BeginsOf(Key{}) }
+
+// BeginsOf is Begins of the limits of a key. The provider is the key with the empty name.
+func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
+	of := func(t *terms) *terms {
+		if key.Name == "" {
+			return t
+		}
+		return new(keyTerms).of(t, key.Name)
+	}
+	newest, self := of(p.newest()), p.members[p.self]
+	if newest.policy == nil || newest.blocked != ReasonShare || self == nil || key.Name == "" && p.shaped() {
 		return 0, false
 	}
 	due := self.from
@@ -335,7 +344,7 @@ func (p *Planner) Begins() (wall int64, ok bool) {
 	}
 	for _, t := range p.terms {
 		begins := p.since
-		if t.policy == nil {
+		if of(t.terms).policy == nil {
 			begins = t.end
 		} else if p.First() {
 			continue

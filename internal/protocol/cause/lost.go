@@ -81,7 +81,7 @@ func flagsOf(p *quota.Policy) string {
 
 // LostLimit says that a provider has no policy any more, what that was (Was), and what to look at.
 func LostLimit(provider, was string) string {
-	return fmt.Sprintf(lostLimit+"%s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, provider, Export)
+	return fmt.Sprintf(lostLimit+"%s: quota-admin history %s tells who deleted it, and if that is empty, etcd has lost its data: %s", was, ShellWord(provider), Export)
 }
 
 // Lost is what a problem remembers of a policy that is gone.

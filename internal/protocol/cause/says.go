@@ -69,6 +69,11 @@ func StartedOver(at, begins time.Time, settle time.Duration) string {
 	return strings.Replace(Joined(at, begins, settle), "joined", "started over", 1)
 }
 
+// KeysBegin says when the first limits by key begin.
+func KeysBegin(at time.Time, settle time.Duration) string {
+	return fmt.Sprintf("the limits by key are new; they begin at %s, with the first windows after the settle time (%v)", clock(at), settle)
+}
+
 // Owned says that an instance owns a key for too short a time to have a share of it.
 func Owned(settle time.Duration) string {
 	return fmt.Sprintf("this instance has owned the key for less than the settle time (%v)", settle)
@@ -88,7 +93,7 @@ func NoShare(since time.Time, trouble error) string {
 // NoLimit says that a provider has no limit, and what to type. It offers no number: the limit may have been lost, and
 // what is offered may be typed.
 func NoLimit(provider string) string {
-	return fmt.Sprintf("no limit is set: quota-admin set %s LIMITS; quota-admin list shows all", provider)
+	return fmt.Sprintf("no limit is set: quota-admin set %s LIMITS; quota-admin list shows all", ShellWord(provider))
 }
 
 // ShellWord writes text as one word of a command for a POSIX shell.
@@ -165,7 +170,7 @@ const SetClock = "correct the host's clock, name nearer NTP servers, or raise cl
 
 // Pause says that a provider asked for a pause, why, and how it ends.
 func Pause(provider, why string, until time.Time) string {
-	return fmt.Sprintf("the provider asked for a pause until %s (%s); quota-admin resume %s ends it", clock(until), why, provider)
+	return fmt.Sprintf("the provider asked for a pause until %s (%s); quota-admin resume %s ends it", clock(until), why, ShellWord(provider))
 }
 
 // OwnPause says that the application paused its limiter.
@@ -207,12 +212,17 @@ func Until(limit quota.Limit, resumes string) string {
 
 // GiveCount is what to do about a limit of which nothing more is handed out.
 func GiveCount(provider string, limit quota.Limit) string {
-	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", provider, ShellWord(limit.String()))
+	return giveCount(ShellWord(provider), limit)
 }
 
-// GiveCountOf is GiveCount of a key. It warns of --keys-unused: a store that has lost its data counts nothing.
+func giveCount(of string, limit quota.Limit) string {
+	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", of, ShellWord(limit.String()))
+}
+
+// GiveCountOf is GiveCount of a key, which is given as a word of a command. It warns of --keys-unused: a store that has
+// lost its data counts nothing.
 func GiveCountOf(provider, key string, limit quota.Limit) string {
-	return GiveCount(provider+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
+	return giveCount(ShellWord(provider)+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
 }
 
 // Stated says that by the provider's own count nothing is left of a limit.
@@ -222,12 +232,12 @@ func Stated(limit string) string {
 
 // Paused says who paused a provider, when and why, as far as that is known.
 func Paused(provider, author, reason string, at time.Time) string {
-	when := at.UTC().Format("15:04 UTC")
-	switch {
-	case author == "" || at.IsZero():
-		return fmt.Sprintf("the provider is paused; resume with quota-admin resume %s", provider)
-	case reason == "":
-		return fmt.Sprintf("paused by %s at %s; resume with quota-admin resume %s", author, when, provider)
+	who := "the provider is paused"
+	if author != "" && !at.IsZero() {
+		who = fmt.Sprintf("paused by %s at %s", author, at.UTC().Format("15:04 UTC"))
+		if reason != "" {
+			who += fmt.Sprintf(" (%q)", reason)
+		}
 	}
-	return fmt.Sprintf("paused by %s at %s (%q); resume with quota-admin resume %s", author, when, reason, provider)
+	return fmt.Sprintf("%s; resume with quota-admin resume %s", who, ShellWord(provider))
 }

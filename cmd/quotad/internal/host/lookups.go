@@ -8,6 +8,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 const (
@@ -69,5 +71,5 @@ func (l *lookups) remembered(name string) error {
 
 // Unknown returns the error, an ErrUnknown, of a provider that has no policy.
 func Unknown(name string) error {
-	return fmt.Errorf("%w for %q: quota-admin set %s LIMITS; quota-admin list shows all", ErrUnknown, name, name)
+	return fmt.Errorf("%w for %q: quota-admin set %s LIMITS; quota-admin list shows all", ErrUnknown, name, cause.ShellWord(name))
 }
