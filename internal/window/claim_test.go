@@ -243,8 +243,8 @@ func TestOthersPassAfterTheClaim(t *testing.T) {
 	}
 }
 
-// A large call that was the first for as many windows as it wants shares asks each host for an equal
-// part of the next window. A host lends it there, before its own callers have it, once.
+// A large call that was the first when a window was entered asks each host for an equal part of the next window, and
+// again after as many windows as it wants shares. A host lends it there, before its own callers have it, once.
 func TestALargeCallThatStands(t *testing.T) {
 	t.Parallel()
 	all := lines(100, map[time.Duration]int64{second: 10})
@@ -258,9 +258,9 @@ func TestALargeCallThatStands(t *testing.T) {
 			}
 			return all
 		}
-		guest.tick(0)
-		guest.enter(500*ms, 35)
-		if diff := cmp.Diff([]int64{3, 35, 9, 7, 35, 9}, standing(500*ms, 10*second)); diff != "" {
+		guest.tick(20 * second)
+		guest.enter(20*second+500*ms, 35)
+		if diff := cmp.Diff([]int64{21, 35, 9, 25, 35, 9}, standing(20*second+500*ms, 29*second)); diff != "" {
 			t.Errorf("%s: asks in which windows, for how many, of how many (-want +got):\n%s", kind, diff)
 		}
 	}
