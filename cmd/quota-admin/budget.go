@@ -29,7 +29,8 @@ type budgetJSON struct {
 	End   time.Time `json:"end"`
 	// HandedOut is what instances have taken and not given back. Used and InHand are what those
 	// that run have issued of it, and may issue still, by their reports. Rest is all else: what was
-	// taken by instances that ended, and what was used elsewhere, by the provider's count. It is null while something is
+	// used since these reports or elsewhere, by the provider's count, and what instances that ended, or that had no answer
+	// in time, have taken. It is null while something is
 	// withheld: HandedOut may then lack what was handed out before etcd was restored.
 	HandedOut int64      `json:"handed_out"`
 	Used      int64      `json:"used"`
@@ -64,10 +65,11 @@ type handJSON struct {
 
 const budgetHelp = `Show what is left of each limit of more than a minute: the permits of the running window
 that etcd has handed out, and those that instances have used and have in hand, as they report.
-The rest was taken by instances that have ended, or is used elsewhere; it says by when that is
-back. Of a limit in flight it shows the calls that are under way in place of those used; of one
-that slides all that is not in hand is used. Else it shows when the limit is used up at the
-rate of the last seconds. With --key it shows what was handed out of one key.
+The rest was used since the last reports, which may be 30 s old, or elsewhere, or was lost by a
+crash or a late answer of etcd; it says by when that is back. Of a limit in flight it shows the
+calls that are under way in place of those used; of one that slides all that is not in hand is used.
+Else it shows when the limit is used up at the rate of the last seconds. With --key it shows what
+was handed out of one key.
 
 --used N gives the provider's own count of the window. After a restore of etcd nothing more is
 handed out before that. The window then counts N, and the permits in the hands of the instances
@@ -408,9 +410,9 @@ func (b *budgetJSON) table(w io.Writer) {
 	switch {
 	case b.RestBack.IsZero():
 	case b.window.InFlight:
-		rest += ", " + cause.Ended(format.Exact(b.RestBack))
+		rest += ", " + cause.Stranded(format.Exact(b.RestBack))
 	default:
-		rest += ", of instances that have ended, or used elsewhere: back at " + format.Exact(b.RestBack)
+		rest += ", used since the last reports or elsewhere, or lost by a crash or a late answer of etcd: back at " + format.Exact(b.RestBack)
 	}
 	format.Row(w, "Rest", rest)
 	if b.Rate != nil && b.Withheld == "" && !b.window.ByParts() {

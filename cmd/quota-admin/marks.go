@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -52,7 +53,7 @@ func (a *app) remark(ctx context.Context, etcd connection, key, provider string,
 	if unused {
 		err = writeMark(ctx, etcd.client, key, m, next)
 	} else if next, err = withhold(ctx, etcd, key, provider, m, p); err == nil {
-		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given, also where one was given before; what etcd counts of them may be too little.\n", beforeOf(next))
+		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given, also where one was given before; what etcd counts of them may be too little; %s.\n", beforeOf(next), goesOn(next, p))
 	}
 	if err != nil {
 		return err
@@ -103,6 +104,26 @@ func writeMark(ctx context.Context, client *clientv3.Client, key string, m escro
 // beforeOf shows the instant before which windows are withheld.
 func beforeOf(m escrow.Mark) string { return format.Exact(time.Unix(0, m.Before)) }
 
+// goesOn says until when the limits of a policy are withheld by a mark that was written now, if nobody gives a count.
+func goesOn(m escrow.Mark, p *quota.Policy) string {
+	at, now := escrow.MarkAt{Mark: m, Revision: 1, AnsweredBy: m.Cluster}, time.Now().UnixNano()
+	var all []string
+	say := func(windows []protocol.Budget, ofKeys bool) {
+		for _, b := range windows {
+			if resumes := at.Of(b.Since(), ofKeys).Resumes(&b); resumes != 0 {
+				limit := b.String()
+				if ofKeys {
+					limit += " of each key"
+				}
+				all = append(all, "for "+limit+cause.Until(b.Limit, format.Exact(time.Unix(0, resumes).UTC())))
+			}
+		}
+	}
+	say(protocol.BudgetsAt(p, now), false)
+	say(protocol.KeyBudgetsAt(p, now), true)
+	return "if none is given, that lasts " + strings.Join(all, ", ")
+}
+
 // mark makes the mark of a provider whose new policy has long limits, where that is for the operator to say, and notes
 // what it says. An instance takes permits as soon as it learns of the policy, so this comes before the policy is
 // written. Whoever sets the first long limit says that nothing of it was used: package admin writes that mark. That is
@@ -134,7 +155,7 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 		if err != nil {
 			return err
 		}
-		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given, also where it was given before: %s", long, beforeOf(next), count)
+		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given, also where it was given before: %s; %s", long, beforeOf(next), count, goesOn(next, &r.new.Policy))
 	case m.Revision == 0:
 		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
 	}

@@ -46,7 +46,7 @@ func TestALongLimitThatIsSetAfterALoss(t *testing.T) {
 		}
 	}
 	told("lost", "set", "lost", "50/mo", "--dry-run")
-	if _, stderr := b.want(exitDone, "set", "lost", "50/mo", "--withhold"); !strings.Contains(stderr, "windows of 50/mo that began before ") || !strings.Contains(stderr, "quota-admin budget lost --used N") {
+	if _, stderr := b.want(exitDone, "set", "lost", "50/mo", "--withhold"); !strings.Contains(stderr, "windows of 50/mo that began before ") || !strings.Contains(stderr, "quota-admin budget lost --used N; if none is given, that lasts for 50/mo until 20") {
 		t.Errorf("--withhold does not say what it withholds: %s", stderr)
 	}
 	if n, why := issued(t, waits); n != 0 || !strings.Contains(why, "quota-admin budget lost --used N") {
@@ -145,7 +145,7 @@ func TestWithholdingWhatEtcdCounts(t *testing.T) {
 		}
 	}
 	take(runs.Key("a"))
-	if stdout, _ := b.want(exitDone, "budget", "p", "--withhold"); !strings.Contains(stdout, "Nothing more is handed out of windows that began before ") || !strings.Contains(stdout, " until counts are given") {
+	if stdout, _ := b.want(exitDone, "budget", "p", "--withhold"); !strings.Contains(stdout, "Nothing more is handed out of windows that began before ") || !strings.Contains(stdout, " until counts are given") || !strings.Contains(stdout, "that lasts for 50/mo until 20") || !strings.Contains(stdout, "for 40/mo of each key until 20") {
 		t.Error(stdout)
 	}
 	const why = "etcd was restored or has lost its data"

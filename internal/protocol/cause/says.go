@@ -30,9 +30,10 @@ func Debt(debt int64, until time.Time) string {
 // PayLess is what to do about debts that last.
 const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
 
-// Ended says, of a number of places for calls, that no instance has them that runs, and by when all of them are back.
-func Ended(back string) string {
-	return "of instances that have ended: back by " + back + " at the latest"
+// Stranded says, of a number of places for calls, that no instance has them that runs, and by when all of them are back: those of
+// instances that have ended, and those that an instance asked for and does not know to have, as the answer came too late.
+func Stranded(back string) string {
+	return "lost by a crash or a late answer of etcd: back by " + back + " at the latest"
 }
 
 // Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.
