@@ -3,6 +3,7 @@ package window
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -23,6 +24,9 @@ type keyTrade struct {
 	low     int64                // when fewer permits are left, Low says to look whether to ask others; 0: it never does
 	looked  int64                // monotonic instant of the latest look whether to ask others
 	look    int64                // monotonic instant of the next one; clock.Forever if it comes when callers lack permits
+	// soonest is how long after the latest look the next one comes at the soonest: lookEvery, or lookAgain if callers
+	// lacked permits then, and others were asked for none.
+	soonest time.Duration
 }
 
 // tradeAt returns the account's trade, as the method begun does. In the trade it also notes the calls that have come by
@@ -45,7 +49,7 @@ func (a *Account) begun() *keyTrade {
 	}
 	if a.trade == nil {
 		start, length := a.milli(s.Window.Start()), float64(s.Window.Length)/milli
-		t := &keyTrade{before: max(0, a.before), look: clock.Forever}
+		t := &keyTrade{before: max(0, a.before), look: clock.Forever, soonest: lookEvery}
 		t.calls.Look(start-length, 0)
 		t.calls.Begin(s.Window.Index-1, start-length, length)
 		t.calls.Look(start, float64(t.before))
@@ -200,7 +204,7 @@ func (a *Account) LookSoon(now int64) (at int64, sooner bool) {
 	if t == nil {
 		return 0, false
 	}
-	if at = max(now, t.looked+int64(lookEvery)); a.windows.Shut {
+	if at = max(now, t.looked+int64(t.soonest)); a.windows.Shut {
 		at = max(at, a.windows.Opens(now))
 	}
 	if sooner = at < t.look; sooner {
@@ -251,6 +255,9 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 	least := lookAgain
 	if what, ok := t.ask(&s, h, c, a.debt); ok {
 		ask, least = s.asking(what, t.salt(s.hash)), lookEvery // time for an answer
+	}
+	if t.soonest = lookEvery; c.Waiting > 0 || a.Wanted() {
+		t.soonest = least
 	}
 	t.low = t.calls.Lead()
 	enough := t.calls.Enough(h)

@@ -92,6 +92,10 @@ func TestTheOnlyOwnerOfAKeyAsksNobody(t *testing.T) {
 		if a.asked(a.windows.Running) || ask != nil || next < int64(now+lookAgain) {
 			t.Fatalf("at %v it asks for %+v, and looks again after %v", now, ask, time.Duration(next)-now)
 		}
+		a.Looked(int64(now), next)
+		if at, sooner := a.LookSoon(int64(now + ms)); sooner || at < int64(now+lookAgain) { // for the next call that is refused
+			t.Fatalf("at %v it looks again after %v, before it can ask", now, time.Duration(at)-now)
+		}
 	}
 	a.Adopt(lendingAt("me", now, second), bounds(10), nil)
 	a.lend("guest", 2)

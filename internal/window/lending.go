@@ -19,9 +19,8 @@ const (
 	// lookEvery is the time between two looks of a gate that may lack permits soon, and
 	// lookSeldom of one that has enough. A gate is quietAfter without calls.
 	lookEvery, lookSeldom = 5 * time.Millisecond, 50 * time.Millisecond
-	// lookAgain is the time between two looks of a key for which nothing is asked, while callers wait:
-	// there may be thousands of such keys. A call that comes then and lacks permits is news: by Account.LookSoon the key
-	// is looked at lookEvery after the latest look.
+	// lookAgain is the time between two looks of a key for which nothing is asked, while callers wait or are
+	// refused: there may be thousands of such keys.
 	lookAgain  = 20 * time.Millisecond
 	quietAfter = 100 // in milliseconds
 )
