@@ -262,6 +262,11 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 // one was served for as many windows as it wants shares. That a caller gives up after these two windows, and comes
 // again, costs it nothing: it has its share of the limit.
 func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
+	const twoWindows = 2*time.Second + 100*time.Millisecond // some time, for its permits to come together
+	sizes, patience := []int64{900, 300, 500, 750}, []time.Duration{twoWindows, 3 * time.Second, 10 * time.Second}
+	if testing.Short() {
+		sizes, patience = sizes[:2], patience[:1]
+	}
 	for _, of := range limitedKinds {
 		t.Run(string(of), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -280,13 +285,12 @@ func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
 					}
 				}
 				time.Sleep(5*time.Second + 123*time.Millisecond)
-				const twoWindows = 2*time.Second + 100*time.Millisecond // some time, for its permits to come together
-				for _, n := range []int64{300, 500, 750, 900} {
+				for _, n := range sizes {
 					shares := (n + 249) / 250
 					if _, err := takers[0].Take(ctx, n, twoWindows); err != nil {
 						t.Errorf("%d permits, the first call: %v", n, err)
 					}
-					for _, waits := range []time.Duration{twoWindows, 3 * time.Second, 10 * time.Second} {
+					for _, waits := range patience {
 						const windows = 24
 						served := int64(0)
 						for end := time.Now().Add(windows * time.Second); time.Now().Before(end); {
