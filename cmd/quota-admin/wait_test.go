@@ -18,6 +18,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -72,10 +73,14 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	client := etcdtest.NewClient(t, server)
 	b.put(client, "providers/p/instances/silent.1.1", protocol.Instance{Name: "silent"})
 	stdout, stderr := b.want(exitLate, "resume", "p", "--wait=2s")
-	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, "applied by 3 of 4 instances") ||
+	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, " of 4 instances") ||
 		!strings.Contains(stderr, "silent.1.1: has not reported yet") {
 		t.Errorf("a laggard: %s%s", stdout, stderr)
 	}
+	await.Until(t, "all others have applied it", func() bool {
+		_, stderr := b.want(exitLate, "wait", "p", "--timeout", "1s")
+		return strings.Contains(stderr, "applied by 3 of 4 instances") && strings.Contains(stderr, "silent.1.1: has not reported yet")
+	})
 	// What changes nothing is not waited for.
 	b.want(exitDone, "enforce", "p", "--wait=1s")
 }
