@@ -162,13 +162,19 @@ func (l *look) again(ctx context.Context, provider string, read reading) (open b
 		return false, err
 	}
 	l.fleet, l.began, l.read = f, began, time.Now()
-	return l.clocks.see(l.read, before, &f) || slices.ContainsFunc(f.Budgets, func(b protocol.BudgetUse) bool { return uncounted(&f, &b) > 0 }), nil
+	return l.clocks.see(l.read, before, &f) || doubtful(&f), nil
+}
+
+// doubtful reports whether a look shows a problem that the next one may not: reports may be of a moment before.
+func doubtful(f *protocol.Fleet) bool {
+	return slices.ContainsFunc(f.Instances, func(i protocol.InstanceStatus) bool { return i.Report != nil && i.Report.State == quota.StateStale }) ||
+		slices.ContainsFunc(f.Budgets, func(b protocol.BudgetUse) bool { return uncounted(f, &b) > 0 })
 }
 
 // uncounted returns how many permits of the running window instances have used, if that is more than etcd counts as handed
 // out and nothing is withheld: then etcd has lost what it counted. Otherwise it returns 0, as for limits that count by parts of
 // time: of these, reports tell the running part alone. One look may be wrong: the total was read after the reports, and
-// permits may have been given back in between. So looksAt looks again.
+// permits may have been given back in between.
 func uncounted(f *protocol.Fleet, b *protocol.BudgetUse) (used int64) {
 	if b.ByParts() || b.Withheld != "" {
 		return 0
@@ -193,8 +199,8 @@ type (
 
 // looksAt reads each fleet, those of some providers until their instances' reports tell how their
 // clocks differ from this host's: these are made to report. A report that is alone and old may be
-// late, or from a clock that is behind. A fleet that seems to have used more than etcd counts is read
-// until it does not. Looking again ends after clocksWithin.
+// late, or from a clock that is behind. A fleet that is doubtful is read until it is not. Looking again
+// ends after clocksWithin.
 func (c *Chart) looksAt(ctx context.Context, providers []string, read reading, observe observing) (map[string]*look, error) {
 	all := map[string]*look{}
 	var open []string // providers to look at again
