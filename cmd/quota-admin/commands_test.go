@@ -79,13 +79,13 @@ func TestWait(t *testing.T) {
 func TestWaitCountsTheHealthy(t *testing.T) {
 	t.Parallel()
 	report := func(state quota.State, problem string) protocol.InstanceStatus {
-		return protocol.InstanceStatus{Report: &protocol.Report{State: state, Problem: problem, PolicyRevision: 7, Time: time.Now()}}
+		return protocol.InstanceStatus{Report: &protocol.Report{State: state, Problem: problem, Revision: 7, PolicyRevision: 7, Time: time.Now()}}
 	}
 	f := &protocol.Fleet{Instances: []protocol.InstanceStatus{
 		report(quota.StateActive, ""), report(quota.StatePaused, ""), report(quota.StateJoining, ""), report(quota.StateStale, ""), report(quota.StateActive, "clock"),
 	}}
 	for healthy, want := range map[bool]int{false: 5, true: 2} {
-		w := waitJSON{Revision: 7, healthy: healthy}
+		w := waitJSON{Revision: 7, policy: 7, healthy: healthy}
 		if w.count(f, time.Now()); w.Applied != want || w.Applied+len(w.Laggards) != 5 {
 			t.Errorf("healthy %v: %+v", healthy, w)
 		}

@@ -150,7 +150,11 @@ a transaction for each provider.`,
 			return err
 		}
 		keys, overridesErr := a.applyOverrides(ctx, etcd, e, policies)
-		return errors.Join(a.applied(results, keys, e.dryRun), err, overridesErr)
+		var waitErr error
+		if e.wait > 0 && !e.dryRun && len(keys) > 0 {
+			_, waitErr = a.awaitKeys(ctx, etcd.Client, e.wait, slices.Sorted(maps.Keys(keys))...)
+		}
+		return errors.Join(a.applied(results, keys, e.dryRun), err, overridesErr, waitErr)
 	})
 }
 

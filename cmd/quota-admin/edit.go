@@ -67,7 +67,13 @@ func (a *app) edits(cmd *cobra.Command, least int64) *edit {
 func (a *app) changes(cmd *cobra.Command) *edit {
 	e := &edit{a: a, revision: anyRevision}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
-	addFlag(a, cmd, &e.wait, "wait", func(text string) (time.Duration, error) {
+	a.waitFlag(cmd, &e.wait)
+	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
+	return e
+}
+
+func (a *app) waitFlag(cmd *cobra.Command, wait *time.Duration) {
+	addFlag(a, cmd, wait, "wait", func(text string) (time.Duration, error) {
 		d, err := positive(text)
 		if err != nil {
 			err = fmt.Errorf("write a time above 0, as in --wait=1m; --wait alone is %v", defaultWait)
@@ -75,8 +81,6 @@ func (a *app) changes(cmd *cobra.Command) *edit {
 		return d, err
 	}, "wait at most this `duration` until every instance has applied the change")
 	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait.String()
-	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
-	return e
 }
 
 // withholdFlag is for commands that set limits anew after a loss.
@@ -210,7 +214,7 @@ func (e *edit) run(ctx context.Context, etcd connection, providers []string) ([]
 	var waits []*waitJSON
 	for _, r := range results {
 		if r.changed && !e.dryRun && e.wait > 0 {
-			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce}
+			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce, policy: r.new.Revision}
 			waits = append(waits, r.Wait)
 		}
 		if e.a.format == format.Table {

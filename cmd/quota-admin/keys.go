@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -42,6 +43,7 @@ type keyResult struct {
 	New      string      `json:"new,omitempty"` // left out: it has none now
 	Changed  bool        `json:"changed"`
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
+	Wait     *waitJSON   `json:"wait,omitempty"`
 }
 
 // keyEdit is a change of the limits of one key, with the flags that both commands have.
@@ -49,6 +51,7 @@ type keyEdit struct {
 	a      *app
 	reason string
 	dryRun bool
+	wait   time.Duration // 0: it does not wait
 	// check refuses new limits of a key that has others by a policy; nil: it does not.
 	check func(old, next quota.Policy) error
 }
@@ -56,6 +59,7 @@ type keyEdit struct {
 func (a *app) keyEdit(cmd *cobra.Command) *keyEdit {
 	e := &keyEdit{a: a}
 	cmd.Flags().StringVar(&e.reason, "reason", "", "`why`, for the history")
+	a.waitFlag(cmd, &e.wait)
 	cmd.Flags().BoolVar(&e.dryRun, "dry-run", false, "show the share that each instance would get, and write nothing")
 	return e
 }
@@ -148,8 +152,10 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		return err
 	}
 	r.Changed = e.dryRun && r.Changed || len(changes) > 0
-	if err := e.a.emit(r, r.table); err != nil {
-		return err
+	if e.a.format == format.Table {
+		if err := e.a.emit(nil, r.table); err != nil {
+			return err
+		}
 	}
 	if r.Changed {
 		for _, n := range notes {
@@ -159,7 +165,16 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 	if e.dryRun {
 		e.a.note("dry run: nothing was written")
 	}
-	return nil
+	if r.Changed && !e.dryRun && e.wait > 0 {
+		var all []*waitJSON
+		if all, err = e.a.awaitKeys(ctx, etcd.Client, e.wait, provider); len(all) > 0 {
+			r.Wait = all[0]
+		}
+	}
+	if e.a.format == format.Table {
+		return err
+	}
+	return errors.Join(e.a.emit(r, nil), err)
 }
 
 func (r *keyResult) table(w io.Writer) {

@@ -28,8 +28,9 @@ type waitJSON struct {
 	InForce   time.Time `json:"in_force_from"`
 	Laggards  []laggard `json:"laggards,omitempty"`
 
-	healthy bool // wait until instances issue permits, too
-	only    bool // nothing was changed
+	policy  int64 // revision of the policy; Revision is later where limits of single keys changed after it
+	healthy bool  // wait until instances issue permits, too
+	only    bool  // nothing was changed
 }
 
 func (a *app) waitCommand() *cobra.Command {
@@ -37,9 +38,9 @@ func (a *app) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait PROVIDER...",
 		Short: "Wait until every instance has applied the policy, or is healthy",
-		Long: `Wait until every live instance has applied the policy that is set. With --healthy, wait
-until there is an instance, and each is active or paused and reports no problem. The exit
-code is 8 if that takes longer than --timeout.`,
+		Long: `Wait until every live instance has applied the policy that is set, and the limits of single
+keys. With --healthy, wait until there is an instance, and each is active or paused and
+reports no problem. The exit code is 8 if that takes longer than --timeout.`,
 		Example: `  quota-admin wait payments/charge
   quota-admin wait payments/charge payments/refund --healthy --timeout 2m`,
 	}
@@ -48,15 +49,12 @@ code is 8 if that takes longer than --timeout.`,
 	return a.onEtcd(cmd, func(ctx context.Context, etcd connection, args []string) error {
 		var waits, left []*waitJSON
 		for _, provider := range args {
-			s, err := etcd.Get(ctx, provider)
+			w, err := waitFor(ctx, etcd.Client, provider)
 			if err != nil {
 				return err
 			}
-			was, err := policyBefore(ctx, etcd.Client, s)
-			if err != nil {
-				return err
-			}
-			waits = append(waits, &waitJSON{Provider: provider, Revision: s.Revision, InForce: inForce(was, s.Policy, time.Time{}, s.Policy.Time), healthy: healthy, only: true})
+			w.healthy, w.only = healthy, true
+			waits = append(waits, w)
 		}
 		left = append(left, waits...)
 		err := a.awaitAll(ctx, etcd.Client, most, left)
@@ -67,19 +65,66 @@ code is 8 if that takes longer than --timeout.`,
 	})
 }
 
-// policyBefore returns the policy that a stored one took the place of; one without limits if
-// there was none, or if that is not known.
-func policyBefore(ctx context.Context, operator *admin.Client, s admin.Stored) (was quota.Policy, err error) {
-	records, err := operator.History(ctx, s.Provider)
-	if errors.Is(err, coordinator.ErrPermission) {
-		err = nil
+// waitFor returns what to wait for where the newest changes of a provider are to be applied: of its policy, and of the
+// limits of single keys. These are left out, and the change of the policy counts as a new one, if the history may not be
+// read.
+func waitFor(ctx context.Context, operator *admin.Client, provider string) (*waitJSON, error) {
+	s, err := operator.Get(ctx, provider)
+	if err != nil {
+		return nil, err
 	}
+	records, err := operator.History(ctx, provider)
+	if err != nil && !errors.Is(err, coordinator.ErrPermission) {
+		return nil, err
+	}
+	w, was := &waitJSON{Provider: provider, Revision: s.Revision, policy: s.Revision}, quota.Policy{}
 	for _, r := range records {
 		if r.Revision == s.Revision && r.Old != nil {
 			was = *r.Old
 		}
+		for _, both := range r.Keys {
+			w.Revision = max(w.Revision, r.Revision)
+			if from := keyInForce(&s.Policy, both, r.Time); from.After(w.InForce) {
+				w.InForce = from
+			}
+		}
 	}
-	return was, err
+	if from := inForce(was, s.Policy, time.Time{}, s.Policy.Time); from.After(w.InForce) {
+		w.InForce = from
+	}
+	return w, nil
+}
+
+// awaitKeys waits, for at most so long, until every instance has applied changes of the limits of single keys that were
+// made before.
+func (a *app) awaitKeys(ctx context.Context, operator *admin.Client, most time.Duration, providers ...string) (all []*waitJSON, err error) {
+	for _, provider := range providers {
+		w, err := waitFor(ctx, operator, provider)
+		if err != nil {
+			return nil, fmt.Errorf("the change is made; whether every instance has applied it is not known: %w", err)
+		}
+		all = append(all, w)
+	}
+	return all, a.awaitAll(ctx, operator, most, slices.Clone(all))
+}
+
+// keyInForce is inForce of a change of the limits of one key, made at an instant under a policy. Its texts are those of
+// admin.Record.Keys. It is zero if the provider has no limits by key.
+func keyInForce(p *quota.Policy, change [2]string, now time.Time) time.Time {
+	var own [2]*protocol.Override
+	for i, text := range change {
+		if o, err := protocol.ParseOverride(text); err == nil && text != "" {
+			own[i] = o
+		}
+	}
+	before, after, at := ofKey(p, own[0]), ofKey(p, own[1]), time.Time{}
+	if before == nil || after == nil {
+		return at
+	}
+	if own[0].In(p.Keys).Owners != own[1].In(p.Keys).Owners { // it counts as if it was announced
+		at = now.Add(p.Settle)
+	}
+	return inForce(*before, *after, at, now)
 }
 
 // ill says why an instance that has applied the policy is not healthy; "" if it is.
@@ -175,7 +220,7 @@ func (w *waitJSON) count(f *protocol.Fleet, now time.Time) {
 	for _, s := range f.Instances {
 		r, why := s.Report, "has not reported yet"
 		switch {
-		case r != nil && r.PolicyRevision >= w.Revision:
+		case r != nil && r.PolicyRevision >= w.policy && max(r.PolicyRevision, r.Revision) >= w.Revision:
 			if why = ill(r); !w.healthy || why == "" {
 				w.Applied++
 				continue
@@ -183,7 +228,11 @@ func (w *waitJSON) count(f *protocol.Fleet, now time.Time) {
 		case s.Problem != nil:
 			why = format.OneLine(s.Problem)
 		case r != nil:
-			why = fmt.Sprintf("has policy revision %d, is %s, reported %v ago", r.PolicyRevision, r.State, max(0, now.Sub(r.Time)).Round(time.Second))
+			has := fmt.Sprintf("policy revision %d", r.PolicyRevision)
+			if r.PolicyRevision >= w.policy {
+				has = fmt.Sprintf("revision %d", r.Revision)
+			}
+			why = fmt.Sprintf("has %s, is %s, reported %v ago", has, r.State, max(0, now.Sub(r.Time)).Round(time.Second))
 			if r.Problem != "" {
 				why += ": " + r.Problem
 			}

@@ -110,6 +110,51 @@ func TestWaitTellsFromWhenAChangeIsInForce(t *testing.T) {
 	}
 }
 
+// A change of one key's limits is waited for as one of the policy is, by the change and by the command wait. It is in
+// force after the settle time if it takes something.
+func TestWaitTellsOfKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "1000/s", "--keys", "80/s")
+	limiters := b.join(server, "p", 2)
+	for _, l := range limiters {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what []string
+		has  int64 // permits of the key, of each instance's own limit
+	}{{[]string{"set", "p", "k", "100/s"}, 100}, {[]string{"set", "p", "k", "60/s"}, 60}, {[]string{"delete", "p", "k"}, 80}} {
+		began := time.Now()
+		stdout, _ := b.want(exitDone, append(append([]string{"keys"}, c.what...), "--wait", "-o", "json")...)
+		var r keyResult
+		if err := json.Unmarshal([]byte(stdout), &r); err != nil || r.Wait == nil || r.Wait.Applied != 2 || r.Wait.Instances != 2 || r.Wait.InForce.Before(began.Add(quota.DefaultSettle)) != (c.has > 60) {
+			t.Fatalf("%v: %v: %s", c.what, err, stdout)
+		}
+		for _, l := range limiters {
+			st, limits := l.Status(), l.Key("k").Limits()
+			if st.Revision < r.Wait.Revision || st.PolicyRevision >= r.Wait.Revision || limits[0].Limit.Permits != c.has {
+				t.Errorf("%v: an instance has revision %d, policy %d and %+v when all have applied %d", c.what, st.Revision, st.PolicyRevision, limits, r.Wait.Revision)
+			}
+		}
+		stdout, _ = b.want(exitDone, "wait", "p")
+		if want := fmt.Sprintf("p: applied by 2 of 2 instances at revision %d, in force from ", r.Wait.Revision); !strings.HasPrefix(stdout, want) {
+			t.Errorf("%v: %s, want %s", c.what, stdout, want)
+		}
+	}
+	b.stdin = strings.NewReader("policies: {p: {limits: 1000/s, keys: {limits: 80/s, overrides: {k: 70/s}}}}")
+	stdout, _ := b.want(exitDone, "apply", "-f", "-", "--wait")
+	if st := limiters[0].Status(); !strings.Contains(stdout, fmt.Sprintf("p: applied by 2 of 2 instances at revision %d, in force from ", st.Revision)) {
+		t.Errorf("applied at revision %d: %s", st.Revision, stdout)
+	}
+	client := etcdtest.NewClient(t, server)
+	b.put(client, "providers/p/instances/silent.1.1", protocol.Instance{Name: "silent"})
+	if stdout, stderr := b.want(exitLate, "keys", "set", "p", "k", "90/s", "--wait=2s"); !strings.Contains(stdout, "key k: 70/s -> 90/s") || !strings.Contains(stderr, "the change is made, but applied by 2 of 3 instances") {
+		t.Errorf("a laggard: %s%s", stdout, stderr)
+	}
+}
+
 // Of a limit of a key of more than a minute no instance has a part: each takes what it needs.
 func TestADryRunSaysThatALongLimitOfAKeyIsNotDivided(t *testing.T) {
 	b := newBench(t, server)
@@ -141,12 +186,12 @@ func TestWaitSaysWhatIsWrittenWhenEtcdDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &app{format: format.Table}
-	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9}})
+	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9, policy: 9}})
 	if f := classify(a.explain(t.Context(), err)); f.ExitCode != exitLate || !strings.Contains(f.Error, "p: revision 9 is written; whether every instance has applied it is not known: ") ||
 		len(f.Hints) != 1 || !strings.Contains(f.Hints[0], "quota-admin wait p") {
 		t.Errorf("%+v", f)
 	}
-	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9, only: true}})
+	err = a.awaitAll(t.Context(), operator, time.Minute, []*waitJSON{{Provider: "p", Revision: 9, policy: 9, only: true}})
 	if f := classify(err); f.ExitCode != exitUnreachable || strings.Contains(f.Error, "written") { // the command wait writes nothing
 		t.Errorf("%+v", f)
 	}
@@ -209,36 +254,55 @@ func TestWhatIsInForceWhen(t *testing.T) {
 	}
 }
 
+// Another number of owners counts from a window that begins after the settle time on, whatever the limits do.
+func TestWhatIsInForceOfAKey(t *testing.T) {
+	at := func(ms int64) time.Time { return time.UnixMilli(1_800_000_000_000 + ms).UTC() }
+	p := quota.Policy{Limits: []quota.Limit{{Permits: 9, Window: time.Second}}, Keys: quota.Keys{Limits: []quota.Limit{{Permits: 4, Window: time.Second}}}}.WithDefaults()
+	for change, want := range map[[2]string]time.Time{
+		{"", "5/s"}: at(500), {"5/s", "3/s"}: at(4_000), {"3/s", ""}: at(500), {"5/s", ""}: at(4_000), {"5/s", "5/s owners=2"}: at(4_000), {"", "5/s owners=1"}: at(4_000),
+	} {
+		if got := keyInForce(&p, change, at(500)); !got.Equal(want) {
+			t.Errorf("%q: %v, want %v", change, got, want)
+		}
+	}
+	p.Keys = quota.Keys{}
+	if got := keyInForce(&p, [2]string{"5/s", ""}, at(500)); !got.IsZero() {
+		t.Errorf("without limits by key: %v", got)
+	}
+}
+
 func TestLaggardsAreNamed(t *testing.T) {
-	w := &waitJSON{Provider: "p", Revision: 9}
+	w := &waitJSON{Provider: "p", Revision: 9, policy: 8} // the limits of a key changed after the policy
 	f := &protocol.Fleet{}
 	now := time.Unix(1000, 0)
 	add := func(id string, r *protocol.Report, problem error) {
 		f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: id}, Report: r, Problem: problem})
 	}
-	add("done", &protocol.Report{PolicyRevision: 9}, nil)
-	add("newer", &protocol.Report{PolicyRevision: 12}, nil)
+	add("done", &protocol.Report{Revision: 9, PolicyRevision: 8}, nil)
+	add("newer", &protocol.Report{Revision: 12, PolicyRevision: 12}, nil)
 	add("silent", nil, nil)
 	add("foreign", nil, fmt.Errorf("no lease"))
-	add("stale", &protocol.Report{PolicyRevision: 8, State: quota.StateStale, Problem: "etcd is away", Time: now.Add(-12 * time.Second)}, nil)
+	add("stale", &protocol.Report{Revision: 7, PolicyRevision: 7, State: quota.StateStale, Problem: "etcd is away", Time: now.Add(-12 * time.Second)}, nil)
+	add("behind", &protocol.Report{Revision: 8, PolicyRevision: 8, State: quota.StateActive, Time: now}, nil)
 	w.count(f, now)
-	if w.Applied != 2 || w.Instances != 5 || len(w.Laggards) != 3 {
+	if w.Applied != 2 || w.Instances != 6 || len(w.Laggards) != 4 {
 		t.Fatalf("%+v", w)
 	}
 	err := w.late(time.Minute)
 	text := classify(err)
-	want := []string{"silent: has not reported yet", "foreign: no lease", "stale: has policy revision 8, is stale, reported 12s ago: etcd is away"}
-	if text.ExitCode != exitLate || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 5 instances at revision 9 after 1m0s") {
+	want := []string{"silent: has not reported yet", "foreign: no lease", "stale: has policy revision 7, is stale, reported 12s ago: etcd is away",
+		"behind: has revision 8, is active, reported 0s ago"}
+	if text.ExitCode != exitLate || strings.Join(text.Hints, "|") != strings.Join(want, "|") || !strings.Contains(text.Error, "applied by 2 of 6 instances at revision 9 after 1m0s") {
 		t.Errorf("%+v", text)
 	}
-	if got := w.summary(); !strings.HasPrefix(got, "applied by 2 of 5 instances at revision 9, in force from ") {
+	if got := w.summary(); !strings.HasPrefix(got, "applied by 2 of 6 instances at revision 9, in force from ") {
 		t.Error(got)
 	}
 	for range 20 {
 		add("many", nil, nil)
 	}
 	w.count(f, now)
-	if text := classify(w.late(time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 13 more" {
+	if text := classify(w.late(time.Minute)); len(text.Hints) != laggardsShown+1 || text.Hints[laggardsShown] != "and 14 more" {
 		t.Errorf("%+v", text.Hints)
 	}
 	nobody := &waitJSON{Provider: "p", only: true}
