@@ -95,14 +95,14 @@ func (g *Gate) pushLocked(c queue.Class) {
 // window. More parts need more wake-ups.
 const releases = 20
 
-// kept returns how many permits of the span's own share are kept for critical calls, and
+// kept returns how many permits of the span's own share are kept for critical calls at the monotonic instant now, and
 // until when. Of the whole at a window's start an equal part is released at a time, and the
 // last one so early that others can use it.
-func (s *span) kept(l *ledger) (n, until int64) {
-	whole, parts, start, each := s.keeps(l.plan, l.now)
+func (s *span) kept(l *ledger, now int64) (n, until int64) {
+	whole, parts, start, each := s.keeps(l.plan, now)
 	i := int64(0)
 	if parts > 0 {
-		i = min(parts, max(0, l.now-start)/each)
+		i = min(parts, max(0, now-start)/each)
 	}
 	if i == parts {
 		return 0, clock.Forever
@@ -144,7 +144,7 @@ func (l *ledger) kept() (n, until int64) {
 		return 0, clock.Forever
 	}
 	for s := range l.bounded {
-		kept, end := s.kept(l)
+		kept, end := s.kept(l, l.now)
 		others, until = min(others, s.left()-kept), min(until, end)
 	}
 	return budget - max(0, others), until

@@ -163,7 +163,7 @@ func (s *span) usage(l *ledger, as shape.Present) LimitUsage {
 	}
 	if l.debt == 0 {
 		u.Left = max(0, s.left()-taken)
-		kept, _ := s.kept(l)
+		kept, _ := s.kept(l, as.Now)
 		u.Kept = min(u.Left, kept)
 	}
 	if !l.plan.Shape.Unaligned {
