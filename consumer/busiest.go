@@ -67,6 +67,14 @@ func (o *origin) refusedKey(y *keyState, n int64, how way, now int64) {
 	y.noteLack(o.core, n, o.class, how != upTo && y.large(o.core, n), want, now)
 }
 
+// tellQuiet has refused hear of what the front of the key that is quiet has refused. The caller holds no lock of a key.
+func (m *keys) tellQuiet() {
+	if y := m.quiet.Load(); y != nil {
+		y.hold(m)
+		y.mu.Unlock()
+	}
+}
+
 // maxReported bounds what the keys take of a report, and the labels, in bytes of JSON.
 const maxReported = 4096
 

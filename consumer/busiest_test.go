@@ -88,6 +88,24 @@ func TestKeysThatWaitAreBusyToo(t *testing.T) {
 	})
 }
 
+// What is laid into a front on which calls crowd is counted when calls have had it.
+func TestCrowdedCallsAreBusy(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0].Permits, p.Keys.Limits[0].Permits = 1000, 200
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		key := l.Key("a")
+		for range 100 {
+			key.TryAcquire()
+			l.core.keys.known("a").crowded(l.core, l.core.gate.Segment())
+		}
+		time.Sleep(tally.Period)
+		key.Limits() // the last ones are counted
+		if got := l.Status().BusiestKeys; len(got) != 1 || got[0].Issued != 10 {
+			t.Errorf("%v, want 100 in 10 s", got)
+		}
+	})
+}
+
 // What comes back is taken off, wherever it goes: into the front from which it was taken, into a later one, or to the key.
 func TestWhatComesBackIsNotBusy(t *testing.T) {
 	p := keyedPolicy()

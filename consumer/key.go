@@ -154,8 +154,13 @@ type keyState struct {
 // another way where the counts of use are looked at.
 func (y *keyState) hold(m *keys) {
 	y.mu.Lock()
-	if issued, refused := y.front.Shut(&y.use); issued != 0 || refused > 0 {
+	issued, refused := y.front.Shut(&y.use)
+	if issued != 0 || refused > 0 {
 		y.note(m, issued, refused)
+	}
+	if m.quiet.Load() == y {
+		m.refused.Add(refused)
+		m.quiet.Store(nil)
 	}
 }
 
@@ -165,6 +170,18 @@ func (y *keyState) hold(m *keys) {
 func (y *keyState) open() {
 	if y.line == nil { // otherwise a newcomer would overtake those that wait
 		y.front.Open(&y.use, noteBatch-int64(y.issued)-int64(y.refused))
+	}
+}
+
+// crowded has permits of the provider back the front, since y's calls crowd on it, and lays more of the key's into it, also
+// more than the busiest keys need not hear of. It does not wait for a lock. The caller holds none.
+func (y *keyState) crowded(k *core, s *window.Segment) {
+	k.gate.Back(s, &y.front)
+	if y.mu.TryLock() { // the front stays open, which hold would shut
+		if issued := y.front.More(&y.use); issued != 0 {
+			y.note(&k.keys, issued, 0)
+		}
+		y.mu.Unlock()
 	}
 }
 
@@ -225,14 +242,21 @@ func (k *core) tryKey(key Key, n int64, how way, p *Permit) keyTry {
 	of, y := &key.limiter.origin, key.state.latest()
 	part, v := y.front.Take(s, now, n, of.class, how < reserve)
 	switch v {
-	case window.Taken:
+	case window.Taken, window.Crowded:
+		if v == window.Crowded {
+			y.crowded(k, s)
+		}
 		of.counted(n)
 		if p != nil {
 			p.ofFront(of, s, y, n, part)
 		}
 		return keyTry{y, s, granted}
 	case window.Refused:
-		of.lacksKey(n)
+		if part.Quiet() {
+			of.labelled(0, n)
+		} else {
+			of.lacksKey(n)
+		}
 		return keyTry{y, s, keyLacks}
 	case window.Torn:
 		k.uncharge(y, part, s.Keys, n)
@@ -260,6 +284,9 @@ func (p *Permit) ofFront(of *origin, s *window.Segment, y *keyState, n int64, pa
 func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how way, p *Permit) (t keyTry) {
 	k := o.core
 	y := known.latest()
+	if how == upTo && s.Left() < n {
+		k.gate.Unback(k.clock.Now(), s)
+	}
 	for {
 		t.segment = s
 		if s.Keys == nil {
@@ -339,7 +366,8 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	}
 	if f == keyLacks && how < reserve && !s.Shadow {
 		o.refusedKey(y, n-got, how, now)
-		y.front.Refuse(&y.use) // others were asked for some
+		quiet := y.use.Crowded() && k.keys.quiet.CompareAndSwap(nil, y)
+		y.front.Refuse(&y.use, quiet) // others were asked for some
 	}
 	return f, got
 }

@@ -41,21 +41,138 @@ func TestCallsOfAKeyCountOnceWhilePlansChange(t *testing.T) {
 				}
 			})
 		}
+		var plain int64
 		for more := int64(1); issued.Load() < bound || refused.Load() < 1000; more++ {
 			if err := source.Set(policy(more)); err != nil {
 				t.Error(err)
 				break
 			}
 			runtime.Gosched()
+			if y := l.core.keys.known("a"); y != nil { // as if calls crowded, also on one processor
+				y.crowded(l.core, l.core.gate.Segment())
+				y.hold(&l.core.keys)
+				y.front.Refuse(&y.use, l.core.keys.quiet.CompareAndSwap(nil, y))
+				y.mu.Unlock()
+			}
+			if l.TryAcquire() {
+				plain++
+			}
+			if more%7 == 0 {
+				l.Status()
+			}
 		}
 		over.Store(true)
 		wg.Wait()
 		st, used := l.Status(), key.Limits()[0].Used
-		if n := issued.Load(); st.Issued != n || used != n || n > bound+1 {
+		if n := issued.Load(); st.Issued != n+plain || used != n || n > bound+1 {
 			t.Errorf("calls got %d permits; the provider counts %d, the key %d of %d", n, st.Issued, used, bound)
 		}
 		if n := refused.Load(); st.KeysRefused != n {
 			t.Errorf("%d calls were refused; %d count", n, st.KeysRefused)
+		}
+	})
+}
+
+// A call for all that the provider has left gets that, of which some may back the front of a key on which calls crowd.
+func TestWhatBacksAFrontIsForEveryCall(t *testing.T) {
+	p := quota.Policy{
+		Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}},
+		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}, Most: 100},
+	}
+	for name, all := range map[string]func(t *testing.T, l *Limiter) int64{
+		"TryTake":          func(_ *testing.T, l *Limiter) int64 { return l.TryTake(20_000).N() },
+		"TryTake of a key": func(_ *testing.T, l *Limiter) int64 { return l.Key("b").TryTake(20_000).N() },
+		"Take": func(t *testing.T, l *Limiter) int64 {
+			p, err := l.Take(t.Context(), 9998, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			return p.N()
+		},
+		"Take of a key": func(t *testing.T, l *Limiter) int64 {
+			p, err := l.Key("b").Take(t.Context(), 9998, 0)
+			if err != nil {
+				t.Error(err)
+			}
+			return p.N()
+		},
+		"one by one": func(_ *testing.T, l *Limiter) (n int64) {
+			for l.TryAcquire() {
+				n++
+			}
+			return n
+		},
+		"one by one of a key": func(_ *testing.T, l *Limiter) (n int64) {
+			for l.Key("b").TryAcquire() {
+				n++
+			}
+			return n
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+				key := l.Key("a")
+				key.TryAcquire()
+				l.core.keys.known("a").crowded(l.core, l.core.gate.Segment())
+				if key.TryAcquire(); !l.core.gate.Segment().Backs() {
+					t.Fatal("nothing backs the front")
+				}
+				if n := all(t, l); n != 9998 {
+					t.Errorf("%d permits of 9,998", n)
+				}
+				if st := l.Status(); st.Issued != 10_000 {
+					t.Errorf("%d are issued", st.Issued)
+				}
+			})
+		})
+	}
+}
+
+// Of one key at a time a front refuses without telling at once, and whoever asks how many were refused hears of all.
+func TestWhatAQuietFrontRefusesCounts(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		m, total := &l.core.keys, int64(0)
+		refuse := func(name string, n int64) {
+			t.Helper()
+			for range n {
+				if l.Key(name).TryAcquire() {
+					t.Fatal("issued")
+				}
+			}
+			total += n
+		}
+		quiet := func(name string) {
+			t.Helper()
+			l.Key(name).TryTake(1000)
+			total += 1000 - keyedPolicy().Keys.Limits[0].Permits
+			y := m.known(name)
+			y.hold(m)
+			y.front.Refuse(&y.use, m.quiet.CompareAndSwap(nil, y))
+			y.mu.Unlock()
+		}
+		quiet("a")
+		quiet("b")
+		told := m.refused.Load()
+		refuse("a", 300)
+		if n := m.refused.Load() - told; n != 0 || m.quiet.Load() != m.known("a") {
+			t.Errorf("%d were told at once", n)
+		}
+		refuse("b", 3)
+		if n := m.refused.Load() - told; n != 3 {
+			t.Errorf("of another key %d were told at once, want 3", n)
+		}
+		for range 2 {
+			if n := l.Status().KeysRefused; n != total || m.quiet.Load() != nil {
+				t.Errorf("%d are refused, want %d", n, total)
+			}
+			refuse("a", 4)
+		}
+		quiet("c")
+		refuse("c", 5)
+		time.Sleep(time.Second)
+		l.Key("c").TryAcquire() // it is looked at
+		if n := m.refused.Load(); n != total || m.quiet.Load() != nil {
+			t.Errorf("%d are refused once the key was looked at, want %d", n, total)
 		}
 	})
 }

@@ -28,6 +28,10 @@ import (
 // of counters, alarms, the dispatcher and the carrier. While a state's lock is held nobody takes the gate's, and while
 // the gate's is held nobody serves a line.
 type keys struct {
+	// quiet is the key whose front refuses without telling refused of it: so each of these calls changes one word that
+	// others change, the front's. hold tells of them, and makes quiet nil. It is written under the state's lock, by a key
+	// whose calls crowd, if it is nil.
+	quiet   atomic.Pointer[keyState]
 	parts   [64]keyPart
 	seed    maphash.Seed // decides in which part a name is
 	inUse   atomic.Int64 // keys that calls of this instance use; from plans.Keys.Most on a new name is refused

@@ -164,7 +164,9 @@ func (l *Limiter) TryTake(n int64) Permit {
 	var got int64
 	open := s.Open(now.Mono) && (!s.Strict || s.WallValid(now))
 	if open {
-		got = s.TakeUpTo(now.Mono, n, l.class)
+		if got = s.TakeUpTo(now.Mono, n, l.class); got < n && k.gate.Unback(now, s) {
+			got += s.TakeUpTo(now.Mono, n-got, l.class)
+		}
 	}
 	grant := s.Grant
 	switch unknown := s.Shadow || k.refusedIn(s, 1, l.class) == nil; { // once in a segment

@@ -174,6 +174,7 @@ func (l *Limiter) Status() Status {
 
 func (k *core) status(now clock.Instant) (Status, window.Usage) {
 	use := k.gate.Usage(now)
+	k.keys.tellQuiet()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := &k.mu.planner

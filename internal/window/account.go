@@ -24,6 +24,10 @@ type Account struct {
 	early   bool // corrected time was set back: a span's window has not begun
 	// forgotten says that the zero Account has taken the place of this one, which therefore has nothing left for good.
 	forgotten bool
+	// laid is how many permits lay in the account's Front when it was opened, or when what calls had of it was last booked.
+	laid uint8
+	// crowded says that calls were refused by the Front at the same time, in the windows that run.
+	crowded bool
 	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
 	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
 	// one epoch, after years, in which it begins again.
@@ -72,7 +76,7 @@ func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, 
 // does.
 func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) {
 	was := a.Shortest().Length
-	a.windows, a.early = windows, false
+	a.windows, a.early, a.crowded = windows, false, false
 	for i := range a.spans {
 		a.spans[i].Bound = shape.Unbounded
 	}
@@ -319,6 +323,9 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 		}
 	}
 }
+
+// Crowded reports whether the account's Front has refused calls at the same time, in the windows that run.
+func (a *Account) Crowded() bool { return a.crowded }
 
 // Epoch returns the number for Refund of permits that are issued now.
 func (a *Account) Epoch() uint32 { return a.epoch }

@@ -69,10 +69,11 @@ func (g *Gate) wantBudgetsLocked(n int64) {
 	}
 }
 
-// takenLocked returns how many permits were taken from the segment and are not booked.
+// takenLocked returns how many permits were taken from the segment and are not booked. What backs a front is not taken yet.
 func (g *Gate) takenLocked() int64 {
-	if left := g.segment.Load().left.Load(); left != sealed {
-		return g.mu.published - left
+	s := g.segment.Load()
+	if left := s.left.Load(); left != sealed {
+		return g.mu.published - left - s.backs()
 	}
 	return 0
 }

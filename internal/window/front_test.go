@@ -56,7 +56,7 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 		t.Errorf("the provider has %d left, want 96", s.Left())
 	}
 	shut(0, 0)
-	f.Refuse(a) // it has more
+	f.Refuse(a, false) // it has more
 	takes(1, Ask)
 	f.Open(a, 100) // 6 are left
 	takes(6, Taken)
@@ -64,7 +64,7 @@ func TestAFrontGivesWhatLiesInIt(t *testing.T) {
 	shut(6, 0)
 	f.Open(a, 1)
 	takes(1, Ask)
-	f.Refuse(a)
+	f.Refuse(a, false)
 	takes(1, Refused)
 	takes(MostOut-1, Refused)
 	takes(1, Ask) // it counts no more
@@ -96,7 +96,7 @@ func TestAFrontRefusesForNoDebt(t *testing.T) {
 		f, a, s := fronted(10, 100, 0, time.Second)
 		a.Charge(used)
 		a.Owe(2)
-		f.Refuse(a)
+		f.Refuse(a, false)
 		if _, v := f.Take(s, 0, 1, queue.Default, true); v != want {
 			t.Errorf("%d of 10 used and 2 owed: %d, want %d", used, v, want)
 		}
@@ -109,7 +109,7 @@ func TestOthersAreAskedForWhatAFrontRefuses(t *testing.T) {
 	for _, borrows := range []bool{true, false} {
 		f, a, s := fronted(0, 100, 0, time.Second)
 		s.Keys.Lending.Borrows = borrows
-		f.Refuse(a)
+		f.Refuse(a, false)
 		for n := range int64(4) {
 			f.Take(s, 0, n, queue.Default, true)
 		}
@@ -130,7 +130,7 @@ func TestAFrontIsOfItsWindows(t *testing.T) {
 	}
 	f.Shut(a)
 	a.Charge(10)
-	f.Refuse(a)
+	f.Refuse(a, false)
 	if _, v := f.Take(next, 0, 1, queue.Default, true); v != Ask {
 		t.Errorf("refused by other windows: %d", v)
 	}
@@ -221,7 +221,7 @@ func TestWhenAFrontStaysShut(t *testing.T) {
 			continue
 		}
 		a.Charge(9)
-		f.Refuse(a) // etcd may give more
+		f.Refuse(a, false) // etcd may give more
 		if _, v := f.Take(s, 0, 1, queue.Default, true); v != Ask {
 			t.Errorf("%s, spent: %d", name, v)
 		}
@@ -302,15 +302,15 @@ func TestAFrontTakesPermitsBack(t *testing.T) {
 	if taken, _ := f.Shut(a); taken != -3 || a.Left() != 8 {
 		t.Errorf("%d were taken, and %d are left, want -3 and 8", taken, a.Left())
 	}
-	f.Refuse(a)
+	f.Refuse(a, false)
 	a.Charge(8)
-	if f.Refuse(a); f.Return(s, 1, a.Epoch()) {
+	if f.Refuse(a, false); f.Return(s, 1, a.Epoch()) {
 		t.Error("a front that refuses takes one back")
 	}
 }
 
 // TestFrontsUnderStress: calls take permits of a key, and give some back, while plans follow each other, and others look
-// at the account. What callers got and kept is what the account has booked, and what they got what the segments have, in
+// at the account, and at what the segment has left. Where calls crowd, permits of the segment back the front. What callers got and kept is what the account has booked, and what they got what the segments have, in
 // each window, and no window holds more than its bound.
 func TestFrontsUnderStress(t *testing.T) {
 	t.Parallel()
@@ -321,12 +321,13 @@ func TestFrontsUnderStress(t *testing.T) {
 		mu      sync.Mutex // of the account
 		front   Front
 		account Account
-		segment atomic.Pointer[Segment]
+		gate    Gate
 		got     [windows]atomic.Int64 // by second
 		back    [windows]atomic.Int64 // of got: what came back to the key
 		inFront atomic.Int64          // calls of which the front has taken permits back
 		left    int64                 // of all segments, as they were sealed
 		torn    atomic.Int64
+		backed  atomic.Int64 // calls that took of a front which was backed
 		over    atomic.Bool
 	)
 	lengths := []time.Duration{time.Second, windows * time.Second}
@@ -338,7 +339,7 @@ func TestFrontsUnderStress(t *testing.T) {
 	}
 	plan := func(second int) *Segment {
 		s := &Segment{until: clock.Forever, Keys: &plans.Keys{Windows: *keysAt(time.Duration(second)*time.Second, lengths...)}}
-		s.left.Store(2 * bound)
+		s.left.Store(leastLeft + 2*bound)
 		return s
 	}
 	hold := func() {
@@ -346,40 +347,49 @@ func TestFrontsUnderStress(t *testing.T) {
 		front.Shut(&account)
 	}
 	call := func(n int64) (second int64, epoch uint32, ok bool) {
-		s := segment.Load()
+		s := gate.Segment()
 		second = s.Keys.Running[0].Index
-		switch p, v := front.Take(s, 0, n, queue.Default, true); v {
-		case Taken:
+		switch p, v := front.Take(s, 0, n, queue.Default, true); {
+		case v == Crowded || v == Taken && n == 3: // as if others were at the front
+			gate.Back(s, &front)
+			mu.Lock()
+			front.More(&account)
+			mu.Unlock()
+			fallthrough
+		case v == Taken:
 			got[second].Add(n)
+			if p.backs() >= n {
+				backed.Add(1)
+			}
 			return second, p.Epoch(), true
-		case Torn:
+		case v == Torn:
 			torn.Add(1)
 			hold()
 			account.Uncharge(n, p.Epoch(), &s.Keys.Windows)
 			mu.Unlock()
-		case Ask:
+		case v == Ask:
 			hold()
 			defer mu.Unlock()
 			if account.Windows() != &s.Keys.Windows {
 				account.Adopt(&s.Keys.Windows, limit, nil)
 			}
 			if account.Left() < n {
-				if segment.Load() == s {
-					front.Refuse(&account)
+				if gate.Segment() == s {
+					front.Refuse(&account, false)
 				}
 				return 0, 0, false
 			}
 			if s.Take(0, n, queue.Default) {
 				account.Charge(n)
 				got[second].Add(n)
-				front.Open(&account, 64)
+				front.Open(&account, 20)
 				return second, account.Epoch(), true
 			}
 		}
 		return 0, 0, false
 	}
 	giveBack := func(n, second int64, epoch uint32) {
-		if front.Return(segment.Load(), n, epoch) {
+		if front.Return(gate.Segment(), n, epoch) {
 			inFront.Add(1)
 			back[second].Add(n)
 			return
@@ -390,7 +400,13 @@ func TestFrontsUnderStress(t *testing.T) {
 			back[second].Add(n)
 		}
 	}
-	segment.Store(plan(0))
+	look := func() { // as Gate.currentLocked
+		gate.mu.Lock()
+		s := gate.Segment()
+		s.left.Add(s.unback())
+		gate.mu.Unlock()
+	}
+	gate.segment.Store(plan(0))
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
@@ -400,16 +416,24 @@ func TestFrontsUnderStress(t *testing.T) {
 				if second, epoch, ok := call(n); ok && rnd.IntN(3) == 0 {
 					giveBack(n, second, epoch)
 				}
+				if rnd.IntN(50) == 0 {
+					look()
+				}
 			}
 		})
 	}
-	end := func() { left += segment.Load().seal() }
+	end := func() {
+		gate.mu.Lock()
+		s := gate.Segment()
+		left += s.seal() + s.unback()
+		gate.mu.Unlock()
+	}
 	for second := 1; second < windows; second++ {
-		for segment.Load().Left() > 2*bound-bound/2 { // half of the window is issued
+		for got[second-1].Load() < bound/2 { // half of the window is issued
 			runtime.Gosched()
 		}
 		end()
-		segment.Store(plan(second))
+		gate.segment.Store(plan(second))
 	}
 	over.Store(true)
 	end()
@@ -423,12 +447,12 @@ func TestFrontsUnderStress(t *testing.T) {
 			t.Errorf("second %d: %d permits, the bound is %d", second, n, bound)
 		}
 	}
-	if issued := int64(windows*2*bound) - left; issued != sum {
+	if issued := int64(windows*(leastLeft+2*bound)) - left; issued != sum {
 		t.Errorf("callers got %d permits, the provider issued %d", sum, issued)
 	}
 	hold()
 	defer mu.Unlock()
-	last := segment.Load().Keys
+	last := gate.Segment().Keys
 	account.Adopt(&last.Windows, limit, nil)
 	for _, u := range account.Booked() {
 		want := kept
@@ -439,7 +463,7 @@ func TestFrontsUnderStress(t *testing.T) {
 			t.Errorf("window %v: %d booked, callers kept %d", u.Window, u.Used, want)
 		}
 	}
-	t.Logf("%d permits, %d calls found a segment sealed, %d gave permits back to the front", sum, torn.Load(), inFront.Load())
+	t.Logf("%d permits, %d calls found a segment sealed, %d gave permits back to the front, %d took of one that was backed", sum, torn.Load(), inFront.Load(), backed.Load())
 }
 
 // Critical and sheddable calls for a key that is lent ask the account, which notes of what class they are.

@@ -321,8 +321,17 @@ func (g *Gate) Close() {
 func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
 // currentLocked returns the segment in force at the instant at, after moving on
-// if the present one is over.
+// if the present one is over. What backed a front is left in it again.
 func (g *Gate) currentLocked(at clock.Instant) *Segment {
+	s := g.runningLocked(at)
+	if n := s.unback(); n > 0 {
+		s.left.Add(n)
+	}
+	return s
+}
+
+// runningLocked is currentLocked, but what backs a front goes on doing so.
+func (g *Gate) runningLocked(at clock.Instant) *Segment {
 	s := g.segment.Load()
 	if s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
 		g.mu.last = max(g.mu.last, at.Mono)
@@ -335,10 +344,12 @@ func (g *Gate) currentLocked(at clock.Instant) *Segment {
 // settleLocked ends the segment and books the permits taken from it: as of its
 // edge, because when before that each was taken is unknown.
 func (g *Gate) settleLocked() {
-	left := g.segment.Load().seal()
+	s := g.segment.Load()
+	left := s.seal()
 	if left == sealed {
 		return
 	}
+	left += s.unback()
 	g.mu.ledger.charge(g.mu.published-left, g.mu.edge)
 	g.mu.published, g.mu.held = 0, 0
 	g.tellBookedLocked()

@@ -19,7 +19,7 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 	if g.mu.closed {
 		return false, false
 	}
-	g.currentLocked(at)
+	g.runningLocked(at)
 	if !g.mu.returned.first(serial, &g.mu.ledger) {
 		return false, false
 	}

@@ -40,6 +40,10 @@ type Segment struct {
 	// Nothing leaves the state sealed.
 	left atomic.Int64
 
+	// backed is the front of the key that some of the segment's permits back; nil if none does. Such permits are not
+	// in left: see Front. The gate writes it, under its lock, and makes it nil before it takes them back (unback).
+	backed atomic.Pointer[Front]
+
 	// All else never changes once the segment is published.
 
 	// until is the monotonic instant from which on nothing may be taken: the next
@@ -155,6 +159,12 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // which it was opened: a call asks the account if its segment names others. So both permits are within
 // the bounds in force. If the segment gives none, the key's permits are given back to its
 // account: see Account.Uncharge.
+//
+// Where calls crowd on a front, the two words that each of them changes, the front's and the segment's, go from
+// processor to processor. So permits of the segment that runs may back the front: a call then takes those of both
+// by its front's word alone. The gate's counts take them for permits that are left: whoever looks at what the segment has
+// left takes them back first, and so does the end of the segment (Gate.Back). So a call that finds its front backed by its
+// segment, and takes of both, is as one that takes of a segment that is not sealed.
 type Front struct {
 	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
@@ -163,37 +173,72 @@ type Front struct {
 	//	shut     -> open(n)     Open, under the account's lock
 	//	shut     -> spent(0)    Refuse, under the account's lock
 	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
-	//	open(n)  -> open(n+k)   any caller that gives k back, if n+k is at most MostOut
+	//	open(n)  -> open(n+k)   any caller that gives k back, if n+k is at most MostOut, and More, under the account's lock
 	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
-	//	any      -> shut        Shut, under the account's lock; the swap returns the exact count, and
-	//	                        no call can change that any more
+	//	any      -> shut        Shut, under the account's lock; it returns the exact count, and no call can change
+	//	                        that any more
+	//
+	// In each mode it also has the number of permits of the provider that back the front:
+	//
+	//	b -> b+k   Back, under the gate's lock; the segment that runs has less by k
+	//	b -> b-k   any caller that takes k of the key too, by the same compare-and-swap
+	//	b -> 0     unback, under the gate's lock; it returns the exact number
+	//
+	// Those who take of what backs the front first read the state, then see that the front is the one that their
+	// segment backs, and then compare and swap. The segment runs at least until they see that. If it has ended when they
+	// swap, and the state is the same nevertheless, a later segment backs the front with as many permits, by the same
+	// windows of the key. They then take of that segment, which counts them; their instant is before its end.
 	state atomic.Uint64
 }
 
-// Part is the state of a Front. It has, from the lowest bit: how many permits are left, or were refused (8
-// bits); with how many permits the front was opened (8); which of the windows that run bind the key (8);
-// the mode (8); and, if it is open, the account's epoch (32).
+// Part is the state of a Front. It has, from the lowest bit: how many permits of the key are left (8 bits); how many
+// of the provider back the front (8); which of the windows that run bind the key (8); the mode (8); and 32 bits that
+// are the account's epoch if the front is open, and how many permits were refused if it refuses.
 type Part uint64
 
 const (
-	partOut   = 8
-	partBinds = 16
-	partMode  = 24
-	partEpoch = 32
+	partBacks   = 8
+	partBinds   = 16
+	partMode    = 24
+	partEpoch   = 32
+	partRefused = partEpoch
 
 	partOpen  Part = 1 << partMode
 	partSpent Part = 2 << partMode
 	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: so only
 	// calls of the default class may use the front.
 	partTrades Part = 4 << partMode
+	// partQuiet says that the front refuses, and that those who count all refusals hear of its own only when it is shut.
+	partQuiet Part = 8 << partMode
+	// partCrowded says that the front refuses, and that calls have changed it at the same time since it was set to do so.
+	partCrowded Part = 16 << partMode
+	partModes        = 0xff << partMode
 
-	// MostOut is the most permits that lie in a front, and the most that it counts as refused.
+	// MostOut is the most permits of the key that lie in a front, and of the provider that back it.
 	MostOut = 255
+	// mostRefused and mostQuiet are the most permits that a front counts as refused, before it has a call ask the account:
+	// mostQuiet if it is quiet.
+	mostRefused, mostQuiet = 255, 4095
+	// few is below how many permits a front on which calls crowd is to have more.
+	few = 128
 )
 
 func (p Part) count() int64 { return int64(p & MostOut) }
 
-func (p Part) out() int64 { return int64(p >> partOut & MostOut) }
+func (p Part) backs() int64 { return int64(p >> partBacks & MostOut) }
+
+func (p Part) refused() int64 { return int64(p >> partRefused) }
+
+// mayRefuse returns how many permits more the front may refuse before it has a call ask the account.
+func (p Part) mayRefuse() int64 {
+	if p.Quiet() {
+		return mostQuiet - p.refused()
+	}
+	return mostRefused - p.refused()
+}
+
+// Quiet reports whether who counts all refusals hears of those in this state only once the front is shut.
+func (p Part) Quiet() bool { return p&partQuiet != 0 }
 
 // Epoch returns the account's epoch for permits that were taken in this state: see Account.Epoch.
 func (p Part) Epoch() uint32 { return uint32(p >> partEpoch) }
@@ -217,19 +262,28 @@ const (
 	Taken                  // the call has the permits of both
 	Refused                // the key has none left, and the front has counted the refusal
 	Torn                   // the call has the key's permits, but the provider's are gone: Account.Uncharge is due
+	Crowded                // as Taken; others take of the front at the same time, and it has few left: Gate.Back and More are due
 )
 
 // Take takes n permits of the key and n of the provider, for a call of class c at the monotonic instant
 // now. s is a segment with Keys. refuses says that the call is over if the key has none left; without it such
 // a call asks the account. The Part is the front's state before the call; 0 with Ask.
 func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
-	for {
+	for crowded := false; ; crowded = true {
 		p := Part(f.state.Load())
 		switch {
 		case f.windows.Load() != &s.Keys.Windows: // set stores the windows before the state, so they are those of p, or later ones
 			return 0, Ask
 		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
+		case p&partOpen != 0 && n <= min(p.count(), p.backs()) && s.backed.Load() == f && now < s.until:
+			if !f.state.CompareAndSwap(uint64(p), uint64(p)-uint64(n)-uint64(n)<<partBacks) {
+				continue
+			}
+			if min(p.count(), p.backs()) < few {
+				return p, Crowded
+			}
+			return p, Taken
 		case p&partOpen != 0 && n <= p.count():
 			if s.left.Load()-s.keeps(c) < n {
 				return 0, Ask
@@ -237,12 +291,19 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 			if !f.state.CompareAndSwap(uint64(p), uint64(p)-uint64(n)) {
 				continue
 			}
-			if s.Take(now, n, c) {
-				return p, Taken
+			switch {
+			case !s.Take(now, n, c):
+				return p, Torn
+			case crowded:
+				return p, Crowded
 			}
-			return p, Torn
-		case p&partSpent != 0 && refuses && n <= MostOut-p.count():
-			if f.state.CompareAndSwap(uint64(p), uint64(p)+uint64(n)) {
+			return p, Taken
+		case p&partSpent != 0 && refuses && n <= p.mayRefuse():
+			to := p + Part(n)<<partRefused
+			if crowded {
+				to |= partCrowded
+			}
+			if f.state.CompareAndSwap(uint64(p), uint64(to)) {
 				return p, Refused
 			}
 		default:
@@ -274,37 +335,75 @@ func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
 // it was taken, the caller has taken permits of a segment with the account's windows, which shows that these are in
 // force.
 func (f *Front) Open(a *Account, most int64) {
-	n := min(most, a.Left(), MostOut)
-	if t := a.trade; t != nil && !a.Low() {
-		n = min(n, a.LeftToBorrowers()-t.low)
-	}
+	n := a.mayLay(most)
 	if n <= 0 || len(a.budgets) > 0 || len(a.windows.Running) > partMode-partBinds {
 		return
 	}
-	p := partOpen | Part(a.epoch)<<partEpoch | Part(n)<<partOut | Part(n)
+	p := partOpen | Part(a.epoch)<<partEpoch | Part(n)
 	for i, w := range a.windows.Running {
 		if s := a.span(w); s != nil && s.Bound != shape.Unbounded {
 			p |= 1 << (partBinds + i)
 		}
 	}
-	f.set(a, p)
+	if f.set(a, p) {
+		a.laid = uint8(n)
+	}
+}
+
+// mayLay returns with how many permits a front may be open, at most as many as the parameter most says: see Front.Open.
+func (a *Account) mayLay(most int64) int64 {
+	n := min(most, a.Left(), MostOut)
+	if t := a.trade; t != nil && !a.Low() {
+		n = min(n, a.LeftToBorrowers()-t.low)
+	}
+	return n
+}
+
+// More books what calls have had of a front that is open, and lays more permits into it, as many as Open would. So no call
+// finds it shut, or empty, while calls crowd on it. It returns how many were taken since it was opened or last booked. It
+// does nothing if the front is not open. The account's lock is held.
+func (f *Front) More(a *Account) (taken int64) {
+	for {
+		p := Part(f.state.Load())
+		if p&partOpen == 0 {
+			return taken
+		}
+		had := int64(a.laid) - p.count()
+		a.Charge(had)
+		a.laid = uint8(p.count())
+		taken += had
+		more := a.mayLay(MostOut) - p.count()
+		if more <= 0 {
+			return taken
+		}
+		if f.state.CompareAndSwap(uint64(p), uint64(p)+uint64(more)) {
+			a.laid += uint8(more)
+			return taken
+		}
+	}
 }
 
 // Refuse has the front refuse calls from now on, if the bounds of the windows leave no more than what is reserved, and the
 // account has no long limits. If they leave more, and calls get none of it only because of a debt, the front stays shut.
 // Such a debt was not paid because the proof is over (Segment.Stale). Once there is a new proof it is paid, and calls get
 // the rest; but a new proof does not change the windows, so that a front which refuses would go on refusing. The account's
-// lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due.
-func (f *Front) Refuse(a *Account) {
+// lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due. quiet
+// is for Part.Quiet.
+func (f *Front) Refuse(a *Account, quiet bool) {
 	if a.shares() <= a.reserved && len(a.budgets) == 0 {
-		f.set(a, partSpent)
+		p := partSpent
+		if quiet {
+			p |= partQuiet
+		}
+		f.set(a, p)
 	}
 }
 
-// set opens the front, or has it refuse. One that is not shut stays as it is: what calls took of it is not booked yet.
-func (f *Front) set(a *Account, p Part) {
-	if f.state.Load() != 0 {
-		return
+// set opens the front, or has it refuse, and returns true. One that is not shut stays as it is: what calls took of it is
+// not booked yet. What backs the front stays.
+func (f *Front) set(a *Account, p Part) bool {
+	if f.state.Load()&partModes != 0 {
+		return false
 	}
 	if a.trade != nil {
 		p |= partTrades
@@ -312,19 +411,21 @@ func (f *Front) set(a *Account, p Part) {
 	if f.windows.Load() != a.windows {
 		f.windows.Store(a.windows)
 	}
-	f.state.Store(uint64(p))
+	f.state.Or(uint64(p))
+	return true
 }
 
 // Shut shuts the front, and books in the account how many permits calls have taken since it was opened and, where
 // permits can be borrowed, how many they were refused. It returns both numbers. taken is less than 0 if calls have given
 // back more than they have taken. Whoever takes the account's lock to look at the account calls it first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
-	switch p := Part(f.state.Swap(0)); {
+	switch p := Part(f.state.And(MostOut << partBacks)); {
 	case p&partOpen != 0:
-		taken = p.out() - p.count()
+		taken = int64(a.laid) - p.count()
 		a.Charge(taken)
 	case p&partSpent != 0:
-		if refused = p.count(); refused > 0 && a.windows.Lending.Borrows {
+		a.crowded = a.crowded || p&partCrowded != 0
+		if refused = p.refused(); refused > 0 && a.windows.Lending.Borrows {
 			a.Refused(refused, queue.Default, false)
 		}
 	}
