@@ -61,7 +61,7 @@ var callers = Table{
 	Replace("ClassUnforeseen", "those of higher classes that wait delay nobody, as far as is foreseen", "internal/window/queue/queue.go",
 		"range q.lanes[:c+1] {\n\t\tpermits = Sum(permits, q.lanes[i].crowd", "range q.lanes[c:c+1] {\n\t\tpermits = Sum(permits, q.lanes[i].crowd", liveness),
 	Replace("FloorNotReleased", "what is kept for critical calls is never released", "internal/window/class.go",
-		"i = min(parts, max(0, l.now-start)/each)", "i = min(0, each)", liveness),
+		"i = min(parts, max(0, now-start)/each)", "i = min(0, each)", liveness),
 	Replace("FloorReleasedUnseen", "no edge where some of what is kept is released", "internal/window/gate.go",
 		"min(less, g.edgeLocked(p))", "max(min(less, 0), g.edgeLocked(p))", liveness),
 	Replace("FloorUnforeseen", "what is kept delays nobody, as far as is foreseen", "internal/window/class.go",

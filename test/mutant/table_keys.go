@@ -138,4 +138,8 @@ var keys = Table{
 		"if b.InFlight && !u.Away {", "if false {", "internal/window TestWhatOthersLackIsInAnAnswer"),
 	Replace("InFlightNobodyYields", "takes more than an equal part beside those that ask with less", "internal/escrow/asks.go",
 		"if poor == 0 {", "if true {", "consumer TestCallsInFlightOfAFleet"),
+	Replace("BackedByAnySegment", "a key's call by a segment that is over takes what the next one has laid aside for its front", "internal/window/segment.go",
+		" && s.backed.Load() == f", "", "internal/window TestAFrontIsBackedByOneSegment"),
+	Replace("BackedCountsAsUsed", "books what still lies in a front at a segment's end", "internal/window/gate.go",
+		"\tleft += s.unback()\n", "\ts.unback()\n", "internal/window TestWhatBacksAFrontIsLeft"),
 }
