@@ -222,7 +222,7 @@ func TestAFrontIsBackedAgain(t *testing.T) {
 	}
 }
 
-// More books what calls have had of an open front, and lays in as many as Open would.
+// More books what calls have had of an open front, and lays in as many as Open would, with room for those that come back.
 func TestMoreIsLaidIntoAFront(t *testing.T) {
 	t.Parallel()
 	f, a, s := fronted(300, 1000, 0, second)
@@ -235,10 +235,12 @@ func TestMoreIsLaidIntoAFront(t *testing.T) {
 	more(0, 0) // it is shut
 	f.Open(a, 10)
 	f.Take(s, 0, 4, queue.Default, true)
-	more(4, MostOut)
-	more(0, MostOut)
-	f.Take(s, 0, 200, queue.Default, true)
-	more(200, 96) // 204 of 300 are gone
+	more(4, enough)
+	more(0, enough)
+	f.Take(s, 0, 150, queue.Default, true)
+	more(150, 146) // 154 of 300 are gone
+	f.Take(s, 0, 50, queue.Default, true)
+	more(50, 96)
 	f.Return(s, 6, a.Epoch())
 	more(-6, 102)
 	a.begun().low = 90

@@ -219,8 +219,9 @@ const (
 	// mostRefused and mostQuiet are the most permits that a front counts as refused, before it has a call ask the account:
 	// mostQuiet if it is quiet.
 	mostRefused, mostQuiet = 255, 4095
-	// few is below how many permits a front on which calls crowd is to have more.
-	few = 128
+	// few is below how many permits a front on which calls crowd is to have more, and enough how many More lays into it
+	// then: so there is room for those that come back.
+	few, enough = 128, 192
 )
 
 func (p Part) count() int64 { return int64(p & MostOut) }
@@ -359,8 +360,8 @@ func (a *Account) mayLay(most int64) int64 {
 	return n
 }
 
-// More books what calls have had of a front that is open, and lays more permits into it, as many as Open would. So no call
-// finds it shut, or empty, while calls crowd on it. It returns how many were taken since it was opened or last booked. It
+// More books what calls have had of a front that is open, and lays more permits into it, as Open would, up to enough. So no
+// call finds it shut, or empty, while calls crowd on it. It returns how many were taken since it was opened or last booked. It
 // does nothing if the front is not open. The account's lock is held.
 func (f *Front) More(a *Account) (taken int64) {
 	for {
@@ -372,7 +373,7 @@ func (f *Front) More(a *Account) (taken int64) {
 		a.Charge(had)
 		a.laid = uint8(p.count())
 		taken += had
-		more := a.mayLay(MostOut) - p.count()
+		more := a.mayLay(enough) - p.count()
 		if more <= 0 {
 			return taken
 		}
