@@ -59,10 +59,10 @@ func (g *Gate) backInPlaceLocked() bool {
 }
 
 // returned remembers, by serial number, which permits were given back or corrected, so that none is given back or
-// corrected a second time while it is remembered. It remembers each for at least as long as the shortest limit's window
-// lasts at that time or, if that is longer, for as long as calls in flight may be known (longestInFlight). It forgets in
-// two steps, as later numbers come. Permits that were issued before the time that it remembers may have been given back
-// already. So they are not given back (knows), but a higher cost of them is booked, maybe once more.
+// corrected a second time while it is remembered. While the limits stay, it remembers each for at least as long as the
+// shortest one's window lasts or, if that is longer, for as long as calls in flight may be known (longestInFlight). It
+// forgets in two steps, as later numbers come. Permits that were issued before the time that it remembers may have been
+// given back already. So they are not given back (knows), but a higher cost of them is booked, maybe once more.
 type returned struct {
 	since         int64 // monotonic instant at which recent was begun
 	before        int64 // monotonic instant; all that came later is remembered
