@@ -141,10 +141,7 @@ func TestAMarkThatIsFoundEndsWhatIsInHand(t *testing.T) {
 	k := setup(t).taker("10/s,100/d", 100)
 	withhold := func() {
 		t.Helper()
-		k.exchange(escrow.Use{Need: 4})
-		if k.u.Purse.Taken < 4 {
-			t.Fatalf("%d permits are taken, want 4", k.u.Purse.Taken)
-		}
+		await.Until(t, "permits are taken", func() bool { k.exchange(escrow.Use{Need: 4}); return k.u.Purse.Taken >= 4 })
 		text, err := escrow.Encode(k.p.budgets.mark.Withholding(k.p.s.o.Clock.Wall(), time.Second))
 		if err == nil {
 			_, err = k.client.Put(t.Context(), k.p.s.keys.BudgetMark("p"), text)
@@ -154,14 +151,17 @@ func TestAMarkThatIsFoundEndsWhatIsInHand(t *testing.T) {
 		}
 	}
 	withhold()
-	if k.exchange(escrow.Use{Used: 1, Need: 6}); k.u.Purse.Taken != 1 || k.u.Purse.Withheld() == "" {
-		t.Errorf("%d permits count, want the one that was issued; withheld %q", k.u.Purse.Taken, k.u.Purse.Withheld())
+	await.Until(t, "the mark is found", func() bool { k.exchange(escrow.Use{Used: 1, Need: 6}); return k.u.Purse.Withheld() != "" })
+	if k.u.Purse.Taken != 1 {
+		t.Errorf("%d permits count, want the one that was issued", k.u.Purse.Taken)
 	}
 
 	k = setup(t).taker("10/s,100/d", 100)
 	withhold()
 	before := k.total()
-	if k.givesBack(3); k.total().Writes != before.Writes || k.u.Away || k.u.Purse.Taken != 0 {
+	k.u.Use, k.u.Purse.Taken = escrow.Use{}, k.u.Purse.Taken-3
+	await.Until(t, "etcd answers", func() bool { k.u.Back = escrow.Back{N: 3}; k.send(); return !k.u.Away })
+	if k.total().Writes != before.Writes || k.u.Purse.Taken != 0 {
 		t.Errorf("%d permits count after a give-back of those in hand; the total is %+v, and was %+v", k.u.Purse.Taken, k.total(), before)
 	}
 }
