@@ -153,9 +153,9 @@ func TestABackedFrontIsShut(t *testing.T) {
 	if _, v := front.Take(s, 0, 1, queue.Default, true); v != Ask {
 		t.Errorf("of one that is shut: %d", v)
 	}
-	front.Open(a, 100)
+	front.Open(a, few-1)
 	if _, v := front.Take(s, 0, 60, queue.Default, true); v != Crowded || s.Left() != 3000-MostOut {
-		t.Errorf("60 of 100: %d, and %d are left", v, s.Left())
+		t.Errorf("60 of few: %d, and %d are left", v, s.Left())
 	}
 	if front.Shut(a); a.Left() != 1000-110 {
 		t.Errorf("the key has %d left", a.Left())

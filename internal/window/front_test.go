@@ -316,7 +316,7 @@ func TestFrontsUnderStress(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	const bound, windows, callers = 100, 2000, 4
+	const bound, windows, callers = 100, 600, 4
 	var (
 		mu      sync.Mutex // of the account
 		front   Front

@@ -221,7 +221,7 @@ const (
 	mostRefused, mostQuiet = 255, 4095
 	// few is below how many permits a front on which calls crowd is to have more, and enough how many More lays into it
 	// then: so there is room for those that come back.
-	few, enough = 128, 192
+	few, enough = 64, 192
 )
 
 func (p Part) count() int64 { return int64(p & MostOut) }
