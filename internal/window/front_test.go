@@ -316,7 +316,7 @@ func TestFrontsUnderStress(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	const bound, windows, callers = 100, 600, 4
+	const bound, windows, callers = 100, 4000, 4
 	var (
 		mu      sync.Mutex // of the account
 		front   Front
@@ -413,7 +413,10 @@ func TestFrontsUnderStress(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 			for !over.Load() {
 				n := 1 + rnd.Int64N(3)
-				if second, epoch, ok := call(n); ok && rnd.IntN(3) == 0 {
+				switch second, epoch, ok := call(n); {
+				case !ok && rnd.IntN(20) == 0:
+					runtime.Gosched() // the window is spent: the next is to begin
+				case ok && rnd.IntN(3) == 0:
 					giveBack(n, second, epoch)
 				}
 				if rnd.IntN(50) == 0 {
