@@ -62,8 +62,9 @@ type Machine struct {
 }
 
 // missed is the incarnation whose key a probe has found missing, without its watch having told why. The probes ask for
-// this key while the incarnation is in force and follows: see ProbeAnswered. It is kept until a probe finds its witness,
-// or misses another one; once the incarnation is over, nothing asks for it. The zero missed is none.
+// this key while the incarnation is in force and follows: see ProbeAnswered. It is kept until a probe finds the
+// witness for which it asked, of whichever incarnation, or misses that of another one. Once the incarnation is over, no
+// probe asks for its key any more. The zero missed is none.
 type missed struct {
 	id       string // of the incarnation
 	revision int64  // of the store in the first answer that said so

@@ -54,8 +54,10 @@ type claim struct {
 	entered bool
 	beside
 
-	small    *lending.Flow // the calls that are not large; nil until a large one comes
-	larges   int64         // permits that large calls have got after they had waited, since the Trade began; of a key, also those that they were refused
+	small *lending.Flow // the calls that are not large; nil until a large one comes
+	// larges is how many permits large calls have got since the Trade began: of a provider, by its queue; of a key, after
+	// they were reserved. Of a key it also counts those that large calls were refused.
+	larges   int64
 	issued   int64         // permits issued to large calls in the window that runs; of a key, those reserved for them in it
 	servedIn int64         // the index of the window in which a large call that is not in pending was last served
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
@@ -367,9 +369,9 @@ func (l *Line) besides() int64 {
 
 // forSmall returns how many permits a large call of class c leaves to small ones in the window that runs: as many as
 // these will want. Once the claim is over, what small calls have left to large ones (claim.left) is taken off that. If
-// the large call stands, it leaves the rest of the share at most. A critical call leaves nothing, nor does any call
-// while nothing can be lent. Whether the claim is over, and the call stands, is asked of the line's first waiter, also
-// if another call leaves the permits.
+// the large call stands, it leaves at most what own callers have not had yet of this instance's share. A critical call
+// leaves nothing, nor does any call while nothing can be lent. Whether the claim is over, and the call stands, is asked
+// of the line's first waiter, also if another call leaves the permits.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0

@@ -124,7 +124,8 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 }
 
 // Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that they are
-// of a large call that was refused, or had to wait. A large call that got its permits at once is noted like a small one.
+// of a large call that was refused, or for which they were reserved first. A large call that got its permits without that
+// is noted like a small one.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {
@@ -224,10 +225,11 @@ func (a *Account) Looked(now, next int64) {
 // Wanted reports whether permits were refused in the shortest window.
 func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
-// asked reports whether asks stand by which a loan may be made or under way, which would be lost with the account, by the
-// windows that run: others were asked for permits of the account's shortest window, if that is one of those, or a large
-// call of a guest wants permits at the edge of that window or of a later one. What others were asked to leave to a large
-// call that stands here is of the next window, and does not count.
+// asked reports whether a loan may be under way, or may still be made, that would be lost with the account. running are
+// the windows that run. There are two cases. Either this instance has asked others for permits of the trade's window, and
+// that is one of running. Or a large call of a guest wants permits at the beginning of the one of running that is as
+// long as the trade's, or of a later window. Other asks of guests do not count. Nor does what others were asked to leave
+// to a large call of this instance (claim.stood): that is of the next window.
 func (a *Account) asked(running []quota.Window) bool {
 	t := a.trade
 	return t != nil && slices.ContainsFunc(running, func(w quota.Window) bool {

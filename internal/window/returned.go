@@ -9,7 +9,8 @@ import (
 )
 
 // Correct books that n permits, which were issued together by that grant and have that serial number, cost actual permits. If actual is less than n,
-// the rest is given back, and back is true, provided that it still counts. If it is more, the difference becomes a debt.
+// the rest is given back, and back is true, provided that it still counts, and that it is known whether it was given
+// back before (returned.knows). If it is more, the difference becomes a debt.
 // first is false, and nothing changes, if they were corrected before and returned still remembers that, or if the gate
 // is closed. What is given back goes into the segment that runs, if nothing but its number of permits changes by that
 // (backInPlaceLocked). Otherwise the gate counts anew, as it does for a debt.
@@ -85,7 +86,7 @@ func (p *serialPage) has(serial uint64) bool {
 }
 
 // first reports whether the permits with that serial number are given back or corrected for the first time, as far as is
-// remembered. It remembers the number from then on. The instant is the ledger's present.
+// remembered. It remembers the number from then on. What it forgets goes by the ledger's present (ledger.now).
 func (r *returned) first(serial uint64, l *ledger) bool {
 	length := time.Minute // while no limit is known
 	if a := l.shortest(); a != nil {
@@ -111,7 +112,8 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	return true
 }
 
-// knows reports whether first remembers every time at which permits came that were issued at the monotonic instant at. It
-// is false also where the shortest limit has been removed or replaced by a longer one since then, under which the permits
-// still count: they stay used then, since nobody knows whether they were given back.
+// knows reports whether first still remembers, of all permits that were issued at the monotonic instant at, which were
+// given back or corrected. It can be false for permits that still count: if the shortest limit was removed, or replaced by
+// a longer one, permits count under the longer one for longer than they were remembered. Such permits stay used, since
+// nobody knows whether they were given back before.
 func (r *returned) knows(at int64) bool { return at > r.before }

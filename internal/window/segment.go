@@ -30,10 +30,13 @@ type Segment struct {
 	//
 	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n or, if its call is
 	//	                   not critical, when k <= n-floor
-	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait:
-	//	                   the rest belongs to the queue
+	//	n >= 0  -> n-k     Gate.Back, under the gate's lock, by compare-and-swap: these k
+	//	                   back a front
+	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait, or comes
+	//	                   while others wait: the rest belongs to the queue
 	//	0       -> n       the gate, under its lock: nobody who waits can use these n
-	//	n >= 0  -> n+k     the gate, under its lock: k came back, and nobody waits
+	//	n >= 0  -> n+k     the gate, under its lock: k came back, and nobody waits; or k
+	//	                   backed a front until now
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
 	//	                   rest, and no caller can take any more
 	//
@@ -152,7 +155,7 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // Front is what calls can have of a key's Account without the account's lock: some of the permits that the key has
 // left, or the answer that it has none. Whoever takes the lock to look at the account shuts the front first (Shut), and
 // books what calls have had of it, less what they have given back: so while the lock is held the account counts every
-// permit. The zero Front is shut.
+// permit. Only More books without shutting the front, so that calls go on taking of it. The zero Front is shut.
 //
 // A call takes the key's permits of the front, and then the provider's of the segment. If the segment
 // gives some it is not sealed, so no later plan is in force. The front names the windows of the plan by
@@ -162,9 +165,9 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 //
 // Where calls crowd on a front, the two words that each of them changes, the front's and the segment's, go from
 // processor to processor. So permits of the segment that runs may back the front: a call then takes those of both
-// by its front's word alone. The gate's counts take them for permits that are left: whoever looks at what the segment has
-// left takes them back first, and so does the end of the segment (Gate.Back). So a call that finds its front backed by its
-// segment, and takes of both, is as one that takes of a segment that is not sealed.
+// by its front's word alone. The gate counts them as permits that are left. Where it needs them in the segment, it
+// takes them back first (currentLocked), as it does when the segment ends (settleLocked). So a call that finds its
+// front backed by its segment, and takes of both, is as one that takes of a segment that is not sealed.
 type Front struct {
 	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
@@ -185,9 +188,10 @@ type Front struct {
 	//	b -> 0     unback, under the gate's lock; it returns the exact number
 	//
 	// Those who take of what backs the front first read the state, then see that the front is the one that their
-	// segment backs, and then compare and swap. The segment runs at least until they see that. If it has ended when they
-	// swap, and the state is the same nevertheless, a later segment backs the front with as many permits, by the same
-	// windows of the key. They then take of that segment, which counts them; their instant is before its end.
+	// segment backs, and then compare and swap. When they see that, the gate has not taken the permits back yet (unback):
+	// even if the segment is sealed, its end is not booked. If that has come when they swap, and the state is the same
+	// nevertheless, a later segment backs the front with as many permits, by the same windows of the key. They then take
+	// of that segment, which counts them; their instant is before its end.
 	state atomic.Uint64
 }
 
@@ -219,8 +223,8 @@ const (
 	// mostRefused and mostQuiet are the most permits that a front counts as refused, before it has a call ask the account:
 	// mostQuiet if it is quiet.
 	mostRefused, mostQuiet = 255, 4095
-	// few is below how many permits a front on which calls crowd is to have more, and enough how many More lays into it
-	// then: so there is room for those that come back.
+	// A front that is backed gets more permits once it has fewer than few, of the key or of the provider. More fills it up
+	// to enough of the key's. That is less than MostOut, so that there is room for permits that come back.
 	few, enough = 64, 192
 )
 
@@ -238,7 +242,7 @@ func (p Part) mayRefuse() int64 {
 	return mostRefused - p.refused()
 }
 
-// Quiet reports whether who counts all refusals hears of those in this state only once the front is shut.
+// Quiet reports whether the front refuses, and is quiet: see partQuiet.
 func (p Part) Quiet() bool { return p&partQuiet != 0 }
 
 // Epoch returns the account's epoch for permits that were taken in this state: see Account.Epoch.
@@ -263,7 +267,9 @@ const (
 	Taken                  // the call has the permits of both
 	Refused                // the key has none left, and the front has counted the refusal
 	Torn                   // the call has the key's permits, but the provider's are gone: Account.Uncharge is due
-	Crowded                // as Taken; others take of the front at the same time, and it has few left: Gate.Back and More are due
+	// Crowded is as Taken, and Gate.Back and More are due. Either the front is backed, and has few permits left, of the key
+	// or of the provider; or it is not backed, and others changed it at the same time.
+	Crowded
 )
 
 // Take takes n permits of the key and n of the provider, for a call of class c at the monotonic instant
@@ -416,9 +422,10 @@ func (f *Front) set(a *Account, p Part) bool {
 	return true
 }
 
-// Shut shuts the front, and books in the account how many permits calls have taken since it was opened and, where
-// permits can be borrowed, how many they were refused. It returns both numbers. taken is less than 0 if calls have given
-// back more than they have taken. Whoever takes the account's lock to look at the account calls it first.
+// Shut shuts the front, and books in the account how many permits calls have taken since it was opened, or
+// since More last booked them. Where permits can be borrowed, it also books how many they were refused. It returns both
+// numbers. taken is less than 0 if calls have given back more than they have taken. Whoever takes the account's lock to
+// look at the account calls it first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.And(MostOut << partBacks)); {
 	case p&partOpen != 0:
