@@ -83,6 +83,22 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// Only budget takes a provider's key by --key: elsewhere it is a certificate's, and who gives one alone is told both.
+func TestAKeyThatIsNoCertificates(t *testing.T) {
+	b := newBench(t, server)
+	for _, command := range []string{"top", "explain"} {
+		_, stderr := b.want(exitUsage, command, "github", "--key", "installation-1")
+		for _, want := range []string{"needs both", "quota-admin budget PROVIDER --key KEY", "quota-admin top PROVIDER --by key"} {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("%s: no %q in %s", command, want, stderr)
+			}
+		}
+	}
+	if _, stderr := b.want(exitUsage, "top", "--key", "missing.pem", "--cert", "missing.pem"); strings.Contains(stderr, "--by key") {
+		t.Errorf("a certificate's key is taken for a provider's: %s", stderr)
+	}
+}
+
 func TestWrongFiles(t *testing.T) {
 	b := newBench(t, server)
 	b.env["QUOTIENT_ENDPOINTS"] = "127.0.0.1:2379" // http:// and certificates do not go together

@@ -146,8 +146,11 @@ func connectError(err error) error {
 // answer it asks each endpoint how far a connection gets.
 func (a *app) explain(ctx context.Context, err error) error {
 	known, explained := errors.AsType[*fault](err)
+	flag, wrong := errors.AsType[*etcdflags.UsageError](err)
 	switch {
 	case explained && len(known.hints) > 0:
+	case wrong && flag.Source == "--key" && a.etcd.Cert == "":
+		return &fault{err, nil, []string{"if a key of a provider is meant: quota-admin budget PROVIDER --key KEY shows what is left of one, quota-admin top PROVIDER --by key the busiest"}}
 	case errors.Is(err, coordinator.ErrUnreachable):
 		return &fault{err, nil, append(a.etcd.Diagnose(ctx, err),
 			"--endpoints or QUOTIENT_ENDPOINTS name other addresses; quota-admin doctor says more")}

@@ -264,8 +264,8 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			if r.HeldFor != "" {
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
-			if r.PolicyRevision == d.PolicyRevision && r.Share < sharesAt(r.Time)[i.ID] {
-				x.Why += fmt.Sprintf("; said %d itself, as what it gains by others' losses is held back for the settle time", r.Share)
+			if r.PolicyRevision == d.PolicyRevision && !protocol.Free(*limit) && r.Share < sharesAt(r.Time)[i.ID] {
+				x.Why += fmt.Sprintf("; it reports %d: what it gains when another instance ends is held back for the settle time, %v", r.Share, view.Policy.Settle)
 			}
 		}
 	}

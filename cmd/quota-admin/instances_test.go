@@ -44,10 +44,10 @@ func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
 		{"the odd permit moved", more, less, 333, false, ""},
 		{"the odd permit moved on", less, more, 334, false, ""},
 		{"a hold is on", hold.Add(-time.Second), hold.Add(-3 * time.Second), 250, true,
-			held + "; said 250 itself, as what it gains by others' losses is held back for the settle time"},
+			held + "; it reports 250: what it gains when another instance ends is held back for the settle time, 3s"},
 		{"it is over", hold, hold.Add(-3 * time.Second), 250, true, ""},
 		{"a hold of which nothing is told", fixed.Add(3 * time.Second), fixed, 250, false,
-			"; said 250 itself, as what it gains by others' losses is held back for the settle time"},
+			"; it reports 250: what it gains when another instance ends is held back for the settle time, 3s"},
 		{"the report is older than such a hold lasts", fixed.Add(4 * time.Second), fixed, 250, false, ""},
 	} {
 		r := protocol.Report{State: quota.StateActive, PolicyRevision: 7, Share: c.says, Instances: 3, Time: c.report}
@@ -62,5 +62,21 @@ func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
 		if want := fmt.Sprintf("a      a             %d     one of 3 equal parts%s\n", a(c.now), c.want); !strings.Contains(out.String(), want) {
 			t.Errorf("%s: no %q in\n%s", c.what, want, out.String())
 		}
+	}
+}
+
+// Limits of more than a minute and in flight have no shares: explain compares none.
+func TestExplainComparesNoSharesOfLongLimits(t *testing.T) {
+	t.Parallel()
+	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: 2 * time.Minute, InFlight: true}}}.WithDefaults()
+	f := protocol.Fleet{Provider: "p", Policy: protocol.Stored{Policy: policy, Revision: 7}, Instances: []protocol.InstanceStatus{
+		{Instance: protocol.Instance{ID: "a", Name: "a"}, Report: &protocol.Report{State: quota.StateActive, PolicyRevision: 7, Share: 90, Time: fixed}},
+	}}
+	var out bytes.Buffer
+	if err := (&app{stdout: &out, stderr: &out, format: format.Table}).showInstances(&f, true, "", fixed.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "takes what its calls need") || strings.Contains(out.String(), "reports") {
+		t.Errorf("it compares shares: %s", out.String())
 	}
 }

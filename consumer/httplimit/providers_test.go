@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -76,15 +77,32 @@ func ofAPartner(calls, requests *consumer.Limiter) *http.Client {
 	}}
 }
 
-// ofAccounts makes a call where so many may be open at once, and each account has a limit too.
-func ofAccounts(ctx context.Context, calls, limiter *consumer.Limiter, installation string, send func(context.Context) error) error {
-	permits, err := consumer.TakeAll(ctx, 2*time.Second, map[consumer.Taker]int64{calls: 1, limiter.Key(installation): 1})
+// callOf makes a request for an installation, where no more than so many calls may be open at once, and has the fleet
+// heed what the answer says is left for that installation.
+func callOf(calls, limiter *consumer.Limiter, installation string, client *http.Client, request *http.Request) (body []byte, err error) {
+	key := limiter.Key(installation)
+	permits, err := consumer.TakeAll(request.Context(), 2*time.Second, map[consumer.Taker]int64{calls: 1, key: 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, done := permits[calls].Begin(ctx)
-	defer done()
-	return send(ctx) // and read all of the answer
+	ctx, done := permits[calls].Begin(request.Context()) // it ends when the limit's hold does
+	defer done()                                         // the call is over, and its place free
+	response, err := client.Do(request.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	number := func(field string) int64 { // 0 if the answer lacks it
+		n, _ := strconv.ParseInt(response.Header.Get(field), 10, 64)
+		return n
+	}
+	if reset := number("X-RateLimit-Reset"); reset > 0 { // GitHub sends all three, or none
+		key.Stated(number("X-RateLimit-Limit"), number("X-RateLimit-Remaining"), time.Unix(reset, 0))
+	}
+	if seconds := number("Retry-After"); seconds > 0 { // a 429 or 403, beside the three: so it comes last
+		key.Stated(0, 0, time.Now().Add(time.Duration(seconds)*time.Second))
+	}
+	return io.ReadAll(response.Body)
 }
 
 // endpoint is a request's method, and its path without what names one object.
@@ -293,6 +311,61 @@ func TestTheProgramForAPartner(t *testing.T) {
 	})
 }
 
+// What GitHub's answers say is left of an installation's hour, and until when it is to wait, holds for that installation
+// alone. The wait takes nothing of the hour's rest.
+func TestTheProgramForInstallationsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := open(t, "100 inflight hold=2m")
+		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s,5000/h sliding")}})
+		reset := time.Now().Add(30 * time.Minute)
+		left, refuse := map[string]int{"a": 30, "b": 300}, true
+		client := &http.Client{Transport: roundTrip(func(r *http.Request) *http.Response {
+			left[r.URL.Host]--
+			header := http.Header{
+				"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {fmt.Sprint(left[r.URL.Host])}, "X-Ratelimit-Reset": {fmt.Sprint(reset.Unix())},
+			}
+			if r.URL.Host == "a" && refuse {
+				header.Set("Retry-After", "60")
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Header: header}
+		})}
+		call := func(of string) error {
+			_, err := callOf(calls, limiter, of, client, request(t.Context(), t, of))
+			return err
+		}
+		if call("a") != nil || call("b") != nil {
+			t.Fatal("no permit at the start")
+		}
+		refuse = false
+		if call("a") == nil || call("b") != nil {
+			t.Error("the wrong one waits, or none")
+		}
+		time.Sleep(time.Minute)
+		for range 100 {
+			if call("a") != nil {
+				break
+			}
+		}
+		if left["a"] != 0 || call("a") == nil || call("b") != nil {
+			t.Errorf("%d of 30 are left, or asked for in vain; or the other waits too", left["a"])
+		}
+		time.Sleep(time.Until(reset) + time.Minute)
+		if call("a") != nil {
+			t.Error("it waits for longer than GitHub's hour")
+		}
+	})
+}
+
+// request asks for something of an installation, which is the host.
+func request(ctx context.Context, t *testing.T, installation string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+installation+"/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // A crowd that waits for one account holds no place: callers for another account have all of its permits, and no
 // more calls are open than may be.
 func TestAnAccountThatIsSpentHoldsNoPlaces(t *testing.T) {
@@ -302,6 +375,18 @@ func TestAnAccountThatIsSpentHoldsNoPlaces(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		underWay, most, sent := 0, 0, map[string]int{}
+		client := &http.Client{Transport: roundTrip(func(r *http.Request) *http.Response {
+			mu.Lock()
+			underWay++
+			most = max(most, underWay)
+			sent[r.URL.Host]++
+			mu.Unlock()
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			underWay--
+			mu.Unlock()
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
+		})}
 		var callers sync.WaitGroup
 		for i := range 150 + 10 {
 			of := "crowd"
@@ -310,18 +395,7 @@ func TestAnAccountThatIsSpentHoldsNoPlaces(t *testing.T) {
 			}
 			callers.Go(func() {
 				for ctx.Err() == nil {
-					_ = ofAccounts(ctx, calls, limiter, of, func(context.Context) error {
-						mu.Lock()
-						underWay++
-						most = max(most, underWay)
-						sent[of]++
-						mu.Unlock()
-						time.Sleep(100 * time.Millisecond)
-						mu.Lock()
-						underWay--
-						mu.Unlock()
-						return nil
-					})
+					_, _ = callOf(calls, limiter, of, client, request(ctx, t, of))
 				}
 			})
 		}
