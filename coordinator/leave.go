@@ -145,7 +145,10 @@ func (p *membership) writeEnd(ctx context.Context, until time.Time, more ...clie
 		return classify(ctx, "announce the end of this instance of "+p.Provider, err)
 	}
 	if !r.Succeeded {
-		return fmt.Errorf("coordinator: leave %s: the instance's key is gone already", p.Provider)
+		return fmt.Errorf("coordinator: leave %s: %w", p.Provider, errKeyGone)
 	}
 	return nil
 }
+
+// errKeyGone: somebody has removed this instance's key, or its lease has ended, as after a stall.
+var errKeyGone = errors.New("the instance's key is gone already")

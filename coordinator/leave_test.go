@@ -245,6 +245,38 @@ func TestCloseSaysThatNothingIsIssuedAnyMore(t *testing.T) {
 	}
 }
 
+// losing is a recorder whose key goes while its limiter is closed.
+type losing struct {
+	*recorder
+	lose func()
+}
+
+func (l *losing) Close() { l.recorder.Close(); l.lose() }
+
+// A limiter whose key is gone already when it is closed, as after a stall, has left as it should.
+func TestALimiterWhoseKeyIsGoneIsClosed(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.set("p", "10/s")
+	s := f.join(Options{TTL: time.Minute})
+	r := &losing{recorder: &recorder{}}
+	r.lose = func() { f.lose(s, r.told().self, "key") }
+	_, leave, err := s.subscribe("p", func() feed.Sink { return r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "a proof", r.is(proved))
+	if err := leave(); err != nil {
+		t.Error(err)
+	}
+	if !r.told().closed {
+		t.Error("the sink is still open")
+	}
+	if left, err := f.instances("p"); err != nil || len(left) != 0 {
+		t.Errorf("%d instances are left, %v", len(left), err)
+	}
+}
+
 // lose takes an incarnation's lease or key away.
 func (f *fixture) lose(s *Session, id, how string) {
 	f.t.Helper()

@@ -82,6 +82,9 @@ func (p *membership) close() error {
 	ctx, done := context.WithTimeout(context.Background(), etcdcall.Timeout)
 	defer done()
 	indebted, err := p.part(ctx)
+	if errors.Is(err, errKeyGone) { // it was to go
+		err = nil
+	}
 	var gone, ours []clientv3.Op
 	if a := p.attempt; a != nil { // its keys may be there
 		gone = append(p.issuerGone(), clientv3.OpDelete(a.Key), clientv3.OpDelete(p.s.keys.Report(p.Provider, a.ID)))
@@ -92,8 +95,10 @@ func (p *membership) close() error {
 		}
 		gone = append(gone, clientv3.OpTxn([]clientv3.Cmp{lives(&own)}, ours, nil))
 	}
-	_, unsure := p.s.kv.Txn(ctx).Then(gone...).Commit()
-	return classify(ctx, "leave "+p.Provider, errors.Join(err, unsure))
+	if _, unsure := p.s.kv.Txn(ctx).Then(gone...).Commit(); unsure != nil {
+		return classify(ctx, "leave "+p.Provider, unsure)
+	}
+	return err
 }
 
 // need starts what takes a sink's pauses and the budgets that it wants, with the first. The sink

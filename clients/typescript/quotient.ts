@@ -15,7 +15,7 @@ import { isIP } from "node:net";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSecureContext, type SecureContext, type SecureContextOptions } from "node:tls";
-import { getSystemErrorMap } from "node:util";
+import { getSystemErrorMap, inspect } from "node:util";
 
 /** No permit in time. retryAfter is the time until there may be one. */
 export class Limited extends Error {
@@ -59,13 +59,16 @@ function refuseOthers(options: object, ...known: string[]): void {
 
 /** Throws Refused for a timeout that is no time. */
 function refuseTime(timeout: unknown): void {
-  if (typeof timeout !== "number" || Number.isNaN(timeout)) throw new Refused(`timeout is ${timeout}: must be a number of seconds; 0 does not wait`);
+  if (typeof timeout !== "number" || Number.isNaN(timeout)) throw new Refused(`timeout is ${inspect(timeout)}: must be a number of seconds; 0 does not wait`);
 }
 
 type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean; wrong?: boolean };
 
 /** In place of a status. */
 const noAnswer = 0;
+
+/** The answers to settle after which there is no ID: 409 and 422 have settled a part, and without an answer nobody knows. After others nothing was settled, and the cost can be corrected. */
+const settled = [200, 409, 422, noAnswer];
 
 /** Returns the error that an answer means, whatever was called: Limited, as others may get what this call did not, Unavailable, or Refused. None is what 404 means. */
 function refusal(status: number, { detail, retry_after: retryAfter = 0, wrong }: Answer, None = Refused): Limited | Refused {
@@ -144,7 +147,7 @@ export class Client {
     this.options = { ...(tls ? { secureContext: contextOf(tls), host: this.host, port: address.slice(colon + 1) } : { socketPath: address }), headers: { "Content-Type": "application/json" } };
   }
 
-  /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. */
+  /** Returns permits, or throws Limited, Unavailable or Refused. A key, such as an account, has limits of its own; a label, such as a job, is for operators to see. With partial they are at most so many, at least 1. With settleWithin, in seconds, their cost can be settled until then. Without either, none can be given back. */
   async acquire(provider: string, options: { permits?: number; partial?: boolean; key?: string } & Options = {}) {
     refuseOthers(options, "permits", "partial", "key", ...ofAll);
     const { permits: n = 1, timeout = 0, class: of = "default", label = "", key = "", partial = false, settleWithin } = options;
@@ -154,6 +157,7 @@ export class Client {
     const isOver = () => since(sent) >= answer.expires_in!;
     const settle = this.settlement(answer);
     const end = this.ending(answer);
+    const named = answer.id !== undefined;
     let left = permits;
     return {
       permits,
@@ -162,20 +166,21 @@ export class Client {
       get endsIn() {
         return endsIn(answer, sent);
       },
-      /** Uses permits; false if too few are left, or their window is over. */
+      /** Uses permits; false if too few are left, they are settled, or their window is over. */
       take: (n = 1): boolean => {
-        if (!(n > 0 && n <= left) || isOver()) return false;
+        if ((named && !answer.id) || !(n > 0 && n <= left) || isOver()) return false;
         left -= n;
         return true;
       },
-      /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. Throws Unavailable if no quotad answers: then the reservation stands as the cost. */
-      settle: (used: number): Promise<void> => ((left = 0), settle([used])),
-      /** Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends all calls, which count until then. */
+      /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. It needs settleWithin, or partial. Throws Refused if the number is wrong: then settle again with the right one; or if the time for that is over, and Unavailable if no quotad answers: then the reservation stands as the cost. */
+      settle: (used: number): Promise<void> => settle([used]),
+      /** Gives back what take has not used, while the window of the permits lasts: always with partial; with settleWithin if take has used some, and if not, the reservation stands as the cost; and nothing without either, or after settle. Under a limit in flight it ends all calls, which count until then. */
       close: async (): Promise<void> => {
         const used = permits - left;
         left = 0;
+        const known = used > 0 || settleWithin === undefined;
         if (answer.ends_in !== undefined) await end();
-        else if (answer.id && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
+        else if (answer.id && known && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
       },
     };
   }
@@ -194,20 +199,26 @@ export class Client {
       get endsIn() {
         return endsIn(answer, sent);
       },
-      /** Ends the calls of limits in flight, which count until then, unless settle has. */
+      /** Ends the calls of limits in flight, which count until then, unless settle has. Nothing else comes back: without settle the reservation stands as the cost. */
       close: this.ending(answer),
       /** States what the calls cost, a number for each want, once: see Permits. */
       settle: (...used: number[]): Promise<void> => settle(used),
     };
   }
 
-  private settlement = (answer: Answer) => async (used: number[]): Promise<void> => {
-    const id = answer.id;
-    if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin, and settle once");
-    answer.id = undefined;
-    const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
-    if (status !== 200) throw refusal(status, said);
-  };
+  private settlement(answer: Answer) {
+    const named = answer.id !== undefined;
+    return async (used: number[]): Promise<void> => {
+      const id = answer.id;
+      if (!id && named) throw new Refused("these permits were settled before, or given back or ended by close: settle once, and before close");
+      if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin");
+      JSON.stringify(used); // throws an error for what is no number, while the ID is there
+      answer.id = undefined;
+      const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
+      if (!settled.includes(status)) answer.id = id;
+      if (status !== 200) throw refusal(status, said);
+    };
+  }
 
   private ending = (answer: Answer) => async (): Promise<void> => {
     const id = answer.id;

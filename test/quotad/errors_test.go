@@ -135,7 +135,8 @@ func TestCertificates(t *testing.T) {
 }
 
 // One rule says which error an answer is, whatever was called: to settle with a quotad that has ended is Unavailable, as
-// to acquire is. An argument that is none is Refused, by the words of the caller's language.
+// to acquire is. An argument that is none is Refused, by the words of the caller's language. What was not settled can be
+// settled again, and what was, or may have been, cannot.
 func TestErrorsHaveOneRule(t *testing.T) {
 	for kind, program := range programs(t) {
 		t.Run(kind, func(t *testing.T) {
@@ -149,12 +150,8 @@ func TestErrorsHaveOneRule(t *testing.T) {
 				case r.URL.Path == "/v1/acquire":
 					_, _ = io.WriteString(w, `{"id":"i","permits":1,"until":"2000-01-01T00:00:00Z","expires_in":3600}`)
 				default:
-					if settled.Add(1) <= 2 {
-						w.WriteHeader(http.StatusNotFound)
-					} else {
-						w.WriteHeader(http.StatusTooManyRequests)
-					}
-					_, _ = io.WriteString(w, `{"detail":"no such ID, or no time","retry_after":3}`)
+					w.WriteHeader([]int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusUnprocessableEntity}[min(2, (settled.Add(1)-1)/3)])
+					_, _ = io.WriteString(w, `{"detail":"no such ID, or no time, or too much","retry_after":3}`)
 				}
 			})
 			c := command(t, program, socket)
@@ -165,24 +162,31 @@ func TestErrorsHaveOneRule(t *testing.T) {
 					t.Fatalf("%v, %q, want %q", err, line, want)
 				}
 			}
-			for range 3 {
-				says("Refused: timeout is ")
+			none, nan := "None", "nan"
+			if kind == "TypeScript" {
+				none, nan = "null", "NaN"
+			}
+			for _, want := range []string{none, "'5'", nan} {
+				says("Refused: timeout is " + want + ": must be a number of seconds")
 			}
 			says("Refused: ") // wants that are none
 			says("Refused: an argument is wrong")
-			for _, want := range []string{"Refused: no such ID", "Limited: no such ID, or no time"} {
+			const once = "Refused: these permits were settled before"
+			for _, want := range [][2]string{{"Refused: no such ID", "Refused: no such ID"}, {"Limited: no such ID", "Limited: no such ID"}, {"Refused: no such ID", once}} {
 				says("has permits")
 				_, _ = io.WriteString(in, "\n")
-				says(want)
+				says(want[0])
+				says(want[1])
 			}
 			says("has permits")
-			if n := settled.Load(); n != 4 {
-				t.Errorf("%d settlements, want one for each cost and each batch", n)
+			if n := settled.Load(); n != 8 {
+				t.Errorf("%d settlements, want one for each batch, and one for each cost that was not settled before", n)
 			}
 			server.CloseClientConnections()
 			server.Close() // with its socket
 			_, _ = io.WriteString(in, "\n")
 			says("Unavailable: no quotad at " + socket + " (")
+			says(once)
 			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 				t.Errorf("%v, it says %q too", err, rest)
 			}

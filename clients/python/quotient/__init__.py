@@ -156,8 +156,8 @@ class Client(threading.local):  # a connection for each thread
         """Returns Permits, or raises Limited, Unavailable or Refused. A key, such as an account, has limits of its own;
         a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
-        cost can be settled until then."""
-        return Permits(*self.grant([(provider, permits, key)], timeout, class_, label, partial, settle_within))
+        cost can be settled until then. Without either, none can be given back."""
+        return Permits(*self.grant([(provider, permits, key)], timeout, class_, label, partial, settle_within), settle_within is not None)
 
     def acquire_all(self, wants, timeout=0, class_="default", label="", settle_within=None):
         """Takes permits of several providers, all or none: each of wants is (provider, permits)
@@ -224,12 +224,17 @@ class Client(threading.local):  # a connection for each thread
         self.connection.sock.connect(self.address)
 
 
+# What an answer to settle means for the ID: it is kept if nothing was settled, so that the cost can be corrected.
+SETTLED = 200, 409, 422, NO_ANSWER  # 409 and 422 have settled a part; without an answer nobody knows
+
+
 class Granted(contextlib.AbstractContextManager):
     """What a call got. It may be used by several threads, and by no forked process. Under a limit in flight
     the call counts until close, which leaving a with block is too."""
 
     def __init__(self, client, answer, sent):
         self.client, self.id, self.pid = client, answer.get("id"), os.getpid()
+        self.named = self.id is not None  # without an ID afterwards, they are settled, given back or ended
         self.end = sent + answer["expires_in"]
         self.over = sent + answer["ends_in"] if "ends_in" in answer else None
         self.until, self.lock = answer["until"], threading.Lock()
@@ -242,18 +247,33 @@ class Granted(contextlib.AbstractContextManager):
 
     def settle(self, *used):
         """States what the calls cost, one number for each want, once: less gives permits back,
-        0 gives all back, and more is a debt. Raises Refused if the time for that is over, and Unavailable if no
+        0 gives all back, and more is a debt. It needs settle_within, or partial. Raises Refused if a number is wrong:
+        then settle again with the right ones; or if the time for that is over, and Unavailable if no
         quotad answers: then the reservation stands as the cost."""
+        of = self.begin_settling(used)
+        self.end_settling(of, *self.client.send(f"/v1/permits/{of}/settle", {"used": used}))
+
+    def begin_settling(self, used):
+        """Takes the ID, as a cost is settled once, or raises Refused."""
+        json.dumps(used)  # raises an error for what is no number, while the ID is there
         with self.lock:
             of, self.id = self.id, None
+        if of is None and self.named:
+            raise Refused("these permits were settled before, or given back or ended by close: settle once, and before close")
         if of is None:
-            raise Refused("there is no ID to settle by: ask with settle_within, and settle once")
-        status, answer = self.client.send(f"/v1/permits/{of}/settle", {"used": used})
+            raise Refused("there is no ID to settle by: ask with settle_within")
+        return of
+
+    def end_settling(self, of, status, answer):
+        """Puts the ID back if nothing was settled, and raises the error that an answer means."""
+        if status not in SETTLED:
+            self.id = of
         if status != 200:
             raise refusal(status, answer)
 
     def close(self):
-        """Ends the calls of limits in flight, unless settle has."""
+        """Ends the calls of limits in flight, unless settle has. Nothing else comes back: without settle the
+        reservation stands as the cost."""
         if self.over is None or self.pid != os.getpid():
             return
         with self.lock:
@@ -268,29 +288,37 @@ class Granted(contextlib.AbstractContextManager):
 class Permits(Granted):
     """Permits of one provider, or of a key of it. until is the end of their window, as text."""
 
-    def __init__(self, client, answer, sent):
+    def __init__(self, client, answer, sent, settles):
         super().__init__(client, answer, sent)
+        self.settles = settles  # their cost may be known only afterwards
         self.permits, self.used = answer["permits"], 0
 
     def take(self, permits=1):
-        """Uses permits; False if too few are left, or their window is over."""
+        """Uses permits; False if too few are left, they are settled, or their window is over."""
         if self.pid != os.getpid():  # the lock may be that of a thread which is not here
             return False
         with self.lock:
-            if not 0 < permits <= self.permits - self.used or now() >= self.end:
+            if self.named and self.id is None or not 0 < permits <= self.permits - self.used or now() >= self.end:
                 return False
             self.used += permits
             return True
 
     def close(self):
-        """Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends
-        all calls."""
+        """Gives back what take has not used, while the window of the permits lasts: always with partial; with
+        settle_within if take has used some, and if not, the reservation stands as the cost; and nothing without
+        either, or after settle. Under a limit in flight it ends all calls."""
         if self.pid != os.getpid():
             return
-        with self.lock:
-            used, self.used = self.used, self.permits
+        used = self.end_taking()
         if self.over is not None:
             super().close()
-        elif self.id and used < self.permits and now() < self.end:
+        elif used is not None:
             with contextlib.suppress(Limited, Refused):  # the rest is lost
                 self.settle(used)
+
+    def end_taking(self):
+        """Has take use no more. Returns the cost for close to settle, None if it settles none."""
+        with self.lock:
+            used, self.used = self.used, self.permits
+        known = used > 0 or not self.settles
+        return used if self.id and known and used < self.permits and now() < self.end else None

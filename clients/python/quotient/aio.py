@@ -19,7 +19,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, deadline_of, host_of, now, refusal, unanswered
+from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, deadline_of, host_of, now, unanswered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -59,8 +59,8 @@ class Client:
         """Returns Permits, or raises Limited, Unavailable or Refused. A key, such as an account, has limits of its own;
         a label, such as a job, is for operators to see.
         With partial they are at most so many, at least 1. With settle_within, in seconds, their
-        cost can be settled until then."""
-        return Permits(self, quotient.Permits(None, *await self._grant([(provider, permits, key)], timeout, class_, label, partial, settle_within)))
+        cost can be settled until then. Without either, none can be given back."""
+        return Permits(self, quotient.Permits(None, *await self._grant([(provider, permits, key)], timeout, class_, label, partial, settle_within), settle_within is not None))
 
     async def acquire_all(self, wants: Iterable[Want], timeout: float = 0, class_: Class = "default", label: str = "", settle_within: float | None = None) -> Granted:
         """Takes permits of several providers, all or none: each of wants is (provider, permits)
@@ -170,19 +170,20 @@ class Granted:
 
     async def settle(self, *used: int) -> None:
         """States what the calls cost, one number for each want, once: less gives permits back,
-        0 gives all back, and more is a debt. Raises Refused if the time for that is over, and Unavailable if no
+        0 gives all back, and more is a debt. It needs settle_within, or partial. Raises Refused if a number is wrong:
+        then settle again with the right ones; or if the time for that is over, and Unavailable if no
         quotad answers: then the reservation stands as the cost."""
-        of, self._of.id = self._of.id, None
-        if of is None:
-            raise quotient.Refused("there is no ID to settle by: ask with settle_within, and settle once")
+        of = self._of.begin_settling(used)
         status, answer, _ = await self._client._ask(f"/v1/permits/{of}/settle", {"used": used})
-        if status != 200:
-            raise refusal(status, answer)
+        self._of.end_settling(of, status, answer)
 
     async def close(self) -> None:
-        """Ends the calls of limits in flight, unless settle has."""
+        """Ends the calls of limits in flight, unless settle has. Nothing else comes back: without settle the
+        reservation stands as the cost."""
+        if self.ends_in is None:
+            return
         of, self._of.id = self._of.id, None
-        if of and self.ends_in is not None:
+        if of:
             await self._client._ask(f"/v1/calls/{of}")  # without an answer it ends by itself
 
     async def __aenter__(self) -> Self:
@@ -203,16 +204,16 @@ class Permits(Granted):
         return self._of.permits
 
     def take(self, permits: int = 1) -> bool:
-        """Uses permits; False if too few are left, or their window is over."""
+        """Uses permits; False if too few are left, they are settled, or their window is over."""
         return self._of.take(permits)
 
     async def close(self) -> None:
-        """Gives back what take has not used, unless the permits were settled. Under a limit in flight it ends
-        all calls."""
-        of = self._of
-        used, of.used = of.used, of.permits
+        """Gives back what take has not used, while the window of the permits lasts: always with partial; with
+        settle_within if take has used some, and if not, the reservation stands as the cost; and nothing without
+        either, or after settle. Under a limit in flight it ends all calls."""
+        used = self._of.end_taking()
         if self.ends_in is not None:
             await super().close()
-        elif of.id and used < of.permits and now() < of.end:
+        elif used is not None:
             with contextlib.suppress(quotient.Limited, quotient.Refused):  # the rest is lost
                 await self.settle(used)

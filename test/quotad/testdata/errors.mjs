@@ -21,11 +21,12 @@ if (client && !ca) {
   await ends(() => client.acquireAll({ provider: "p" }));
   await ends(() => client.acquire("p", { permits: "5" }));
   const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-  for (let n = 0; n < 3; n++) { // quotad does not know the first ID, and has no time for the second
+  for (let n = 0; n < 4; n++) { // quotad does not know the first ID, has no time for the second, and books a part of the third
     const got = await ends(() => client.acquire("p", { settleWithin: 60 }));
     const batch = await ends(() => client.acquire("p", { permits: 2, partial: true }));
     console.log("has permits");
     await lines.next();
+    await ends(() => got.settle(1));
     await ends(() => got.settle(1));
     await ends(() => batch.close());
   }

@@ -33,11 +33,12 @@ if tls is None:
         ends(client.acquire, "p", timeout=wrong)
     ends(client.acquire_all, ["p", "q"])
     ends(client.acquire, "p", "5")
-    for _ in range(3):  # quotad does not know the first ID, and has no time for the second
+    for _ in range(4):  # quotad does not know the first ID, has no time for the second, and books a part of the third
         got = ends(client.acquire, "p", settle_within=60)
         batch = ends(client.acquire, "p", 2, partial=True)
         print("has permits", flush=True)
         sys.stdin.readline()
+        ends(got.settle, 1)
         ends(got.settle, 1)
         ends(batch.close)
 else:

@@ -140,8 +140,12 @@ func seconds(name string, value float64, most time.Duration) (time.Duration, err
 // costs are the numbers of used: one, or one for each want.
 type costs []int64
 
-// UnmarshalJSON reads a number, or a list of numbers.
+// UnmarshalJSON reads a number, or a list of numbers. A null is an error: encoding/json would take it for 0, which gives
+// all back, and clients send it for a cost that is undefined, NaN or None.
 func (c *costs) UnmarshalJSON(text []byte) error {
+	if bytes.Contains(text, []byte("null")) {
+		return &json.UnmarshalTypeError{Value: "null", Type: reflect.TypeFor[costs]()}
+	}
 	var one int64
 	if json.Unmarshal(text, &one) == nil {
 		*c = costs{one}

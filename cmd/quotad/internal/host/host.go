@@ -233,7 +233,8 @@ func (h *Host) closeIdle() {
 
 func (h *Host) shut(name string, l *consumer.Limiter) {
 	if err := l.Close(); err != nil {
-		h.o.Log.Warn("provider closed with an error", "provider", name, "error", err)
+		h.o.Log.Warn("provider closed, but etcd may still count this host", "provider", name, "error", err,
+			"do", "nothing, unless quota-admin instances "+name+" goes on showing this host: its share is unused until quotad restarts")
 	}
 }
 

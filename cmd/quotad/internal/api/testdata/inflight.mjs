@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 
 const [script, socket] = process.argv.slice(2);
-const { Client, Limited } = await import(script);
+const { Client, Limited, Refused } = await import(script);
 const quotad = new Client(socket);
 const free = async (want) => {
   const got = await quotad.acquire("p", { permits: 3, timeout: 60, partial: true });
@@ -35,6 +35,11 @@ await free(3);
 const settled = await quotad.acquireAll([{ provider: "p", permits: 3 }, { provider: "q" }], { settleWithin: 9 });
 await settled.settle(1, 1);
 await settled.close();
+await free(3);
+const wrong = await quotad.acquireAll([{ provider: "p" }, { provider: "q" }], { settleWithin: 9 });
+await assert.rejects(wrong.settle(1), Refused); // it ends no call
+await free(2);
+await wrong.close();
 await free(3);
 const narrow = new Client(socket, { connections: 5 }); // more calls than connections, all of which wait
 const began = performance.now();

@@ -46,6 +46,24 @@ settled.close()
 free(3)
 
 
+def refused(settle, *used):
+    try:
+        settle(*used)
+        sys.exit(f"{used} was no wrong number of costs")
+    except quotient.Refused as e:
+        assert "one for each want" in str(e), e
+
+
+with quotad.acquire_all([("p", 1), ("q", 1)], settle_within=9) as both:  # a settlement that is refused ends no call
+    refused(both.settle, 1)
+    free(2)
+free(3)
+with quotad.acquire("p") as call:
+    refused(call.settle, 1, 1)
+    call.settle(1)
+    free(3)
+
+
 async def call_aio():
     aio = quotient.aio.Client(sys.argv[1])
     began = time.monotonic()
@@ -54,6 +72,13 @@ async def call_aio():
         async with await aio.acquire_all([("p", 1), ("q", 1)]):
             free(1)
         free(2)
+    free(3)
+    async with await aio.acquire_all([("p", 1), ("q", 1)]) as both:
+        try:
+            await both.settle(1)
+            sys.exit("one cost for two wants")
+        except quotient.Refused:
+            free(2)
     free(3)
     most, open = 0, 0
 

@@ -1,0 +1,74 @@
+// Checks what comes back by close, and after a settlement that is refused: block.mjs CLIENT SOCKET, of providers p and q
+// with 1000 permits.
+import assert from "node:assert/strict";
+import { get } from "node:http";
+import { json } from "node:stream/consumers";
+
+const [script, socket] = process.argv.slice(2);
+const { Client, Refused } = await import(script);
+const quotad = new Client(socket);
+
+/** Returns how many permits of a provider are left. */
+const left = async (of) => {
+  const answer = await new Promise((done, failed) => get({ socketPath: socket, path: `/v1/providers/${of}` }, done).on("error", failed));
+  return (await json(answer)).limits[0].left;
+};
+const refused = (text) => (e) => e instanceof Refused && e.message.includes(text);
+
+await quotad.acquire("q", { timeout: 60 }); // it is open from now on
+for (const [options, take, settles, used] of [
+  [{}, 0, undefined, 3],
+  [{}, 1, undefined, 3],
+  [{ partial: true }, 0, undefined, 0],
+  [{ partial: true }, 2, undefined, 2],
+  [{ settleWithin: 60 }, 0, undefined, 3],
+  [{ settleWithin: 60 }, 2, undefined, 2],
+  [{ settleWithin: 60 }, 0, 0, 0],
+  [{ settleWithin: 60 }, 2, 1, 1],
+  [{ settleWithin: 60, partial: true }, 0, undefined, 3],
+  [{ settleWithin: 60, partial: true }, 2, undefined, 2],
+  [{ settleWithin: 60, partial: true }, 1, 2, 2],
+]) {
+  const before = await left("p");
+  const got = await quotad.acquire("p", { permits: 3, timeout: 60, ...options });
+  assert(take === 0 || got.take(take));
+  if (settles !== undefined) {
+    await got.settle(settles);
+    assert(!got.take(), "what is settled can be taken");
+  }
+  await got.close();
+  await got.close();
+  assert(!got.take(), "after close");
+  assert.equal(before - (await left("p")), used, JSON.stringify([options, take, settles]));
+}
+for (const options of [{}, { settleWithin: 60 }]) {
+  const before = [await left("p"), await left("q")];
+  const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, ...options });
+  await both.close();
+  assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [2, 3], JSON.stringify(options));
+}
+
+// A settlement that is refused can be corrected, before close and after it.
+const before = [await left("p"), await left("q")];
+const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, settleWithin: 60 });
+await assert.rejects(both.settle(1), refused("used has 1 numbers: must have 2"));
+await assert.rejects(both.settle(1, -1), refused("used is -1"));
+await assert.rejects(both.settle(1, undefined), refused("used: null given, must be a whole number"));
+await assert.rejects(both.settle(1, 0n), TypeError);
+await both.settle(1, 0);
+await assert.rejects(both.settle(1, 0), refused("were settled before"));
+const one = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
+await assert.rejects(one.settle(NaN), refused("used: null given, must be a whole number"));
+assert(one.take());
+await one.settle(2);
+const late = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
+await late.close();
+await late.settle(0);
+const batch = await quotad.acquire("p", { permits: 3, timeout: 60, partial: true });
+await assert.rejects(batch.settle(-1), refused("used is -1"));
+await batch.close();
+assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [3, 0]);
+const none = await quotad.acquire("p", { timeout: 60 });
+await assert.rejects(none.settle(1), refused("no ID to settle by: ask with settleWithin"));
+assert(none.take());
+process.exit();

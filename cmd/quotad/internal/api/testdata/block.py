@@ -1,0 +1,129 @@
+"""Checks what comes back when a block is left, and after a settlement that is refused: block.py SOCKET, of providers p
+and q with 1000 permits."""
+
+import asyncio
+import decimal
+import http.client
+import json
+import socket
+import sys
+
+import quotient
+import quotient.aio
+
+
+class Same:
+    """A client for threads, by the words of the one for asyncio."""
+
+    def __init__(self, of):
+        self.of = of
+
+    async def __aenter__(self):
+        return Same(self.of.__enter__())
+
+    async def __aexit__(self, *error):
+        self.of.__exit__(*error)
+
+    def __getattr__(self, name):
+        if name not in ("acquire", "acquire_all", "settle", "close"):
+            return getattr(self.of, name)
+
+        async def call(*args, **named):
+            got = getattr(self.of, name)(*args, **named)
+            return got if got is None else Same(got)
+
+        return call
+
+
+def left(of):
+    """Returns how many permits of a provider are left."""
+    quotad = http.client.HTTPConnection("quotad")
+    quotad.sock = socket.socket(socket.AF_UNIX)
+    quotad.sock.connect(sys.argv[1])
+    quotad.request("GET", f"/v1/providers/{of}")
+    [limit] = json.load(quotad.getresponse())["limits"]
+    quotad.close()
+    return limit["left"]
+
+
+async def fails(kind, text, call):
+    try:
+        await call
+    except kind as e:
+        assert text in str(e), e
+    else:
+        sys.exit(f"no {kind}: {text}")
+
+
+async def blocks(quotad):
+    """Leaves blocks of all kinds."""
+    for options, take, settles, used in [
+        ({}, 0, None, 3),
+        ({}, 1, None, 3),
+        ({"partial": True}, 0, None, 0),
+        ({"partial": True}, 2, None, 2),
+        ({"settle_within": 60}, 0, None, 3),
+        ({"settle_within": 60}, 2, None, 2),
+        ({"settle_within": 60}, 0, 0, 0),
+        ({"settle_within": 60}, 2, 1, 1),
+        ({"settle_within": 60, "partial": True}, 0, None, 3),
+        ({"settle_within": 60, "partial": True}, 2, None, 2),
+        ({"settle_within": 60, "partial": True}, 1, 2, 2),
+    ]:
+        for error in False, True:
+            before = left("p")
+            try:
+                async with await quotad.acquire("p", 3, timeout=60, **options) as got:
+                    assert not take or got.take(take)
+                    if settles is not None:
+                        await got.settle(settles)
+                        assert not got.take(), "what is settled can be taken"
+                    if error:
+                        raise KeyError
+            except KeyError:
+                pass
+            await got.close()
+            assert not got.take(), "after its block"
+            after = left("p")
+            assert before - after == used, (options, take, settles, before - after)
+    for options in {}, {"settle_within": 60}:
+        p, q = left("p"), left("q")
+        async with await quotad.acquire_all([("p", 2), ("q", 3)], timeout=60, **options):
+            pass
+        assert (p - left("p"), q - left("q")) == (2, 3), options
+
+
+async def settlements(quotad):
+    """Settles wrongly, and then right: in the block, or after it."""
+    p, q = left("p"), left("q")
+    async with await quotad.acquire_all([("p", 2), ("q", 3)], timeout=60, settle_within=60) as both:
+        await fails(quotient.Refused, "used has 1 numbers: must have 2", both.settle(1))
+        await fails(quotient.Refused, "used is -1", both.settle(1, -1))
+        await fails(quotient.Refused, "used: null given, must be a whole number", both.settle(1, None))
+        await fails(TypeError, "Decimal", both.settle(1, decimal.Decimal(0)))
+        await both.settle(1, 0)
+        await fails(quotient.Refused, "were settled before", both.settle(1, 0))
+    async with await quotad.acquire("p", 3, timeout=60, settle_within=60) as one:
+        await fails(quotient.Refused, "used: null given, must be a whole number", one.settle(None))
+        await fails(quotient.Refused, "used has 2 numbers: must have 1", one.settle(1, 2))
+        assert one.take()
+        await one.settle(2)
+    async with await quotad.acquire("p", 3, timeout=60, settle_within=60) as late:
+        pass
+    await late.settle(0)
+    async with await quotad.acquire("p", 3, timeout=60, partial=True) as batch:
+        await fails(quotient.Refused, "used has 2 numbers: must have 1", batch.settle(1, 2))
+    assert (p - left("p"), q - left("q")) == (3, 0)
+    none = await quotad.acquire("p", timeout=60)
+    await fails(quotient.Refused, "no ID to settle by: ask with settle_within", none.settle(1))
+    assert none.take()
+
+
+async def main():
+    for quotad in Same(quotient.Client(sys.argv[1])), quotient.aio.Client(sys.argv[1]):
+        await quotad.acquire("q", timeout=60)  # it is open from now on
+        await blocks(quotad)
+        await settlements(quotad)
+
+
+asyncio.run(main())
