@@ -29,8 +29,8 @@ type Purse struct {
 	Part protocol.Part
 	// total is the newest state known of the total, and revision that of its entry in etcd; 0 if there is
 	// none, or nothing is known. Read, Refused, Committed and Hear set both. Keep and Free change the total
-	// alone: they are for a limit that no other instance has, of which etcd has no total. Forget only drops from the total
-	// what the provider has stated.
+	// alone: they are for a limit that no other instance has, of which etcd has no total. Forget drops from the total what
+	// the provider has stated, and changes nothing else.
 	total    Total
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
@@ -59,9 +59,9 @@ func (p *Purse) Revision() int64 { return p.revision }
 
 // Of reports whether the store that answers now, by its verdict v, is the one that answered last: no other cluster
 // answers, and no operator has said since that it was restored. It is true if none has answered yet. If it is false, the
-// permits in hand count no more: the caller goes on with a new Purse, whose Taken is what was issued. Of does not
-// see that a store was put back under the same cluster ID, unless an operator has said so. Read sees it if the store's
-// total is older than the known one, or gone.
+// permits in hand count no more: the caller goes on with a new Purse, whose Taken is what was issued. A store
+// that was put back under the same cluster ID passes as the same one, unless an operator has said so. Read finds it out if
+// its total is older than the known one, or gone.
 func (p *Purse) Of(v *Verdict) bool {
 	return p.verdict == nil || p.verdict.Cluster == v.Cluster && p.verdict.Void >= v.Void
 }

@@ -63,7 +63,7 @@ type Machine struct {
 
 // missed is the incarnation whose key a probe has found missing, without its watch having told why. The probes ask for
 // this key while the incarnation is in force and follows: see ProbeAnswered. It is kept until a probe finds the
-// witness for which it asked, of whichever incarnation, or misses that of another one. Once the incarnation is over, no
+// key for which it asked, of this incarnation or of another, or misses that of another. Once this incarnation is over, no
 // probe asks for its key any more. The zero missed is none.
 type missed struct {
 	id       string // of the incarnation

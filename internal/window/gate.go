@@ -367,7 +367,6 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.settleLocked()
 	g.noteCallsLocked(min(g.mu.last, g.mu.edge))
 	g.refuseOverdueLocked(g.mu.last - 1) // before they are served
-	g.mu.borrower.claim.head(&g.mu.queue, g.mu.last)
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
@@ -563,10 +562,11 @@ func (g *Gate) judgeLocked(p *plans.Plan) {
 	}
 }
 
-// refuseOverdueLocked refuses those whose deadline is at the instant now or
-// before it.
+// refuseOverdueLocked refuses those whose deadline is at the instant now or before it. Then it notes which waiter
+// is the first now.
 func (g *Gate) refuseOverdueLocked(now int64) {
 	g.mu.queue.RemoveOverdue(now, func(w *queue.Waiter) { g.decided(w, queue.Grant{}, queue.Limited) })
+	g.mu.borrower.claim.head(&g.mu.queue, g.mu.last)
 }
 
 // refuseLocked refuses every waiter for which refuse is true, asking in order.

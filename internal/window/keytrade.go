@@ -227,9 +227,9 @@ func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 
 // asked reports whether a loan may be under way, or may still be made, that would be lost with the account. running are
 // the windows that run. There are two cases. Either this instance has asked others for permits of the trade's window, and
-// that is one of running. Or a large call of a guest wants permits at the beginning of the one of running that is as
-// long as the trade's, or of a later window. Other asks of guests do not count. Nor does what others were asked to leave
-// to a large call of this instance (claim.stood): that is of the next window.
+// that runs still. Or a large call of a guest wants permits at the beginning of the running window of the same length, or
+// of a later one. Other asks of guests do not count. Nor does what others were asked to leave to a large call of this
+// instance (claim.stood): that is of the next window.
 func (a *Account) asked(running []quota.Window) bool {
 	t := a.trade
 	return t != nil && slices.ContainsFunc(running, func(w quota.Window) bool {

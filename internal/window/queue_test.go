@@ -162,6 +162,37 @@ func TestACancelledWaiterGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
+// The claim of a first waiter that is refused when the line was served already is not that of its Waiter's next call: if
+// that waits alone too, newcomers pass it only once its own claim has ended.
+func TestAClaimIsOfOneCall(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{10 * second: 100})
+	f.total, f.instances = 200, 2
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	upTo(g, at(1), 90)
+	w := &queue.Waiter{Payload: "w"}
+	enter := func(now, until time.Duration) {
+		t.Helper()
+		if _, v := g.Enter(at(now), w, 20, int64(until), queue.Default); v != queue.Queued {
+			t.Fatalf("at %v: verdict %d, want %d: others may lend what it lacks", now, v, queue.Queued)
+		}
+	}
+	enter(second, 2*second)
+	g.Tick(at(2 * second))
+	if diff := cmp.Diff([]string{fmt.Sprintf("w!%d", queue.Limited)}, told.take()); diff != "" {
+		t.Fatalf("told at its deadline (-want +got):\n%s", diff)
+	}
+	enter(3*second, 9*second)
+	if n := upTo(g, at(3*second+50*time.Millisecond), 5); n != 0 {
+		t.Errorf("%d permits for a newcomer while the claim of the second call runs, want 0", n)
+	}
+	if n := upTo(g, at(3*second+100*time.Millisecond), 5); n != 5 {
+		t.Errorf("%d permits for a newcomer once the claim has ended, want 5", n)
+	}
+}
+
 func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 	f := newFixed(nil)
 	f.plan.Known = false

@@ -189,9 +189,9 @@ type Front struct {
 	//
 	// Those who take of what backs the front first read the state, then see that the front is the one that their
 	// segment backs, and then compare and swap. When they see that, the gate has not taken the permits back yet (unback):
-	// even if the segment is sealed, its end is not booked. If that has come when they swap, and the state is the same
-	// nevertheless, a later segment backs the front with as many permits, by the same windows of the key. They then take
-	// of that segment, which counts them; their instant is before its end.
+	// even if the segment is sealed, its end is not booked yet. If it is booked by the time they swap, and the state is
+	// the same nevertheless, a later segment backs the front with as many permits, by the same windows of the key. They
+	// then take of that segment, which counts them; their instant is before its end.
 	state atomic.Uint64
 }
 
