@@ -440,11 +440,11 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	case len(before) == 0 && len(after) == 0:
 		return nil
 	case len(before) == 0 && next.InFlight():
-		return []string{fmt.Sprintf("the first calls begin %v after the change, or up to a second later; of instances that start later, within a second", settle)}
+		return []string{fmt.Sprintf("the first calls begin %v after the change, or up to a second later; those of an instance that starts later, and is the only one, within a second", settle)}
 	case len(before) == 0 && !protocol.LimitsShort(&next):
-		return []string{fmt.Sprintf("instances begin to issue permits %v after the change, or up to a second later; those that start later, within a second", settle)}
+		return []string{fmt.Sprintf("instances begin to issue permits %v after the change, or up to a second later; one that starts later, and is the only one, within a second", settle)}
 	case len(before) == 0:
-		return []string{fmt.Sprintf("instances begin to issue permits with the first window that starts %v after the change; those that start later, with their next one", settle)}
+		return []string{fmt.Sprintf("instances begin to issue permits with the first window that starts %v after the change; one that starts later, and is the only one, with its next window", settle)}
 	case len(after) == 0:
 		return []string{"nothing is issued until the policy begins"}
 	}
@@ -469,7 +469,7 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 		lines = append(lines, line)
 	}
 	if added {
-		lines = append(lines, "the added limit binds from the first of its windows that starts after the change")
+		lines = append(lines, "the added limit binds at once on instances that see the change, and the fleet in every window that starts after the change")
 	}
 	for _, l := range removed(before, after) {
 		lines = append(lines, goes("the removed limit "+l.String(), lasts(old, next, l, now.Add(settle))))
