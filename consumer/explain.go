@@ -195,6 +195,11 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
 	}
+	if _, told := errors.AsType[ends](e.Cause); told && e.Reason == ReasonJoining && !protocol.Lends(policy) { // none come before the share
+		if wall, ok := p.Begins(); ok {
+			u.when, u.known = max(u.when, wall-k.clock.Offset()), true
+		}
+	}
 	if u.known {
 		e.RetryAt = k.wall(u.when)
 	}

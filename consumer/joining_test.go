@@ -1,0 +1,64 @@
+package consumer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// Who asks an instance that has no share yet, and to which nobody may lend, is told when its share begins, and not an
+// earlier time to come again. A call that cannot wait that long is refused at once.
+func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
+	for name, c := range map[string]struct{ limits, keys, key string }{
+		"in flight": {"100 inflight hold=2m", "", ""},
+		"a limit":   {"15000/s", "", ""},
+		"a key":     {"15000/s", "14/s", "a"},
+		"long keys": {"15000/s", "14/s,5000/h sliding", "a"},
+		"only keys": {"15000/s", "5000/h sliding", "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stub{clock: clock.New()}
+				l := open(t, s.source(), Options{})
+				time.Sleep(200 * time.Millisecond)
+				policy := policyOf(t, c.limits)
+				policy.Lend = "off"
+				if c.limits == "100 inflight hold=2m" {
+					policy.Lend = ""
+				}
+				if c.keys != "" {
+					policy.Keys = quota.Keys{Limits: policyOf(t, c.keys).Limits}
+				}
+				start := time.Now()
+				s.tell(1, withDefaults(policy), 2)
+				acquire := l.Acquire
+				if c.key != "" {
+					acquire = l.Key(c.key).Acquire
+				}
+				begins := start.Truncate(time.Second).Add(4 * time.Second)
+				for time.Until(begins) > 0 {
+					for _, wait := range []time.Duration{0, time.Second, 2 * time.Second} {
+						began := time.Now()
+						if wait >= begins.Sub(began) {
+							continue
+						}
+						err := acquire(t.Context(), wait)
+						if e, ok := errors.AsType[LimitError](err); !ok || e.Reason != ReasonJoining || !e.RetryAt.Equal(begins) || !time.Now().Equal(began) {
+							t.Fatalf("after %v of %v: %v, to be retried at %v, want at once, and %v", time.Since(began), wait, err, e.RetryAt, begins)
+						}
+					}
+					time.Sleep(300 * time.Millisecond)
+					s.prove()
+				}
+				if err := acquire(t.Context(), 2*time.Second); err != nil && strings.Contains(err.Error(), "joined") {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
