@@ -1,13 +1,17 @@
 package consumer
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -61,4 +65,32 @@ func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The end that an instance has announced is no trouble: the log says nothing of it, as of Close, and advises nothing.
+func TestAnEndThatWasAnnouncedIsNotLoggedAsJoining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text bytes.Buffer
+		s := &stub{clock: clock.New()}
+		l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		s.tell(1, withDefaults(policyOf(t, "10/s")), 1)
+		for range 5 {
+			time.Sleep(time.Second)
+			s.prove()
+			l.core.Report(l.core.clock.Now())
+		}
+		if !strings.Contains(text.String(), "limiter is active") {
+			t.Fatal(text.String())
+		}
+		text.Reset()
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Put: []protocol.Instance{{ID: "me", Until: time.Now().Add(2 * time.Second)}}})
+		for range 3 {
+			time.Sleep(time.Second)
+			s.prove()
+			l.core.Report(l.core.clock.Now())
+		}
+		if st := l.Status(); st.State != quota.StateJoining || st.Problem != cause.Left || text.Len() > 0 {
+			t.Errorf("%s, %q, and the log says %s", st.State, st.Problem, text.String())
+		}
+	})
 }

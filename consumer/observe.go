@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -112,6 +113,9 @@ func (s *stateLog) see(now int64, state quota.State) (was quota.State, quiet int
 func (k *core) noteState(now clock.Instant) {
 	k.mu.Lock()
 	state := k.stateLocked(now)
+	if state == quota.StateJoining && k.mu.planner.Reason(now.Mono) == share.ReasonLeft {
+		state = quota.StateClosed // it was told to leave, and does not join
+	}
 	was, quiet, log := k.mu.logged.see(now.Mono, state)
 	k.mu.Unlock()
 	if !log {
