@@ -195,15 +195,21 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
 	}
-	if _, told := errors.AsType[ends](e.Cause); told && e.Reason == ReasonJoining && !protocol.Lends(policy) { // none come before the share
-		if wall, ok := p.Begins(); ok {
+	u.retryLocked(k, &e, policy)
+	return e.Reason, e
+}
+
+// retryLocked sets when to try again: not before this instance's share begins, where nothing is lent and the error says
+// when that is. core.mu is held.
+func (u *unserved) retryLocked(k *core, e *LimitError, policy *quota.Policy) {
+	if _, says := errors.AsType[ends](e.Cause); says && e.Reason == ReasonJoining && !protocol.Lends(policy) {
+		if wall, ok := k.mu.planner.Begins(); ok {
 			u.when, u.known = max(u.when, wall-k.clock.Offset()), true
 		}
 	}
 	if u.known {
 		e.RetryAt = k.wall(u.when)
 	}
-	return e.Reason, e
 }
 
 // keysBeginLocked reports whether the limits of a key are still to begin, though the provider's are in force. Then it
