@@ -106,13 +106,13 @@ func silent(endpoint string) Found {
 	address = cmp.Or(address, endpoint)
 	if conn, err := net.DialTimeout("tcp", address, Timeout/4); err == nil {
 		_ = conn.Close()
-		return Found{
-			Says: "accepts connections, but does not answer",
-			Do:   "it is frozen (kill -CONT continues it), overloaded (see its log, disk and CPU), starting while too few others run, without its data (its log says cluster ID mismatch: replace it by etcdctl member remove and member add), or no etcd: restart it if it stays so",
-		}
+		return Found{Says: "accepts connections, but does not answer", Do: mute}
 	}
 	return Found{Says: "no answer to a connection attempt", Do: network}
 }
+
+// mute is what helps where a member does not answer.
+const mute = "it is frozen (kill -CONT continues it), overloaded (see its log, disk and CPU), starting while too few others run, without its data (its log says cluster ID mismatch: replace it by etcdctl member remove and member add), or no etcd: restart it if it stays so"
 
 // network is what helps where no host answers.
 const network = "see whether its host is up, and the network and the firewalls on the way"
@@ -132,7 +132,10 @@ func transport(text string, plain bool) Found {
 	handshake, failed := strings.CutPrefix(text, "authentication handshake failed: ")
 	has := func(part string) bool { return strings.Contains(text, part) }
 	closed := has("broken pipe") || has("reset by peer")
+	stalled := has("use of closed network connection") || has("i/o timeout") || has("deadline exceeded") // this side has given it up
 	switch {
+	case stalled && (failed || has("server preface") || has("client preface")):
+		return Found{Says: "accepts connections, but does not answer in time", Do: mute}
 	case has("unknown authority"):
 		return Found{Says: "its certificate is not trusted (" + handshake + ")", Do: "name etcd's CA (--cacert, coordinator.ClientTLS)"}
 	case has("certificate required"), has("bad certificate"), has("unknown certificate"):

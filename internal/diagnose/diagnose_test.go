@@ -101,3 +101,20 @@ func TestATLSConnectionThatIsResetWantsACertificate(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A connection that this side gave up, as nothing came in time, does not show what listens there.
+func TestADialThatStalledTellsNothingOfTLS(t *testing.T) {
+	for _, text := range []string{
+		"connection error: desc = \"error reading server preface: read tcp 127.0.0.1:1->127.0.0.1:2379: use of closed network connection\"",
+		"connection error: desc = \"error reading server preface: read tcp 127.0.0.1:1->127.0.0.1:2379: i/o timeout\"",
+		"connection error: desc = \"error reading server preface: context deadline exceeded\"",
+		"connection error: desc = \"transport: failed to write client preface: write tcp 127.0.0.1:1: use of closed network connection\"",
+		"connection error: desc = \"transport: authentication handshake failed: context deadline exceeded\"",
+	} {
+		for _, plain := range []bool{true, false} {
+			if got := transport(text, plain).String(); strings.Contains(got, "TLS") || !strings.Contains(got, "does not answer in time") || !strings.Contains(got, "overloaded") {
+				t.Errorf("%s: %s", text, got)
+			}
+		}
+	}
+}
