@@ -256,6 +256,9 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 	if w.Sliding {
 		b.Used = max(0, b.HandedOut-b.InHand)
 	}
+	if w.InFlight && b.Withheld == "" {
+		b.Used, b.InHand = live.Told(b.HandedOut, b.Used, b.InHand)
+	}
 	if rest := max(0, b.HandedOut-b.Used-b.InHand); b.Withheld == "" {
 		if b.Rest = &rest; rest > 0 {
 			b.RestBack = time.Unix(0, b.total.Back(&w)).UTC()
@@ -388,6 +391,16 @@ func spanOf(sliding bool, end time.Time) string {
 	return "until " + format.Exact(end)
 }
 
+// reported is what the instances have used and have in hand by their reports.
+func (b *budgetJSON) reported() (n int64) {
+	for _, h := range b.Instances {
+		if h.InHand != nil && h.Used != nil {
+			n += *h.InHand + *h.Used
+		}
+	}
+	return n
+}
+
 func (b *budgetJSON) table(w io.Writer) {
 	span, used := spanOf(b.window.ByParts(), b.End), "Used"
 	if b.window.InFlight {
@@ -403,6 +416,9 @@ func (b *budgetJSON) table(w io.Writer) {
 		format.Row(w, "", "more than was handed out: quota-admin doctor tells whether etcd has lost counts")
 	}
 	format.Row(w, "In hand", fmt.Sprint(b.InHand))
+	if b.reported() > b.Used+b.InHand && b.window.InFlight {
+		format.Row(w, "", "the reports below are of different times: a place that went from one instance to another is in both")
+	}
 	rest := "not known: etcd may not count all that was handed out"
 	if b.Rest != nil {
 		rest = fmt.Sprint(*b.Rest)

@@ -327,6 +327,10 @@ set partner '300 inflight hold=2h'
 set partner '200 inflight hold=2h'
 set partner 5/s
 `},
+	{name: "ages", prepare: aheadFleet, commands: `
+explain partner
+budget partner
+`},
 	{name: "slides", prepare: slidingFleet, commands: `
 explain hourly
 budget hourly
@@ -465,16 +469,22 @@ func hostile(b *bench, client *clientv3.Client) {
 
 // flyingFleet writes two instances with calls in flight. A third, which has ended, has three places.
 func flyingFleet(b *bench, client *clientv3.Client) {
-	takingFleet(b, client, "partner", quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true})
+	takingFleet(b, client, "partner", quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true}, 64)
+}
+
+// aheadFleet writes the same, with a total that was read when a report was old: a call that it tells of has ended, and another
+// instance has its place.
+func aheadFleet(b *bench, client *clientv3.Client) {
+	takingFleet(b, client, "partner", quota.Limit{Permits: 200, Window: 24 * time.Hour, InFlight: true}, 50)
 }
 
 // slidingFleet writes the same of a limit that slides.
 func slidingFleet(b *bench, client *clientv3.Client) {
-	takingFleet(b, client, "hourly", quota.Limit{Permits: 200, Window: 24 * time.Hour, Sliding: true})
+	takingFleet(b, client, "hourly", quota.Limit{Permits: 200, Window: 24 * time.Hour, Sliding: true}, 64)
 }
 
-// takingFleet writes two instances that have taken permits of a limit, and a total that has three more.
-func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota.Limit) {
+// takingFleet writes two instances that have taken 61 permits of a limit, and a total.
+func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota.Limit, total int64) {
 	b.want(exitDone, "set", provider, limit.String())
 	w := protocol.BudgetAt(limit, time.UTC, time.Now().UnixNano())
 	began := time.Date(2025, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -494,7 +504,7 @@ func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	total, err := escrow.Encode(escrow.Total{Limit: 200, Out: 64, Newest: w.Part().Number, Parts: []int64{64}, Writes: 9, Cluster: r.Header.ClusterId})
+	text, err := escrow.Encode(escrow.Total{Limit: 200, Out: total, Newest: w.Part().Number, Parts: []int64{total}, Writes: 9, Cluster: r.Header.ClusterId})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -502,7 +512,7 @@ func takingFleet(b *bench, client *clientv3.Client, provider string, limit quota
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.put(client, strings.TrimPrefix(k.BudgetTotal(provider, w.Name(), w.TotalStart()), b.prefix), total)
+	b.put(client, strings.TrimPrefix(k.BudgetTotal(provider, w.Name(), w.TotalStart()), b.prefix), text)
 }
 
 // liveFleet writes three instances, one of which has not reported, and one that

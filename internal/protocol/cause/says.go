@@ -30,10 +30,11 @@ func Debt(debt int64, until time.Time) string {
 // PayLess is what to do about debts that last.
 const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
 
-// Stranded says, of a number of places for calls, that no instance has them that runs, and by when all of them are back: those of
-// instances that have ended, and those that an instance asked for and does not know to have, as the answer came too late.
+// Stranded says, of a number of places for calls, that no report tells of them: instances took them since, or none that runs
+// has them. It says by when all of the latter are back: those of instances that have ended, and those that an instance asked
+// for and does not know to have, as the answer came too late.
 func Stranded(back string) string {
-	return "lost by a crash or a late answer of etcd: back by " + back + " at the latest"
+	return "taken since the last reports, or lost by a crash or a late answer of etcd (back by " + back + " at the latest)"
 }
 
 // Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.

@@ -20,11 +20,13 @@ type Budget struct {
 	Flight *Flight `json:"in_flight,omitempty"`
 }
 
-// Flight are calls that are under way, and places for calls that instances have in hand.
+// Flight are calls that are under way, and places for calls that instances have in hand: by their reports, and no more
+// than are handed out.
 type Flight struct {
 	UnderWay int64 `json:"under_way"`
 	InHand   int64 `json:"in_hand"`
-	// Ended are places that no instance has that runs; all of them are back by Back.
+	// Ended are places of which no report tells: those that instances took since, and those that none has that runs. The
+	// latter are back by Back.
 	Ended int64     `json:"ended,omitempty"`
 	Back  time.Time `json:"back,omitzero"`
 	// Forgotten are calls of which nobody has said that they ended, since the instances began.
@@ -49,11 +51,21 @@ func BudgetOf(b *protocol.BudgetUse, instances []protocol.InstanceStatus) Budget
 				silent = true
 			}
 		}
+		if b.Withheld == "" {
+			of.Flight.UnderWay, of.Flight.InHand = Told(b.Taken, of.Flight.UnderWay, of.Flight.InHand)
+		}
 		if ended := b.Taken - of.Flight.UnderWay - of.Flight.InHand; ended > 0 && !silent && b.Withheld == "" {
 			of.Flight.Ended, of.Flight.Back = ended, time.Unix(0, b.Back).UTC()
 		}
 	}
 	return of
+}
+
+// Told returns how many calls are under way, and how many places in hand, by reports of instances and by what etcd
+// has handed out. Reports are of different times: a place that went from one instance to another can be in both.
+func Told(out, underWay, inHand int64) (int64, int64) {
+	underWay = min(underWay, out)
+	return underWay, min(inHand, out-underWay)
 }
 
 // Exhausted returns the instant at which nothing is left if so many permits a second are
