@@ -174,13 +174,15 @@ export class Client {
       },
       /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. It needs settleWithin, or partial. Throws Refused if the number is wrong: then settle again with the right one; or if the time for that is over, and Unavailable if no quotad answers: then the reservation stands as the cost. */
       settle: (used: number): Promise<void> => settle([used]),
-      /** Gives back what take has not used, while the window of the permits lasts: always with partial; with settleWithin if take has used some, and if not, the reservation stands as the cost; and nothing without either, or after settle. Under a limit in flight it ends all calls, which count until then. */
+      /** Gives back what take has not used, while the window of the permits lasts: always with partial; with settleWithin if take has used some, and if not, the reservation stands as the cost; and nothing without either, or after settle. Under a limit in flight it ends all calls, which count until then. Settle before. */
       close: async (): Promise<void> => {
         const used = permits - left;
         left = 0;
-        const known = used > 0 || settleWithin === undefined;
-        if (answer.ends_in !== undefined) await end();
-        else if (answer.id && known && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
+        const inFlight = answer.ends_in !== undefined;
+        const late = settleWithin !== undefined;
+        const known = !inFlight && (used > 0 || !late);
+        if (answer.id && known && used < permits && !isOver()) await settle([used]).catch(() => undefined); // the rest is lost
+        else if (inFlight || late) await end(); // the ID of a batch ends soon
       },
     };
   }
@@ -199,7 +201,7 @@ export class Client {
       get endsIn() {
         return endsIn(answer, sent);
       },
-      /** Ends the calls of limits in flight, which count until then, unless settle has. Nothing else comes back: without settle the reservation stands as the cost. */
+      /** Ends the calls of limits in flight, which count until then. Nothing else comes back: without settle the reservation stands as the cost. Settle before. */
       close: this.ending(answer),
       /** States what the calls cost, a number for each want, once: see Permits. */
       settle: (...used: number[]): Promise<void> => settle(used),
@@ -222,7 +224,7 @@ export class Client {
 
   private ending = (answer: Answer) => async (): Promise<void> => {
     const id = answer.id;
-    if (!id || answer.ends_in === undefined) return;
+    if (!id) return;
     answer.id = undefined;
     await this.send(`/v1/calls/${id}`); // without an answer it ends by itself
   };

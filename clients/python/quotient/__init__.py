@@ -272,9 +272,9 @@ class Granted(contextlib.AbstractContextManager):
             raise refusal(status, answer)
 
     def close(self):
-        """Ends the calls of limits in flight, unless settle has. Nothing else comes back: without settle the
-        reservation stands as the cost."""
-        if self.over is None or self.pid != os.getpid():
+        """Ends the calls of limits in flight. Nothing else comes back: without settle the reservation stands as the
+        cost. Settle before."""
+        if self.pid != os.getpid():
             return
         with self.lock:
             of, self.id = self.id, None
@@ -306,19 +306,19 @@ class Permits(Granted):
     def close(self):
         """Gives back what take has not used, while the window of the permits lasts: always with partial; with
         settle_within if take has used some, and if not, the reservation stands as the cost; and nothing without
-        either, or after settle. Under a limit in flight it ends all calls."""
+        either, or after settle. Under a limit in flight it ends all calls. Settle before."""
         if self.pid != os.getpid():
             return
         used = self.end_taking()
-        if self.over is not None:
-            super().close()
-        elif used is not None:
+        if used is not None:
             with contextlib.suppress(Limited, Refused):  # the rest is lost
                 self.settle(used)
+        elif self.over is not None or self.settles:  # the ID of a batch ends soon
+            super().close()
 
     def end_taking(self):
         """Has take use no more. Returns the cost for close to settle, None if it settles none."""
         with self.lock:
             used, self.used = self.used, self.permits
-        known = used > 0 or not self.settles
+        known = self.over is None and (used > 0 or not self.settles)
         return used if self.id and known and used < self.permits and now() < self.end else None

@@ -178,10 +178,8 @@ class Granted:
         self._of.end_settling(of, status, answer)
 
     async def close(self) -> None:
-        """Ends the calls of limits in flight, unless settle has. Nothing else comes back: without settle the
-        reservation stands as the cost."""
-        if self.ends_in is None:
-            return
+        """Ends the calls of limits in flight. Nothing else comes back: without settle the reservation stands as the
+        cost. Settle before."""
         of, self._of.id = self._of.id, None
         if of:
             await self._client._ask(f"/v1/calls/{of}")  # without an answer it ends by itself
@@ -210,10 +208,10 @@ class Permits(Granted):
     async def close(self) -> None:
         """Gives back what take has not used, while the window of the permits lasts: always with partial; with
         settle_within if take has used some, and if not, the reservation stands as the cost; and nothing without
-        either, or after settle. Under a limit in flight it ends all calls."""
+        either, or after settle. Under a limit in flight it ends all calls. Settle before."""
         used = self._of.end_taking()
-        if self.ends_in is not None:
-            await super().close()
-        elif used is not None:
+        if used is not None:
             with contextlib.suppress(quotient.Limited, quotient.Refused):  # the rest is lost
                 await self.settle(used)
+        elif self.ends_in is not None or self._of.settles:  # the ID of a batch ends soon
+            await super().close()

@@ -230,6 +230,26 @@ func TestACostIsSettledLate(t *testing.T) {
 	})
 }
 
+// An ID can end without a settlement: then the reservation stands.
+func TestAReservationStandsWithoutItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newServer(t, 100, limits{connections: 100, perClient: 1})
+		p := newProcess(t, s, "one")
+		for range 4 {
+			g := grantOf(t, p.post("/v1/acquire", `{"provider":"p","permits":20,"settle_within":90}`))
+			if w := p.do(t.Context(), "DELETE", "/v1/calls/"+g.ID, ""); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+			if w := p.post("/v1/permits/"+g.ID+"/settle", `{"used":0}`); w.Code != 404 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if w := p.post("/v1/acquire", `{"provider":"p","permits":21}`); w.Code != 429 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
 // A process has at most so many IDs, also where it holds no batch.
 func TestIDsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

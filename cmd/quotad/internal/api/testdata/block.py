@@ -93,6 +93,15 @@ async def blocks(quotad):
         assert (p - left("p"), q - left("q")) == (2, 3), options
 
 
+async def ends(quotad):
+    """Leaves more blocks than a process may have IDs."""
+    for _ in range(60):
+        async with await quotad.acquire("q", timeout=60, settle_within=60) as one:
+            assert one.permits == 1
+        async with await quotad.acquire_all([("q", 1)], timeout=60, settle_within=60):
+            pass
+
+
 async def settlements(quotad):
     """Settles wrongly, and then right: in the block, or after it."""
     p, q = left("p"), left("q")
@@ -110,10 +119,10 @@ async def settlements(quotad):
         await one.settle(2)
     async with await quotad.acquire("p", 3, timeout=60, settle_within=60) as late:
         pass
-    await late.settle(0)
+    await fails(quotient.Refused, "settle once, and before close", late.settle(0))
     async with await quotad.acquire("p", 3, timeout=60, partial=True) as batch:
         await fails(quotient.Refused, "used has 2 numbers: must have 1", batch.settle(1, 2))
-    assert (p - left("p"), q - left("q")) == (3, 0)
+    assert (p - left("p"), q - left("q")) == (6, 0)
     none = await quotad.acquire("p", timeout=60)
     await fails(quotient.Refused, "no ID to settle by: ask with settle_within", none.settle(1))
     assert none.take()
@@ -124,6 +133,7 @@ async def main():
         await quotad.acquire("q", timeout=60)  # it is open from now on
         await blocks(quotad)
         await settlements(quotad)
+        await ends(quotad)
 
 
 asyncio.run(main())
