@@ -9,6 +9,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -56,10 +57,10 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 			return errOtherCluster
 		}
 		if w.Succeeded {
-			*m = escrow.MarkAt{Mark: next, Revision: w.Header.Revision, AnsweredBy: at.Cluster}
-			p.s.o.Logger.Warn("nothing more is handed out in windows above a minute that have begun, but for what etcd counts", "provider", p.Provider,
-				"because", "etcd was restored from a backup, or may have been", "before", time.Unix(0, next.Before).UTC(),
-				"do", "quota-admin budget "+p.Provider+" shows whose count to give, the provider's or that of its keys, and how; docs/run.md has the steps")
+			*m = escrow.ReadMark([]byte(text), w.Header.Revision, at.Cluster)
+			p.s.o.Logger.Warn("nothing more of limits above a minute is handed out in the windows that have begun, unless their count was given since", "provider", p.Provider,
+				"because", "etcd was restored, or may have been", "before", time.Unix(0, next.Before).UTC(),
+				"do", "give the counts: docs/run.md, Backup and restore, from step 5; quota-admin budget "+cause.ShellWord(p.Provider)+" shows what is withheld")
 			return nil
 		}
 		*m = escrow.MarkAt{}

@@ -75,7 +75,9 @@ was handed out of one key.
 handed out before that. The window then counts N, and the permits in the hands of the instances
 that run. Each of them has to report first, which takes a few seconds: read that count just
 before, and add what the fleet issues in ten seconds, as top shows it. N is refused if they have
-used more of the window.
+used more of the window. A later count replaces an earlier one. Of a limit in flight N is how many
+calls are open: "Under way" may lack those from before a restore. N places stay taken for up to
+one and a half holds, or until another count is given.
 
 Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd

@@ -53,7 +53,7 @@ func (a *app) remark(ctx context.Context, etcd connection, key, provider string,
 	if unused {
 		err = writeMark(ctx, etcd.client, key, m, next)
 	} else if next, err = withhold(ctx, etcd, key, provider, m, p); err == nil {
-		text = fmt.Sprintf("Nothing more is handed out of windows that began before %s until counts are given, also where one was given before; what etcd counts of them may be too little; %s.\n", beforeOf(next), goesOn(next, p))
+		text = fmt.Sprintf("Nothing more is handed out %s.\nGive the counts to go on sooner, also those that you have given before.\n", goesOn(next, p))
 	}
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func clockBehind(ctx context.Context, etcd connection, p *quota.Policy, provider
 
 // withhold writes the mark by which the running windows are withheld. "Now" is by the clock of this machine, which is
 // neither corrected nor measured: if that is behind, windows that have begun since are not withheld. So clockBehind is
-// asked before, and whoever calls it tells the instant.
+// asked before.
 func withhold(ctx context.Context, etcd connection, key, provider string, m escrow.MarkAt, p *quota.Policy) (escrow.Mark, error) {
 	if err := clockBehind(ctx, etcd, p, provider); err != nil {
 		return escrow.Mark{}, err
@@ -101,10 +101,8 @@ func writeMark(ctx context.Context, client *clientv3.Client, key string, m escro
 	return etcdcall.Wrap(ctx, "mark the store", err)
 }
 
-// beforeOf shows the instant before which windows are withheld.
-func beforeOf(m escrow.Mark) string { return format.Exact(time.Unix(0, m.Before)) }
-
-// goesOn says until when the limits of a policy are withheld by a mark that was written now, if nobody gives a count.
+// goesOn says of which limits of a policy a mark that was written now withholds something, and until when if nobody gives a
+// count.
 func goesOn(m escrow.Mark, p *quota.Policy) string {
 	at, now := escrow.MarkAt{Mark: m, Revision: 1, AnsweredBy: m.Cluster}, time.Now().UnixNano()
 	var all []string
@@ -115,13 +113,13 @@ func goesOn(m escrow.Mark, p *quota.Policy) string {
 				if ofKeys {
 					limit += " of each key"
 				}
-				all = append(all, "for "+limit+cause.Until(b.Limit, format.Exact(time.Unix(0, resumes).UTC())))
+				all = append(all, "of "+limit+cause.Until(b.Limit, format.Exact(time.Unix(0, resumes).UTC())))
 			}
 		}
 	}
 	say(protocol.BudgetsAt(p, now), false)
 	say(protocol.KeyBudgetsAt(p, now), true)
-	return "if none is given, that lasts " + strings.Join(all, ", ")
+	return strings.Join(all, ", ")
 }
 
 // mark makes the mark of a provider whose new policy has long limits, where that is for the operator to say, and notes
@@ -149,13 +147,13 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 	case err != nil:
 		return err
 	case e.withhold && e.dryRun:
-		r.counts = "the running windows of " + long + " would be withheld until the provider's count is given"
+		r.counts = "nothing more of " + long + " would be handed out until the provider's count is given"
 	case e.withhold:
 		next, err := withhold(ctx, etcd, key, r.Provider, m, &r.new.Policy)
 		if err != nil {
 			return err
 		}
-		r.counts = fmt.Sprintf("windows of %s that began before %s are withheld until the provider's count is given, also where it was given before: %s; %s", long, beforeOf(next), count, goesOn(next, &r.new.Policy))
+		r.counts = fmt.Sprintf("nothing more is handed out %s; give the provider's count to go on sooner, also if you have given it before: %s", goesOn(next, &r.new.Policy), count)
 	case m.Revision == 0:
 		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
 	}

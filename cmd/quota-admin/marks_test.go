@@ -46,7 +46,7 @@ func TestALongLimitThatIsSetAfterALoss(t *testing.T) {
 		}
 	}
 	told("lost", "set", "lost", "50/mo", "--dry-run")
-	if _, stderr := b.want(exitDone, "set", "lost", "50/mo", "--withhold"); !strings.Contains(stderr, "windows of 50/mo that began before ") || !strings.Contains(stderr, "quota-admin budget lost --used N; if none is given, that lasts for 50/mo until 20") {
+	if _, stderr := b.want(exitDone, "set", "lost", "50/mo", "--withhold"); !strings.Contains(stderr, "nothing more is handed out of 50/mo until 20") || !strings.Contains(stderr, "quota-admin budget lost --used N") {
 		t.Errorf("--withhold does not say what it withholds: %s", stderr)
 	}
 	if n, why := issued(t, waits); n != 0 || !strings.Contains(why, "quota-admin budget lost --used N") {
@@ -145,7 +145,7 @@ func TestWithholdingWhatEtcdCounts(t *testing.T) {
 		}
 	}
 	take(runs.Key("a"))
-	if stdout, _ := b.want(exitDone, "budget", "p", "--withhold"); !strings.Contains(stdout, "Nothing more is handed out of windows that began before ") || !strings.Contains(stdout, " until counts are given") || !strings.Contains(stdout, "that lasts for 50/mo until 20") || !strings.Contains(stdout, "for 40/mo of each key until 20") {
+	if stdout, _ := b.want(exitDone, "budget", "p", "--withhold"); !strings.Contains(stdout, "Nothing more is handed out of 50/mo until 20") || !strings.Contains(stdout, ", of 40/mo of each key until 20") || !strings.Contains(stdout, "Give the counts to go on sooner") {
 		t.Error(stdout)
 	}
 	const why = "etcd was restored or has lost its data"
@@ -174,7 +174,7 @@ func TestWithholdingWhatEtcdCounts(t *testing.T) {
 		t.Error(stdout)
 	}
 	// To say it again is to say that the store has lost data since: the counts that were given are withheld too.
-	if stdout, stderr := b.want(exitDone, "set", "p", "50/mo", "--keys", "40/mo", "--withhold"); !strings.Contains(stderr, "also where it was given before") {
+	if stdout, stderr := b.want(exitDone, "set", "p", "50/mo", "--keys", "40/mo", "--withhold"); !strings.Contains(stderr, "also if you have given it before") {
 		t.Error(stdout, stderr)
 	}
 	for _, shown := range [][]string{{"budget", "p"}, {"budget", "p", "--key", "a"}} {
@@ -189,7 +189,7 @@ func TestApplyAfterALoss(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	file := filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte("schema: 1\npolicies:\n  hours: {limits: 50/mo}\n  keyed: {limits: 9/s, keys: {limits: 50/mo}}\n  short: {limits: 9/s}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("schema: 1\npolicies:\n  hours: {limits: 50/mo}\n  keyed: {limits: 9/s, keys: {limits: 50/mo}}\n  short: {limits: 9/s}\n  calls: {limits: 6 inflight hold=2m}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	stdout, stderr := b.want(exitDone, "apply", "-f", file)
@@ -198,7 +198,7 @@ func TestApplyAfterALoss(t *testing.T) {
 			t.Errorf("no %q in %s%s", want, stdout, stderr)
 		}
 	}
-	if _, stderr := b.want(exitDone, "apply", "-f", file, "--withhold", "--dry-run"); !strings.Contains(stderr, "hours: the running windows of 50/mo would be withheld") {
+	if _, stderr := b.want(exitDone, "apply", "-f", file, "--withhold", "--dry-run"); !strings.Contains(stderr, "hours: nothing more of 50/mo would be handed out") {
 		t.Error(stderr)
 	}
 	marks := func() (n int64) {
@@ -212,7 +212,8 @@ func TestApplyAfterALoss(t *testing.T) {
 		t.Errorf("a dry run has marked the store: version %d", n)
 	}
 	stdout, stderr = b.want(exitDone, "apply", "-f", file, "--withhold")
-	if !strings.Contains(stdout, "0 changed") || !strings.Contains(stderr, "hours: windows of 50/mo that began before ") || !strings.Contains(stderr, "keyed: windows of 50/mo of each key") || strings.Contains(stderr, "short") {
+	if !strings.Contains(stdout, "0 changed") || !strings.Contains(stderr, "hours: nothing more is handed out of 50/mo until 20") || !strings.Contains(stderr, "keyed: nothing more is handed out of 50/mo of each key until 20") ||
+		!strings.Contains(stderr, "calls: nothing more is handed out of 6 inflight hold=2m until 20") || !strings.Contains(stderr, " at the latest; give ") || strings.Contains(stderr, "window") || strings.Contains(stderr, "short") {
 		t.Errorf("%s%s", stdout, stderr)
 	}
 	if n, why := issued(t, b.join(server, "hours", 1)[0]); n != 0 {

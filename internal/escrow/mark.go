@@ -20,9 +20,10 @@ type Mark struct {
 	// there was one. Those that were there count as they are. Of a key's window without a total nothing was used.
 	// The mark that is written after the next restore clears KeysTold.
 	KeysTold bool `json:"keys_told,omitempty"`
-	// Void is set once an operator has said that this store was restored, which instances need not have noticed if it
-	// has its old cluster ID: totals whose entries have a lower revision count as those of another cluster. In etcd it is
-	// void until another mark replaces this one: then ReadMark returns the revision of this one's own entry.
+	// Void is set once it is known that this store was restored under the cluster ID that it has: by an instance that has
+	// followed another store or seen this one go back, or by an operator. Totals whose entries have a lower revision count
+	// as those of another cluster. In etcd it is void until another mark replaces this one: then ReadMark returns the
+	// revision of this one's own entry.
 	Void int64 `json:"void,omitempty"`
 }
 
@@ -67,7 +68,9 @@ func ReadMark(value []byte, revision int64, cluster uint64) (m MarkAt) {
 //     does not show that it was not restored: an operator may have written them since.
 //   - It was written in another cluster: it came with a backup.
 //   - leftAt is not 0, and the mark does not tell of a restore later than that. Up to leftAt this instance's store
-//     handed out permits. The store that answers now may not count them, even if the mark bears its cluster ID.
+//     handed out permits. The store that answers now may not count them, even if the mark bears its cluster ID, as
+//     where it runs on an older disk. Nor may its totals, which bear that ID too: so the new mark voids them (Void).
+//     An operator's count from before the new mark has to be given again.
 func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok bool) {
 	switch {
 	case m.Bad:
@@ -76,7 +79,9 @@ func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok b
 		return m.Mark, false
 	}
 	next = AfterRestore(m.AnsweredBy, now, bound)
-	next.Void = m.Void
+	if next.Void = m.Void; m.Revision != 0 && m.Cluster == m.AnsweredBy {
+		next.Void = void
+	}
 	return next, true
 }
 

@@ -191,7 +191,7 @@ func TestMarks(t *testing.T) {
 	t.Parallel()
 	const now, bound = int64(1_000_000), 100 * time.Nanosecond
 	restored := Mark{Cluster: 2, Before: now + 201}
-	said, renewed := restored, restored // after an operator has said that the store was restored
+	said, renewed := restored, restored // the store was restored under the ID that it has: now, and at revision 4
 	said.Void, renewed.Void = void, 4
 	const left = now - 1000 // when the instance was in another store
 	for _, c := range []struct {
@@ -205,11 +205,12 @@ func TestMarks(t *testing.T) {
 		{"an instance knows of another store", Mark{}, false, left, restored},
 		{"of another cluster", Mark{Cluster: 1, KeysTold: true}, true, 0, restored},
 		{"of this cluster", Mark{Cluster: 2}, true, 0, Mark{Cluster: 2}},
-		{"set again after a restore", Mark{Cluster: 2}, true, left, restored},
+		{"of another cluster, after a restore under that ID", Mark{Cluster: 1, Void: 4}, true, 0, renewed},
+		{"set again after a restore, or on an older disk", Mark{Cluster: 2}, true, left, said},
 		{"a restore that is known", Mark{Cluster: 2, Before: left + 402, KeysTold: true}, true, left, Mark{Cluster: 2, Before: left + 402, KeysTold: true}},
-		{"it may be of before", Mark{Cluster: 2, Before: left + 401, KeysTold: true}, true, left, restored},
-		{"an operator who does not know of the restore", Mark{Cluster: 2, KeysTold: true}, true, left, restored},
-		{"a restore that only an operator knew of was before this one", Mark{Cluster: 2, Void: 4}, true, left, renewed},
+		{"it may be of before", Mark{Cluster: 2, Before: left + 401, KeysTold: true}, true, left, said},
+		{"an operator who does not know of the restore", Mark{Cluster: 2, KeysTold: true}, true, left, said},
+		{"a restore that only an operator knew of was before this one", Mark{Cluster: 2, Void: 4}, true, left, said},
 		{"an operator's word where nothing was restored", Mark{Cluster: 2, KeysTold: true}, true, 0, Mark{Cluster: 2, KeysTold: true}},
 	} {
 		m := MarkAt{Mark: c.mark, AnsweredBy: 2}
@@ -334,6 +335,32 @@ func TestAMarkedStoreGoesBackUnderItsID(t *testing.T) {
 		if got := s.read().Of(start, false).Lost; got != earlierStore {
 			t.Errorf("vouched for: %v: the provider's own window: %q", told, got)
 		}
+	}
+}
+
+// A store comes back with an older disk, after the fleet has run on another one. The totals on that disk are of the ID that
+// answers, no purse knows of more, and they may count too little: nothing is handed out of them, nor to an instance that
+// comes later, until an operator gives the count.
+func TestAStoreComesBackWithAnOlderDisk(t *testing.T) {
+	t.Parallel()
+	const start = 1000 * markedWindow
+	s := &marked{cluster: 2, totals: map[string]account{}, revision: 1000}
+	s.write(Mark{Cluster: 2})
+	a, b := holders{of: map[string]*holder{}, seen: 2}, holders{of: map[string]*holder{}, seen: 2}
+	a.take(s, "k", start, start+1, 1)
+	disk := s.copied()
+	other := &marked{cluster: 3, totals: map[string]account{}, revision: 1}
+	a.take(other, "k", start, start+2, 1)
+	*s = disk
+	for i, h := range []*holders{&a, &b} {
+		if h.take(s, "k", start, start+int64(time.Second), 1); h.of["k"].purse.Taken != 0 || h.of["k"].purse.Withheld() != earlierStore {
+			t.Errorf("instance %d takes %d by a count that may be too low; withheld: %q", i, h.of["k"].purse.Taken, h.of["k"].purse.Withheld())
+		}
+	}
+	s.revision++
+	s.totals["k"] = account{value: text(t, ReadTotal(s.totals["k"].value, 2).Corrected(2, 0, 0, protocol.Part{}, 2)), revision: s.revision}
+	if a.take(s, "k", start, start+int64(2*time.Second), 1); a.of["k"].purse.Taken != 1 {
+		t.Errorf("it takes %d once the count is given; withheld: %q", a.of["k"].purse.Taken, a.of["k"].purse.Withheld())
 	}
 }
 

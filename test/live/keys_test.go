@@ -68,10 +68,10 @@ func TestLongLimitsByKey(t *testing.T) {
 	if !full(30)() {
 		t.Errorf("%v", issued)
 	}
-	store.save()
+	store.save("used")
 	g.await("a new key has some", func() bool { return all[1].limiter.Key("new").TryAcquire() })
 	taken := all[1].limiter.Key("new").Limits()
-	store.restore()
+	store.restore("used")
 	g.await("a key that is unknown to the restored store is withheld", func() bool {
 		var limited consumer.LimitError
 		for all[1].limiter.Key("new").TryAcquire() {

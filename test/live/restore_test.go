@@ -43,14 +43,16 @@ func (b *backups) swapped(change func() error) {
 	}
 }
 
-// save keeps the data as they are.
-func (b *backups) save() { b.swapped(func() error { return os.CopyFS(b.backup, os.DirFS(b.dir)) }) }
+// save keeps the data as they are, under a name.
+func (b *backups) save(as string) {
+	b.swapped(func() error { return os.CopyFS(filepath.Join(b.backup, as), os.DirFS(b.dir)) })
+}
 
-// restore puts the data back that were saved.
-func (b *backups) restore() {
+// restore puts data back that were saved.
+func (b *backups) restore(as string) {
 	b.swapped(func() error {
 		return errors.Join(os.RemoveAll(filepath.Join(b.dir, "m0")),
-			os.CopyFS(filepath.Join(b.dir, "m0"), os.DirFS(filepath.Join(b.backup, "m0"))))
+			os.CopyFS(filepath.Join(b.dir, "m0"), os.DirFS(filepath.Join(b.backup, as, "m0"))))
 	})
 }
 
@@ -66,7 +68,7 @@ func TestARestoredBackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store.save()
+	store.save("used")
 	all := g.join(3)
 	every := func(what string, is func(st consumer.Status) bool) {
 		t.Helper()
@@ -83,7 +85,7 @@ func TestARestoredBackup(t *testing.T) {
 	g.set(exact(t, "30/200ms", 500*ms))
 	every("has the change", active(30))
 	incarnation := all[0].limiter.Status().Incarnation
-	store.restore()
+	store.restore("used")
 	began := time.Now()
 	every("obeys the policy that was restored", func(st consumer.Status) bool {
 		return active(60)(st) && st.PolicyRevision == before.Revision && st.Instances == 3
@@ -135,15 +137,23 @@ func (g *group) awaitIssued(n int64) {
 	g.await("so many permits are issued", func() bool { return g.issued.total() >= n })
 }
 
-// awaitWithheld waits until the day's permits are withheld, and returns why.
-func (g *group) awaitWithheld() (why string) {
-	g.t.Helper()
-	g.await("the window is withheld", func() bool {
-		total, err := g.dayTotal()
-		why = total.Withheld
-		return err == nil && why != ""
-	})
-	return why
+// awaitWithheld waits until the instance knows that nothing more of the day is handed out.
+func (m *member) awaitWithheld() {
+	m.g.t.Helper()
+	m.g.await("the window is withheld", func() bool { return m.budget().Withheld != "" })
+}
+
+// mark reads the provider's mark.
+func (g *group) mark() (escrow.MarkAt, error) {
+	k, err := keys.New(g.prefix)
+	if err != nil {
+		return escrow.MarkAt{}, err
+	}
+	r, err := g.client.Get(g.t.Context(), k.BudgetMark(provider))
+	if err != nil || len(r.Kvs) != 1 {
+		return escrow.MarkAt{}, errors.Join(err, errors.New("there is no mark"))
+	}
+	return escrow.ReadMark(r.Kvs[0].Value, r.Kvs[0].ModRevision, r.Header.ClusterId), nil
 }
 
 // dayTotal reads the day's total.
@@ -159,28 +169,38 @@ func (g *group) dayTotal() (total escrow.Total, err error) {
 	return escrow.Decode[escrow.Total](r.Kvs[0].Value)
 }
 
-// beyondBackup saves a backup of a store in which an instance uses limits of days, and has it use 20 permits more.
+// beyondBackup saves a backup of a store in which an instance uses limits of days ("used") and of one before that ("unused"), and has it use 20 permits more.
 func beyondBackup(t *testing.T, limits string) (store *backups, g *group, m *member) {
 	t.Helper()
 	store, client := newBackups(t)
 	g = newGroup(t, client, inDays(t, limits))
+	store.save("unused")
 	m = g.join(1)[0]
 	g.awaitIssued(5)
-	store.save()
+	store.save("used")
 	g.awaitIssued(g.issued.total() + 20)
 	return store, g, m
 }
 
-// A copy of etcd's files is put back after permits were taken: nothing more is handed out,
-// neither to those that know of more nor to newcomers, until an operator says what was
-// used.
+// A copy of etcd's files is put back after permits were taken, also after the fleet has run for a while on one that knows of
+// none: nothing more is handed out, neither to those that know of more nor to newcomers, until an operator says what was used.
 func TestABudgetInARestoredStore(t *testing.T) {
 	t.Parallel()
-	store, g, m := beyondBackup(t, "1/200ms,200/d")
-	store.restore()
-	g.awaitWithheld()
-	g.await("the instance has used what it had", func() bool { b := m.budget(); return b.Used == g.issued.total() && b.Left == 0 })
-	g.spent(g.issued.total())
+	for name, unused := range map[string]bool{"at once": false, "after one that counts nothing": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, g, m := beyondBackup(t, "1/200ms,200/d")
+			if unused {
+				store.restore("unused")
+				m.awaitWithheld()
+			}
+			store.restore("used")
+			g.await("the instance has marked the old store", func() bool { mark, err := g.mark(); return err == nil && mark.Before != 0 })
+			m.awaitWithheld()
+			g.await("the instance has nothing in hand", func() bool { return m.budget().Left == 0 })
+			g.spent(g.issued.total())
+		})
+	}
 }
 
 // The same where no process lives that knows of more, so that nobody can notice it: once an operator has said so, the
@@ -192,16 +212,15 @@ func TestARestoredStoreThatNobodyKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := g.issued.total()
-	store.restore()
+	store.restore("used")
 	k, err := keys.New(g.prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := g.client.Get(t.Context(), k.BudgetMark(provider))
-	if err != nil || len(r.Kvs) != 1 {
-		t.Fatalf("%d marks, %v", len(r.Kvs), err)
+	mark, err := g.mark()
+	if err != nil {
+		t.Fatal(err)
 	}
-	mark := escrow.ReadMark(r.Kvs[0].Value, r.Kvs[0].ModRevision, r.Header.ClusterId)
 	said, err := escrow.Encode(mark.Withholding(time.Now().UnixNano(), quota.DefaultClockError)) // as quota-admin budget P --withhold
 	if err != nil {
 		t.Fatal(err)
