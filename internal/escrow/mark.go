@@ -79,7 +79,8 @@ func (m MarkAt) Renewed(leftAt, now int64, bound time.Duration) (next Mark, ok b
 		return m.Mark, false
 	}
 	next = AfterRestore(m.AnsweredBy, now, bound)
-	if next.Void = m.Void; m.Revision != 0 && m.Cluster == m.AnsweredBy {
+	next.Void = m.Void
+	if m.Revision != 0 && m.Cluster == m.AnsweredBy {
 		next.Void = void
 	}
 	return next, true
