@@ -400,7 +400,9 @@ func TestAnAccountThatIsSpentHoldsNoPlaces(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second)
+		mu.Lock()
 		clear(sent)
+		mu.Unlock()
 		time.Sleep(10 * time.Second)
 		mu.Lock()
 		if n := sent["other"]; n < 13*10 || most > 100 {
