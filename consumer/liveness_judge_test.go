@@ -30,9 +30,10 @@ func (h *play) refused(n int64, class int, d time.Duration, err error) {
 	switch {
 	case !e.RetryAt.IsZero() && !e.RetryAt.After(time.Now()):
 		h.wrong("truth", "to be retried at %s", clockOf(e.RetryAt.UnixNano()))
-	case d != math.MaxInt64 && h.behind(class) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry)):
+	case d != math.MaxInt64 && h.behind(class) == 0 && (e.RetryAt.IsZero() || e.RetryAt.After(retry) && !e.RetryAt.Equal(e.DebtUntil)):
 		// It may be earlier: one error serves all that are refused so many permits in
-		// one segment, and others may have taken some since.
+		// one segment, and others may have taken some since. It is later where a debt is
+		// paid by the own share, and Delay counts on what others may lend.
 		h.wrong("truth", "to be retried at %s, Delay was %v", clockOf(e.RetryAt.UnixNano()), d)
 	}
 	switch e.Reason {

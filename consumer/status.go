@@ -441,7 +441,8 @@ func (l *Limiter) Ready(ctx context.Context) error {
 // wait is no shorter, unless others give up. It is as long, but may be longer where several limits apply,
 // where callers wait for many permits each, and while the share grows or the policy announces other
 // limits. Where other instances may lend, Delay is until the window ends at the earliest, though loans
-// may come before. It returns Forever if the end is unknown, as for more permits than any share will hold,
+// may come before; if a debt is to be paid first, what they may lend is counted on, while LimitError.DebtUntil
+// goes by what they did lend. It returns Forever if the end is unknown, as for more permits than any share will hold,
 // and while nothing of a limit is handed out after a restore of etcd, which an operator can end at any time.
 // Use it to decide whether to pause a partition instead of waiting.
 func (l *Limiter) Delay(n int64) time.Duration {
