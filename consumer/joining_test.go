@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -65,6 +66,34 @@ func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
 			})
 		})
 	}
+}
+
+// So is a call that came before etcd had told anything, as soon as that says how long it would have to wait.
+func TestACallBeforeTheFirstViewIsRefusedOnceItIsKnownToBeTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{clock: clock.New()}
+		l := open(t, s.source(), Options{})
+		start, policy := time.Now(), policyOf(t, "15000/s")
+		policy.Lend, policy.Keys = "off", quota.Keys{Limits: policyOf(t, "14/s").Limits}
+		for _, c := range []struct {
+			acquire func(context.Context, time.Duration) error
+			wait    time.Duration
+			late    bool
+		}{{l.Acquire, 2 * time.Second, true}, {l.Key("a").Acquire, 2 * time.Second, true}, {l.Key("a").Acquire, 5 * time.Second, false}} {
+			go func() {
+				err := c.acquire(t.Context(), c.wait)
+				if at := time.Since(start); (at == 100*time.Millisecond) != c.late || (err == nil) == c.late {
+					t.Errorf("a wait of %v: %v at %v", c.wait, err, at)
+				}
+			}()
+		}
+		time.Sleep(100 * time.Millisecond)
+		s.tell(1, withDefaults(policy), 2)
+		for range 10 {
+			time.Sleep(time.Second)
+			s.prove()
+		}
+	})
 }
 
 // The end that an instance has announced is no trouble: the log says nothing of it, as of Close, and advises nothing.

@@ -14,6 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/internal/window/shape"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // A key's line is where callers wait for permits of the key: because it has too few, because others came before
@@ -166,7 +167,8 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a window that begins by then; an instance
 		// has none of a key that is another's. One that joins has its first share, and with it the key, later.
-		if opens := y.use.Opens(n, now); opens > until || y.elsewhereAt(k, opens) && y.elsewhereAt(k, min(until, now+int64(farAhead))) {
+		opens := y.use.Opens(n, now)
+		if opens > until || y.use.Own() == 0 && k.joinsAfter(until) || y.elsewhereAt(k, opens) && y.elsewhereAt(k, min(until, now+int64(farAhead))) {
 			if !y.use.MayReturn(n) {
 				return queue.Limited
 			}
@@ -174,6 +176,16 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 		}
 	}
 	return queue.Queued
+}
+
+// joinsAfter reports whether this instance has no share yet, and has its first one after the monotonic instant until, if
+// there is no news.
+func (k *core) joinsAfter(until int64) bool {
+	now := k.clock.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wall, ok := k.mu.planner.Begins()
+	return ok && wall-k.clock.Offset() > until && k.mu.planner.State(now) == quota.StateJoining
 }
 
 // farAhead is longer than any instance that is registered waits for its first share.
