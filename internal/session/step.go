@@ -62,9 +62,9 @@ type Machine struct {
 }
 
 // missed is the incarnation whose key a probe has found missing, without its watch having told why. The probes ask for
-// this key while the incarnation is in force and follows: see ProbeAnswered. It is kept until a probe finds the
-// key for which it asked, of this incarnation or of another, or misses that of another. Once this incarnation is over, no
-// probe asks for its key any more. The zero missed is none.
+// this key while the incarnation is in force and follows: see ProbeAnswered. It is cleared when a probe finds the key for
+// which it asked, whichever incarnation that is of, and replaced when a probe misses the key of another incarnation.
+// Once this incarnation is over, no probe asks for its key any more. The zero missed is none.
 type missed struct {
 	id       string // of the incarnation
 	revision int64  // of the store in the first answer that said so
@@ -417,9 +417,10 @@ func (e ProbeLate) on(m *Machine) {
 //   - If the witness is there, the answer counts for each line. Once the line's watch has told all up to Revision, the
 //     answer proves its views as of when the probe was sent.
 //   - If the witness is missing, and its owner still follows as the incarnation of the Question, then either the
-//     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell until it
-//     has told all up to the Revision of the first answer without this witness. Until then it is asked for its
-//     progress, and the probes ask for this witness again. After that all of them have a gap.
+//     owner's watch is about to tell that the key was deleted, or etcd was restored. The watch may still tell of the
+//     deletion until it has told all up to the Revision of the first answer without this witness. Until then an
+//     answer without it only has the watch asked for its progress, and the probes ask for this witness again. Once
+//     the watch has told so much, an answer without the witness means a gap for all these lines.
 //   - If the witness is missing, and its owner was unsubscribed, is another incarnation by now, or is to register or
 //     list again anyway, the answer says nothing: the key may be gone without a restore.
 type ProbeAnswered struct {

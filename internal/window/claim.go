@@ -232,8 +232,8 @@ func (l *Line) claims() bool {
 }
 
 // Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. A large
-// waiter whose claim has ended may be left more by small calls in a while. So if there are permits then, those included
-// that pacing has not released yet, the instant is a tenth of the shortest window from now. In all other cases it is
+// waiter whose claim has ended may be left more by small calls in a while. So if there are permits now, released
+// by pacing or not, the instant is a tenth of the shortest window from now. In all other cases it is
 // clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
 // the instant for Account.Again.
 func (l *Line) Again() (at int64) {

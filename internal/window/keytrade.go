@@ -229,7 +229,8 @@ func (a *Account) Wanted() bool { return a.trade != nil && a.trade.refused > 0 }
 // the windows that run. There are two cases. Either this instance has asked others for permits of the trade's window, and
 // that runs still. Or a large call of a guest wants permits at the beginning of the running window of the same length, or
 // of a later one. Other asks of guests do not count. Nor does what others were asked to leave to a large call of this
-// instance (claim.stood): that is of the next window.
+// instance (claim.stood): an account for which a call waits is not forgotten, and once the call has gone, nobody needs
+// those permits.
 func (a *Account) asked(running []quota.Window) bool {
 	t := a.trade
 	return t != nil && slices.ContainsFunc(running, func(w quota.Window) bool {
@@ -276,9 +277,9 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 // limits: of those the guest takes permits from etcd itself. hash is that of this instance for the key. from is the
 // corrected wall time at which the guest begins to have a share of the key.
 //
-// told is the sum of all permits that were lent to the guest in the windows that run, or 0 if none are lent now. If the
-// guest needs more, some may be lent later in the window: next is the monotonic instant at which ServeAsked is due. If
-// not, it is clock.Forever. docs/proof/protocol.md, section 15.
+// told is the sum of all permits that were lent to the guest in the windows that run, or 0 if none are lent now. If
+// the ask stands, and some may be lent later in the window, next is the monotonic instant at which ServeAsked is due. In
+// all other cases it is clock.Forever. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
 	if t == nil || a.debt > 0 {

@@ -111,8 +111,8 @@ func (r *returned) first(serial uint64, l *ledger) bool {
 	return true
 }
 
-// knows reports whether first still remembers, of all permits that were issued at the monotonic instant at, which were
-// given back or corrected. It can be false for permits that still count: if the shortest limit was removed, or replaced by
+// knows reports whether r still remembers which of the permits that were issued at the monotonic instant at were given
+// back or corrected. It can be false for permits that still count: if the shortest limit was removed, or replaced by
 // a longer one, permits count under the longer one for longer than they were remembered. Such permits stay used, since
 // nobody knows whether they were given back before.
 func (r *returned) knows(at int64) bool { return at > r.before }

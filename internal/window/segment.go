@@ -71,7 +71,7 @@ type Segment struct {
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
 	// large is the most permits that a call may want without being large; 0 if no call is large, or this
-	// instance has no share.
+	// instance has no share, now and in later windows.
 	large int64
 	// Grant is the window of the permits.
 	Grant queue.Grant
@@ -126,8 +126,8 @@ func (s *Segment) WallValid(at clock.Instant) bool {
 }
 
 // Leaves reports whether a call for n permits, which may wait, is to go by the queue, since it is large: there
-// it leaves small ones what they will want. It is false if this instance has no share, since there is nothing
-// to leave.
+// it leaves small ones what they will want. It is false if this instance has no share, now and later: then it has
+// nothing to leave.
 func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the monotonic instant now. If
@@ -187,11 +187,12 @@ type Front struct {
 	//	b -> b-k   any caller that takes k of the key too, by the same compare-and-swap
 	//	b -> 0     unback, under the gate's lock; it returns the exact number
 	//
-	// Those who take of what backs the front first read the state, then see that the front is the one that their
-	// segment backs, and then compare and swap. When they see that, the gate has not taken the permits back yet (unback):
-	// even if the segment is sealed, its end is not booked yet. If it is booked by the time they swap, and the state is
-	// the same nevertheless, a later segment backs the front with as many permits, by the same windows of the key. They
-	// then take of that segment, which counts them; their instant is before its end.
+	// A call that takes of what backs the front does three things in this order: it reads the state, it sees that its
+	// segment backs this front, and it compares and swaps. When it sees that, the gate has not taken the permits back
+	// yet (unback): even if the segment is sealed, its end is not booked yet. If it is booked by the time of the swap, and
+	// the state is the same nevertheless, a later segment backs the front with as many permits, by the same windows of
+	// the key. The call then takes of that later segment, which counts these permits. The instant of the call is before
+	// the end of its own segment, so it is before the end of the later one.
 	state atomic.Uint64
 }
 
@@ -212,7 +213,8 @@ const (
 	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: so only
 	// calls of the default class may use the front.
 	partTrades Part = 4 << partMode
-	// partQuiet says that the front refuses, and that those who count all refusals hear of its own only when it is shut.
+	// partQuiet says that the front refuses, and that the sum over all keys has these refusals only when the front is
+	// shut: Shut returns them. Without it the caller adds each refusal at once.
 	partQuiet Part = 8 << partMode
 	// partCrowded says that the front refuses, and that calls have changed it at the same time since it was set to do so.
 	partCrowded Part = 16 << partMode
@@ -268,7 +270,8 @@ const (
 	Refused                // the key has none left, and the front has counted the refusal
 	Torn                   // the call has the key's permits, but the provider's are gone: Account.Uncharge is due
 	// Crowded is as Taken, and Gate.Back and More are due. Either the front is backed, and has few permits left, of the key
-	// or of the provider; or it is not backed, and others changed it at the same time.
+	// or of the provider; or the call took the provider's permits of the segment, and others changed the front at the
+	// same time.
 	Crowded
 )
 
