@@ -38,6 +38,20 @@ func TestTopOnceHasTheRatesOfAll(t *testing.T) {
 	}
 }
 
+// A provider whose policy etcd has lost has a row, with the troubles of its instances, as long as there are some.
+func TestTopShowsAProviderWithoutAPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	b.want(exitDone, "set", "with", "5/s", "--create")
+	b.put(client, "providers/lost/instances/w.1.1", protocol.Instance{Name: "w"})
+	b.put(client, "reports/lost/w.1.1", protocol.Report{Schema: 1, State: quota.StateStale, Problem: "no limit is set any more", Time: time.Now()})
+	stdout, _ := b.want(exitDone, "top", "--count", "1", "-o", "json")
+	if !strings.Contains(stdout, `"provider":"with"`) || !strings.Contains(stdout, `"instances":1,"issued_per_second":null,"limits":"","mode":"none","provider":"lost","refused_per_second":null,"shadowed_per_second":null,"troubles":1`) {
+		t.Error(stdout)
+	}
+}
+
 // What limits by key refuse is in no column of instances: a line below the table says so, where there are such
 // limits. Explain names what shows it.
 func TestTopSaysThatRefusedHasNoKeys(t *testing.T) {

@@ -31,10 +31,11 @@ func Debt(debt int64, until time.Time) string {
 const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
 
 // Stranded says, of a number of places for calls, that no report tells of them: instances took them since, or none that runs
-// has them. It says by when all of the latter are back: those of instances that have ended, and those that an instance asked
-// for and does not know to have, as the answer came too late.
+// has them. It says by when all of the latter are back: those of calls that an operator has counted and instances do not know
+// of, those of instances that have ended, and those that an instance asked for and does not know to have, as the answer came
+// too late.
 func Stranded(back string) string {
-	return "taken since the last reports, or lost by a crash or a late answer of etcd (back by " + back + " at the latest)"
+	return "taken since the last reports, counted by an operator, or lost by a crash or a late answer of etcd (back by " + back + " at the latest)"
 }
 
 // Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.

@@ -394,7 +394,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 	}
 	for _, b := range live.StatusOf(f, now).Budgets {
 		if b.Flight != nil && b.Flight.Ended > 0 && b.Left == 0 {
-			c.add(note, "fleet", f.Provider, "wait, or use a shorter hold if calls are shorter: quota-admin budget "+f.Provider,
+			c.add(note, "fleet", f.Provider, "wait, or use a shorter hold if calls are shorter; if a count was given of calls that have ended since, give another one: quota-admin budget "+f.Provider+" --used N",
 				"%d of %s were %s", b.Flight.Ended, b.Limit, cause.Stranded(format.Exact(b.Flight.Back)))
 		}
 		if b.Flight != nil && b.Flight.Forgotten > 0 {

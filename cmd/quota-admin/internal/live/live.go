@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/change"
@@ -92,13 +93,28 @@ func (w *Watcher) Remember(ctx context.Context, first int, every time.Duration) 
 	return nil
 }
 
-// list lists the policies, forgets providers that are gone, and returns those that are not
+// list lists the policies, and the providers that have instances alone, since etcd has lost their policy or
+// never had one. It forgets providers that are gone, and returns those that are not
 // opened.
 func (w *Watcher) list(ctx context.Context, opened []string) (rest []string, err error) {
 	listed, err := w.admin.List(ctx)
 	if err != nil {
 		return nil, err
 	}
+	registered, err := feed.Inside(w.admin).Registered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	for _, s := range listed {
+		has[s.Provider] = true
+	}
+	for _, name := range registered {
+		if !has[name] {
+			listed = append(listed, admin.Stored{Provider: name})
+		}
+	}
+	slices.SortStableFunc(listed, func(x, y admin.Stored) int { return strings.Compare(x.Provider, y.Provider) })
 	w.listed = listed
 	for _, s := range w.listed {
 		// A key that names no provider cannot be asked for; its row says so.
