@@ -124,8 +124,9 @@ func (y *keyState) scheduleLook(k *core, now int64) {
 }
 
 // noteLack notes that a call of class c lacks want permits of a key, at least 1. Of these, refused were refused to it;
-// 0 if it waits. large says that they were refused to a large call. It has etcd asked if a long limit (internal/window/long.go) has too few in hand: taken from etcd, and
-// not issued yet. If loans of other instances would help, it notes what was refused, and has these asked.
+// 0 if it waits. large says that they were refused to a large call. It has etcd asked if a long limit
+// (internal/window/long.go) has too few in hand: taken from etcd, and not issued yet. If loans of other instances would
+// help, it notes what was refused, and has these asked.
 //
 // Loans do not help if too little is left in etcd of a long limit; a limit in flight does not count here, since its
 // permits come back when calls end. Nor do they help if only a long limit lacks permits: each instance takes those

@@ -273,15 +273,12 @@ func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
 				_, takers := of.fleet(t, 1000, 4)
 				ctx, cancel := context.WithCancel(t.Context())
 				var running sync.WaitGroup
+				var busy, lacked atomic.Int64 // of the others' calls
 				defer running.Wait()
 				defer cancel()
 				for _, by := range takers[1:] {
 					for range 40 {
-						running.Go(func() {
-							for ctx.Err() == nil {
-								_, _ = by.Take(ctx, 10, 30*time.Second)
-							}
-						})
+						running.Go(func() { loop(ctx, by, 10, 30*time.Second, &busy, &lacked) })
 					}
 				}
 				time.Sleep(5*time.Second + 123*time.Millisecond)

@@ -22,8 +22,8 @@ import (
 //
 // Where others may lend, a call for more than one permit is large if it wants more than each of two numbers. The first is
 // this instance's share now. The second is, for a provider, what the share often is in later windows (Plan.RoomLater), and
-// for a key an equal part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by that part of this instance's
-// share that small calls will not need. Two rules see to it that it is served at all:
+// for a key an equal part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by
+// that part of this instance's share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
@@ -108,8 +108,8 @@ func (c *claim) lastServed() int64 {
 type beside struct {
 	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
 	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the one for
-	// which it is called; the call of the first is small and its claim runs; more than mostPassed are passed; the limits have changed; what a waiter lacks is of no window,
-	// and may come at any time, as when a call in flight ends.
+	// which it is called; the call of the first is small and its claim runs; more than mostPassed are passed; the limits
+	// have changed; what a waiter lacks is of no window, and may come at any time, as when a call in flight ends.
 	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans

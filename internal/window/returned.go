@@ -11,8 +11,9 @@ import (
 // Correct books that n permits, which were issued together by that grant and have that serial number, cost actual permits.
 // If actual is less than n, the rest is given back, and back is true, provided that it still counts, and that it is known
 // not to have been given back before (returned.knows). If actual is more, the difference becomes a debt. first is false,
-// and nothing changes, if they were corrected before and returned still remembers that, or if the gate is closed. What is given back goes into the segment that runs, if nothing but its number of permits changes by that
-// (backInPlaceLocked). Otherwise the gate counts anew, as it does for a debt.
+// and nothing changes, if they were corrected before and returned still remembers that, or if the gate is closed. What is
+// given back goes into the segment that runs, if nothing but its number of permits changes by that (backInPlaceLocked).
+// Otherwise the gate counts anew, as it does for a debt.
 func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, actual int64) (first, back bool) {
 	g.mu.Lock()
 	defer g.unlock()
