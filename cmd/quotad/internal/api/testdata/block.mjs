@@ -15,6 +15,20 @@ const left = async (of) => {
 };
 const refused = (text) => (e) => e instanceof Refused && e.message.includes(text);
 
+/** Plays again what fails because its second ended: permits of the hour are good until then, and a client that gets them
+    later asks for others. */
+const inASecond = async (play) => {
+  for (let n = 0; n < 10; n++) {
+    const second = Math.floor(Date.now() / 1000);
+    try {
+      return await play();
+    } catch (e) {
+      if (!(e instanceof assert.AssertionError) || second === Math.floor(Date.now() / 1000)) throw e;
+    }
+  }
+  throw new Error("no second was long enough");
+};
+
 await quotad.acquire("q", { timeout: 60 }); // it is open from now on
 for (const [options, take, settles, used] of [
   [{}, 0, undefined, 3],
@@ -29,23 +43,27 @@ for (const [options, take, settles, used] of [
   [{ settleWithin: 60, partial: true }, 2, undefined, 2],
   [{ settleWithin: 60, partial: true }, 1, 2, 2],
 ]) {
-  const before = await left("p");
-  const got = await quotad.acquire("p", { permits: 3, timeout: 60, ...options });
-  assert(take === 0 || got.take(take));
-  if (settles !== undefined) {
-    await got.settle(settles);
-    assert(!got.take(), "what is settled can be taken");
-  }
-  await got.close();
-  await got.close();
-  assert(!got.take(), "after close");
-  assert.equal(before - (await left("p")), used, JSON.stringify([options, take, settles]));
+  await inASecond(async () => {
+    const before = await left("p");
+    const got = await quotad.acquire("p", { permits: 3, timeout: 60, ...options });
+    assert(take === 0 || got.take(take));
+    if (settles !== undefined) {
+      await got.settle(settles);
+      assert(!got.take(), "what is settled can be taken");
+    }
+    await got.close();
+    await got.close();
+    assert(!got.take(), "after close");
+    assert.equal(before - (await left("p")), used, JSON.stringify([options, take, settles]));
+  });
 }
 for (const options of [{}, { settleWithin: 60 }]) {
-  const before = [await left("p"), await left("q")];
-  const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, ...options });
-  await both.close();
-  assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [2, 3], JSON.stringify(options));
+  await inASecond(async () => {
+    const before = [await left("p"), await left("q")];
+    const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, ...options });
+    await both.close();
+    assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [2, 3], JSON.stringify(options));
+  });
 }
 
 // After close there is no ID: a process may have fewer.
@@ -55,26 +73,28 @@ for (let n = 0; n < 60; n++) {
 }
 
 // A settlement that is refused can be corrected.
-const before = [await left("p"), await left("q")];
-const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, settleWithin: 60 });
-await assert.rejects(both.settle(1), refused("used has 1 numbers: must have 2"));
-await assert.rejects(both.settle(1, -1), refused("used is -1"));
-await assert.rejects(both.settle(1, undefined), refused("used: null given, must be a whole number"));
-await assert.rejects(both.settle(1, 0n), TypeError);
-await both.settle(1, 0);
-await assert.rejects(both.settle(1, 0), refused("were settled before"));
-const one = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
-await assert.rejects(one.settle(NaN), refused("used: null given, must be a whole number"));
-assert(one.take());
-await one.settle(2);
-const late = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
-await late.close();
-await assert.rejects(late.settle(0), refused("settle once, and before close"));
-const batch = await quotad.acquire("p", { permits: 3, timeout: 60, partial: true });
-await assert.rejects(batch.settle(-1), refused("used is -1"));
-await batch.close();
-assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [6, 0]);
-const none = await quotad.acquire("p", { timeout: 60 });
-await assert.rejects(none.settle(1), refused("no ID to settle by: ask with settleWithin"));
-assert(none.take());
+await inASecond(async () => {
+  const before = [await left("p"), await left("q")];
+  const both = await quotad.acquireAll([{ provider: "p", permits: 2 }, { provider: "q", permits: 3 }], { timeout: 60, settleWithin: 60 });
+  await assert.rejects(both.settle(1), refused("used has 1 numbers: must have 2"));
+  await assert.rejects(both.settle(1, -1), refused("used is -1"));
+  await assert.rejects(both.settle(1, undefined), refused("used: null given, must be a whole number"));
+  await assert.rejects(both.settle(1, 0n), TypeError);
+  await both.settle(1, 0);
+  await assert.rejects(both.settle(1, 0), refused("were settled before"));
+  const one = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
+  await assert.rejects(one.settle(NaN), refused("used: null given, must be a whole number"));
+  assert(one.take());
+  await one.settle(2);
+  const late = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
+  await late.close();
+  await assert.rejects(late.settle(0), refused("settle once, and before close"));
+  const batch = await quotad.acquire("p", { permits: 3, timeout: 60, partial: true });
+  await assert.rejects(batch.settle(-1), refused("used is -1"));
+  await batch.close();
+  assert.deepEqual([before[0] - (await left("p")), before[1] - (await left("q"))], [6, 0]);
+  const none = await quotad.acquire("p", { timeout: 60 });
+  await assert.rejects(none.settle(1), refused("no ID to settle by: ask with settleWithin"));
+  assert(none.take());
+});
 process.exit();

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import sys
+import time
 
 import quotient
 import quotient.aio
@@ -55,6 +56,46 @@ async def fails(kind, text, call):
         sys.exit(f"no {kind}: {text}")
 
 
+async def in_a_second(play):
+    """Plays again what fails because its second ended: permits of the hour are good until then, and a client
+    that gets them later asks for others."""
+    for _ in range(10):
+        second = int(time.time())
+        try:
+            return await play()
+        except AssertionError:
+            if second == int(time.time()):
+                raise
+    sys.exit("no second was long enough")
+
+
+async def block(quotad, options, take, settles, used, error):
+    """Leaves a block of three permits: by an error, or at its end."""
+    before = left("p")
+    try:
+        async with await quotad.acquire("p", 3, timeout=60, **options) as got:
+            assert not take or got.take(take)
+            if settles is not None:
+                await got.settle(settles)
+                assert not got.take(), "what is settled can be taken"
+            if error:
+                raise KeyError
+    except KeyError:
+        pass
+    await got.close()
+    assert not got.take(), "after its block"
+    after = left("p")
+    assert before - after == used, (options, take, settles, before - after)
+
+
+async def block_of_two(quotad, options):
+    """Leaves a block of two providers."""
+    p, q = left("p"), left("q")
+    async with await quotad.acquire_all([("p", 2), ("q", 3)], timeout=60, **options):
+        pass
+    assert (p - left("p"), q - left("q")) == (2, 3), options
+
+
 async def blocks(quotad):
     """Leaves blocks of all kinds."""
     for options, take, settles, used in [
@@ -71,26 +112,9 @@ async def blocks(quotad):
         ({"settle_within": 60, "partial": True}, 1, 2, 2),
     ]:
         for error in False, True:
-            before = left("p")
-            try:
-                async with await quotad.acquire("p", 3, timeout=60, **options) as got:
-                    assert not take or got.take(take)
-                    if settles is not None:
-                        await got.settle(settles)
-                        assert not got.take(), "what is settled can be taken"
-                    if error:
-                        raise KeyError
-            except KeyError:
-                pass
-            await got.close()
-            assert not got.take(), "after its block"
-            after = left("p")
-            assert before - after == used, (options, take, settles, before - after)
+            await in_a_second(lambda: block(quotad, options, take, settles, used, error))
     for options in {}, {"settle_within": 60}:
-        p, q = left("p"), left("q")
-        async with await quotad.acquire_all([("p", 2), ("q", 3)], timeout=60, **options):
-            pass
-        assert (p - left("p"), q - left("q")) == (2, 3), options
+        await in_a_second(lambda: block_of_two(quotad, options))
 
 
 async def ends(quotad):
@@ -132,7 +156,7 @@ async def main():
     for quotad in Same(quotient.Client(sys.argv[1])), quotient.aio.Client(sys.argv[1]):
         await quotad.acquire("q", timeout=60)  # it is open from now on
         await blocks(quotad)
-        await settlements(quotad)
+        await in_a_second(lambda: settlements(quotad))
         await ends(quotad)
 
 
