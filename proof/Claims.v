@@ -1,5 +1,5 @@
 (* Every claim of Statement.v, and what it rests on. proof/check reads what this prints. *)
-From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample KeyBudget Marks Upgrade SameId Shapes Arrivals Debts Generations AnyPhase.
+From Quotient Require Import Statement Sum Division Views Example Lending LendingExample First FirstExample Hold HoldLending Keys Judge Changes ChangesExample KeyBudget Marks SameId Shapes Arrivals Debts Generations AnyPhase.
 
 Check timing_leaves_an_instant : claim_timing.
 Check sum_holds : claim_sum.
@@ -26,7 +26,7 @@ Definition everything := (timing_leaves_an_instant, sum_holds, settle_holds, nev
   (shares_fit, giving_takes_nothing, computed_fits, computed_takes, bound_is_held, timely_is_timing, min_settle_is_timely, takes_nothing_is_taking, window_bound_holds),
   (changes_never_over, changed_true_windows, length_holds, divisions_never_over, lowered_well, lowered_obeys),
   (key_budget_fits, key_budget_never_over, unknown_counted_it_breaks, returned_first_it_breaks, refusal_believed_it_breaks, total_alone_it_breaks),
-  (marked_never_over, set_again_it_breaks, mixed_never_over, writes_kept_it_breaks),
+  (marked_never_over, set_again_it_breaks),
   (one_view_binds, sliding_never_over, bucket_never_over, roll_adds_nothing, buckets_never_over, bucket_arrivals_never_over),
   (arrivals_never_over, arrivals_of_three, debts_never_over, debts_within_limits, unsettled_it_breaks,
     debts_paid_by_loans, payment_not_charged_it_breaks),

@@ -17,7 +17,7 @@
    permits (section 13), the first of a fleet, without loans (section 12), and `hold`
    (section 6). Other files state and prove more: HoldLending.v loans under `hold`,
    Arrivals.v calls as the provider counts them, Shapes.v the shapes `sliding` and `bucket`
-   (section 10), KeyBudget.v, Marks.v and Upgrade.v long limits (section 14),
+   (section 10), KeyBudget.v and Marks.v long limits (section 14),
    Generations.v and AnyPhase.v the rule of generations, for windows of any phase and for
    calls in flight, SameId.v restores under the old cluster ID, Keys.v limits by key
    (section 15), Changes.v changes of the policy's times, Debts.v costs that are known late.
