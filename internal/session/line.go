@@ -144,9 +144,7 @@ func (l *Line) end(why, do string, back bool) {
 		p.leaves(back)
 	}
 	if l.Folder == l.m.folder {
-		for _, f := range l.m.left {
-			f.leaves(&l.history, back)
-		}
+		l.m.leave(l, back)
 	}
 }
 

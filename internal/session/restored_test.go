@@ -30,6 +30,12 @@ func TestAProviderThatIsFollowedAgain(t *testing.T) {
 			s.do(WatchEnded{Line: s.whole(), Gap: true, Err: errors.New("compacted")})
 			s.begins("/", 1010)
 		}, 1011, false},
+		"its user may read some providers only": {func(s *steps) {
+			s.do(WatchEnded{Line: s.whole(), Denied: true, Err: errors.New("denied")})
+		}, 1005, true},
+		"its user may read some providers only, and not": {func(s *steps) {
+			s.do(WatchEnded{Line: s.whole(), Denied: true, Err: errors.New("denied")})
+		}, 1007, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newSteps()
@@ -42,6 +48,9 @@ func TestAProviderThatIsFollowedAgain(t *testing.T) {
 			c.happens(s)
 			s.log = nil
 			again := s.subscribe("p")
+			if again.line != s.whole() {
+				s.begins(again.line.Folder, c.at)
+			}
 			if s.register(c.at, 1); again.stage != following { // older than what the watch has told
 				s.begins("/", c.at+1)
 				s.register(c.at+2, 1)

@@ -189,6 +189,14 @@ func (m *Machine) newLine(folder string) *Line {
 	return l
 }
 
+// leave notes for the providers that were unsubscribed how new the store was by the line of all providers, as that
+// ends or has a gap. back says that the store has been seen to go back.
+func (m *Machine) leave(l *Line, back bool) {
+	for _, was := range m.left {
+		was.leaves(&l.history, back)
+	}
+}
+
 // forget removes a line. Answers that are still under way to it change nothing.
 func (m *Machine) forget(l *Line) {
 	l.open, l.begun = false, false
@@ -372,6 +380,7 @@ func (e WatchEnded) on(m *Machine) {
 		l.gap(e.Err.Error())
 	case e.Denied && l.Folder == m.folder: // one line for each provider in place of this one for all
 		m.narrow, m.gaps = true, m.gaps || l.begun // if this one had begun, the new ones miss what comes until they begin
+		m.leave(l, false)
 		m.forget(l)
 		for _, p := range m.all() {
 			m.attach(p)
