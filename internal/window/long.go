@@ -412,7 +412,8 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 
 func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	if b.forgotten {
-		u.Purse.Taken, b.forgotten = 0, false
+		u.Purse.Restored(b.used)
+		b.forgotten = false
 	}
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	more = u.Purse.Taken > b.purse.Taken

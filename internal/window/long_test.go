@@ -14,9 +14,14 @@ const hour = int64(time.Hour)
 // longKey returns a key with shares of a second and a limit of an hour, and what brings it to
 // the windows of a wall time.
 func longKey(share, limit int64) (k *Account, at func(wall int64)) {
+	return longKeyOf(share, quota.Limit{Permits: limit, Window: time.Hour})
+}
+
+// longKeyOf is longKey with any long limit.
+func longKeyOf(share int64, limit quota.Limit) (k *Account, at func(wall int64)) {
 	k = new(Account)
 	return k, func(wall int64) {
-		b := protocol.Budget{Limit: quota.Limit{Permits: limit, Window: time.Hour}, Start: wall / hour * hour, End: wall/hour*hour + hour}
+		b := protocol.BudgetAt(limit, time.UTC, wall)
 		keys := keysAt(time.Duration(wall), time.Second)
 		keys.Budgets = []protocol.Budget{{Limit: quota.Limit{Window: b.Window}, Start: b.Start, End: b.End}}
 		keys.Over = wall
@@ -308,30 +313,85 @@ func TestAKeysLongLimitIsLowered(t *testing.T) {
 }
 
 // A store goes back under its old ID, and has no total of a key's hour that is known here. What is in hand counts no more.
-// An operator's word that is said then stands, though more is known here.
+// An operator's word that is said then stands, though more is known here. It makes no difference whether etcd was being asked
+// just then, and whether it answers.
 func TestAKeyWhoseStoreWentBackObeysAnOperator(t *testing.T) {
 	t.Parallel()
-	k, at := longKey(10, 100)
-	at(0)
-	k.Wants(3, 1)
-	fund(k, k.TakeUse("x", 8, 1)[0], 4, 90, 2)
-	k.Charge(1)
-	k.Restored()
-	if k.Left() != 0 || !k.Wants(3, 3) {
-		t.Fatalf("%d left, or it wants no more", k.Left())
+	const asked = 3
+	answers := func(k *Account, u escrow.KeyUse) { fund(k, u, 2, 88, asked) } // as the store of before
+	fails := func(k *Account, u escrow.KeyUse) {
+		u.Away = true
+		k.Fund(u, asked)
 	}
-	u := k.TakeUse("x", 8, 3)[0]
-	lost := func(told int64) (next escrow.Total, n int64) {
-		v := &escrow.Verdict{Cluster: 1, Told: told}
-		p := u.Purse
-		p.Read(nil, 0, v)
-		next, n, _ = p.Next(escrow.Rule{Limit: 100, Instances: 1, Share: 10}, u.Use, u.Back, v)
-		return next, n
-	}
-	if next, n := lost(0); n != 0 || next.Withheld == "" {
-		t.Errorf("it takes %d of a store that has lost some; withheld %q", n, next.Withheld)
-	}
-	if next, n := lost(9); n == 0 || next.Withheld != "" {
-		t.Errorf("it takes %d after an operator's word; withheld %q", n, next.Withheld)
+	for _, c := range []struct {
+		name    string
+		sliding bool
+		restore func(k *Account, ask func() escrow.KeyUse, nextPart func())
+	}{
+		{"at rest", false, func(k *Account, _ func() escrow.KeyUse, _ func()) { k.Restored() }},
+		{"asked, and no answer", false, func(k *Account, ask func() escrow.KeyUse, _ func()) {
+			u := ask()
+			k.Restored()
+			fails(k, u)
+		}},
+		{"asked before, and answered", false, func(k *Account, ask func() escrow.KeyUse, _ func()) {
+			u := ask()
+			k.Restored()
+			answers(k, u)
+		}},
+		{"asked, and no answer, but by the new store at a first try", false, func(k *Account, ask func() escrow.KeyUse, _ func()) {
+			u := ask()
+			u.Purse.Read(nil, 0, &escrow.Verdict{Cluster: 1})
+			k.Restored()
+			fails(k, u)
+		}},
+		{"a part ends while it is asked, after the restore", true, func(k *Account, ask func() escrow.KeyUse, nextPart func()) {
+			u := ask()
+			k.Restored()
+			nextPart()
+			answers(k, u)
+		}},
+		{"a part ends while it is asked, before the restore", true, func(k *Account, ask func() escrow.KeyUse, nextPart func()) {
+			u := ask()
+			nextPart()
+			k.Restored()
+			answers(k, u)
+		}},
+	} {
+		limit := quota.Limit{Permits: 100, Window: time.Hour, Sliding: c.sliding}
+		k, at := longKeyOf(10, limit)
+		at(0)
+		k.Wants(3, 1)
+		fund(k, k.TakeUse("x", 8, 1)[0], 4, 90, 2)
+		k.Charge(1)
+		ask := func() escrow.KeyUse {
+			k.Wants(5, asked)
+			return k.TakeUse("x", 8, asked)[0]
+		}
+		c.restore(k, ask, func() { at(k.budgets[0].End) })
+		now := asked + spentAgain
+		if k.Left() != 0 {
+			t.Errorf("%s: %d left", c.name, k.Left())
+		}
+		k.Wants(3, now)
+		uses := k.TakeUse("x", 8, now)
+		if len(uses) != 1 {
+			t.Errorf("%s: it wants no more", c.name)
+			continue
+		}
+		u := uses[0]
+		lost := func(told int64) (next escrow.Total, n int64) {
+			v := &escrow.Verdict{Cluster: 1, Told: told}
+			p := u.Purse
+			p.Read(nil, 0, v)
+			next, n, _ = p.Next(escrow.Rule{Limit: 100, Instances: 1, Share: 10}, u.Use, u.Back, v)
+			return next, n
+		}
+		if next, n := lost(0); n != 0 || next.Withheld == "" {
+			t.Errorf("%s: it takes %d of a store that has lost some; withheld %q", c.name, n, next.Withheld)
+		}
+		if next, n := lost(9); n == 0 || next.Withheld != "" {
+			t.Errorf("%s: it takes %d after an operator's word; withheld %q", c.name, n, next.Withheld)
+		}
 	}
 }

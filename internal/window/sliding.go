@@ -1,6 +1,8 @@
 package window
 
 import (
+	"slices"
+
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
@@ -90,14 +92,16 @@ func (b *long) limit() int64 {
 	return b.Permits
 }
 
-// late takes the answer to a question of an earlier part.
+// late takes the answer to a question of an earlier part. Where that part is not known any more the answer says nothing: if
+// etcd was restored meanwhile, it may be of before.
 func (b *long) late(u *escrow.KeyUse) {
-	for i := range b.ended {
-		if e := &b.ended[i]; e.start == u.Start {
-			e.taken, e.asked = max(e.taken, u.Purse.Taken), false
-		}
-	}
 	b.back = max(0, b.back-u.Back.N)
+	i := slices.IndexFunc(b.ended, func(e ended) bool { return e.start == u.Start })
+	if i < 0 {
+		return
+	}
+	e := &b.ended[i]
+	e.taken, e.asked = max(e.taken, u.Purse.Taken), false
 	if b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision() {
 		taken := b.purse.Taken
 		b.purse = u.Purse.In(b.purse.Part)
