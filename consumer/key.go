@@ -361,7 +361,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 		y.use.Charge(got)
 		y.use.Called(got, o.class, false)
 		y.note(&k.keys, got, 0)
-		y.afterIssue(k, now)
+		y.afterIssue(k, got, now)
 		y.open()
 	}
 	if f == keyLacks && how < reserve && !s.Shadow {

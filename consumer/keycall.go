@@ -292,7 +292,7 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 	} else if ok = y.use.Confirm(w, n); ok {
 		y.use.Called(n, o.class, y.large(k, n))
 		y.note(&k.keys, n, 0)
-		y.afterIssue(k, now)
+		y.afterIssue(k, n, now)
 		p = o.permit(g, n, n)
 		p.bookedIn(y)
 	}

@@ -170,10 +170,10 @@ func (y *keyState) owes(k *core, now int64) {
 	}
 }
 
-// afterIssue looks ahead after permits of the key were issued: it has etcd asked if few permits of a long limit are
-// left in hand, and other instances if callers will soon lack permits. y.mu is held.
-func (y *keyState) afterIssue(k *core, now int64) {
-	if y.use.Wants(0, now) {
+// afterIssue looks ahead after n permits of the key were issued to a call: it has etcd asked if few permits of a long limit
+// are left in hand, and other instances if callers will soon lack permits. y.mu is held.
+func (y *keyState) afterIssue(k *core, n, now int64) {
+	if y.use.Had(n, now) {
 		k.keys.funds.want(k, y, false)
 	}
 	if y.use.Low() {

@@ -64,7 +64,7 @@ func (g *Gate) wantNowLocked(n int64) {
 
 // wantBudgetsLocked notes that n permits are wanted, and says so if it is news.
 func (g *Gate) wantBudgetsLocked(n int64) {
-	if n > 0 && g.mu.ledger.wants(n, g.takenLocked(), g.mu.last) {
+	if n > 0 && g.mu.ledger.wants(n, 0, g.takenLocked(), g.mu.last) {
 		g.Wanting()
 	}
 }
@@ -86,12 +86,12 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	defer g.unlock()
 	g.currentLocked(at)
 	l, taken := &g.mu.ledger, g.takenLocked()
-	if len(l.budgets) == 0 {
+	n := l.issued + taken - g.mu.seen // less than 0 if more came back
+	if g.mu.seen += n; len(l.budgets) == 0 {
 		return nil, false, false
 	}
-	if used = l.issued+taken != g.mu.seen; used {
-		g.mu.seen = l.issued + taken
-		l.wants(0, taken, g.mu.last)
+	if used = n != 0; used {
+		l.wants(0, n, taken, g.mu.last)
 	}
 	if !g.mu.closed {
 		g.wantForQueueLocked()

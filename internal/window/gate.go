@@ -75,7 +75,7 @@ type Gate struct {
 		stale     bool  // the segment is empty for want of a proof
 		published int64 // permits put into the segment, less those withheld
 		held      int64 // permits of this segment that belong to the queue
-		seen      int64 // permits issued by the latest call of Uses
+		seen      int64 // permits issued since the beginning, as of the latest call of Uses
 		unsure    int   // Unsure waiters that were served, and whose callers have not called Sure yet
 		closed    bool
 	}

@@ -32,8 +32,8 @@ type long struct {
 	again     int64 // monotonic instant before which etcd is not asked again, since it had too little or was away
 	funded    int64 // monotonic instant at which permits were last taken; 0 for never
 	before    int64 // of used, at that instant
-	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits that call
-	// had or wanted: these stay in hand while no call comes, until patient has passed, in nanoseconds.
+	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits the latest call
+	// wanted, or the latest calls had: these stay in hand while no call comes, until patient has passed, in nanoseconds.
 	active, patient, keep int64
 	// since is the corrected wall time from which the limit has bound in the window, and read the monotonic
 	// instant of etcd's latest answer, 0 for none. They are used for the provider's limits only.
@@ -213,19 +213,24 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	return 0, fetches && shares-gone >= n
 }
 
-// Wants notes a call that wants n more permits than it has, or with n = 0 one that has used a permit. news
-// reports whether TakeUse is to be called for that: nothing was wanted before, or no call lacked permits yet. Calls for
-// which permits are reserved lack them again when those in hand have lapsed: see Lapses.
-func (a *Account) Wants(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(n, 0, now) }
+// Wants notes a call that wants n permits, of which too few are in hand. n is 0 if it is only time to look again at what is
+// reserved: this counts as wanted too, since it has to be taken again once what was in hand has lapsed (Lapses). news reports
+// whether TakeUse is to be called: nothing was wanted before, or no call lacked permits yet.
+func (a *Account) Wants(n, now int64) (news bool) {
+	return len(a.budgets) > 0 && a.wants(n, 0, 0, now)
+}
 
-// wants is Wants where callers have taken some of the permits in hand, which are not booked yet.
-func (a *Account) wants(n, taken, now int64) (news bool) {
+// Had notes that a call has had n permits. news is as of Wants: few may be in hand now.
+func (a *Account) Had(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(0, n, 0, now) }
+
+// wants is Wants and Had in one, where callers have taken some of the permits in hand, which are not booked yet.
+func (a *Account) wants(n, had, taken, now int64) (news bool) {
 	wanted := queue.Sum(n, a.reserved)
 	for b := range a.binding {
 		if b.Whole {
 			continue
 		}
-		b.calls(n, now)
+		b.calls(max(n, had), now)
 		hand := b.hand() - taken
 		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
 		if b.state == handedOut || now < b.again || !lacks && hand >= b.low {
@@ -239,12 +244,14 @@ func (a *Account) wants(n, taken, now int64) (news bool) {
 	return news
 }
 
-// calls notes when a call came and what it wanted, as in Wants.
+// calls notes that calls have come which wanted or had n permits; 0 or less if it is not known how many.
 func (b *long) calls(n, now int64) {
 	if b.active != 0 {
 		b.patient = max(b.patient, 2*(now-b.active))
 	}
-	b.active, b.keep = now, max(1, n)
+	if b.active = now; n > 0 {
+		b.keep = n
+	}
 }
 
 // Withheld reports whether n permits lack for as long as a long limit hands out nothing more, as after a restore. An

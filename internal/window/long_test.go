@@ -55,10 +55,10 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	if k.Left() != 4 {
 		t.Fatalf("%d left, want the 4 that were taken", k.Left())
 	}
-	if k.Charge(2); k.Wants(0, 3) {
+	if k.Charge(2); k.Had(2, 3) {
 		t.Error("half of what was taken is in hand, and it wants more")
 	}
-	if k.Charge(1); !k.Wants(0, 3) {
+	if k.Charge(1); !k.Had(1, 3) {
 		t.Error("less than half is in hand, and it wants no more")
 	}
 	u := k.TakeUse("x", 8, int64(time.Second))[0]
@@ -206,13 +206,44 @@ func TestAnIdleKeyGivesBack(t *testing.T) {
 	if !k.Confirm(nil, 1) {
 		t.Error("a reserved permit was given back")
 	}
-	if k.Wants(0, 4+longRest) {
+	if k.Had(1, 4+longRest) {
 		t.Error("it wants more though nobody calls")
 	}
 	k.Wants(1, 4+longRest)
 	fund(k, k.TakeUse("x", 8, 4+longRest)[0], 4, 93, 5+longRest)
 	if all := k.GiveBack("x", 8, 6+longRest, true); len(all) != 1 || all[0].Back.N != 4 {
 		t.Errorf("at the end %+v, want all back", all)
+	}
+}
+
+// A call that comes once a minute, and does not wait, finds its permits in hand once two have come: an idle key keeps what
+// the last one had, or was refused.
+func TestACallThatComesSeldomFindsItsPermits(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	k, at := longKey(2*n, 1000)
+	refused := 0
+	for now := int64(time.Minute); now < int64(7*time.Minute); now += int64(time.Minute) {
+		if at(now); k.Left() >= n {
+			k.Charge(n)
+			k.Had(n, now)
+		} else {
+			refused++
+			k.Wants(n, now)
+		}
+		for _, u := range k.TakeUse("x", 8, now) {
+			fund(k, u, 2*n, 500, now)
+		}
+		back := k.GiveBack("x", 8, now+longRest, false)
+		for _, u := range back {
+			fund(k, u, 0, 500, now+longRest)
+		}
+		if len(back) == 0 {
+			t.Errorf("%v: an idle key gives nothing back", time.Duration(now))
+		}
+	}
+	if refused != 2 {
+		t.Errorf("%d calls were refused", refused)
 	}
 }
 
