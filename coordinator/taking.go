@@ -48,7 +48,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 	}
 	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
 	for _, t := range all {
-		t.Unsent = t.Away && !t.known // without that offer only reads where permits are given back
+		t.Unsent = t.Away && !t.known && !t.dropped // offer has only read, if anything
 	}
 	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
 	p.Sink.Fund(uses)
@@ -185,17 +185,27 @@ func (p *membership) totalOf(u *escrow.KeyUse) string {
 // taking is a window of which permits are taken, or given back. Away is true until it is decided.
 type taking struct {
 	*escrow.KeyUse
-	known bool         // the total was read for this
-	total escrow.Total // to be written
-	n     int64        // permits that are taken by it; see escrow.Purse.Next
+	known bool // the total was read for this
+	// dropped says that nothing of Back goes back any more: it is of another store, or a copy may have gone back.
+	dropped bool
+	total   escrow.Total // to be written
+	n       int64        // permits that are taken by it; see escrow.Purse.Next
 	// carried and carriedTo are what the total is to begin with: escrow.Rule.
 	carried   []escrow.Carried
 	carriedTo int64
 }
 
+// back returns what is to be given back now.
+func (k *taking) back() escrow.Back {
+	if k.dropped {
+		return escrow.Back{}
+	}
+	return k.Back
+}
+
 // moves reports whether it gives back what was taken of an earlier part of a sliding limit, and takes some of
 // the one that runs.
-func (k *taking) moves() bool { return k.Back.N > 0 && k.ByParts() && !k.Use.Look }
+func (k *taking) moves() bool { return k.back().N > 0 && k.ByParts() && !k.Use.Look }
 
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
@@ -207,7 +217,7 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 		k.Use.Look = true
 	}
 	key, rule := p.totalOf(k.KeyUse), escrow.Rule{Limit: k.Permits, Instances: at.Instances, Share: k.Share, Now: p.s.o.Clock.Wall(), Nonce: rand.Uint32() | 1, Carried: k.carried, CarriedTo: k.carriedTo}
-	total, n, ok := k.Purse.Next(rule, k.Use, k.Back, verdict)
+	total, n, ok := k.Purse.Next(rule, k.Use, k.back(), verdict)
 	k.total, k.n = total, n
 	switch {
 	case k.n > 0 && !at.Fresh:
@@ -217,7 +227,7 @@ func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) 
 		return x, nil
 	}
 	x.gets = []clientv3.Op{clientv3.OpGet(key)}
-	if ok && (k.known || k.Back.N == 0) { // a give-back has one try, but for those that Refused allows
+	if ok && (k.known || k.back().N == 0) { // a give-back has one try, but for those that Refused allows
 		err = p.putTotal(ctx, &x, k.KeyUse, key, k.Purse.Revision(), k.total)
 	}
 	if k.n > 0 {
@@ -232,8 +242,8 @@ func (k *taking) goesOn(p *membership, verdict *escrow.Verdict) bool {
 	if k.Purse.Of(verdict) {
 		return true
 	}
-	ends := k.Back.N > 0 && !k.moves()
-	if k.Purse, k.Back = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), (escrow.Back{}); ends {
+	ends := k.back().N > 0 && !k.moves()
+	if k.Purse, k.dropped = (escrow.Purse{Taken: k.Use.Used, Part: k.Purse.Part}), true; ends {
 		k.decided(p)
 	}
 	return !ends
@@ -253,9 +263,9 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 	}
 	kv := etcdcall.KeyIn(found[0])
 	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, verdict)
-	if k.known && k.Back.N > 0 && !never { // a copy of the give-back may be committed
+	if k.known && k.back().N > 0 && !never { // a copy of the give-back may be committed
 		moves := k.moves()
-		if k.Back = (escrow.Back{}); !moves {
+		if k.dropped = true; !moves {
 			k.decided(p)
 			return false
 		}

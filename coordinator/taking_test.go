@@ -161,6 +161,9 @@ func TestAMarkThatIsFoundEndsWhatIsInHand(t *testing.T) {
 	before := k.total()
 	k.u.Use, k.u.Purse.Taken = escrow.Use{}, k.u.Purse.Taken-3
 	await.Until(t, "etcd answers", func() bool { k.u.Back = escrow.Back{N: 3}; k.send(); return !k.u.Away })
+	if k.u.Back.N != 3 {
+		t.Errorf("the use comes back without what was to be given back: %+v", k.u)
+	}
 	if k.total().Writes != before.Writes || k.u.Purse.Taken != 0 {
 		t.Errorf("%d permits count after a give-back of those in hand; the total is %+v, and was %+v", k.u.Purse.Taken, k.total(), before)
 	}
@@ -242,8 +245,8 @@ func TestKeysAreGivenBackOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if total := escrow.ReadTotal(got.Kvs[0].Value, p.standing().Cluster); total.Out != 40 || uses[0].Away {
-		t.Errorf("%+v, away: %v; want 40 handed out, which the instance may issue", total, uses[0].Away)
+	if total := escrow.ReadTotal(got.Kvs[0].Value, p.standing().Cluster); total.Out != 40 || uses[0].Away || uses[0].Back.N != 10 {
+		t.Errorf("%+v, away: %v, %+v; want 40 handed out, which the instance may issue, and 10 that were given back", total, uses[0].Away, uses[0].Back)
 	}
 }
 
@@ -304,20 +307,38 @@ func TestNothingIsTakenAtTheEnd(t *testing.T) {
 }
 
 // What an instance has in hand of another store counts no more, also if the sink does not know yet that
-// the store is another one.
+// the store is another one. What was to be given back of it is lost, whether etcd answers or not, and the sink is told how
+// much that was.
 func TestWhatIsInHandOfAnotherStoreIsDropped(t *testing.T) {
 	t.Parallel()
-	p, _ := setup(t).follower("100/s,1000000/h")
-	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
-	use := escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Used: 3, Look: true}, Share: -1}
+	f := setup(t)
+	f.kv = hooked{f.client}
+	p, _ := f.follower("100/s,1000000/h")
+	limit := quota.Limit{Permits: 100, Window: time.Hour, Sliding: true}
+	b := protocol.BudgetAt(limit, time.UTC, time.Now().UnixNano())
+	back := escrow.Back{N: 4, Of: b.PartAt(b.Start - 1)}
+	use := escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Used: 3}, Purse: escrow.Purse{Part: b.Part()}, Back: back}
 	use.Purse.Read(nil, 0, &escrow.Verdict{Cluster: 1})
 	use.Purse.Taken = 9
-	uses := []escrow.KeyUse{use}
-	await.Until(t, "etcd answers", func() bool {
-		uses[0] = use
-		return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && !uses[0].Away
-	})
-	if n := uses[0].Purse.Taken; n != 3 {
-		t.Errorf("%d permits are taken, want the 3 that were used", n)
+	uses := make([]escrow.KeyUse, 1)
+	for _, look := range []bool{true, false} {
+		use.Use.Look = look
+		await.Until(t, "etcd answers", func() bool {
+			uses[0] = use
+			return p.exchange(t.Context(), takingTries, p.standing().Policy, uses) == nil && !uses[0].Away
+		})
+		want := int64(3)
+		if !look { // one more is taken
+			want++
+		}
+		if n := uses[0].Purse.Taken; n != want || uses[0].Back != back {
+			t.Errorf("%d permits are taken, want the 3 that were used and %d; %+v was to be given back", n, want-3, uses[0].Back)
+		}
+	}
+	uses[0] = use
+	ctx, end := context.WithCancel(t.Context())
+	_ = p.exchange(context.WithValue(ctx, hook{}, func() { end() }), takingTries, p.standing().Policy, uses)
+	if u := &uses[0]; !u.Away || u.Unsent || u.Back != back {
+		t.Errorf("no answer: away %v, unsent %v, %+v was to be given back", u.Away, u.Unsent, u.Back)
 	}
 }

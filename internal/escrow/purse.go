@@ -275,12 +275,13 @@ type KeyUse struct {
 	Key             string // empty for the provider's own limit
 	protocol.Budget        // the limit and the window
 	Purse           Purse  // as the sink knows it; on the way back, with what etcd has answered
-	Back            Back   // permits to give back, which Purse.Taken counts no more
+	Back            Back   // permits to give back, which Purse.Taken counts no more; the same on the way back
 	Use             Use    // how the permits are used, and how many are wanted
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
 	// policy is another by now, or others wrote first at every try. If Away is set without Unsent, the permits of Back may
 	// be lost: nobody can issue them until they count no more. If both are set, etcd was not asked to take them back, and
-	// the instance has them again. They may also be lost where Away is false, if Purse.Refused has proved nothing.
+	// the instance has them again. They may also be lost where Away is false: if Purse.Refused has proved nothing, or they
+	// are of another store than the one that answers.
 	Away, Unsent bool
 }
