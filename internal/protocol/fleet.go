@@ -13,6 +13,10 @@ type Inspector interface {
 	Registered(ctx context.Context) ([]string, error)
 	// Fleet returns a provider's policy, live instances and reports.
 	Fleet(ctx context.Context, provider string) (Fleet, error)
+	// Ended returns what the keys of instances said when they were deleted. The provider had these instances at the
+	// revision there, and has them no more at the revision gone. The result lacks those of which etcd does not tell,
+	// as its history may be compacted.
+	Ended(ctx context.Context, provider string, there, gone int64, ids []string) (map[string]Instance, error)
 	// Throttle returns a provider's throttle; nil if there is none, or it cannot be read.
 	Throttle(ctx context.Context, provider string) (*Throttle, error)
 	// Overrides returns the overrides of single keys of a provider, or admin.ErrNotFound if
