@@ -12,8 +12,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/live"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -25,7 +27,7 @@ func TestRolesSuffice(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	quiet := slog.New(slog.DiscardHandler)
-	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet, Lazy: true})
+	s, err := coordinator.Join(t.Context(), g.as("charge"), coordinator.Options{Prefix: g.prefix, Name: "worker", Logger: quiet, Lazy: true, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +49,16 @@ func TestRolesSuffice(t *testing.T) {
 		g.tool(user, exitDone, "resume", "payments/charge")
 		g.tool(user, exitDone, "export", "payments/charge")
 	}
+	watchers := map[string]*live.Watcher{}
 	for _, user := range []string{"carol", "dave"} {
+		operator, err := admin.New(g.as(user), admin.Options{Prefix: g.prefix, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		watchers[user] = live.NewWatcher(operator, 0)
+		if _, err := watchers[user].Look(t.Context(), "payments/charge"); err != nil {
+			t.Fatal(err)
+		}
 		stdout, _ := g.tool(user, exitDone, "instances", "payments/charge", "-o", "json")
 		if !strings.Contains(stdout, `"worker"`) {
 			t.Errorf("%s: %s", user, stdout)
@@ -57,6 +68,12 @@ func TestRolesSuffice(t *testing.T) {
 	g.tool("carol", exitDone, "list")
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
+	}
+	for user, w := range watchers { // nobody has looked while the end was announced
+		p, err := w.Look(t.Context(), "payments/charge")
+		if err != nil || len(p.Events) != 1 || p.Events[0].Text != "Left worker" {
+			t.Errorf("%s sees %+v, %v", user, p.Events, err)
+		}
 	}
 }
 

@@ -80,7 +80,8 @@ once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + ` provide
 
   NAME              by default that of the instance's host; if several have one, the end of the
                     INCARNATION, which is the process, stands behind it
-  SHARE             its part of the limit
+  SHARE             its part of the limit, by what is in etcd now: what it gains when another one
+                    is lost, or the limit is raised, counts after the settle time
   ISSUED/S          permits that it issues each second
   REFUSED/S         permits that it refuses each second, but for a key's: see --by key
   SHADOWED/S        refusals that shadow mode lets pass

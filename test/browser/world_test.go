@@ -97,16 +97,18 @@ func (w *world) mode(provider string, mode quota.Mode) {
 
 // worker is an instance that asks for more than its share.
 type worker struct {
+	client         *clientv3.Client // its own
 	session        *coordinator.Session
 	end            context.CancelFunc
 	done           sync.WaitGroup
 	asked, refused atomic.Int64
 }
 
-// kill ends the instance without a word to the others.
+// kill ends the instance without a word to the others: its key stays until its lease ends.
 func (i *worker) kill() {
 	i.end()
 	i.done.Wait()
+	_ = i.client.Close()
 	_ = i.session.Close()
 }
 
@@ -114,7 +116,8 @@ func (i *worker) kill() {
 func (w *world) join(name, provider string, rate float64) *worker {
 	w.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	s, err := coordinator.Join(w.t.Context(), w.client, coordinator.Options{Name: name, Logger: quiet, Lazy: true})
+	client := etcdtest.NewClient(w.t, w.cluster)
+	s, err := coordinator.Join(w.t.Context(), client, coordinator.Options{Name: name, Logger: quiet, Lazy: true})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -123,7 +126,7 @@ func (w *world) join(name, provider string, rate float64) *worker {
 		w.t.Fatal(err)
 	}
 	ctx, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	i := &worker{session: s, end: end}
+	i := &worker{client: client, session: s, end: end}
 	i.done.Go(func() {
 		for owed, tick := 0.0, time.NewTicker(20*time.Millisecond); ; {
 			select {

@@ -17,7 +17,7 @@ func TestClassRates(t *testing.T) {
 		now := start.Add(time.Duration(i) * time.Second)
 		f := look{names: []string{"a", "b"}, issued: int64(10 * i)}.fleet(now)
 		if i == 0 {
-			if p.see(now, f); p.Classes() != nil {
+			if p.see(now, f, nil); p.Classes() != nil {
 				t.Errorf("without classes: %v", p.Classes())
 			}
 			continue
@@ -26,7 +26,7 @@ func TestClassRates(t *testing.T) {
 		for k := range f.Instances {
 			f.Instances[k].Report.Classes = map[string]protocol.ClassUse{"critical": {Issued: 4 * n, Refused: n, Waiting: 2}, "default": {Issued: 6 * n}, "invented": {Issued: 9 * n}}
 		}
-		p.see(now, f)
+		p.see(now, f, nil)
 	}
 	want := []ClassRate{{"critical", 8, 2, 4}, {"default", 12, 0, 0}, {"sheddable", 0, 0, 0}}
 	if diff := cmp.Diff(want, p.Classes()); diff != "" {

@@ -32,7 +32,7 @@ func TestClocksThatDifferAreTold(t *testing.T) {
 				of = i / 4 * 2 // the first one twice, then the third
 			}
 			f.Instances[1].Report.Time = start.Add(time.Duration(of)*test.every + test.ahead - 100*time.Millisecond)
-			p.see(now, f)
+			p.see(now, f, nil)
 			if told := len(p.Status.Troubles) > 0; told && i < clockReports {
 				t.Errorf("%s: told after %d reports", test.name, i+1)
 			}
@@ -47,7 +47,7 @@ func TestClocksThatDifferAreTold(t *testing.T) {
 	p := newProvider("p")
 	for i := range 4 {
 		f := look{names: []string{"a", "b", "c"}}.fleet(start.Add(time.Duration(i) * time.Second))
-		p.see(start.Add(time.Duration(i-5)*time.Second), f)
+		p.see(start.Add(time.Duration(i-5)*time.Second), f, nil)
 	}
 	if got := strings.Join(p.Status.Troubles, "\n"); got != "instance a.1 and 2 more: its clock is 5s ahead of this host's: see doctor --ntp" {
 		t.Error(got)

@@ -13,7 +13,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Event is something that happened to a provider's instances.
+// Event is something that happened to a provider's instances. If its Kind is Lost or Gone, it happened between At and
+// Until.
 type Event struct {
 	At    int64  `json:"t"`               // milliseconds since the Unix epoch
 	Until int64  `json:"until,omitempty"` // the same; 0 where it has no end, or none yet
@@ -24,6 +25,8 @@ type Event struct {
 const (
 	eventsAtMost = 100
 	namesAtMost  = 5 // in an event
+	// askedAtMost is of how many instances etcd is asked at one look how they ended: for so many that takes 0.3 s.
+	askedAtMost = 1000
 	// calm is how long nothing is refused until refusals have ended.
 	calm = 5 * time.Second
 )
@@ -32,9 +35,10 @@ func (p *Provider) event(now time.Time, kind, text string) {
 	p.remember(Event{At: now.UnixMilli(), Kind: kind, Text: kind + " " + text})
 }
 
-// remember keeps an event, and the newest of those before.
+// remember keeps an event, in its place, and the newest of all.
 func (p *Provider) remember(e Event) {
 	p.Events = append(p.Events, e)
+	slices.SortStableFunc(p.Events, func(x, y Event) int { return cmp.Compare(x.At, y.At) })
 	p.Events = p.Events[max(0, len(p.Events)-eventsAtMost):]
 }
 
@@ -69,33 +73,91 @@ func (p *Provider) Outage() string {
 	return "by rule hold, instances go on with the shares they had; new ones get none"
 }
 
-func (p *Provider) seeInstances(now time.Time) {
-	here, names := make(map[string]protocol.Instance, len(p.Fleet.Instances)), map[string][]string{}
-	for _, s := range p.Fleet.Instances {
-		here[s.Instance.ID] = s.Instance
-		if _, ok := p.here[s.Instance.ID]; !ok && p.here != nil {
-			names["Joined"] = append(names["Joined"], cmp.Or(s.Instance.Name, s.Instance.ID))
+// seeInstances notes who has come and who has gone since the look before. What the keys said last of those who have gone
+// is in ended, unless they had announced it at the look before, or etcd did not tell.
+func (p *Provider) seeInstances(before *protocol.Fleet, looked, now time.Time, ended map[string]protocol.Instance) {
+	if looked.IsZero() {
+		return
+	}
+	var left, lost, either []protocol.Instance
+	for _, i := range missing(before, p.Fleet) {
+		last, told := ended[i.ID]
+		if told {
+			i.Until = last.Until
+		}
+		switch {
+		case over(&i, now):
+			left = append(left, i)
+		case told:
+			lost = append(lost, i)
+		default:
+			either = append(either, i)
 		}
 	}
-	for id, i := range p.here {
-		if _, ok := here[id]; !ok {
-			kind := "Lost"
-			if !i.Until.IsZero() && !i.Until.After(now.Add(time.Second)) { // it had announced its end
-				kind = "Left"
-			}
-			names[kind] = append(names[kind], cmp.Or(i.Name, id))
+	slices.SortFunc(left, func(x, y protocol.Instance) int { return x.Until.Compare(y.Until) })
+	for len(left) > 0 { // an event for all of a second
+		first, n := left[0].Until, 1
+		for n < len(left) && left[n].Until.Sub(first) < time.Second {
+			n++
+		}
+		p.named(left[:n], Event{At: min(first.UnixMilli(), now.UnixMilli()), Kind: "Left"})
+		left = left[n:]
+	}
+	within := ""
+	if apart := now.Sub(looked).Round(time.Second); apart > 2*time.Second {
+		within = fmt.Sprintf(" within the next %v", apart)
+	}
+	// etcd does not tell at which instant a lease ended. The instance was there at the look before.
+	p.named(lost, Event{looked.UnixMilli(), now.UnixMilli(), "Lost", within})
+	p.named(either, Event{looked.UnixMilli(), now.UnixMilli(), "Gone", within + " (left or lost: etcd does not tell)"})
+	p.named(missing(p.Fleet, before), Event{At: now.UnixMilli(), Kind: "Joined"})
+}
+
+// missing returns the instances of one look that another one lacks.
+func missing(of, in *protocol.Fleet) (all []protocol.Instance) {
+	has := make(map[string]bool, len(in.Instances))
+	for i := range in.Instances {
+		has[in.Instances[i].Instance.ID] = true
+	}
+	for i := range of.Instances {
+		if x := &of.Instances[i].Instance; !has[x.ID] {
+			all = append(all, *x)
 		}
 	}
-	p.here = here
-	for _, kind := range []string{"Lost", "Left", "Joined"} {
-		if all := names[kind]; len(all) > 0 {
-			slices.Sort(all)
-			if more := len(all) - namesAtMost; more > 0 {
-				all = append(all[:namesAtMost], fmt.Sprintf("%d more", more))
-			}
-			p.event(now, kind, strings.Join(all, ", "))
+	return all
+}
+
+// over reports whether the end that an instance has announced has come. Clocks may differ by a second.
+func over(i *protocol.Instance, now time.Time) bool {
+	return !i.Until.IsZero() && !i.Until.After(now.Add(time.Second))
+}
+
+// unexplained returns the instances that a look finds no more, and that had not announced that at the look before: the
+// first ones if there are many.
+func (p *Provider) unexplained(now time.Time, f *protocol.Fleet) (ids []string) {
+	for _, i := range missing(p.Fleet, f) {
+		if !over(&i, now) {
+			ids = append(ids, i.ID)
 		}
 	}
+	return ids[:min(len(ids), askedAtMost)]
+}
+
+// named keeps an event of instances, if there are any. Its text is what follows on their names.
+func (p *Provider) named(all []protocol.Instance, e Event) {
+	if len(all) == 0 {
+		return
+	}
+	var names []string
+	for _, i := range all {
+		names = append(names, cmp.Or(i.Name, i.ID))
+	}
+	slices.Sort(names)
+	if more := len(names) - namesAtMost; more > 0 {
+		names = append(names[:namesAtMost], fmt.Sprintf("%d more", more))
+	}
+	e.Text = e.Kind + " " + strings.Join(names, ", ") + e.Text
+	p.remember(e)
 }
 
 // seeRefusals notes when refusals begin and end. The begin of those that a new page

@@ -184,7 +184,14 @@ func (w *Watcher) look(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	p.see(time.Now(), &f)
+	now := time.Now()
+	var ended map[string]protocol.Instance
+	if ids := p.unexplained(now, &f); len(ids) > 0 {
+		if ended, err = feed.Inside(w.admin).Ended(ctx, name, p.Fleet.Revision, f.Revision, ids); err != nil {
+			return err
+		}
+	}
+	p.see(now, &f, ended)
 	return nil
 }
 
@@ -307,7 +314,7 @@ const (
 )
 
 // Provider is what is remembered of a provider between two looks. It is pure: see
-// takes a fleet and an instant.
+// takes an instant and what was read.
 type Provider struct {
 	Fleet  *protocol.Fleet // empty before the first look
 	At     time.Time       // of the last look
@@ -319,8 +326,7 @@ type Provider struct {
 	keep     int       // points
 	asked    time.Time // of the newest pause that a provider asked for
 	meter    *meter
-	here     map[string]protocol.Instance // nil before the first look
-	rated    bool                         // rates of the whole fleet were known
+	rated    bool // rates of the whole fleet were known
 	refusing bool
 	refused  time.Time // when something last was
 	stop     func()    // ends the observation; nil: it is not observed
@@ -356,7 +362,10 @@ func RowOf(s *admin.Stored, now time.Time) Row {
 	return row
 }
 
-func (p *Provider) see(now time.Time, f *protocol.Fleet) {
+// see takes over a look. Of the instances that are gone since the look before, ended has what their keys said last, as far
+// as that was read.
+func (p *Provider) see(now time.Time, f *protocol.Fleet, ended map[string]protocol.Instance) {
+	before, looked := p.Fleet, p.At
 	p.Fleet, p.At = f, now
 	p.meter.observed(p.stop != nil)
 	for _, point := range p.meter.see(now, f) {
@@ -394,7 +403,7 @@ func (p *Provider) see(now time.Time, f *protocol.Fleet) {
 		}
 	}
 	p.Row = row
-	p.seeInstances(now)
+	p.seeInstances(before, looked, now, ended)
 	p.seePauses(now)
 	if whole {
 		p.seeRefusals(now, refused)

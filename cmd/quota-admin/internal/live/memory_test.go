@@ -29,7 +29,7 @@ func TestMemoryOfFifteenMinutes(t *testing.T) {
 				r := &protocol.Report{Time: now, Used: int64(i * 10), UsedBefore: int64(i * 10), WindowStart: now.Truncate(time.Second), State: quota.StateActive}
 				f.Instances = append(f.Instances, protocol.InstanceStatus{Instance: protocol.Instance{ID: fmt.Sprint(k), Name: fmt.Sprint("worker-", k)}, Report: r})
 			}
-			p.see(now, f)
+			p.see(now, f, nil)
 		}
 		if len(p.Points) < PointsAtMost {
 			t.Fatalf("%d points", len(p.Points))

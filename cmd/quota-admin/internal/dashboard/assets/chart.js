@@ -12,7 +12,7 @@ const height = 280, stripHeight = 104;
 // or 60 long points, and up to fifteen minutes where there are points.
 export const spanOf = (bucket, age) => Math.max(300, 60 * bucket, Math.min(900, Math.ceil(age || 0)));
 
-const eventColours = { Change: "--accent", Joined: "--good", Left: "--dim", Lost: "--bad", Refusals: "--warn", Pause: "--warn", Resumed: "--good", Outage: "--bad", Back: "--good" };
+const eventColours = { Change: "--accent", Joined: "--good", Left: "--dim", Lost: "--bad", Gone: "--warn", Refusals: "--warn", Pause: "--warn", Resumed: "--good", Outage: "--bad", Back: "--good" };
 const bandColours = { Outage: "--band-outage", Pause: "--band-pause" };
 
 // own reads what is there and nothing inherited: a name may be "constructor".

@@ -262,7 +262,7 @@ function drawDetail() {
   notes($("troubles"), [...(row && row.problem ? ["The policy cannot be applied: " + row.problem] : []), ...d.troubles]);
   const span = spanOf(d.bucket, chart.age(state.now));
   text($("chart-unit"), "permits/s" + (d.bucket > 1 ? ", by " + d.bucket + " s" : "") + "; paler: a mean of more than 5 s; times in " + zone(state.now));
-  const events = [...changes, ...d.events].filter((e) => e.t <= state.now && (e.t > state.now - 1000 * span || (e.kind === "Outage" || e.kind === "Pause") && (!e.until || e.until > state.now - 1000 * span))).sort((a, b) => a.t - b.t);
+  const events = [...changes, ...d.events].filter((e) => e.t <= state.now && (e.until || (e.kind === "Outage" || e.kind === "Pause" ? Infinity : e.t)) > state.now - 1000 * span).sort((a, b) => a.t - b.t);
   fill($("events"), events.toReversed(), () => { const li = el("li"); li.append(el("time", "dim"), el("span")); return li; }, (li, e) => {
     text(li.firstChild, clockTime(e.t));
     text(li.lastChild, shown(e.text));
