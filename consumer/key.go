@@ -336,7 +336,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	f = keyLacks
 	switch left := min(n, y.room(k, s, now, o.class)); {
 	case left == 0, left < n && how != upTo, how == queues && y.large(k, n):
-		if k.gate.Segment() != s {
+		if !s.Open(now) { // the next one may leave more, and pay a debt that this one did not
 			return moved, 0
 		}
 	case how == upTo:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -91,6 +92,41 @@ func TestAKeyConfirmsNoPermitsByAnOldProof(t *testing.T) {
 		s.prove()
 		if confirmed(2500 * time.Millisecond) {
 			t.Error("a permit is issued by an old proof")
+		}
+	})
+}
+
+// A call that comes to a key while the gate goes on to the next segment is not refused because the one that is over pays no
+// debt any more: it tries again by the next one, which pays, and leaves some.
+func TestADebtThatTheNextSegmentPaysRefusesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l := provedKeys(t)
+		key := l.Key("a")
+		late := key.TryTake(3)
+		if err := late.Settle(4); err != nil { // 1 more than the window has
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		k, y := l.core, l.core.keys.known("a")
+		s, now := k.segmentNow()
+		tried := false
+		k.gate.Booked = func([]window.Use) {
+			if tried || s.Open(now) {
+				return
+			}
+			tried = true
+			y.hold(&k.keys)
+			defer y.mu.Unlock()
+			if f, got := l.tryAccount(y, s, now, 1, all); f != moved || got != 0 {
+				t.Errorf("a call between two segments has %d permits, found %v; want that it tries again", got, f)
+			}
+			if owed := y.use.Debt(); owed != 1 {
+				t.Errorf("%d permits are owed; want 1: no segment runs that can pay", owed)
+			}
+		}
+		k.gate.Changed(k.clock.Now())
+		if n := taken(key.TryAcquire); !tried || n != 2 {
+			t.Errorf("tried %v; then %d permits, want 2 of 3: one pays the debt", tried, n)
 		}
 	})
 }
