@@ -30,7 +30,7 @@ import (
 //   - It stands once a window was entered while it was the first waiter, so that loans could have served it, and the
 //     latest large call that was served, or stood, is long enough ago: if it wants k shares, at least k windows
 //     (Trade.stands). Then each other instance that has a share is asked to leave it an equal part of what it wants, in
-//     the next window. One where large calls wait too leaves nothing. For how long it has waited does not count beyond
+//     the next window. One where large calls wait too leaves nothing. How long it has waited does not count beyond
 //     that: a caller that gives up after two windows, and comes again, is served as soon as one that waits on.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
@@ -140,8 +140,8 @@ func (b *beside) fits(a *Account) bool {
 // noteHead or Account.LineLeft notes who is the first now.
 //
 // A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer. held,
-// room, unpaced and taken are copies. Served keeps them right; whoever books in the account what was served takes it
-// off taken.
+// unpaced and taken are copies of the owner's counts, and room is the Line's own. Served takes what it serves off the
+// others, and adds it to taken; whoever books that in the account takes it off taken again.
 type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue
@@ -193,8 +193,8 @@ func (l *Line) Entered(w *queue.Waiter) {
 
 // Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
 // taken off: all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. Between the
-// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result until
-// Begin.
+// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result,
+// until Begin, Served or Pass changes it.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -456,7 +456,7 @@ func (t *Trade) small() *lending.Flow {
 // debts. taken are permits that the account has not booked; they count too. In a window in which a large call stands, or
 // stood, what large calls got does not count, since others have left them that.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
-	n := s.Used - s.lent + taken
+	n := s.issued(taken)
 	if c := &t.claim; c.stood == s.Window.Index {
 		n -= c.issued
 	}

@@ -68,10 +68,11 @@ func (t *keyTrade) take(at float64, s *span, c Callers) {
 }
 
 // calledIn returns for how many permits calls have come: those that were issued since the beginning of the window before
-// the one in which the trade began, those that were refused since the trade began, and those for which callers wait
-// now (waiting). s is the shortest window. When a window of another length becomes the shortest one, the result jumps,
-// since s then counts other calls. So begin has t.calls start anew, as if t.before permits had come by that window's start:
-// then t.calls counts the calls of that window, and no earlier ones.
+// the one in which the trade began, those that were refused since the trade began, and those for which callers wait in
+// the key's line now (waiting). Permits that are reserved count once they are issued. s is the shortest window. When a
+// window of another length becomes the shortest one, the result jumps, since s then counts other calls. So begin has
+// t.calls start anew, as if t.before permits had come by that window's start: then t.calls counts the calls of that window,
+// and no earlier ones.
 func (t *keyTrade) calledIn(s *span, waiting int64) int64 {
 	return t.before + s.called() + t.refused + waiting
 }
@@ -254,7 +255,7 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 		return nil, at
 	}
 	s := a.scene(f, a.windows.Lending.Hash, now)
-	h := s.has(stock{left: a.shares() - a.reserved, issued: s.called(), debt: a.debt}, c)
+	h := s.has(stock{left: a.shares() - a.reserved, issued: s.issued(a.reserved), debt: a.debt}, c)
 	least := lookAgain
 	if what, ok := t.ask(&s, h, c, a.debt); ok {
 		ask, least = s.asking(what, t.salt(s.hash)), lookEvery // time for an answer

@@ -105,3 +105,25 @@ func TestTheOnlyOwnerOfAKeyAsksNobody(t *testing.T) {
 		t.Errorf("it asks for %+v, want some of the guest", ask)
 	}
 }
+
+// An instance that has its equal part of a key's window is not poor, whatever became of that: calls that have it or for
+// which it is reserved, or a debt that it paid. So no other one gives its reserve for it.
+func TestAKeyThatHasItsPartIsNotPoor(t *testing.T) {
+	t.Parallel()
+	for name, spend := range map[string]func(a *Account){
+		"issued":   func(a *Account) { a.Charge(50) },
+		"reserved": func(a *Account) { a.Reserve(50) },
+		"paid": func(a *Account) {
+			a.Owe(50)
+			a.Pay()
+		},
+	} {
+		var a Account
+		a.Adopt(lendingAt("me", 100*ms, 10*second), bounds(50), nil)
+		spend(&a)
+		ask, _ := a.Ask(plans.Fleet{Total: 100, Instances: 2, Owners: 2}, Callers{Waiting: 20}, int64(100*ms))
+		if ask == nil || ask.Permits < 20 || ask.Poor != 0 {
+			t.Errorf("%s: it asks for %+v", name, ask)
+		}
+	}
+}

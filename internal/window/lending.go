@@ -234,7 +234,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	b, l, callers := &g.mu.borrower, &g.mu.ledger, g.callersLocked()
 	h := s.has(stock{
-		left: l.unpaced() - g.takenLocked(), kept: g.segment.Load().floor, issued: s.Used - s.lent + g.takenLocked(), debt: l.debt, newcomer: s.own() == 0,
+		left: l.unpaced() - g.takenLocked(), kept: g.segment.Load().floor, issued: s.issued(g.takenLocked()), debt: l.debt, newcomer: s.own() == 0,
 	}, callers)
 	if b.first(s.span) {
 		h.Waiting++ // one permit says it: who waits for the first may never take more

@@ -80,6 +80,10 @@ func (a *Account) scene(f plans.Fleet, hash uint64, now int64) scene {
 	}
 }
 
+// issued returns how many permits of the window were issued to own callers, or have paid debts. taken are permits that
+// the account has not booked, or has reserved; they count too.
+func (s *scene) issued(taken int64) int64 { return s.Used - s.lent + taken }
+
 // hosts returns how many other instances have shares.
 func (s *scene) hosts() int {
 	if s.own() > 0 {
@@ -104,7 +108,7 @@ func (s *scene) part() int64 {
 type stock struct {
 	left   int64 // that may be issued or lent
 	kept   int64 // of left, for critical calls only
-	issued int64 // to own callers
+	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
 	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
 	// share it keeps at most due - issued. It is the share; of a key no more than the fair share, since an owner has the
