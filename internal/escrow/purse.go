@@ -57,11 +57,11 @@ const (
 // Revision returns the revision of the total's entry in etcd, as far as is known; 0 if there is none.
 func (p *Purse) Revision() int64 { return p.revision }
 
-// Of reports whether the store that answers now, by its verdict v, is the one that answered last: no other cluster
-// answers, and no operator has said since that it was restored. It is true if none has answered yet. If it is false, the
-// permits in hand count no more: the caller goes on with a new Purse, whose Taken is what was issued. A store
-// that was put back under the same cluster ID passes as the same one, unless an operator has said so. Read finds it out if
-// its total is older than the known one, or gone.
+// Of reports whether the store that answers now, by its verdict v, is the one that answered last: the same cluster
+// answers, and its mark voids no totals that it did not void then (Mark.Void). It is true if none has answered yet. If it
+// is false, the permits in hand count no more: the caller goes on with a new Purse, whose Taken is what was issued. A store
+// that was put back under the same cluster ID passes as the same one until an operator, or an instance that notices it,
+// writes a mark that voids its totals. Until then Read finds it out if its total is older than the known one, or gone.
 func (p *Purse) Of(v *Verdict) bool {
 	return p.verdict == nil || p.verdict.Cluster == v.Cluster && p.verdict.Void >= v.Void
 }
@@ -169,8 +169,8 @@ func (p *Purse) vouched(v *Verdict) bool {
 }
 
 // foreign reports whether the total that is there counts as that of another store, and no operator has vouched for it: it
-// was written in another cluster, or in this one before an operator said that the store was restored (at a revision
-// below Mark.Void).
+// was written in another cluster, or in this one at a revision below Mark.Void: before an instance or an operator wrote
+// that the store was restored.
 func (p *Purse) foreign(v *Verdict) bool {
 	return p.revision != 0 && (p.total.Cluster != v.Cluster || p.revision < v.Void) && !p.vouched(v)
 }

@@ -16,7 +16,7 @@ import (
 
 // Account counts the permits that this instance issues for one key. The provider is the key with the
 // empty name: see ledger. The zero Account has issued none, and has nothing left. Adopt is called
-// whenever the windows change, before any other method. The caller keeps calls apart.
+// whenever the windows change, before any other method. It is not safe for concurrent use.
 type Account struct {
 	windows *plans.Windows // by which the counts are; nil before the first Adopt
 	spans   []span         // shortest first
@@ -28,9 +28,9 @@ type Account struct {
 	laid uint8
 	// crowded says that calls were refused by the Front at the same time, in the windows that run.
 	crowded bool
-	// epoch is raised whenever a span or a long limit enters another window, or is forgotten. Refund
-	// sees by it whether a permit still counts. It is never 0 once something was issued, but in the
-	// one epoch, after years, in which it begins again.
+	// epoch is raised whenever a span enters another window or is forgotten, when a long limit enters another window or
+	// binds anew, and when etcd was restored. Refund sees by it whether a permit still counts. Once something was issued it
+	// is not 0, until it wraps around after years.
 	epoch    uint32
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
@@ -117,7 +117,7 @@ func (s *span) enter(w quota.Window) {
 	*s = span{Count: shape.Count{Window: w, Bound: shape.Unbounded}, by: s.by}
 }
 
-// calledBefore returns what before becomes as the span moves to the window w, with a debt.
+// calledBefore returns what Account.before is to be once the span has moved to the window w. debt is what the account owes.
 func (s *span) calledBefore(w quota.Window, debt int64) int64 {
 	switch called := max(0, s.called()); {
 	case s.Window.Index+1 != w.Index:
@@ -145,7 +145,7 @@ func (a *Account) dropEnded(until func(*span) int64) {
 	}
 }
 
-// runs reports whether the span's window is one that runs by the plan.
+// runs reports whether a window of the span's length runs by the plan.
 func (a *Account) runs(s *span) bool {
 	return slices.ContainsFunc(a.windows.Running, func(w quota.Window) bool { return w.Length == s.Window.Length })
 }
@@ -214,7 +214,8 @@ func (a *Account) LeftToBorrowers() int64 {
 // left is Left, but it does not take off what is reserved, and does not look at the debt.
 func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
 
-// shares is left without the long limits. It is 0 in a guard, where no limit binds, and once the account is forgotten.
+// shares is left without the long limits. It is 0 where no limit binds, in a guard, while corrected time is set back
+// (early), and once the account is forgotten.
 func (a *Account) shares() int64 {
 	if a.forgotten || a.early || a.windows == nil || a.windows.Shut {
 		return 0
@@ -248,7 +249,8 @@ func (a *Account) MayReturn(n int64) bool { return a.reserved > 0 && a.left() >=
 // Reserves reports whether permits are reserved.
 func (a *Account) Reserves() bool { return a.reserved > 0 }
 
-// Unreserve ends that. w is the caller's waiter; nil if it has none, as when it did not wait for the key's.
+// Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter; nil if it has none, as when it
+// did not wait for the key's.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= n
 	a.trade.ended(w, n, false)
@@ -265,8 +267,8 @@ func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 	return ok
 }
 
-// HandEnds returns the monotonic instant at which the window of a long limit ends, or the part of a sliding one, and with
-// it what is in hand; clock.Forever if there is no such limit.
+// HandEnds returns the earliest monotonic instant at which what is in hand of a long limit ends: with its window or, of a
+// limit that counts by parts, with its part. It is clock.Forever if permits are taken of no long limit.
 func (a *Account) HandEnds() (at int64) {
 	at = clock.Forever
 	for b := range a.binding {
@@ -277,10 +279,10 @@ func (a *Account) HandEnds() (at int64) {
 	return at
 }
 
-// Lapses returns the monotonic instant from which on permits that are reserved may be gone when the provider's come;
-// clock.Forever if they are not. That is when what is in hand ends (HandEnds). It is in the past if a next window might
-// hold fewer permits than are reserved, all callers together. total returns what the shares of all instances hold in a
-// window.
+// Lapses returns the monotonic instant from which on permits that are reserved may be gone, so that a caller to whom the
+// provider's come then or later may lack them; clock.Forever if they stay. It is the instant at which what is in hand ends
+// (HandEnds), or one in the past if some next window might hold fewer permits than are reserved for all callers together.
+// total returns what the shares of all instances hold in a window.
 func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 	for s := range a.bounded {
 		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {

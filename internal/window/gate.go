@@ -46,7 +46,7 @@ type Gate struct {
 	// Arm is told to have Look called at a monotonic instant.
 	Arm func(at int64)
 	// Refused returns how many permits were refused since the beginning, RefusedLarge how many of these to large calls,
-	// and Called how many calls of a class had, or were refused.
+	// and Called how many permits calls of a class got or were refused.
 	Refused, RefusedLarge func() int64
 	Called                func(c queue.Class) int64
 	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
@@ -62,7 +62,7 @@ type Gate struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue.Queue
-		judge     bool        // some of those that wait may be known to come too late
+		judge     bool        // judgeLocked is due: some waiters may be known by now not to be served in time
 		places    int         // bound on the queue's length; 0 for none
 		plan      *plans.Plan // in force
 		foreseen  foreseen
@@ -133,9 +133,9 @@ func (g *Gate) unlock() {
 }
 
 // wakeLocked returns when Tick is due: at the segment's end, and at the earliest
-// deadline. It is later than every instant handed in, or Tick would already have
-// served or refused the waiters that are due: so the alarm cannot ring in vain for
-// ever.
+// deadline. After a Tick it is later than the instant of that, since Tick moves on from
+// a segment that is over, and serves or refuses the waiters that are due: so the alarm
+// cannot ring in vain for ever.
 func (g *Gate) wakeLocked() int64 {
 	if g.mu.closed || g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 {
 		return clock.Forever
@@ -275,8 +275,8 @@ func (g *Gate) Changed(at clock.Instant) {
 	g.rebuildLocked(at)
 }
 
-// Proved tells the gate that the proof's end has moved on, and nothing else: so plans to
-// come hold, unless the proof before has ended.
+// Proved tells the gate that the proof's end has moved on, and nothing else: so what was
+// foreseen of later plans still holds, unless the proof before has ended.
 func (g *Gate) Proved(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -321,7 +321,7 @@ func (g *Gate) Close() {
 func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
 // currentLocked returns the segment in force at the instant at, after moving on
-// if the present one is over. What backed a front is left in it again.
+// if the present one is over. What backed a front is put back into what the segment has left.
 func (g *Gate) currentLocked(at clock.Instant) *Segment {
 	s := g.runningLocked(at)
 	if n := s.unback(); n > 0 {
@@ -405,14 +405,14 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.queue.Head() != nil && p.Known && p.Until != clock.Forever {
 		g.foreseeLocked(p.Until) // if it is so they need not be judged then
 	}
-	g.publishLocked(s, min(less, g.edgeLocked(p)))
+	g.publishLocked(s, g.edgeLocked(p, less))
 	g.wantForQueueLocked()
 	g.tellGivesLocked()
 }
 
 // adoptLocked brings the ledger to the instant at, under the plan in force then.
-// It reports whether there is news for those that wait: the plan allows less
-// than was foreseen.
+// It reports whether those that wait are to be judged again: there was news (void), or
+// the plan allows less than was foreseen.
 func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	was := g.planLocked()
 	if !g.mu.void && !g.mu.proved && g.mu.last < was.Until && was.Proof.Over(at) == g.mu.stale {
@@ -432,12 +432,14 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	return news
 }
 
-// edgeLocked says when the segment ends: when the plan does, or when more permits may
-// be issued than now. Where other shapes than aligned windows bind, it also ends when
-// permits must be told apart. It is the one place that decides this. The edge lies
-// ahead, and is bounded by the plan's end.
-func (g *Gate) edgeLocked(p *plans.Plan) int64 {
-	l, edge, need := &g.mu.ledger, p.Until, g.headLocked()
+// edgeLocked says when the segment ends, but for the end of the proof: when the plan does;
+// at the instant less, when fewer permits are kept for critical calls; when more permits
+// may be issued than now; when the line of those that wait is to be served again
+// (Line.Again); and, where other shapes than aligned windows bind, when permits that are
+// issued from then on must be told apart from those before. It is the one place that
+// decides this. The edge lies ahead.
+func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
+	l, edge, need := &g.mu.ledger, min(p.Until, less), g.headLocked()
 	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {
 		need = 0 // whoever passes it may have less
 	}

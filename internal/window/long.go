@@ -20,7 +20,8 @@ type long struct {
 	// purse has what was taken. While etcd is asked only Restored changes it.
 	purse escrow.Purse
 	used  int64 // permits issued in the window while the limit bound
-	// binds says that the newest view has the limit. One that it lacks is kept until known, in case it comes back.
+	// binds says that the newest view has the limit. One that it lacks is kept until the instant that the method known
+	// returns, in case it comes back.
 	binds bool
 	state longState
 	low   int64 // with fewer permits in hand more are wanted
@@ -31,7 +32,7 @@ type long struct {
 	forgotten bool
 	again     int64 // monotonic instant before which etcd is not asked again, since it had too little or was away
 	funded    int64 // monotonic instant at which permits were last taken; 0 for never
-	before    int64 // of used, at that instant
+	before    int64 // value of used at that instant
 	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits the latest call
 	// wanted, or the latest calls had: these stay in hand while no call comes, until patient has passed, in nanoseconds.
 	active, patient, keep int64
@@ -41,7 +42,8 @@ type long struct {
 	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
 	// etcd has not been told yet.
 	stated escrow.Stated
-	// ended is of a sliding limit: what is left of earlier parts, the newest first, goes back to etcd.
+	// ended are the earlier parts of a limit that counts by parts, the newest first. What is in hand of them goes back to
+	// etcd. Of a limit in flight the calls of them that are under way are counted in them too.
 	ended []ended
 	// back are permits that are on their way back to etcd, and can be taken again once it has answered.
 	back int64
@@ -73,13 +75,13 @@ const (
 	AwayAgain = time.Second
 )
 
-// hand returns how many permits are in hand: taken, and not issued.
+// hand returns how many permits are in hand: taken, not issued, and not owed to others (wanted.owed).
 func (b *long) hand() int64 { return b.purse.Taken - b.used - b.wanted.owed }
 
 func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
 
-// holds reports whether the zero long would not say the same: permits are in hand, or it is
-// the only one that counts them.
+// holds reports whether something would be lost if a new long took the place of this one: permits that are in hand or are
+// to be returned or, of a Whole limit, the count, which is nowhere else.
 func (b *long) holds() bool {
 	if b.Whole {
 		return b.used > 0 || b.ByParts()
@@ -197,9 +199,10 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	return end, lacks
 }
 
-// Fetches is SpentUntil for a call for n permits of a key, for which a debt is paid first, and in whose line others want
-// so many permits. fetches reports whether the call may have them as soon as etcd answers: the short limits have
-// more than the long ones have in hand, and that is too little for it and those others.
+// Fetches is SpentUntil for a call for n permits of a key, whose debt is paid first. others is how many permits the other
+// calls in the key's line want. fetches reports whether the call may have its permits as soon as etcd answers. So it is if
+// a long limit has too few in hand for all these calls, and more may be left of it in etcd; and if the short limits allow
+// more than it has in hand, and enough for the call.
 func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	end, _ = a.SpentUntil(queue.Sum(n, a.debt))
 	if len(a.budgets) == 0 || end != 0 {
@@ -213,9 +216,9 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	return 0, fetches && shares-gone >= n
 }
 
-// Wants notes a call that wants n permits, of which too few are in hand. n is 0 if it is only time to look again at what is
-// reserved: this counts as wanted too, since it has to be taken again once what was in hand has lapsed (Lapses). news reports
-// whether TakeUse is to be called: nothing was wanted before, or no call lacked permits yet.
+// Wants notes a call that wants n permits and has not got them. What is reserved counts as wanted too: once what
+// was in hand has lapsed (Lapses), it has to be taken again. With n = 0 Wants is for that alone. news reports whether
+// TakeUse is to be called: nothing was wanted before, or no call lacked permits yet.
 func (a *Account) Wants(n, now int64) (news bool) {
 	return len(a.budgets) > 0 && a.wants(n, 0, 0, now)
 }
@@ -311,9 +314,10 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 	return all
 }
 
-// GiveBack returns uses that give permits back to etcd, at most most of them: of the long limits of which nothing
-// was used or wanted for a while or, if the instance ends, of all. They give back what is neither used nor
-// reserved, in windows that have not ended. Each use is returned by Fund.
+// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts (returns) and, in
+// windows that have not ended, permits that are in hand and not reserved (spare). These are all permits in hand if the
+// instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what others lack; and of a
+// limit of which nothing was used or wanted for a while, all but what its next call may want. Each use is returned by Fund.
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -358,7 +362,8 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 }
 
 // Restored drops the permits in hand: they were taken in another store than the one that answers now, or in
-// this one before it was restored. Permits that are reserved are issued all the same.
+// this one before it was restored. So permits that are reserved are gone too: Confirm refuses them, unless as many have
+// been taken again by then.
 func (a *Account) Restored() {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
@@ -405,7 +410,7 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 		}
 		if b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
-			if b.InFlight && !u.Away { // its own write may hide from it what the one before asked for
+			if b.InFlight && !u.Away { // hear takes no total that is older than this one, so what others asked for before is read here
 				total := b.purse.Total()
 				b.noteAsks(&total, now, now+a.windows.Offset, a.by())
 			}

@@ -43,8 +43,9 @@ type Segment struct {
 	// Nothing leaves the state sealed.
 	left atomic.Int64
 
-	// backed is the front of the key that some of the segment's permits back; nil if none does. Such permits are not
-	// in left: see Front. The gate writes it, under its lock, and makes it nil before it takes them back (unback).
+	// backed is the front of the key that permits of the segment back; nil if none do. Such permits are not in left: see
+	// Front. The gate writes it, under its lock, and makes it nil before it takes them back (unback). It stays if calls have
+	// taken them all.
 	backed atomic.Pointer[Front]
 
 	// All else never changes once the segment is published.
@@ -190,9 +191,11 @@ type Front struct {
 	// A call that takes of what backs the front does three things in this order: it reads the state, it sees that its
 	// segment backs this front, and it compares and swaps. When it sees that, the gate has not taken the permits back
 	// yet (unback): even if the segment is sealed, its end is not booked yet. If it is booked by the time of the swap, and
-	// the state is the same nevertheless, a later segment backs the front with as many permits, by the same windows of
-	// the key. The call then takes of that later segment, which counts these permits. The instant of the call is before
-	// the end of its own segment, so it is before the end of the later one.
+	// the state is the same nevertheless, a later segment backs the front with as many permits. Then the call takes of
+	// that one, which counts these permits, and of the key by its newest bounds. It takes of no window that had ended
+	// before it came: the state has the account's epoch, so the windows of the key are the same; and the later segment
+	// is in the provider's window of the call's own, or in a later one. News may have the later one end sooner: then a
+	// shape of the provider counts the call as of that end, which is no earlier than the gate began the later one.
 	state atomic.Uint64
 }
 
@@ -213,8 +216,8 @@ const (
 	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: so only
 	// calls of the default class may use the front.
 	partTrades Part = 4 << partMode
-	// partQuiet says that the front refuses, and that the sum over all keys has these refusals only when the front is
-	// shut: Shut returns them. Without it the caller adds each refusal at once.
+	// partQuiet says that the front refuses, and that these refusals are added to the sum over all keys by whoever shuts
+	// the front: Shut returns how many there are. Without it each caller adds its own at once.
 	partQuiet Part = 8 << partMode
 	// partCrowded says that the front refuses, and that calls have changed it at the same time since it was set to do so.
 	partCrowded Part = 16 << partMode
@@ -340,10 +343,10 @@ func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
 
 // Open lays permits that the account has left into the front, which is shut: at most as many as the parameter most
 // says, and at most MostOut. It lays none if the account has long limits, for which it must see each call, or more than
-// eight windows. While enough are left (Low is false), it lays only those above the number at which they become few: so
-// the call that makes them few comes to the account, and others are asked for more. The account's lock is held. After
-// it was taken, the caller has taken permits of a segment with the account's windows, which shows that these are in
-// force.
+// eight windows. While Low is false, it lays only those above the number below which Low is true (keyTrade.low): so the
+// call that takes the key below that comes to the account, and others are asked for more. The account's lock is held.
+// After it was taken, the caller has taken permits of a segment with the account's windows, which shows that these are
+// in force.
 func (f *Front) Open(a *Account, most int64) {
 	n := a.mayLay(most)
 	if n <= 0 || len(a.budgets) > 0 || len(a.windows.Running) > partMode-partBinds {
@@ -369,9 +372,9 @@ func (a *Account) mayLay(most int64) int64 {
 	return n
 }
 
-// More books what calls have had of a front that is open, and lays more permits into it, as Open would, up to enough. So no
-// call finds it shut, or empty, while calls crowd on it. It returns how many were taken since it was opened or last booked. It
-// does nothing if the front is not open. The account's lock is held.
+// More books what calls have had of a front that is open, and lays more permits into it, as Open would, up to enough. So
+// while calls crowd on it none has to find it shut, and few find it empty. It returns how many were taken since it was
+// opened or last booked. It does nothing if the front is not open. The account's lock is held.
 func (f *Front) More(a *Account) (taken int64) {
 	for {
 		p := Part(f.state.Load())

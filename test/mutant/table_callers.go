@@ -63,7 +63,7 @@ var callers = Table{
 	Replace("FloorNotReleased", "what is kept for critical calls is never released", "internal/window/class.go",
 		"i = min(parts, max(0, now-start)/each)", "i = min(0, each)", liveness),
 	Replace("FloorReleasedUnseen", "no edge where some of what is kept is released", "internal/window/gate.go",
-		"min(less, g.edgeLocked(p))", "max(min(less, 0), g.edgeLocked(p))", liveness),
+		"min(p.Until, less), g.headLocked()", "max(min(less, 0), p.Until), g.headLocked()", liveness),
 	Replace("FloorUnforeseen", "what is kept delays nobody, as far as is foreseen", "internal/window/class.go",
 		"each := s.keeps(p, now)\n\tfor", "each := int64(0), int64(0), now, int64(0)\n\tfor", liveness),
 	Replace("GrowthUnforeseen", "shares are foreseen to stay as they are", "internal/window/eta.go",
