@@ -189,8 +189,8 @@ func (m *Machine) newLine(folder string) *Line {
 	return l
 }
 
-// leave notes for the providers that were unsubscribed how new the store was by the line of all providers, as that
-// ends or has a gap. back says that the store has been seen to go back.
+// leave is called when the line of all providers ends or has a gap. For each provider that was unsubscribed it notes the
+// newest revision of the store that this line knew. back says that the store has been seen to go back.
 func (m *Machine) leave(l *Line, back bool) {
 	for _, was := range m.left {
 		was.leaves(&l.history, back)

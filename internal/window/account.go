@@ -136,7 +136,7 @@ func (s *span) called() int64 { return s.Used - s.lent - s.paid }
 func (s *span) own() int64 { return s.Bound - s.borrowed }
 
 // dropEnded forgets the spans that bind no more and that count no more: until returns the corrected wall
-// time at which a span ceases to, which is later than its window's end under some shapes.
+// time from which on a span counts no more, which is later than its window's end under some shapes.
 func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
 	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == shape.Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
@@ -314,7 +314,7 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 }
 
 // Uncharge takes n permits out again that were taken of a Front in an epoch, by its windows, and not
-// issued. If a window has ended since, they still leave the longer ones.
+// issued. If a window has ended since, they are taken out of the front's windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch) {
 		return
@@ -332,7 +332,8 @@ func (a *Account) Crowded() bool { return a.crowded }
 // Epoch returns the number for Refund of permits that are issued now.
 func (a *Account) Epoch() uint32 { return a.epoch }
 
-// Span returns from when until when the running windows of all limits last, in corrected wall time.
+// Span returns the start and the end of the time that the running windows of all limits have in common, in corrected
+// wall time.
 func (a *Account) Span() (start, end int64) {
 	end = clock.Forever
 	for s := range a.bounded {
@@ -344,9 +345,10 @@ func (a *Account) Span() (start, end int64) {
 	return start, end
 }
 
-// Opens returns the earliest monotonic instant at which n permits may come if there is no news: the
-// opening after the windows that leave fewer, once the debt is paid. It is now where etcd may give them, and before the
-// first Adopt; clock.Forever if nothing is limited. Of short limits it does not look at what is reserved.
+// Opens returns the earliest monotonic instant at which n permits may come if there is no news. If some windows leave
+// less than n and the debt, it is the opening after the last of these; otherwise the next opening of any window. It is now
+// where etcd may give them, and before the first Adopt; clock.Forever if nothing is limited. Of short limits it does not
+// look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now

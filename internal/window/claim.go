@@ -28,8 +28,8 @@ import (
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
 //   - It stands once a window was entered while it was the first waiter, so that loans could have served it, and the
-//     latest large call that was served, or stood, is long enough ago: if it wants k shares, at least k windows
-//     (Trade.stands). Then each other instance that has a share is asked to leave it an equal part of what it wants, in
+//     latest large call that was served, or stood, is long enough ago: if the first waiter wants k shares, at least k
+//     windows (Trade.stands). Then each other instance that has a share is asked to leave it an equal part of what it wants, in
 //     the next window. One where large calls wait too leaves nothing. How long it has waited does not count beyond
 //     that: a caller that gives up after two windows, and comes again, is served as soon as one that waits on.
 //
@@ -472,8 +472,8 @@ func Before(one, other string, w quota.Window) bool {
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
-// each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom: on
-// average over the windows, the large calls of an instance get by standing at most what its small ones leave of its
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom: what the
+// large calls of an instance get by this is, on average over the windows, at most what its small ones leave of its
 // share, or a tenth of the limit (standing) if that is more; but never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim

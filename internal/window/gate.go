@@ -73,7 +73,7 @@ type Gate struct {
 		last      int64 // latest instant handed in; time does not run back
 		edge      int64 // when the segment ends, the proof's end left aside
 		stale     bool  // the segment is empty for want of a proof
-		published int64 // permits put into the segment, less those withheld
+		published int64 // permits put into the segment, less those withheld, and less those taken of it that are booked already
 		held      int64 // permits of this segment that belong to the queue
 		seen      int64 // permits issued since the beginning, as of the latest call of Uses
 		unsure    int   // Unsure waiters that were served, and whose callers have not called Sure yet
@@ -209,7 +209,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	g.wantForQueueLocked()
 	g.noteLackLocked()
 	if q.Head() == w && (head != nil || g.mu.held > 0 && l.ends() != clock.Forever) {
-		g.rebuildLocked(at) // its permits may come sooner than those of the head before, and its claim ends
+		g.rebuildLocked(at) // w is the first now: its permits may come sooner, or the segment has to end where its claim does
 	}
 	return queue.Grant{}, queue.Queued
 }

@@ -34,10 +34,12 @@ type long struct {
 	funded    int64 // monotonic instant at which permits were last taken; 0 for never
 	before    int64 // value of used at that instant
 	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits the latest call
-	// wanted, or the latest calls had: these stay in hand while no call comes, until patient has passed, in nanoseconds.
+	// wanted, or the latest calls had. These stay in hand for patient after the latest call: twice the longest time
+	// between two calls, in nanoseconds.
 	active, patient, keep int64
-	// since is the corrected wall time from which the limit has bound in the window, and read the monotonic
-	// instant of etcd's latest answer, 0 for none. They are used for the provider's limits only.
+	// since is the corrected wall time from which the limit has bound in the window. read is the monotonic instant at
+	// which the latest use came back from etcd, answered or not, and 0 before the first. They are used for the provider's
+	// limits only.
 	since, read int64
 	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
 	// etcd has not been told yet.
@@ -314,7 +316,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 	return all
 }
 
-// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts (returns) and, in
+// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts or owed to others (returns) and, in
 // windows that have not ended, permits that are in hand and not reserved (spare). These are all permits in hand if the
 // instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what others lack; and of a
 // limit of which nothing was used or wanted for a while, all but what its next call may want. Each use is returned by Fund.
@@ -410,7 +412,7 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 		}
 		if b.Start == u.Start && b.state == handedOut {
 			more = b.fund(u, now)
-			if b.InFlight && !u.Away { // hear takes no total that is older than this one, so what others asked for before is read here
+			if b.InFlight && !u.Away { // hear ignores totals that are not newer than this one: so the asks in this one are noted here
 				total := b.purse.Total()
 				b.noteAsks(&total, now, now+a.windows.Offset, a.by())
 			}
@@ -441,7 +443,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	switch {
 	case u.Away:
 		b.again = now + int64(AwayAgain)
-	case b.InFlight && !more && b.toReturn() > 0: // of another part
+	case b.InFlight && !more && b.toReturn() > 0: // it goes back with the next that is asked for
 		b.state, b.again = wanting, 0
 	case gives, raised, u.Use.Look:
 		if b.InFlight && b.left() > 0 {

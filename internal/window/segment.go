@@ -193,9 +193,10 @@ type Front struct {
 	// yet (unback): even if the segment is sealed, its end is not booked yet. If it is booked by the time of the swap, and
 	// the state is the same nevertheless, a later segment backs the front with as many permits. Then the call takes of
 	// that one, which counts these permits, and of the key by its newest bounds. It takes of no window that had ended
-	// before it came: the state has the account's epoch, so the windows of the key are the same; and the later segment
-	// is in the provider's window of the call's own, or in a later one. News may have the later one end sooner: then a
-	// shape of the provider counts the call as of that end, which is no earlier than the gate began the later one.
+	// before it came. The state has the account's epoch, so the windows of the key are the same. The later segment is
+	// in the same window of the provider as the call's own segment, or in a later one. After news the later segment may
+	// have an earlier edge than the call's own had. A shape of the provider counts the call as of that edge, which lies
+	// after the instant at which the gate began the later segment, and so after the call came.
 	state atomic.Uint64
 }
 

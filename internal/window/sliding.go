@@ -15,7 +15,7 @@ import (
 type ended struct {
 	start              int64 // of the part, by this instance
 	part               protocol.Part
-	taken, given, used int64 // of etcd, back to it, and issued or, in flight, under way
+	taken, given, used int64 // permits taken of etcd, given back to it, and issued; in flight, used counts calls under way
 	asked              bool  // etcd has been asked for some of it, and has not answered
 	back               int64 // of given, what etcd has been asked to take back, and has not answered
 }
@@ -58,7 +58,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 		next.wanted = b.wanted
-		next.wanted.owed = 0 // it is in hand of the part that ended: what is taken of it, and not used
+		next.wanted.owed = 0 // what was owed is in hand of the part that has ended (ended.hand)
 		return next
 	}
 	next.stated = b.restAt(now.Start)
