@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"io"
+	"encoding/json"
 	"net"
 	"net/http"
 	"os"
@@ -113,13 +113,23 @@ func (d *program) end(t *testing.T, s os.Signal) {
 
 func (d *program) acquire(t *testing.T) (status int) {
 	t.Helper()
-	r, err := d.client.Post("http://quotad/v1/acquire", "application/json", strings.NewReader(`{"provider":"p","max_wait":60}`))
+	status, _ = d.post(t, "/v1/acquire", `{"provider":"p","max_wait":60}`)
+	return status
+}
+
+// post returns the status of an answer, and the ID that it has.
+func (d *program) post(t *testing.T, path, body string) (status int, id string) {
+	t.Helper()
+	r, err := d.client.Post("http://quotad"+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	_, _ = io.Copy(io.Discard, r.Body)
-	return r.StatusCode
+	var answer struct{ ID string }
+	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, answer.ID
 }
 
 func instances(t *testing.T, operator *admin.Client) []string {
@@ -151,7 +161,7 @@ func limited(t *testing.T) (*embedded.Cluster, *admin.Client) {
 }
 
 // In a rolling update the next process serves beside this one, at the same socket, before
-// SIGTERM. If it is the next one that ends, the socket is this one's again.
+// SIGTERM, and settles what this one gave. If it is the next one that ends, the socket is this one's again.
 func TestTheNextServesBeside(t *testing.T) {
 	cluster, operator := limited(t)
 	dir := t.TempDir()
@@ -163,8 +173,12 @@ func TestTheNextServesBeside(t *testing.T) {
 	}
 	first := start(t, dir, args...)
 	serves(first)
+	_, id := first.post(t, "/v1/acquire", `{"provider":"p","max_wait":60,"settle_within":120}`)
 	second := start(t, dir, args...)
 	serves(second)
+	if status, _ := second.post(t, "/v1/permits/"+id+"/settle", `{"used":1}`); status != http.StatusOK {
+		t.Errorf("%d for what the first one gave, %q", status, id)
+	}
 	first.end(t, syscall.SIGTERM)
 	serves(second)
 	third := start(t, dir, args...)

@@ -125,11 +125,15 @@ func connected(t *testing.T, s *Server, client string) *listen.Conn {
 
 // do sends a request, and returns its answer.
 func (p process) do(ctx context.Context, method, path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	p.s.Handler.ServeHTTP(w, p.request(ctx, method, path, body))
+	return w
+}
+
+func (p process) request(ctx context.Context, method, path, body string) *http.Request {
 	r := httptest.NewRequestWithContext(context.WithValue(ctx, connectionKey{}, p.c), method, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	w := httptest.NewRecorder()
-	p.s.Handler.ServeHTTP(w, r)
-	return w
+	return r
 }
 
 func (p process) post(path, body string) *httptest.ResponseRecorder {

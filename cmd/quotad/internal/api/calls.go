@@ -240,16 +240,16 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	g := s.clients.grant(client, r.PathValue("id"))
-	var used []int64
-	if g != nil {
-		var err error
-		if used, err = parseUsed(body, len(g.permits)); err != nil {
-			fail(w, http.StatusBadRequest, err)
-			return
-		}
+	g := s.find(w, r, client, body)
+	if g == nil {
+		return
 	}
-	if g == nil || !s.clients.end(g) {
+	used, err := parseUsed(body, len(g.permits))
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if !s.clients.end(g) {
 		fail(w, http.StatusNotFound, errNoGrant)
 		return
 	}
@@ -268,8 +268,6 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, struct{}{})
 }
 
-var errNoGrant = errors.New("this process has no permits of this ID: they were settled or ended, their time is over, or another process got them (each curl is a process of its own), or a quotad that has ended")
-
 // done ends the calls of a grant in flight by its ID. What was taken of other limits is used.
 func (s *Server) done(w http.ResponseWriter, r *http.Request) {
 	client, err := s.client(r)
@@ -278,8 +276,11 @@ func (s *Server) done(w http.ResponseWriter, r *http.Request) {
 		busy(w, err)
 		return
 	}
-	g := s.clients.grant(client, r.PathValue("id"))
-	if g == nil || !s.clients.end(g) {
+	g := s.find(w, r, client, nil)
+	if g == nil {
+		return
+	}
+	if !s.clients.end(g) {
 		fail(w, http.StatusNotFound, errNoGrant)
 		return
 	}

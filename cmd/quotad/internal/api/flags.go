@@ -69,7 +69,10 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 		s.Listeners = append(s.Listeners, l) // a connection has one call at a time
 	}
 	if f.socket != "" { // the last that can fail, for it takes the socket of another process
-		l, err := listen.Unix(f.socket, *f.Group, log, func(l net.Listener) net.Listener { return s.accept(l, listen.Peer) })
+		l, err := listen.Unix(f.socket, *f.Group, log, func(l net.Listener) net.Listener {
+			s.beside = func() ([]string, error) { return listen.Beside(l) }
+			return s.accept(l, listen.Peer)
+		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("--socket: %w", err), s.Shutdown(context.Background())) // nothing runs
 		}

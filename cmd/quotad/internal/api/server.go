@@ -37,6 +37,8 @@ type Server struct {
 	listen.HTTP
 	host    *host.Host
 	clients *clients
+	// beside returns the sockets of the other quotads that serve the path of --socket; nil without --socket.
+	beside func() ([]string, error)
 }
 
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -223,6 +225,11 @@ func (c *Conn) Close() error {
 // Certificate returns the name by which clients with a certificate are known, given its
 // subject.
 func Certificate(subject string) string { return "certificate " + subject }
+
+// Ours reports whether a client is a process of the user who runs this one, by the name that Peer gave it.
+func Ours(client string) bool {
+	return strings.HasPrefix(client, "process ") && strings.HasSuffix(client, fmt.Sprintf(" of user %d", os.Geteuid()))
+}
 
 // AnyTCP is a Peer for connections whose client shows a certificate, or stays unknown.
 func AnyTCP(net.Conn) (string, error) { return "", nil }

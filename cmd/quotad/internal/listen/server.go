@@ -5,9 +5,21 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
+
+// Client returns a client of the server at a Unix socket, whatever the host of a URL is. Each request has a connection of
+// its own, and at most so much time.
+func Client(socket string, most time.Duration) *http.Client {
+	return &http.Client{Timeout: most, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+}
 
 // Server serves until it is shut down.
 type Server interface {

@@ -224,6 +224,22 @@ func (s *socket) served() ([]int, error) {
 	return all, nil
 }
 
+// Beside returns the sockets of the other processes that serve the path of a listener, by their own names, the newest
+// first. The listener is the one that Unix hands to its Bound.
+func Beside(l net.Listener) (paths []string, err error) {
+	s := l.(*socket)
+	err = s.locked(func() error {
+		all, err := s.served()
+		for _, number := range all {
+			if name := s.name(number); name != s.own {
+				paths = append(paths, name)
+			}
+		}
+		return err
+	})
+	return paths, err
+}
+
 // dead reports whether no process has a socket at the path. It connects with the wrong type:
 // a process that listens does not notice, and may be as busy as it likes.
 func dead(path string) bool {

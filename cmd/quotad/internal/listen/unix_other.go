@@ -13,5 +13,8 @@ var errLinux = errors.New("quotad needs Linux: only there does a Unix socket tel
 // Unix needs Linux.
 func Unix(string, string, *slog.Logger, Bound) (net.Listener, error) { return nil, errLinux }
 
+// Beside needs Linux.
+func Beside(net.Listener) ([]string, error) { return nil, errLinux }
+
 // Peer needs Linux.
 func Peer(net.Conn) (string, error) { return "", errLinux }
