@@ -93,12 +93,13 @@ type keyBudgetJSON struct {
 	Left      int64     `json:"left"`
 	Withheld  string    `json:"withheld,omitempty"`
 	// Elsewhere are neither handed out nor left: by the provider's count they were used elsewhere. They
-	// count until StatedUntil.
+	// count until StatedUntil. An answer that names no limit counts nothing: by it nothing is left until then.
 	Elsewhere   int64     `json:"used_elsewhere,omitempty"`
 	StatedUntil time.Time `json:"stated_until,omitzero"`
 
 	sliding bool
 	permits int64 // of the limit
+	stopped bool  // nothing is left until StatedUntil, and no count says why
 }
 
 func (b *keyBudgetJSON) table(w io.Writer) {
@@ -106,6 +107,9 @@ func (b *keyBudgetJSON) table(w io.Writer) {
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; how many of them are used, nobody reports by key", b.HandedOut, b.permits, b.Left))
 	if b.Elsewhere > 0 {
 		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", b.Elsewhere, format.Exact(b.StatedUntil)))
+	}
+	if b.stopped {
+		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, by an answer that named no limit, such as one with Retry-After", format.Exact(b.StatedUntil)))
 	}
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
@@ -134,8 +138,12 @@ func (w *keyWindow) shown() *keyBudgetJSON {
 		HandedOut: w.found.Out(), Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
 		sliding: w.Sliding, permits: w.Permits,
 	}
-	if until := w.found.Total().Stated.Until; until != 0 && b.Withheld == "" {
-		b.Elsewhere, b.StatedUntil = max(0, b.permits-b.HandedOut-b.Left), time.Unix(0, until).UTC()
+	if stated := w.found.Total().Stated; stated.Until != 0 && b.Withheld == "" {
+		b.StatedUntil = time.Unix(0, stated.Until).UTC()
+		missing := max(0, b.permits-b.HandedOut-b.Left)
+		if b.stopped = stated.Of == 0 && b.Left == 0 && missing > 0; !b.stopped {
+			b.Elsewhere = missing
+		}
 	}
 	return b
 }

@@ -36,16 +36,27 @@ func (b *bench) restored(provider string) {
 }
 
 // What the provider counts and no instance took is told apart, with the instant until which that counts. From then on it
-// is left again, as instances take it.
+// is left again, as instances take it. An answer by which nothing is left, and which names no limit, such as one with
+// Retry-After, has counted nothing.
 func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 	until := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
 	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 120, Window: time.Hour}, time.UTC, until.Add(-time.Minute).UnixNano()), keyCount: keyCount{"a", -1}}
-	stated := escrow.Stated{At: 20, Until: until.UnixNano()}
+	stated := escrow.Stated{At: 20, Until: until.UnixNano(), Of: 120, Limit: 120}
+	some, asked := escrow.Stated{Left: 40, At: 20, Until: until.UnixNano()}, escrow.Stated{At: 20, Until: until.UnixNano()}
+	const stop = "nothing more until 2027-01-01T12:00:00Z, by an answer that named no limit"
 	for _, c := range []struct {
-		stated    escrow.Stated
-		at        time.Time
-		elsewhere int64
-	}{{escrow.Stated{}, until.Add(-time.Second), 0}, {stated, until.Add(-time.Second), 100}, {stated, until, 0}} {
+		stated          escrow.Stated
+		at              time.Time
+		elsewhere, left int64
+		says            string
+	}{
+		{escrow.Stated{}, until.Add(-time.Second), 0, 100, ""},
+		{stated, until.Add(-time.Second), 100, 0, "100 used, by the provider's count, until 2027-01-01T12:00:00Z"},
+		{stated, until, 0, 100, ""},
+		{some, until.Add(-time.Second), 60, 40, "60 used, by the provider's count, until 2027-01-01T12:00:00Z"},
+		{asked, until.Add(-time.Second), 0, 0, stop},
+		{asked, until, 0, 100, ""},
+	} {
 		text, err := escrow.Encode(escrow.Total{Cluster: 1, Out: 20, Stated: c.stated})
 		if err != nil {
 			t.Fatal(err)
@@ -55,8 +66,9 @@ func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 		var out strings.Builder
 		b := w.shown()
 		b.table(&out)
-		if b.Elsewhere != c.elsewhere || b.HandedOut+b.Elsewhere+b.Left != 120 || strings.Contains(out.String(), "100 used, by the provider's count, until 2027-01-01T12:00:00Z") != (c.elsewhere > 0) {
-			t.Errorf("%+v\n%s", b, out.String())
+		said := out.String()
+		if b.Elsewhere != c.elsewhere || b.Left != c.left || b.HandedOut != 20 || !strings.Contains(said, c.says) || strings.Contains(said, "Stopped") != (c.says == stop) || strings.Contains(said, "Elsewhere") != (c.elsewhere > 0) {
+			t.Errorf("%+v\n%s", b, said)
 		}
 	}
 }
