@@ -108,6 +108,7 @@ func TestCertificates(t *testing.T) {
 	_, port, _ := net.SplitHostPort(addresses[0])
 	authority := "Refused: the certificate of quotad at " + addresses[0] + " is not valid here ("
 	client := "Refused: quotad at " + addresses[0] + " takes no connection without a certificate that its --tls-client-ca has issued ("
+	const old = "an older TLS"
 	for kind, program := range programs(t) {
 		for _, c := range []struct {
 			name, address string
@@ -115,6 +116,7 @@ func TestCertificates(t *testing.T) {
 			want          string
 		}{
 			{"as the pages say", addresses[0], []string{file("ca"), file("client"), file("client-key")}, "1 permit"},
+			{old, addresses[0], []string{file("ca"), file("client"), file("client-key")}, "Refused: quotad at " + addresses[0] + " speaks TLS 1.3 only ("},
 			{"no certificate", addresses[0], []string{file("ca")}, client},
 			{"one of another authority", addresses[0], []string{file("ca"), foreign("client"), foreign("client-key")}, client},
 			{"another authority", addresses[0], []string{foreign("ca"), file("client"), file("client-key")}, authority},
@@ -126,7 +128,11 @@ func TestCertificates(t *testing.T) {
 			{"a URL", "http://" + addresses[0], nil, "Refused: the address is http://" + addresses[0] + ": without tls it is the path of a socket"},
 		} {
 			t.Run(kind+"/"+c.name, func(t *testing.T) {
-				if out, err := command(t, program, append([]string{c.address}, c.files...)...).Output(); err != nil || !strings.HasPrefix(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
+				cmd := command(t, program, append([]string{c.address}, c.files...)...)
+				if c.name == old {
+					cmd.Env = append(cmd.Env, "MAX_TLS=TLSv1_2", "NODE_OPTIONS=--tls-max-v1.2")
+				}
+				if out, err := cmd.Output(); err != nil || !strings.HasPrefix(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
 					t.Errorf("%v, %s, want %s", err, out, c.want)
 				}
 			})

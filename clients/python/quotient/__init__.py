@@ -124,6 +124,8 @@ def mistrust(address, error):
         return f"the certificate of quotad at {address} does not name {host}: issue its --tls-cert with subjectAltName={kind}:{host}, or pass an address that it names"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of quotad at {address} is not valid here ({said}): load the authority of its --tls-cert (cafile), or issue that anew if it has expired"
+    if "protocol version" in said:
+        return f"quotad at {address} speaks TLS 1.3 only ({said}): run a Python that has it, as ssl.HAS_TLSv1_3 says, and let tls.maximum_version allow it"
     if "alert" in said:
         return f"quotad at {address} takes no connection without a certificate that its --tls-client-ca has issued ({said}): load that one into tls (load_cert_chain)"
     return f"no TLS at {address} ({said}): pass the address of quotad's --listen"

@@ -1,6 +1,7 @@
-"""Prints which errors calls raise: errors.py threads|tasks ADDRESS [CA [CERT KEY]]."""
+"""Prints which errors calls raise: errors.py threads|tasks ADDRESS [CA [CERT KEY]]. Where MAX_TLS is set it is the newest TLS."""
 
 import asyncio
+import os
 import ssl
 import sys
 
@@ -13,6 +14,8 @@ if files:
     tls = ssl.create_default_context(cafile=files[0])
     if files[1:]:
         tls.load_cert_chain(*files[1:])
+    if "MAX_TLS" in os.environ:
+        tls.maximum_version = ssl.TLSVersion[os.environ["MAX_TLS"]]
 loop = asyncio.new_event_loop()
 
 
