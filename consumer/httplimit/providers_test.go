@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -101,6 +102,9 @@ func callOf(calls, limiter *consumer.Limiter, installation string, client *http.
 	}
 	if seconds := number("Retry-After"); seconds > 0 { // a 429 or 403, beside the three: so it comes last
 		key.Stated(0, 0, time.Now().Add(time.Duration(seconds)*time.Second))
+	}
+	if response.StatusCode >= http.StatusBadRequest {
+		return nil, errors.New(response.Status)
 	}
 	return io.ReadAll(response.Body)
 }
@@ -326,6 +330,7 @@ func TestTheProgramForInstallationsAtOnce(t *testing.T) {
 			}
 			if r.URL.Host == "a" && refuse {
 				header.Set("Retry-After", "60")
+				return &http.Response{Status: "403 Forbidden", StatusCode: http.StatusForbidden, Body: http.NoBody, Header: header}
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Header: header}
 		})}
@@ -333,8 +338,8 @@ func TestTheProgramForInstallationsAtOnce(t *testing.T) {
 			_, err := callOf(calls, limiter, of, client, request(t.Context(), t, of))
 			return err
 		}
-		if call("a") != nil || call("b") != nil {
-			t.Fatal("no permit at the start")
+		if err := call("a"); err == nil || err.Error() != "403 Forbidden" || call("b") != nil {
+			t.Fatalf("no permit at the start, or no refusal: %v", err)
 		}
 		refuse = false
 		if call("a") == nil || call("b") != nil {
