@@ -83,10 +83,11 @@ function mistrust(address: string, host: string, { code = "", message, reason }:
     return `the certificate of quotad at ${address} does not name ${host}: issue its --tls-cert with subjectAltName=${isIP(host) ? "IP" : "DNS"}:${host}, or pass an address that it names`;
   if (!/^ERR_(SSL|TLS)_|^EPROTO$/.test(code)) // what OpenSSL says of a chain has codes of its own
     return /CERT|SIGNATURE|CA$|PURPOSE/.test(code) ? `the certificate of quotad at ${address} is not valid here (${message}): pass the authority of its --tls-cert as ca, or issue that anew if it has expired` : undefined;
-  if (/protocol.version/i.test(code + message)) return `quotad at ${address} speaks TLS 1.3 only (${reason ?? message}): start Node.js without --tls-max-v1.2, in NODE_OPTIONS too`;
+  const said = reason ?? /SSL routines:\w*:([^:]+)/.exec(message)?.[1] ?? message; // an EPROTO has no reason
+  if (/protocol.version/i.test(code + message)) return `quotad at ${address} speaks TLS 1.3 only (${said}): start Node.js without --tls-max-v1.2, in NODE_OPTIONS too`;
   if (/alert/i.test(code + message))
-    return `quotad at ${address} takes no connection without a certificate that its --tls-client-ca has issued (${reason ?? message}): pass that one as cert, and its key`;
-  return `no TLS at ${address} (${reason ?? message}): pass the address of quotad's --listen`;
+    return `quotad at ${address} takes no connection without a certificate that its --tls-client-ca has issued (${said}): pass that one as cert, and its key`;
+  return `no TLS at ${address} (${said}): pass the address of quotad's --listen`;
 }
 
 type Instant = { mono: number; wall: number };

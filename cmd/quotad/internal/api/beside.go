@@ -56,14 +56,14 @@ func (s *Server) handOn(w http.ResponseWriter, r *http.Request, client string, b
 // ask has the quotad at a socket answer a request of a client. It returns false if that does not answer, or does not know
 // what the request is about.
 func ask(w http.ResponseWriter, r *http.Request, socket, client string, body []byte) bool {
-	ctx := context.WithoutCancel(r.Context()) // a cost counts also if its client has gone
-	request, err := http.NewRequestWithContext(ctx, r.Method, "http://quotad"+r.URL.EscapedPath(), bytes.NewReader(body))
+	ctx := context.WithoutCancel(r.Context())                                                                             // a cost counts also if its client has gone
+	request, err := http.NewRequestWithContext(ctx, r.Method, "http://quotad"+r.URL.EscapedPath(), bytes.NewReader(body)) //nolint:gosec // at a socket
 	if err != nil {
 		return false
 	}
 	request.Header.Set("Content-Type", jsonType[0])
 	request.Header.Set(clientField, client)
-	answer, err := listen.Client(socket, besideTime).Do(request)
+	answer, err := listen.Client(socket, besideTime).Do(request) //nolint:gosec // at a socket
 	if err != nil {
 		return false
 	}
@@ -78,6 +78,6 @@ func ask(w http.ResponseWriter, r *http.Request, socket, client string, body []b
 		}
 	}
 	w.WriteHeader(answer.StatusCode)
-	_, _ = w.Write(text) //nolint:gosec // it is JSON
+	_, _ = w.Write(text)
 	return true
 }

@@ -34,11 +34,12 @@ func TestTheQuotadsOfASocketAnswerForEachOther(t *testing.T) {
 		return serve(t, s.(*Server)), dial(t, path), listen.Client(path, time.Minute)
 	}
 	first, toFirst, _ := next()
-	second, toSecond, client := next()
+	_, _, _ = next() // is asked before the first one, and knows nothing
+	last, toLast, client := next()
 	take := func(c caller) string {
 		t.Helper()
 		var got granted
-		c.send(t, "/v1/acquire", `{"provider":"p"}`)
+		c.send(t, "/v1/acquire", `{"provider":"p","max_wait":60}`)
 		status, body := c.answer(t)
 		if err := json.Unmarshal([]byte(body), &got); status != 200 || err != nil {
 			t.Fatal(status, body, err)
@@ -53,15 +54,15 @@ func TestTheQuotadsOfASocketAnswerForEachOther(t *testing.T) {
 		}
 	}
 	old := take(toFirst)
-	settle(toSecond, old, `{}`, 400)
-	settle(toSecond, old, `{"used":1}`, 200)
-	settle(toSecond, old, `{"used":1}`, 404)
-	settle(toFirst, take(toSecond), `{"used":1}`, 200)
+	settle(toLast, old, `{}`, 400)
+	settle(toLast, old, `{"used":1}`, 200)
+	settle(toLast, old, `{"used":1}`, 404)
+	settle(toFirst, take(toLast), `{"used":1}`, 200)
 	underWay(t, first, 0)
-	underWay(t, second, 0)
+	underWay(t, last, 0)
 
 	old = take(toFirst)
-	request, err := http.NewRequestWithContext(t.Context(), "DELETE", "http://quotad/v1/calls/"+old, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://quotad/v1/calls/"+old, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func TestTheQuotadsOfASocketAnswerForEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = answer.Body.Close()
-	if answer.StatusCode != 200 {
+	if answer.StatusCode != http.StatusOK {
 		t.Error(answer.Status)
 	}
 	underWay(t, first, 0)
@@ -79,7 +80,7 @@ func TestTheQuotadsOfASocketAnswerForEachOther(t *testing.T) {
 	if err := first.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	settle(toSecond, old, `{"used":1}`, 404)
+	settle(toLast, old, `{"used":1}`, 404)
 }
 
 // A quotad hands on for its clients, which it names. Nobody else may: a process of another user, or a holder of a
@@ -97,7 +98,7 @@ func TestWhoHandsOn(t *testing.T) {
 		{"certificate CN=x" + user, "one", 404},
 		{"process 7" + user, "one", 200},
 	} {
-		id := grantOf(t, one.post("/v1/acquire", `{"provider":"p","settle_within":60}`)).ID
+		id := grantOf(t, one.post("/v1/acquire", `{"provider":"p","max_wait":60,"settle_within":60}`)).ID
 		p := newProcess(t, s, c.by)
 		r := p.request(t.Context(), "POST", "/v1/permits/"+id+"/settle", `{"used":1}`)
 		r.Header.Set(clientField, c.names)
