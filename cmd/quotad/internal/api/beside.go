@@ -56,7 +56,8 @@ func (s *Server) handOn(w http.ResponseWriter, r *http.Request, client string, b
 // ask has the quotad at a socket answer a request of a client. It returns false if that does not answer, or does not know
 // what the request is about.
 func ask(w http.ResponseWriter, r *http.Request, socket, client string, body []byte) bool {
-	ctx := context.WithoutCancel(r.Context())                                                                             // a cost counts also if its client has gone
+	// A cost counts also if its client has gone.
+	ctx := context.WithoutCancel(r.Context())
 	request, err := http.NewRequestWithContext(ctx, r.Method, "http://quotad"+r.URL.EscapedPath(), bytes.NewReader(body)) //nolint:gosec // at a socket
 	if err != nil {
 		return false
