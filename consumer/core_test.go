@@ -146,7 +146,7 @@ func TestTheLogSaysWhatRefusalsSayWithoutAShare(t *testing.T) {
 			if l.core.Report(s.clock.Now()); !l.TryAcquire() {
 				t.Fatal("no share")
 			}
-			if c.loses(s, policy); strings.Contains(logged.String(), "its share begins when the settle time") {
+			if c.loses(s, policy); strings.Contains(logged.String(), "its share begins after the settle time") {
 				t.Errorf("%s: it is told that time alone brings its share: %s", name, logged.String())
 			}
 			for range 60 { // etcd is silent from now on

@@ -19,12 +19,17 @@ import (
 // Who asks an instance that has no share yet, and to which nobody may lend, is told when its share begins, and not an
 // earlier time to come again. A call that cannot wait that long is refused at once.
 func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
-	for name, c := range map[string]struct{ limits, keys, key string }{
-		"in flight": {"100 inflight hold=2m", "", ""},
-		"a limit":   {"15000/s", "", ""},
-		"a key":     {"15000/s", "14/s", "a"},
-		"long keys": {"15000/s", "14/s,5000/h sliding", "a"},
-		"only keys": {"15000/s", "5000/h sliding", "a"},
+	for name, c := range map[string]struct {
+		limits, keys, key string
+		shape             quota.Shape
+	}{
+		"in flight": {"100 inflight hold=2m", "", "", ""},
+		"a limit":   {"15000/s", "", "", ""},
+		"sliding":   {"15000/s", "", "", quota.ShapeSliding},
+		"a bucket":  {"15000/s", "", "", quota.ShapeBucket},
+		"a key":     {"15000/s", "14/s", "a", ""},
+		"long keys": {"15000/s", "14/s,5000/h sliding", "a", ""},
+		"only keys": {"15000/s", "5000/h sliding", "a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -40,12 +45,16 @@ func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
 					policy.Keys = quota.Keys{Limits: policyOf(t, c.keys).Limits}
 				}
 				start := time.Now()
+				begins := start.Truncate(time.Second).Add(4 * time.Second)
+				if c.shape != "" {
+					policy.Shape, policy.Guard = c.shape, 20*time.Millisecond
+					begins = begins.Add(1124 * time.Millisecond) // until no earlier window is in reach
+				}
 				s.tell(1, withDefaults(policy), 2)
 				acquire := l.Acquire
 				if c.key != "" {
 					acquire = l.Key(c.key).Acquire
 				}
-				begins := start.Truncate(time.Second).Add(4 * time.Second)
 				for time.Until(begins) > 0 {
 					for _, wait := range []time.Duration{0, time.Second, 2 * time.Second} {
 						began := time.Now()

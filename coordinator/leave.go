@@ -16,7 +16,8 @@ import (
 // unsaid is how long a Shutdown may take at most and log nothing: longer than with windows of a second.
 const unsaid = 2 * time.Second
 
-// Shutdown ends the session without loss: it announces the window from which this process no
+// Shutdown ends the session without loss (with a shape other than fixed nobody uses its share for
+// a window then): it announces the window from which this process no
 // longer takes part, serves until then, and closes. That takes 0.3 s and the rest of the
 // longest window that is not above a minute; with a shape other than fixed, also the settle time. If
 // that is more than 2 s, it logs until when. Call it on SIGTERM, with a context that ends when the

@@ -303,7 +303,7 @@ func (s *Session) subscribe(provider string, create func() feed.Sink) (sink feed
 
 // Close ends the session immediately: its limiters issue nothing more, and the others use
 // its shares from the next window of each limit. If etcd is away, or with a shape other than
-// fixed, they use them after the settle time. Shutdown loses nothing.
+// fixed, they use them after the settle time. With shape fixed Shutdown loses nothing.
 //
 // Close waits a second at most for etcd. If the session's keys could not be removed by
 // then it returns an error: its instances are there, and keep their shares, until the lease

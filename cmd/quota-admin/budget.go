@@ -413,7 +413,11 @@ func (b *budgetJSON) table(w io.Writer) {
 	if b.HandedOut > b.total.Limit {
 		format.Row(w, "", "more than the limit: nothing more is handed out")
 	}
-	format.Row(w, used, fmt.Sprint(b.Used))
+	rest, count := "not known: etcd may not count all that was handed out", fmt.Sprint(b.Used)
+	if b.window.Sliding && b.Withheld != "" { // it is no instance's count, but what etcd counts
+		count = rest
+	}
+	format.Row(w, used, count)
 	if b.Used > b.HandedOut && b.Withheld == "" && !b.window.ByParts() {
 		format.Row(w, "", "more than was handed out: quota-admin doctor tells whether etcd has lost counts")
 	}
@@ -421,7 +425,6 @@ func (b *budgetJSON) table(w io.Writer) {
 	if b.reported() > b.Used+b.InHand && b.window.InFlight {
 		format.Row(w, "", "the reports below are of different times: a place that went from one instance to another is in both")
 	}
-	rest := "not known: etcd may not count all that was handed out"
 	if b.Rest != nil {
 		rest = fmt.Sprint(*b.Rest)
 	}

@@ -36,3 +36,23 @@ func TestOneOfSeveralLimitsIsNamed(t *testing.T) {
 		t.Errorf("only keys have limits: %+v, %v", found, err)
 	}
 }
+
+// How much of a limit that slides was used is what etcd counts less what is in hand. So nobody knows it while etcd may
+// not count all, and it must not be taken for a count to give. Of other limits the instances say it.
+func TestWhatWasUsedIsNotKnownWhereEtcdMayNotCountIt(t *testing.T) {
+	t.Parallel()
+	for limit, withheld := range map[string][2]string{"5000/h sliding": {"4711", "not known"}, "5000/h": {"4711", "4711"}} {
+		limits, err := quota.ParseLimits(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, why := range []string{"", "etcd was restored"} {
+			var out strings.Builder
+			b := budgetJSON{Limit: limit, Used: 4711, Withheld: why, window: protocol.Budget{Limit: limits[0]}}
+			b.table(&out)
+			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "Used "+withheld[i]) {
+				t.Errorf("%s, withheld %q: %s", limit, why, out.String())
+			}
+		}
+	}
+}

@@ -31,6 +31,8 @@ import (
 const (
 	sampleProvider = "demo/api"
 	sampleLimit    = 1000 // permits a second
+
+	defaultListen = "127.0.0.1:2379"
 )
 
 type devFlags struct {
@@ -54,7 +56,7 @@ disk. Only this machine reaches it. It is not for production.`,
   quota-admin dev --listen 127.0.0.1:12379 --data ./etcd-data --instances 8`,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:2379", "`address` of the etcd")
+	flags.StringVar(&f.listen, "listen", defaultListen, "`address` of the etcd")
 	flags.StringVar(&f.data, "data", "", "`folder` for etcd's data, which is kept; default: in memory, or a temporary folder")
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
 	flags.StringVar(&f.dashboard, "dashboard", defaultDashboard, "`address` of the dashboard, on this machine; empty: none")
@@ -196,7 +198,10 @@ func use(ctx context.Context, l *consumer.Limiter, instances int) {
 }
 
 func (a *app) devSays(endpoints []string, where, limits string, f *devFlags) {
-	endpoint, prefix := strings.Join(endpoints, ","), ""
+	endpoint, export, prefix := strings.Join(endpoints, ","), "", ""
+	if f.listen != defaultListen || a.env("QUOTIENT_ENDPOINTS") != "" { // else programs look there by themselves
+		export = "  export QUOTIENT_ENDPOINTS=" + endpoint + "\n"
+	}
 	if a.etcd.Prefix != keys.DefaultPrefix {
 		prefix = " --prefix " + a.etcd.Prefix
 	}
@@ -205,11 +210,10 @@ provider %[3]s has %[4]s, and %[5]s use it
 
 In another terminal:
 
-  export QUOTIENT_ENDPOINTS=%[1]s
-  go run ./cmd/quota-admin top %[3]s%[6]s
+%[7]s  go run ./cmd/quota-admin top %[3]s%[6]s
   go run ./cmd/quota-admin set %[3]s 500/s --wait%[6]s
   go run ./cmd/loadgen --endpoints %[1]s --limit 20000/s --instances 24%[6]s
 
 Ctrl-C ends it.
-`, endpoint, where, sampleProvider, limits, format.Count(f.instances, "instance"), prefix)
+`, endpoint, where, sampleProvider, limits, format.Count(f.instances, "instance"), prefix, export)
 }

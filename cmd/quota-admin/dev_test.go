@@ -97,6 +97,23 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 	})
 }
 
+// What dev says to type exports its address only where programs would not look there by themselves: loadgen, which they
+// start next, takes an etcd that is exported in place of one of its own.
+func TestDevExportsAnAddressThatProgramsDoNotFind(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		listen, env string
+		exports     bool
+	}{{defaultListen, "", false}, {"127.0.0.1:12379", "", true}, {defaultListen, "https://etcd-1:2379", true}} {
+		var out lockedBuffer
+		a := &app{stdout: &out, env: func(string) string { return c.env }, etcd: &etcdflags.Flags{Prefix: etcdflags.DefaultPrefix}}
+		a.devSays([]string{"http://" + c.listen}, "in memory", "1000/s", &devFlags{listen: c.listen})
+		if said := out.String(); strings.Contains(said, "\n  export QUOTIENT_ENDPOINTS=http://"+c.listen+"\n") != c.exports || !strings.Contains(said, ":\n\n  ") {
+			t.Errorf("%+v: %s", c, said)
+		}
+	}
+}
+
 func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -44,7 +44,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	for job := 1; ; job++ {
-		if err := limiter.Wait(ctx); err != nil { // the first permits come within a window
+		if err := limiter.Wait(ctx); err != nil {
 			return err
 		}
 		fmt.Print("job ", job, "\r") // the call to the provider

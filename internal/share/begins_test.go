@@ -14,7 +14,8 @@ import (
 // When a share begins is foretold to the window, and stays foretold until then.
 func TestWhenAShareBeginsIsForetold(t *testing.T) {
 	after := func(ms int64) time.Time { return time.Unix(0, instant(ms).Wall).UTC() }
-	second, minute := quota.Limit{Permits: 10, Window: time.Second}, quota.Limit{Permits: 100, Window: time.Minute}
+	second, ten := quota.Limit{Permits: 10, Window: time.Second}, quota.Limit{Permits: 50, Window: 10 * time.Second}
+	minute := quota.Limit{Permits: 100, Window: time.Minute}
 	for _, c := range []struct {
 		name   string
 		limits []quota.Limit
@@ -22,22 +23,30 @@ func TestWhenAShareBeginsIsForetold(t *testing.T) {
 		self   time.Time // of the instance
 		change func(w *share.Planner, p *quota.Policy)
 		want   int64 // milliseconds
+		shape  quota.Shape
 	}{
-		{"the settle time", []quota.Limit{second}, time.Time{}, time.Time{}, nil, 2000},
-		{"the instance's own beginning", []quota.Limit{second}, time.Time{}, after(2300), nil, 3000},
-		{"the policy's beginning", []quota.Limit{second}, after(4100), time.Time{}, nil, 5000},
-		{"the longest window", []quota.Limit{second, minute}, time.Time{}, time.Time{}, nil, 60_000},
+		{"the settle time", []quota.Limit{second}, time.Time{}, time.Time{}, nil, 2000, quota.ShapeFixed},
+		{"the instance's own beginning", []quota.Limit{second}, time.Time{}, after(2300), nil, 3000, quota.ShapeFixed},
+		{"the policy's beginning", []quota.Limit{second}, after(4100), time.Time{}, nil, 5000, quota.ShapeFixed},
+		{"the longest window", []quota.Limit{second, minute}, time.Time{}, time.Time{}, nil, 60_000, quota.ShapeFixed},
 		{"a policy that was set later", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
 			w.Apply(instant(3600), protocol.Change{Revision: 2, PolicyDeleted: true})
 			w.Apply(instant(5500), protocol.Change{Revision: 3, Policy: p})
-		}, 9000}, // its settle time is not known before it is set
+		}, 9000, quota.ShapeFixed}, // its settle time is not known before it is set
+		// Under other shapes the windows before have to be out of reach: a window, the guard, two 500ths and twice the clock's error.
+		{"a sliding limit", []quota.Limit{second}, time.Time{}, time.Time{}, nil, 2000 + 1124, quota.ShapeSliding},
+		{"a bucket", []quota.Limit{second}, time.Time{}, after(2300), nil, 3000 + 1124, quota.ShapeBucket},
+		{"the longest that slides", []quota.Limit{second, ten}, time.Time{}, time.Time{}, nil, 10_000 + 10_160, quota.ShapeSliding},
 		{"starting over", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
 			w.Reset(instant(7500), "a", protocol.View{Revision: 9, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
-		}, 9000},
+		}, 9000, quota.ShapeFixed},
 	} {
 		w := share.Planner{Clock: clock.Started(instant(0), nil)}
 		p := plannerPolicy(quota.OutageHold)
-		p.Limits, p.From = c.limits, c.from
+		p.Limits, p.From, p.Shape = c.limits, c.from, c.shape
+		if c.shape != quota.ShapeFixed {
+			p.Guard = 20 * time.Millisecond
+		}
 		begin := int64(500)
 		w.Reset(instant(begin), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a", From: c.self}, {ID: "b"}}})
 		if c.change != nil {

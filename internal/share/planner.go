@@ -322,8 +322,8 @@ func (p *Planner) Began() (mono int64, again bool) { return p.since, p.again }
 func (p *Planner) Registered() bool { return p.members[p.self] != nil }
 
 // Begins returns when this instance has a share if there is no more news, in corrected wall time: with
-// the first window of each limit that all views of its lookback give a part of. ok is false if time
-// alone does not bring one, and under shapes other than fixed windows.
+// the first window of each limit that all views of its lookback give a part of; under other shapes once
+// no earlier window is in reach. ok is false if time alone does not bring one.
 func (p *Planner) Begins() (wall int64, ok bool) { return p.BeginsOf(Key{}) }
 
 // BeginsOf is Begins of the limits of a key. The provider is the key with the empty name.
@@ -335,7 +335,7 @@ func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
 		return new(keyTerms).of(t, key.Name)
 	}
 	newest, self := of(p.newest()), p.members[p.self]
-	if newest.policy == nil || newest.blocked != ReasonShare || self == nil || key.Name == "" && p.shaped() {
+	if newest.policy == nil || newest.blocked != ReasonShare || self == nil {
 		return 0, false
 	}
 	due := self.from
@@ -354,11 +354,14 @@ func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
 	for _, l := range protocol.LimitsAt(newest.policy, due) {
 		from := max(due, add(p.opens(l.Window), p.offset))
 		w := quota.WindowAt(l.Window, from)
-		if w.Start() < from {
-			wall = max(wall, w.End())
-		} else {
-			wall = max(wall, w.Start())
+		begins := w.Start()
+		if begins < from {
+			begins = w.End()
 		}
+		if key.Name == "" { // keys are counted by fixed windows
+			begins = add(begins, p.reach(l.Window))
+		}
+		wall = max(wall, begins)
 	}
 	return wall, wall != 0
 }

@@ -66,18 +66,20 @@ func (t *terms) transit() time.Duration {
 }
 
 // span returns the windows of a length that bind a permit issued at the wall time
-// wall: the last is the one that holds it, and the first is the same under fixed
-// windows, else the oldest that its reach touches.
+// wall: the last is the one that holds it, and the first the oldest that its reach touches.
 func (h *History) span(length time.Duration, wall int64) (first, last quota.Window) {
-	last = quota.WindowAt(length, wall)
+	return quota.WindowAt(length, sub(wall, h.reach(length))), quota.WindowAt(length, wall)
+}
+
+// reach returns how far back the windows of a length go that bind a permit; 0 under fixed windows.
+func (h *History) reach(length time.Duration) (reach int64) {
 	if !h.shaped() {
-		return last, last
+		return 0
 	}
-	reach := int64(0)
 	for _, t := range h.terms {
 		reach = max(reach, int64(protocol.ReachOf(length, t.transit(), t.rules.ClockError)))
 	}
-	return quota.WindowAt(length, sub(wall, reach)), last
+	return reach
 }
 
 // Bound returns how many permits of window w this instance may have issued by the

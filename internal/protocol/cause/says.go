@@ -61,10 +61,11 @@ const Left = "this instance has left"
 
 // Joined says when an instance joined, and when its share begins; zero if that is not known.
 func Joined(at, begins time.Time, settle time.Duration) string {
-	if begins.IsZero() {
-		return fmt.Sprintf("this instance joined at %s; its share begins when the settle time (%v) is over", clock(at), settle)
+	when := ""
+	if !begins.IsZero() {
+		when = fmt.Sprintf("at %s, ", clock(begins))
 	}
-	return fmt.Sprintf("this instance joined at %s; its share begins at %s, with the first windows after the settle time (%v)", clock(at), clock(begins), settle)
+	return fmt.Sprintf("this instance joined at %s; its share begins %safter the settle time (%v)", clock(at), when, settle)
 }
 
 // StartedOver says the same of an instance that has forgotten what it knew of the others.

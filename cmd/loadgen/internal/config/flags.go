@@ -94,7 +94,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 		return c, noneOf(connection)
 	}
 	if set.Changed("etcd-members") || len(c.Faults) > 0 {
-		return nil, Usagef("--etcd-members, --fault and --chaos are for the embedded etcd: leave them out, or --endpoints")
+		return nil, Usagef("--etcd-members, --fault and --chaos are for the embedded etcd: leave them out, or --endpoints and QUOTIENT_ENDPOINTS")
 	}
 	if err := etcd.Resolve(); err != nil {
 		return nil, err

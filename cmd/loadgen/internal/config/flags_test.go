@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,9 @@ func TestEndpointsFromTheEnvironment(t *testing.T) {
 	c, err := ParseFlags(nil, env, io.Discard)
 	if err != nil || c.Embedded || c.Etcd.Endpoints[0] != "10.0.0.1:2379" {
 		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := ParseFlags([]string{"--fault", "5s=kill-leader"}, env, io.Discard); err == nil || !strings.Contains(err.Error(), "QUOTIENT_ENDPOINTS") {
+		t.Errorf("a fault for an etcd that the environment names: %v", err)
 	}
 }
 
