@@ -131,7 +131,7 @@ var keys = Table{
 	Replace("InFlightKeptAtTheEnd", "ends with places of earlier parts if it wanted more", "internal/window/sliding.go",
 		"ends && b.state == wanting", "false", "internal/window TestWhoEndsWhileItWantsGivesBack"),
 	Replace("InFlightAnswerUnheard", "does not ask for those that wait when a call has ended while etcd was asked", "internal/window/budget.go",
-		"b.state == wanting && b.again <= g.mu.last {", "false {", "internal/window TestACallThatEndsWhileEtcdIsAsked", places),
+		"b.state == wanting && b.again <= g.mu.last {", "false {", "internal/window TestACallThatEndsWhileEtcdIsAsked"),
 	Replace("InFlightIdleKept", "keeps idle places while others lack some", "internal/window/long.go",
 		"\tcase b.wanted.n > 0 && now < b.wanted.othersUntil:\n\t\treturn min(b.hand(), b.othersLack(now))\n", "", places),
 	Replace("InFlightLateTaken", "loses what etcd gives of a part that has ended", "internal/window/sliding.go",
