@@ -6,8 +6,8 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file carries counts on where an operator changes the length or the phase of a long limit, or whether it
-// slides: its windows have other totals then. The total of a new window that overlaps old ones begins with what
+// This file carries counts on where an operator changes the length, the phase or the zone of a long limit, or whether
+// it slides: its windows have other totals then. The total of a new window that overlaps old ones begins with what
 // these have handed out. They only fall meanwhile: protocol.Was. docs/proof/protocol.md, section 14.
 
 // Carried are permits that were handed out by the totals of other limits.

@@ -32,6 +32,38 @@ func LimitName(l quota.Limit) string {
 	return WindowName(l)
 }
 
+// Order is how a window stands to another one.
+type Order uint8
+
+const (
+	Same    Order = iota // it is that window: what was issued in that one is issued in it
+	Later                // it comes after it
+	Earlier              // it comes before it
+	Other                // it is of other windows than that one
+)
+
+// Order says how the window stands to o, of a limit of the same Window. Windows of one limit do not overlap. So where two
+// do that begin at different times, it has become another limit: of another phase, or of the days or months of another zone.
+// Of a limit that counts by parts it is the number of the part that decides: an instance begins the parts of a limit
+// in flight at other times under another guard.
+func (b *Budget) Order(o *Budget) Order {
+	at, was := b.Start, o.Start
+	if b.ByParts() {
+		at, was = b.Part().Number, o.Part().Number
+	}
+	switch {
+	case b.Sliding != o.Sliding || b.InFlight != o.InFlight:
+		return Other
+	case at == was:
+		return Same
+	case !b.ByParts() && b.Start < o.End && o.Start < b.End:
+		return Other
+	case at > was:
+		return Later
+	}
+	return Earlier
+}
+
 // TotalStart is the start that the name of the window's total has: a sliding limit has one total.
 func (b *Budget) TotalStart() int64 {
 	if b.ByParts() {

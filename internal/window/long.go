@@ -135,8 +135,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 			a.budgets = append(a.budgets, newLong(now))
 		}
 		b := &a.budgets[i]
-		other := now.Phase != b.Phase || now.Sliding != b.Sliding || now.InFlight != b.InFlight
-		next := now.Start > b.Start || other
+		order := now.Order(&b.Budget)
+		other := order == protocol.Other
+		next := order == protocol.Later || other
 		if !b.binds || next { // an earlier permit that is given back does not count in it
 			a.epoch++
 			b.since = 0
@@ -154,15 +155,17 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 				unended += was - of.underWay()
 			}
 			*b = of
-		case now.Start < b.Start:
+		case order == protocol.Earlier:
 			a.early = true
 		default:
 			if now.Permits > b.Permits {
 				b.again = 0
 			}
-			b.Limit, b.End = now.Limit, max(b.End, now.End)
+			if b.Limit = now.Limit; b.Start == now.Start { // else a part goes on as it has begun: grants of its calls name its times
+				b.End = now.End
+			}
 		}
-		if now.Whole && b.Start == now.Start {
+		if now.Whole && order != protocol.Earlier {
 			b.Whole = true
 			b.purse.Taken = b.whole(a.windows.Over)
 		}
