@@ -115,7 +115,7 @@ func (g *Gate) States(at clock.Instant, limit, left, until int64) {
 	}
 	g.currentLocked(at)
 	g.settleLocked()
-	if g.mu.ledger.States(limit, left, until, at.Wall) {
+	if l := &g.mu.ledger; l.States(limit, left, until, g.mu.last+l.plan.Offset) {
 		g.Wanting()
 	}
 	g.rebuildLocked(at)
