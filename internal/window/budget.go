@@ -112,7 +112,8 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	return all, used, true
 }
 
-// looksLocked hands out uses that only read what is left, where that was not read for a while, or take an ask back.
+// looksLocked hands out uses that only read what is left, where that was not read for a while or etcd did not answer, or
+// take an ask back.
 func (g *Gate) looksLocked(most int) (all []escrow.KeyUse) {
 	l, now := &g.mu.ledger, g.mu.last
 	for b := range l.binding {
@@ -120,7 +121,8 @@ func (g *Gate) looksLocked(most int) (all []escrow.KeyUse) {
 		if asks {
 			use.By, b.again = l.by(), 0 // whoever comes now asks anew
 		}
-		if len(all) < most && b.state == atRest && !b.Whole && (asks || b.read == 0 || now-b.read > longRead) {
+		due := now >= b.again && (b.away || b.read == 0 || now-b.read > longRead)
+		if len(all) < most && b.state == atRest && !b.Whole && (asks || due) {
 			all = append(all, b.handOut(escrow.KeyUse{Use: use}))
 		}
 	}

@@ -316,3 +316,41 @@ func TestWhatTheLastCallNeededIsKept(t *testing.T) {
 		}
 	}
 }
+
+// A look at what is left that etcd did not answer is repeated as a look: an instance that has no calls takes nothing for
+// that, once etcd answers again, nor does one whose limit was raised meanwhile.
+func TestALookThatIsNotAnsweredTakesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 10})
+	f.long = quota.Limit{Permits: 5000, Window: time.Hour}
+	g := gateOf(f, 0, new(told).decided)
+	g.Changed(at(0))
+	looks := func(now time.Duration) escrow.KeyUse {
+		t.Helper()
+		uses, _, _ := g.Uses(at(now), 8)
+		if len(uses) != 1 || !uses[0].Use.Look || uses[0].Back.N != 0 {
+			t.Fatalf("after %v: %+v", now, uses)
+		}
+		return uses[0]
+	}
+	rests := func(now time.Duration) {
+		t.Helper()
+		if uses, _, _ := g.Uses(at(now), 8); len(uses) != 0 {
+			t.Errorf("after %v: %+v", now, uses)
+		}
+	}
+	for now := range time.Duration(3) {
+		u := looks(2 * now * second)
+		u.Away = true
+		g.Fund(at(2*now*second+10*ms), u)
+		rests(2*now*second + second)
+	}
+	u := looks(6 * second)
+	f.set(func() { f.long.Permits = 6000 })
+	g.Changed(at(6*second + 1))
+	u.Purse.Committed(escrow.Total{Out: 1000, Cluster: 1}, 0, 1, &escrow.Verdict{Cluster: 1})
+	g.Fund(at(6*second+10*ms), u)
+	rests(7 * second)
+	rests(36 * second)
+	looks(37 * second)
+}

@@ -37,9 +37,8 @@ type long struct {
 	// wanted, or the latest calls had. These stay in hand for patient after the latest call: twice the longest time
 	// between two calls, in nanoseconds.
 	active, patient, keep int64
-	// since is the corrected wall time from which the limit has bound in the window. read is the monotonic instant at
-	// which the latest use came back from etcd, answered or not, and 0 before the first. They are used for the provider's
-	// limits only.
+	// since is the corrected wall time from which the limit has bound in the window. read is the monotonic instant of
+	// etcd's latest answer, 0 before the first. They are used for the provider's limits only.
 	since, read int64
 	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
 	// etcd has not been told yet.
@@ -241,7 +240,7 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 		b.calls(max(n, had), now)
 		hand := b.hand() - taken
 		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
-		if b.state == handedOut || now < b.again || !lacks && hand >= b.low {
+		if b.state == handedOut || now < b.again && !b.away || !lacks && hand >= b.low { // TakeUse waits for an etcd that is away
 			continue
 		}
 		news = news || b.state == atRest || lacks && b.need == 0
@@ -434,13 +433,16 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	}
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	more = u.Purse.Taken > b.purse.Taken
-	b.state, b.purse, b.away, b.read, b.back = atRest, u.Purse, u.Away, now, 0
+	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away, 0
+	if !u.Away {
+		b.read = now
+	}
 	raised := u.Permits < b.Permits // since etcd was asked
 	if !u.Away && b.stated == u.Use.Stated {
 		b.stated = escrow.Stated{}
 	}
-	gives := u.Back.N > 0 && (!b.ByParts() || u.Use.Look)
-	if !gives && (u.Away || raised) || b.stated.Until != 0 {
+	takes := !u.Use.Look && (u.Back.N == 0 || b.ByParts()) // else it only reads, or gives back
+	if takes && (u.Away || raised) || b.stated.Until != 0 {
 		b.state = wanting
 	}
 	switch {
@@ -448,7 +450,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.again = now + int64(AwayAgain)
 	case b.InFlight && !more && b.toReturn() > 0: // it goes back with the next that is asked for
 		b.state, b.again = wanting, 0
-	case gives, raised, u.Use.Look:
+	case !takes, raised:
 		if b.InFlight && b.left() > 0 {
 			b.again = 0 // others hear of what is left, and ask for it: so does this instance, if somebody waits here
 		}
