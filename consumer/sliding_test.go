@@ -202,3 +202,24 @@ func TestASlidingLimitBesideShapes(t *testing.T) {
 		})
 	}
 }
+
+// What was issued counts in full where the limit is lowered below that, and then counts in other windows.
+func TestALowerSlidingLimitForgetsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := Fixed(policyOf(t, "1000/s,100/h sliding"))
+		l := open(t, source, Options{})
+		issued := l.TryTake(80).N()
+		time.Sleep(time.Minute)
+		for _, limits := range []string{"1000/s,10/h sliding", "1000/s,100/h"} {
+			if err := source.Set(policyOf(t, limits)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			issued += l.TryTake(100).N()
+		}
+		if issued != 100 {
+			t.Errorf("%d issued within an hour", issued)
+		}
+	})
+}

@@ -89,7 +89,7 @@ func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 // underWay returns how many calls are under way whose permits count here.
 func (b *long) underWay() (n int64) {
 	if b.Whole {
-		return b.used + b.Permits - b.limit()
+		return b.counting()
 	}
 	n = b.used
 	for i := range b.ended {

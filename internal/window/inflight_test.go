@@ -256,3 +256,16 @@ func TestACallThatEndsWhileEtcdIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestALowerLimitForgetsNoCalls: an instance that has all of the limit counts all calls that are under way, also if these are
+// more than the limit has by now, and began in earlier parts.
+func TestALowerLimitForgetsNoCalls(t *testing.T) {
+	t.Parallel()
+	b, _ := flying(10)
+	b.Whole = true
+	next := protocol.BudgetAt(b.Limit, time.UTC, b.End)
+	next.Whole, next.Permits = true, 4
+	if b = b.next(next, false); b.underWay() != 10 {
+		t.Errorf("%d calls are under way", b.underWay())
+	}
+}

@@ -78,7 +78,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 // counting returns how many permits were issued that count, of a limit that is Whole.
 func (b *long) counting() int64 {
 	if b.ByParts() {
-		return b.used + b.Permits - b.limit()
+		return b.used + b.purse.Out()
 	}
 	return b.used
 }
