@@ -57,7 +57,7 @@ func main() {
 	defer limiter.Close()
 	for _, installation := range []string{"installation-12", "installation-4711"} {
 		transport := &httplimit.Transport{
-			Limiter: limiter, MaxWait: consumer.Forever,
+			Limiter: limiter, MaxWait: 2 * time.Second,
 			MaxPause: -1, // an answer 429 or 403 is of one installation
 			Stated:   true,
 			Key:      func(*http.Request) string { return installation },

@@ -25,7 +25,7 @@ func loop(ctx context.Context, limiter *consumer.Limiter) error {
 		case refused: // no permit in time, or none in hand while etcd is away: drop the job, or keep it for later
 			fmt.Println(err)
 			pause = max(pause, time.Until(refusal.RetryAt))
-		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than the limit: ask for fewer
+		case errors.Is(err, consumer.ErrTooLarge): // Take asks for more than can come at once: ask for fewer
 		case errors.Is(err, consumer.ErrQueueFull): // Options.MaxWaiters callers wait already: drop the job
 		case errors.Is(err, consumer.ErrStale): // under --outage stop: etcd is away, or the clock is off
 		case errors.Is(err, consumer.ErrNoPolicy): // no limit is set
