@@ -67,7 +67,7 @@ const (
 	// longRest is how long permits that nobody uses stay in hand at least. What the latest call wanted stays
 	// for twice the longest time between two calls, if that is longer: so a caller that comes seldom finds it.
 	longRest = int64(16 * time.Second)
-	// longRead is the age of etcd's latest answer from which on a provider's total is read again.
+	// longRead is how long after the latest use came back from etcd (long.read) a provider's total is read again.
 	longRead = int64(30 * time.Second)
 	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
 	// while none are.
@@ -104,8 +104,9 @@ func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
 }
 
-// returning returns how many permits of a sliding or a fixed limit go back to etcd, now or with the next that is taken, and
-// can be taken again then: what is in hand of an earlier part, and what is on its way.
+// returning returns how many permits of a limit that is not in flight go back to etcd, now or with the next that is taken,
+// and can be taken again then: what is in hand of an earlier part, and what is on its way. It is 0 of a Whole limit, and
+// while etcd hands out nothing.
 func (b *long) returning() int64 {
 	if b.InFlight || b.Whole || b.purse.Withheld() != "" {
 		return 0
@@ -137,11 +138,11 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		order := now.Order(&b.Budget)
 		other := order == protocol.Other
 		next := order == protocol.Later || other
-		if !b.binds || next { // an earlier permit that is given back does not count in it
+		if !b.binds || next { // what was issued before does not count in this window: by the epoch it is not taken out of it
 			a.epoch++
 			b.since = 0
 		}
-		if !b.binds && b.state == wanting { // nobody asks etcd for what does not bind
+		if !b.binds && b.state == wanting { // nobody has asked etcd while it did not bind: so the next want is news again
 			b.state, b.need = atRest, 0
 		}
 		b.binds = true
@@ -191,7 +192,8 @@ func (a *Account) inHand() int64 {
 }
 
 // SpentUntil returns the corrected wall time at which all long limits that cannot give n permits now have
-// more again; 0 if each may give as many. lacks reports whether any has fewer than n in hand beside those that are
+// more again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may
+// give as many. lacks reports whether any has fewer than n in hand beside those that are
 // reserved, so that etcd has to be asked first. It does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
@@ -222,7 +224,8 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 
 // Wants notes a call that wants n permits and has not got them. What is reserved counts as wanted too: once what
 // was in hand has lapsed (Lapses), it has to be taken again. With n = 0 Wants is for that alone. news reports whether
-// TakeUse is to be called: nothing was wanted before, or no call lacked permits yet.
+// TakeUse is to be called: if more is wanted of some limit of which nothing was wanted before, or if a call lacks permits
+// now of a limit of which more was wanted only because few are in hand.
 func (a *Account) Wants(n, now int64) (news bool) {
 	return len(a.budgets) > 0 && a.wants(n, 0, 0, now)
 }
@@ -296,7 +299,7 @@ func (b *long) use() protocol.BudgetUse {
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is
-// the key's. Each use is returned by Fund; until then its limit is not handed out again.
+// the key's. Each use is returned by Fund. Until then no other of the same window, or part of time, is handed out.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
 	return a.takeUse(name, most, 0, now, a.second)
 }
