@@ -15,8 +15,9 @@ import (
 )
 
 // Account counts the permits that this instance issues for one key. The provider is the key with the
-// empty name: see ledger. The zero Account has issued none, and has nothing left. Adopt is called
-// whenever the windows change, before any other method. It is not safe for concurrent use.
+// empty name: see ledger. The zero Account has issued none, and has nothing left. After the
+// windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is booked
+// before that, in the windows that the account still has (Front.Shut). It is not safe for concurrent use.
 type Account struct {
 	windows *plans.Windows // by which the counts are; nil before the first Adopt
 	spans   []span         // shortest first
@@ -313,8 +314,8 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 	return true
 }
 
-// Uncharge takes n permits out again that were taken of a Front in an epoch, by its windows, and not
-// issued. If a window has ended since, they are taken out of the front's windows that still run.
+// Uncharge takes n permits out again that were taken of a Front, and not issued. epoch is the account's when the front was
+// opened, and windows are those that the front named. If a window has ended since, they are taken out of the front's windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch) {
 		return
@@ -346,9 +347,9 @@ func (a *Account) Span() (start, end int64) {
 }
 
 // Opens returns the earliest monotonic instant at which n permits may come if there is no news. If some windows leave
-// less than n and the debt, it is the opening after the last of these; otherwise the next opening of any window. It is now
-// where etcd may give them, and before the first Adopt; clock.Forever if nothing is limited. Of short limits it does not
-// look at what is reserved.
+// less than n and the debt, it is the opening after the last of these. Otherwise, and while the windows are shut or the
+// account is early, it is the next opening of any window. It is now where etcd may give them, and before the first Adopt;
+// clock.Forever if nothing is limited. Of short limits it does not look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now

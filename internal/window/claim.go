@@ -58,7 +58,7 @@ type claim struct {
 	// larges is how many permits large calls have got since the Trade began: of a provider, by its queue; of a key, after
 	// they were reserved. Of a key it also counts those that large calls were refused.
 	larges   int64
-	issued   int64         // permits issued to large calls in the window that runs; of a key, those reserved for them in it
+	issued   int64         // permits issued to large calls in the window that runs: of a provider, by its queue; of a key, those reserved for them
 	servedIn int64         // the index of the window in which a large call that is not in pending was last served
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
@@ -140,8 +140,8 @@ func (b *beside) fits(a *Account) bool {
 // noteHead or Account.LineLeft notes who is the first now.
 //
 // A Line is used under the lock under which it was made, the gate's or that of the key's state, and no longer. held,
-// unpaced and taken are copies of the owner's counts, and room is the Line's own. Served takes what it serves off the
-// others, and adds it to taken; whoever books that in the account takes it off taken again.
+// unpaced and taken are copies of the owner's counts, and room is the Line's own. Served adds what it serves to taken,
+// and takes it off held, unpaced and room; whoever books that in the account takes it off taken again.
 type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue

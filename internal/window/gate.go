@@ -52,7 +52,7 @@ type Gate struct {
 	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
 	// have left, and the corrected wall time from which the guest has a share.
 	LendsTo func(guest string, at int64) (from int64, lends bool)
-	// Wanting is told that more of a budget is wanted.
+	// Wanting is told that Uses has something for etcd: more of a budget is wanted, or some of it is to be given back.
 	Wanting func()
 	// Booked is told the use of each window: whenever that or a bound may have changed, and
 	// before a permit of another window can be taken. It writes a trace, and is nil otherwise.
@@ -133,9 +133,9 @@ func (g *Gate) unlock() {
 }
 
 // wakeLocked returns when Tick is due: at the segment's end, and at the earliest
-// deadline. After a Tick it is later than the instant of that, since Tick moves on from
-// a segment that is over, and serves or refuses the waiters that are due: so the alarm
-// cannot ring in vain for ever.
+// deadline. After a Tick the result is later than the instant of the Tick, since that moves
+// on from a segment that is over, and serves or refuses the waiters that are due: so the
+// alarm cannot ring in vain for ever.
 func (g *Gate) wakeLocked() int64 {
 	if g.mu.closed || g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 {
 		return clock.Forever
@@ -403,7 +403,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	g.openLocked(s)
 	if g.mu.queue.Head() != nil && p.Known && p.Until != clock.Forever {
-		g.foreseeLocked(p.Until) // if it is so they need not be judged then
+		g.foreseeLocked(p.Until) // if the plan at Until is as foreseen, those that wait need not be judged again then
 	}
 	g.publishLocked(s, g.edgeLocked(p, less))
 	g.wantForQueueLocked()
@@ -432,12 +432,12 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	return news
 }
 
-// edgeLocked says when the segment ends, but for the end of the proof: when the plan does;
-// at the instant less, when fewer permits are kept for critical calls; when more permits
-// may be issued than now; when the line of those that wait is to be served again
-// (Line.Again); and, where other shapes than aligned windows bind, when permits that are
-// issued from then on must be told apart from those before. It is the one place that
-// decides this. The edge lies ahead.
+// edgeLocked returns when the segment ends, the end of the proof left aside. It is the
+// earliest of these: the plan's end; the instant less, at which fewer permits are kept for
+// critical calls; when more permits may be issued than now; when the line of those that
+// wait is to be served again (Line.Again); and, where other shapes than aligned windows
+// bind, when permits that are issued from then on must be told apart from those before. It
+// is the one place that decides this. The edge lies ahead.
 func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 	l, edge, need := &g.mu.ledger, min(p.Until, less), g.headLocked()
 	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {

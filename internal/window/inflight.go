@@ -51,8 +51,8 @@ func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 }
 
 // end books that n calls of the grant have ended. It returns false if they count no more, or not here; of a Whole limit it
-// always returns true. A grant does not name its limit. Its length does: an account has one limit of each Window, and that alone says how long Start to Ends
-// is.
+// always returns true. A grant does not name its limit. Its length does: an account has one limit of each Window, and that
+// alone says how long Start to Ends is.
 func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight && b.Ends()-b.Start == grant.End-grant.Start && b.end(n, grant.Start, now, a.windows) {
@@ -69,7 +69,9 @@ func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
 		b.used -= n
-		b.wanted.owed += min(n, max(b.yields(now, windows.Lending.Instances), b.excess()))
+		if !b.Whole { // else there are no others
+			b.wanted.owed += min(n, max(b.yields(now, windows.Lending.Instances), b.excess()))
+		}
 		return true
 	case b.Whole:
 		b.purse.Free(n, b.PartAt(start))

@@ -258,14 +258,18 @@ func TestACallThatEndsWhileEtcdIsAsked(t *testing.T) {
 }
 
 // TestALowerLimitForgetsNoCalls: an instance that has all of the limit counts all calls that are under way, also if these are
-// more than the limit has by now, and began in earlier parts.
+// more than the limit has by now, and began in earlier parts. It owes others nothing.
 func TestALowerLimitForgetsNoCalls(t *testing.T) {
 	t.Parallel()
-	b, _ := flying(10)
+	b, windows := flying(10)
 	b.Whole = true
 	next := protocol.BudgetAt(b.Limit, time.UTC, b.End)
 	next.Whole, next.Permits = true, 4
 	if b = b.next(next, false); b.underWay() != 10 {
 		t.Errorf("%d calls are under way", b.underWay())
+	}
+	b.used = 2
+	if b.end(1, b.Start, 3, windows); b.wanted.owed != 0 {
+		t.Errorf("%d permits are owed to others, and there are none", b.wanted.owed)
 	}
 }

@@ -160,7 +160,7 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 //
 // A call takes the key's permits of the front, and then the provider's of the segment. If the segment
 // gives some it is not sealed, so no later plan is in force. The front names the windows of the plan by
-// which it was opened: a call asks the account if its segment names others. So both permits are within
+// which it was opened: a call whose segment names other windows goes to the account. So both permits are within
 // the bounds in force. If the segment gives none, the key's permits are given back to its
 // account: see Account.Uncharge.
 //

@@ -22,15 +22,15 @@ type ended struct {
 
 func (e *ended) hand() int64 { return e.taken - e.given - e.used }
 
-// give returns what is in hand as what is to be given back, and has nothing from then on.
+// give returns what e has in hand, to be given back to etcd. From then on e has nothing in hand.
 func (e *ended) give() escrow.Back {
 	n := max(0, e.hand())
 	e.given, e.back = e.given+n, e.back+n
 	return escrow.Back{N: n, Of: e.part}
 }
 
-// answered notes that a use that was to give permits back has come from etcd. If it was not sent there, they are in hand
-// again.
+// answered is called for each use that comes back (Fund). The permits that the use was to give back are in hand again if
+// etcd was not asked to take them (KeyUse.Unsent).
 func (b *long) answered(u *escrow.KeyUse) {
 	unsent := u.Away && u.Unsent
 	if unsent && u.Back.Of == u.Purse.Part {
@@ -47,11 +47,12 @@ func (b *long) answered(u *escrow.KeyUse) {
 	}
 }
 
-// next returns the limit in another window. other says that it counts in other windows than before.
+// next returns what takes b's place in the window now. other says that the limit counts in another way than before
+// (protocol.Other).
 func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
 	switch {
-	case b.InFlight != now.InFlight: // which count other things
+	case b.InFlight != now.InFlight: // one counts permits, the other calls under way
 		return next
 	case now.ByParts() && !now.Whole && !other: // etcd has one total of all parts
 		next.purse, next.ended, next.back, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.back, b.stated
@@ -64,7 +65,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 	next.stated = b.restAt(now.Start)
 	switch {
 	case b.Whole && now.Whole && other && b.Until() > now.Since():
-		next.purse.Keep(b.counting()) // it counts in full
+		next.purse.Keep(b.counting()) // what was issued in the windows of before may count in this one: all of it does
 		if !now.ByParts() {
 			next.used = b.counting()
 		}
@@ -93,7 +94,7 @@ func (b *long) limit() int64 {
 }
 
 // late takes the answer to a question of an earlier part. Where that part is not known any more the answer says nothing: if
-// etcd was restored meanwhile, it may be of before.
+// etcd was restored meanwhile, it may be from before the restore.
 func (b *long) late(u *escrow.KeyUse) {
 	b.back = max(0, b.back-u.Back.N)
 	i := slices.IndexFunc(b.ended, func(e ended) bool { return e.start == u.Start })
