@@ -195,14 +195,14 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false
 	}
-	u.retryLocked(k, &e, policy)
+	u.retryLocked(k, &e)
 	return e.Reason, e
 }
 
 // retryLocked sets when to try again: not before this instance's share begins, where nothing is lent and the error says
 // when that is. core.mu is held.
-func (u *unserved) retryLocked(k *core, e *LimitError, policy *quota.Policy) {
-	if _, says := errors.AsType[ends](e.Cause); says && e.Reason == ReasonJoining && !protocol.Lends(policy) {
+func (u *unserved) retryLocked(k *core, e *LimitError) {
+	if _, says := errors.AsType[ends](e.Cause); says && e.Reason == ReasonJoining && !k.mu.planner.Borrows() {
 		if wall, ok := k.mu.planner.Begins(); ok {
 			u.when, u.known = max(u.when, wall-k.clock.Offset()), true
 		}

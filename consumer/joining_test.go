@@ -28,8 +28,10 @@ func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
 		"sliding":   {"15000/s", "", "", quota.ShapeSliding},
 		"a bucket":  {"15000/s", "", "", quota.ShapeBucket},
 		"a key":     {"15000/s", "14/s", "a", ""},
+		"its shape": {"15000/s", "14/s", "a", quota.ShapeSliding}, // the provider's
 		"long keys": {"15000/s", "14/s,5000/h sliding", "a", ""},
 		"only keys": {"15000/s", "5000/h sliding", "a", ""},
+		"too short": {"15000/s,2000/100ms", "", "", ""}, // for loans
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,9 +39,8 @@ func TestARefusalWhileJoiningSaysWhenTheShareBegins(t *testing.T) {
 				l := open(t, s.source(), Options{})
 				time.Sleep(200 * time.Millisecond)
 				policy := policyOf(t, c.limits)
-				policy.Lend = "off"
-				if c.limits == "100 inflight hold=2m" {
-					policy.Lend = ""
+				if c.limits == "15000/s" && c.shape == "" { // else nothing is lent in any case
+					policy.Lend = "off"
 				}
 				if c.keys != "" {
 					policy.Keys = quota.Keys{Limits: policyOf(t, c.keys).Limits}

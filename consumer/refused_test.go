@@ -17,30 +17,41 @@ func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
 	divided, warm := policyOf(t, "1000/s"), policyOf(t, "30/s")
 	divided.Lend = "off"
 	warm.WarmUp = time.Hour
+	sliding, bucket := policyOf(t, "20/s"), policyOf(t, "20/s")
+	sliding.Shape, sliding.Guard = quota.ShapeSliding, 20*time.Millisecond
+	bucket.Shape, bucket.Guard = quota.ShapeBucket, 20*time.Millisecond
 	for _, c := range []struct {
 		name      string
 		policy    quota.Policy
 		instances int
 		n         int64
-	}{{"more than a tenth of the total", divided, 10, 500}, {"more than an instance that warms up has", warm, 1, 30}} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			l := open(t, fleet(t, c.policy, c.instances).Instances()[0], consumer.Options{})
-			time.Sleep(1300 * time.Millisecond)
-			if d := delay(l, c.n); d != math.MaxInt64 {
-				t.Errorf("%s: Delay is %v", c.name, d)
-			}
-			a := ask(ctx, l, c.n, forever).now()
-			if a.never || !errors.Is(a.err, consumer.ErrTooLarge) {
-				t.Errorf("%s: %v, want ErrTooLarge at once", c.name, a)
-			}
-			if a := ask(ctx, l, 1, 2*time.Second).within(3 * time.Second); a.never || a.err != nil {
-				t.Errorf("%s: the next: %v", c.name, a)
-			}
-			if err := takeNow(l, c.n); !errors.Is(err, consumer.ErrTooLarge) {
-				t.Errorf("%s: without waiting: %v, want ErrTooLarge", c.name, err)
-			}
-			cancel()
+	}{
+		{"more than a tenth of the total", divided, 10, 500},
+		{"more than an instance that warms up has", warm, 1, 30},
+		{"more than a share that slides", sliding, 4, 6},
+		{"more than a share of a bucket", bucket, 4, 6},
+		{"more than a share of a window too short for loans", policyOf(t, "20/100ms"), 4, 6},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				l := open(t, fleet(t, c.policy, c.instances).Instances()[0], consumer.Options{})
+				time.Sleep(1300 * time.Millisecond)
+				if d := delay(l, c.n); d != math.MaxInt64 {
+					t.Errorf("Delay is %v", d)
+				}
+				a := ask(ctx, l, c.n, forever).now()
+				if a.never || !errors.Is(a.err, consumer.ErrTooLarge) {
+					t.Errorf("%v, want ErrTooLarge at once", a)
+				}
+				if a := ask(ctx, l, 1, 2*time.Second).within(3 * time.Second); a.never || a.err != nil {
+					t.Errorf("the next: %v", a)
+				}
+				if err := takeNow(l, c.n); !errors.Is(err, consumer.ErrTooLarge) {
+					t.Errorf("without waiting: %v, want ErrTooLarge", err)
+				}
+				cancel()
+			})
 		})
 	}
 }

@@ -22,7 +22,8 @@ func LimitsAt(p *quota.Policy, wall int64) []quota.Limit { return orFree(p.Limit
 // MinLending is the shortest window in which lending is worth its messages.
 const MinLending = 250 * time.Millisecond
 
-// Lends reports whether instances lend to each other.
+// Lends reports whether instances lend to each other, where windows and their shape allow it: the provider's by
+// plans.Plan.Lendable, and keys' by share.Planner.Plan.
 func Lends(p *quota.Policy) bool {
 	return p.WarmUp <= 0 && !p.InFlight() && (p.Lend == "" || p.Lend == "on")
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // lending returns what this instance may lend and borrow at the instant now, by the offset of
-// the latest Plan. Nothing depends on the instances' agreement.
+// the latest Plan, where anything is lent: the windows and their shape decide that, the provider's (plans.Plan.Lendable) and
+// those of keys. Nothing depends on the instances' agreement.
 func (p *Planner) lending(now int64, policy *quota.Policy) (l plans.Lending) {
 	l = plans.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
 	me := p.members[p.self]
@@ -21,6 +22,9 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l plans.Lending) {
 	l.Borrows = now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }
+
+// Borrows reports whether this instance may borrow permits of the provider, as of the latest Plan.
+func (p *Planner) Borrows() bool { return p.borrows }
 
 // LendsTo reports whether this instance lends to another one at the instant mono: not after the
 // end that the other one has announced. from is the

@@ -28,8 +28,10 @@ type Planner struct {
 	Clock *clock.Clock
 	// Lends says that this instance can tell others what it lends and asks for.
 	Lends bool
-	phase uint64 // of pacing; sets instances out of step
-	again bool   // this incarnation had a history before
+	// borrows says that this instance may borrow permits of the provider, as of the latest Plan.
+	borrows bool
+	phase   uint64 // of pacing; sets instances out of step
+	again   bool   // this incarnation had a history before
 
 	proof  clock.Instant // the newest; meaningful if proved
 	proved bool
@@ -135,6 +137,7 @@ func (p *Planner) Plan(at clock.Instant) plans.Plan {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
 	}
 	plan := p.plan(at.Mono, rules)
+	p.borrows = plan.Lending.Borrows
 	plan.Keys = p.keep(plan.Keys)
 	if stale && proof.Strict {
 		plan.Known = false
@@ -229,6 +232,9 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 			ends(plan.Shape.Grows(length, wall))
 		}
 		none = none || b.Permits == 0
+	}
+	if !plan.Lendable() {
+		plan.Lending.Lends, plan.Lending.Borrows = false, false
 	}
 	if begins, ok := p.Begins(); ok && none {
 		plan.Begins = sub(begins, p.offset)

@@ -166,8 +166,8 @@ func (g *Gate) opensLocked() int64 {
 // mayBorrowLocked reports whether others may lend to this instance, now or later: to one that is alone
 // too, for another may join.
 func (g *Gate) mayBorrowLocked() bool {
-	l := &g.mu.ledger
-	return l.plan.Known && l.plan.Lending.Borrows && l.borrowable()
+	p := g.planLocked()
+	return p.Known && p.Lending.Borrows
 }
 
 // etaLocked returns an instant before which no call of class c has n permits, behind others that want so

@@ -375,7 +375,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	}
 	p, l := g.planLocked(), &g.mu.ledger
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, clock.Forever
-	if p.Lending.Borrows && p.Known && !p.Shadow {
+	if g.mayBorrowLocked() {
 		s.large = p.RoomLater()
 	}
 	if g.mu.stale = p.Proof.Over(at); g.mu.stale {

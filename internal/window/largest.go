@@ -29,7 +29,7 @@ func (g *Gate) fitsLocked(n int64) bool {
 // largestLocked returns the largest room of a plan, now or soon, or what can be borrowed; or one that is
 // enough. A request for more is refused at once, for it would block all behind it.
 func (g *Gate) largestLocked(enough int64) int64 {
-	most := g.roomLocked()
+	most := lentRoom(g.planLocked())
 	if most < enough {
 		most = max(most, g.ownLocked(enough))
 	}
@@ -40,14 +40,15 @@ func (g *Gate) largestLocked(enough int64) int64 {
 // more than the share is until then.
 const soon = 64
 
-// ownLocked is largestLocked of this instance's own shares. It looks at few windows, since the instances in
+// ownLocked is largestLocked of this instance's own shares, and of what can be borrowed in later windows. It looks at few windows, since the instances in
 // each are counted under the lock.
 func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
 	most = p.RoomLater()
 	for windows := int64(1); most < enough && windows <= soon && len(p.Limits) > 0; windows *= 8 {
 		if w, counts := after(p.Limits[0].Window, windows); counts {
-			most = max(most, g.foreseeLocked(p.StartOf(w)).RoomLater())
+			later := g.foreseeLocked(p.StartOf(w))
+			most = max(most, later.RoomLater(), lentRoom(later))
 		}
 	}
 	return most

@@ -33,6 +33,31 @@ func TestAStatusMakesNoPlansWhereOthersLend(t *testing.T) {
 	}
 }
 
+// lateLending is a plan under which permits can be borrowed from an instant on.
+type lateLending struct {
+	*fixed
+	from int64
+}
+
+func (l lateLending) Foresee(mono int64) plans.Plan {
+	p := l.fixed.Foresee(mono)
+	p.Lending.Borrows = mono >= l.from
+	return p
+}
+
+// What can be borrowed soon, as after a policy's shape has changed, is not refused until then.
+func TestTheLargestWhereOthersLendSoon(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 40})
+	f.total = 120
+	g := gateOf(lateLending{f, int64(8 * second)}, 9, nil)
+	g.Changed(at(0))
+	for n, want := range map[int64]queue.Verdict{120: queue.Queued, 121: queue.TooLarge} {
+		if _, v := g.Enter(at(2), &queue.Waiter{}, n, clock.Forever, queue.Default); v != want {
+			t.Errorf("%d: verdict %d, want %d", n, v, want)
+		}
+	}
+}
+
 // A refusal tells the largest request that later windows allow, also where others lend: the
 // largest that is not refused.
 func TestTheLargestOfLaterWindows(t *testing.T) {

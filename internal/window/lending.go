@@ -105,8 +105,7 @@ func (g *Gate) mayPassLocked() bool {
 // largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
 // its share alone does not serve it.
 func (g *Gate) largeLocked(n int64) bool {
-	p := g.planLocked()
-	return n > 1 && p.Lending.Borrows && p.Known && n > p.RoomLater()
+	return n > 1 && g.mayBorrowLocked() && n > g.planLocked().RoomLater()
 }
 
 // noteWindowLocked notes that another window of the shortest limit runs.
@@ -275,11 +274,10 @@ func (g *Gate) lackForDebtLocked() {
 	}
 }
 
-// roomLocked returns how many permits one request can have with what can be borrowed; 0 if
+// lentRoom returns how many permits one request can have under a plan with what can be borrowed; 0 if
 // nothing can.
-func (g *Gate) roomLocked() int64 {
-	p := g.planLocked()
-	if !p.Lending.Borrows || len(p.Limits) == 0 {
+func lentRoom(p *plans.Plan) int64 {
+	if !p.Lending.Borrows {
 		return 0
 	}
 	return p.RoomIn(func(l *plans.Limit) (permits, burst int64) {

@@ -10,7 +10,6 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
-	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -135,14 +134,8 @@ func (l *ledger) endLoans() {
 	l.ended.Lent, l.ended.Guests = l.guests.end(l.windows.Over)
 }
 
-// borrowable reports whether permits are lent and borrowed under this plan.
-func (l *ledger) borrowable() bool {
-	s := l.shortest()
-	return s != nil && s.Bound != shape.Unbounded && s.Window.Length >= protocol.MinLending && !l.plan.Shape.Any() && !l.plan.Shadow
-}
-
 // lendable reports whether permits can be lent and borrowed in the windows that run.
-func (l *ledger) lendable() bool { return !l.early && l.borrowable() }
+func (l *ledger) lendable() bool { return !l.early && l.plan.Lendable() }
 
 // lends reports whether permits of this instance are lent: none before a debt is paid.
 func (l *ledger) lends() bool { return l.plan.Lending.Lends && l.debt == 0 }

@@ -83,7 +83,7 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 		}
 	}
 	if g.planLocked().Known {
-		if u.Largest = g.roomLocked(); u.Largest == 0 { // who borrows need not look ahead, which takes a plan for each window
+		if u.Largest = lentRoom(g.planLocked()); u.Largest == 0 { // who borrows need not look ahead, which takes a plan for each window
 			u.Largest = g.ownLocked(shape.Unbounded)
 		}
 	}

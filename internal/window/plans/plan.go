@@ -93,7 +93,7 @@ type Lending struct {
 	Self string
 	// Hash is that of Self.
 	Hash uint64
-	// Lends says that it may lend, and Borrows that it may ask.
+	// Lends says that it may lend, and Borrows that it may ask. Both are false where nothing is lent: see Plan.Lendable.
 	Lends, Borrows bool
 	// Instances are those of the fleet, with those that take part in later windows only.
 	Instances int
@@ -101,6 +101,17 @@ type Lending struct {
 
 // Gradual reports whether permits come along a window, not only at its start.
 func (p *Plan) Gradual() bool { return p.Pacing.Even || p.Shape.Any() }
+
+// Lendable reports whether permits of the provider can be lent under the plan, by instances that may. None are
+// under other shapes than aligned windows, nor in windows that are too short for it.
+func (p *Plan) Lendable() bool {
+	for i := range p.Limits { // the shortest that binds
+		if l := &p.Limits[i]; l.Permits != shape.Unbounded {
+			return l.Window.Length >= protocol.MinLending && !p.Shape.Any() && !p.Shadow
+		}
+	}
+	return false
+}
 
 // Terms are those of the plan for windows as long as w, as of a monotonic instant. owes says that a debt is
 // paid.
