@@ -136,9 +136,16 @@ func TestNoPlaceIsKeptForWhoHasGone(t *testing.T) {
 	}
 }
 
-// Places whose calls end while etcd is away are not lost: whoever waits has them when it is back.
+// Places whose calls end while etcd is away are not lost: whoever waits has them when it is back. That is so if a look
+// was due when etcd went away, which then is all that it is asked, and if none was: then it is asked to take places back.
 func TestAnOutageCostsNoPlaces(t *testing.T) {
 	t.Parallel()
+	t.Run("a look is due", func(t *testing.T) { outageCostsNoPlaces(t, true) })
+	t.Run("none is due", func(t *testing.T) { outageCostsNoPlaces(t, false) })
+}
+
+func outageCostsNoPlaces(t *testing.T, due bool) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 6
 		fleet, all := wokenFleet(t, "6 inflight hold=10m", "a", "b")
@@ -157,8 +164,11 @@ func TestAnOutageCostsNoPlaces(t *testing.T) {
 			return had
 		}
 		had := take(all[0])
-		fleet.away = true
 		time.Sleep(80 * time.Second) // more than a part
+		if !due {
+			fleet.serve(fleet.sinks...)
+		}
+		fleet.away = true
 		for _, p := range had {
 			p.Done()
 			fleet.serve(fleet.sinks...)
