@@ -49,8 +49,9 @@ func TestDaysAndMonthsAreThoseOfTheZone(t *testing.T) {
 	})
 }
 
-// spending plays a history of a provider, and of one of its keys, that has these limits. set gives it others, and a zone. spend waits until so long after the beginning, issues all that there is, and compares how much that was, and
-// the limit and the time in UTC that the refusal tells then.
+// spending plays a history of a provider, and of one of its keys, that has these limits. set gives it others, and a zone.
+// spend waits until so long after the beginning, issues all that there is, and compares how much that was, and the limit
+// and the time in UTC that the refusal tells then.
 func spending(t *testing.T, limits string, history func(set func(limits, zone string), spend func(at time.Duration, most int, limit, next string))) {
 	for _, byKey := range []bool{false, true} {
 		of := func(p quota.Policy) quota.Policy {

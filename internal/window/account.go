@@ -315,7 +315,8 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 }
 
 // Uncharge takes n permits out again that were taken of a Front, and not issued. epoch is the account's when the front was
-// opened, and windows are those that the front named. If a window has ended since, they are taken out of the front's windows that still run.
+// opened, and windows are those that the front named. If a window has ended since, they are taken out of the front's
+// windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch) {
 		return

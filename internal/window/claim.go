@@ -57,8 +57,10 @@ type claim struct {
 	small *lending.Flow // the calls that are not large; nil until a large one comes
 	// larges is how many permits large calls have got since the Trade began: of a provider, by its queue; of a key, after
 	// they were reserved. Of a key it also counts those that large calls were refused.
-	larges   int64
-	issued   int64         // permits issued to large calls in the window that runs: of a provider, by its queue; of a key, those reserved for them
+	larges int64
+	// issued is how many permits large calls got in the window that runs: of a provider, by its queue; of a key, those
+	// that were reserved for them in it.
+	issued   int64
 	servedIn int64         // the index of the window in which a large call that is not in pending was last served
 	left     int64         // permits that small calls have left to large ones, which have not had them yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call

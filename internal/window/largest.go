@@ -40,8 +40,8 @@ func (g *Gate) largestLocked(enough int64) int64 {
 // more than the share is until then.
 const soon = 64
 
-// ownLocked is largestLocked of this instance's own shares, and of what can be borrowed in later windows. It looks at few windows, since the instances in
-// each are counted under the lock.
+// ownLocked is largestLocked of this instance's own shares, and of what can be borrowed in later windows. It looks at few
+// windows, since the instances in each are counted under the lock.
 func (g *Gate) ownLocked(enough int64) (most int64) {
 	p := g.planLocked()
 	most = p.RoomLater()

@@ -67,7 +67,7 @@ const (
 	// longRest is how long permits that nobody uses stay in hand at least. What the latest call wanted stays
 	// for twice the longest time between two calls, if that is longer: so a caller that comes seldom finds it.
 	longRest = int64(16 * time.Second)
-	// longRead is how long after the latest use came back from etcd (long.read) a provider's total is read again.
+	// longRead is how long after etcd's latest answer (long.read) a provider's total is read again.
 	longRead = int64(30 * time.Second)
 	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
 	// while none are.
@@ -193,8 +193,8 @@ func (a *Account) inHand() int64 {
 
 // SpentUntil returns the corrected wall time at which all long limits that cannot give n permits now have
 // more again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may
-// give as many. lacks reports whether any has fewer than n in hand beside those that are
-// reserved, so that etcd has to be asked first. It does not look at the debt.
+// give as many. lacks reports whether any has fewer than n in hand beside those that are reserved, so that etcd has to be
+// asked first. It does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand()-a.reserved < n
@@ -321,10 +321,11 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 	return all
 }
 
-// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts or owed to others (returns) and, in
-// windows that have not ended, permits that are in hand and not reserved (spare). These are all permits in hand if the
-// instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what others lack; and of a
-// limit of which nothing was used or wanted for a while, all but what its next call may want. Each use is returned by Fund.
+// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts or owed to
+// others (returns) and, in windows that have not ended, permits that are in hand and not reserved (spare). These are all
+// permits in hand if the instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what
+// others lack; and of a limit of which nothing was used or wanted for a while, all but what its next call may want. Each
+// use is returned by Fund.
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
