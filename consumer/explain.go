@@ -191,6 +191,9 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
 	case u.owner != "" && bound.Permits == 0 && bound.Most > 0: // this instance owns the key, but not for as long as the settle time
 		e.Reason, e.Cause = ReasonJoining, errors.New(cause.Owned(p.Rules(now.Mono).Settle))
+	case e.Share == 0 && e.Total > 0 && e.Instances > 1 && !e.Removed && !p.Borrows():
+		e.Cause = fmt.Errorf("this instance's share is 0 of %v (%d instances), and nothing is lent under this policy: with fewer instances, a longer window or a higher limit each has one", e.limit(), e.Instances)
+		u.known = false
 	}
 	if e.Reason != ReasonSpent && b != nil && !short { // it did not decide
 		e.Total, e.Share, e.Remaining, e.Window, e.Phase, e.Sliding, e.InFlight = 0, 0, 0, quota.Window{}, 0, false, false

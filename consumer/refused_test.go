@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,4 +73,43 @@ func TestAnAnnouncedLimitRefusesWhatItCannotHold(t *testing.T) {
 			t.Errorf("the head: %v, want ErrTooLarge", a)
 		}
 	})
+}
+
+// Where nothing is lent, an instance whose share is 0 is not told to wait for a loan.
+func TestAShareOfNothingWithoutLoansSaysSo(t *testing.T) {
+	divided, sliding := policyOf(t, "3/s"), policyOf(t, "3/s")
+	divided.Lend = "off"
+	sliding.Shape, sliding.Guard = quota.ShapeSliding, 20*time.Millisecond
+	for name, c := range map[string]struct {
+		policy quota.Policy
+		want   string
+	}{
+		"lend off": {divided, "nothing is lent under this policy"},
+		"sliding":  {sliding, "nothing is lent under this policy"},
+		"lent":     {policyOf(t, "3/s"), "others may lend a permit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var limiters []*consumer.Limiter
+				for _, source := range fleet(t, c.policy, 5).Instances() {
+					limiters = append(limiters, open(t, source, consumer.Options{}))
+				}
+				time.Sleep(2 * time.Second)
+				said := 0
+				for _, l := range limiters {
+					var e consumer.LimitError
+					if !errors.As(takeNow(l, 1), &e) || e.Share > 0 {
+						continue
+					}
+					said++
+					if lent := name == "lent"; !strings.Contains(e.Error(), c.want) || lent == e.RetryAt.IsZero() {
+						t.Errorf("%v, want %q, and when it comes where some is lent", e, c.want)
+					}
+				}
+				if said < 2 {
+					t.Errorf("%d instances have no share, want 2", said)
+				}
+			})
+		})
+	}
 }
