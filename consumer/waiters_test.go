@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,46 +46,6 @@ func TestACrowdOfFunctions(t *testing.T) {
 		synctest.Wait()
 		if served != crowd || wrong != 0 {
 			t.Errorf("%d of %d were served, %d of them in another window than their place says", served, crowd, wrong)
-		}
-	})
-}
-
-// TestACrowdOfGoroutines parks 100,000 goroutines in Acquire, a tenth of which
-// give up before they are served.
-func TestACrowdOfGoroutines(t *testing.T) {
-	bubble(t, "20000/s", Options{}, func(t *testing.T, ctx context.Context, _ *FixedSource, l *Limiter) {
-		l.TryTake(20000).N()
-		start := time.Now()
-		impatient, cancel := context.WithCancel(ctx)
-		before := inUse()
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		byWindow := map[time.Duration]int{}
-		for i := range crowd {
-			c := ctx
-			if i%10 == 9 {
-				c = impatient
-			}
-			wg.Go(func() {
-				if err := l.Acquire(c, Forever); err != nil {
-					return
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				byWindow[time.Since(start)]++
-			})
-		}
-		synctest.Wait()
-		t.Logf("%.0f bytes for each parked goroutine, its stack included", float64(inUse()-before)/crowd)
-		if n := l.Status().Waiting; n != crowd {
-			t.Errorf("%d wait, want %d", n, crowd)
-		}
-		cancel()
-		wg.Wait()
-		for s, want := range map[int]int{1: 20000, 2: 20000, 3: 20000, 4: 20000, 5: 10000} {
-			if n := byWindow[time.Duration(s)*time.Second]; n != want {
-				t.Errorf("%d were served in window %d, want %d", n, s, want)
-			}
 		}
 	})
 }
