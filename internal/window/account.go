@@ -22,7 +22,7 @@ type Account struct {
 	windows *plans.Windows // by which the counts are; nil before the first Adopt
 	spans   []span         // shortest first
 	budgets []long
-	early   bool // corrected time was set back: a span's window has not begun
+	early   bool // corrected time was set back: the window of a span, or of a long limit, has not begun
 	// forgotten says that the zero Account has taken the place of this one, which therefore has nothing left for good.
 	forgotten bool
 	// laid is how many permits lay in the account's Front when it was opened, or when what calls had of it was last booked.
@@ -215,8 +215,8 @@ func (a *Account) LeftToBorrowers() int64 {
 // left is Left, but it does not take off what is reserved, and does not look at the debt.
 func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
 
-// shares is left without the long limits. It is 0 where no limit binds, in a guard, while corrected time is set back
-// (early), and once the account is forgotten.
+// shares is left without the long limits. It is 0 before the first Adopt, where no limit binds, while the windows are
+// shut (plans.Windows.Shut) or the account is early, and once it is forgotten.
 func (a *Account) shares() int64 {
 	if a.forgotten || a.early || a.windows == nil || a.windows.Shut {
 		return 0
@@ -280,10 +280,10 @@ func (a *Account) HandEnds() (at int64) {
 	return at
 }
 
-// Lapses returns the monotonic instant from which on permits that are reserved may be gone, so that a caller to whom the
-// provider's come then or later may lack them; clock.Forever if they stay. It is the instant at which what is in hand ends
-// (HandEnds), or one in the past if some next window might hold fewer permits than are reserved for all callers together.
-// total returns what the shares of all instances hold in a window.
+// Lapses returns the monotonic instant from which on reserved permits of the key may be gone; clock.Forever if they stay.
+// A caller that gets the provider's permits then or later may find that it lacks the key's. It is the instant at which what
+// is in hand ends (HandEnds), or one in the past if some next window might hold fewer permits than are reserved for all
+// callers together. total returns what the shares of all instances hold in a window.
 func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 	for s := range a.bounded {
 		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
@@ -331,7 +331,7 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 // Crowded reports whether the account's Front has refused calls at the same time, in the windows that run.
 func (a *Account) Crowded() bool { return a.crowded }
 
-// Epoch returns the number for Refund of permits that are issued now.
+// Epoch returns the epoch of permits that are issued now. Refund asks for it.
 func (a *Account) Epoch() uint32 { return a.epoch }
 
 // Span returns the start and the end of the time that the running windows of all limits have in common, in corrected
@@ -347,10 +347,11 @@ func (a *Account) Span() (start, end int64) {
 	return start, end
 }
 
-// Opens returns the earliest monotonic instant at which n permits may come if there is no news. If some windows leave
-// less than n and the debt, it is the opening after the last of these. Otherwise, and while the windows are shut or the
-// account is early, it is the next opening of any window. It is now where etcd may give them, and before the first Adopt;
-// clock.Forever if nothing is limited. Of short limits it does not look at what is reserved.
+// Opens returns the earliest monotonic instant at which n permits may come if there is no news. The first of these that
+// applies decides. Before the first Adopt it is now. While the windows are shut or the account is early, it is the next
+// opening of any window. If some windows leave less than the sum of n and the debt, it is the opening after the last of
+// them ends. If only etcd has to be asked, it is now. Otherwise it is the next opening of any window, and clock.Forever
+// if nothing is limited. Of short limits it does not look at what is reserved.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now

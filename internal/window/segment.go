@@ -43,7 +43,7 @@ type Segment struct {
 	// Nothing leaves the state sealed.
 	left atomic.Int64
 
-	// backed is the front of the key that permits of the segment back; nil if none do. Such permits are not in left: see
+	// backed is the key's front that some of the segment's permits back; nil if they back none. Such permits are not in left: see
 	// Front. The gate writes it, under its lock, and makes it nil before it takes them back (unback). It stays if calls have
 	// taken them all.
 	backed atomic.Pointer[Front]
@@ -167,8 +167,8 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // Where calls crowd on a front, the two words that each of them changes, the front's and the segment's, go from
 // processor to processor. So permits of the segment that runs may back the front: a call then takes those of both
 // by its front's word alone. The gate counts them as permits that are left. Where it needs them in the segment, it
-// takes them back first (currentLocked), as it does when the segment ends (settleLocked). So a call that finds its
-// front backed by its segment, and takes of both, is as one that takes of a segment that is not sealed.
+// takes them back first (currentLocked), as it does when the segment ends (settleLocked). So what a
+// call takes that finds its front backed by its segment is within the bounds in force, as if the segment were not sealed.
 type Front struct {
 	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
@@ -195,8 +195,8 @@ type Front struct {
 	// that one, which counts these permits, and of the key by its newest bounds. It takes of no window that had ended
 	// before it came. The state has the account's epoch, so the windows of the key are the same. The later segment is
 	// in the same window of the provider as the call's own segment, or in a later one. After news the later segment may
-	// have an earlier edge than the call's own had. A shape of the provider counts the call as of that edge, which lies
-	// after the instant at which the gate began the later segment, and so after the call came.
+	// have an earlier edge than the call's own had. A shape of the provider counts the call as of the later
+	// segment's edge. That edge lies after the instant at which the gate began this segment, and so after the call came.
 	state atomic.Uint64
 }
 

@@ -7,13 +7,14 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file is what is special to a sliding limit. Its window is a part of time: protocol.Part. What was
-// taken of a part is issued while it runs. The rest is given back when more is taken of a later one, or
-// when nobody wants more.
+// This file has what limits need that count by parts of time (protocol.Part): limits that slide and, with inflight.go,
+// limits in flight. A long's window, from Start to End, is one part then. What was taken of a part is issued while it
+// runs. The rest is given back when more is taken of a later one, or when nobody wants more.
 
 // ended is what an instance has of an earlier part.
 type ended struct {
-	start              int64 // of the part, by this instance
+	// start is the corrected wall time at which the part began here: of a limit in flight each instance has parts of its own.
+	start              int64
 	part               protocol.Part
 	taken, given, used int64 // permits taken of etcd, given back to it, and issued; in flight, used counts calls under way
 	asked              bool  // etcd has been asked for some of it, and has not answered
@@ -47,8 +48,8 @@ func (b *long) answered(u *escrow.KeyUse) {
 	}
 }
 
-// next returns what takes b's place in the window now. other says that the limit counts in another way than before
-// (protocol.Other).
+// next returns the long that takes b's place when the limit enters the window that the parameter now says. other says
+// that the limit's windows are others than before (protocol.Other), as after a change of its phase.
 func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
 	switch {
@@ -65,7 +66,8 @@ func (b *long) next(now protocol.Budget, other bool) long {
 	next.stated = b.restAt(now.Start)
 	switch {
 	case b.Whole && now.Whole && other && b.Until() > now.Since():
-		next.purse.Keep(b.counting()) // what was issued in the windows of before may count in this one: all of it does
+		// Some of what was issued in earlier windows may count in this one. How much is not known: all is counted.
+		next.purse.Keep(b.counting())
 		if !now.ByParts() {
 			next.used = b.counting()
 		}
@@ -84,8 +86,8 @@ func (b *long) counting() int64 {
 	return b.used
 }
 
-// limit returns how many permits may be issued in the window at most: all or, of a sliding limit that is
-// Whole, those that were not issued in earlier parts.
+// limit returns how many permits of a Whole limit may be issued in the window at most: all or, if the limit counts by
+// parts, all but those of earlier parts that still count.
 func (b *long) limit() int64 {
 	if b.ByParts() {
 		return b.purse.Kept(b.Permits)
