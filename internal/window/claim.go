@@ -111,7 +111,8 @@ type beside struct {
 	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
 	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the one for
 	// which it is called; the call of the first is small and its claim runs; more than mostPassed are passed; the limits
-	// have changed; what a waiter lacks is of no window, and may come at any time, as when a call in flight ends.
+	// have changed; all that a waiter lacks is of limits that count by parts of time: it may come in any part or, when a
+	// call in flight ends, at any time.
 	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
@@ -301,7 +302,8 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 //
 // The waiter lacks permits in some windows. Until the last of these has ended it can use no permits of any window, so
 // callers that pass may have those of the windows that end by then. In windows that end later it can still use some:
-// there Pass keeps as many permits as it wants.
+// there Pass keeps as many permits as it wants. So it does of a limit that counts by parts of time, since what is not
+// issued in a part is had again in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil {
 		return false
@@ -322,11 +324,11 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 		}
 	}
 	for i := range a.budgets {
-		if u := &a.budgets[i]; u.binds && !u.InFlight && !u.couldHave(queue.Sum(w.N(), l.taken+b.budgets[i])) {
+		if u := &a.budgets[i]; u.binds && !u.ByParts() && !u.couldHave(queue.Sum(w.N(), l.taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
 	}
-	if b.shut = ends == 0; b.shut { // what it lacks is of no window
+	if b.shut = ends == 0; b.shut { // it lacks nothing of a window
 		return false
 	}
 	for i := range a.spans {
@@ -335,7 +337,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 		}
 	}
 	for i := range a.budgets {
-		if a.budgets[i].End > ends {
+		if u := &a.budgets[i]; u.ByParts() || u.End > ends {
 			b.budgets[i] = queue.Sum(b.budgets[i], w.N())
 		}
 	}

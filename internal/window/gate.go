@@ -208,8 +208,11 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	l.Entered(w)
 	g.wantForQueueLocked()
 	g.noteLackLocked()
-	if q.Head() == w && (head != nil || g.mu.held > 0 && l.ends() != clock.Forever) {
+	switch {
+	case q.Head() == w && (head != nil || g.mu.held > 0 && l.ends() != clock.Forever):
 		g.rebuildLocked(at) // w is the first now: its permits may come sooner, or the segment has to end where its claim does
+	case full:
+		g.rebuildLocked(at) // nothing is kept any more for the one that was displaced (beside)
 	}
 	return queue.Grant{}, queue.Queued
 }
@@ -231,8 +234,8 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 	if !g.mu.queue.Remove(w) {
 		return false
 	}
-	if first {
-		g.rebuildLocked(at) // others may be due now, or sooner
+	if first || g.mu.borrower.claim.passed > 1 {
+		g.rebuildLocked(at) // others may be due now, or sooner, and nothing is kept for w any more (beside)
 	}
 	return true
 }
