@@ -99,8 +99,8 @@ type Use struct {
 	Look bool  // no permits are to be taken: some may be given back, or the total is only read
 	// Stated is what the provider has told this instance is left, if etcd does not know it yet.
 	Stated Stated
-	// By is not 0 of a limit in flight: it names the instance in asks. With Look the instance takes its ask back. Has is
-	// how many permits it has, with those of calls that are under way.
+	// By names the instance in asks, where it takes permits of a limit in flight or, with Look, takes its ask back.
+	// Otherwise it is 0. Has is how many permits it has, with those of calls that are under way.
 	By  uint64
 	Has int64
 }

@@ -71,7 +71,7 @@ func (p *Purse) Of(v *Verdict) bool {
 func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	switch {
 	case revision == 0 && v.before != 0:
-		p.lost = noLoss // no total need tell of it: by the mark no instance writes one of this window, and an operator's is valid
+		p.lost = noLoss // no total need tell of the loss: by this mark no instance writes one of the window, and an operator's is valid
 	case revision >= p.revision, revision == 0 && p.ended():
 	case p.restored:
 		p.lost = max(p.lost, noticed)

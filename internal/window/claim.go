@@ -27,11 +27,12 @@ import (
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
-//   - It stands once a window was entered while it was the first waiter, so that loans could have served it, and the
-//     latest large call that was served, or stood, is long enough ago: if the first waiter wants k shares, at least k
-//     windows (Trade.stands). Then each other instance that has a share is asked to leave it an equal part of what it wants, in
-//     the next window. One where large calls wait too leaves nothing. How long it has waited does not count beyond
-//     that: a caller that gives up after two windows, and comes again, is served as soon as one that waits on.
+//   - It stands once two things are so (Trade.stands). A window has begun while it was the first waiter: so loans could
+//     have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least k
+//     windows if the first waiter wants k shares, and more if small calls leave little of the share. Then each other
+//     instance that has a share is asked to leave it an equal part of what it wants, in the next window. One where large
+//     calls wait too leaves nothing. How long it has waited does not count beyond that: a caller that gives up after two
+//     windows, and comes again, is served as soon as one that waits on.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -55,8 +56,8 @@ type claim struct {
 	beside
 
 	small *lending.Flow // the calls that are not large; nil until a large one comes
-	// larges is how many permits large calls have got since the Trade began: of a provider, by its queue; of a key, after
-	// they were reserved. Of a key it also counts those that large calls were refused.
+	// larges is how many permits large calls have got since the Trade began. Of a provider these are the permits that its
+	// queue gave them. Of a key they are those that were reserved first, and those that large calls were refused.
 	larges int64
 	// issued is how many permits large calls got in the window that runs: of a provider, by its queue; of a key, those
 	// that were reserved for them in it.
@@ -109,10 +110,10 @@ func (c *claim) lastServed() int64 {
 // line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
 	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
-	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the one for
-	// which it is called; the call of the first is small and its claim runs; more than mostPassed are passed; the limits
-	// have changed; all that a waiter lacks is of limits that count by parts of time: it may come in any part or, when a
-	// call in flight ends, at any time.
+	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the waiter that
+	// Pass is given; the call of the first is small and its claim runs; more than mostPassed are passed; the limits have
+	// changed; all that a waiter lacks is of limits that count by parts of time: it may come in any part or, when a call
+	// in flight ends, at any time.
 	shut    bool
 	passed  int     // waiters that are passed
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans

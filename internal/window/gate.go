@@ -81,7 +81,8 @@ type Gate struct {
 	}
 }
 
-// NewGate returns a gate that issues nothing until the first call of Changed.
+// NewGate returns a gate that has no plan, and issues nothing. Changed has it ask the planner for one, as does whatever
+// else has it count anew.
 //
 // decided is called once for each waiter that Enter has queued, unless Cancel
 // takes it away: with the window and Granted or Passed, or with the reason. It
@@ -143,11 +144,11 @@ func (g *Gate) wakeLocked() int64 {
 	return min(g.segment.Load().until, g.mu.queue.Nearest())
 }
 
-// Enter issues n permits to a call of class c at once if it can. If it cannot it queues
-// w, unless it is known that w cannot be served by the deadline; with w nil, or a deadline
-// that is not ahead, it never waits. With another verdict than Queued the waiter
-// is not in the queue, and decided is not called. In a full queue w takes the place of the
-// last waiter of a lower class, for which the verdict is Displaced.
+// Enter issues n permits to a call of class c at once if it can. If it cannot it queues w, unless the call passes in
+// shadow mode or is refused. It is refused if it wants too much, if the queue is full, if the gate is closed, if w is nil
+// or the deadline is not ahead, and if it is known that w cannot be served by the deadline. With another verdict than
+// Queued the waiter is not in the queue, and decided is not called. In a full queue w takes the place of the last waiter
+// of a lower class, for which the verdict is Displaced.
 func (g *Gate) Enter(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -235,7 +236,7 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 		return false
 	}
 	if first || g.mu.borrower.claim.passed > 1 {
-		g.rebuildLocked(at) // others may be due now, or sooner, and nothing is kept for w any more (beside)
+		g.rebuildLocked(at) // others may be due now, or sooner, and nothing is kept any more for w (beside)
 	}
 	return true
 }
@@ -369,7 +370,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	at.Mono = g.mu.last
 	g.settleLocked()
 	g.noteCallsLocked(min(g.mu.last, g.mu.edge))
-	g.refuseOverdueLocked(g.mu.last - 1) // before they are served
+	g.refuseOverdueLocked(g.mu.last - 1) // whoever's deadline is now may still be served, or is refused below
 
 	news := g.adoptLocked(at)
 	g.noteWindowLocked()
@@ -402,7 +403,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.refuseOverdueLocked(g.mu.last)
 	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
 	if g.mu.queue.Head() != nil {
-		g.noteLackLocked() // they have waited since another window
+		g.noteLackLocked() // whoever came in an earlier window lacks permits in this one too
 	}
 	g.openLocked(s)
 	if g.mu.queue.Head() != nil && p.Known && p.Until != clock.Forever {
@@ -444,7 +445,7 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 	l, edge, need := &g.mu.ledger, min(p.Until, less), g.headLocked()
 	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {
-		need = 0 // whoever passes it may have less
+		need = 0 // callers that pass it may want fewer: the segment ends as soon as one permit more comes
 	}
 	more := l.next(max(g.mu.published+g.mu.held+1, need))
 	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
@@ -553,8 +554,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	}
 }
 
-// judgeLocked refuses those that wait and cannot be served, or not in time, any
-// more.
+// judgeLocked refuses those that wait and can no longer be served, or not in time.
 func (g *Gate) judgeLocked(p *plans.Plan) {
 	switch {
 	case p.Hopeless:

@@ -36,8 +36,9 @@ func (a *Account) longestInFlight() (most time.Duration) {
 	return most
 }
 
-// known returns until when the limit is kept here after the newest view lacks it: to the end of its window, and while
-// calls count that are under way by it. These go back to etcd when they end, as what is in hand does at once.
+// known returns until when the limit is kept here after the newest view lacks it: to the end of its window or, in flight,
+// for as long as a call that began in its part may count (Until). What is in hand goes back to etcd at once, and the
+// permit of a call when the call ends.
 func (b *long) known() int64 {
 	if b.InFlight {
 		return b.Until()
@@ -63,8 +64,9 @@ func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 }
 
 // end books that n calls have ended that began in the part that starts at start, in corrected wall time; now is
-// monotonic. It returns false if the part is not known here any more; of a Whole limit it always returns true. In the
-// running part some of the permits may from now on be owed to others: see yields.
+// monotonic. It returns false if the part is not known here any more; of a Whole limit it always returns true. Some of
+// the permits of the running part may have to go back to etcd from now on: for others (yields), or because the limit was
+// lowered (excess).
 func (b *long) end(n, start, now int64, windows *plans.Windows) bool {
 	switch {
 	case start == b.Start:
@@ -114,8 +116,9 @@ func (b *long) toReturn() (n int64) {
 }
 
 // endedIn returns what is to be kept of earlier parts when the part next begins: of a sliding limit the newest part that
-// has something; of one in flight every part that has something and still counts. A part has something also while etcd
-// is asked for it, or to take it back, unless etcd was restored meanwhile.
+// has something; of one in flight every part that has something and still counts. A part has something if permits of it
+// are in hand, if calls of it are under way, or while etcd is asked for permits of it or to take some back. The part that
+// ends is not kept if etcd was restored while it was asked for some.
 func (b *long) endedIn(next protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut}}
@@ -150,17 +153,18 @@ func (b *long) nextReturn() (back escrow.Back) {
 	return back
 }
 
-// wanted has the asks for a limit in flight: what others lack, by the newest total that was told of, what this
-// instance owes them for that, and what it asks for itself.
+// wanted has the asks for a limit in flight: what others lack, by the newest total that etcd has answered or that its
+// watch has brought (hear), what goes back to etcd for that, and what this instance asks for itself.
 type wanted struct {
 	n, poor     int64 // permits that others lack: see escrow.Total.Asked
 	othersUntil int64 // monotonic instant from which on n and poor are void
-	owed        int64 // permits of the running part that came back, and go to others
-	// tried is the most that a call wanted that did not wait, since etcd has answered. asked is what such calls wanted
-	// that etcd had too little for: if some are free these may come again. Calls that wait are in the queue.
+	owed        int64 // permits of the running part that are to go back to etcd: see long.end
+	// tried is the most permits that one call wanted in vain, of the calls that did not wait and came since etcd answered
+	// last. asked is the value of tried when etcd had too little: such calls may come again once permits are free.
+	// Calls that wait are in the queue.
 	tried, asked int64
 	askedUntil   int64 // monotonic instant from which on asked is void
-	// total is the newest that was told of while etcd was asked, and revision that of its entry; 0: none was.
+	// total is the newest that the watch brought while etcd was asked, and revision that of its entry; 0: it brought none.
 	total    escrow.Total
 	revision int64
 }
@@ -169,7 +173,8 @@ type wanted struct {
 // but up to 1 at least (escrow.Rule.Chunk), so that its next calls need not wait for etcd.
 const handPart = 4
 
-// handOf returns Rule.Share for a limit in flight: up to how many permits an instance fills its hand, but for the one.
+// handOf returns Rule.Share of a limit in flight: the number of permits up to which an instance fills its hand. It may be
+// 0; Rule.Chunk makes it at least 1.
 func (a *Account) handOf(b *long) int64 {
 	return b.Permits / handPart / int64(max(1, a.windows.Lending.Instances))
 }
@@ -193,9 +198,9 @@ func (b *long) tooFew(now int64) int64 {
 	return now + inFlightAgain
 }
 
-// leftIn is left for an instance whose part begins so many parts later than the one that runs here. Each instance begins
-// its parts at a time of its own (protocol.BudgetOf). So others may be in the part before still, in which permits of an
-// older part count that count here no more, or in the next part already, in which fewer count than here.
+// leftIn returns what left would return at an instance whose running part is so many parts later than the one here. Each
+// instance begins its parts at a time of its own (protocol.BudgetOf). So others may be in the part before still, in which
+// permits of an older part count that count here no more, or in the next part already, in which fewer count than here.
 func (b *long) leftIn(later int64) int64 {
 	if b.Whole {
 		return 0
@@ -229,7 +234,8 @@ func (b *long) yields(now int64, instances int) int64 {
 	return max(0, min(beyond, b.wanted.poor-b.leftToOthers()-b.toReturn()))
 }
 
-// excess returns how many permits more are handed out than the limit has, since it was lowered.
+// excess returns how many permits more are handed out than the limit has, since it was lowered. What this instance gives
+// back already is taken off.
 func (b *long) excess() int64 { return max(0, b.purse.Out()-b.Permits-b.toReturn()) }
 
 // catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.
@@ -257,7 +263,7 @@ func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	b.noteLeft(now)
 }
 
-// noteAsks notes what others lack by a total that is read now, or told of: see hear.
+// noteAsks notes what others lack by a total that etcd has just answered, or that the watch has brought: see hear.
 func (b *long) noteAsks(t *escrow.Total, now, wall int64, by uint64) {
 	b.wanted.n, b.wanted.poor = t.Asked(by, wall)
 	b.wanted.othersUntil = now + escrow.AskLasts
@@ -295,9 +301,9 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 	g.tellGivesLocked()
 }
 
-// asksForNobodyLocked reports whether others leave this instance some of what is left to them in etcd because it asks for
-// that, though nobody waits here any more: whoever did has gone, or has had the place of a call that ended here. The ask of
-// a call that did not wait stands until it is void: such calls may come again.
+// asksForNobodyLocked reports whether this instance's ask keeps others from permits that are free in etcd, though nobody
+// waits here any more. The caller for whom it asked has gone, or was served by the permit of a call that ended here. The
+// ask of a call that did not wait stands until it is void: such calls may come again.
 func (g *Gate) asksForNobodyLocked(b *long) bool {
 	l, now := &g.mu.ledger, g.mu.last
 	if !b.InFlight || b.state != atRest || b.away || b.leftIn(1) <= 0 || b.wanted.n == 0 || now >= b.wanted.othersUntil {
@@ -307,8 +313,8 @@ func (g *Gate) asksForNobodyLocked(b *long) bool {
 	return total.AskedBy(l.by(), now+l.plan.Offset) && g.queueWantsLocked() <= 0 && (b.wanted.asked == 0 || now >= b.wanted.askedUntil)
 }
 
-// tellGivesLocked has the session ask for uses, by Wanting, if something is to be given back to others: permits, or what
-// this instance asks for.
+// tellGivesLocked has the session ask for uses, by Wanting, if permits are to be given back to others, or this
+// instance's ask is to be taken back (asksForNobodyLocked).
 func (g *Gate) tellGivesLocked() {
 	for i := range g.mu.ledger.budgets {
 		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && (b.gives(g.mu.last) || g.asksForNobodyLocked(b)) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
@@ -318,5 +324,5 @@ func (g *Gate) tellGivesLocked() {
 	}
 }
 
-// by names the instance in asks. It is never 0: an escrow.Use.By of 0 is of a limit that is not in flight.
+// by names the instance in asks. It is never 0: an escrow.Use.By of 0 asks for nothing.
 func (a *Account) by() uint64 { return a.windows.Lending.Hash | 1 }

@@ -124,9 +124,9 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 	}
 }
 
-// Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that they are
-// of a large call that was refused, or for which they were reserved first. A large call that got its permits without that
-// is noted like a small one.
+// Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that there was
+// one call, a large one, and that it was refused, or had its permits reserved before they were issued. A large call that
+// got its permits without a reservation is noted like a small one.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {
@@ -170,7 +170,7 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 		return l
 	}
 	c := CallersOf(q)
-	if t.claim.small != nil || c.Large > 0 { // a large call has come: what small ones will want counts
+	if t.claim.small != nil || c.Large > 0 { // once a large call has come, the line forecasts what small ones will want
 		t.take(float64(now)/milli, a.shortest(), c)
 	}
 	if l.trade = &t.Trade; a.shortest().Bound == shape.Unbounded {

@@ -48,7 +48,8 @@ type long struct {
 	ended []ended
 	// back are permits that are on their way back to etcd, and can be taken again once it has answered.
 	back int64
-	// wanted is of a limit in flight: what others lack.
+	// wanted has the asks for a limit in flight: what others lack, what goes back to etcd for them, and what this instance
+	// asks for.
 	wanted wanted
 }
 
@@ -90,7 +91,7 @@ func (b *long) holds() bool {
 	return b.hand() > 0 || b.toReturn() > 0
 }
 
-// left returns how many permits can still be taken by etcd's latest answer; negative if there was none. Of a Whole
+// left returns how many permits can still be taken, by the newest total that is known; negative if none is. Of a Whole
 // limit it is 0.
 func (b *long) left() int64 {
 	if b.Whole {
@@ -138,7 +139,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		order := now.Order(&b.Budget)
 		other := order == protocol.Other
 		next := order == protocol.Later || other
-		if !b.binds || next { // what was issued before does not count in this window: by the epoch it is not taken out of it
+		// What was issued before does not count in this window. Since the epoch is raised, Refund does not take it off this
+		// window's count either.
+		if !b.binds || next {
 			a.epoch++
 			b.since = 0
 		}
@@ -191,10 +194,10 @@ func (a *Account) inHand() int64 {
 	return least
 }
 
-// SpentUntil returns the corrected wall time at which all long limits that cannot give n permits now have
-// more again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may
-// give as many. lacks reports whether any has fewer than n in hand beside those that are reserved, so that etcd has to be
-// asked first. It does not look at the debt.
+// SpentUntil returns the corrected wall time by which every long limit that cannot give n permits at present has more
+// again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may give as
+// many. lacks reports whether any has fewer than n in hand beside those that are reserved, so that etcd has to be asked
+// first. SpentUntil does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand()-a.reserved < n
@@ -230,7 +233,7 @@ func (a *Account) Wants(n, now int64) (news bool) {
 	return len(a.budgets) > 0 && a.wants(n, 0, 0, now)
 }
 
-// Had notes that a call has had n permits. news is as of Wants: few may be in hand now.
+// Had notes that a call has had n permits. news means the same as for Wants: after this call few may be in hand.
 func (a *Account) Had(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(0, n, 0, now) }
 
 // wants is Wants and Had in one, where callers have taken some of the permits in hand, which are not booked yet.
@@ -243,7 +246,7 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 		b.calls(max(n, had), now)
 		hand := b.hand() - taken
 		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
-		if b.state == handedOut || now < b.again && !b.away || !lacks && hand >= b.low { // TakeUse waits for an etcd that is away
+		if b.state == handedOut || now < b.again && !b.away || !lacks && hand >= b.low { // while etcd is away the want is noted all the same, and TakeUse waits until again
 			continue
 		}
 		news = news || b.state == atRest || lacks && b.need == 0
@@ -264,8 +267,9 @@ func (b *long) calls(n, now int64) {
 	}
 }
 
-// Withheld reports whether n permits lack for as long as a long limit hands out nothing more, as after a restore. An
-// operator can end that at any time. taken is how many of the permits in hand callers have taken that are not booked yet.
+// Withheld reports whether n permits cannot be had until a long limit hands out more, which it does not now, as after a
+// restore. An operator can end that at any time. taken is how many of the permits in hand callers have taken that are not
+// booked yet.
 func (a *Account) Withheld(n, taken int64) bool {
 	for b := range a.binding {
 		if !b.Whole && b.hand()-a.reserved-taken < n && b.purse.Withheld() != "" {
@@ -299,7 +303,7 @@ func (b *long) use() protocol.BudgetUse {
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is
-// the key's. Each use is returned by Fund. Until then no other of the same window, or part of time, is handed out.
+// the key's. Fund takes each use back. Until then no other of the same window, or part of time, is handed out.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
 	return a.takeUse(name, most, 0, now, a.second)
 }
@@ -324,8 +328,8 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 // GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts or owed to
 // others (returns) and, in windows that have not ended, permits that are in hand and not reserved (spare). These are all
 // permits in hand if the instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what
-// others lack; and of a limit of which nothing was used or wanted for a while, all but what its next call may want. Each
-// use is returned by Fund.
+// others lack; and of a limit of which nothing was used or wanted for a while, all but what its next call may want. Fund
+// takes each use back.
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -338,7 +342,7 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 			continue
 		}
 		b.purse.Taken -= n
-		b.low = max(0, b.hand()-a.reserved) // what is kept is taken again once it is used
+		b.low = max(0, b.hand()-a.reserved) // once some of what is kept is used, as many are taken anew
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.ByParts()}}))
 	}
 	return all
