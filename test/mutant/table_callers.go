@@ -17,7 +17,7 @@ var callers = Table{
 	Replace("FunctionsOnce", "the dispatcher is not started again", "consumer/dispatch.go",
 		"\t\td.running = w != nil\n", "", liveness),
 	Replace("HeadsPlaceKept", "the place of a head that gave up is given to nobody", "internal/window/gate.go",
-		"\tif first || g.mu", "\tif g.mu", liveness),
+		"\tif first || g.mu", "\tif first && at.Mono < 0 || g.mu", liveness),
 	Replace("ReleaseServesNobody", "what comes back serves nobody", "internal/window/returned.go",
 		"\tg.rebuildLocked(at)\n\treturn true, back\n", "\treturn true, back\n", liveness),
 	Replace("ReleaseForgotten", "what comes back is not in the account", "internal/window/ledger.go",
