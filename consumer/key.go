@@ -212,6 +212,7 @@ const (
 	upTo               // as many as there are, at most n; the call is over
 	reserve            // n or none; if only the provider has too few, those of the key are reserved for the call
 	queues             // the same for a call that may wait, which does so in the key's line if it is large
+	trial              // n or none, and none for a large call; nothing is reserved or refused, and the call goes on
 )
 
 // wayOf returns the way of a call that may wait for maxWait.
@@ -224,7 +225,7 @@ func wayOf(maxWait time.Duration) way {
 
 // tryKey takes n permits of a key and as many of the provider. It fills in p, unless that is nil. What the key lacks
 // is counted as refused in the ways all and upTo; in the others the call may still get it. A name for which there is
-// no room is counted in every way. In shadow mode neither is counted.
+// no room is counted in every way but trial. In shadow mode neither is counted.
 //
 // The provider's permits are in the gate's segment. While the segment gives some, no later plan is in force, so the
 // key may have what the segment's Keys allow it. Most calls take the key's permits of its front, or are refused by
@@ -302,7 +303,7 @@ func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how w
 				continue
 			case t.found == tooMany && s.Shadow:
 				t.found = keyLacks
-			case t.found == tooMany:
+			case t.found == tooMany && how != trial:
 				o.lacksKey(n)
 			}
 			return t
@@ -335,7 +336,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	}
 	f = keyLacks
 	switch left := min(n, y.room(k, s, now, o.class)); {
-	case left == 0, left < n && how != upTo, how == queues && y.large(k, n):
+	case left == 0, left < n && how != upTo, how >= queues && y.large(k, n):
 		if !s.Open(now) { // the next one may leave more, and pay a debt that this one did not
 			return moved, 0
 		}
@@ -353,7 +354,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	case !s.Open(now): // the key's bounds may be others now
 		return moved, 0
 	default:
-		if f = providerLacks; how >= reserve {
+		if f = providerLacks; how == reserve || how == queues {
 			y.use.Reserve(n)
 		}
 	}
