@@ -152,8 +152,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		e.Reason, e.Cause = ReasonPause, ends(k.pauseLocked())
 		u.when, u.known = max(u.when, p.PausedUntil()), true // also where permits come at an instant that is not known
 	case quota.StatePaused:
-		e.Reason, e.Cause = ReasonPaused, k.pausedLocked()
-		u.known = false // nobody knows when it ends
+		e.Reason, e.Cause, u.known = ReasonPaused, k.pausedLocked(), false // nobody knows when it ends
 	case quota.StateJoining:
 		if p.Started() && (policy == nil || p.Reason(now.Mono) == share.ReasonUnsupported) {
 			return ReasonNoPolicy, k.noPolicyLocked(now)

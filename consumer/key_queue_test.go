@@ -465,38 +465,41 @@ func TestAReservationIsRenewed(t *testing.T) {
 }
 
 // A call for a key for which enough is reserved is not refused: what is reserved comes back if its caller does not get the
-// provider's permits. Once it has got them the call is told.
+// provider's permits. Once it has got them the call is told. It makes no difference whether the key's limit is a short one
+// or a long one, of which a process that is alone asks nobody for more.
 func TestWhatIsReservedMayComeBack(t *testing.T) {
 	p := policyOf(t, "5/s")
-	p.Keys.Limits = policyOf(t, "3/s").Limits
-	for name, stops := range map[string]bool{"it comes back": true, "it is issued": false} {
-		t.Run(name, func(t *testing.T) {
-			keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
-				others, start := l.TryTake(3), time.Now()
-				first := l.Key("a").TakeFunc(3, Forever, func(Permit, error) {})
-				told := map[int64]time.Duration{}
-				for _, n := range []int64{1, 4} { // the key never has 4
-					l.Class(Critical).Key("a").TakeFunc(n, 400*time.Millisecond, func(_ Permit, err error) {
-						if told[n] = time.Since(start); (err == nil) != (stops && n == 1) {
-							t.Errorf("%d: %v", n, err)
-						}
-					})
+	for _, limit := range []string{"3/s", "3/h"} {
+		p.Keys.Limits = policyOf(t, limit).Limits
+		for name, stops := range map[string]bool{"it comes back": true, "it is issued": false} {
+			t.Run(limit+", "+name, func(t *testing.T) {
+				keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+					others, start := l.TryTake(3), time.Now()
+					first := l.Key("a").TakeFunc(3, Forever, func(Permit, error) {})
+					told := map[int64]time.Duration{}
+					for _, n := range []int64{1, 4} { // the key never has 4
+						l.Class(Critical).Key("a").TakeFunc(n, 400*time.Millisecond, func(_ Permit, err error) {
+							if told[n] = time.Since(start); (err == nil) != (stops && n == 1) {
+								t.Errorf("%d: %v", n, err)
+							}
+						})
+						synctest.Wait()
+					}
+					time.Sleep(100 * time.Millisecond)
+					if synctest.Wait(); len(told) != 1 {
+						t.Errorf("told after %v, before it is known what becomes of the first call", told)
+					}
+					if stops {
+						first.Stop()
+					} else {
+						others.Release()
+					}
 					synctest.Wait()
-				}
-				time.Sleep(100 * time.Millisecond)
-				if synctest.Wait(); len(told) != 1 {
-					t.Errorf("told after %v, before it is known what becomes of the first call", told)
-				}
-				if stops {
-					first.Stop()
-				} else {
-					others.Release()
-				}
-				synctest.Wait()
-				if told[4] != 0 || told[1] != 100*time.Millisecond {
-					t.Errorf("told after %v, want 0s and 100ms", told)
-				}
+					if told[4] != 0 || told[1] != 100*time.Millisecond {
+						t.Errorf("told after %v, want 0s and 100ms", told)
+					}
+				})
 			})
-		})
+		}
 	}
 }

@@ -169,6 +169,99 @@ func TestWhoEndsWhileItWantsGivesBack(t *testing.T) {
 	}
 }
 
+// TestWhatBindsNoMoreGivesBack: the place of each call that ends goes back to etcd at once also where the limit has been
+// replaced, as by one with another hold: the new limit has so much less until then. It makes no difference whether
+// the instance wanted more just then, and etcd did not answer, or whether calls end while etcd is asked.
+func TestWhatBindsNoMoreGivesBack(t *testing.T) {
+	t.Parallel()
+	places := quota.Limit{Permits: 100, Window: 10 * time.Minute, InFlight: true}
+	shorter := places
+	shorter.Window = 5 * time.Minute
+	away := func(u escrow.KeyUse) escrow.KeyUse {
+		u.Away = true
+		return u
+	}
+	for name, replace := range map[string]func(a *Account, replace func()){
+		"at rest": func(_ *Account, replace func()) { replace() },
+		"etcd is asked for more, and does not answer": func(a *Account, replace func()) {
+			a.Wants(1, 1)
+			u := a.TakeUse("", 1, 1)[0]
+			replace()
+			a.Fund(away(u), 2)
+		},
+		"etcd was asked for more, and did not answer": func(a *Account, replace func()) {
+			a.Wants(1, 1)
+			a.Fund(away(a.TakeUse("", 1, 1)[0]), 2)
+			replace()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newLong(protocol.BudgetAt(places, time.UTC, 0))
+			b.purse.Taken, b.used, b.binds = 2, 2, true
+			part, start := b.purse.Part, b.Start
+			now := b.End
+			b = b.next(protocol.BudgetAt(places, time.UTC, now), false)
+			b.binds = true
+			a := &Account{budgets: []long{b}, windows: &plans.Windows{Over: now, Offset: now}}
+			replace(a, func() { a.adoptBudgets([]protocol.Budget{protocol.BudgetAt(shorter, time.UTC, now)}) })
+			ends := func() { a.budgets[0].end(1, start, 3, a.windows) }
+			gives := func(when string) (u escrow.KeyUse) {
+				t.Helper()
+				uses := a.GiveBack("", 10, 3, false)
+				if len(uses) != 1 || uses[0].Back != (escrow.Back{N: 1, Of: part}) {
+					t.Fatalf("%s: %+v", when, uses)
+				}
+				return uses[0]
+			}
+			ends()
+			u := gives("one call has ended")
+			ends()
+			u.Purse.Committed(escrow.Total{Out: 1, Cluster: 7}, -1, 5, &escrow.Verdict{Cluster: 7})
+			a.Fund(u, 4)
+			gives("the other one has ended while etcd was asked")
+		})
+	}
+}
+
+// TestWhoseCallsAreForgotten: calls that nobody has ended are told once they have had their time, also of a limit that was
+// removed. Those are not that were dropped sooner, as another limit took the place of theirs or etcd was restored: their
+// callers have made no mistake.
+func TestWhoseCallsAreForgotten(t *testing.T) {
+	t.Parallel()
+	runs := func(inFlight bool) func(wall int64) []protocol.Budget {
+		l := quota.Limit{Permits: 12, Window: time.Minute, InFlight: inFlight}
+		return func(wall int64) []protocol.Budget { return []protocol.Budget{protocol.BudgetAt(l, time.UTC, wall)} }
+	}
+	for name, c := range map[string]struct {
+		restored bool
+		then     func(wall int64) []protocol.Budget
+		want     int64
+	}{
+		"the limit stays":      {false, runs(true), 6},
+		"it is removed":        {false, func(int64) []protocol.Budget { return nil }, 6},
+		"it becomes another":   {false, runs(false), 0},
+		"and etcd is restored": {true, runs(true), 0},
+	} {
+		b, windows := flying(6)
+		a := Account{budgets: []long{b}, windows: windows}
+		told, restores := int64(0), c.restored
+		for wall := b.End; wall < int64(5*time.Minute); wall += int64(time.Second) {
+			windows.Over = wall
+			if told += a.adoptBudgets(c.then(wall)); restores {
+				a.Restored()
+				restores = false
+			}
+			if told > 0 && wall < b.Ends() {
+				t.Fatalf("%s: after %v, calls are forgotten that may last", name, time.Duration(wall))
+			}
+		}
+		if told != c.want {
+			t.Errorf("%s: %d calls are forgotten, want %d", name, told, c.want)
+		}
+	}
+}
+
 // TestWhatIsLeftInAnotherPart: instances begin their parts one after another. A place of the oldest part that counts is
 // left where the next part runs already, and nowhere else. Whoever is there gives others its idle places all the same. And
 // who is not there yet takes its ask back if nobody waits any more: others leave that place to it.

@@ -19,7 +19,7 @@ type ledger struct {
 	now     int64 // as of the latest adopt or advance
 	issued  int64 // permits booked since the beginning, but for those lent
 	paid    int64 // of issued: what has paid debts
-	unended int64 // calls in flight that count no more, and of which nobody has said that they ended, since the beginning
+	unended int64 // Usage.Unended
 	wanted  shape.Wanted
 	ended   Loans // of the windows that ended last
 	// overIssued counts permits that were booked though a bound did not allow

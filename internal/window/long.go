@@ -115,8 +115,10 @@ func (b *long) returning() int64 {
 	return b.back + b.toReturn()
 }
 
-// adoptBudgets moves the budgets to the windows that run. It returns how many calls in flight count no more from now
-// on, though nobody has said that they ended.
+// adoptBudgets moves the budgets to the windows that run. It returns how many calls in flight have had all the time that a
+// call may take, and count no more from now on, though nobody has said that they ended. Calls that are dropped sooner are not
+// among them, since they may end in time: those of a limit that has become another one (protocol.Other), and those that
+// Restored drops.
 func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -197,10 +199,10 @@ func (a *Account) inHand() int64 {
 // SpentUntil returns the corrected wall time by which every long limit that cannot give n permits at present has more
 // again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may give as
 // many. lacks reports whether any has fewer than n in hand beside those that are reserved, so that etcd has to be asked
-// first. SpentUntil does not look at the debt.
+// first: it never is of a Whole limit. SpentUntil does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
-		lacks = lacks || b.hand()-a.reserved < n
+		lacks = lacks || !b.Whole && b.hand()-a.reserved < n
 		if !b.couldHave(n) && !b.InFlight { // when calls end is not known
 			end = max(end, b.over(n))
 		}
@@ -315,7 +317,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(now), Stated: b.stated}, second(b.Permits)
+		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(taken, now), Stated: b.stated}, second(b.Permits)
 		if b.InFlight {
 			u.By, u.Has, share = a.by(), b.has(), a.handOf(b)
 		}
@@ -388,12 +390,13 @@ func (a *Account) Restored() {
 	a.epoch++ // a permit of before that is given back counts no more either
 }
 
-// rate returns how many permits a second were used since some were taken last.
-func (b *long) rate(now int64) int64 {
+// rate returns how many permits a second were used since some were taken last, with the permits that callers have taken and
+// that are not booked yet.
+func (b *long) rate(taken, now int64) int64 {
 	if b.funded == 0 || b.InFlight {
 		return 0
 	}
-	return int64(math.Ceil(float64(b.used-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
+	return int64(math.Ceil(float64(b.used+taken-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
 }
 
 // second returns Rule.Share: how many permits the short limits let this instance issue in a second, negative if

@@ -83,6 +83,23 @@ func TestAKeyTakesOfItsLongLimit(t *testing.T) {
 	}
 }
 
+// What callers have taken and the gate has not booked counts for the rate of use: an instance that has issued all that it had
+// in hand within 20 ms takes more the next time.
+func TestTheRateCountsWhatIsNotBooked(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 1_000_000})
+	f.long = quota.Limit{Permits: 1_000_000, Window: 24 * time.Hour}
+	g := gateOf(f, 0, new(told).decided)
+	g.Changed(at(0))
+	funds(g, 1, protocol.BudgetAt(f.long, time.UTC, 1), 100, 999_900)
+	upTo(g, at(10*ms), 100)
+	g.Want(at(20 * ms))
+	uses, _, _ := g.Uses(at(20*ms), 8)
+	if u := uses[0].Use; u.Used != 100 || u.Rate != 1000 { // a time below 100 ms counts as that
+		t.Errorf("%+v: want 100 used, 1000 a second", u)
+	}
+}
+
 // Etcd may bring what a call lacks if the short limit has more than is in hand. Permits in hand that are reserved, or that
 // others in the line want, are not there for the call.
 func TestWhatEtcdMayBring(t *testing.T) {

@@ -113,9 +113,9 @@ func (b *long) late(u *escrow.KeyUse) {
 }
 
 // returns reports whether something of an earlier part, or for others, goes back to etcd now. While more is wanted it goes
-// with what etcd is asked for next, unless the instance ends: then it asks for nothing more.
+// with what etcd is asked for next, unless nothing more is asked for, since the instance ends or the limit binds no more.
 func (b *long) returns(ends bool) bool {
-	return (b.state == atRest || ends && b.state == wanting) && b.toReturn() > 0
+	return (b.state == atRest || b.state == wanting && (ends || !b.binds)) && b.toReturn() > 0
 }
 
 // missing returns how many permits must be left of the limit for n to be had. Of a Whole limit what is issued

@@ -17,7 +17,7 @@ type Usage struct {
 	LendingCounts
 	Issued     int64 // permits issued to own callers since the beginning, and debts paid
 	OverIssued int64 // of these, beyond the share: 0, or a bug
-	Unended    int64 // calls in flight that count no more, and of which nobody has said that they ended
+	Unended    int64 // calls in flight that nobody has ended in all the time that a call may take, since the beginning
 	Debt       int64 // permits that calls have cost beyond those issued, and not paid yet
 	// DebtUntil is the monotonic instant at which the debt is paid, about, and DebtKnown says that it is not by the own
 	// share alone where others lend: see Account.PaidAt.
