@@ -72,7 +72,12 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	// One that does not report is named.
 	client := etcdtest.NewClient(t, server)
 	b.put(client, "providers/p/instances/silent.1.1", protocol.Instance{Name: "silent"})
-	stdout, stderr := b.want(exitLate, "resume", "p", "--wait=2s")
+	var stderr string
+	await.Until(t, "the fleet is read within the wait", func() bool {
+		b.want(exitDone, "pause", "p")
+		stdout, stderr = b.want(exitLate, "resume", "p", "--wait=2s")
+		return !strings.Contains(stderr, "could not be read within 2s")
+	})
 	if !strings.Contains(stdout, "mode pause -> enforce") || !strings.Contains(stderr, " of 4 instances") ||
 		!strings.Contains(stderr, "silent.1.1: has not reported yet") {
 		t.Errorf("a laggard: %s%s", stdout, stderr)
