@@ -25,7 +25,8 @@ type Account struct {
 	early   bool // corrected time was set back: the window of a span, or of a long limit, has not begun
 	// forgotten says that the zero Account has taken the place of this one, which therefore has nothing left for good.
 	forgotten bool
-	// laid is how many permits lay in the account's Front when it was opened, or when what calls had of it was last booked.
+	// laid is how many permits lay in the account's Front after Open or More last laid some into it, or booked what calls had
+	// of it.
 	laid uint8
 	// crowded says that calls were refused by the Front at the same time, in the windows that run.
 	crowded bool

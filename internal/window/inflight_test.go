@@ -59,7 +59,7 @@ func TestAnAnswerThatComesPartsLater(t *testing.T) {
 		b = b.next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
 	}
 	u.Purse.Taken = 3
-	b.late(&u)
+	b.late(&u, 0)
 	back := b.nextReturn()
 	if back.N != 3 || back.Of != u.Purse.Part {
 		t.Errorf("%+v are given back", back)
@@ -70,14 +70,23 @@ func TestAnAnswerThatComesPartsLater(t *testing.T) {
 	}
 }
 
-// TestWhatOthersLackIsInAnAnswer: an instance learns from etcd's answer what others ask for. Its own write came after their
-// ask, so the watch tells it of that too late.
+// TestWhatOthersLackIsInAnAnswer: an instance learns from etcd's answer what others ask for, also if the answer comes in a
+// later part. Its own write came after their ask, so the watch tells it of that too late.
 func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
 	t.Parallel()
+	for later := range 2 {
+		whatOthersLackIsInAnAnswer(t, later)
+	}
+}
+
+func whatOthersLackIsInAnAnswer(t *testing.T, later int) {
 	b, windows := flying(4)
 	a := Account{budgets: []long{b}, windows: windows}
 	a.budgets[0].state = wanting
 	u := a.budgets[0].handOut(escrow.KeyUse{})
+	for range later {
+		a.budgets[0] = a.budgets[0].next(protocol.BudgetAt(b.Limit, time.UTC, b.End), false)
+	}
 	text, err := escrow.Encode(escrow.Total{Asks: []escrow.Ask{{By: 8, N: 3, Until: int64(time.Minute)}}})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +94,7 @@ func TestWhatOthersLackIsInAnAnswer(t *testing.T) {
 	u.Purse.Read([]byte(text), 5, &escrow.Verdict{Cluster: 7})
 	a.Fund(u, 1)
 	if n := a.budgets[0].wanted.n; n != 3 {
-		t.Errorf("others ask for %d", n)
+		t.Errorf("%d parts later: others ask for %d", later, n)
 	}
 }
 

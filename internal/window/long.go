@@ -420,18 +420,16 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 			continue
 		}
 		b.answered(&u)
-		if b.ByParts() && u.ByParts() && b.Start > u.Start {
-			b.late(&u)
-		}
+		heard := b.ByParts() && u.ByParts() && b.Start > u.Start && b.late(&u, now)
 		if b.Start == u.Start && b.state == handedOut {
-			more = b.fund(u, now)
-			if b.InFlight && !u.Away { // hear ignores totals that are not newer than this one: so the asks in this one are noted here
-				total := b.purse.Total()
-				b.noteAsks(&total, now, now+a.windows.Offset, a.by())
-			}
+			more, heard = b.fund(u, now), !u.Away
 			if until := b.statedUntil(); until != 0 {
 				b.again = min(b.again, until-a.windows.Offset)
 			}
+		}
+		if b.InFlight && heard { // hear ignores totals that are not newer than this one: so the asks in this one are noted here
+			total := b.purse.Total()
+			b.noteAsks(&total, now, now+a.windows.Offset, a.by())
 		}
 	}
 	return more

@@ -95,21 +95,25 @@ func (b *long) limit() int64 {
 	return b.Permits
 }
 
-// late takes the answer to a question of an earlier part. Where that part is not known any more the answer says nothing: if
-// etcd was restored meanwhile, it may be from before the restore.
-func (b *long) late(u *escrow.KeyUse) {
+// late takes the answer to a question of an earlier part, and reports whether the newest total that is known is that of
+// the answer now. Where that part is not known any more the answer says nothing: if etcd was restored meanwhile, it may be
+// from before the restore. now is monotonic.
+func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	b.back = max(0, b.back-u.Back.N)
 	i := slices.IndexFunc(b.ended, func(e ended) bool { return e.start == u.Start })
 	if i < 0 {
-		return
+		return false
 	}
 	e := &b.ended[i]
 	e.taken, e.asked = max(e.taken, u.Purse.Taken), false
-	if b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision() {
-		taken := b.purse.Taken
-		b.purse = u.Purse.In(b.purse.Part)
-		b.purse.Taken = taken
+	if b.state != atRest || u.Away || u.Purse.Revision() < b.purse.Revision() {
+		return false
 	}
+	taken := b.purse.Taken
+	b.purse = u.Purse.In(b.purse.Part)
+	b.purse.Taken = taken
+	b.catchUp(now)
+	return true
 }
 
 // returns reports whether something of an earlier part, or for others, goes back to etcd now. While more is wanted it goes
