@@ -54,8 +54,8 @@ type span struct {
 	borrowed int64 // permits of bound that others have lent to this instance
 	lent     int64 // permits of used that this instance has lent
 	paid     int64 // permits of used that have paid debts
-	// by are the schedules of a provider's limit that does not allow all permits of a window at
-	// once; nil where one does, as those of all keys.
+	// by are the schedules of a provider's limit that does not allow all permits of a window at once. It is nil for a
+	// limit that does, as every limit of a key.
 	by *shape.Schedules
 }
 
@@ -393,9 +393,9 @@ func (a *Account) Forget(windows *plans.Windows) bool {
 	return a.forgotten
 }
 
-// over reports whether the zero Account says the same as this one: nothing is
-// owed or reserved, nothing was used in a window that still runs, and nothing is in hand. A long limit
-// that etcd had too little of is kept until etcd may be asked again, or a new account would ask sooner.
+// over reports whether the zero Account says the same as this one: nothing is owed or reserved, nothing was used in a
+// window that still runs, and nothing is in hand. Nor is an account over while etcd is asked for permits of a long limit,
+// or before etcd may be asked again for one that it had too little of: a new account would ask at once.
 func (a *Account) over(windows *plans.Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&

@@ -278,3 +278,24 @@ func TestAQuietFront(t *testing.T) {
 		t.Error("it is quiet")
 	}
 }
+
+// Of what is kept for critical calls a call of another class has none, also not what backs its front. A call that may not
+// have it asks its account.
+func TestWhatBacksAFrontIsKeptForCriticalCalls(t *testing.T) {
+	t.Parallel()
+	_, g, front, _ := backed(t)
+	s := g.Segment()
+	s.floor = MostOut - 5
+	if !s.Take(0, s.Left(), queue.Critical) { // what backs the front is left: 5 more than are kept
+		t.Fatal("a critical call does not get what is left")
+	}
+	for _, c := range []struct {
+		class queue.Class
+		n     int64
+		want  Fronted
+	}{{queue.Default, 6, Ask}, {queue.Default, 5, Taken}, {queue.Default, 1, Ask}, {queue.Critical, 1, Taken}} {
+		if _, v := front.Take(s, 0, c.n, c.class, true); v != c.want {
+			t.Errorf("%d permits for class %d: %d, want %d", c.n, c.class, v, c.want)
+		}
+	}
+}

@@ -30,9 +30,9 @@ import (
 //   - It stands once two things are so (Trade.stands). A window has begun while it was the first waiter: so loans could
 //     have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least k
 //     windows if the first waiter wants k shares, and more if small calls leave little of the share. Then each other
-//     instance that has a share is asked to leave it an equal part of what it wants, in the next window. One where large
-//     calls wait too leaves nothing. How long it has waited does not count beyond that: a caller that gives up after two
-//     windows, and comes again, is served as soon as one that waits on.
+//     instance that has a share is asked to leave it an equal part of what it wants, in the next window. An instance where
+//     large calls wait too leaves nothing. How long the first waiter has waited does not count beyond that: a caller that
+//     gives up after two windows, and comes again, is served as soon as one that waits on.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -56,8 +56,9 @@ type claim struct {
 	beside
 
 	small *lending.Flow // the calls that are not large; nil until a large one comes
-	// larges is how many permits large calls have got since the Trade began. Of a provider these are the permits that its
-	// queue gave them. Of a key they are those that were reserved first, and those that large calls were refused.
+	// larges counts permits of large calls since the Trade began. Of a provider it has those that its queue gave them; those
+	// that they were refused are in Gate.RefusedLarge. Of a key it has those that were reserved before they were issued,
+	// and those that were refused.
 	larges int64
 	// issued is how many permits large calls got in the window that runs: of a provider, by its queue; of a key, those
 	// that were reserved for them in it.
@@ -112,10 +113,10 @@ type beside struct {
 	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
 	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the waiter that
 	// Pass is given; the call of the first is small and its claim runs; more than mostPassed are passed; the limits have
-	// changed; all that a waiter lacks is of limits that count by parts of time: it may come in any part or, when a call
-	// in flight ends, at any time.
+	// changed; no window leaves the waiter too few. In the last case it lacks permits of limits that count by parts of
+	// time, which may come at any time, or permits that are kept from it, such as for critical calls.
 	shut    bool
-	passed  int     // waiters that are passed
+	passed  int     // waiters that are passed, and the one at which Pass has set shut
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
 	budgets []int64 // the same, by the index in Account.budgets
 }
@@ -306,13 +307,12 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 // there Pass keeps as many permits as it wants. So it does of a limit that counts by parts of time, since what is not
 // issued in a part is had again in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
-	if l.room = 0; l.trade == nil {
+	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false
 	}
 	b, a, ends := &l.trade.claim.beside, l.account, int64(0)
 	b.passed++
-	many := b.passed > mostPassed
-	if b.shut = b.shut || many || !b.fits(a) || l.claims() || !l.passes.any(w.Large()); b.shut {
+	if b.shut = b.passed > mostPassed || !b.fits(a) || l.claims() || !l.passes.any(w.Large()); b.shut {
 		return false
 	}
 	want := w.N()
@@ -375,8 +375,8 @@ func (l *Line) besides() int64 {
 // forSmall returns how many permits a large call of class c leaves to small ones in the window that runs: as many as
 // these will want. Once the claim is over, what small calls have left to large ones (claim.left) is taken off that. If
 // the large call stands, it leaves at most what own callers have not had yet of this instance's share. A critical call
-// leaves nothing, nor does any call while nothing can be lent. Whether the claim is over, and the call stands, is asked
-// of the line's first waiter, also if another call leaves the permits.
+// leaves nothing, nor does any call while nothing can be lent. The claim that has to be over, and the call that has to
+// stand, are those of the line's first waiter, also where another call leaves the permits.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0

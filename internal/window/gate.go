@@ -14,7 +14,7 @@ import (
 // Planner makes plans. The gate calls it under its lock: the methods must not
 // block and must not call the gate.
 type Planner interface {
-	// Plan returns the permits that may be issued from the instant at on.
+	// Plan returns the plan that holds now; at is the present instant.
 	Plan(at clock.Instant) plans.Plan
 	// Foresee returns the plan that will hold at the monotonic instant mono,
 	// which lies ahead, if there is no news until then.
@@ -144,11 +144,12 @@ func (g *Gate) wakeLocked() int64 {
 	return min(g.segment.Load().until, g.mu.queue.Nearest())
 }
 
-// Enter issues n permits to a call of class c at once if it can. If it cannot it queues w, unless the call passes in
-// shadow mode or is refused. It is refused if it wants too much, if the queue is full, if the gate is closed, if w is nil
-// or the deadline is not ahead, and if it is known that w cannot be served by the deadline. With another verdict than
-// Queued the waiter is not in the queue, and decided is not called. In a full queue w takes the place of the last waiter
-// of a lower class, for which the verdict is Displaced.
+// Enter issues n permits to a call of class c at once if it can, unless the call is large and may wait (Segment.Leaves):
+// such a call goes by the queue. If it cannot it queues w, unless the call passes in shadow mode or is refused. It is
+// refused if it wants too much, if the queue is full, if the gate is closed, if w is nil or the deadline is not ahead, and
+// if it is known that w cannot be served by the deadline. With another verdict than Queued the waiter is not in the queue,
+// and decided is not called for it. With Queued, decided may have been called for it before Enter returns. In a full queue
+// w takes the place of the last waiter of a lower class, for which the verdict is Displaced.
 func (g *Gate) Enter(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -204,7 +205,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	}
 	q.Push(w, n, deadline, c, g.largeLocked(n))
 	g.pushLocked(c)
-	g.mu.judge = g.mu.judge || g.mu.unsure > 0 // it was not judged
+	g.mu.judge = g.mu.judge || g.mu.unsure > 0 // inTimeLocked lets everybody in then: whether w is served in time is judged later
 	l := g.lineLocked()
 	l.Entered(w)
 	g.wantForQueueLocked()
@@ -438,7 +439,8 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 
 // edgeLocked returns when the segment ends, the end of the proof left aside. It is the
 // earliest of these: the plan's end; the instant less, at which fewer permits are kept for
-// critical calls; when more permits may be issued than now; when the line of those that
+// critical calls; when as many permits may be issued as the head of the queue wants, or one more
+// than now if nobody waits or others may pass the head; when the line of those that
 // wait is to be served again (Line.Again); and, where other shapes than aligned windows
 // bind, when permits that are issued from then on must be told apart from those before. It
 // is the one place that decides this. The edge lies ahead.

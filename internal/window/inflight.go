@@ -189,7 +189,7 @@ func (b *long) tooFew(now int64) int64 {
 	switch {
 	case !b.InFlight:
 		return now + spentAgain
-	case b.need == 0: // it has not asked
+	case b.need == 0: // no call lacked permits: etcd was asked only to fill the hand
 		return 0
 	}
 	if b.wanted.tried > 0 {
@@ -223,7 +223,7 @@ func (b *long) othersLack(now int64) int64 {
 	return max(0, b.wanted.n-b.leftToOthers()-b.wanted.owed)
 }
 
-// yields returns at most how many of the permits of calls that end now go to others. It is 0 unless this instance has
+// yields returns how many of the permits of calls that end now go to others at most. It is 0 unless this instance has
 // more than an equal part of the limit beside what it gives back anyway, and others who have less ask for more than is
 // left and comes back to them.
 func (b *long) yields(now int64, instances int) int64 {
@@ -314,7 +314,8 @@ func (g *Gate) asksForNobodyLocked(b *long) bool {
 }
 
 // tellGivesLocked has the session ask for uses, by Wanting, if permits are to be given back to others, or this
-// instance's ask is to be taken back (asksForNobodyLocked).
+// instance's ask is to be taken back (asksForNobodyLocked). So it does if permits are left here of a limit in flight that
+// binds no more.
 func (g *Gate) tellGivesLocked() {
 	for i := range g.mu.ledger.budgets {
 		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && (b.gives(g.mu.last) || g.asksForNobodyLocked(b)) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {

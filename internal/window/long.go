@@ -17,11 +17,14 @@ import (
 // taken: this instance alone may issue all of it.
 type long struct {
 	protocol.Budget
-	// purse has what was taken. While etcd is asked only Restored changes it.
+	// purse has what was taken. Of a Whole limit purse.Taken is how many permits may be issued in the window: see whole.
+	// While etcd is asked only Restored changes it.
 	purse escrow.Purse
-	used  int64 // permits issued in the window while the limit bound
-	// binds says that the newest view has the limit. One that it lacks is kept until the instant that the method known
-	// returns, in case it comes back.
+	// used is the number of permits issued in the window while binds was true, less those that came back. Of a limit in
+	// flight it is the number of calls under way that began in the part that runs.
+	used int64
+	// binds says that the newest view has the limit. A limit that the view lacks is kept until the instant that
+	// long.known returns, in case it comes back.
 	binds bool
 	state longState
 	low   int64 // with fewer permits in hand more are wanted
@@ -40,8 +43,8 @@ type long struct {
 	// since is the corrected wall time from which the limit has bound in the window. read is the monotonic instant of
 	// etcd's latest answer, 0 before the first. They are used for the provider's limits only.
 	since, read int64
-	// stated is what the provider has said of the rest. Of a Whole limit it counts here; otherwise it is what
-	// etcd has not been told yet.
+	// stated is what the provider has said of how many permits are left. Of a Whole limit it bounds what is issued here
+	// (whole); otherwise it is what etcd has not been told yet.
 	stated escrow.Stated
 	// ended are the earlier parts of a limit that counts by parts, the newest first. What is in hand of them goes back to
 	// etcd. Of a limit in flight the calls of them that are under way are counted in them too.
@@ -91,8 +94,8 @@ func (b *long) holds() bool {
 	return b.hand() > 0 || b.toReturn() > 0
 }
 
-// left returns how many permits can still be taken, by the newest total that is known; negative if none is. Of a Whole
-// limit it is 0.
+// left returns how many permits can still be taken, by the newest total that is known. It is negative while none is, since
+// etcd has not answered yet. Of a Whole limit it is 0.
 func (b *long) left() int64 {
 	if b.Whole {
 		return 0
@@ -100,7 +103,8 @@ func (b *long) left() int64 {
 	return b.purse.Left(b.Permits)
 }
 
-// couldHave reports whether this instance may get n permits at once, as far as is known of the total.
+// couldHave reports whether this instance may get n permits together, from its hand or from etcd, as far as is known of the
+// total.
 func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
 }
@@ -304,7 +308,7 @@ func (b *long) use() protocol.BudgetUse {
 	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: b.statedUntil()}
 }
 
-// TakeUse returns what to ask etcd for: a use of each long limit that wants more, at most most of them. name is
+// TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is
 // the key's. Fund takes each use back. Until then no other of the same window, or part of time, is handed out.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
 	return a.takeUse(name, most, 0, now, a.second)
@@ -327,7 +331,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64, second func(l
 	return all
 }
 
-// GiveBack returns uses that give permits back to etcd, at most most of them: what is left of earlier parts or owed to
+// GiveBack returns uses that give permits back to etcd, up to so many of them (most): what is left of earlier parts or owed to
 // others (returns) and, in windows that have not ended, permits that are in hand and not reserved (spare). These are all
 // permits in hand if the instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what
 // others lack; and of a limit of which nothing was used or wanted for a while, all but what its next call may want. Fund
@@ -344,7 +348,7 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 			continue
 		}
 		b.purse.Taken -= n
-		b.low = max(0, b.hand()-a.reserved) // once some of what is kept is used, as many are taken anew
+		b.low = max(0, b.hand()-a.reserved) // as soon as one of those that are kept is used, etcd is asked for more
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Back: escrow.Back{N: n, Of: b.purse.Part}, Use: escrow.Use{Look: b.ByParts()}}))
 	}
 	return all
@@ -466,7 +470,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	case more:
 		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
 		b.low = (b.hand() + 1) / 2
-	case b.left() > 0: // it is left to others
+	case b.left() > 0: // etcd gave none though some are left: they are for others
 		if b.need > b.hand() {
 			b.again = b.tooFew(now)
 		}

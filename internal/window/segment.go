@@ -167,8 +167,9 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 // Where calls crowd on a front, the two words that each of them changes, the front's and the segment's, go from
 // processor to processor. So permits of the segment that runs may back the front: a call then takes those of both
 // by its front's word alone. The gate counts them as permits that are left. Where it needs them in the segment, it
-// takes them back first (currentLocked), as it does when the segment ends (settleLocked). So what a
-// call takes that finds its front backed by its segment is within the bounds in force, as if the segment were not sealed.
+// takes them back first (currentLocked), as it does when the segment ends (settleLocked). So a call
+// that finds its front backed by its segment takes within the bounds in force, as a call does that takes of a segment which
+// is not sealed.
 type Front struct {
 	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
@@ -179,8 +180,8 @@ type Front struct {
 	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
 	//	open(n)  -> open(n+k)   any caller that gives k back, if n+k is at most MostOut, and More, under the account's lock
 	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
-	//	any      -> shut        Shut, under the account's lock; it returns the exact count, and no call can change
-	//	                        that any more
+	//	any      -> shut        Shut, under the account's lock; it reads the exact count in the same step, and no call
+	//	                        can change that any more
 	//
 	// In each mode it also has the number of permits of the provider that back the front:
 	//
@@ -291,6 +292,9 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
 		case p&partOpen != 0 && n <= min(p.count(), p.backs()) && s.backed.Load() == f && now < s.until:
+			if floor := s.keeps(c); floor > 0 && s.left.Load()+p.backs()-n < floor { // what backs the front is left too
+				return 0, Ask
+			}
 			if !f.state.CompareAndSwap(uint64(p), uint64(p)-uint64(n)-uint64(n)<<partBacks) {
 				continue
 			}
