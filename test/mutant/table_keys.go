@@ -143,7 +143,7 @@ var keys = Table{
 	Replace("InFlightLateTaken", "loses what etcd gives of a part that has ended", "internal/window/sliding.go",
 		"max(e.taken, u.Purse.Taken), false", "e.taken, false", "internal/window TestAnAnswerThatComesPartsLater", places),
 	Replace("InFlightAskNotRead", "hears what others lack from the watch alone", "internal/window/long.go",
-		"if b.InFlight && !u.Away {", "if false {", "internal/window TestWhatOthersLackIsInAnAnswer"),
+		"if b.InFlight && heard {", "if b.InFlight && heard && b.Permits < 0 {", "internal/window TestWhatOthersLackIsInAnAnswer"),
 	Replace("InFlightNobodyYields", "takes more than an equal part beside those that ask with less", "internal/escrow/asks.go",
 		"if poor == 0 {", "if true {", "consumer TestCallsInFlightOfAFleet"),
 	Replace("BackedByAnySegment", "a key's call by a segment that is over takes what the next one has laid aside for its front", "internal/window/segment.go",
