@@ -19,6 +19,8 @@ import (
 type keyFunds struct {
 	mu  sync.Mutex
 	due map[*keyState]struct{}
+	// asleep says that the source looks again only when it is told: Uses has said so. It is guarded by mu.
+	asleep bool
 
 	// part of all keys is looked at next for permits to give back, and when. They are of Uses,
 	// whose calls do not overlap.
@@ -56,18 +58,32 @@ func (k *core) keyWithheld(now clock.Instant) string {
 // restLook is the time in which all keys are looked at for permits to give back.
 const restLook = int64(16 * time.Second)
 
-// want has etcd asked for permits of a key: soon if callers lack some, else with others that
-// will.
+// want has etcd asked for permits of a key: soon if callers lack some, else with others that will, or when the source
+// looks next. The key is due until Uses takes it.
 func (f *keyFunds) want(k *core, y *keyState, soon bool) {
 	f.mu.Lock()
 	if f.due == nil {
 		f.due = map[*keyState]struct{}{}
 	}
 	f.due[y] = struct{}{}
+	soon = soon || f.asleep
 	f.mu.Unlock()
-	if soon { // once something was taken, the source looks each second
+	if soon {
 		k.wants()
 	}
+}
+
+// rests returns in which time the source looks again; with 0 it sleeps until it is told. It does not sleep while a key
+// is due, also where keys have no limits at present: once they have some again, no call for that key tells the source,
+// since the key wants more already.
+func (f *keyFunds) rests(look time.Duration) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if look == 0 && len(f.due) > 0 {
+		look = window.LookAtRest
+	}
+	f.asleep = look == 0
+	return look
 }
 
 // shadowedKey counts n permits of a key that shadow mode lets pass, and has etcd asked for them.
@@ -143,7 +159,7 @@ func (k *core) Uses(most int) (all []escrow.KeyUse, look time.Duration) {
 	if len(all) == most {
 		k.wants() // the others come next
 	}
-	return all, look
+	return all, k.keys.funds.rests(look)
 }
 
 // usesOfKeys hands out the uses of keys.

@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,27 +16,34 @@ import (
 type slowBank struct {
 	treasury
 	answers time.Duration
-	mu      sync.Mutex            // guards the treasury, and backs
+	mu      sync.Mutex            // guards the treasury, and backs; no session asks its limiter while it is held
 	backs   map[*stub][]time.Time // when an instance has given permits back
 }
 
-// session plays an instance's session until end is called: it asks when its limiter wants something, and looks as often
-// as that says.
+// session plays an instance's session until end is called: it asks when its limiter wants something, and looks when that
+// says so. So it sleeps if that says that it need not look.
 func (b *slowBank) session(s *stub) (end func()) {
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
-		look := time.Second
-		for {
-			s.prove()
+		proof, look := time.NewTicker(time.Second), time.NewTimer(time.Second)
+		defer proof.Stop()
+		for s.prove(); ; s.prove() {
 			select {
 			case <-done:
 				return
+			case <-proof.C:
+				continue
 			case <-s.sink.Wanting():
-			case <-time.After(cmp.Or(look, time.Second)):
+			case <-look.C:
 			}
+			b.mu.Lock()
 			all, next := s.sink.Uses(10)
-			if look = next; len(all) == 0 {
+			b.mu.Unlock()
+			if next > 0 {
+				look.Reset(next)
+			}
+			if len(all) == 0 {
 				continue
 			}
 			time.Sleep(b.answers / 2)

@@ -50,10 +50,13 @@ func (b *backups) save(as string) {
 
 // restore puts data back that were saved.
 func (b *backups) restore(as string) {
-	b.swapped(func() error {
-		return errors.Join(os.RemoveAll(filepath.Join(b.dir, "m0")),
-			os.CopyFS(filepath.Join(b.dir, "m0"), os.DirFS(filepath.Join(b.backup, as, "m0"))))
-	})
+	b.swapped(func() error { return b.put(as) })
+}
+
+// put is restore while etcd is stopped.
+func (b *backups) put(as string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(b.dir, "m0")),
+		os.CopyFS(filepath.Join(b.dir, "m0"), os.DirFS(filepath.Join(b.backup, as, "m0"))))
 }
 
 // TestARestoredBackup puts etcd's data back under a running fleet, so that the
@@ -156,6 +159,26 @@ func (g *group) mark() (escrow.MarkAt, error) {
 	return escrow.ReadMark(r.Kvs[0].Value, r.Kvs[0].ModRevision, r.Header.ClusterId), nil
 }
 
+// remark has an operator say something of the store.
+func (g *group) remark(say func(m escrow.MarkAt, now int64, bound time.Duration) escrow.Mark) {
+	g.t.Helper()
+	k, err := keys.New(g.prefix)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	mark, err := g.mark()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	said, err := escrow.Encode(say(mark, time.Now().UnixNano(), quota.DefaultClockError))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := g.client.Put(g.t.Context(), k.BudgetMark(provider), said); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
 // dayTotal reads the day's total.
 func (g *group) dayTotal() (total escrow.Total, err error) {
 	k, err := keys.New(g.prefix)
@@ -213,24 +236,53 @@ func TestARestoredStoreThatNobodyKnows(t *testing.T) {
 	}
 	used := g.issued.total()
 	store.restore("used")
-	k, err := keys.New(g.prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mark, err := g.mark()
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, err := escrow.Encode(mark.Withholding(time.Now().UnixNano(), quota.DefaultClockError)) // as quota-admin budget P --withhold
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.client.Put(t.Context(), k.BudgetMark(provider), said); err != nil {
-		t.Fatal(err)
-	}
+	g.remark(escrow.MarkAt.Withholding) // as quota-admin budget P --withhold
 	g.spent(used)
 	total, err := g.dayTotal()
 	if err != nil || total.Out >= used {
 		t.Fatalf("the backup counts %d of %d, %v", total.Out, used, err)
 	}
+}
+
+// Etcd loses its data while callers want more of a key's day than is in hand, and only then somebody sets the limits again.
+// The instances that have lived through it learn that the day is withheld, and go on once its counts are given: nobody has
+// to start them anew, or to wait for the next day.
+func TestKeysGoOnAfterEtcdHasLostItsData(t *testing.T) {
+	t.Parallel()
+	store, client := newBackups(t)
+	store.save("empty")
+	p := inDays(t, "3000/200ms")
+	p.Settle = quota.DefaultSettle // proofs last longer: one that comes late would have sessions look
+	p.Keys = quota.Keys{Limits: []quota.Limit{{Permits: 1000, Window: 24 * time.Hour}}}
+	g := newGroup(t, client, p)
+	all := g.join(2)
+	for _, m := range all {
+		m.stop() // the key is the load
+	}
+	served := func(what string) {
+		t.Helper()
+		for _, m := range all {
+			g.await(what, m.limiter.Key("x").TryAcquire)
+		}
+	}
+	refused := func(what string, n int64, because error, says string) {
+		t.Helper()
+		for _, m := range all {
+			g.await(what, func() bool {
+				_, err := m.limiter.Key("x").Take(t.Context(), n, 0)
+				return errors.Is(err, because) && strings.Contains(err.Error(), says)
+			})
+		}
+	}
+	served("the key has some")
+	store.swapped(func() error {
+		refused("an instance asks etcd in vain", 1000, consumer.ErrStale, "")
+		return store.put("empty")
+	})
+	refused("an instance knows that there is no limit", 1, consumer.ErrNoPolicy, "")
+	g.pass(3 * time.Second) // meanwhile sessions look whether more is wanted
+	g.set(p)
+	refused("the key is withheld", 1, consumer.ErrLimited, "nothing more of 1000/d is handed out")
+	g.remark(escrow.MarkAt.WithKeysTold) // as quota-admin budget P --keys-unused
+	served("the key has some again")
 }
