@@ -43,7 +43,7 @@ type unserved struct {
 // serve it by now.
 func (k *core) explain(v queue.Verdict, n int64, c queue.Class) (r Reason, late bool, err error) {
 	now := k.clock.Now()
-	use := k.gate.Usage(now)
+	use := k.gate.UsageFor(now, n, c)
 	u := unserved{verdict: v, n: n, class: c, uses: use.Limits, debt: use.Debt, debtUntil: use.DebtUntil, debtKnown: use.DebtKnown, ahead: 1, first: use.Head}
 	waiting := 0
 	for _, n := range use.WaitingBy[:c+1] {
@@ -84,7 +84,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	if atOnce && (y.gone || y.room(k, s, now, c) >= n) {
 		return nil
 	}
-	u.uses = k.keyUses(y)
+	u.uses = k.keyUses(y, n)
 	if u.largest = k.tooLarge(s.Keys, y.key, n, now); u.largest > 0 { // others have not so many either
 		if u.verdict = queue.TooLarge; u.below().Permits > 0 {
 			k.refused.impossible.Add(1)
@@ -260,7 +260,7 @@ func (u *unserved) of() (key share.Key) {
 // share begins, as far as that is known.
 func (k *core) spentForLocked(b *protocol.BudgetUse) bool {
 	begins, ok := k.mu.planner.Begins()
-	return ok && max(b.End, b.Stated) > begins
+	return ok && max(b.End, b.Over) > begins
 }
 
 // below returns the smallest limit that has fewer permits than are asked for; zero if none has.
@@ -444,7 +444,9 @@ func (e *LimitError) name(limits []window.LimitUsage, c queue.Class, silent bool
 		lacks, end := u.Left-u.Kept < e.Asked, u.Window.End()
 		switch b := u.Budget; {
 		case b == nil:
-		case !b.InFlight && !b.Spent && !b.Away && !silent && (b.Left < 0 || b.Left+u.Left >= e.Asked):
+		case b.Over != 0:
+			end = b.Over
+		case !b.InFlight && !b.Away && !silent:
 			end = 0
 		default:
 			end = u.End // by the policy's zone

@@ -12,7 +12,7 @@ import (
 // limits are not among them. It returns none if the provider has no limits by key.
 func (y Key) Limits() (all []LimitUse) {
 	y.look(func(state *keyState, _ int64) {
-		for _, u := range y.limiter.core.keyUses(state) {
+		for _, u := range y.limiter.core.keyUses(state, 1) {
 			if !u.Free() {
 				all = append(all, limitUse(&u))
 			}
@@ -22,8 +22,8 @@ func (y Key) Limits() (all []LimitUse) {
 }
 
 // keyUses returns the use of each limit of a key. The caller has the state's lock.
-func (k *core) keyUses(y *keyState) []window.LimitUsage {
-	all := y.use.Uses()
+func (k *core) keyUses(y *keyState, n int64) []window.LimitUsage {
+	all := y.use.Uses(n)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range all {

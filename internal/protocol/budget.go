@@ -181,6 +181,9 @@ type BudgetUse struct {
 	// itself, in corrected wall time; 0 if that is not known.
 	Withheld string
 	Resumes  int64
+	// Over, of an instance's, is when it has as many permits as are asked for, in corrected wall time; 0 if it may have them
+	// as soon as etcd answers, and of a limit in flight.
+	Over int64
 	// Back, of a fleet's, is when nothing counts any more of what is handed out now, in wall time.
 	Back int64
 }

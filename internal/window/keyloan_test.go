@@ -48,7 +48,7 @@ func TestAHostChargesWhatItLendsOfAKey(t *testing.T) {
 		if told := lends(&k, step.guest, step.n, int64(step.wall)); told != step.told || k.Left() != step.remain {
 			t.Errorf("%+v: told %d, %d left", step, told, k.Left())
 		}
-		for _, u := range k.Uses() {
+		for _, u := range k.Uses(1) {
 			if u.Used != 0 {
 				t.Errorf("%+v: %d are issued, of permits that were lent", step, u.Used)
 			}
@@ -223,7 +223,7 @@ func TestAKeysShareHasNothingBorrowed(t *testing.T) {
 	k.Adopt(windows, bounds(10), nil)
 	k.Borrow("host", windows.Running, 5, func(quota.Window) int64 { return 20 })
 	k.Charge(12)
-	if u := k.Uses()[0]; u.Share != 10 || u.Used != 12 || u.Left != 3 {
+	if u := k.Uses(1)[0]; u.Share != 10 || u.Used != 12 || u.Left != 3 {
 		t.Errorf("%+v, want a share of 10, 12 used and 3 left", u)
 	}
 }

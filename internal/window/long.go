@@ -207,9 +207,7 @@ func (a *Account) inHand() int64 {
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || !b.Whole && b.hand()-a.reserved < n
-		if !b.couldHave(n) && !b.InFlight { // when calls end is not known
-			end = max(end, b.over(n))
-		}
+		end = max(end, b.lacksUntil(n))
 	}
 	return end, lacks
 }
@@ -299,13 +297,23 @@ func (a *Account) WantsMore() bool {
 	return slices.ContainsFunc(a.budgets, func(b long) bool { return b.binds && b.state == wanting })
 }
 
-func (b *long) use() protocol.BudgetUse {
+// lacksUntil returns the corrected wall time by which the limit can give n permits; 0 if it may give them at present, and of
+// a limit in flight, since nobody knows when calls end.
+func (b *long) lacksUntil(n int64) int64 {
+	if b.InFlight || b.couldHave(n) {
+		return 0
+	}
+	return b.over(n)
+}
+
+// use returns the use of the limit, for a call that wants n permits.
+func (b *long) use(n int64) protocol.BudgetUse {
 	left := b.left()
 	used := b.used
 	if b.InFlight {
 		used = b.underWay()
 	}
-	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: b.statedUntil()}
+	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: b.statedUntil(), Over: b.lacksUntil(n)}
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is

@@ -178,7 +178,7 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 	if opens := k.Opens(1, 3); opens != hour {
 		t.Errorf("more in %v, want the hour", time.Duration(opens))
 	}
-	if u := k.Uses()[1]; u.Left != 0 || !u.Budget.Spent || u.Budget.Taken != 2 || u.Budget.Left != 0 {
+	if u := k.Uses(1)[1]; u.Left != 0 || !u.Budget.Spent || u.Budget.Taken != 2 || u.Budget.Left != 0 {
 		t.Errorf("%+v", u)
 	}
 	k.Wants(1, 3)
@@ -306,7 +306,7 @@ func TestAKeysLongLimitIsRaisedWhileAsked(t *testing.T) {
 	raised.Permits = 100
 	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return []protocol.Budget{raised} })
 	fund(k, u, 0, 0, 4)
-	if s := k.Uses()[1].Budget; s.Spent || !k.WantsMore() || len(k.TakeUse("x", 8, 5)) != 1 {
+	if s := k.Uses(1)[1].Budget; s.Spent || !k.WantsMore() || len(k.TakeUse("x", 8, 5)) != 1 {
 		t.Errorf("%+v, or it does not ask by the new limit", s)
 	}
 }

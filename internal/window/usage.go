@@ -63,7 +63,10 @@ func (g *Gate) Issued(at clock.Instant) int64 {
 }
 
 // Usage returns the state of the gate at the instant at.
-func (g *Gate) Usage(at clock.Instant) Usage {
+func (g *Gate) Usage(at clock.Instant) Usage { return g.UsageFor(at, 1, queue.Default) }
+
+// UsageFor is Usage as a newcomer of class c sees it that wants n permits: see protocol.BudgetUse.Over.
+func (g *Gate) UsageFor(at clock.Instant, n int64, c queue.Class) Usage {
 	g.mu.Lock()
 	defer g.unlock()
 	s, q, l := g.currentLocked(at), &g.mu.queue, &g.mu.ledger
@@ -92,8 +95,9 @@ func (g *Gate) Usage(at clock.Instant) Usage {
 			u.Limits = append(u.Limits, s.usage(l, g.presentLocked()))
 		}
 	}
+	all := queue.Sum(queue.Sum(n, g.beforeLocked(n, clock.Forever, c)), queue.Sum(l.debt, taken))
 	for b := range l.binding {
-		use := b.use()
+		use := b.use(all)
 		use.Used += taken
 		u.Limits = append(u.Limits, usageOf(use))
 	}
@@ -107,9 +111,9 @@ func usageOf(b protocol.BudgetUse) LimitUsage {
 	}
 }
 
-// Uses returns the use of each limit that binds the key, shortest window first. Of the limits that
-// instances share, it has neither the Limit nor the Total.
-func (a *Account) Uses() (all []LimitUsage) {
+// Uses returns the use of each limit that binds the key, shortest window first, for a call that wants n permits. Of the
+// limits that instances share, it has neither the Limit nor the Total.
+func (a *Account) Uses(n int64) (all []LimitUsage) {
 	usable := a.debt == 0 && !a.early && a.windows != nil && !a.windows.Shut
 	for s := range a.bounded {
 		u := s.use(plans.Limit{Window: s.Window})
@@ -119,7 +123,7 @@ func (a *Account) Uses() (all []LimitUsage) {
 		all = append(all, u)
 	}
 	for b := range a.binding {
-		u := usageOf(b.use())
+		u := usageOf(b.use(queue.Sum(n, a.debt)))
 		u.Left = max(0, u.Left-a.reserved)
 		all = append(all, u)
 	}
