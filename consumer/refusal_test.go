@@ -212,3 +212,57 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 		}
 	})
 }
+
+// An instance that has waited out its join, but is in the fleet for less than a window of the policy that comes, waits for
+// that window.
+func TestALongerWindowThatBeginsIsNamed(t *testing.T) {
+	for after, want := range map[time.Duration]string{
+		2 * time.Second: "this instance joined at 00:00:00 UTC; its share begins at 00:00:10 UTC, after the settle time (3s)",
+		5 * time.Second: "this instance's share of the new window (10s) begins at 00:00:10 UTC",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(200 * time.Millisecond)
+			s := &told{clock: clock.New()}
+			l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+			second, ten := policyOf(t, "100/s").WithDefaults(), policyOf(t, "100/10s").WithDefaults()
+			s.sink.Reset(s.clock.Now(), "me", protocol.View{Revision: 1, Policy: &second, PolicyRevision: 1, Instances: []protocol.Instance{{ID: "me"}, {ID: "b"}}})
+			time.Sleep(after)
+			s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Policy: &ten})
+			s.prove()
+			if st := l.Status(); st.Problem != want {
+				t.Errorf("after %v: %q\nwant %q", after, st.Problem, want)
+			}
+			if err := takeNow(l, 1); err == nil || err.Error() != "consumer: p: no permit: "+want {
+				t.Errorf("after %v: %v\nwant %q", after, err, want)
+			}
+			time.Sleep(9800*time.Millisecond - after)
+			s.prove()
+			if err := takeNow(l, 1); err != nil {
+				t.Errorf("after %v, in the new window: %v", after, err)
+			}
+		})
+	}
+}
+
+// The first of a fleet waits for a policy that is set as the others do, and says so.
+func TestTheFirstOfAFleetWaitsForAPolicyThatIsSetAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &told{clock: clock.New()}
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+		policy := policyOf(t, "100/s").WithDefaults()
+		says := func(want string) {
+			t.Helper()
+			if st := l.Status(); st.Problem != want {
+				t.Errorf("%q\nwant %q", st.Problem, want)
+			}
+		}
+		s.sink.Reset(s.clock.Now(), "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, First: true, Instances: []protocol.Instance{{ID: "me"}}})
+		s.prove()
+		says("this instance is the first of its fleet; its share begins with the next window")
+		time.Sleep(5200 * time.Millisecond)
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, PolicyDeleted: true})
+		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 3, Policy: &policy})
+		s.prove()
+		says("the policy begins at 2000-01-01 00:00:09 UTC")
+	})
+}

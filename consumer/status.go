@@ -339,10 +339,13 @@ func (k *core) startsLocked(now clock.Instant) error {
 	switch {
 	case !p.Registered():
 		return errors.New(cause.Unregistered)
-	case p.First():
-		return errors.New(cause.First)
 	case ok && p.Reason(now.Mono) == share.ReasonNoPolicy:
 		return ends(cause.Begins(begins))
+	}
+	if limit, is := p.NewWindow(); ok && is {
+		return ends(cause.NewWindow(protocol.WindowName(limit), begins))
+	} else if p.First() {
+		return errors.New(cause.First)
 	}
 	text := cause.Joined(k.wall(began), begins, settle)
 	if again {

@@ -64,6 +64,11 @@ func TestAClientThatCannotServeIsRefused(t *testing.T) {
 		wrap(c)
 		return c
 	}
+	inTheClear, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:1", "http://127.0.0.1:1"}, TLS: &tls.Config{}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inTheClear.Close()
 	for name, c := range map[string]*clientv3.Client{
 		"namespace of keys":    wrapped(func(c *clientv3.Client) { c.KV = namespace.NewKV(c.KV, "team/") }),
 		"namespace of watches": wrapped(func(c *clientv3.Client) { c.Watcher = namespace.NewWatcher(c.Watcher, "team/") }),
@@ -81,10 +86,13 @@ func TestAClientThatCannotServeIsRefused(t *testing.T) {
 		}),
 		"nil":           nil,
 		"no connection": clientv3.NewCtxClient(t.Context()),
+		"in the clear":  inTheClear,
 	} {
 		want := "wrapped"
 		if c == nil || c.KV == nil {
 			want = "clientv3.New"
+		} else if c == inTheClear {
+			want = "http://127.0.0.1:1 is without TLS"
 		}
 		for _, lazy := range []bool{false, true} {
 			if s, err := Join(t.Context(), c, Options{Logger: quiet, Lazy: lazy}); err == nil || !strings.Contains(err.Error(), want) {

@@ -18,9 +18,10 @@ import (
 )
 
 const (
+	reportTick    = time.Second
 	reportEvery   = 30 * time.Second // at least
 	rateEvery     = 5 * time.Second  // at most, where only rates or instances have changed
-	lookEvery     = 5 * time.Second  // for observers
+	lookEvery     = 2 * time.Second  // for observers
 	rateMoved     = 0.2              // the least relative change
 	rateWindows   = 5                // at least: use comes in bursts, one a window, and one more or less of six is not a fifth
 	reportTimeout = 2 * time.Second
@@ -54,7 +55,7 @@ type written struct {
 // 30 s, and once a second while somebody observes. A ticker keeps the time that writing takes
 // from adding up, so that each window of a second has a report.
 func (s *Session) report() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(reportTick)
 	defer tick.Stop()
 	for {
 		select {
@@ -183,11 +184,16 @@ func (l *reporting) next(r *protocol.Report, now int64, watched bool) (next repo
 	return next, math.Abs(next.rate-l.rate) > rateMoved*max(next.rate, l.rate)
 }
 
+// due reports whether to look again at an instant, which is a tick's. Ticks may be early.
+func (o *observing) due(now int64) bool {
+	return o.looked == 0 || now-o.looked >= int64(lookEvery-reportTick/2)
+}
+
 // observe looks for those that look at the providers. A role that may not read that of all
 // providers looks at each.
 func (s *Session) observe() {
 	o, now := &s.observing, s.o.Clock.Mono()
-	if o.looked != 0 && now-o.looked <= int64(lookEvery) {
+	if !o.due(now) {
 		return
 	}
 	o.looked, o.at = now, map[string]bool{}

@@ -80,3 +80,18 @@ func TestReportsAreFew(t *testing.T) {
 		t.Error("somebody looks, and nothing is reported")
 	}
 }
+
+// Observers are looked for at every second tick, also where ticks are a little early or late: so top has rates soon.
+func TestObserversAreLookedForEveryOtherSecond(t *testing.T) {
+	o, looks := observing{}, 0
+	for tick := range int64(20) {
+		now := int64(time.Second)*(tick+1) + (tick%3-1)*int64(50*time.Millisecond)
+		if o.due(now) {
+			o.looked = now
+			looks++
+		}
+	}
+	if looks != 10 {
+		t.Errorf("%d looks in 20 ticks, want 10", looks)
+	}
+}

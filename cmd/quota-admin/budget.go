@@ -283,7 +283,7 @@ var errTaken = fmt.Errorf("instances took permits at the same moment, %d times: 
 const correctTries = 3
 
 // toldWithin is how long instances have for reports that tell what they have in hand: they learn
-// within 5 s that somebody looks, and then report each second.
+// within 2 s that somebody looks, and then report each second.
 const toldWithin = 20 * time.Second
 
 // correct writes what was used. What the instances that run have in hand counts too: what they

@@ -397,14 +397,19 @@ func ofKeys(old, next quota.Policy, now time.Time) (lines []string) {
 	}
 	lines = []string{"the limits of keys bind as soon as an instance learns of the change"}
 	for _, l := range removed(old.Keys.Limits, next.Keys.Limits) {
-		lines = append(lines, goes("the removed limit "+l.String()+" of keys", lasts(*protocol.OfKeys(&old), *protocol.OfKeys(&next), l, now.Add(settle))))
+		lines = append(lines, goes("the removed limit "+l.String()+" of keys", lasts(*protocol.OfKeys(&old), *protocol.OfKeys(&next), l, now.Add(settle)), settle))
 	}
 	return lines
 }
 
-// goes says until when a removed limit binds.
-func goes(limit string, until time.Time) string {
-	return limit + " binds until " + format.Exact(until) + ", when its window ends"
+// goes says until when a removed limit binds, and why: for the settle time, which is zero if the change was announced,
+// and then to the end of its window.
+func goes(limit string, until time.Time, settle time.Duration) string {
+	limit += " binds until " + format.Exact(until)
+	if settle == 0 {
+		return limit + ", when its window ends"
+	}
+	return fmt.Sprintf("%s: for the settle time (%v), and then until its window ends", limit, settle)
 }
 
 // removed returns those of some limits in force, of up to a minute, that others take away. A limit is known by its window
@@ -416,10 +421,16 @@ func removed(before, after []quota.Limit) []quota.Limit {
 	})
 }
 
-// lasts returns until when a removed limit binds: each window that has begun by at does so to its end. Where growth is
-// held back for a window's reach, it binds so much longer.
+// begins returns from when a limit has a share that counts from an instant on: from the first window that starts then or
+// later. Where growth is held back for a window's reach, it is so much later.
+func begins(old, next quota.Policy, l quota.Limit, from time.Time) time.Time {
+	return time.Unix(0, quota.WindowAt(l.Window, from.UnixNano()-1).End()+reach(old, next, l)).UTC()
+}
+
+// lasts returns until when a removed limit binds: each window that has begun by at does so to its end, and where growth is
+// held back, so much longer.
 func lasts(old, next quota.Policy, l quota.Limit, at time.Time) time.Time {
-	return time.Unix(0, quota.WindowAt(l.Window, at.UnixNano()).End()+reach(old, next, l)).UTC()
+	return begins(old, next, l, at.Add(1))
 }
 
 // reach returns for how long growth of a limit is held back beyond a window's edge, in nanoseconds.
@@ -472,7 +483,7 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 		lines = append(lines, "the added limit binds at once on instances that see the change, and the fleet in every window that starts after the change")
 	}
 	for _, l := range removed(before, after) {
-		lines = append(lines, goes("the removed limit "+l.String(), lasts(old, next, l, now.Add(settle))))
+		lines = append(lines, goes("the removed limit "+l.String(), lasts(old, next, l, now.Add(settle)), settle))
 	}
 	return lines
 }
@@ -516,7 +527,7 @@ func ahead(old, next quota.Policy, now time.Time) (lines []string) {
 		}
 		for _, l := range removed(protocol.LimitsAt(&next, c.From.UnixNano()-1), c.Limits) {
 			if until := lasts(next, next, l, c.From.Add(-1)); until.After(c.From) {
-				line += "; " + goes(l.String(), until)
+				line += "; " + goes(l.String(), until, 0)
 			}
 		}
 		lines = append(lines, line)
@@ -570,8 +581,8 @@ func inForceOf(old, policy quota.Policy, at, now time.Time) time.Time {
 	}
 	from, limits := at, protocol.LimitsAt(&policy, at.UnixNano())
 	for _, l := range limits {
-		if begins := quota.WindowAt(l.Window, at.UnixNano()-1).End() + reach(old, policy, l); begins > from.UnixNano() {
-			from = time.Unix(0, begins)
+		if first := begins(old, policy, l, at); first.After(from) {
+			from = first
 		}
 	}
 	before, last := protocol.LimitsAt(&old, now.UnixNano()), at

@@ -242,7 +242,7 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 		j.Explain = x
 		switch {
 		case !i.From.IsZero() && i.From.UnixNano() > w.Start():
-			x.Why = "takes part from " + format.When(i.From)
+			x.Why = "takes part from " + format.Exact(begins(*view.Policy, *view.Policy, *limit, i.From))
 		case !protocol.TakesPart(&i, w.Start()):
 			x.Why = "has left"
 		case view.Policy.Mode == quota.ModePause:
@@ -265,7 +265,7 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
 			if r.PolicyRevision == d.PolicyRevision && !protocol.Free(*limit) && r.Share < sharesAt(r.Time)[i.ID] {
-				x.Why += fmt.Sprintf("; it reports %d: what it gains when another instance ends is held back for the settle time, %v", r.Share, view.Policy.Settle)
+				x.Why += fmt.Sprintf("; its report, %s old, says %d", age(r, now), r.Share)
 			}
 		}
 	}

@@ -44,11 +44,10 @@ func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
 		{"the odd permit moved", more, less, 333, false, ""},
 		{"the odd permit moved on", less, more, 334, false, ""},
 		{"a hold is on", hold.Add(-time.Second), hold.Add(-3 * time.Second), 250, true,
-			held + "; it reports 250: what it gains when another instance ends is held back for the settle time, 3s"},
+			held + "; its report, 2s old, says 250"},
 		{"it is over", hold, hold.Add(-3 * time.Second), 250, true, ""},
-		{"a hold of which nothing is told", fixed.Add(3 * time.Second), fixed, 250, false,
-			"; it reports 250: what it gains when another instance ends is held back for the settle time, 3s"},
-		{"the report is older than such a hold lasts", fixed.Add(4 * time.Second), fixed, 250, false, ""},
+		{"a cause of which nothing is told", fixed.Add(3 * time.Second), fixed, 250, false, "; its report, 3s old, says 250"},
+		{"the report is older than such a cause lasts", fixed.Add(4 * time.Second), fixed, 250, false, ""},
 	} {
 		r := protocol.Report{State: quota.StateActive, PolicyRevision: 7, Share: c.says, Instances: 3, Time: c.report}
 		if c.holds {
@@ -61,6 +60,31 @@ func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
 		}
 		if want := fmt.Sprintf("a      a             %d     one of 3 equal parts%s\n", a(c.now), c.want); !strings.Contains(out.String(), want) {
 			t.Errorf("%s: no %q in\n%s", c.what, want, out.String())
+		}
+	}
+}
+
+// A joiner's From is no window's start: it takes part from the first that starts then or later, and under a shape that
+// looks back, a window's reach later.
+func TestExplainSaysFromWhichWindowAJoinerTakesPart(t *testing.T) {
+	t.Parallel()
+	from := fixed.Truncate(10 * time.Second).Add(3 * time.Second)
+	for shape, want := range map[quota.Shape]time.Time{
+		quota.ShapeFixed:   from.Add(7 * time.Second),
+		quota.ShapeSliding: from.Add(17*time.Second + 140*time.Millisecond),
+	} {
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 10 * time.Second}}}
+		policy.Shape = shape
+		policy = policy.WithDefaults()
+		f := protocol.Fleet{Provider: "p", Policy: protocol.Stored{Policy: policy, Revision: 7}, Instances: []protocol.InstanceStatus{
+			{Instance: protocol.Instance{ID: "a", Name: "a"}}, {Instance: protocol.Instance{ID: "vm", Name: "vm", From: from}},
+		}}
+		var out bytes.Buffer
+		if err := (&app{stdout: &out, stderr: &out, format: format.Table}).showInstances(&f, true, "vm", from.Add(4*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if says := "takes part from " + want.Format(time.RFC3339Nano) + "\n"; !strings.Contains(out.String(), says) {
+			t.Errorf("%s: no %q in\n%s", shape, says, out.String())
 		}
 	}
 }

@@ -82,7 +82,8 @@ once a second, those of the first ` + fmt.Sprint(top.ObservedAtMost) + ` provide
                     INCARNATION, which is the process, stands behind it
   SHARE             its part of the limit, by what is in etcd now: what it gains when another one
                     is lost, or the limit is raised, counts after the settle time
-  ISSUED/S          permits that it issues each second
+  ISSUED/S          permits that it issues each second; - until it has reported since top began,
+                    which takes up to 3 s
   REFUSED/S         permits that it refuses each second, but for a key's: see --by key
   SHADOWED/S        refusals that shadow mode lets pass
   WAITING           callers that wait
@@ -110,7 +111,7 @@ On a terminal q quits, < and > choose the column to sort by, r reverses the orde
 / filters, and the arrows scroll. Elsewhere top writes a table at each interval.`
 }
 
-// ratesWithin is how long top --count waits for rates: instances learn within 5 s that somebody
+// ratesWithin is how long top --count waits for rates: instances learn within 2 s that somebody
 // looks, and two reports of each, one a second, make a rate.
 const ratesWithin = 8 * time.Second
 

@@ -14,7 +14,7 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// An instance looks for observers every 5 s: so its rate comes late, and is waited for.
+// An instance looks for observers every 2 s, and etcd may be slow: so its rate comes late, and is waited for.
 func TestTopOnceHasTheRatesOfAll(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays a whole fleet for seconds")

@@ -350,8 +350,9 @@ func TestSetSaysUntilWhenARemovedLimitBinds(t *testing.T) {
 	}
 	announced := p(nil, minute)
 	announced.Next = []quota.LimitChange{{From: now.Add(20 * time.Second), Limits: []quota.Limit{second}}}
-	ends := "1000/1m binds until " + now.Add(45*time.Second).Format(time.RFC3339) + ", when its window ends"
-	late := "1000/1m binds until " + now.Add(105*time.Second).Format(time.RFC3339) + ", when its window ends"
+	ends := "1000/1m binds until " + now.Add(45*time.Second).Format(time.RFC3339)
+	late := "1000/1m binds until " + now.Add(105*time.Second).Format(time.RFC3339)
+	settled := ": for the settle time (3s), and then until its window ends"
 	keyed := []quota.Limit{second, minute}
 	for _, test := range []struct {
 		name      string
@@ -359,10 +360,10 @@ func TestSetSaysUntilWhenARemovedLimitBinds(t *testing.T) {
 		after     time.Duration // now, since then
 		want      string        // a part of a line; empty: nothing of a removed limit
 	}{
-		{"another window", p(nil, minute), p(nil, second), 0, "the removed limit " + ends},
-		{"within the settle time before its end", p(nil, minute), p(nil, second), 43 * time.Second, "the removed limit " + late},
+		{"another window", p(nil, minute), p(nil, second), 0, "the removed limit " + ends + settled},
+		{"within the settle time before its end", p(nil, minute), p(nil, second), 43 * time.Second, "the removed limit " + late + settled},
 		{"of keys", p(keyed, second), p(keyed[:1], second), 0, "the removed limit 1000/1m of keys binds until "},
-		{"announced", p(nil, minute), announced, 0, "the same on every instance; " + ends},
+		{"announced", p(nil, minute), announced, 0, "the same on every instance; " + ends + ", when its window ends"},
 		{"a long one", p(nil, second, quota.Limit{Permits: 10_000, Window: time.Hour}), p(nil, second), 0, ""},
 		{"a larger one", p(nil, minute), p(nil, quota.Limit{Permits: 2000, Window: time.Minute}), 0, ""},
 	} {

@@ -16,6 +16,11 @@ func TestWhenAShareBeginsIsForetold(t *testing.T) {
 	after := func(ms int64) time.Time { return time.Unix(0, instant(ms).Wall).UTC() }
 	second, ten := quota.Limit{Permits: 10, Window: time.Second}, quota.Limit{Permits: 50, Window: 10 * time.Second}
 	minute := quota.Limit{Permits: 100, Window: time.Minute}
+	slid := func(p *quota.Policy) *quota.Policy {
+		next := p.Clone()
+		next.Shape = quota.ShapeSliding
+		return &next
+	}
 	for _, c := range []struct {
 		name   string
 		limits []quota.Limit
@@ -33,6 +38,18 @@ func TestWhenAShareBeginsIsForetold(t *testing.T) {
 			w.Apply(instant(3600), protocol.Change{Revision: 2, PolicyDeleted: true})
 			w.Apply(instant(5500), protocol.Change{Revision: 3, Policy: p})
 		}, 9000, quota.ShapeFixed}, // its settle time is not known before it is set
+		{"a policy that was set when a sliding one was long gone", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
+			w.Apply(instant(600), protocol.Change{Revision: 2, Policy: slid(p)})
+			w.Apply(instant(700), protocol.Change{Revision: 3, Policy: p})
+			w.Apply(instant(3600), protocol.Change{Revision: 4, PolicyDeleted: true})
+			w.Apply(instant(5500), protocol.Change{Revision: 5, Policy: p})
+		}, 9000, quota.ShapeFixed},
+		// Its views count for their settle time, three windows and twice the clock's error.
+		{"a policy that was set soon after a sliding one", []quota.Limit{second}, time.Time{}, time.Time{}, func(w *share.Planner, p *quota.Policy) {
+			w.Apply(instant(600), protocol.Change{Revision: 2, Policy: slid(p)})
+			w.Apply(clock.Instant{Mono: instant(5449).Mono - 1, Wall: instant(5449).Wall - 1}, protocol.Change{Revision: 3, PolicyDeleted: true})
+			w.Apply(instant(5500), protocol.Change{Revision: 4, Policy: p})
+		}, 5449 + 600 + 3000 + 100, quota.ShapeFixed},
 		// Under other shapes the windows before have to be out of reach: a window, the guard, two 500ths and twice the clock's error.
 		{"a sliding limit", []quota.Limit{second}, time.Time{}, time.Time{}, nil, 2000 + 1124, quota.ShapeSliding},
 		{"a bucket", []quota.Limit{second}, time.Time{}, after(2300), nil, 3000 + 1124, quota.ShapeBucket},

@@ -27,6 +27,7 @@ type History struct {
 	first      bool          // since is the revision that registered this incarnation, as the first of a fleet
 	until      int64         // own announced end, corrected wall time; MaxInt64: none
 	clockError time.Duration // the largest of the policies since began
+	bent       bool          // some view had a shape other than fixed windows, which outlive has not found past
 
 	// The newest view.
 	revision int64
@@ -134,7 +135,7 @@ func (h *History) Reset(at int64, self string, v protocol.View) {
 		terms: []span{{newTerms(v.Policy, v.PolicyRevision), math.MaxInt64}},
 	}
 	h.terms[0].overrides = h.terms[0].overrides.with(v.Overrides)
-	h.clockError = h.newest().rules.ClockError
+	h.clockError, h.bent = h.newest().rules.ClockError, h.newest().shaped()
 	h.fill(v.Instances)
 }
 
@@ -160,7 +161,7 @@ func (h *History) Apply(at int64, c protocol.Change) bool {
 	if d.before != d.after {
 		last.end = at
 		h.terms = append(h.terms, span{d.after, math.MaxInt64})
-		h.clockError = max(h.clockError, d.after.rules.ClockError)
+		h.clockError, h.bent = max(h.clockError, d.after.rules.ClockError), h.bent || d.after.shaped()
 	}
 	d.edits = make([]edit, 0, len(c.Put)+len(c.Deleted))
 	for i := range c.Put {

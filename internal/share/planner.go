@@ -135,6 +135,8 @@ func (p *Planner) Plan(at clock.Instant) plans.Plan {
 	proof, stale := p.proofBy(rules), !p.fresh(at, rules)
 	if p.stale = stale && !proof.Strict; p.stale {
 		p.frozen = p.proof.Mono - int64(rules.Settle)
+	} else {
+		p.outlive(at.Mono)
 	}
 	plan := p.plan(at.Mono, rules)
 	p.borrows = plan.Lending.Borrows
@@ -334,6 +336,25 @@ func (p *Planner) Begins() (wall int64, ok bool) { return p.BeginsOf(Key{}) }
 
 // BeginsOf is Begins of the limits of a key. The provider is the key with the empty name.
 func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
+	wall, _, _ = p.begins(key)
+	return wall, wall != 0
+}
+
+// NewWindow returns the limit whose window this instance waits for, if a change of the policy brought windows of that
+// length when it had waited out its join. ok is false if it waits for something else.
+func (p *Planner) NewWindow() (l quota.Limit, ok bool) {
+	_, due, l := p.begins(Key{})
+	for _, t := range slices.Backward(p.terms) {
+		if !slices.Contains(t.lengths, l.Window) {
+			return l, l.Window != 0 && !protocol.Free(l) && t.policy != nil && add(t.end, p.offset) >= due
+		}
+	}
+	return l, false
+}
+
+// begins is BeginsOf, with the instant from which windows may start that all views of their lookback give a part of, and
+// the limit whose window begins last. All are zero if time alone does not bring a share.
+func (p *Planner) begins(key Key) (wall, due int64, last quota.Limit) {
 	of := func(t *terms) *terms {
 		if key.Name == "" {
 			return t
@@ -342,9 +363,9 @@ func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
 	}
 	newest, self := of(p.newest()), p.members[p.self]
 	if newest.policy == nil || newest.blocked != ReasonShare || self == nil {
-		return 0, false
+		return 0, 0, last
 	}
-	due := self.from
+	due = self.from
 	if from := newest.policy.From; !from.IsZero() {
 		due = max(due, from.UnixNano())
 	}
@@ -365,11 +386,13 @@ func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
 			begins = w.End()
 		}
 		if key.Name == "" { // keys are counted by fixed windows
-			begins = add(begins, p.reach(l.Window))
+			begins = max(begins, min(add(begins, p.reach(l.Window)), add(p.straight(), p.offset)))
 		}
-		wall = max(wall, begins)
+		if begins > wall {
+			wall, last = begins, l
+		}
 	}
-	return wall, wall != 0
+	return wall, due, last
 }
 
 // State returns the state of a limiter at the instant at. It depends on time alone

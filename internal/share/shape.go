@@ -1,8 +1,8 @@
 package share
 
 import (
+	"math"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -21,16 +21,9 @@ import (
 // to. Skew is twice the largest clock error of their policies, Transit the largest
 // guard of those that have such a shape.
 func (h *History) boundShape(now int64) (s shape.Shape) {
-	newest := len(h.terms) - 1
-	longest, fixed := int64(0), false
+	lasts, fixed := h.lasts(), false
 	for _, t := range h.terms {
-		for _, l := range t.lengths {
-			longest = max(longest, int64(l))
-		}
-	}
-	for i, t := range h.terms {
-		e := int64(t.rules.ClockError)
-		if back := int64(t.rules.Settle) + 3*longest + 2*e; i < newest && t.end < sub(now, back) {
+		if now > lasts(t) {
 			continue
 		}
 		switch t.rules.Shape {
@@ -41,17 +34,42 @@ func (h *History) boundShape(now int64) (s shape.Shape) {
 		case quota.ShapeFixed:
 			fixed = true
 		}
-		s.Skew, s.Transit = max(s.Skew, 2*e), max(s.Transit, int64(t.transit()))
+		s.Skew, s.Transit = max(s.Skew, 2*int64(t.rules.ClockError)), max(s.Transit, int64(t.transit()))
 	}
 	s.Unaligned = s.Any() && !fixed
 	return s
 }
 
-// shaped reports whether some view of the history has a shape other than fixed
-// windows.
-func (h *History) shaped() bool {
-	return slices.ContainsFunc(h.terms, func(t span) bool { return t.shaped() })
+// lasts tells of terms until when a window in reach looks back to their views.
+func (h *History) lasts() func(t span) int64 {
+	longest := int64(0)
+	for _, t := range h.terms {
+		for _, l := range t.lengths {
+			longest = max(longest, int64(l))
+		}
+	}
+	return func(t span) int64 {
+		return add(t.end, int64(t.rules.Settle)+3*longest+2*int64(t.rules.ClockError))
+	}
 }
+
+// straight returns the instant from which only fixed windows bind, if the newest view stays.
+func (h *History) straight() int64 {
+	from, lasts := int64(math.MinInt64), h.lasts()
+	for _, t := range h.terms {
+		if t.shaped() {
+			from = max(from, add(lasts(t), 1))
+		}
+	}
+	return from
+}
+
+// outlive notes whether a shape other than fixed windows still binds at the instant now. One that went before would hold
+// back what an instance gains, for a window's reach, as long as the history has it.
+func (h *History) outlive(now int64) { h.bent = h.bent && now < h.straight() }
+
+// shaped reports whether some view that may still bind has a shape other than fixed windows.
+func (h *History) shaped() bool { return h.bent }
 
 func (t *terms) shaped() bool {
 	return t.rules.Shape == quota.ShapeSliding || t.rules.Shape == quota.ShapeBucket

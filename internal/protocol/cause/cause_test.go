@@ -26,6 +26,7 @@ func TestSentences(t *testing.T) {
 		cause.StartedOver(at, none, 3*time.Second):           "this instance started over at 15:04:05 UTC; its share begins after the settle time (3s)",
 		cause.KeysBegin(at, 3*time.Second):                   "the limits by key are new; they begin at 15:04:05 UTC, with the first windows after the settle time (3s)",
 		cause.Owned(3 * time.Second):                         "this instance has owned the key for less than the settle time (3s)",
+		cause.NewWindow("10s", at):                           "this instance's share of the new window (10s) begins at 15:04:05 UTC",
 		cause.Begins(at):                                     "the policy begins at 2027-01-01 15:04:05 UTC",
 		cause.NoShare(at, errors.New("its lease ended")):     "no share since 15:04:05 UTC: its lease ended",
 		cause.NoShare(none, errors.New("etcd is away")):      "no share yet: etcd is away",

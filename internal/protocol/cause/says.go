@@ -73,6 +73,11 @@ func StartedOver(at, begins time.Time, settle time.Duration) string {
 	return strings.Replace(Joined(at, begins, settle), "joined", "started over", 1)
 }
 
+// NewWindow says when an instance's share begins of windows whose length the policy did not limit before.
+func NewWindow(length string, at time.Time) string {
+	return fmt.Sprintf("this instance's share of the new window (%s) begins at %s", length, clock(at))
+}
+
 // KeysBegin says when the first limits by key begin.
 func KeysBegin(at time.Time, settle time.Duration) string {
 	return fmt.Sprintf("the limits by key are new; they begin at %s, with the first windows after the settle time (%v)", clock(at), settle)

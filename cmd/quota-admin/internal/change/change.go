@@ -287,6 +287,11 @@ func Fields(p *quota.Policy) (fields map[string]any) {
 // no policy.
 func Diff(old, next *quota.Policy) (all []Difference) {
 	was, is := words(old), words(next)
+	if old != nil && next != nil {
+		for name, value := range leftOut() {
+			was[name], is[name] = cmp.Or(was[name], value), cmp.Or(is[name], value)
+		}
+	}
 	names := maps.Clone(was)
 	maps.Copy(names, is)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -295,6 +300,12 @@ func Diff(old, next *quota.Policy) (all []Difference) {
 		}
 	}
 	return all
+}
+
+// leftOut returns the defaults of the fields that a policy's JSON leaves out where they have them.
+func leftOut() map[string]string {
+	d := quota.Policy{}.WithDefaults()
+	return map[string]string{"shape": string(d.Shape), "lend": d.Lend, "backoff_max": d.BackoffMax.String(), "max_step": fmt.Sprint(d.MaxStep)}
 }
 
 // Beside is Diff without the limits; it is nil where one of the policies is.

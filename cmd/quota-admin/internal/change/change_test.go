@@ -246,14 +246,17 @@ func TestDiff(t *testing.T) {
 	old := policy(t, "5/s; 60: 6/s").WithDefaults()
 	old.Author, old.Reason, old.Time = "ann", "why", noon
 	next := policy(t, "7/s; 60: 8/s; 90: 9/s").WithDefaults()
-	next.Mode, next.MaxStep, next.Requires = quota.ModeShadow, 2.5, []string{"a", "b"}
+	next.Mode, next.MaxStep, next.Requires, next.Shape = quota.ModeShadow, 2.5, []string{"a", "b"}, quota.ShapeSliding
 	want := []Difference{
-		{"limits", "5/s", "7/s"}, {"max_step", "", "2.5"}, {"mode", "enforce", "shadow"},
+		{"limits", "5/s", "7/s"}, {"max_step", "10", "2.5"}, {"mode", "enforce", "shadow"},
 		{"next 2027-01-01T12:01:00Z", "6/s", "8/s"}, {"next 2027-01-01T12:01:30Z", "", "9/s"},
-		{"requires", "", "a, b (an instance of a version without that issues nothing)"},
+		{"requires", "", "a, b (an instance of a version without that issues nothing)"}, {"shape", "fixed", "sliding"},
 	}
 	if diff := cmp.Diff(want, Diff(&old, &next)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+	if d := Diff(&next, &old); !slices.Contains(d, Difference{"shape", "sliding", "fixed"}) {
+		t.Errorf("back: %v", d)
 	}
 	if d := Diff(&old, &old); len(d) != 0 {
 		t.Errorf("the same: %v", d)

@@ -135,7 +135,7 @@ func noneEver(ctx context.Context, operator *admin.Client, policies []admin.Stor
 }
 
 const (
-	// clocksWithin is how long instances may take to report four times: they learn within 5 s
+	// clocksWithin is how long instances may take to report four times: they learn within 2 s
 	// that somebody looks, and then report once a second. The help names it.
 	clocksWithin = 12 * time.Second
 	clocksEvery  = 300 * time.Millisecond
