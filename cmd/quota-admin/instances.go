@@ -264,6 +264,10 @@ func (d *instancesJSON) explain(f *protocol.Fleet, now time.Time, limit *quota.L
 			if r.HeldFor != "" {
 				x.Why += fmt.Sprintf("; permits are held for %s until %s", r.HeldFor, format.Exact(r.HeldUntil))
 			}
+			start := quota.WindowAt(limit.Window, r.Time.UnixNano()).Start()
+			if !protocol.Shaped(view.Policy) && !r.WindowStart.IsZero() && r.WindowStart.UnixNano() != start {
+				continue // it tells of a removed limit, which still binds
+			}
 			if r.PolicyRevision == d.PolicyRevision && !protocol.Free(*limit) && r.Share < sharesAt(r.Time)[i.ID] {
 				x.Why += fmt.Sprintf("; its report, %s old, says %d", age(r, now), r.Share)
 			}

@@ -47,9 +47,11 @@ func TestExplainTakesAReportForTheTimeOfWhichItTells(t *testing.T) {
 			held + "; its report, 2s old, says 250"},
 		{"it is over", hold, hold.Add(-3 * time.Second), 250, true, ""},
 		{"a cause of which nothing is told", fixed.Add(3 * time.Second), fixed, 250, false, "; its report, 3s old, says 250"},
+		{"a removed limit of half a second", fixed.Add(2 * time.Second), fixed.Add(700 * time.Millisecond), 250, false, ""},
 		{"the report is older than such a cause lasts", fixed.Add(4 * time.Second), fixed, 250, false, ""},
 	} {
 		r := protocol.Report{State: quota.StateActive, PolicyRevision: 7, Share: c.says, Instances: 3, Time: c.report}
+		r.WindowStart = c.report.Truncate(500 * time.Millisecond) // so of the limit too, but for a report of the second half of a second
 		if c.holds {
 			r.HeldFor, r.HeldUntil = "crashed", hold
 		}
