@@ -406,7 +406,7 @@ const taking = 100 * time.Millisecond
 
 // withheld says why nothing more of a long limit is handed out, and the way out.
 func withheld(provider string, b *protocol.BudgetUse) error {
-	return fmt.Errorf("%s; %s", cause.Withheld(b.Limit, false, b.Withheld, resumes(b)), cause.GiveCount(provider, b.Limit))
+	return fmt.Errorf("%s; %s", cause.Withheld(b.Limit, false, b.Withheld, resumes(b)), cause.GiveCount(provider, b.Limit, b.Resumes != 0))
 }
 
 // withheldKeyError says why nothing more of a long limit of a key is handed out, and the way out.

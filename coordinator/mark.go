@@ -58,9 +58,9 @@ func (p *membership) knowMark(ctx context.Context, at session.Standing) error {
 		}
 		if w.Succeeded {
 			*m = escrow.ReadMark([]byte(text), w.Header.Revision, at.Cluster)
-			p.s.o.Logger.Warn("nothing more of limits above a minute is handed out in the windows that have begun, unless their count was given since", "provider", p.Provider,
+			p.s.o.Logger.Warn("nothing more of limits above a minute, or in flight, is handed out in the windows that have begun, unless their count was given since", "provider", p.Provider,
 				"because", "etcd was restored, or may have been", "before", time.Unix(0, next.Before).UTC(),
-				"do", "give the counts: docs/run.md, Backup and restore, from step 3; quota-admin budget "+cause.ShellWord(p.Provider)+" shows what is withheld")
+				"do", "docs/run.md, Backup and restore, from step 3, says of which limits to give the count; quota-admin budget "+cause.ShellWord(p.Provider)+" shows what is withheld")
 			return nil
 		}
 		*m = escrow.MarkAt{}

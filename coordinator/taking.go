@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -285,11 +286,15 @@ func (k *taking) decided(p *membership) {
 	if k.ByParts() { // whose parts are no windows
 		l.withheld = max(k.Purse.Resumes(&k.Budget), k.Start+int64(k.Window)) - 1
 	}
+	resumes, until := k.Purse.Resumes(&k.Budget), "its count is given"
+	if resumes != 0 {
+		until = cause.Until(k.Limit, cause.Date(time.Unix(0, resumes)))
+	}
 	if k.Key == "" {
-		p.s.o.Logger.Warn("nothing more of a limit is handed out in this window", "provider", p.Provider, "limit", k.String(), "because", why,
-			"do", cause.GiveCount(p.Provider, k.Limit))
+		p.s.o.Logger.Warn("nothing more of a limit is handed out", "provider", p.Provider, "limit", k.String(), "until", until, "because", why,
+			"do", cause.GiveCount(p.Provider, k.Limit, resumes != 0))
 		return
 	}
-	p.s.o.Logger.Warn("nothing more of a limit is handed out for some keys in this window", "provider", p.Provider, "key", k.Key, "limit", k.String(), "because", why,
+	p.s.o.Logger.Warn("nothing more of a limit is handed out for some keys", "provider", p.Provider, "key", k.Key, "limit", k.String(), "until", until, "because", why,
 		"do", cause.GiveCountOf(p.Provider, "KEY", k.Limit))
 }

@@ -82,6 +82,39 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// Of which limit nothing more is handed out, the log says until when. A limit of calls under way has no window, and goes on
+// by itself: to wait is best.
+func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	f := setup(t)
+	f.set("p", "100/s")
+	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, _ := f.subscribe(s, "p")
+	p, now := f.only(r), time.Now()
+	for _, limit := range []quota.Limit{{Permits: 100, Window: time.Hour}, {Permits: 3, Window: 20 * time.Second, InFlight: true}} {
+		k := &taking{KeyUse: &escrow.KeyUse{Budget: protocol.BudgetAt(limit, time.UTC, now.UnixNano())}}
+		k.Purse.Part = k.Budget.Part()
+		text, err := escrow.Encode(escrow.Total{Cluster: 1, Withheld: "a restore", From: k.Purse.Part.Number + 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Purse.Read([]byte(text), 1, &escrow.Verdict{Cluster: 1})
+		k.decided(p)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		`limit=100/h until="` + now.UTC().Truncate(time.Hour).Add(time.Hour).Format("2006-01-02 15:04:05 UTC") + `" because="a restore" do="give the provider's count: quota-admin budget p --used N --limit 100/h"`,
+		` UTC at the latest" because="a restore" do="wait, or give how many calls are open now: quota-admin budget p --used N --limit '3 inflight hold=20s'"`,
+	} {
+		if text := log.String(); strings.Count(text, `msg="nothing more of a limit is handed out" provider=p `) != 2 || !strings.Contains(text, want) {
+			t.Errorf("%s\ndoes not say %s", text, want)
+		}
+	}
+}
+
 // hooked calls what a context has under hook{} before each transaction of that context. The session's own
 // transactions, such as reports, are of another one.
 type hooked struct{ clientv3.KV }

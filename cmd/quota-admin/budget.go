@@ -47,6 +47,7 @@ type budgetJSON struct {
 	Exhausted time.Time `json:"exhausted,omitzero"`
 
 	window   protocol.Budget
+	resumes  int64 // when nothing is withheld any more, if nobody gives a count; 0 if that is not known
 	total    escrow.Total
 	revision int64 // of the total's key
 	at       int64 // revision of etcd at which the total was read
@@ -253,7 +254,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		}
 		b.Instances = append(b.Instances, h)
 	}
-	b.Withheld, b.Left = found.Withheld(), found.Left(w.Permits)
+	b.Withheld, b.resumes, b.Left = found.Withheld(), found.Resumes(&w), found.Left(w.Permits)
 	b.HandedOut, b.Writes = found.Out(), b.total.Writes
 	if w.Sliding {
 		b.Used = max(0, b.HandedOut-b.InHand)
@@ -441,7 +442,14 @@ func (b *budgetJSON) table(w io.Writer) {
 	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))
 	if b.Withheld != "" {
-		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
+		why, count := b.Withheld, "give the provider's count by --used N"
+		if b.resumes != 0 {
+			why = "until " + cause.Until(b.window.Limit, format.Exact(time.Unix(0, b.resumes).UTC())) + ", because " + why
+		}
+		if b.window.InFlight {
+			count = "give by --used N how many calls are open now, to go on sooner"
+		}
+		format.Row(w, "Withheld", why+"; "+count)
 	}
 	if len(b.Instances) > 0 {
 		format.Row(w, "INSTANCE", strings.ToUpper(used), "IN HAND")

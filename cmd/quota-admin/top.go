@@ -100,9 +100,10 @@ column, so the sums are the permits on loan.
 With --by class the rows are the classes of calls: critical, default and sheddable. Without
 it a line says when critical calls are refused.
 
-With --by key the rows are the busiest keys of the provider, at most 50, with the permits
-issued and refused each second, over the last 10 seconds or more. INSTANCES are those
-that have the key among their own busiest 50. Totals of all keys are in their metrics.
+With --by key the rows are the busiest keys of the provider, at most 50. INSTANCES are
+those that have the key among their own busiest 50; REPORT-AGE is that of the oldest of
+their reports. ISSUED/S and REFUSED/S are of 10 seconds or more, which ended up to 10
+seconds before the report. Totals of all keys are in their metrics.
 
 With --by label the rows are the busiest labels, at most 20: the names that callers gave
 to their work. The label - has the calls without a label, other all further labels.

@@ -13,8 +13,8 @@ import (
 // clock writes an instant within the day.
 func clock(t time.Time) string { return t.Round(time.Millisecond).UTC().Format("15:04:05 UTC") }
 
-// date writes an instant that may be on another day.
-func date(t time.Time) string {
+// Date writes an instant that may be on another day.
+func Date(t time.Time) string {
 	return t.Round(time.Millisecond).UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
@@ -22,7 +22,7 @@ func date(t time.Time) string {
 func Debt(debt int64, until time.Time) string {
 	s := fmt.Sprintf("an earlier call cost more than it reserved; %d of that are still to be paid", debt)
 	if !until.IsZero() {
-		s += ", by about " + date(until)
+		s += ", by about " + Date(until)
 	}
 	return s
 }
@@ -89,7 +89,7 @@ func Owned(settle time.Duration) string {
 }
 
 // Begins says when a policy begins.
-func Begins(at time.Time) string { return fmt.Sprintf("the policy begins at %s", date(at)) }
+func Begins(at time.Time) string { return fmt.Sprintf("the policy begins at %s", Date(at)) }
 
 // NoShare says since when an instance has no share because of a trouble; zero if it never had one.
 func NoShare(since time.Time, trouble error) string {
@@ -117,11 +117,15 @@ func ShellWord(text string) string {
 }
 
 // Command returns the command of quota-admin that a problem names first, with what follows it up to
-// the next semicolon; "" if it names none. It is what to do about the problem.
+// the next semicolon; "" if it names none. It is what to do about the problem. Where to wait is better than the command,
+// it says so first.
 func Command(problem string) string {
 	at := strings.Index(problem, "quota-admin ")
 	if at < 0 {
 		return ""
+	}
+	if strings.HasSuffix(problem[:at], waitOr) {
+		at -= len(waitOr)
 	}
 	command, _, _ := strings.Cut(problem[at:], ";")
 	return command
@@ -205,7 +209,7 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 		what += " for this key"
 	}
 	if !resumes.IsZero() {
-		what += Until(limit, date(resumes))
+		what += " until " + Until(limit, Date(resumes))
 	}
 	return fmt.Sprintf("nothing more of %s, because %s", what, why)
 }
@@ -214,24 +218,35 @@ func Withheld(limit quota.Limit, ofKey bool, why string, resumes time.Time) stri
 // that begins first, and the parts begin at other instants at each instance.
 func Until(limit quota.Limit, resumes string) string {
 	if limit.InFlight {
-		return " until " + resumes + " at the latest"
+		return resumes + " at the latest"
 	}
-	return " until " + resumes
+	return resumes
 }
 
-// GiveCount is what to do about a limit of which nothing more is handed out.
-func GiveCount(provider string, limit quota.Limit) string {
-	return giveCount(ShellWord(provider), limit)
+// waitOr is before the command in GiveCount of a limit in flight that goes on by itself.
+const waitOr = "wait, or give how many calls are open now: "
+
+// GiveCount is what to do about a limit of which nothing more is handed out. resumes says that this ends by itself, at an
+// instant that is known: to wait for that is best for a limit in flight, as a count that is too low lets calls exceed it.
+func GiveCount(provider string, limit quota.Limit, resumes bool) string {
+	words := "give the provider's count: "
+	switch {
+	case limit.InFlight && resumes:
+		words = waitOr
+	case limit.InFlight:
+		words = strings.TrimPrefix(waitOr, "wait, or ")
+	}
+	return words + giveCount(ShellWord(provider), limit)
 }
 
 func giveCount(of string, limit quota.Limit) string {
-	return fmt.Sprintf("give the provider's count: quota-admin budget %s --used N --limit %s", of, ShellWord(limit.String()))
+	return fmt.Sprintf("quota-admin budget %s --used N --limit %s", of, ShellWord(limit.String()))
 }
 
 // GiveCountOf is GiveCount of a key, which is given as a word of a command. It warns of --keys-unused: a store that has
 // lost its data counts nothing.
 func GiveCountOf(provider, key string, limit quota.Limit) string {
-	return giveCount(ShellWord(provider)+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
+	return "give the provider's count: " + giveCount(ShellWord(provider)+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
 }
 
 // Stated says that by the provider's own count nothing is left of a limit.

@@ -258,14 +258,27 @@ func (d Difference) String() string {
 		field = strings.ReplaceAll(field, "_", " ")
 	}
 	field = format.Clean(field)
+	old := d.Old
+	if d.Field == requires {
+		old = strings.TrimSuffix(strings.TrimSuffix(old, hasIt), lacksIt)
+	}
 	switch {
 	case d.Old == "":
 		return field + " " + format.Show(d.New)
+	case d.New == "" && d.Field == requires:
+		return "no longer requires instances to know " + format.Show(old)
 	case d.New == "":
 		return "no " + field
 	}
-	return field + " " + format.Show(d.Old) + " -> " + format.Show(d.New)
+	return field + " " + format.Show(old) + " -> " + format.Show(d.New)
 }
+
+// requires is the field that says what instances must have, and the others are what words adds to its text.
+const (
+	requires = "requires"
+	hasIt    = " (this version has that; instances of an older one without it issue nothing)"
+	lacksIt  = " (an instance of a version without that issues nothing)"
+)
 
 // OfOneWrite are the fields of a policy's JSON that tell who wrote it, when and why.
 var OfOneWrite = []string{"schema", "author", "reason", "time"}
@@ -338,12 +351,12 @@ func words(p *quota.Policy) map[string]string {
 			all["keys_owners"] = strconv.FormatInt(k.Owners, 10)
 		}
 	}
-	if needed, ok := all["requires"]; ok {
-		note := "an instance of a version without that issues nothing"
+	if needed, ok := all[requires]; ok {
+		note := lacksIt
 		if len(p.Unsupported()) == 0 {
-			note = "this version has that; instances of an older one without it issue nothing"
+			note = hasIt
 		}
-		all["requires"] = needed + " (" + note + ")"
+		all[requires] = needed + note
 	}
 	for _, name := range p.Ignored {
 		all[name] = "ignored: went with an earlier version"

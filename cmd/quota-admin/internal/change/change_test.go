@@ -269,6 +269,24 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// What instances need not have any more is said in words: the field's name says nothing to who sets a limit.
+func TestARequirementThatGoesIsSaidInWords(t *testing.T) {
+	t.Parallel()
+	with := func(text string, features ...string) *quota.Policy {
+		p := quota.Policy{Limits: limits(t, text), Requires: features}.WithDefaults()
+		return &p
+	}
+	for want, d := range map[string][]Difference{
+		"no longer requires instances to know sliding budgets":                           Beside(with("9/h sliding"), with("9/h")),
+		"no longer requires instances to know x":                                         Beside(with("5/s", "x"), with("5/s")),
+		"requires x, levels -> x (an instance of a version without that issues nothing)": Beside(with("5/s", "x", "levels"), with("5/s", "x")),
+	} {
+		if len(d) != 1 || d[0].String() != want {
+			t.Errorf("%q, want %q", d, want)
+		}
+	}
+}
+
 // TestSame: what a fold leaves out is no difference.
 func TestSame(t *testing.T) {
 	t.Parallel()

@@ -384,11 +384,11 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 	}
 	for _, b := range f.Budgets {
 		if b.Withheld != "" {
-			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.Limit),
+			c.add(problem, "fleet", f.Provider, cause.GiveCount(f.Provider, b.Limit, b.Resumes != 0),
 				"nothing more of %s is handed out%s, because %s", b.Limit, until(&b), b.Withheld)
 		}
 		if used := uncounted(f, &b); used > 0 {
-			c.add(problem, "fleet", f.Provider, fmt.Sprintf("quota-admin budget %s --withhold; then %s", f.Provider, cause.GiveCount(f.Provider, b.Limit)),
+			c.add(problem, "fleet", f.Provider, fmt.Sprintf("quota-admin budget %s --withhold; then %s", f.Provider, cause.GiveCount(f.Provider, b.Limit, true)),
 				"its instances have used %d of %s, and etcd counts %d of them: it was restored, or runs on an older disk, and hands the others out again", used, b.Limit, b.Taken)
 		}
 	}
@@ -437,7 +437,7 @@ func until(b *protocol.BudgetUse) string {
 	if b.Resumes == 0 {
 		return ""
 	}
-	return cause.Until(b.Limit, format.Exact(time.Unix(0, b.Resumes).UTC()))
+	return " until " + cause.Until(b.Limit, format.Exact(time.Unix(0, b.Resumes).UTC()))
 }
 
 func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time, known clocks) {

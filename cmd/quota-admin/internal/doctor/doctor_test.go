@@ -185,6 +185,8 @@ func TestDoctorFindings(t *testing.T) {
 		{"a long limit of which nothing is handed out", fleet(func(f *protocol.Fleet) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(12 * time.Hour).UnixNano()}, {
 				Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: time.Hour, Sliding: true}, time.UTC, now.UnixNano()), Withheld: "its total in etcd cannot be read",
+			}, {
+				Budget: protocol.BudgetAt(quota.Limit{Permits: 3, Window: 20 * time.Second, InFlight: true}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(30 * time.Second).UnixNano(),
 			}}
 		})},
 		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {

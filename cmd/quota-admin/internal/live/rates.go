@@ -3,17 +3,20 @@ package live
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
 // Rate is what calls for a key, or of a label, got and did not get, in permits per second.
-// Instances is the number of those that have it among their busiest, in their newest reports.
+// Instances is the number of those that have it among their busiest, in their newest reports, and Told is when
+// the oldest of these reports was made, by its instance's clock.
 type Rate struct {
-	Name      string  `json:"name"`
-	Issued    float64 `json:"issued"`
-	Refused   float64 `json:"refused"`
-	Instances int     `json:"instances"`
+	Name      string    `json:"name"`
+	Issued    float64   `json:"issued"`
+	Refused   float64   `json:"refused"`
+	Instances int       `json:"instances"`
+	Told      time.Time `json:"-"`
 }
 
 const (
@@ -40,10 +43,11 @@ func BusiestLabels(f *protocol.Fleet) []Rate {
 			shown = append(shown, r)
 			continue
 		}
-		others.Issued, others.Refused = round(others.Issued+r.Issued), round(others.Refused+r.Refused)
+		others.add(r)
 		others.Instances = max(others.Instances, r.Instances)
 	}
 	if others.Instances > 0 {
+		others.Issued, others.Refused = some(others.Issued), some(others.Refused)
 		shown = append(shown, others)
 	}
 	return shown
@@ -62,16 +66,33 @@ func busiest(f *protocol.Fleet, of func(*protocol.Report) []protocol.Rate) []Rat
 				k = &Rate{Name: r.Name}
 				by[r.Name] = k
 			}
-			k.Issued, k.Refused, k.Instances = k.Issued+r.Issued, k.Refused+r.Refused, k.Instances+1
+			k.add(Rate{Issued: r.Issued, Refused: r.Refused, Told: s.Report.Time})
+			k.Instances++
 		}
 	}
 	all := []Rate{}
 	for _, k := range by {
-		k.Issued, k.Refused = round(k.Issued), round(k.Refused)
+		k.Issued, k.Refused = some(k.Issued), some(k.Refused)
 		all = append(all, *k)
 	}
 	slices.SortFunc(all, func(a, b Rate) int {
 		return cmp.Or(cmp.Compare(b.Issued+b.Refused, a.Issued+a.Refused), cmp.Compare(a.Name, b.Name))
 	})
 	return all
+}
+
+// add adds the permits of another rate.
+func (k *Rate) add(r Rate) {
+	k.Issued, k.Refused = k.Issued+r.Issued, k.Refused+r.Refused
+	if k.Told.IsZero() || r.Told.Before(k.Told) {
+		k.Told = r.Told
+	}
+}
+
+// some rounds a rate, but one above 0 not to 0: that would say that no call is refused.
+func some(perSecond float64) float64 {
+	if perSecond > 0 {
+		return max(0.1, round(perSecond))
+	}
+	return 0
 }

@@ -50,11 +50,21 @@ func (s *Snapshot) cells(row []any) (all []string) {
 		case int64:
 			text = strconv.FormatInt(v, 10)
 		case float64:
-			text = strconv.FormatFloat(v, 'f', 0, 64) + s.columns[i].Unit
+			if text = number(v); s.columns[i].Unit != "" {
+				text = strconv.FormatFloat(v, 'f', 0, 64) + s.columns[i].Unit
+			}
 		}
 		all = append(all, text)
 	}
 	return all
+}
+
+// number shows a rate as the dashboard does: with one digit after the point below 10.
+func number(v float64) string {
+	if v < 10 {
+		return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
 // compare orders two values of a column; what is not known comes first.
@@ -191,9 +201,9 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 	}
 	t.Notes = append(t.Notes, p.Status.Troubles...)
 	t.foresee(p)
+	t.unrated = p.Unrated() // by key and label too: what was reported before somebody looked may be 30 s old
 	switch of.By {
 	case ByClass:
-		t.unrated = p.Unrated()
 		t.fillClasses(p)
 		return t, nil
 	case ByKey:
@@ -207,7 +217,6 @@ func readOne(ctx context.Context, w *live.Watcher, of Subject) (*Snapshot, error
 		return t, nil
 	}
 	t.alarm(p.Classes())
-	t.unrated = p.Unrated()
 	t.columns = slices.DeleteFunc(slices.Clone(live.Instances), func(c live.Header) bool { return c.Title == "" })
 	for n := range f.Instances {
 		var row []any
@@ -258,13 +267,14 @@ func (s *Snapshot) fillClasses(p *live.Provider) {
 func (s *Snapshot) fill(what string, busiest []live.Rate) {
 	s.what, s.columns = what+"s", []live.Header{
 		{Title: strings.ToUpper(what), Name: what}, {Title: "ISSUED/S", Name: "issued_per_second"}, {Title: "REFUSED/S", Name: "refused_per_second"}, {Title: "INSTANCES", Name: "instances"},
+		{Title: "REPORT-AGE", Name: "report_age_seconds", Unit: "s"},
 	}
 	for _, r := range busiest {
 		var name any // nil if there is none
 		if r.Name != "" {
 			name = r.Name
 		}
-		s.rows = append(s.rows, []any{name, r.Issued, r.Refused, int64(r.Instances)})
+		s.rows = append(s.rows, []any{name, r.Issued, r.Refused, int64(r.Instances), max(0, s.at.Sub(r.Told)).Round(time.Millisecond).Seconds()})
 	}
 }
 
@@ -272,7 +282,7 @@ func (s *Snapshot) fill(what string, busiest []live.Rate) {
 func (s *Snapshot) foresee(p *live.Provider) {
 	issued := p.Row.Issued
 	if issued != nil {
-		s.title += fmt.Sprintf(", issued %.0f/s", *issued)
+		s.title += ", issued " + number(*issued) + "/s"
 	}
 	s.budgets = p.Budgets()
 	for _, b := range s.budgets {

@@ -183,3 +183,14 @@ func TestCriticalRefusalsAreSaid(t *testing.T) {
 		t.Errorf("%q, want %q", s.Notes, want)
 	}
 }
+
+// A key whose calls are all refused, seldom, does not look as one without refusals, and the row says how old it is.
+func TestASmallRateIsNotZero(t *testing.T) {
+	s := &Snapshot{at: time.Unix(1000, 0)}
+	s.fill("key", []live.Rate{{Name: "seldom", Refused: 0.2, Instances: 2, Told: s.at.Add(-19 * time.Second)}, {Name: "busy", Issued: 14.4, Refused: 9.94, Instances: 1, Told: s.at.Add(time.Second)}})
+	for i, want := range [][]string{{"seldom", "0", "0.2", "2", "19s"}, {"busy", "14", "9.9", "1", "0s"}} {
+		if got := s.cells(s.rows[i]); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
