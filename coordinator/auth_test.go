@@ -119,7 +119,9 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	// A role of the time before loans does not do for these.
 	await.Until(t, "it is told to lend no more", a.is(func(r *recorder) bool { return slices.Contains(r.log, "mute") }))
 	other, _ := f.subscribe(s, "q")
-	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool { return errors.Is(r.trouble, ErrPermission) }))
+	await.Until(t, "it is told that it may not consume q", other.is(func(r *recorder) bool {
+		return errors.Is(r.trouble, ErrPermission) && strings.HasSuffix(r.trouble.Error(), "; quota-admin roles consumer q --to USER grants it")
+	}))
 	await.Until(t, "a report", func() bool {
 		all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p")
 		if err != nil {

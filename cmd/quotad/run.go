@@ -155,7 +155,7 @@ func known(operator *admin.Client) func(context.Context, string) error {
 		}
 		said := strings.TrimPrefix(etcdcall.Plain(err.Error()), "read the policy of "+provider+": ") // clients know of no package, and not of gRPC
 		if errors.Is(err, coordinator.ErrPermission) {
-			return fmt.Errorf("%w %s: %s; quota-admin roles consumer %s --to USER grants it", host.ErrForbidden, provider, said, provider)
+			return host.Forbidden(provider, said)
 		}
 		return fmt.Errorf("%s is not open here, and whether it has a limit is not known: %s", provider, said)
 	}

@@ -72,6 +72,8 @@ type Joining struct {
 	Start time.Time
 	All   []view.Key // all keys of the provider, as listed
 	Err   error      // why this member's part has failed; nil while it has not
+	// Denied says of Err that the etcd user may not register as an instance of the provider, or list its keys.
+	Denied bool
 
 	// The fields below are owned by the machine.
 
@@ -178,7 +180,11 @@ func (e JoinEnded) on(m *Machine) {
 		if p.failed = true; errors.Is(j.Err, ErrGone) {
 			p.stage = toRegister
 		}
-		p.tell(j.Err)
+		err := j.Err
+		if j.Denied {
+			err = p.denied(err)
+		}
+		p.tell(err)
 		return
 	}
 	p.registered(j.Incarnation)

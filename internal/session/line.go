@@ -85,7 +85,11 @@ func (l *Line) fail(err error) {
 		l.logged = nil
 	case len(l.logged) < mostLogged && !slices.Contains(l.logged, err.Error()):
 		l.logged = append(l.logged, err.Error())
-		l.m.log(slog.LevelWarn, "the watch of etcd failed", "folder", l.Folder, "providers", len(l.members), "error", err, "do", cause.LeaveRunning)
+		text, do := "the watch of etcd failed", cause.LeaveRunning
+		if command := cause.Command(err.Error()); command != "" { // etcd answers, and refuses
+			text, do = "etcd does not let this program take part", command
+		}
+		l.m.log(slog.LevelWarn, text, "folder", l.Folder, "providers", len(l.members), "error", err, "do", do)
 	}
 	for _, p := range Sorted(l.members) {
 		p.tell(p.failure) // that is the member's own failure; tell adds the line's

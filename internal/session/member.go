@@ -9,6 +9,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -138,6 +139,11 @@ func (e WriteAnswered) on(*Machine) {
 		*forbidden = nil
 	}
 	e.tell(e.failure)
+}
+
+// denied returns an error by which etcd has refused to let this process take part, with what to do.
+func (p *Member) denied(err error) error {
+	return fmt.Errorf("%w; %s", err, cause.GrantRole(p.Provider))
 }
 
 // Closing is an event: a member's sink is closed now, and issues nothing more.
@@ -271,7 +277,11 @@ func (p *Member) tell(err error) {
 	}
 	if text := textOf(errors.Join(err, rest)); text != p.logged && !p.silent {
 		if p.logged = text; text != "" {
-			p.m.log(slog.LevelWarn, "provider has a problem", "provider", p.Provider, "problem", text)
+			args := []any{"provider", p.Provider, "problem", text}
+			if do := cause.Command(text); do != "" {
+				args = append(args, "do", do)
+			}
+			p.m.log(slog.LevelWarn, "provider has a problem", args...)
 		} else {
 			p.m.log(slog.LevelInfo, "the provider's problem is over; its limiter says when it has a share", "provider", p.Provider)
 		}

@@ -385,6 +385,10 @@ func (e WatchEnded) on(m *Machine) {
 		for _, p := range m.all() {
 			m.attach(p)
 		}
+	case e.Denied: // its member is the only one
+		for _, p := range l.members {
+			l.fail(p.denied(e.Err))
+		}
 	case e.Err != nil:
 		l.fail(e.Err)
 	}

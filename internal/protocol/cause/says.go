@@ -164,6 +164,11 @@ type worded struct {
 func (e *worded) Error() string   { return e.text }
 func (e *worded) Unwrap() []error { return e.is }
 
+// GrantRole is what to do where etcd does not let a program's user take part in a provider.
+func GrantRole(provider string) string {
+	return "quota-admin roles consumer " + ShellWord(provider) + " --to USER grants it"
+}
+
 // LeaveRunning is what to do about an etcd that does not answer, for those who see this program only.
 const LeaveRunning = "leave this program running: it goes on when etcd answers; quota-admin doctor finds the cause"
 

@@ -107,7 +107,7 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 			}
 			c.add(problem, check, p.Provider, cmp.Or(cause.Command(p.Problem), "see quotad's log"), "says: %s", p.Problem)
 		default:
-			if p.State == string(quota.StateJoining) && starts(p.Provider, p.OpenFor) {
+			if p.State == string(quota.StateJoining) && starts(p.Provider, p.OpenFor) && cause.Command(p.Problem) == "" {
 				joining = true
 				c.add(note, check, p.Provider, "nothing, unless it lasts", "%s", cause.Says(quota.StateJoining, 0, p.Problem))
 				continue

@@ -39,6 +39,8 @@ func TestQuotad(t *testing.T) {
 			"problem a: is joining: etcd cannot be reached", "problem b: says: clock", "problem s: is not ready: a is joining: etcd cannot be reached"}},
 		{"starting", told(`{"version":"devel","problem":"a is joining: waits","providers":[{"provider":"a","state":"joining","problem":"waits","open_for":4.9}]}`), []string{
 			"note a: is joining: waits", "note s: is not ready: a is joining: waits"}},
+		{"starting, without the role", told(`{"version":"devel","problem":"a is joining: denied; quota-admin roles consumer a --to USER grants it","providers":[{"provider":"a","state":"joining","problem":"denied; quota-admin roles consumer a --to USER grants it","open_for":0.1}]}`), []string{
+			"problem a: is joining: denied; quota-admin roles consumer a --to USER grants it", "problem s: is not ready: a is joining: denied; quota-admin roles consumer a --to USER grants it"}},
 		{"starting for long", told(`{"version":"devel","problem":"a is joining: waits","providers":[{"provider":"a","state":"joining","problem":"waits","open_for":5.1}]}`), []string{
 			"problem a: is joining: waits", "problem s: is not ready: a is joining: waits"}},
 		{"forbidden", &quotadFacts{err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}}, []string{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
@@ -69,6 +70,9 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 		return
 	case errors.Is(err, consumer.ErrClosed):
 		later(w, http.StatusServiceUnavailable, host.ErrClosed, again) // its client has closed nothing
+		return
+	case errors.Is(err, etcdcall.ErrPermission): // as of a provider that is not open: see refuseProvider
+		fail(w, http.StatusForbidden, host.Forbidden(p.provider, etcdcall.ErrPermission.Error()))
 		return
 	case errors.Is(err, consumer.ErrNoPolicy):
 		fail(w, http.StatusNotFound, err)

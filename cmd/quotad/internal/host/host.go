@@ -30,7 +30,7 @@ import (
 var (
 	// ErrUnknown: the provider has no policy, so nothing is opened for it. See Unknown.
 	ErrUnknown = errors.New("no limit is set")
-	// ErrForbidden: etcd does not let quotad read the provider.
+	// ErrForbidden: etcd does not let quotad use the provider. See Forbidden.
 	ErrForbidden = errors.New("forbidden provider")
 	// ErrFull: Options.Max providers are open.
 	ErrFull = errors.New("too many providers")

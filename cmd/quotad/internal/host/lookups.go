@@ -69,6 +69,11 @@ func (l *lookups) remembered(name string) error {
 	return nil
 }
 
+// Forbidden returns the error, an ErrForbidden, of a provider which etcd, as it says, does not let quotad use.
+func Forbidden(name, said string) error {
+	return fmt.Errorf("%w %s: %s; %s", ErrForbidden, name, said, cause.GrantRole(name))
+}
+
 // Unknown returns the error, an ErrUnknown, of a provider that has no policy.
 func Unknown(name string) error {
 	return fmt.Errorf("%w for %q: quota-admin set %s LIMITS; quota-admin list shows all", ErrUnknown, name, cause.ShellWord(name))
