@@ -292,7 +292,6 @@ func (s *Session) finish(j *joining) {
 	p := j.p
 	defer p.parts.Done()
 	p.carry() // before the first view, by which callers that wait are judged
-	j.Denied = errors.Is(j.Err, ErrPermission)
 	s.mu.Lock()
 	if j.Err == nil || errors.Is(j.Err, session.ErrGone) {
 		p.attempt = nil

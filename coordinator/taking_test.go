@@ -94,7 +94,7 @@ func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
 	p, now := f.only(r), time.Now()
 	for _, limit := range []quota.Limit{{Permits: 100, Window: time.Hour}, {Permits: 3, Window: 20 * time.Second, InFlight: true}} {
 		k := &taking{KeyUse: &escrow.KeyUse{Budget: protocol.BudgetAt(limit, time.UTC, now.UnixNano())}}
-		k.Purse.Part = k.Budget.Part()
+		k.Purse.Part = k.Part()
 		text, err := escrow.Encode(escrow.Total{Cluster: 1, Withheld: "a restore", From: k.Purse.Part.Number + 2})
 		if err != nil {
 			t.Fatal(err)

@@ -9,9 +9,12 @@
 //
 // Times are in seconds.
 import { once } from "node:events";
+import { readFileSync, statSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import { isIP } from "node:net";
+import { userInfo } from "node:os";
+import { dirname } from "node:path";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSecureContext, type SecureContext, type SecureContextOptions } from "node:tls";
@@ -25,7 +28,7 @@ export class Limited extends Error {
 /** No quotad answers. It is thrown at once if there is no socket at the path, and was none before, and by settle; otherwise after the timeout, as quotad may be restarting. */
 export class Unavailable extends Limited {}
 
-/** A call that would fail again, such as one with a wrong argument or certificate. */
+/** A call that would fail again, such as one with a wrong argument or certificate, or by a user who may not use the socket. */
 export class Refused extends Error {}
 
 /** The provider has no limit, or none by key: nobody has set it yet, or etcd has lost it. Once an operator has set it the same call succeeds. */
@@ -88,6 +91,25 @@ function mistrust(address: string, host: string, { code = "", message, reason }:
   if (/alert/i.test(code + message))
     return `quotad at ${address} takes no connection without a certificate that its --tls-client-ca has issued (${said}): pass that one as cert, and its key`;
   return `no TLS at ${address} (${said}): pass the address of quotad's --listen`;
+}
+
+/** Returns what a function does, or undefined if it throws. */
+function attempt<T>(f: () => T): T | undefined {
+  try {
+    return f();
+  } catch {
+    return undefined;
+  }
+}
+
+/** Says who may use the socket, which this user may not, and what to change: time does not heal it. */
+function denied(address: string): string {
+  const user = attempt(() => userInfo().username) ?? process.geteuid?.();
+  const group = attempt(() => statSync(address).gid) ?? attempt(() => statSync(dirname(address)).gid); // a folder may hide the socket, and is then of the same group
+  const name = attempt(() => new RegExp(`^([^:]+):[^:]*:${group}:`, "m").exec(readFileSync("/etc/group", "utf8"))?.[1]) ?? group;
+  let remedy = `add it to the group of the socket${name === undefined ? "" : `, ${name}`}, and start this program again`;
+  if (group === 0) remedy = "start quotad with --group, and a group of that user"; // whoever joins that may do more than use the socket
+  return `the user ${user} may not use quotad's socket ${address}: ${remedy}`;
 }
 
 type Instant = { mono: number; wall: number };
@@ -296,9 +318,10 @@ export class Client {
       if (signal.aborted && !free) return { status: noAnswer, answer: { detail: `no connection to quotad at ${this.address} was free within 10 s: see its log, or make fewer calls at a time`, retry_after: 0.05 }, sent };
       const detail = this.http === https && mistrust(this.address, this.host, e as Error);
       if (detail) return { status: noAnswer, answer: { detail, wrong: true }, sent };
+      if (code === "EACCES" && this.http === http) return { status: noAnswer, answer: { detail: denied(this.address), wrong: !this.answered, retry_after: 0.05 }, sent };
       const help = this.http === https ? "start it with --listen, or pass its address" : "start it, or pass new Client(path)";
       const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
-      const absent = !this.answered && ["ENOENT", "ENOTDIR", "EACCES"].includes(code); // else it restarts
+      const absent = !this.answered && ["ENOENT", "ENOTDIR"].includes(code); // else it restarts
       return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): ${help}`, retry_after: 0.05, absent }, sent };
     }
   }

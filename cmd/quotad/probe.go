@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
+	localsocket "github.com/quotient-limiter/quotient/internal/cli/socket"
 )
 
 // probeTime bounds a probe.
@@ -16,6 +19,9 @@ const probeTime = 5 * time.Second
 // no other program that could. The error has the start of its answer.
 func ask(socket, path string) error {
 	answer, err := listen.Client(socket, probeTime).Get("http://quotad/" + path)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("--probe: this user may not use --socket %s: %s", socket, localsocket.Joining(socket))
+	}
 	if err != nil {
 		return fmt.Errorf("--probe: no quotad answers at --socket %s: %w", socket, err)
 	}

@@ -21,7 +21,7 @@ var (
 	// ErrUnreachable: etcd did not answer in time.
 	ErrUnreachable = cause.ErrAway
 	// ErrPermission: etcd refused, because of who the client is.
-	ErrPermission = errors.New("etcd does not permit it")
+	ErrPermission = cause.ErrDenied
 )
 
 // Wrap wraps an error of etcd's client in its kind, with what was attempted. A

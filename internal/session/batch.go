@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session/view"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -72,8 +73,6 @@ type Joining struct {
 	Start time.Time
 	All   []view.Key // all keys of the provider, as listed
 	Err   error      // why this member's part has failed; nil while it has not
-	// Denied says of Err that the etcd user may not register as an instance of the provider, or list its keys.
-	Denied bool
 
 	// The fields below are owned by the machine.
 
@@ -181,7 +180,7 @@ func (e JoinEnded) on(m *Machine) {
 			p.stage = toRegister
 		}
 		err := j.Err
-		if j.Denied {
+		if errors.Is(err, cause.ErrDenied) {
 			err = p.denied(err)
 		}
 		p.tell(err)

@@ -100,9 +100,6 @@ func noted(x Effect) string {
 		text, _, _ := strings.Cut(strings.TrimPrefix(x.Err.Error(), "coordinator: "), ":")
 		return fmt.Sprintf("%s trouble %.40s", x.Provider, text)
 	case Log:
-		if i := slices.Index(x.Args, any("do")); i >= 0 && strings.HasPrefix(fmt.Sprint(x.Args[i+1]), "quota-admin roles") {
-			return "warn " + x.Text + ": " + fmt.Sprint(x.Args[i+1])
-		}
 		if x.Level > slog.LevelInfo && x.Text != "provider has a problem" {
 			says := fmt.Sprint(x.Args...)
 			if lost := strings.Contains(x.Text, "starting over") || strings.Contains(x.Text, "lease has ended"); (lost || strings.Contains(x.Text, "fell behind")) && !slices.Contains(x.Args, any("do")) {
@@ -350,20 +347,6 @@ func TestStep(t *testing.T) {
 			s.register(50, 1)
 			s.probe(50, 1, 30)
 		}, "forget /, follow /p/, follow /q/, wake, wake, p reset 50 at 18 as p20 of 1, q reset 50 at 19 as q30 of 1, p prove 20, q prove 20"},
-		"the account may not read a provider, and then it may": {func(s *steps, p, q *Member) {
-			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
-			s.log = nil
-			for range 2 { // with what grants it
-				s.do(WatchEnded{Line: s.lines["/q/"], Err: errors.New("denied"), Denied: true})
-			}
-			s.begins("/q/", 50)
-		}, "warn etcd does not let this program take part: quota-admin roles consumer q --to USER grants it, q trouble denied; quota-admin roles consumer q --t, q no trouble, wake"},
-		"the account may read a provider, and not register": {func(s *steps, p, q *Member) {
-			s.subscribe("r")
-			batch, _ := s.NextBatch(most, false)
-			batch[0].Err, batch[0].Denied = errors.New("denied"), true
-			s.do(JoinEnded{batch[0]})
-		}, "wake, warn provider has a problem: quota-admin roles consumer r --to USER grants it, r trouble denied; quota-admin roles consumer r --t"},
 		"the account may read some providers only, in a store that went back": {func(s *steps, p, q *Member) {
 			s.tell("q", 50, nil)
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})

@@ -233,13 +233,47 @@ for of, name in ("Client", "acquire"), ("Client", "acquire_all"), ("Granted", "s
 	}
 }
 
-// A missing quotad is an error of its own: at once where there is no socket and was none, and after
-// the timeout where one refuses, as it restarts.
-func TestUnavailable(t *testing.T) {
+// asking returns programs of the installed clients, each of which asks for a permit at a socket, with a timeout, and prints
+// the error. They start in the folder that is returned too.
+func asking(t *testing.T) (programs [][]string, in string) {
+	t.Helper()
 	python, node := os.Getenv("QUOTIENT_PYTHON"), os.Getenv("QUOTIENT_NODE")
 	if python == "" || node == "" {
 		t.Fatal("QUOTIENT_PYTHON and QUOTIENT_NODE name no environments: .ci/run quotad makes them")
 	}
+	const threads = `
+import quotient, sys
+try: quotient.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2]))
+except (quotient.Limited, quotient.Refused) as e: print(f"{type(e).__name__}: {e}")
+`
+	const tasks = `
+import asyncio, quotient.aio, sys
+try: asyncio.run(quotient.aio.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2])))
+except (quotient.Limited, quotient.Refused) as e: print(f"{type(e).__name__}: {e}")
+`
+	const typescript = `import { Client } from "quotient-client";
+await new Client(process.argv[1]).acquire("p", { timeout: Number(process.argv[2]) }).catch((e) => console.log(e.constructor.name + ": " + e.message));`
+	return [][]string{{python, "-I", "-c", threads}, {python, "-I", "-c", tasks}, {"node", "--input-type=module", "-e", typescript}}, node
+}
+
+// says plays a program of asking, and returns what it prints.
+func says(t *testing.T, in string, program ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program[0], program[1:]...)
+	cmd.Dir = in
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// A missing quotad is an error of its own: at once where there is no socket and was none, and after
+// the timeout where one refuses, as it restarts.
+func TestUnavailable(t *testing.T) {
+	programs, in := asking(t)
 	dir := t.TempDir()
 	refuses, missing := filepath.Join(dir, "refuses.sock"), filepath.Join(dir, "missing.sock")
 	l, err := net.Listen("unix", refuses)
@@ -248,33 +282,46 @@ func TestUnavailable(t *testing.T) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = l.Close()
-	const threads = `
-import quotient, sys
-try: quotient.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2]))
-except quotient.Unavailable as e: print(e)
-`
-	const tasks = `
-import asyncio, quotient.aio, sys
-try: asyncio.run(quotient.aio.Client(sys.argv[1]).acquire("p", timeout=float(sys.argv[2])))
-except quotient.Unavailable as e: print(e)
-`
-	const typescript = `import { Client, Unavailable } from "quotient-client";
-await new Client(process.argv[1]).acquire("p", { timeout: Number(process.argv[2]) }).catch((e) => e instanceof Unavailable && console.log(e.message));`
-	for _, program := range [][]string{{python, "-I", "-c", threads}, {python, "-I", "-c", tasks}, {"node", "--input-type=module", "-e", typescript}} {
+	for _, program := range programs {
 		for _, c := range []struct {
 			socket, timeout, want string
 			least                 time.Duration
 		}{{missing, "3600", "no such file or directory", 0}, {refuses, "1", "connection refused", 900 * time.Millisecond}} {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			cmd := exec.CommandContext(ctx, program[0], append(program[1:], c.socket, c.timeout)...)
-			cmd.Dir = node
-			out, err := cmd.CombinedOutput()
-			cancel()
+			out := says(t, in, append(program, c.socket, c.timeout)...)
 			took := time.Since(began)
-			if want := "no quotad at " + c.socket + " (" + c.want + "): start it, or pass "; err != nil || !strings.HasPrefix(strings.ToLower(string(out)), strings.ToLower(want)) || took < c.least {
-				t.Errorf("%s, %s: %v, %s after %v", program[0], c.socket, err, out, took)
+			if want := "Unavailable: no quotad at " + c.socket + " (" + c.want + "): start it, or pass "; !strings.HasPrefix(strings.ToLower(out), strings.ToLower(want)) || took < c.least {
+				t.Errorf("%s, %s: %s after %v", program[0], c.socket, out, took)
 			}
+		}
+	}
+}
+
+// A user who may not use the socket is told at once whose group he lacks: to start quotad, or to wait, helps nothing.
+func TestASocketOfAnotherGroup(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "quotad.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := os.Chmod(socket, 0); err != nil { // its owner may not use it either
+		t.Fatal(err)
+	}
+	var ordinary []string
+	if os.Getuid() == 0 { // who may do anything, but for this
+		ordinary = []string{"setpriv", "--bounding-set=-dac_override,-dac_read_search"}
+		if err := os.Chown(socket, -1, 4711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs, in := asking(t)
+	for _, program := range programs {
+		out := says(t, in, append(slices.Concat(ordinary, program), socket, "3600")...)
+		who, what, found := strings.Cut(out, " may not use quotad's socket "+socket+": add it to the group of the socket, ")
+		group, then, _ := strings.Cut(what, ",")
+		if !found || !strings.HasPrefix(who, "Refused: the user ") || then != " and start this program again\n" || ordinary != nil && group != "4711" {
+			t.Errorf("%s: %s", program[0], out)
 		}
 	}
 }

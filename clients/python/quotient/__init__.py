@@ -34,7 +34,7 @@ class Unavailable(Limited):
 
 
 class Refused(Exception):
-    """A call that would fail again, such as one with a wrong argument or certificate."""
+    """A call that would fail again, such as one with a wrong argument or certificate, or by a user who may not use the socket."""
 
 
 class NoLimit(Refused):
@@ -110,10 +110,33 @@ def unanswered(address, error, tls, silent):
         return {"detail": f"quotad at {address} accepts connections, but does not answer: see its log, or restart it", "retry_after": 0.05}
     if isinstance(error, ssl.SSLError) and not isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         return {"detail": mistrust(address, error), "wrong": True}
+    if isinstance(error, PermissionError) and not tls:
+        return {"detail": denied(address), "wrong": address not in ANSWERED, "retry_after": 0.05}
     cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
-    absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError))
+    absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError))
     remedy = "start it with --listen, or pass its address" if tls else "start it, or pass Client(path)"
     return {"detail": f"no quotad at {address} ({cause}): {remedy}", "retry_after": 0.05, "absent": absent}
+
+
+def denied(address):
+    """Says who may use the socket, which this user may not, and what to change: time does not heal it."""
+    import grp  # as on Windows there is none, and no socket
+    import pwd
+
+    def name(of, number):
+        try:
+            return of(number)[0]
+        except KeyError:  # a container has few names
+            return str(number)
+
+    user, group = name(pwd.getpwuid, os.geteuid()), None
+    for path in os.path.dirname(address) or ".", address:  # a folder may hide the socket, and is then of the same group
+        with contextlib.suppress(OSError):
+            group = os.stat(path).st_gid
+    remedy = "add it to the group of the socket" + ("" if group is None else ", " + name(grp.getgrgid, group)) + ", and start this program again"
+    if group == 0:  # whoever joins that may do more than use the socket
+        remedy = "start quotad with --group, and a group of that user"
+    return f"the user {user} may not use quotad's socket {address}: {remedy}"
 
 
 def mistrust(address, error):

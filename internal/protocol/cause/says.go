@@ -150,8 +150,12 @@ func Went(p *quota.Policy, revision int64) string {
 	return fmt.Sprintf("the policy (revision %d) has %s, which went with an earlier version: %s; set it again to drop that", revision, strings.Join(p.Ignored, " and "), then)
 }
 
-// ErrAway is the error of an etcd that does not answer.
-var ErrAway = errors.New("etcd cannot be reached")
+var (
+	// ErrAway is the error of an etcd that does not answer.
+	ErrAway = errors.New("etcd cannot be reached")
+	// ErrDenied is that of one which refuses because of who the program's user is: GrantRole.
+	ErrDenied = errors.New("etcd does not permit it")
+)
 
 // Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.
 func Worded(text string, is ...error) error { return &worded{text, is} }

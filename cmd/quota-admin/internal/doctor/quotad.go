@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/buildinfo"
+	localsocket "github.com/quotient-limiter/quotient/internal/cli/socket"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
@@ -91,7 +92,7 @@ func judgeQuotad(c *Chart, socket string, f *quotadFacts, starts func(provider s
 	const check = "quotad"
 	switch {
 	case errors.Is(f.err, fs.ErrPermission):
-		c.add(problem, check, socket, "run as a user of the socket's group: usermod --append --groups quotad USER", "this user may not connect")
+		c.add(problem, check, socket, localsocket.Joining(socket), "this user may not connect")
 		return
 	case f.err != nil:
 		c.add(problem, check, socket, "see whether it runs, and its log: systemctl status quotad", "gives no answer: %s", brief(f.err))

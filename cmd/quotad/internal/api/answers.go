@@ -11,7 +11,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
 	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
 )
 
@@ -71,8 +71,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	case errors.Is(err, consumer.ErrClosed):
 		later(w, http.StatusServiceUnavailable, host.ErrClosed, again) // its client has closed nothing
 		return
-	case errors.Is(err, etcdcall.ErrPermission): // as of a provider that is not open: see refuseProvider
-		fail(w, http.StatusForbidden, host.Forbidden(p.provider, etcdcall.ErrPermission.Error()))
+	case errors.Is(err, cause.ErrDenied): // as of a provider that is not open: see refuseProvider
+		fail(w, http.StatusForbidden, host.Forbidden(p.provider, cause.ErrDenied.Error()))
 		return
 	case errors.Is(err, consumer.ErrNoPolicy):
 		fail(w, http.StatusNotFound, err)

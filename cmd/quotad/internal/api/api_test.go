@@ -22,10 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
-	"github.com/quotient-limiter/quotient/internal/etcdcall"
-	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/ratefields"
-	"github.com/quotient-limiter/quotient/internal/testkit/told"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -144,23 +141,6 @@ func (p process) post(path, body string) *httptest.ResponseRecorder {
 }
 
 var roomy = limits{connections: 1000, perClient: 100}
-
-// A provider that is open, and which etcd does not let quotad use, is answered as one that is not open: the same call fails
-// until the role is granted.
-func TestAnOpenProviderThatIsForbidden(t *testing.T) {
-	source := told.New()
-	s := serverOf(t, feed.Over[feed.Source](source), roomy)
-	p := newProcess(t, s, "one")
-	source.Sink.Trouble(fmt.Errorf("watch p: %w: permission denied", etcdcall.ErrPermission))
-	want := `"status":403,"detail":"forbidden provider p: etcd does not permit it; quota-admin roles consumer p --to USER grants it"`
-	if got := p.post("/v1/acquire", `{"provider":"p"}`); got.Code != http.StatusForbidden || !strings.Contains(got.Body.String(), want) {
-		t.Errorf("%d %s, want %s", got.Code, got.Body, want)
-	}
-	source.Sink.Trouble(nil)
-	if got := p.post("/v1/acquire", `{"provider":"p"}`); got.Code != http.StatusServiceUnavailable {
-		t.Errorf("%d %s while it joins", got.Code, got.Body)
-	}
-}
 
 // A critical call is served before those that waited longer.
 func TestCallsHaveClasses(t *testing.T) {
