@@ -40,8 +40,6 @@ func (p *membership) standing() session.Standing {
 func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses []escrow.KeyUse) error {
 	p.setExchanging(true)
 	defer p.setExchanging(false)
-	ctx, done := context.WithTimeout(ctx, reportTimeout)
-	defer done()
 	all := make([]*taking, 0, len(uses))
 	for i := range uses {
 		uses[i].Away = true
@@ -64,43 +62,15 @@ func (p *membership) setExchanging(on bool) {
 
 // transact sends transactions until each taking is decided, so many at most. Nothing is taken by
 // policy 0.
-func (p *membership) transact(ctx context.Context, tries int, policy int64, all []*taking) (failed error) {
+func (p *membership) transact(ctx context.Context, tries int, policy int64, all []*taking) error {
 	for ; tries > 0 && len(all) > 0; tries-- {
 		at := p.standing() // each time: the view may have changed since the windows were seen
 		at.Policy, at.Fresh = policy, at.Fresh && policy != 0
-		if at.Cluster == 0 { // whatever answers would seem to be another store
-			return errors.Join(failed, errors.New("no etcd cluster is followed yet"))
+		sent, offers, err := p.offers(ctx, at, all)
+		if err != nil || len(sent) == 0 {
+			return err
 		}
-		if err := p.knowMark(ctx, at); err != nil {
-			return errors.Join(failed, err)
-		}
-		if err := p.carryCounts(ctx, at, all); err != nil {
-			return errors.Join(failed, err)
-		}
-		mark := p.s.keys.BudgetMark(p.Provider)
-		var sent []*taking
-		var offers []offer
-		var ops, reads []clientv3.Op
-		for _, t := range all {
-			x, err := t.offer(ctx, p, at)
-			if err != nil {
-				return errors.Join(failed, err)
-			}
-			if len(x.gets) == 0 {
-				continue
-			}
-			reads = append(reads, x.gets...)
-			if sent, offers = append(sent, t), append(offers, x); len(x.puts) > 0 {
-				ops = append(ops, clientv3.OpTxn(x.when, x.puts, x.gets))
-			} else { // not nested: what only reads needs no agreement of etcd's members
-				ops = append(ops, x.gets...)
-			}
-		}
-		if len(sent) == 0 {
-			return failed
-		}
-		// Another mark may forbid all of it: then it is only read.
-		r, err := p.s.kv.Txn(ctx).If(etcdcall.At(mark, p.budgets.mark.Revision)).Then(ops...).Else(append(reads, clientv3.OpGet(mark))...).Commit()
+		r, err := p.commit(ctx, offers)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
 			for _, l := range p.budgets.lengths {
 				l.lease = clientv3.NoLease
@@ -110,7 +80,7 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			err = errOtherCluster
 		}
 		if err != nil {
-			return errors.Join(failed, err)
+			return err
 		}
 		if !r.Succeeded {
 			kv := etcdcall.KeyIn(r.Responses[len(r.Responses)-1])
@@ -130,7 +100,52 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			}
 		}
 	}
-	return failed
+	return nil
+}
+
+// offers returns those of the takings that are sent, and what is sent for each. It sees to what they depend on: the
+// mark, the counts that others go on with, and leases.
+func (p *membership) offers(ctx context.Context, at session.Standing, all []*taking) (sent []*taking, offers []offer, err error) {
+	ctx, done := context.WithTimeout(ctx, reportTimeout)
+	defer done()
+	if at.Cluster == 0 { // whatever answers would seem to be another store
+		return nil, nil, errors.New("no etcd cluster is followed yet")
+	}
+	if err := p.knowMark(ctx, at); err != nil {
+		return nil, nil, err
+	}
+	if err := p.carryCounts(ctx, at, all); err != nil {
+		return nil, nil, err
+	}
+	for _, t := range all {
+		x, err := t.offer(ctx, p, at)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(x.gets) > 0 {
+			sent, offers = append(sent, t), append(offers, x)
+		}
+	}
+	return sent, offers, nil
+}
+
+// commit sends one transaction. It has all of reportTimeout, however long others have taken before: where etcd is slow,
+// it would be cut off otherwise when it is sent already, and what it gives back would be lost, since it may be committed.
+func (p *membership) commit(ctx context.Context, offers []offer) (*clientv3.TxnResponse, error) {
+	ctx, done := context.WithTimeout(ctx, reportTimeout)
+	defer done()
+	mark := p.s.keys.BudgetMark(p.Provider)
+	var ops, reads []clientv3.Op
+	for _, x := range offers {
+		reads = append(reads, x.gets...)
+		if len(x.puts) > 0 {
+			ops = append(ops, clientv3.OpTxn(x.when, x.puts, x.gets))
+		} else { // not nested: what only reads needs no agreement of etcd's members
+			ops = append(ops, x.gets...)
+		}
+	}
+	// Another mark may forbid all of it: then it is only read.
+	return p.s.kv.Txn(ctx).If(etcdcall.At(mark, p.budgets.mark.Revision)).Then(ops...).Else(append(reads, clientv3.OpGet(mark))...).Commit()
 }
 
 // leaseOf returns a lease of so many seconds for a window's totals. Those of a sliding limit are of all time, and

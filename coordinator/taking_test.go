@@ -115,15 +115,15 @@ func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
 	}
 }
 
-// hooked calls what a context has under hook{} before each transaction of that context. The session's own
-// transactions, such as reports, are of another one.
+// hooked calls what a context has under hook{} before each transaction of that context, with the transaction's own
+// context. The session's own transactions, such as reports, are of another one.
 type hooked struct{ clientv3.KV }
 
 type hook struct{}
 
 func (h hooked) Txn(ctx context.Context) clientv3.Txn {
-	if before, ok := ctx.Value(hook{}).(func()); ok {
-		before()
+	if before, ok := ctx.Value(hook{}).(func(context.Context)); ok {
+		before(ctx)
 	}
 	return h.KV.Txn(ctx)
 }
@@ -151,7 +151,7 @@ func TestOneTransactionForBudgetsAndKeys(t *testing.T) {
 		}
 	}
 	rounds := 0
-	between := func() {
+	between := func(context.Context) {
 		switch rounds++; rounds {
 		case 1: // neither was read
 			write(5)
@@ -304,24 +304,50 @@ func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
 	for ends := 1; ends <= 2; ends++ { // before which transaction
 		ctx, end := context.WithCancel(t.Context())
 		n := 0
-		before := func() {
+		before := func(context.Context) {
 			if n++; n == ends {
 				end()
 			}
 		}
 		uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Purse: escrow.Purse{Taken: 5}, Back: escrow.Back{N: 3}, Share: -1}}
 		if ends == 2 { // there is a total
-			text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 8, Cluster: p.standing().Cluster})
-			if err == nil {
-				_, err = f.client.Put(t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"), text)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			f.handedOut(p, b)
 		}
 		if err := p.exchange(context.WithValue(ctx, hook{}, before), takingTries, 0, uses); err == nil || !uses[0].Away || uses[0].Unsent != (ends == 1) {
 			t.Errorf("ended before transaction %d: %v, %+v", ends, err, uses[0])
 		}
+	}
+}
+
+// handedOut writes that 8 permits of a key's window are handed out.
+func (f *fixture) handedOut(p *membership, b protocol.Budget) {
+	f.t.Helper()
+	text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 8, Cluster: p.standing().Cluster})
+	if err == nil {
+		_, err = f.client.Put(f.t.Context(), p.s.keys.BudgetOfKey("p", b.Name(), b.Start, "tenant"), text)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// However long the reading has taken, etcd has all the time to answer that it takes permits back: if that were cut off,
+// they would be lost.
+func TestEachTransactionHasAllTheTime(t *testing.T) {
+	t.Parallel()
+	f, p, b := tenantOf(t)
+	f.handedOut(p, b)
+	var ends []time.Time
+	ctx := context.WithValue(t.Context(), hook{}, func(ctx context.Context) {
+		end, _ := ctx.Deadline()
+		ends = append(ends, end)
+	})
+	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Purse: escrow.Purse{Taken: 5}, Back: escrow.Back{N: 3}, Share: -1}}
+	if err := p.exchange(ctx, takingTries, 0, uses); err != nil || uses[0].Away {
+		t.Fatalf("%v, %+v", err, uses[0])
+	}
+	if len(ends) != 2 || !ends[1].After(ends[0]) {
+		t.Errorf("a read and a write end at %v: want the write later", ends)
 	}
 }
 
@@ -331,7 +357,7 @@ func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	_, p, b := tenantOf(t)
 	n := 0
 	key := &taking{KeyUse: &escrow.KeyUse{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
-	if err := p.transact(context.WithValue(t.Context(), hook{}, func() { n++ }), endingTries, 0, []*taking{key}); err != nil {
+	if err := p.transact(context.WithValue(t.Context(), hook{}, func(context.Context) { n++ }), endingTries, 0, []*taking{key}); err != nil {
 		t.Fatal(err)
 	}
 	if n > 2 || key.Purse.Taken > 0 {
@@ -370,7 +396,7 @@ func TestWhatIsInHandOfAnotherStoreIsDropped(t *testing.T) {
 	}
 	uses[0] = use
 	ctx, end := context.WithCancel(t.Context())
-	_ = p.exchange(context.WithValue(ctx, hook{}, func() { end() }), takingTries, p.standing().Policy, uses)
+	_ = p.exchange(context.WithValue(ctx, hook{}, func(context.Context) { end() }), takingTries, p.standing().Policy, uses)
 	if u := &uses[0]; !u.Away || u.Unsent || u.Back != back {
 		t.Errorf("no answer: away %v, unsent %v, %+v was to be given back", u.Away, u.Unsent, u.Back)
 	}
