@@ -17,7 +17,7 @@ import (
 // Account counts the permits that this instance issues for one key. The provider is the key with the
 // empty name: see ledger. The zero Account has issued none, and has nothing left. After the
 // windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is booked
-// before that, in the windows that the account still has (Front.Shut). It is not safe for concurrent use.
+// before that, in the windows that the account still has (Front.Shut). An Account is not safe for concurrent use.
 type Account struct {
 	windows *plans.Windows // by which the counts are; nil before the first Adopt
 	spans   []span         // shortest first
@@ -161,8 +161,8 @@ func (a *Account) bounded(yield func(*span) bool) {
 	}
 }
 
-// shortest returns the span of the shortest window that runs and in which the account is limited: a key has no limit of a
-// length that only another key's override has. If the account is limited in none, it is the span of the shortest that
+// shortest returns the span of the shortest window that runs and in which the account is limited. Some windows that run
+// limit other keys only: those of a length that is in their overrides alone. If the account is limited in none, it is the span of the shortest that
 // runs, and nil if none runs.
 func (a *Account) shortest() *span {
 	for i := range a.spans { // a plain loop, as in shares
@@ -352,7 +352,7 @@ func (a *Account) Span() (start, end int64) {
 // applies decides. Before the first Adopt it is now. While the windows are shut or the account is early, it is the next
 // opening of any window. If some windows leave less than the sum of n and the debt, it is the opening after the last of
 // them ends. If only etcd has to be asked, it is now. Otherwise it is the next opening of any window, and clock.Forever
-// if nothing is limited. Of short limits it does not look at what is reserved.
+// if nothing is limited. What is reserved counts only for whether etcd has to be asked.
 func (a *Account) Opens(n, now int64) int64 {
 	if a.windows == nil {
 		return now

@@ -95,7 +95,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 	}
 	if !g.mu.closed {
 		g.wantForQueueLocked()
-		all = l.takeUse("", most, taken, g.mu.last, func(int64) int64 { return g.planLocked().PerSecond() })
+		all = l.takeUse("", most, taken, g.mu.last)
 		all = append(all, g.looksLocked(most-len(all))...)
 	}
 	spare := false

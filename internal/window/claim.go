@@ -20,9 +20,10 @@ import (
 // calls get what they will want even then. When the claim has ended, other callers may pass the waiter: they take of
 // what is left the permits that it cannot use. It keeps its place.
 //
-// Where others may lend, a call for more than one permit is large if it wants more than each of two numbers. The first is
-// this instance's share now. The second is, for a provider, what the share often is in later windows (Plan.RoomLater), and
-// for a key an equal part of the limit (Account.MostSmall). Any other call is small. A large call is served by loans, and by
+// Where others may lend, a call for more than one permit is large if it wants more than the larger of two numbers. The first
+// is this instance's share now. The second is, for a provider, what the share often is in later windows, and for a key an
+// equal part of the limit. Where several limits bind, the one for which the larger number is least decides
+// (Plan.RoomLater, Account.MostSmall). Any other call is small. A large call is served by loans, and by
 // that part of this instance's share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
@@ -304,8 +305,8 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 //
 // The waiter lacks permits in some windows. Until the last of these has ended it can use no permits of any window, so
 // callers that pass may have those of the windows that end by then. In windows that end later it can still use some:
-// there Pass keeps as many permits as it wants. So it does of a limit that counts by parts of time, since what is not
-// issued in a part is had again in a later one.
+// there Pass keeps as many permits as it wants. Of a limit that counts by parts of time Pass keeps as many in any case:
+// what is not issued in a part can be issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false

@@ -146,8 +146,8 @@ func (g *Gate) wakeLocked() int64 {
 
 // Enter issues n permits to a call of class c at once if it can, unless the call is large and may wait (Segment.Leaves):
 // such a call goes by the queue. If it cannot it queues w, unless the call passes in shadow mode or is refused. It is
-// refused if it wants too much, if the queue is full, if the gate is closed, if w is nil or the deadline is not ahead, and
-// if it is known that w cannot be served by the deadline. With another verdict than Queued the waiter is not in the queue,
+// refused if it wants too much, if there is no policy (plans.Plan.Hopeless), if the queue is full, if the gate is closed,
+// if w is nil or the deadline is not ahead, and if it is known that w cannot be served by the deadline. With another verdict than Queued the waiter is not in the queue,
 // and decided is not called for it. With Queued, decided may have been called for it before Enter returns. In a full queue
 // w takes the place of the last waiter of a lower class, for which the verdict is Displaced.
 func (g *Gate) Enter(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
@@ -211,7 +211,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	g.wantForQueueLocked()
 	g.noteLackLocked()
 	switch {
-	case q.Head() == w && (head != nil || g.mu.held > 0 && l.ends() != clock.Forever):
+	case q.Head() == w && (head != nil || max(l.held, l.unpaced) > 0 && l.ends() != clock.Forever):
 		g.rebuildLocked(at) // w is the first now: its permits may come sooner, or the segment has to end where its claim does
 	case full:
 		g.rebuildLocked(at) // nothing is kept any more for the one that was displaced (beside)
@@ -237,7 +237,7 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 		return false
 	}
 	if first || g.mu.borrower.claim.passed > 1 {
-		g.rebuildLocked(at) // others may be due now, or sooner, and nothing is kept any more for w (beside)
+		g.rebuildLocked(at) // others may be due before the segment ends, and nothing is kept any more for w (beside)
 	}
 	return true
 }
@@ -346,8 +346,8 @@ func (g *Gate) runningLocked(at clock.Instant) *Segment {
 	return g.segment.Load()
 }
 
-// settleLocked ends the segment and books the permits taken from it: as of its
-// edge, because when before that each was taken is unknown.
+// settleLocked ends the segment, and books the permits that were taken from it. It books them as of the segment's edge,
+// since nobody knows at which earlier instant each was taken.
 func (g *Gate) settleLocked() {
 	s := g.segment.Load()
 	left := s.seal()
@@ -402,7 +402,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.judgeLocked(p)
 	}
 	g.refuseOverdueLocked(g.mu.last)
-	g.serveLocked(s, p) // a request that was refused may have stood before smaller ones
+	g.serveLocked(s, p) // a waiter that was refused may have been before others that want fewer
 	if g.mu.queue.Head() != nil {
 		g.noteLackLocked() // whoever came in an earlier window lacks permits in this one too
 	}
@@ -415,9 +415,9 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.tellGivesLocked()
 }
 
-// adoptLocked brings the ledger to the instant at, under the plan in force then.
-// It reports whether those that wait are to be judged again: there was news (void), or
-// the plan allows less than was foreseen.
+// adoptLocked brings the ledger to the instant at, under the plan in force then. It reports whether there was news (void),
+// or the plan allows less than was foreseen: then those that wait are to be judged again. So they are if the plan before
+// has ended and the queue is short, which adoptLocked notes in mu.judge.
 func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 	was := g.planLocked()
 	if !g.mu.void && !g.mu.proved && g.mu.last < was.Until && was.Proof.Over(at) == g.mu.stale {
@@ -440,7 +440,8 @@ func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
 // edgeLocked returns when the segment ends, the end of the proof left aside. It is the
 // earliest of these: the plan's end; the instant less, at which fewer permits are kept for
 // critical calls; when as many permits may be issued as the head of the queue wants, or one more
-// than now if nobody waits or others may pass the head; when the line of those that
+// than now if nobody waits or others may pass the head; while a debt is owed, when its next
+// instalment can be paid, in place of these permits; when the line of those that
 // wait is to be served again (Line.Again); and, where other shapes than aligned windows
 // bind, when permits that are issued from then on must be told apart from those before. It
 // is the one place that decides this. The edge lies ahead.

@@ -36,7 +36,8 @@ type long struct {
 	again     int64 // monotonic instant before which etcd is not asked again, since it had too little or was away
 	funded    int64 // monotonic instant at which permits were last taken; 0 for never
 	before    int64 // value of used at that instant
-	// active is the monotonic instant of the latest call, 0 before the first. keep is how many permits the latest call
+	// active is the monotonic instant at which a call last wanted or had permits, 0 before the first: those that wait, or
+	// have some reserved, want them at each look. keep is how many permits the latest call
 	// wanted, or the latest calls had. These stay in hand for patient after the latest call: twice the longest time
 	// between two calls, in nanoseconds.
 	active, patient, keep int64
@@ -108,6 +109,9 @@ func (b *long) left() int64 {
 func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
 }
+
+// mayGet reports whether etcd may have permits of the limit for this instance, as far as is known of the total.
+func (b *long) mayGet() bool { return b.left() < 0 || b.left()+b.returning() > 0 }
 
 // returning returns how many permits of a limit that is not in flight go back to etcd, now or with the next that is taken,
 // and can be taken again then: what is in hand of an earlier part, and what is on its way. It is 0 of a Whole limit, and
@@ -202,18 +206,18 @@ func (a *Account) inHand() int64 {
 
 // SpentUntil returns the corrected wall time by which every long limit that cannot give n permits at present has more
 // again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may give as
-// many. lacks reports whether any has fewer than n in hand beside those that are reserved, so that etcd has to be asked
-// first: it never is of a Whole limit. SpentUntil does not look at the debt.
+// many. lacks reports whether any has fewer than n in hand beside those that are reserved, and etcd may have more: then it
+// has to be asked first. Of a Whole limit etcd never is. SpentUntil does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
-		lacks = lacks || !b.Whole && b.hand()-a.reserved < n
+		lacks = lacks || !b.Whole && b.hand()-a.reserved < n && b.mayGet()
 		end = max(end, b.lacksUntil(n))
 	}
 	return end, lacks
 }
 
-// Fetches is SpentUntil for a call for n permits of a key, whose debt is paid first. others is how many permits the other
-// calls in the key's line want. fetches reports whether the call may have its permits as soon as etcd answers. So it is if
+// Fetches is SpentUntil for a call for n permits of a key, whose debt is paid first. others is how many permits the calls in
+// the key's line want; this call may be among them. fetches reports whether the call may have its permits as soon as etcd answers. So it is if
 // a long limit has too few in hand for all these calls, and more may be left of it in etcd; and if the short limits allow
 // more than it has in hand, and enough for the call.
 func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
@@ -223,8 +227,8 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	}
 	shares, gone := a.shares(), queue.Sum(a.reserved, a.debt)
 	for b := range a.binding {
-		hand, left := b.hand(), b.left()
-		fetches = fetches || hand-gone < queue.Sum(n, others) && shares > hand && (left < 0 || left+b.returning() > 0)
+		hand := b.hand()
+		fetches = fetches || hand-gone < queue.Sum(n, others) && shares > hand && b.mayGet()
 	}
 	return 0, fetches && shares-gone >= n
 }
@@ -261,7 +265,7 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 	return news
 }
 
-// calls notes that calls have come which wanted or had n permits; 0 or less if it is not known how many.
+// calls notes that calls want or have had n permits; 0 if it is not known how many.
 func (b *long) calls(n, now int64) {
 	if b.active != 0 {
 		b.patient = max(b.patient, 2*(now-b.active))
@@ -319,17 +323,16 @@ func (b *long) use(n int64) protocol.BudgetUse {
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is
 // the key's. Fund takes each use back. Until then no other of the same window, or part of time, is handed out.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
-	return a.takeUse(name, most, 0, now, a.second)
+	return a.takeUse(name, most, 0, now)
 }
 
-// takeUse is TakeUse where callers have taken some of the permits in hand, which are not booked yet. second
-// returns Rule.Share for a limit of so many permits.
-func (a *Account) takeUse(name string, most int, taken, now int64, second func(limit int64) int64) (all []escrow.KeyUse) {
+// takeUse is TakeUse where callers have taken some of the permits in hand, which are not booked yet.
+func (a *Account) takeUse(name string, most int, taken, now int64) (all []escrow.KeyUse) {
 	for b := range a.binding {
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(taken, now), Stated: b.stated}, second(b.Permits)
+		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(taken, now), Stated: b.stated}, a.second(b.Permits)
 		if b.InFlight {
 			u.By, u.Has, share = a.by(), b.has(), a.handOf(b)
 		}
@@ -478,7 +481,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	case more:
 		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
 		b.low = (b.hand() + 1) / 2
-	case b.left() > 0: // etcd gave none though some are left: they are for others
+	case b.left() > 0: // etcd gave none though some are left: see escrow.Rule
 		if b.need > b.hand() {
 			b.again = b.tooFew(now)
 		}

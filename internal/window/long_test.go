@@ -443,3 +443,18 @@ func TestAKeyWhoseStoreWentBackObeysAnOperator(t *testing.T) {
 		}
 	}
 }
+
+// All permits that a key has in hand are reserved. If etcd has more, more may come at once; if it has none left, no sooner
+// than a window opens.
+func TestWhatEtcdHasNotLeftIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[int64]int64{96: 5, 0: int64(time.Second)} {
+		k, at := longKey(10, 100)
+		at(0)
+		k.Wants(3, 1)
+		fund(k, k.TakeUse("x", 8, 1)[0], 4, left, 2)
+		if k.Reserve(4); k.Opens(1, 5) != want {
+			t.Errorf("%d left in etcd: one comes at %d, want %d", left, k.Opens(1, 5), want)
+		}
+	}
+}

@@ -155,3 +155,26 @@ func TestAHigherClassBesideALargeCallUnderPacing(t *testing.T) {
 		t.Errorf("%d issued, %d over", u.Issued, u.OverIssued)
 	}
 }
+
+// A large call that finds nobody waiting is served at once of what pacing has not released yet, also if all that it has
+// released is gone.
+func TestALargeCallIsServedAtOnceOfWhatPacingHolds(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{10 * second: 300})
+	f.total, f.instances = 600, 2
+	f.plan.Pacing.Even = true
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	if n := g.Borrow(at(15*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 100}}); n != 100 {
+		t.Fatalf("%d are borrowed", n)
+	}
+	upTo(g, at(30*ms), 400)
+	if left := g.Segment().Left(); left != 0 {
+		t.Fatalf("%d left", left)
+	}
+	g.Enter(at(30*ms), &queue.Waiter{Payload: "large"}, 305, int64(second), queue.Critical)
+	if diff := cmp.Diff([]string{"large@0s"}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}

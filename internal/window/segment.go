@@ -197,7 +197,8 @@ type Front struct {
 	// before it came. The state has the account's epoch, so the windows of the key are the same. The later segment is
 	// in the same window of the provider as the call's own segment, or in a later one. After news the later segment may
 	// have an earlier edge than the call's own had. A shape of the provider counts the call as of the later
-	// segment's edge. That edge lies after the instant at which the gate began this segment, and so after the call came.
+	// segment's edge. That edge lies after the instant at which the gate began the later segment, and that is
+	// after the call came.
 	state atomic.Uint64
 }
 

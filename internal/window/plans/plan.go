@@ -166,21 +166,6 @@ var noLimit = Limit{Permits: shape.Unbounded}
 // StartOf returns the monotonic instant at which a window starts.
 func (p *Plan) StartOf(w quota.Window) int64 { return w.Start() - p.Offset }
 
-// PerSecond is the most permits that the plan's limits let the instance issue in a second, in
-// the long run; negative if none of them binds.
-func (p *Plan) PerSecond() int64 {
-	least := shape.Unbounded
-	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Permits != shape.Unbounded && !protocol.Free(quota.Limit{Permits: l.Limit, Window: l.Window.Length}) {
-			least = min(least, InASecond(l.Permits, l.Window.Length))
-		}
-	}
-	if least == shape.Unbounded {
-		return -1
-	}
-	return least
-}
-
 // InASecond returns how many of a window's permits come in a second, rounded up.
 func InASecond(permits int64, window time.Duration) int64 {
 	length := int64(window / time.Millisecond)
