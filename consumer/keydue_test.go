@@ -1,6 +1,10 @@
 package consumer
 
 import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,4 +64,62 @@ func TestLongLimitsThatGoAndComeBack(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A refusal says that etcd has not answered only if it did not: not where others came first at each try.
+func TestNobodyIsToldThatEtcdIsAwayThatAnswers(t *testing.T) {
+	t.Parallel()
+	for _, byKey := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			policy := withDefaults(policyOf(t, "100/h"))
+			if byKey {
+				policy = policyByKey(t, "100/h")
+			}
+			bank, sinks, all := longFleet(t, policy, "a", "b")
+			var taker Taker = all[0]
+			if byKey {
+				taker = all[0].Key("x")
+			}
+			for _, answered := range []bool{true, false} {
+				_, _ = taker.Take(t.Context(), 50, 0)
+				some, _ := sinks[0].sink.Uses(10)
+				for i := range some {
+					some[i].Away, some[i].Answered = true, answered
+				}
+				sinks[0].sink.Fund(some)
+				_, err := taker.Take(t.Context(), 50, 0)
+				if len(some) == 0 || errors.Is(err, ErrStale) == answered || answered && !strings.Contains(err.Error(), "more are being fetched") {
+					t.Errorf("by key %v, answered %v: %d uses, %v", byKey, answered, len(some), err)
+				}
+				time.Sleep(time.Second)
+			}
+			bank.serve(sinks[0])
+			if p, err := taker.Take(t.Context(), 50, 0); err != nil {
+				t.Errorf("by key %v, etcd is not asked again: %v, %v", byKey, p, err)
+			}
+		})
+	}
+}
+
+// The log says that something is withheld of a key no more, once.
+func TestTheLogSaysThatNothingIsWithheldOfAKeyAnyMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bank, sinks, all := longKeys(t, "100/h", "a")
+		var logged bytes.Buffer
+		all[0].core.options.Store(&Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		says := func(when string, want int) {
+			t.Helper()
+			bank.play(12, sinks, func(int) { all[0].Key("x").TryAcquire() })
+			if n := strings.Count(logged.String(), `msg="nothing is withheld any more" provider=p key=x limit=100/h`); n != want {
+				t.Errorf("%s: said %d times, want %d: %s", when, n, want, logged.String())
+			}
+		}
+		bank.lost = "etcd was restored"
+		says("withheld", 0)
+		bank.lost = ""
+		bank.totals, bank.at = map[string][]byte{}, map[string]int64{}
+		says("the count is given", 1)
+		says("later", 1)
+	})
 }

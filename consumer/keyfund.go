@@ -36,14 +36,15 @@ type withheldKey struct {
 	use protocol.BudgetUse
 }
 
-// noteWithheld notes whether something is withheld of a key, by etcd's latest answer.
-func (m *keys) noteWithheld(u *escrow.KeyUse) {
+// noteWithheld notes whether something is withheld of a key, by etcd's latest answer. It reports whether that is over of
+// the key of which it was noted last.
+func (m *keys) noteWithheld(u *escrow.KeyUse) (over bool) {
 	last := m.funds.withheld.Load()
 	if why := u.Purse.Withheld(); why != "" {
 		m.funds.withheld.Store(&withheldKey{u.Key, protocol.BudgetUse{Budget: u.Budget, Withheld: why, Resumes: u.Purse.Resumes(&u.Budget)}})
-	} else if last != nil && last.key == u.Key && last.use.Window == u.Window && !u.Away {
-		m.funds.withheld.CompareAndSwap(last, nil)
+		return false
 	}
+	return last != nil && last.key == u.Key && last.use.Window == u.Window && !u.Away && m.funds.withheld.CompareAndSwap(last, nil)
 }
 
 // withheld says of which long limit of a key nothing more is handed out, if there is one; "" if not.
@@ -227,7 +228,9 @@ func (k *core) Fund(all []escrow.KeyUse) {
 		if y.use.WantsMore() { // etcd did not answer
 			k.keys.funds.want(k, y, false)
 		}
-		k.keys.noteWithheld(u)
 		k.keys.lines.brought(k, y)
+		if k.keys.noteWithheld(u) {
+			k.log().Info("nothing is withheld any more", "key", u.Key, "limit", u.String())
+		}
 	}
 }

@@ -48,6 +48,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
 	for _, t := range all {
 		t.Unsent = t.Away && !t.known && !t.dropped // offer has only read, if anything
+		t.Answered = t.Away && err == nil
 	}
 	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
 	p.Sink.Fund(uses)

@@ -313,7 +313,7 @@ func TestWhatEtcdWasNotAskedToTakeBack(t *testing.T) {
 		if ends == 2 { // there is a total
 			f.handedOut(p, b)
 		}
-		if err := p.exchange(context.WithValue(ctx, hook{}, before), takingTries, 0, uses); err == nil || !uses[0].Away || uses[0].Unsent != (ends == 1) {
+		if err := p.exchange(context.WithValue(ctx, hook{}, before), takingTries, 0, uses); err == nil || !uses[0].Away || uses[0].Unsent != (ends == 1) || uses[0].Answered {
 			t.Errorf("ended before transaction %d: %v, %+v", ends, err, uses[0])
 		}
 	}
@@ -348,6 +348,17 @@ func TestEachTransactionHasAllTheTime(t *testing.T) {
 	}
 	if len(ends) != 2 || !ends[1].After(ends[0]) {
 		t.Errorf("a read and a write end at %v: want the write later", ends)
+	}
+}
+
+// Others write the total before each try: etcd has answered, and nothing was decided.
+func TestOthersComeFirstAtEachTry(t *testing.T) {
+	t.Parallel()
+	f, p, b := tenantOf(t)
+	ctx := context.WithValue(t.Context(), hook{}, func(context.Context) { f.handedOut(p, b) })
+	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
+	if err := p.exchange(ctx, takingTries, p.standing().Policy, uses); err != nil || !uses[0].Away || !uses[0].Answered {
+		t.Errorf("%v, away %v, answered %v, taken %d", err, uses[0].Away, uses[0].Answered, uses[0].Purse.Taken)
 	}
 }
 

@@ -283,5 +283,6 @@ type KeyUse struct {
 	// be lost: nobody can issue them until they count no more. If both are set, etcd was not asked to take them back, and
 	// the instance has them again. They may also be lost where Away is false: if Purse.Refused has proved nothing, or they
 	// are of another store than the one that answers.
-	Away, Unsent bool
+	// Answered is set beside Away if etcd has answered all that it was asked.
+	Away, Unsent, Answered bool
 }

@@ -457,7 +457,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	}
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	more = u.Purse.Taken > b.purse.Taken
-	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away, 0
+	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away && !u.Answered, 0
 	if !u.Away {
 		b.read = now
 	}
@@ -470,7 +470,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.state = wanting
 	}
 	switch {
-	case u.Away:
+	case u.Away && (takes || b.away):
 		b.again = now + int64(AwayAgain)
 	case b.InFlight && !more && b.toReturn() > 0: // it goes back with the next that is asked for
 		b.state, b.again = wanting, 0

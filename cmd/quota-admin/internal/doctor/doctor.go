@@ -455,7 +455,7 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	}
 	age := now.Sub(r.Time)
 	if age > silence {
-		bad("see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
+		bad("if older data have just been put into etcd, run this again in 10 s: by then registrations of that time are gone; else see whether it runs, and whether it reaches etcd", "has not reported for %v", age.Round(time.Second))
 		return
 	}
 	allowed := p.Policy.WithDefaults().ClockError
