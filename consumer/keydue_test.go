@@ -123,3 +123,23 @@ func TestTheLogSaysThatNothingIsWithheldOfAKeyAnyMore(t *testing.T) {
 		says("later", 1)
 	})
 }
+
+// A source that sleeps until it is told is told of each key that is due, also of one that else waits for the next look.
+func TestASourceThatSleepsIsToldOfAKeyThatIsDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, sinks, all := longKeys(t, "14/s", "a") // no limit of keys is long
+		k, sink := all[0].core, sinks[0].sink
+		all[0].Key("x").TryAcquire()
+		for len(sink.Wanting()) > 0 {
+			<-sink.Wanting()
+		}
+		if all, look := sink.Uses(10); len(all) != 0 || look != 0 {
+			t.Fatalf("%d uses, and the next look in %v", len(all), look)
+		}
+		k.keys.funds.want(k, k.keys.known("x"), false)
+		if len(sink.Wanting()) != 1 {
+			t.Error("the source is not told")
+		}
+	})
+}
