@@ -34,6 +34,9 @@ type Need struct {
 	// its critical calls lack.
 	Poor     int64 `json:"poor,omitempty"`
 	Critical int64 `json:"critical,omitempty"`
+	// Sure says that the guest will use what it is lent: callers wait, or many calls come. Otherwise it
+	// expects a call or two, which may not come.
+	Sure bool `json:"sure,omitempty"`
 	// Large says that large calls of the guest wait for some of Permits.
 	Large bool `json:"large,omitempty"`
 	// Edge is what a large call that stands wants of each host at the next edge of the shortest
@@ -87,7 +90,7 @@ func NeedBytes(name string, n Need) int { return bytesOf(name, n) }
 
 // MostNeedBytes returns the most that a key takes of an ask.
 func MostNeedBytes(name string) int {
-	return bytesOf(name, Need{mostNeeded, mostNeeded, mostNeeded, true, mostNeeded, Sample{math.MaxUint64, 1 << 32}})
+	return bytesOf(name, Need{mostNeeded, mostNeeded, mostNeeded, true, true, mostNeeded, Sample{math.MaxUint64, 1 << 32}})
 }
 
 // bytesOf returns what a key takes of a note.

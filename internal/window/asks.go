@@ -22,6 +22,7 @@ type asked struct {
 	// permits and critical are how much of the ask is not lent yet, in the window in which it came: 0 in later
 	// ones. An ask of which permits is above 0 stands. poor is as the guest asked.
 	permits, poor, critical int64
+	sure                    bool // the guest will use what it is lent
 	large                   bool // large calls of the guest wait for some of permits
 	// part bounds what a guest without a share is lent unasked at the edge of a window: what it had been lent
 	// in the window of the ask when it asked, plus what it still lacked. It counts in windows that begin before
@@ -46,7 +47,7 @@ const (
 // askOf returns the ask of a guest, in window w, for what it needs of the host with this hash, which has lent it
 // lent permits in that window before. The guest has a share from the corrected wall time from on.
 func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, from int64) asked {
-	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash), large: n.Large}
+	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash), sure: n.Sure, large: n.Large}
 	last := w.End() + edgeWindows*int64(w.Length)
 	a.until = min(from, last)
 	a.part = max(1, a.poor) + lent // late in a window a first permit is no poor part

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -292,9 +291,7 @@ func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Caller
 
 // lendFor is Lend for an ask in a scene.
 func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
-	// An owner's share may be more than an equal part: the owners have the parts of those that own nothing of the key, too.
-	due := min(s.own(), int64(math.Ceil(s.Fair())))
-	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: a.trade.ownIssued(s, a.reserved), due: due}, c, &ask))
+	n := max(0, a.trade.lend(s, stock{left: a.LeftToBorrowers(), issued: a.trade.ownIssued(s, a.reserved), due: s.part()}, c, &ask))
 	if next = clock.Forever; a.trade.keepRest(s, ask, n) {
 		next = s.releases()
 	}

@@ -111,8 +111,8 @@ type stock struct {
 	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
 	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
-	// share it keeps at most due - issued. It is the share; of a key no more than the fair share, since an owner has the
-	// shares of instances that own no part of it, too.
+	// share it keeps at most due - issued. It is the share; of a key it is scene.part: an owner has the shares of
+	// instances that own no part of it, too, and those keep an equal part of what they have borrowed.
 	due int64
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
@@ -218,6 +218,7 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 		return what, false
 	}
 	t.asks++
+	what.Sure = what.Sure || c.Waiting > 0 || debt > 0
 	critical, sheddable := t.flows()
 	what.Divide(h, critical, sheddable, c.Critical, queue.Sum(c.Sheddable, debt))
 	if what.Large = c.Large > 0; what.Large {
@@ -257,7 +258,7 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	h := lending.Host{
 		Phase: s.phase, Length: s.length, Share: of.due, Issued: of.issued, Left: of.left, Kept: of.kept,
 		Forecast: calls.Forecast(s.phase, s.length, waiting), Critical: critical.Forecast(s.phase, s.length, criticals),
-		Duty: s.rules.OnDuty(s.hash, s.Window.Index), Chance: s.hash ^ uint64(s.Window.Index),
+		Sure: a.sure, Duty: s.rules.OnDuty(s.hash, s.Window.Index), Chance: s.hash ^ uint64(s.Window.Index),
 	}
 	if a.until > s.Window.Start() {
 		h.Part = s.partOf(a.guest)

@@ -62,7 +62,9 @@ const (
 	seldom   = 0.1 // fewer calls than that are not expected to come: a smoothed rate never is 0
 	slack    = 1.2
 	hosts    = 1.5 // asked for each fair share that is needed
-	few      = 10  // permits that one host is asked for by the poor
+	few      = 10  // permits that one host is asked for by the poor; a share of fewer is small
+	sparse   = 3   // so few calls in a window tell no rate: one alone would count as a burst
+	sure     = 3   // of so many calls that a guest expects beyond what it has, some will surely come
 	fewHosts = 4
 )
 

@@ -54,7 +54,7 @@ func (f *Flow) Begin(window int64, from, length float64) {
 		return
 	}
 	use := (f.calls - f.before) / length
-	if f.first > 0 && f.used[0] == 0 { // it woke in that window
+	if f.first > 0 && f.used[0] == 0 && f.calls-f.before > sparse { // it woke in that window
 		use = (f.calls - f.before) / max(begins, length-f.first)
 	}
 	switch window {
@@ -108,9 +108,14 @@ func (f *Flow) expected() float64 {
 	return f.begun()
 }
 
-// wants is what it asks for over a span, with waiting permits.
+// wants is what it asks for over a span, with waiting permits. If few calls have come in the window, that is at most
+// twice as many, or what the window before had in such a span.
 func (f *Flow) wants(span float64, waiting int64) float64 {
-	return 1.1*f.expected()*span + float64(waiting)
+	n := 1.1 * f.expected() * span
+	if k := f.calls - f.before; k <= sparse {
+		n = min(n, max(2*k, 1.1*f.used[0]*span))
+	}
+	return n + float64(waiting)
 }
 
 // mean is the rate of this window and the last one, unless the latest calls say
@@ -118,7 +123,7 @@ func (f *Flow) wants(span float64, waiting int64) float64 {
 func (f *Flow) mean(phase, length float64) float64 {
 	calls := f.calls - f.before
 	mean := (f.used[0]*length + calls) / (length + phase)
-	if f.used[0] == 0 {
+	if f.used[0] == 0 && calls > sparse {
 		mean = calls / max(phase-max(0, f.first), begins)
 	}
 	if lately, usual := smoothed*f.rate, smoothed*mean; lately > usual+3*math.Sqrt(usual)+2 {
@@ -141,5 +146,5 @@ func (f *Flow) Forecast(phase, length float64, waiting int64) float64 {
 	if length-phase <= ends {
 		return margin*u + float64(waiting)
 	}
-	return margin*u + math.Sqrt(u) + float64(waiting)
+	return margin*u + math.Sqrt(u)*min(1, u/few) + float64(waiting)
 }

@@ -45,6 +45,8 @@ type Ask struct {
 	Poor int64
 	// Critical are those that critical calls lack.
 	Critical int64
+	// Sure says that it will use what it is lent: callers wait, or it owes permits, or it expects many calls.
+	Sure bool
 	// Large says that large calls wait for some of them.
 	Large bool
 	// Edge are permits of the next window, for a large call that stands: each instance lends
@@ -123,7 +125,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	g.bare = h.New
 	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
-	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Part: g.part, Fails: g.fails}, true
+	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Sure: f.wants(span, 0)-float64(max(0, h.Left-h.Kept)) >= sure, Part: g.part, Fails: g.fails}, true
 }
 
 // Divide says of an ask how many permits critical calls lack, and takes out of the poor part what

@@ -12,6 +12,7 @@ type Host struct {
 	Forecast      float64 // that its own callers will want until the window ends
 	Critical      float64 // that its own critical callers will want until then
 	Part          int64   // of its share, that a guest without one may have, whatever own callers want
+	Sure          bool    // the guest will use what it is lent: see protocol.Need
 	Duty          bool    // it is on duty in this window: see Rules.Duty
 	Chance        uint64  // a random number: another one for each instance and window
 }
@@ -35,13 +36,17 @@ func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 }
 
 // spare returns what is left besides what the host keeps, which is never less than what the
-// policy keeps for critical calls. Of a small share it keeps nothing for a call that hardly comes: the
-// fraction of a permit would be all that it has.
+// policy keeps for critical calls. Of a small share a fraction of a permit may be all that it has. So there it
+// rounds to the nearest permit; but it keeps one for a call that may come, if one of the guest's may as well not come.
 func (h *Host) spare(keep float64) int64 {
-	if h.Share < few && keep < 0.5 {
-		keep = 0
+	n := math.Ceil(keep)
+	if h.Share < few {
+		n = math.Ceil(keep - 0.5)
+		if !h.Sure && keep > 0 {
+			n = max(1, n)
+		}
 	}
-	return max(0, h.Left-max(h.Kept, int64(math.Ceil(keep))))
+	return max(0, h.Left-max(h.Kept, int64(n)))
 }
 
 // reserve is what a host keeps for instances that wake. Of a small share a whole permit is

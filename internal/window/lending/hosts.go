@@ -72,7 +72,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		}
 		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
 	}
-	each := 1000 * slack * min(1, a.Part/float64(max(1, k))) // of what is needed, no more of one host than all of it
+	each := 1000 * min(1, slack*a.Part/float64(max(1, k))) // of what is needed, no more of one host than all of it
 	if a.Whole {
 		each = 1000
 	}
@@ -87,7 +87,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		rest = 0
 	}
 	need := protocol.Need{
-		Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Large: a.Large, Sample: sample,
+		Permits: amount(float64(a.Permits)), Poor: amount(poor), Critical: amount(float64(a.Critical)), Sure: a.Sure, Large: a.Large, Sample: sample,
 	}
 	var all []Request
 	for id, lent := range chosen {
@@ -115,7 +115,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 // shares.
 func (r Rules) Standing(a Ask, salt uint64, hosts int) Request {
 	part := min(1000*a.Edge/int64(max(1, hosts))+999, 1000*quota.MaxPermits)
-	return Request{Need: protocol.Need{Permits: part, Edge: part, Large: true, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
+	return Request{Need: protocol.Need{Permits: part, Edge: part, Sure: true, Large: true, Sample: protocol.Sample{Salt: salt, Part: 1 << 32}}}
 }
 
 // choose are hosts, with what was lent to each.
