@@ -67,11 +67,13 @@ func (y Key) try(ctx context.Context, n int64) (p Permit, ok bool) {
 // in Acquire. Each key also takes permits of its provider.
 //
 // The limiter with the longest Delay is asked first, limits in flight come last, and each serves
-// its queue in order. While TakeAll waits for one, it holds nothing that it had from others at once,
-// and no call in flight. What it has waited for it holds as long as the window lasts, and acquires it
-// again if that has ended meanwhile. So callers cannot block each other. If a limiter refuses, TakeAll
-// releases all permits and returns that limiter's error. It does the same if two limiters have no room
-// in the same window within maxWait.
+// its queue in order. While TakeAll waits for one, it holds nothing that it had from others at once, and
+// no call in flight, unless it waits for another call in flight. What it has waited for it holds as long
+// as the window lasts or, while it waits for a call in flight, for 7/8 of the rest of it; and it acquires
+// that again if the window has ended meanwhile. So callers cannot block each other. If a limiter refuses,
+// TakeAll releases all permits and returns that limiter's error. It does the same if two limiters have no
+// room in the same window within maxWait. So it may be where others use up the one all the time, and the
+// wait for a call in flight is longer than a window of it.
 func TakeAll(ctx context.Context, maxWait time.Duration, wants map[Taker]int64) (map[Taker]Permit, error) {
 	order, err := inOrder(wants)
 	if err != nil {
@@ -153,12 +155,16 @@ func (w *waitedFor) keep(lacks Taker) (left time.Duration) {
 	return left
 }
 
-// take is lacks.Take. Nobody knows when calls in flight end. So while this call waits for one, it gives the rest, which lasts
-// for the time left, up before that is over: others can use it then, and it does not count in a longer window.
+// handOver is the time before a window's end by which what is held of it is given up at the latest, so that it is before
+// the end also on a busy machine.
+const handOver = 5 * time.Millisecond
+
+// take is lacks.Take. Nobody knows when calls in flight end. So while this call waits for one, it gives up before the time
+// left is over what it holds for that time: others can use it then, and it does not count in a longer window.
 func (w *waitedFor) take(ctx context.Context, lacks Taker, n int64, wait, left time.Duration) (Permit, error) {
 	if len(w.permits) > 0 && lacks.inFlight() {
 		held := maps.Clone(w.permits)
-		early := time.AfterFunc(left-left/8, func() { release(held) })
+		early := time.AfterFunc(left-max(left/8, handOver), func() { release(held) }) // at once if that is past
 		defer func() {
 			if !early.Stop() {
 				w.release()

@@ -108,3 +108,49 @@ func TestAWarmUpIsForeseenBeforeItBegins(t *testing.T) {
 		}
 	}
 }
+
+// Once a shape has gone, shares grow as under fixed windows: in the window that runs, at the instant at which it goes, and
+// whatever window comes later.
+func TestAShapeThatHasGone(t *testing.T) {
+	second, minute := quota.Limit{Permits: 10, Window: time.Second}, quota.Limit{Permits: 60, Window: time.Minute}
+	planner := func(l quota.Limit) (w *share.Planner, p *quota.Policy, plan func(ms int64) plans.Plan) {
+		w = &share.Planner{Clock: clock.Started(instant(0), nil)}
+		p = plannerPolicy(quota.OutageHold)
+		p.Limits = []quota.Limit{l}
+		w.Reset(instant(500), "a", protocol.View{Revision: 1, Policy: p, Instances: []protocol.Instance{{ID: "a"}, {ID: "b"}}})
+		slid := p.Clone()
+		slid.Shape = quota.ShapeSliding
+		w.Apply(instant(600), protocol.Change{Revision: 2, Policy: &slid})
+		w.Apply(instant(700), protocol.Change{Revision: 3, Policy: p})
+		return w, p, func(ms int64) plans.Plan {
+			w.Prove(instant(ms))
+			return w.Plan(instant(ms))
+		}
+	}
+	set := func(w *share.Planner, p *quota.Policy, ms int64, limits ...quota.Limit) {
+		next := p.Clone()
+		next.Limits = limits
+		w.Apply(instant(ms), protocol.Change{Revision: 4, Policy: &next})
+	}
+
+	w, p, plan := planner(minute)
+	gone := int64(700 + 600 + 3*60_000 + 100) // the settle time, three windows, and twice the clock's error
+	if until := plan(gone - 500).Until; until > instant(gone).Mono+1 {
+		t.Errorf("the plan of before holds until %d ms, and the shape goes at %d ms", until/ms, gone)
+	}
+	plan(gone + 500)
+	set(w, p, gone+1000, quota.Limit{Permits: 120, Window: time.Minute})
+	if l := plan(gone + 1100).Limits[0]; l.Permits != 60 {
+		t.Errorf("a share of %d in the window in which the shape has gone, want 60", l.Permits)
+	}
+
+	w, p, plan = planner(second)
+	if s := plan(4000).Shape; !s.Sliding {
+		t.Error("the shape has gone before its time")
+	}
+	plan(5000)
+	set(w, p, 6000, second, minute)
+	if s := plan(6100).Shape; s.Any() {
+		t.Errorf("a longer window brings the shape back: %+v", s)
+	}
+}

@@ -16,7 +16,7 @@ type boundCache struct {
 	low, high int64
 	key       *Key      // of which the shares are; nil: the provider
 	keyTerms  keyTerms  // of the key
-	shaped    bool      // some terms of the history have another shape than fixed windows
+	shaped    bool      // History.shaped when the counting began
 	division  *division // of the newest view
 	// newest is the share in the newest view. kept is the least in those before it,
 	// but for those whose next revision gives.
@@ -52,7 +52,7 @@ func (h *History) cache(w quota.Window, low int64) *boundCache {
 		t.low, t.kept = low, unbounded
 		return t
 	}
-	if t == nil || t.low != low || !t.shaped && h.shaped() {
+	if t == nil || t.low != low || t.shaped != h.shaped() {
 		if len(h.caches) == maxCaches {
 			clear(h.caches)
 		}

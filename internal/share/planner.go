@@ -193,6 +193,9 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 			plan.Until = min(plan.Until, mono)
 		}
 	}
+	if p.bent { // a share may grow once the shape has gone: see outlive
+		ends(add(p.straight(), p.offset))
+	}
 	runs := func(start, end, guard int64) (shut bool) {
 		ends(start + guard)
 		ends(end - guard)

@@ -23,7 +23,7 @@ import (
 func (h *History) boundShape(now int64) (s shape.Shape) {
 	lasts, fixed := h.lasts(), false
 	for _, t := range h.terms {
-		if now > lasts(t) {
+		if now > lasts(t) || t.shaped() && !h.bent { // a longer window that came since brings no shape back
 			continue
 		}
 		switch t.rules.Shape {
