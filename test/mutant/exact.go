@@ -64,6 +64,10 @@ func (b *synctestBubble) chance(n uint64) uint64 {
 	// A goroutine that has yielded comes after all others that can run. Of 61 turns one would
 	// be its own, counted with those of goroutines that real time wakes.
 	{File: "runtime/proc.go", Old: "\tif pp.schedtick%61 == 0 && ", New: "\tif false && "},
+	// A goroutine that is not of a bubble, such as the one that runs finalizers, takes no turn of those that are: one that
+	// becomes ready, or begins, comes next otherwise, and whoever was next is the last then.
+	{File: "runtime/proc.go", Old: "\trunqput(mp.p.ptr(), gp, next)\n", New: "\trunqput(mp.p.ptr(), gp, next && gp.bubble != nil)\n"},
+	{File: "runtime/proc.go", Old: "\t\trunqput(pp, newg, true)\n", New: "\t\trunqput(pp, newg, newg.bubble != nil)\n"},
 	// A mutex turns to the goroutine that has waited for more than a millisecond.
 	inBubble("runtime/sema.go", "func internal_sync_nanotime() int64 {\n", "return b.now"),
 }
