@@ -110,7 +110,8 @@ func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
 }
 
-// mayGet reports whether etcd may have permits of the limit for this instance, as far as is known of the total.
+// mayGet reports whether etcd may have permits of the limit for this instance, as far as is known of the total. Of a Whole
+// limit it has none.
 func (b *long) mayGet() bool { return b.left() < 0 || b.left()+b.returning() > 0 }
 
 // returning returns how many permits of a limit that is not in flight go back to etcd, now or with the next that is taken,
@@ -210,7 +211,7 @@ func (a *Account) inHand() int64 {
 // has to be asked first. Of a Whole limit etcd never is. SpentUntil does not look at the debt.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
-		lacks = lacks || !b.Whole && b.hand()-a.reserved < n && b.mayGet()
+		lacks = lacks || b.hand()-a.reserved < n && b.mayGet()
 		end = max(end, b.lacksUntil(n))
 	}
 	return end, lacks
