@@ -2,6 +2,7 @@ package histories
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -48,12 +49,13 @@ const (
 	doRestore                  // a backup is put back
 	doFlash                    // likewise, from just before a change of which some have been told
 	doShutDown                 // etcd is shut down as on SIGTERM, and started again
+	doEmpty                    // etcd comes back without any data, and policies are set again
 	actions
 )
 
 func (a action) String() string {
 	return [...]string{"policy", "times", "hasty", "change", "announce", "join", "leave", "quit", "crash", "namesake", "cut", "hang", "slow", "lag", "reset", "stall",
-		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down"}[a]
+		"sleep", "clock set", "leaderless", "freeze", "compact", "remove", "forge", "forge a key", "push back", "end of back-off", "drain", "rest", "restore", "flash", "shut down", "empty"}[a]
 }
 
 // often is what happens to histories of a kind, as often as it stands here.
@@ -169,6 +171,11 @@ func (w *world) happenToFleet(e event, f *fleet, r *rand.Rand) bool {
 		w.restore(e)
 	case doFlash:
 		w.flash(f, e)
+	case doEmpty:
+		w.restore(event{n: math.MaxInt64, d: e.d})
+		for _, f := range w.fleets {
+			w.setPolicy(f, func(p quota.Policy) *quota.Policy { return &p })
+		}
 	default:
 		return false
 	}

@@ -208,6 +208,9 @@ func (p *plan) addMore(r *rand.Rand) {
 	if p.kind == restore && !slices.ContainsFunc(p.events, func(e event) bool { return e.do == doRestore || e.do == doFlash }) {
 		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doRestore, n: 1 + r.Int64N(12), d: r.Int64N(400 * ms)})
 	}
+	if r := rand.New(rand.NewPCG(p.seed, 8)); p.kind == restore && r.IntN(3) == 0 { // of its own, so that all else happens as without
+		p.events = append(p.events, event{at: begin + 1000*ms + r.Int64N(last-begin-1500*ms), do: doEmpty, d: r.Int64N(400 * ms)})
+	}
 	if !p.plain && p.kind != calm {
 		some(4, doForge)
 		some(2, doPushBack)
