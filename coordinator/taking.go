@@ -47,7 +47,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 	}
 	err := classify(ctx, "take permits of "+p.Provider, p.transact(ctx, tries, policy, all))
 	for _, t := range all {
-		t.Unsent = t.Away && !t.known && !t.dropped // offer has only read, if anything
+		t.Unsent = t.Away && !t.sent && !t.dropped
 		t.Answered = t.Away && err == nil
 	}
 	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
@@ -70,6 +70,9 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 		sent, offers, err := p.offers(ctx, at, all)
 		if err != nil || len(sent) == 0 {
 			return err
+		}
+		for i, t := range sent {
+			t.sent = t.back().N > 0 && len(offers[i].puts) > 0
 		}
 		r, err := p.commit(ctx, offers)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) { // a restored etcd does not know it
@@ -203,6 +206,7 @@ func (p *membership) totalOf(u *escrow.KeyUse) string {
 type taking struct {
 	*escrow.KeyUse
 	known bool // the total was read for this
+	sent  bool // a write that gives back is sent, and it is not proved that it never was committed, nor will be
 	// dropped says that nothing of Back goes back any more: it is of another store, or a copy may have gone back.
 	dropped bool
 	total   escrow.Total // to be written
@@ -287,7 +291,7 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 			return false
 		}
 	}
-	k.known = true
+	k.known, k.sent = true, false
 	return true
 }
 

@@ -362,6 +362,29 @@ func TestOthersComeFirstAtEachTry(t *testing.T) {
 	}
 }
 
+// What is given back is not lost where others write the total before each try: each answer proves that the try was never
+// committed.
+func TestOthersComeFirstAtEachGiveBack(t *testing.T) {
+	t.Parallel()
+	_, p, day := tenantOf(t)
+	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour, Sliding: true}, time.UTC, day.Start)
+	key, others := p.s.keys.BudgetOfKey("p", b.Name(), b.TotalStart(), "tenant"), int64(0)
+	ctx := context.WithValue(t.Context(), hook{}, func(context.Context) {
+		others++
+		text, err := escrow.Encode(escrow.Total{Limit: 100, Out: 8, Cluster: p.standing().Cluster, Writes: others, Newest: b.Part().Number, Parts: []int64{8}, Recent: []uint32{1}})
+		if err == nil {
+			_, err = p.s.client.Put(t.Context(), key, text)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Purse: escrow.Purse{Taken: 5, Part: b.Part()}, Back: escrow.Back{N: 3, Of: b.Part()}, Use: escrow.Use{Look: true}, Share: -1}}
+	if err := p.exchange(ctx, takingTries, 0, uses); err != nil || others != takingTries || !uses[0].Away || !uses[0].Unsent || !uses[0].Answered {
+		t.Errorf("%v, %d tries, away %v, unsent %v, answered %v", err, others, uses[0].Away, uses[0].Unsent, uses[0].Answered)
+	}
+}
+
 // An instance that ends does not try to take what it wanted before.
 func TestNothingIsTakenAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ func (e *ended) give() escrow.Back {
 }
 
 // answered is called for each use that comes back (Fund). The permits that the use was to give back are in hand again if
-// etcd was not asked to take them (KeyUse.Unsent).
+// etcd has not taken them (KeyUse.Unsent).
 func (b *long) answered(u *escrow.KeyUse) {
 	unsent := u.Away && u.Unsent
 	if unsent && u.Back.Of == u.Purse.Part {
