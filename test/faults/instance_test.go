@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -51,16 +52,21 @@ func (c instanceConfig) clock() *clock.Clock {
 }
 
 // beInstance takes all that it can and tells the provider of each permit. The provider is reached by a Unix socket, which knows
-// no namespaces and loses nothing: what is under test is the way to etcd.
-func beInstance(c instanceConfig, gone over, tell func(told)) error {
+// no namespaces and loses nothing: what is under test is the way to etcd. An order is a pause that the provider asks for.
+func beInstance(c instanceConfig, pauses <-chan time.Duration, tell func(told)) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("instance", c.Name)
 	provider, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: c.Socket, Net: "unixgram"})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	var opened atomic.Pointer[consumer.Limiter]
 	go func() {
-		<-gone
+		for pause := range pauses {
+			if l := opened.Load(); l != nil {
+				l.Throttled(pause, "429")
+			}
+		}
 		cancel()
 	}()
 	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints, Logger: zap.NewNop()}) // as README's program
@@ -82,6 +88,7 @@ func beInstance(c instanceConfig, gone over, tell func(told)) error {
 	if err != nil {
 		return err
 	}
+	opened.Store(limiter)
 	go func() {
 		if limiter.Ready(ctx) == nil {
 			tell(told{Ready: true})

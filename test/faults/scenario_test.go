@@ -204,10 +204,20 @@ func stopped(away time.Duration) func(r *run) {
 	}
 }
 
+// slow is half of what packets suffer on their way from one slow link to another.
+var slow = link{delay: 10 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.005}
+
+// links has hosts be attached so.
+func (w *world) links(l link, hosts ...*host) {
+	for _, h := range hosts {
+		w.fabric.set(h.address, l)
+	}
+}
+
 // slowLinks delays every packet, and loses some.
 func (w *world) slowLinks() {
 	for a := range w.fabric.ports {
-		w.fabric.set(a, link{delay: 10 * time.Millisecond, jitter: 5 * time.Millisecond, loss: 0.005})
+		w.fabric.set(a, slow)
 	}
 }
 
@@ -274,6 +284,22 @@ func setClocks(ntp bool) func(w *world, c *instanceConfig) {
 // never forgiven.
 const mostReplays = 2
 
+// play plays a scenario, and returns its line of the table.
+func (w *world) play(t *testing.T, s scenario, replays *int) string {
+	m := w.run(t, s)
+	for *replays < mostReplays && len(m.failed) == 0 && len(m.slow) > 0 {
+		t.Logf("played again, for this machine may have been too busy: %s\n%s", strings.Join(m.slow, "; "), m.line())
+		*replays++
+		m = w.run(t, s)
+		m.again = true
+	}
+	t.Log("\n" + m.line())
+	for _, f := range append(m.failed, m.slow...) {
+		t.Error(f)
+	}
+	return m.line()
+}
+
 // TestScenarios plays those whose names match E2E, a regular expression, and
 // writes the table to the file E2E_TABLE names.
 func TestScenarios(t *testing.T) {
@@ -291,18 +317,7 @@ func TestScenarios(t *testing.T) {
 			continue
 		}
 		t.Run(strings.NewReplacer("/", "-", " ", "_").Replace(name), func(t *testing.T) {
-			m := w.run(t, s)
-			for replays < mostReplays && len(m.failed) == 0 && len(m.slow) > 0 {
-				t.Logf("played again, for this machine may have been too busy: %s\n%s", strings.Join(m.slow, "; "), m.line())
-				replays++
-				m = w.run(t, s)
-				m.again = true
-			}
-			lines = append(lines, m.line())
-			t.Log("\n" + m.line())
-			for _, f := range append(m.failed, m.slow...) {
-				t.Error(f)
-			}
+			lines = append(lines, w.play(t, s, &replays))
 		})
 		w.setTest(t)
 	}

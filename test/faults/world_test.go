@@ -116,6 +116,7 @@ type scenario struct {
 type run struct {
 	*world
 	scenario
+	policy    quota.Policy
 	provider  *process
 	instances []*process
 	configs   []instanceConfig
@@ -134,6 +135,14 @@ func (r *run) kill(i int) {
 	r.instances[i].Kill()
 	if err := trace.Killed(r.configs[i].Trace, r.instances[i].PID); err != nil {
 		r.t.Error(err)
+	}
+}
+
+// close has instance i end in good order.
+func (r *run) close(i int) {
+	if err := r.instances[i].Close(10 * time.Second); err != nil { // it was killed
+		r.t.Log(err)
+		r.kill(i)
 	}
 }
 
@@ -178,9 +187,9 @@ func (w *world) run(t *testing.T, s scenario) result {
 	}
 	w.setTest(t)
 	r := &run{world: w, scenario: s, instances: make([]*process, fleet), socket: filepath.Join(t.TempDir(), "provider")}
-	p := quota.Policy{Limits: []quota.Limit{{Permits: s.limit, Window: window}}, Outage: s.outage, Timing: quota.Timing{Guard: s.guard}}
+	r.policy = quota.Policy{Limits: []quota.Limit{{Permits: s.limit, Window: window}}, Outage: s.outage, Timing: quota.Timing{Guard: s.guard}}
 	provider := "e2e/" + filepath.Base(t.Name())
-	if _, err := w.admin.Put(t.Context(), provider, p); err != nil {
+	if _, err := w.admin.Put(t.Context(), provider, r.policy); err != nil {
 		t.Fatal(err)
 	}
 	for i := range fleet {

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -174,26 +172,6 @@ func (g *group) joinAs(client *clientv3.Client, o coordinator.Options) *member {
 		g.load.Go(m.consume)
 	}
 	return m
-}
-
-// linked returns a client that reaches etcd over a link.
-func (g *group) linked() (*Link, *clientv3.Client) {
-	g.t.Helper()
-	u, err := url.Parse(g.client.Endpoints()[0])
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	link, err := NewLink(u.Host)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { _ = link.Close() })
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{link.Address()}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(func() { _ = client.Close() })
-	return link, client
 }
 
 // consume takes all that it can get, until its load or its limiter ends.

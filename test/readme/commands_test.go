@@ -58,10 +58,10 @@ var beside = map[string]here{
 
 // steps are commands that a step of .ci/run runs, or a longer form of what it runs.
 var steps = map[string]string{
-	`go test ./...`:      "unit",
-	`proof/program /tmp`: "compare",
-	`go test ./test/differential -run ARun -v -model /tmp/answers -traces DIR`:                                                                                                      "compare",
-	`go run ./cmd/loadgen --chaos --seed 2811 --duration 1h --etcd-members 3 --processes 3 --instances 12 --limit 3000/s --outage stop --least-use 0 --trace hour --html hour.html`: "by hand: it takes an hour",
+	`go test ./...`:          "unit",
+	`proof/program /tmp`:     "compare",
+	`SEED=2811 .ci/run hour`: "hour",
+	`go test ./test/differential -run ARun -v -model /tmp/answers -traces DIR`: "compare",
 	`make -C .. bench`:                                "bench",
 	`go run ./overshoot`:                              "bench",
 	`./beside KeyCalls 6 a01a4e55 6bc2b97`:            "by hand: a quarter of an hour, on a quiet machine",

@@ -38,7 +38,6 @@ type raw struct {
 	limit, guard, transport  string
 	keyLimit                 string
 	changes, faults, crashes []string
-	chaotic                  bool // events by the seed too
 	config                   Config
 }
 
@@ -94,7 +93,7 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 		return c, noneOf(connection)
 	}
 	if set.Changed("etcd-members") || len(c.Faults) > 0 {
-		return nil, Usagef("--etcd-members, --fault and --chaos are for the embedded etcd: leave them out, or --endpoints and QUOTIENT_ENDPOINTS")
+		return nil, Usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints and QUOTIENT_ENDPOINTS")
 	}
 	if err := etcd.Resolve(); err != nil {
 		return nil, err
@@ -150,7 +149,7 @@ func (r *raw) register() *commandline.Groups {
 		set.IntVar(&c.Spread.Hot, "hot", 0, "number of `INSTANCES` that make calls; 0: all do")
 		set.Float64Var(&c.Spread.Zipf, "zipf", 0, "some instances, or --keys, have more calls than others, by a Zipf distribution of exponent `S`; 0: all have as many")
 		set.DurationVar(&c.Spread.Move, "move", 0, "time after which --hot or --zipf chooses other instances; 0: never")
-		set.Uint64Var(&c.Seed, "seed", 1, "seed of what is random: calls, --zipf and --chaos; the same seed makes the same calls and events")
+		set.Uint64Var(&c.Seed, "seed", 1, "seed of what is random: calls and --zipf; the same seed makes the same calls")
 		set.StringVar(&r.transport, "transport", "none", "`none|http`; http: send a request for each permit to a provider, which counts them too")
 	})
 	groups.Add("Keys", func(set *pflag.FlagSet) {
@@ -177,7 +176,6 @@ func (r *raw) register() *commandline.Groups {
 		set.Float64Var(&c.churnKill, "churn-kill", 0.5, "part of the leaving instances that is killed, 0 to 1; the others announce that they leave")
 		set.BoolVar(&c.Rolling, "rolling-restart", false, "restart each instance once, one after the other")
 		set.StringArrayVar(&r.crashes, "crash", nil, "`AT`, as in 5s: kill one of --processes, and start it again; repeatable")
-		set.BoolVar(&r.chaotic, "chaos", false, "a random event every 15 to 30 s: another limit, a crash, or a fault of loadgen's own etcd")
 	})
 	groups.Add("Report", func(set *pflag.FlagSet) {
 		set.Float64Var(&c.LeastUse, "least-use", 50, "fail as UNDERUSED if less than `PERCENT` came of the permits that were due (see USED below); 0: fail only if none came")
@@ -275,11 +273,6 @@ func (r *raw) check() (*Config, error) {
 	}
 	if err := ntp.CheckServers(c.NTP); err != nil {
 		return nil, Usagef("--ntp: %v", err)
-	}
-	if r.chaotic {
-		if err := r.chaos(); err != nil {
-			return nil, err
-		}
 	}
 	if err := c.parseMoments(r.changes, r.faults, r.crashes); err != nil {
 		return nil, err
