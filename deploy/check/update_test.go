@@ -27,7 +27,14 @@ const updatePermits = 200 // per second, of all nodes
 const updateValues = `
 policies: {payments/charge: {limits: 200/s}}
 etcd: {members: 1}
-quotad: {metrics: {tlsSecret: metrics}}
+quotad: {metrics: {webSecret: metrics, tlsSecret: metrics}}
+`
+
+// updateWeb lets in who has a certificate of the release's authority, and is ann with the password
+// swordfish.
+const updateWeb = `
+tls_server_config: {cert_file: tls.crt, key_file: tls.key, client_ca_file: ca.crt, client_auth_type: RequireAndVerifyClientCert}
+basic_auth_users: {ann: $2a$04$Vfk2DDTxp7xSj54ugIs0V.xaWkHR7BP92VAdGTNOGXCDQWolCj/bW}
 `
 
 // grants are permits that quotads gave, by the end of their window.
@@ -99,6 +106,7 @@ func TestAnUpdateLosesNothing(t *testing.T) {
 	n.issue(&certmanager.Certificate{Spec: certmanager.CertificateSpec{
 		SecretName: "metrics", CommonName: "metrics", Usages: []certmanager.KeyUsage{certmanager.UsageServerAuth, certmanager.UsageClientAuth},
 	}}, ca, key)
+	n.write("etc/metrics/web.yaml", []byte(updateWeb))
 	etcd := &all.pods["StatefulSet/q-quotient-etcd"].Containers[0]
 	n.start("etcd-0", etcd)
 	n.untilReady("etcd-0", etcd)
@@ -173,7 +181,7 @@ func (n *node) scrape(pod string, c *core.Container) {
 			n.t.Fatal(err)
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-		r, err := client.Get("https://" + n.address(pod+":9464") + "/metrics")
+		r, err := client.Get("https://ann:swordfish@" + n.address(pod+":9464") + "/metrics")
 		if (err == nil) != (cert != "") {
 			n.t.Errorf("with certificate %q: %v", cert, err)
 		}
