@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/quotient-limiter/quotient/cmd/internal/webconfig"
 	"github.com/quotient-limiter/quotient/internal/certs"
 )
 
@@ -19,7 +20,7 @@ func newCertificates(set *pflag.FlagSet) *certificates {
 	c := &certificates{map[string]string{}, prometheus.NewDesc("quotad_certificate_expiry_timestamp_seconds",
 		"When the certificate that a flag names is no longer valid, as a Unix time.", []string{"flag"}, nil)}
 	set.VisitAll(func(f *pflag.Flag) {
-		if file := f.Value.String(); file != "" && (f.Name == "cert" || f.Name == "tls-cert") {
+		if file := f.Value.String(); file != "" && (f.Name == "cert" || f.Name == "tls-cert" || f.Name == webconfig.Flag) {
 			c.files[f.Name] = file
 		}
 	})
@@ -32,6 +33,9 @@ func (c *certificates) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
 // Collect implements prometheus.Collector.
 func (c *certificates) Collect(out chan<- prometheus.Metric) {
 	for name, file := range c.files {
+		if name == webconfig.Flag {
+			file = webconfig.Certificate(file)
+		}
 		if at, err := certs.Expires(file); err == nil {
 			out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(at.Unix()), name)
 		}

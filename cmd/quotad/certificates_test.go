@@ -16,17 +16,18 @@ import (
 // Each certificate that a flag names has a metric, by what its file holds at the scrape.
 func TestCertificatesRunOut(t *testing.T) {
 	authority := etcdtest.NewAuthority(t)
-	cert, _ := authority.Issue("server", "localhost")
+	cert, key := authority.Issue("server", "localhost")
 	want, err := certs.Expires(cert)
 	if err != nil {
 		t.Fatal(err)
 	}
 	set := pflag.NewFlagSet("quotad", pflag.ContinueOnError)
 	new(listen.TLS).Register(set)
+	new(metrics).Register(set)
 	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
 	etcdflags.Register(etcd)
 	set.AddFlagSet(etcd)
-	if err := set.Parse([]string{"--cert", cert, "--tls-cert", cert}); err != nil {
+	if err := set.Parse([]string{"--cert", cert, "--tls-cert", cert, "--web.config.file", webConfig(t, cert, key, "")}); err != nil {
 		t.Fatal(err)
 	}
 	r := prometheus.NewRegistry()
@@ -46,12 +47,12 @@ func TestCertificatesRunOut(t *testing.T) {
 		return by
 	}
 	by := found()
-	for _, flag := range []string{"cert", "tls-cert"} {
+	for _, flag := range []string{"cert", "tls-cert", "web.config.file"} {
 		if by[flag] != float64(want.Unix()) {
 			t.Errorf("--%s runs out at %v, want %d", flag, by[flag], want.Unix())
 		}
 	}
-	if len(by) != 2 {
+	if len(by) != 3 {
 		t.Errorf("there are %v", by)
 	}
 	if err := os.WriteFile(cert, []byte("no certificate"), 0o600); err != nil {

@@ -57,7 +57,7 @@ func parse(args []string, env func(string) string, help io.Writer) (*flags, erro
 	})
 	groups.Add("Envoy", f.services[1].Register)
 	groups.Add("Metrics", f.services[2].Register)
-	groups.Add("Certificates, for all addresses host:port", f.tls.Register)
+	groups.Add("Certificates, for calls at an address host:port", f.tls.Register)
 	groups.Add("Providers", func(set *pflag.FlagSet) {
 		set.StringSliceVar(&f.providers, "provider", nil, "`names` of providers, separated by commas: open them at the start, and keep them; others open at their first call")
 		set.IntVar(&f.maxProviders, "max-providers", 100, "how many providers may be open at a time")

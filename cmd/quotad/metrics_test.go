@@ -3,16 +3,18 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quotient-limiter/quotient/cmd/quotad/internal/host"
-	"github.com/quotient-limiter/quotient/cmd/quotad/internal/listen"
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
@@ -20,7 +22,7 @@ import (
 )
 
 // serveMetrics serves the metrics of a host with provider p, and returns the address.
-func serveMetrics(t *testing.T, files listen.TLS) (address string) {
+func serveMetrics(t *testing.T, config string) (address string) {
 	t.Helper()
 	policy := quota.Policy{Limits: []quota.Limit{{Permits: 100, Window: time.Second}}}
 	log := slog.New(slog.DiscardHandler)
@@ -28,7 +30,10 @@ func serveMetrics(t *testing.T, files listen.TLS) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &metrics{&files, "127.0.0.1:0"}
+	s := &metrics{"127.0.0.1:0", config}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
 	server, err := s.Listen(h, log)
 	if err != nil {
 		t.Fatal(err)
@@ -40,25 +45,41 @@ func serveMetrics(t *testing.T, files listen.TLS) (address string) {
 			t.Error(err)
 		}
 	})
-	return server.(*listen.HTTP).Listeners[0].Addr().String()
+	return server.(*scraped).Listeners[0].Addr().String()
 }
 
-// Scrapers with a certificate get the metrics, and others nothing.
+// webConfig writes a web configuration with a certificate and the user ann, whose password is
+// swordfish. more is of TLS.
+func webConfig(t *testing.T, cert, key, more string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "web.yaml")
+	text := fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s%s}\n"+
+		"basic_auth_users: {ann: $2a$04$Vfk2DDTxp7xSj54ugIs0V.xaWkHR7BP92VAdGTNOGXCDQWolCj/bW}\n", cert, key, more)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Scrapers get the metrics by the web configuration: here with a certificate, and as a user.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)
 	cert, key := authority.Issue("server", "localhost")
-	address := serveMetrics(t, listen.TLS{Cert: cert, Key: key, ClientCA: authority.File})
+	address := serveMetrics(t, webConfig(t, cert, key, ", client_ca_file: "+authority.File+", client_auth_type: RequireAndVerifyClientCert"))
 	for _, c := range []struct {
-		cert, key, path string
-		want            int // status; 0: no answer
-	}{{"", "", "/metrics", 0}, {cert, key, "/metrics", http.StatusOK}, {cert, key, "/v1/providers", http.StatusNotFound}} {
+		cert, key, path, password string
+		want                      int // status; 0: no answer
+	}{
+		{"", "", "/metrics", "swordfish", 0}, {cert, key, "/metrics", "wrong", http.StatusUnauthorized},
+		{cert, key, "/metrics", "swordfish", http.StatusOK}, {cert, key, "/v1/providers", "swordfish", http.StatusNotFound},
+	} {
 		config, err := certs.Client(authority.File, c.cert, c.key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
-		r, err := client.Get("https://" + address + c.path)
+		r, err := client.Get("https://ann:" + c.password + "@" + address + c.path)
 		if (err != nil) != (c.want == 0) {
 			t.Fatalf("%+v: %v", c, err)
 		}
@@ -76,24 +97,32 @@ func TestMetrics(t *testing.T) {
 // Clients that hold connections, with requests and without, do not shut a scraper out.
 func TestHeldConnectionsShutNoScraperOut(t *testing.T) {
 	t.Parallel()
-	for _, request := range []string{"", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		address := serveMetrics(t, listen.TLS{})
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	authority := etcdtest.NewAuthority(t)
+	cert, key := authority.Issue("server", "localhost")
+	trusted, err := certs.Client(authority.File, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ config, url, request string }{
+		{"", "http://", ""}, {"", "http://", "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"}, {webConfig(t, cert, key, ""), "https://ann:swordfish@", ""},
+	} {
+		address := serveMetrics(t, c.config)
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 		for range 2 * maxScrapers {
-			c, err := net.Dial("tcp", address)
+			held, err := net.Dial("tcp", address)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = c.Close() })
-			_, _ = io.WriteString(c, request)
+			t.Cleanup(func() { _ = held.Close() })
+			_, _ = io.WriteString(held, c.request)
 		}
-		r, err := client.Get("http://" + address + "/metrics")
+		r, err := client.Get(c.url + address + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = r.Body.Close()
-		if r.StatusCode != http.StatusOK || !r.Close {
-			t.Errorf("%s, and the connection is kept: %v", r.Status, !r.Close)
+		if r.StatusCode != http.StatusOK || !r.Close || r.ProtoMajor != 1 {
+			t.Errorf("%s by %s, and the connection is kept: %v", r.Status, r.Proto, !r.Close)
 		}
 	}
 }

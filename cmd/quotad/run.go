@@ -35,9 +35,9 @@ type service interface {
 	Listen(h *host.Host, log *slog.Logger) (listen.Server, error)
 }
 
-// services are all that quotad can serve. Where it serves host:port it has the certificate of tls.
+// services are all that quotad can serve. Calls at an address host:port are by the files of tls.
 func services(tls *listen.TLS, group *string) []service {
-	return []service{&api.Flags{TLS: tls, Group: group}, &envoy.Flags{TLS: tls, Group: group}, &metrics{tls: tls}}
+	return []service{&api.Flags{TLS: tls, Group: group}, &envoy.Flags{TLS: tls, Group: group}, &metrics{}}
 }
 
 const (

@@ -23,6 +23,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/pflag"
@@ -42,7 +43,7 @@ func Register(set *pflag.FlagSet, file *string, of string) {
 // the address's, for errors.
 func Check(flag, address, file string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("%s %q: write HOST:PORT, as in 127.0.0.1:8686", flag, address)
+		return fmt.Errorf("%s %q: write HOST:PORT, as in 127.0.0.1:8080", flag, address)
 	}
 	c, err := read(file)
 	if err != nil {
@@ -67,6 +68,17 @@ func Check(flag, address, file string) error {
 func Secure(file string) bool {
 	c, err := read(file)
 	return err == nil && c.TLSConfig.IsEnabled()
+}
+
+// Certificate returns the name of the certificate's file; empty if the file that Check has passed
+// asks for no TLS, or has the certificate in itself.
+func Certificate(file string) string {
+	c, err := read(file)
+	if err != nil {
+		return ""
+	}
+	c.TLSConfig.SetDirectory(filepath.Dir(file))
+	return c.TLSConfig.TLSCertPath
 }
 
 // Serve serves as the file says, and without a file plain HTTP. It returns what

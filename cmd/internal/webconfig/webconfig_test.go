@@ -113,3 +113,19 @@ func TestServedByTheFile(t *testing.T) {
 		t.Error("Secure")
 	}
 }
+
+// The certificate's file is known, also where its name is relative to the configuration's folder.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	a := etcdtest.NewAuthority(t)
+	cert, _ := a.Issue("web", "web")
+	beside := filepath.Join(filepath.Dir(cert), "web.yaml")
+	if err := os.WriteFile(beside, []byte("tls_server_config: {cert_file: web.pem, key_file: web-key.pem}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]string{"": "", file(t, users): "", file(t, secure(a, "")): cert, beside: cert} {
+		if got := Certificate(config); got != want {
+			t.Errorf("%q: %q, want %q", config, got, want)
+		}
+	}
+}

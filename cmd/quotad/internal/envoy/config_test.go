@@ -107,9 +107,8 @@ func TestBadFlags(t *testing.T) {
 		{"--envoy 127.0.0.1:0", "give both or none"},
 		{"--envoy-rules x", "give both or none"},
 		{"--envoy q.sock --envoy-rules " + good, "must be an absolute path or host:port"},
-		{"--envoy :8081 --envoy-rules " + good, "other hosts may connect by TLS only; add --tls-cert, --tls-key and --tls-client-ca, or listen on loopback"},
-		{"--envoy 10.0.0.1:8081 --envoy-rules " + good, "by TLS only"},
-		{"--envoy example.com:8081 --envoy-rules " + good, "by TLS only"},
+		{"--envoy 127.0.0.1:1:2 --envoy-rules " + good, "must be an absolute path or host:port"},
+		{"--envoy :8081 --envoy-rules " + good, "needs --tls-cert"},
 		{"--envoy /q.sock --envoy-rules /none", "--envoy-rules: open /none"},
 	} {
 		f := Flags{TLS: &listen.TLS{}}

@@ -15,7 +15,7 @@ import (
 // Bound limits the connections of a listener.
 type Bound func(net.Listener) net.Listener
 
-// TLS are the files by which quotad serves all its addresses host:port.
+// TLS are the files by which quotad serves calls at an address host:port.
 type TLS struct{ Cert, Key, ClientCA string }
 
 // tlsFlags names all flags of TLS.
@@ -23,7 +23,7 @@ const tlsFlags = "--tls-cert, --tls-key and --tls-client-ca"
 
 // Register adds the flags of the files.
 func (t *TLS) Register(set *pflag.FlagSet) {
-	set.StringVar(&t.Cert, "tls-cert", "", "certificate `file` of the addresses host:port")
+	set.StringVar(&t.Cert, "tls-cert", "", "certificate `file` of --listen and --envoy")
 	set.StringVar(&t.Key, "tls-key", "", "key `file` of --tls-cert")
 	set.StringVar(&t.ClientCA, "tls-client-ca", "", "`file` of the authorities that sign the certificates of clients")
 }
@@ -39,8 +39,8 @@ func (t *TLS) Check() error {
 // Secure reports whether there are files.
 func (t *TLS) Secure() bool { return t.Cert+t.Key+t.ClientCA != "" }
 
-// Demand returns an error if a flag's address is served without TLS. instead is the way out
-// without files.
+// Demand returns an error if there are no files to serve a flag's address host:port. instead is the
+// way out without them.
 func (t *TLS) Demand(flag, address, instead string) error {
 	if t.Secure() {
 		return nil
@@ -48,43 +48,20 @@ func (t *TLS) Demand(flag, address, instead string) error {
 	return fmt.Errorf("--%s %s: needs %s; %s", flag, address, tlsFlags, instead)
 }
 
-// CheckAddress returns what is wrong with a flag's address host:port; "" is none. Without files
-// it must be one of loopback.
-func (t *TLS) CheckAddress(flag, address string) error {
-	if address == "" {
-		return nil
-	}
-	name, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("--%s %q: must be host:port", flag, address)
-	}
-	if ip := net.ParseIP(name); !t.Secure() && name != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--%s %s: other hosts may connect by TLS only; add %s, or listen on loopback", flag, address, tlsFlags)
-	}
-	return nil
-}
-
-// Listen listens at an address host:port. With files clients speak the protocol by TLS, and show
-// a certificate that an authority has signed.
+// Listen listens at an address host:port. Clients speak the protocol by TLS, and show a certificate
+// that an authority has signed.
 func (t *TLS) Listen(address, protocol string, bound Bound) (net.Listener, error) {
-	var config *tls.Config
-	if t.Secure() {
-		c, err := certs.Client(t.ClientCA, t.Cert, t.Key)
-		if err != nil {
-			return nil, err
-		}
-		config = &tls.Config{
-			MinVersion: tls.VersionTLS13, NextProtos: []string{protocol},
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.GetClientCertificate(nil) },
-			ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: c.RootCAs,
-		}
+	c, err := certs.Client(t.ClientCA, t.Cert, t.Key)
+	if err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	if l = bound(l); config != nil {
-		l = tls.NewListener(l, config)
-	}
-	return l, nil
+	return tls.NewListener(bound(l), &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.GetClientCertificate(nil) },
+		ClientAuth:     tls.RequireAndVerifyClientCert, ClientCAs: c.RootCAs,
+	}), nil
 }
