@@ -197,6 +197,28 @@ func TestShowsTheOutage(t *testing.T) {
 	}
 }
 
+// TestSaysThatItMayNotRead: etcd that refuses is not etcd that is away.
+func TestSaysThatItMayNotRead(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("QUOTIENT_PASSWORD", "secret")
+	for _, user := range []string{"root", "eve"} {
+		if _, err := w.client.UserAdd(t.Context(), user, "secret"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.client.UserGrantRole(t.Context(), "root", "root"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client.AuthEnable(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := w.dashboard("--user", "eve") // it ends after the browser
+	b := openTab(t, desktop)
+	b.Visit(p.link)
+	b.Shows("#link", "no permission")
+	b.Shows("#alarm", "may not read from etcd")
+}
+
 // still fails the test if parts of the page have jumped, by the browser's measure.
 func still(t *testing.T, b *tab) {
 	t.Helper()
@@ -244,4 +266,24 @@ func TestNarrowAndDark(t *testing.T) {
 			b.Until("the light theme, kept", brightness+" > 200")
 		}
 	}
+}
+
+// TestOnANarrowScreen: the only provider opens, times have a zone, and the keyboard works.
+func TestOnANarrowScreen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set(provider, "300/s")
+	p := w.dashboard()
+	b := openTab(t, screen{Width: 390, Height: 844})
+	b.InZone("Asia/Kolkata")
+	b.Visit(p.link)
+	b.Shows("#facts", "300/s")
+	for _, place := range []string{"#chart-unit", "#policy", "#events time", "#history"} {
+		b.Shows(place, "GMT+5:30")
+	}
+	b.Press(kb.Escape)
+	b.Shows("#providers .name", provider)
+	b.Until("the row in focus", `document.activeElement.matches("#providers a.row")`)
+	b.Press(kb.Enter)
+	b.Shows("#facts", "300/s")
 }
