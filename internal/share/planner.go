@@ -381,6 +381,7 @@ func (p *Planner) begins(key Key) (wall, due int64, last quota.Limit) {
 		}
 		due = max(due, add(add(begins, int64(t.rules.Settle)), p.offset))
 	}
+	straight := add(p.straight(), p.offset)
 	for _, l := range protocol.LimitsAt(newest.policy, due) {
 		from := max(due, add(p.opens(l.Window), p.offset))
 		w := quota.WindowAt(l.Window, from)
@@ -389,7 +390,7 @@ func (p *Planner) begins(key Key) (wall, due int64, last quota.Limit) {
 			begins = w.End()
 		}
 		if key.Name == "" { // keys are counted by fixed windows
-			begins = max(begins, min(add(begins, p.reach(l.Window)), add(p.straight(), p.offset)))
+			begins = max(begins, min(add(begins, p.reach(l.Window)), straight))
 		}
 		if begins > wall {
 			wall, last = begins, l
