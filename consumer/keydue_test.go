@@ -71,15 +71,7 @@ func TestNobodyIsToldThatEtcdIsAwayThatAnswers(t *testing.T) {
 	t.Parallel()
 	for _, byKey := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			policy := withDefaults(policyOf(t, "100/h"))
-			if byKey {
-				policy = policyByKey(t, "100/h")
-			}
-			bank, sinks, all := longFleet(t, policy, "a", "b")
-			var taker Taker = all[0]
-			if byKey {
-				taker = all[0].Key("x")
-			}
+			bank, sinks, taker := hourlyFleet(t, byKey)
 			for _, answered := range []bool{true, false} {
 				_, _ = taker.Take(t.Context(), 50, 0)
 				some, _ := sinks[0].sink.Uses(10)

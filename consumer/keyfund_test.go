@@ -127,6 +127,17 @@ func longFleet(t *testing.T, p *quota.Policy, ids ...string) (*treasury, []*stub
 	return &treasury{totals: map[string][]byte{}, at: map[string]int64{}}, sinks, limiters
 }
 
+// hourlyFleet is longFleet of two instances with 100/h, of the provider or of each key, and who takes them at the first.
+func hourlyFleet(t *testing.T, byKey bool) (*treasury, []*stub, Taker) {
+	t.Helper()
+	if byKey {
+		bank, sinks, all := longKeys(t, "100/h", "a", "b")
+		return bank, sinks, all[0].Key("x")
+	}
+	bank, sinks, all := longFleet(t, withDefaults(policyOf(t, "100/h")), "a", "b")
+	return bank, sinks, all[0]
+}
+
 // All instances together issue exactly a key's limit of an hour, wherever its calls come from,
 // and in the next hour again. A key that nobody calls costs nothing.
 func TestKeysOfALongLimit(t *testing.T) {
@@ -251,15 +262,7 @@ func TestAWaiterOfAnHourWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	for _, byKey := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			policy := withDefaults(policyOf(t, "100/h"))
-			if byKey {
-				policy = policyByKey(t, "100/h")
-			}
-			_, sinks, all := longFleet(t, policy, "a", "b")
-			var taker Taker = all[0]
-			if byKey {
-				taker = all[0].Key("x")
-			}
+			_, sinks, taker := hourlyFleet(t, byKey)
 			_, err := taker.Take(t.Context(), 1, 0)
 			if !strings.Contains(err.Error(), "more are being fetched") {
 				t.Error(err)

@@ -55,16 +55,28 @@ func TestKeysAreTakenInBatches(t *testing.T) {
 	await.Until(t, "keys are taken under another lease", func() bool { return p.takesOf(t, "new") == 0 })
 }
 
-// That nothing more of keys is handed out in a window is logged once, also if another lease is
-// granted for its keys.
-func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
-	t.Parallel()
+// logging returns a membership of a session with a log, and what closes the session and returns the log.
+func logging(t *testing.T) (p *membership, logged func() string) {
+	t.Helper()
 	var log bytes.Buffer
 	f := setup(t)
 	f.set("p", "100/s")
 	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	r, _ := f.subscribe(s, "p")
-	p := f.only(r)
+	return f.only(r), func() string {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		return log.String()
+	}
+}
+
+// That nothing more of keys is handed out in a window is logged once, also if another lease is
+// granted for its keys.
+func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	p, logged := logging(t)
 	b := protocol.BudgetAt(quota.Limit{Permits: 100, Window: time.Hour}, time.UTC, time.Now().UnixNano())
 	for i := range 3 {
 		k := &taking{KeyUse: &escrow.KeyUse{Key: fmt.Sprint("tenant/", i), Budget: b}}
@@ -74,10 +86,7 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 		}
 		p.budgets.of(k.KeyUse).lease = clientv3.NoLease
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if n := strings.Count(log.String(), "nothing more of a limit is handed out for some keys"); n != 1 {
+	if n := strings.Count(logged(), "nothing more of a limit is handed out for some keys"); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }
@@ -86,12 +95,8 @@ func TestAWithheldWindowOfKeysIsLoggedOnce(t *testing.T) {
 // by itself: to wait is best.
 func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
-	f := setup(t)
-	f.set("p", "100/s")
-	s := f.join(Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	r, _ := f.subscribe(s, "p")
-	p, now := f.only(r), time.Now()
+	p, logged := logging(t)
+	now := time.Now()
 	for _, limit := range []quota.Limit{{Permits: 100, Window: time.Hour}, {Permits: 3, Window: 20 * time.Second, InFlight: true}} {
 		k := &taking{KeyUse: &escrow.KeyUse{Budget: protocol.BudgetAt(limit, time.UTC, now.UnixNano())}}
 		k.Purse.Part = k.Part()
@@ -102,14 +107,12 @@ func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
 		k.Purse.Read([]byte(text), 1, &escrow.Verdict{Cluster: 1})
 		k.decided(p)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	text := logged()
 	for _, want := range []string{
 		`limit=100/h until="` + now.UTC().Truncate(time.Hour).Add(time.Hour).Format("2006-01-02 15:04:05 UTC") + `" because="a restore" do="give the provider's count: quota-admin budget p --used N --limit 100/h"`,
 		` UTC at the latest" because="a restore" do="wait, or give how many calls are open now: quota-admin budget p --used N --limit '3 inflight hold=20s'"`,
 	} {
-		if text := log.String(); strings.Count(text, `msg="nothing more of a limit is handed out" provider=p `) != 2 || !strings.Contains(text, want) {
+		if strings.Count(text, `msg="nothing more of a limit is handed out" provider=p `) != 2 || !strings.Contains(text, want) {
 			t.Errorf("%s\ndoes not say %s", text, want)
 		}
 	}

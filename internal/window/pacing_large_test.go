@@ -13,6 +13,18 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
 
+// paced returns a gate that lends and borrows, of one of some instances with equal shares of a window that are paced.
+func paced(window time.Duration, share int64, instances int) (*fixed, *Gate, *told) {
+	f := newFixed(map[time.Duration]int64{window: share})
+	f.total, f.instances = share*int64(instances), instances
+	f.plan.Pacing.Even = true
+	g, _ := lender(f)
+	told := &told{}
+	g.decided = told.decided
+	g.Changed(at(0))
+	return f, g, told
+}
+
 // Under pacing a large call is served as soon as the window has its permits, but not without a proof, nor before a
 // debt is paid. What it leaves of the window then comes evenly.
 func TestALargeCallUnderPacing(t *testing.T) {
@@ -27,13 +39,7 @@ func TestALargeCallUnderPacing(t *testing.T) {
 		"the provider is to rest": {func(f *fixed, _ *Gate) { f.shutUntil = int64(300 * ms) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixed(map[time.Duration]int64{second: 30})
-			f.total, f.instances = 60, 2
-			f.plan.Pacing.Even = true
-			var told told
-			g, _ := lender(f)
-			g.decided = told.decided
-			g.Changed(at(0))
+			f, g, told := paced(second, 30, 2)
 			if _, v := g.Enter(at(100*ms), &queue.Waiter{Payload: "large"}, 50, clock.Forever, queue.Default); v != queue.Queued {
 				t.Fatalf("verdict %d", v)
 			}
@@ -67,11 +73,7 @@ func TestALargeCallUnderPacingTakesWhatSmallOnesLose(t *testing.T) {
 		more, took int64 // it wants so many more than small calls leave over
 		fits       bool
 	}{{-9, 0, true}, {0, 0, true}, {3, 3, true}, {4, 4, true}, {5, 0, false}} {
-		f := newFixed(map[time.Duration]int64{second: 70})
-		f.total, f.instances = 140, 2
-		f.plan.Pacing.Even = true
-		g, _ := lender(f)
-		g.Changed(at(0))
+		_, g, _ := paced(second, 70, 2)
 		if _, v := g.Enter(at(ms), &queue.Waiter{}, 120, clock.Forever, queue.Default); v != queue.Queued {
 			t.Fatalf("verdict %d", v)
 		}
@@ -100,13 +102,7 @@ func TestALargeCallUnderPacingTakesWhatSmallOnesLose(t *testing.T) {
 
 // Under pacing nobody passes a small call that waits behind a large one: what is released adds up until it has enough.
 func TestNobodyPassesASmallCallUnderPacing(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 100})
-	f.total, f.instances = 200, 2
-	f.plan.Pacing.Even = true
-	var told told
-	g, _ := lender(f)
-	g.decided = told.decided
-	g.Changed(at(0))
+	_, g, told := paced(second, 100, 2)
 	enter := func(now time.Duration, name string, n int64) {
 		t.Helper()
 		if _, v := g.Enter(at(now), &queue.Waiter{Payload: name}, n, clock.Forever, queue.Default); v != queue.Queued {
@@ -131,11 +127,7 @@ func TestNobodyPassesASmallCallUnderPacing(t *testing.T) {
 
 // What lies in the segment for those that pass a large call is not held for a call of a higher class besides.
 func TestAHigherClassBesideALargeCallUnderPacing(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{second: 10})
-	f.total, f.instances = 100, 10
-	f.plan.Pacing.Even = true
-	g, _ := lender(f)
-	g.Changed(at(0))
+	_, g, _ := paced(second, 10, 10)
 	if _, v := g.Enter(at(100*ms), &queue.Waiter{}, 50, clock.Forever, queue.Sheddable); v != queue.Queued {
 		t.Fatalf("verdict %d", v)
 	}
@@ -159,13 +151,7 @@ func TestAHigherClassBesideALargeCallUnderPacing(t *testing.T) {
 // A large call that finds nobody waiting is served at once of what pacing has not released yet, also if all that it has
 // released is gone.
 func TestALargeCallIsServedAtOnceOfWhatPacingHolds(t *testing.T) {
-	f := newFixed(map[time.Duration]int64{10 * second: 300})
-	f.total, f.instances = 600, 2
-	f.plan.Pacing.Even = true
-	var told told
-	g, _ := lender(f)
-	g.decided = told.decided
-	g.Changed(at(0))
+	_, g, told := paced(10*second, 300, 2)
 	if n := g.Borrow(at(15*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 100}}); n != 100 {
 		t.Fatalf("%d are borrowed", n)
 	}
