@@ -132,6 +132,7 @@ var hunts = []hunt{
 	{"CarryNothing", inflight, lead{often: []action{doChange, doChange}}},
 	{"InFlightCarryEndsEarly", inflight, lead{often: []action{doChange, doChange}}},
 	{"InFlightEndsInAnyPart", inflight, lead{}},
+	{"UnansweredIsUnsent", inflight, lead{often: []action{doHang, doReset, doSlow, doHang, doReset}}},
 
 	// Of other shapes.
 	{"GrowthAtOnce", faults, lead{rich: true, shape: quota.ShapeSliding}},

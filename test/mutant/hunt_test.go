@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,11 +61,28 @@ func TestTheTableHolds(t *testing.T) {
 			t.Errorf("mutant %s is not hunted", m.Name)
 		}
 		for _, name := range m.By {
-			if _, err := suiteOf(root(t), name); err != nil {
-				t.Errorf("mutant %s: %v", m.Name, err)
+			if _, there := suites[name]; !there {
+				t.Errorf("mutant %s: there is no suite %q", m.Name, name)
 			}
 		}
 	}
+	for name, s := range suites {
+		if len(All.CaughtBy(name)) == 0 {
+			t.Errorf("suite %s catches no mutant", name)
+		}
+		if !s.there(root(t)) {
+			t.Errorf("suite %s: package %s has no %s", name, s.Package, s.Test)
+		}
+	}
+}
+
+// there says whether the suite's test is in its package.
+func (s Suite) there(root string) bool {
+	files, err := filepath.Glob(filepath.Join(root, s.Package, "*_test.go"))
+	return err == nil && slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "\nfunc "+s.Test+"(t *testing.T) {\n")
+	})
 }
 
 // TestMutantsAreCaught plays each suite on the code as it is, which must pass, and then
@@ -91,12 +109,17 @@ func TestMutantsAreCaught(t *testing.T) {
 	if len(hunted) == 0 {
 		t.Fatalf("no suite of %d mutants matches %q", len(table), *suitesFlag)
 	}
-	h, err := newHunt(t, table, slices.Sorted(maps.Keys(hunted)))
+	names := slices.Sorted(maps.Keys(hunted))
+	var played []Suite
+	for _, name := range names {
+		played = append(played, suites[name])
+	}
+	h, err := newHunt(t, table, played)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("by", func(t *testing.T) {
-		for _, name := range slices.Sorted(maps.Keys(hunted)) {
+		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				h.play(t, name, hunted[name])
@@ -116,7 +139,7 @@ type hunt struct {
 }
 
 // newHunt builds the tests of suites, with the mutants of a table that can be switched.
-func newHunt(t *testing.T, table Table, names []string) (*hunt, error) {
+func newHunt(t *testing.T, table Table, played []Suite) (*hunt, error) {
 	t.Helper()
 	began, h := time.Now(), hunt{root: root(t), dir: t.TempDir()}
 	switched, alone, err := table.Switched(h.root)
@@ -125,15 +148,12 @@ func newHunt(t *testing.T, table Table, names []string) (*hunt, error) {
 	}
 	h.alone = alone
 	var packages []string
-	for _, name := range names {
-		s, err := suiteOf(h.root, name)
-		if err == nil && s.Led {
-			_, err = s.build(t.Context(), switched, h.root, h.dir)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !s.Led && !slices.Contains(packages, s.Package) {
+	for _, s := range played {
+		if s.Led {
+			if _, err := s.build(t.Context(), switched, h.root, h.dir); err != nil {
+				return nil, err
+			}
+		} else if !slices.Contains(packages, s.Package) {
 			packages = append(packages, s.Package)
 		}
 	}
@@ -147,11 +167,7 @@ func newHunt(t *testing.T, table Table, names []string) (*hunt, error) {
 // play plays a suite, first without a mutant, and on each of them.
 func (h *hunt) play(t *testing.T, name string, table Table) {
 	t.Helper()
-	s, err := suiteOf(h.root, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	began, limit := time.Now(), 30*time.Minute
+	s, began, limit := suites[name], time.Now(), 30*time.Minute
 	unbroken := func(t *testing.T, s Suite, args ...string) {
 		t.Helper()
 		if by, err := s.play(t.Context(), h.root, s.binary(h.dir), "", limit, args...); by != "" || err != nil {
@@ -177,7 +193,7 @@ func (h *hunt) play(t *testing.T, name string, table Table) {
 			}
 			if found := inHistory.FindStringSubmatch(by); found != nil {
 				h.seeds.Store(m.Name, found[1])
-				unbroken(t, Suite{Package: s.Package, Run: "^TestReplay$"}, "-led", m.Name, "-seed", found[1])
+				unbroken(t, Suite{Package: s.Package, Test: "TestReplay"}, "-led", m.Name, "-seed", found[1])
 			}
 		})
 	}

@@ -8,6 +8,9 @@
 //
 //	go test ./test/mutant -mutants . -timeout 0 -v
 //
+// A suite plays many histories, or compares with the proof. A mistake that a plain test catches
+// needs no mutant: it would add nothing to that test, and break at each refactoring.
+//
 // A suite's tests are built once, with every mutant that only changes bodies of functions:
 // the environment variable Switch chooses one when the tests run (switch.go). A mutant that
 // changes something else, such as a constant, is built alone.

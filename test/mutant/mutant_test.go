@@ -44,17 +44,13 @@ func TestAMutantIsCaughtOrNot(t *testing.T) {
 	} {
 		kit, want[c.mutant.Name] = append(kit, c.mutant), c.by
 	}
-	victims := "test/mutant TestMethod TestVariadic TestUnnamed TestGeneric TestNoResult TestOutside TestSeveralFiles"
-	h, err := newHunt(t, kit, []string{victims})
+	s := Suite{Package: "test/mutant", Test: "TestMethod|TestVariadic|TestUnnamed|TestGeneric|TestNoResult|TestOutside|TestSeveralFiles"}
+	h, err := newHunt(t, kit, []Suite{s})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(h.alone) != 2 || h.alone.Find("Outside") == nil || h.alone.Find("Unnamed") == nil {
 		t.Errorf("built alone: %v", h.alone)
-	}
-	s, err := suiteOf(h.root, victims)
-	if err != nil {
-		t.Fatal(err)
 	}
 	for i := range kit {
 		by, err := h.hunt(t, s, &kit[i], time.Minute)
@@ -68,7 +64,7 @@ func TestAMutantIsCaughtOrNot(t *testing.T) {
 	if by, err := s.play(t.Context(), h.root, s.binary(h.dir), "", time.Minute); by != "" || err != nil {
 		t.Errorf("without a mutant: %q, %v", by, err)
 	}
-	s.Run = "^TestNowhere$"
+	s.Test = "TestNowhere"
 	if _, err := s.play(t.Context(), h.root, s.binary(h.dir), "", time.Minute); !errors.Is(err, errNoTest) {
 		t.Errorf("no test: %v", err)
 	}
@@ -87,23 +83,13 @@ func TestAMutantThatDoesNotCompile(t *testing.T) {
 		Replace("NoChange", "", victim, "2 * int(b)", "2 * int(b)"),
 		{Name: "Nothing"},
 	} {
-		h, err := newHunt(t, Table{m}, []string{"test/mutant TestMethod"})
+		s := Suite{Package: "test/mutant", Test: "TestMethod"}
+		h, err := newHunt(t, Table{m}, []Suite{s})
 		if err == nil {
-			_, err = h.hunt(t, Suite{Package: "test/mutant"}, &m, time.Minute)
+			_, err = h.hunt(t, s, &m, time.Minute)
 		}
 		if err == nil || !strings.Contains(err.Error(), m.Name) {
 			t.Errorf("%s: %v", m.Name, err)
-		}
-	}
-}
-
-func TestASuiteIsThere(t *testing.T) {
-	for name, there := range map[string]bool{
-		liveness: true, "test/mutant TestMethod": true, "test/mutant TestMethod TestMethods": false,
-		"test/mutant": false, "internal/nowhere TestMethod": false, "": false,
-	} {
-		if _, err := suiteOf(root(t), name); (err == nil) != there {
-			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

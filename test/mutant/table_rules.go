@@ -141,5 +141,5 @@ var rules = Table{
 	Replace("WallUnreadByTry", "TryTake ignores the wall clock", "consumer/limiter.go",
 		"s.Open(now.Mono) && (!s.Strict || s.WallValid(now))", "s.Open(now.Mono)", histories),
 	Replace("LargestOfSeveral", "takes the largest of a length's limits that come into force within a window", "internal/protocol/policy.go",
-		"(!limited || n < permits)", "(!limited || n > permits)", "internal/trace TestSmallHistories TestTheNaivePathAgrees"),
+		"(!limited || n < permits)", "(!limited || n > permits)", traces),
 }

@@ -15,8 +15,6 @@ var session = Table{
 		"a.Until.After(latest)", "a.Until.Before(a.At) && a.Until.After(latest)", histories),
 	Replace("ReadWithoutPosition", "counts a read before the watch has delivered what it saw", "internal/session/view/line.go",
 		"if a.revision > l.position {\n\t\t\treturn false", "if false {\n\t\t\treturn false", histories),
-	Replace("GivesBackIssued", "gives back permits of a budget that were issued meanwhile", "internal/window/budget.go",
-		"\t\tg.settleLocked()\n\t\tall = append(all, l.GiveBack", "\t\tall = append(all, l.GiveBack", "internal/window TestWhatIsGivenBackIsNotIssued"),
 	Replace("GivesBackBeforeBinding", "gives back permits of a budget that its limiter may issue still", "internal/window/long.go",
 		"\t\tb.purse.Taken -= n\n", "\t\tb.purse.Taken -= 0 * n\n", histories),
 	{Name: "BoundWhenAnswered", Wrong: "obeys its announced end from when that is known to be written", By: []string{histories}, Edits: []Edit{
