@@ -17,7 +17,7 @@ import (
 // consumer takes a share: there is no etcd here.
 func TestABrokerThatCannotBeReached(t *testing.T) {
 	err := consume(t.Context(), config{brokers: "127.0.0.1:1", endpoints: "127.0.0.1:1", provider: "p"})
-	if err == nil || !strings.HasPrefix(err.Error(), "--brokers 127.0.0.1:1: cannot reach Kafka: ") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--brokers 127.0.0.1:1: no Kafka has answered within 5s: ") {
 		t.Error(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -26,19 +26,11 @@ func TestABrokerThatCannotBeReached(t *testing.T) {
 			return nil, ctx.Err()
 		})
 		began := time.Now()
-		err := reach(t.Context(), kgo.SeedBrokers("silent:9092"), silent)
-		if err == nil || !strings.Contains(err.Error(), "no answer within 5s") || time.Since(began) != kafkaTimeout {
+		err := reach(t.Context(), silent)
+		if err == nil || time.Since(began) != kafkaTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
-}
-
-// A file that is not there is an error, not a connection in the clear.
-func TestEtcdsCertificates(t *testing.T) {
-	if c, err := (config{endpoints: "https://127.0.0.1:1", ca: "none.pem"}).etcd(); err == nil {
-		_ = c.Close()
-		t.Error("a client without an authority")
-	}
 }
 
 // logged returns what the default log says from now on.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +33,9 @@ type world struct {
 	mu                sync.Mutex
 	produced, refused int
 	processed         map[string][]*member // by whom
-	busy              time.Time            // answers 429 until then
+	rejected          map[string]bool
+	stuck             string    // the record whose calls fail
+	busy              time.Time // answers 429 until then
 }
 
 // inBubble fails unless f leaves everything committed, by calls within the limit.
@@ -45,7 +44,7 @@ func inBubble(t *testing.T, f func(w *world, instances []*limittest.Instance)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		policy := quota.Policy{Limits: []quota.Limit{{Permits: limit, Window: time.Second}}}
-		w := &world{T: t, fleet: must(limittest.New(policy, 2)), meter: limittest.NewMeter(policy.Limits), processed: map[string][]*member{}}
+		w := &world{T: t, fleet: must(limittest.New(policy, 2)), meter: limittest.NewMeter(policy.Limits), processed: map[string][]*member{}, rejected: map[string]bool{}}
 		w.cluster = must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "jobs"), kfake.SeedTopics(1, "jobs.dead"),
 			kfake.ListenFn(w.network.Listen), kfake.Ports(9092)))
 		defer w.cluster.Close()
@@ -62,13 +61,6 @@ func inBubble(t *testing.T, f func(w *world, instances []*limittest.Instance)) {
 			}
 		}
 	})
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
 
 // produce writes n records. The provider rejects what begins with "bad".
@@ -110,11 +102,12 @@ func (w *world) repeated() (killed, others int) {
 // member is a running worker.
 type member struct {
 	*Worker
-	world  *world
-	stop   context.CancelFunc
-	done   chan error
-	killed bool // guarded by world.mu
-	conns  []net.Conn
+	world *world
+	stop  context.CancelFunc
+	done  chan error
+	conns []net.Conn
+
+	killed, off bool // guarded by world.mu
 }
 
 func (w *world) start(source consumer.Source, opts ...kgo.Opt) *member {
@@ -132,22 +125,34 @@ func (w *world) start(source consumer.Source, opts ...kgo.Opt) *member {
 	return m
 }
 
+// provide is the provider. It fails the test if a call overtakes one that is perPartition before it.
 func (m *member) provide(ctx context.Context, r *kgo.Record) error {
-	m.world.meter.Call(1)
+	w := m.world
+	w.meter.Call(1)
+	w.mu.Lock()
+	before := *r
+	before.Offset -= perPartition
+	if at := position(&before); before.Offset >= 0 && w.processed[at] == nil && !w.rejected[at] {
+		w.Errorf("%s is called before %s is finished", position(r), at)
+	}
+	w.mu.Unlock()
 	time.Sleep(20 * time.Millisecond)
-	m.world.mu.Lock()
-	defer m.world.mu.Unlock()
-	switch d := time.Until(m.world.busy); {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch d := time.Until(w.busy); {
 	case m.killed:
 		return errors.New("killed")
 	case d > 0:
-		m.world.refused++
+		w.refused++
 		m.Limiter.Throttled(d, "busy")
 		return errors.New("busy")
+	case position(r) == w.stuck:
+		return errors.New("stuck")
 	case r.Value[0] == 'b':
+		w.rejected[position(r)] = true
 		return fmt.Errorf("%w: unreadable", ErrRejected)
 	}
-	m.world.processed[string(r.Value)] = append(m.world.processed[string(r.Value)], m)
+	w.processed[position(r)] = append(w.processed[position(r)], m)
 	return ctx.Err()
 }
 
@@ -155,8 +160,8 @@ func (m *member) dial(ctx context.Context, network, address string) (net.Conn, e
 	conn, err := m.world.network.DialContext(ctx, network, address)
 	m.world.mu.Lock()
 	defer m.world.mu.Unlock()
-	if m.killed {
-		return nil, errors.New("killed")
+	if m.off {
+		return nil, errors.New("cut off")
 	}
 	m.conns = append(m.conns, conn)
 	return conn, err
@@ -165,8 +170,16 @@ func (m *member) dial(ctx context.Context, network, address string) (net.Conn, e
 // kill cuts the member off from everything at once.
 func (m *member) kill() {
 	m.world.mu.Lock()
-	defer m.world.mu.Unlock()
 	m.killed = true
+	m.world.mu.Unlock()
+	m.cut(true)
+}
+
+// cut cuts the member off from Kafka, or connects it again.
+func (m *member) cut(off bool) {
+	m.world.mu.Lock()
+	defer m.world.mu.Unlock()
+	m.off = off
 	for _, c := range m.conns {
 		_ = c.Close()
 	}
@@ -178,12 +191,6 @@ func (m *member) leave() {
 		m.world.Error(err)
 	}
 	_ = m.Limiter.Close()
-}
-
-func (m *member) assignedNow() []*partition {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Collect(maps.Values(m.partitions))
 }
 
 // Members crash, join and leave, and the provider asks for a pause: no record is
@@ -211,10 +218,10 @@ func TestCrashJoinLeaveAndPause(t *testing.T) {
 		w.until(w.produced)
 		a.leave()
 		c.leave()
-		if killed, others := w.repeated(); killed > limit*5+maxCalls || others > 0 {
+		if killed, others := w.repeated(); killed > limit*5+perPartition*partitions || others > 0 {
 			t.Errorf("%d calls of the killed member were repeated, and %d others", killed, others)
 		}
-		if w.refused > 2*maxCalls { // those that were under way when the pause began
+		if w.refused > perPartition*partitions { // those that were under way when the pause began
 			t.Errorf("%d calls in a pause", w.refused)
 		}
 	})
@@ -228,9 +235,9 @@ func TestCrashJoinLeaveAndPause(t *testing.T) {
 func TestLongWaitStaysInGroup(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][2][]kgo.Opt{
-		"cooperative":           {},
-		"joined an eager group": {{kgo.Balancers(kgo.RangeBalancer())}, {}},
-		"the next generation":   {{kgo.ServerSideBalancer()}, {kgo.ServerSideBalancer()}},
+		"cooperative":         {},
+		"eager":               {{kgo.Balancers(kgo.RangeBalancer())}, {kgo.Balancers(kgo.RangeBalancer())}},
+		"the next generation": {{kgo.ServerSideBalancer()}, {kgo.ServerSideBalancer()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world, instances []*limittest.Instance) {
@@ -240,18 +247,17 @@ func TestLongWaitStaysInGroup(t *testing.T) {
 				a.Limiter.PauseUntil(time.Now().Add(20 * time.Minute))
 				w.produce(1600, "good ")
 				time.Sleep(6 * time.Minute)
-				for _, p := range a.assignedNow() {
-					if !p.paused || len(p.backlog) > maxPoll {
-						t.Errorf("paused: %v, with a backlog of %d", p.paused, len(p.backlog))
-					}
+				if n := len(a.client.PauseFetchPartitions(nil)["jobs"]); n != partitions {
+					t.Errorf("%d partitions of %d are paused", n, partitions)
 				}
 				before := w.cluster.GroupInfo("jobs").Members[0].MemberID
 				b := w.start(instances[1], opts[1]...)
 				time.Sleep(time.Minute)
-				if n, m := len(a.assignedNow()), len(b.assignedNow()); n != partitions/2 || m != partitions/2 {
-					t.Errorf("%d and %d partitions of %d", n, m, partitions)
+				members := w.cluster.GroupInfo("jobs").Members
+				if len(members) != 2 || members[0].NumAssigned() != partitions/2 || members[1].NumAssigned() != partitions/2 {
+					t.Errorf("%d partitions are not divided among two: %+v", partitions, members)
 				}
-				if !slices.ContainsFunc(w.cluster.GroupInfo("jobs").Members, func(m kfake.GroupMember) bool { return m.MemberID == before }) {
+				if members[0].MemberID != before && members[1].MemberID != before {
 					t.Error("the member that waits was expelled")
 				}
 				w.until(w.produced)
@@ -265,18 +271,44 @@ func TestLongWaitStaysInGroup(t *testing.T) {
 	}
 }
 
-// What can be committed is always the run of finished records at the beginning.
-func TestBacklog(t *testing.T) {
-	var b backlog
-	for n := range 256 {
-		b = append(b, &item{Record: &kgo.Record{Offset: int64(n)}})
-	}
-	all := slices.Clone(b)
-	for done, n := range rand.Perm(len(all)) {
-		last := b.finish(all[n])
-		first := slices.IndexFunc(append(all, &item{}), func(i *item) bool { return !i.finished })
-		if last != nil && last.Offset != int64(first-1) || last == nil && n == first-1 || len(b) != len(all)-first {
-			t.Fatalf("after %d records, of which the first %d are finished: %+v can be committed, %d cannot", done+1, first, last, len(b))
+// A record whose calls fail holds up only its partition, and is not committed when those after it are done.
+func TestARecordThatFails(t *testing.T) {
+	inBubble(t, func(w *world, instances []*limittest.Instance) {
+		w.stuck = "jobs/3/20"
+		w.produce(100*partitions, "good ")
+		a := w.start(instances[0])
+		w.until(100*(partitions-1) + 20 + perPartition - 1)
+		time.Sleep(time.Minute)
+		w.mu.Lock()
+		w.stuck = ""
+		w.mu.Unlock()
+		a.leave()
+		b := w.start(instances[1])
+		w.until(w.produced)
+		b.leave()
+	})
+}
+
+// A member that was cut off from Kafka drops the records that others have got meanwhile.
+func TestLost(t *testing.T) {
+	inBubble(t, func(w *world, instances []*limittest.Instance) {
+		a := w.start(instances[0])
+		w.produce(100*partitions, "good ")
+		w.until(100)
+		a.Limiter.PauseUntil(time.Now().Add(10 * time.Minute))
+		time.Sleep(10 * time.Second)
+		if err := a.client.CommitMarkedOffsets(w.Context()); err != nil {
+			t.Error(err)
 		}
-	}
+		a.cut(true)
+		b := w.start(instances[1])
+		w.until(w.produced)
+		a.cut(false)
+		time.Sleep(10 * time.Minute)
+		a.leave()
+		b.leave()
+		if _, n := w.repeated(); n > 0 {
+			t.Errorf("%d calls were repeated", n)
+		}
+	})
 }
