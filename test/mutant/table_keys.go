@@ -56,6 +56,8 @@ var keys = Table{
 		"\tif others {\n", "\tif others && c == nil {\n", histories),
 	Replace("StatedRestRenewed", "goes by what a provider stated as if nothing was taken since", "internal/escrow/stated.go",
 		"t.Stated.Rest(limit)-(t.Out-t.Stated.At)", "t.Stated.Rest(limit)", stated),
+	Replace("StatedRestOfAnyLimit", "takes a rest of which no limit was named for more as soon as an operator raises a limit", "internal/escrow/stated.go",
+		"case s.Of == 0:", "case s.Of < 0:", stated),
 	Replace("InFlightOnePartLess", "counts a part less than calls in flight may be of", "internal/protocol/part.go",
 		"held = quota.HoldParts + 2", "held = quota.HoldParts + 1", histories),
 	Replace("InFlightLongParts", "counts the hold by quarters", "quota/inflight.go",
