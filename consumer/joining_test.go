@@ -128,7 +128,7 @@ func TestAnEndThatWasAnnouncedIsNotLoggedAsJoining(t *testing.T) {
 			s.prove()
 			l.core.Report(l.core.clock.Now())
 		}
-		if st := l.Status(); st.State != quota.StateJoining || st.Problem != cause.Left || text.Len() > 0 {
+		if st := l.Status(); st.State != quota.StateJoining || st.Problem != cause.ErrLeft.Error() || text.Len() > 0 {
 			t.Errorf("%s, %q, and the log says %s", st.State, st.Problem, text.String())
 		}
 	})

@@ -290,7 +290,7 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 		}
 		return k.startsLocked(now)
 	case share.ReasonLeft:
-		return errors.New(cause.Left)
+		return cause.ErrLeft
 	}
 	rules := p.Rules(now.Mono)
 	if bound, wrong := p.ClockWrong(rules); wrong {

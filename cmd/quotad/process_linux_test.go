@@ -120,7 +120,13 @@ func (d *program) acquire(t *testing.T) (status int) {
 // post returns the status of an answer, and the ID that it has.
 func (d *program) post(t *testing.T, path, body string) (status int, id string) {
 	t.Helper()
-	r, err := d.client.Post("http://quotad"+path, "application/json", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://quotad"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", "") // so Go asks again if a kept connection ends, as quotad's clients do
+	r, err := d.client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,6 +198,51 @@ func TestTheNextServesBeside(t *testing.T) {
 	if left, err := os.ReadDir(dir); len(left) != 1 || left[0].Name() != "quotad.sock.lock" || err != nil {
 		t.Errorf("%v are left, %v", left, err)
 	}
+}
+
+// A process that ends waits for the longest window of its providers. Of one whose window ends long before it has nothing
+// more to give then: programs that had connections to it are served by the other process at the socket, whether that is
+// the next one or the one before.
+func TestProgramsMoveToTheOther(t *testing.T) {
+	cluster, operator := limited(t)
+	long := quota.Policy{Limits: []quota.Limit{{Permits: 1000, Window: 4 * time.Second}}}
+	if _, err := operator.PutIf(t.Context(), "long", long, 0); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	next := func() *program {
+		d := start(t, dir, "--endpoints", strings.Join(cluster.Endpoints(), ","), "--provider", "p,long")
+		await.Until(t, "it has its shares", func() bool { return ask(d.socket, "readyz") == nil })
+		if status := d.acquire(t); status != http.StatusOK { // by a connection that stays
+			t.Fatal(status)
+		}
+		return d
+	}
+	ends := func(d *program) {
+		t.Helper()
+		phase := func() time.Duration { return time.Duration(time.Now().UnixNano()) % long.Limits[0].Window }
+		await.Until(t, "a long window has begun", func() bool { return phase() < time.Second })
+		if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		ended, by := make(chan error, 1), map[int]int{}
+		go func() { ended <- d.cmd.Wait() }()
+		for {
+			by[d.acquire(t)]++
+			select {
+			case err := <-ended:
+				if err != nil || len(by) != 1 || by[http.StatusOK] == 0 {
+					t.Errorf("%v, and calls by status: %v", err, by)
+				}
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	first := next()
+	_ = next()
+	ends(first)
+	ends(next())
 }
 
 // After a crash of the next process the socket is this one's again. One that cannot have its

@@ -87,7 +87,11 @@ func (f *flags) run(ctx context.Context, log *slog.Logger, signals <-chan os.Sig
 		notify(log, daemon.SdNotifyStopping)
 		log.Info("ending", "signal", s)
 		h.Drain()
-		err = f.leave(session, signals)
+		for _, s := range servers {
+			_, failed := s.GiveWay() // of some providers the share is gone long before the process is
+			err = errors.Join(err, failed)
+		}
+		err = errors.Join(err, f.leave(session, signals))
 	case <-ended.Done():
 	}
 	sending, cancel := context.WithTimeout(context.Background(), sendingTime)

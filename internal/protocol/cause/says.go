@@ -56,8 +56,8 @@ const Unregistered = "this instance is not registered in etcd at present, and re
 // First says that an instance is the first of a fleet.
 const First = "this instance is the first of its fleet; its share begins with the next window"
 
-// Left says that an instance has announced its end, which is over.
-const Left = "this instance has left"
+// ErrLeft says that an instance has announced its end, which is over.
+var ErrLeft = errors.New("this instance has left, as its program called Shutdown")
 
 // Joined says when an instance joined, and when its share begins; zero if that is not known.
 func Joined(at, begins time.Time, settle time.Duration) string {

@@ -18,6 +18,9 @@ import (
 // again is how long a client is to wait if nothing else is known.
 const again = ratefields.Again
 
+// atOnce is how long it is to wait where it is served by then: as long as quotad's clients wait for one that restarts.
+const atOnce = 50 * time.Millisecond
+
 // fail answers a request that would fail again: with a problem (RFC 9457), as all but 200.
 func fail(w http.ResponseWriter, status int, err error) {
 	ratefields.Write(w, ratefields.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: ratefields.Detail(err)})
@@ -50,15 +53,21 @@ func (s *Server) refuseProvider(w http.ResponseWriter, r *http.Request, err erro
 // errLeft is told to a client that ended its side of the connection, and may still read.
 var errLeft = errors.New("the client ended its side of the connection before the answer: keep it open")
 
-// abandoned answers a request whose context has ended: the server ends, or the client has
+// errMoved is told to a call that waits, when another quotad has the socket.
+var errMoved = errors.New("another quotad serves this socket from now on: try again")
+
+// abandoned answers a request whose context has ended: the server ends, another one has the socket, or the client has
 // left. Without an answer of ours net/http would send an empty one of status 200.
 func (*Server) abandoned(w http.ResponseWriter, r *http.Request) {
-	err := errLeft
-	if errors.Is(context.Cause(r.Context()), host.ErrClosed) {
-		err = host.ErrClosed
+	err, retry := errLeft, again
+	switch cause := context.Cause(r.Context()); {
+	case errors.Is(cause, host.ErrClosed):
+		err = cause
+	case errors.Is(cause, errMoved):
+		err, retry = cause, atOnce
 	}
 	w.Header().Set("Connection", "close")
-	later(w, http.StatusServiceUnavailable, err, again)
+	later(w, http.StatusServiceUnavailable, err, retry)
 }
 
 // refuse answers a request that got no permits, because of one part of it.
@@ -68,7 +77,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p *part, err err
 	case r.Context().Err() != nil:
 		s.abandoned(w, r)
 		return
-	case errors.Is(err, consumer.ErrClosed):
+	case errors.Is(err, consumer.ErrClosed), errors.Is(err, cause.ErrLeft):
 		later(w, http.StatusServiceUnavailable, host.ErrClosed, again) // its client has closed nothing
 		return
 	case errors.Is(err, cause.ErrDenied): // as of a provider that is not open: see refuseProvider

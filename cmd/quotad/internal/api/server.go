@@ -39,22 +39,38 @@ type Server struct {
 	clients *clients
 	// beside returns the sockets of the other quotads that serve the path of --socket; nil without --socket.
 	beside func() ([]string, error)
+	// move has the calls that wait ask another quotad.
+	move func()
 }
 
 // build returns a server without listeners. Its Shutdown refuses the calls that wait.
 func build(h *host.Host, l limits, log *slog.Logger) *Server {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	s := &Server{host: h, clients: newClients(l, h.Registry(), log)}
+	before, move := context.WithCancelCause(ctx) // of connections from before GiveWay
+	s := &Server{host: h, clients: newClients(l, h.Registry(), log), move: func() { move(errMoved) }}
 	s.Server = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: headerTime, ReadTimeout: headerTime + bodyTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHeaderBytes,
-		BaseContext:    func(net.Listener) context.Context { return ctx },
-		ConnContext:    withConnection,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnContext: func(_ context.Context, c net.Conn) context.Context {
+			if before.Err() == nil {
+				return withConnection(before, c)
+			}
+			return withConnection(ctx, c)
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	s.RegisterOnShutdown(func() { cancel(host.ErrClosed) })
 	return s
+}
+
+// GiveWay has those that wait ask the other quotad, if there is one: the share of this one ends before some of them have
+// their turn.
+func (s *Server) GiveWay() (another bool, err error) {
+	if another, err = s.HTTP.GiveWay(); another {
+		s.move()
+	}
+	return another, err
 }
 
 func (s *Server) routes() http.Handler {

@@ -128,6 +128,15 @@ func newServer(l net.Listener, service *limits) *Server {
 // Serve returns nil after Shutdown, and otherwise why it ended.
 func (s *Server) Serve() error { return s.grpc.Serve(s.listener) }
 
+// GiveWay ends the server if another process serves its socket: what is asked of it needs no answer of this one. An
+// Envoy keeps its connection until it is told to go away, and gRPC has no such word but the end.
+func (s *Server) GiveWay() (another bool, err error) {
+	if another, err = listen.GiveWay(s.listener); another {
+		go s.grpc.GracefulStop() // which waits for the answers under way, as Shutdown does
+	}
+	return another, err
+}
+
 // Shutdown ends the server. Answers under way are sent, as long as ctx allows.
 func (s *Server) Shutdown(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.grpc.Stop)

@@ -89,6 +89,41 @@ func TestShutdownBeforeServe(t *testing.T) {
 	}
 }
 
+// Envoys leave a server that gives way for the other one at the socket. One that is alone serves on.
+func TestEnvoysMoveToTheOther(t *testing.T) {
+	t.Parallel()
+	f := &Flags{address: filepath.Join(t.TempDir(), "envoy.sock")}
+	first := listening(t, f)
+	conn, err := grpc.NewClient("unix:"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answers := func(s *Server) bool {
+		t.Helper()
+		if _, err := rlsv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: descriptors("route=charge")}); err != nil {
+			t.Fatal(err)
+		}
+		return s.listener.(*listen.Bounded).Occupancy.Open() == 1
+	}
+	gives := func(want bool) {
+		t.Helper()
+		if another, err := first.GiveWay(); another != want || err != nil {
+			t.Errorf("another %v, %v", another, err)
+		}
+	}
+	gives(false)
+	if !answers(first) {
+		t.Error("who has no other is not served")
+	}
+	second := listening(t, f)
+	if !answers(first) {
+		t.Error("an Envoy has left without need")
+	}
+	gives(true)
+	await.Until(t, "the second answers", func() bool { return answers(second) })
+}
+
 func TestClientsShowCertificates(t *testing.T) {
 	t.Parallel()
 	authority := etcdtest.NewAuthority(t)

@@ -25,6 +25,9 @@ func Client(socket string, most time.Duration) *http.Client {
 type Server interface {
 	// Serve returns nil after Shutdown, and otherwise why it ended.
 	Serve() error
+	// GiveWay has clients connect anew, so that they reach another process at the same socket. It returns false if there
+	// is none: then those who come are served here as before, until Shutdown.
+	GiveWay() (another bool, err error)
 	// Shutdown ends it: waiting calls are refused, answers under way are sent, as long as
 	// ctx allows.
 	Shutdown(ctx context.Context) error
@@ -49,6 +52,28 @@ func (h *HTTP) Serve() error {
 		})
 	}
 	return group.Wait()
+}
+
+// GiveWay closes each connection after its answer, and at once where none is under way.
+func (h *HTTP) GiveWay() (another bool, err error) {
+	for _, l := range h.Listeners {
+		one, failed := GiveWay(l)
+		another, err = another || one, errors.Join(err, failed)
+	}
+	h.SetKeepAlivesEnabled(false)
+	return another, err
+}
+
+// GiveWay has the path of a listener's socket lead to another process that serves it too. It returns false if there is
+// none.
+func GiveWay(l net.Listener) (another bool, err error) {
+	if b, ok := l.(*Bounded); ok {
+		l = b.Listener
+	}
+	if s, ok := l.(interface{ giveWay() (bool, error) }); ok {
+		return s.giveWay()
+	}
+	return false, nil
 }
 
 // Shutdown returns when all answers are sent, or ctx ends: clients that take no answer are

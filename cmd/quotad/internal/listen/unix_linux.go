@@ -146,6 +146,22 @@ func (s *socket) Close() error {
 	return errors.Join(err, s.Listener.Close())
 }
 
+// giveWay leads the path to the newest socket of another process, unless it leads to one already. It returns false if
+// there is none.
+func (s *socket) giveWay() (another bool, err error) {
+	err = s.locked(func() error {
+		all, err := s.othersLocked()
+		if another = len(all) > 0; !another {
+			return err
+		}
+		if i, missing := os.Lstat(s.path); missing == nil && !os.SameFile(i, s.file) {
+			return err
+		}
+		return errors.Join(err, s.lead(all[0]))
+	})
+	return another, err
+}
+
 // heal restores the path until Close, when the process that had it has crashed.
 func (s *socket) heal() {
 	tick := time.NewTicker(healing)
@@ -229,14 +245,20 @@ func (s *socket) served() ([]int, error) {
 func Beside(l net.Listener) (paths []string, err error) {
 	s := l.(*socket)
 	err = s.locked(func() error {
-		all, err := s.served()
-		for _, number := range all {
-			if name := s.name(number); name != s.own {
-				paths = append(paths, name)
-			}
-		}
+		paths, err = s.othersLocked()
 		return err
 	})
+	return paths, err
+}
+
+// othersLocked returns the sockets of the other processes, the newest first. The lock is held.
+func (s *socket) othersLocked() (paths []string, err error) {
+	all, err := s.served()
+	for _, number := range all {
+		if name := s.name(number); name != s.own {
+			paths = append(paths, name)
+		}
+	}
 	return paths, err
 }
 

@@ -153,6 +153,32 @@ func TestTheNewestHasTheSocket(t *testing.T) {
 	}
 }
 
+// A process that gives way has the path lead to another one, as long as there is one. By its own name it is reached as before.
+func TestGivingWay(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	first := listen(t, path)
+	gives := func(l net.Listener, want bool, to net.Listener) {
+		t.Helper()
+		if another, err := GiveWay(&Bounded{Listener: l}); another != want || err != nil || !reaches(path, to) {
+			t.Errorf("another %v, %v; the path leads to the expected one: %v", another, err, reaches(path, to))
+		}
+	}
+	gives(first, false, first)
+	second := listen(t, path)
+	gives(first, true, second)
+	third := listen(t, path)
+	gives(third, true, second)
+	gives(first, true, second) // as the path does not lead to the first, it stays
+	if !reaches(third.(*socket).own, third) {
+		t.Error("the third is not reached by its own name")
+	}
+	if err := errors.Join(first.Close(), third.Close(), second.Close()); err != nil {
+		t.Error(err)
+	}
+	onlyTheLock(t, path)
+}
+
 // After a crash of the process that has the path, the one that it replaced has the path
 // again, and so it has after another one.
 func TestACrashLosesNoSocket(t *testing.T) {
