@@ -199,7 +199,8 @@ func plan(seed uint64) (acts []act) {
 	return acts
 }
 
-// round is a scenario of a seed. Every second one has half of the fleet borrow.
+// round is a scenario of a seed. Every second one has half of the fleet borrow. Half of the instances hand their share
+// over when they end.
 func round(seed uint64) scenario {
 	s := scenario{name: fmt.Sprint("seed ", seed), outage: quota.OutageStop, most: 1, fault: func(r *run) {
 		began := time.Now()
@@ -215,8 +216,14 @@ func round(seed uint64) scenario {
 		r.awaitReady(all(0, 1, 2)...)
 		wait(leaseTTL + window) // until the leases of those that were killed have ended
 	}}
+	s.configure = func(w *world, c *instanceConfig) {
+		c.HandsOver = c.ID > fleet/2
+		if seed%2 == 0 {
+			borrows(w, c)
+		}
+	}
 	if seed%2 == 0 {
-		s.configure, s.least = borrows, lent
+		s.least = lent
 	}
 	return s
 }

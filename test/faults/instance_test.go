@@ -33,6 +33,7 @@ type instanceConfig struct {
 	NTP       []string
 	Trace     string // the directory of the run's traces
 	Idle      bool   // it has no callers
+	HandsOver bool   // it hands its share over in the end
 	// Skew is the error of its host's clock, which is stepped by Step after
 	// StepAfter.
 	Skew, Step, StepAfter time.Duration
@@ -98,6 +99,13 @@ func beInstance(c instanceConfig, pauses <-chan time.Duration, tell func(told)) 
 		<-ctx.Done()
 	} else if err := spend(ctx, c, limiter, feed.Inside(session).Clock(), provider); ctx.Err() == nil {
 		return err
+	}
+	if c.HandsOver {
+		during, done := context.WithTimeout(context.Background(), 5*time.Second)
+		defer done()
+		if err := session.Shutdown(during); err != nil { // etcd may be away
+			log.Info("ends without handing over", "error", err)
+		}
 	}
 	st := limiter.Status()
 	log.Info("ends", "issued", st.Issued, "clock_error", st.ClockError, "lent", st.Lent, "borrowed", st.Borrowed)
