@@ -122,8 +122,10 @@ type LimitError struct {
 	Removed bool
 	// RetryAt is the earliest known time at which Asked permits may be available; zero if
 	// unknown, as while an operator has paused the provider, or is to give the count of a limit
-	// after a restore of etcd. Where others may lend, it is the next window: they have them if they
-	// are idle. A call for more than Share also needs a wait of its own: see Limiter.Take.
+	// after a restore of etcd, and for a limit of 0. Where others may lend, it is the next window: they
+	// have them if they are idle. So it is of a key that another instance owns. Of a key whose owner has
+	// crashed it is when the new owner's share begins, unless another owner may lend.
+	// A call for more than Share also needs a wait of its own: see Limiter.Take.
 	RetryAt time.Time
 	// Debt, with ReasonDebt, is the number of permits that earlier calls have cost beyond those
 	// taken for them, and that are still to be paid. DebtUntil is about when they are, and RetryAt is not

@@ -30,7 +30,8 @@ type unserved struct {
 	debtKnown bool
 	ahead     int   // callers that wait before this one: of its class, and of higher ones
 	first     int64 // permits that the first of them wants
-	// when is the monotonic instant at which permits may come. If known is false, they may come later.
+	// when is the monotonic instant at which permits may come; clock.Forever if only news brings some. If known is false, they
+	// may come later.
 	when  int64
 	known bool
 
@@ -101,9 +102,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	if u.ahead = y.line.Ahead(c); u.ahead > 0 {
 		u.first = y.line.Head().N()
 	}
-	if at := y.use.Opens(n, now); at != clock.Forever {
-		u.when, u.known = at, true
-	}
+	u.when, u.known = y.when(k, s.Keys, n, now)
 	switch {
 	case u.debt > 0:
 		u.verdict = queue.Owes
@@ -184,7 +183,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	case b != nil:
 		k.explainBudgetLocked(now, &e, b, u)
 	case u.elsewhere:
-		e.Owner, u.known = u.owner, false
+		e.Owner = u.owner
 	case bound.Reason == share.ReasonNoPolicy && k.keysBeginLocked(now, &e, u):
 	case e.Window.Length > 0 && e.Instances == 0, bound.Reason != share.ReasonShare: // no view in force has this instance
 		e.Reason, e.Cause = ReasonJoining, k.noShareLocked(now)
@@ -209,7 +208,7 @@ func (u *unserved) retryLocked(k *core, e *LimitError) {
 			u.when, u.known = max(u.when, wall-k.clock.Offset()), true
 		}
 	}
-	if u.known {
+	if u.known && u.when != clock.Forever {
 		e.RetryAt = k.wall(u.when)
 	}
 }
@@ -221,7 +220,7 @@ func (k *core) keysBeginLocked(now clock.Instant, e *LimitError, u *unserved) bo
 	at, ok := p.BeginsOf(*u.key)
 	if ok {
 		e.Reason, e.Cause = ReasonJoining, ends(cause.KeysBegin(time.Unix(0, at), p.Rules(now.Mono).Settle))
-		u.when, u.known = at-k.clock.Offset(), true
+		u.when, u.known = max(u.when, at-k.clock.Offset()), true
 	}
 	return ok
 }

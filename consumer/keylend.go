@@ -103,7 +103,8 @@ func (y *keyState) totals(k *core) func(quota.Window) int64 {
 	return func(w quota.Window) int64 {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return k.mu.planner.KeyTotal(y.key, w)
+		total, _ := k.mu.planner.KeyTotal(y.key, w)
+		return total
 	}
 }
 
@@ -147,20 +148,49 @@ func (y *keyState) noteLack(k *core, refused int64, c queue.Class, large bool, w
 // what this instance's own share of a later window brings. y.mu is held.
 func (y *keyState) earliest(k *core, n, now int64) int64 {
 	switch spentUntil, fetches := y.use.Fetches(n, y.line.Permits()); {
-	case spentUntil != 0:
-		return clock.Forever
 	case fetches:
 		return now
 	case !y.borrows():
 		return clock.Forever
+	case spentUntil != 0:
+		now = max(now, y.use.Windows().OpensAfter(spentUntil))
 	}
-	of := y.totals(k)
 	return y.use.Eta(n, now, func(w quota.Window) (total, later int64) {
-		if total = of(w); total == 0 { // the key's total in this window is not known
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		total, limited := k.mu.planner.KeyTotal(y.key, w)
+		if !limited { // the key's total in this window is not known
 			total = shape.Unbounded
 		}
 		return total, total
 	})
+}
+
+// opens returns the earliest monotonic instant at which this instance's own share may bring n permits of a key:
+// window.Account.Opens. y.mu is held.
+func (y *keyState) opens(k *core, n, now int64) int64 {
+	return y.use.Opens(n, now, func() (wall int64) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.mu.planner.Blocked(y.key, now+k.clock.Offset()) {
+			return clock.Forever
+		}
+		wall, _ = k.mu.planner.BeginsOf(y.key)
+		return wall
+	})
+}
+
+// when returns the monotonic instant at which a call for n permits of a key is worth trying again, as window.Gate.Estimate
+// does for the provider; clock.Forever, and known is false, if only news brings some. y.mu is held.
+func (y *keyState) when(k *core, keys *plans.Keys, n, now int64) (at int64, known bool) {
+	at = y.opens(k, n, now)
+	switch _, elsewhere := y.ownerIn(k, keys, now); {
+	case y.borrows() && (elsewhere || y.fleet(k).Owners > 1): // another instance has permits of the key
+		at = y.use.Retry(n, at, y.earliest(k, n, now))
+	case elsewhere:
+		at = clock.Forever
+	}
+	return at, at != clock.Forever
 }
 
 // owes schedules a look if the key has a debt: others are asked for permits to pay it. y.mu is held.

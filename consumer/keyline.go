@@ -167,7 +167,7 @@ func (y *keyState) decide(k *core, s *window.Segment, now, n, until int64, fits 
 	if y.earliest(k, n, now) > until {
 		// Neither loans nor etcd help in time. What is left is the own share of a window that begins by then; an instance
 		// has none of a key that is another's. One that joins has its first share, and with it the key, later.
-		opens := y.use.Opens(n, now)
+		opens := y.opens(k, n, now)
 		if opens > until || y.use.Own() == 0 && k.joinsAfter(until) || y.elsewhereAt(k, opens) && y.elsewhereAt(k, min(until, now+int64(farAhead))) {
 			if !y.use.MayReturn(n) {
 				return queue.Limited
@@ -340,7 +340,7 @@ func (k *core) tooLarge(keys *plans.Keys, key share.Key, n, now int64) (most int
 		switch {
 		case b.Permits == shape.Unbounded: // the key has no limit of this length
 		case keys.Lending.Borrows:
-			if total := k.mu.planner.KeyTotal(key, w); total > 0 { // 0: nobody knows
+			if total, _ := k.mu.planner.KeyTotal(key, w); total > 0 { // 0: nobody knows, or that is the limit
 				most = min(most, total)
 			}
 		default:

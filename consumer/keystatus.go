@@ -3,15 +3,15 @@ package consumer
 import (
 	"time"
 
-	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 )
 
 // Limits returns the use of each limit of the key, shortest window first. The provider's own
 // limits are not among them. It returns none if the provider has no limits by key.
 func (y Key) Limits() (all []LimitUse) {
-	y.look(func(state *keyState, _ int64) {
+	y.look(func(state *keyState, _ *plans.Keys, _ int64) {
 		for _, u := range y.limiter.core.keyUses(state, 1) {
 			if !u.Free() {
 				all = append(all, limitUse(&u))
@@ -28,7 +28,7 @@ func (k *core) keyUses(y *keyState, n int64) []window.LimitUsage {
 	defer k.mu.Unlock()
 	for i := range all {
 		if u := &all[i]; u.Budget == nil {
-			u.Limit.Limit = k.mu.planner.KeyTotal(y.key, u.Window)
+			u.Limit.Limit, _ = k.mu.planner.KeyTotal(y.key, u.Window)
 		}
 	}
 	return all
@@ -42,11 +42,11 @@ func (y Key) delay(n int64) time.Duration {
 		return 0
 	}
 	least, withheld := Forever, false
-	y.look(func(state *keyState, now int64) {
+	y.look(func(state *keyState, keys *plans.Keys, now int64) {
 		withheld = state.use.Withheld(n, 0)
 		if left := state.use.Left(); left >= n && state.line.Ahead(y.limiter.class) == 0 {
 			least = 0
-		} else if at := state.use.Opens(n, now); at != clock.Forever {
+		} else if at, known := state.when(y.limiter.core, keys, n, now); known {
 			least = time.Duration(at - now)
 		}
 	})
@@ -60,10 +60,10 @@ func (y Key) delay(n int64) time.Duration {
 	return max(least, l.Delay(n))
 }
 
-// look calls f with the key's state at the monotonic instant now, its lock held and its account by the windows that
-// run. A key that is not in use is not put into use: f then gets a state that has counted nothing. f is not called if
+// look calls f with the key's state at the monotonic instant now, its lock held and its account by the windows keys,
+// which run. A key that is not in use is not put into use: f then gets a state that has counted nothing. f is not called if
 // keys have no limits, or no key can have the name.
-func (y Key) look(f func(state *keyState, now int64)) {
+func (y Key) look(f func(state *keyState, keys *plans.Keys, now int64)) {
 	k := y.limiter.core
 	if k.gate.Segment().Keys == nil || protocol.ValidateKey(y.state.key.Name) != nil {
 		return
@@ -75,6 +75,6 @@ func (y Key) look(f func(state *keyState, now int64)) {
 	}
 	defer state.mu.Unlock()
 	if s.Keys != nil {
-		f(state, now)
+		f(state, s.Keys, now)
 	}
 }

@@ -164,7 +164,7 @@ func (k *core) smallestLimit(y *keyState) (least quota.Limit, known bool) {
 	all := slices.Clone(policy.LimitsAt(wall))
 	if y != nil {
 		for _, l := range policy.Keys.Limits {
-			if l.Permits = k.mu.planner.KeyTotal(y.key, quota.WindowAt(l.Window, wall)); l.Permits > 0 {
+			if l.Permits, _ = k.mu.planner.KeyTotal(y.key, quota.WindowAt(l.Window, wall)); l.Permits > 0 {
 				all = append(all, l)
 			}
 		}

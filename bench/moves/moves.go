@@ -5,6 +5,7 @@ package moves
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -16,7 +17,7 @@ import (
 )
 
 // tooMany is the answer of the program to a customer who has to wait so long.
-func tooMany(time.Duration) error { return errors.New("too many requests") }
+func tooMany(wait time.Duration) error { return fmt.Errorf("too many requests: again in %v", wait) }
 
 // RedisRate limits each customer by redis_rate.
 func RedisRate(ctx context.Context, rdb *redis.Client, customer string) error {
@@ -38,7 +39,7 @@ func Keys(ctx context.Context, session *coordinator.Session, customer string) er
 
 	err = limiter.Key(customer).Acquire(ctx, 0)
 	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
-		return tooMany(time.Until(limited.RetryAt))
+		return tooMany(max(time.Second, time.Until(limited.RetryAt)))
 	}
 	return err
 }
@@ -64,7 +65,7 @@ func Session(ctx context.Context, session *coordinator.Session) error {
 func Key(ctx context.Context, limiter *consumer.Limiter, customer string) error {
 	err := limiter.Key(customer).Acquire(ctx, 0)
 	if limited, ok := errors.AsType[consumer.LimitError](err); ok {
-		return tooMany(time.Until(limited.RetryAt))
+		return tooMany(max(time.Second, time.Until(limited.RetryAt)))
 	}
 	return err
 }

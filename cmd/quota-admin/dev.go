@@ -67,6 +67,9 @@ disk. Only this machine reaches it. It is not for production.`,
 		if f.dashboard != "" && !webconfig.Loopback(f.dashboard) {
 			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may look there", f.dashboard)
 		}
+		if cmd.Flags().Changed("endpoints") {
+			return usageError(cmd, "--endpoints: dev starts an etcd of its own; leave it out, or say by --listen where that one listens")
+		}
 		if f.instances < 0 || f.instances > 1000 {
 			return usageError(cmd, "--instances %d: must be from 0 to 1000", f.instances)
 		}

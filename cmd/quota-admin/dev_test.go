@@ -126,6 +126,9 @@ func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 		t.Error(stderr)
 	}
 	b.want(exitUsage, "dev", "--instances", "-1")
+	if _, stderr := b.want(exitUsage, "dev", "--listen", freePort(t), "--endpoints", "127.0.0.1:2379"); !strings.Contains(stderr, "etcd of its own") {
+		t.Error(stderr)
+	}
 	// The page's port: refused at once, before an etcd is started.
 	if _, stderr := b.want(exitFailed, "dev", "--listen", freePort(t), "--dashboard", l.Addr().String()); !strings.Contains(stderr, "--dashboard takes another address") {
 		t.Error(stderr)

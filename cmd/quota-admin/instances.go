@@ -176,7 +176,7 @@ func (a *app) showInstances(f *protocol.Fleet, explain bool, only string, now ti
 	if a.format == format.Table && err == nil {
 		fmt.Fprintln(a.stdout, sum.Line())
 		if explain && len(f.Policy.Policy.Keys.Limits) > 0 {
-			fmt.Fprintf(a.stdout, "calls for keys: quota-admin top %[1]s --by key shows which are refused, quota-admin budget %[1]s --key KEY what is left of one\n", f.Provider)
+			fmt.Fprintf(a.stdout, "calls for keys: quota-admin top %s --by key shows which are refused%s\n", f.Provider, live.LeftOfKey(&f.Policy.Policy, f.Provider))
 		}
 	}
 	return err

@@ -53,21 +53,25 @@ func TestTopShowsAProviderWithoutAPolicy(t *testing.T) {
 }
 
 // What limits by key refuse is in no column of instances: a line below the table says so, where there are such
-// limits. Explain names what shows it.
+// limits. Explain names what shows it, and what shows what is left of a key if its limit is of more than a minute.
 func TestTopSaysThatRefusedHasNoKeys(t *testing.T) {
 	b := newBench(t, server)
 	client := etcdtest.NewClient(t, server)
 	b.want(exitDone, "set", "keyed", "5/s", "--keys", "2/s", "--create")
+	b.want(exitDone, "set", "long", "5/s", "--keys", "2/s,100/h", "--create")
 	b.want(exitDone, "set", "plain", "5/s", "--create")
-	for provider, says := range map[string]bool{"keyed": true, "plain": false} {
+	for provider, says := range map[string]bool{"keyed": true, "long": true, "plain": false} {
 		b.put(client, "providers/"+provider+"/instances/w.1.1", protocol.Instance{Name: "w"})
 		stdout, _ := b.want(exitDone, "top", provider, "--count", "1")
 		if strings.HasSuffix(stdout, "\nREFUSED/S has no calls that a limit of their key refused: top "+provider+" --by key shows these\n") != says {
 			t.Errorf("%s:\n%s", provider, stdout)
 		}
 		stdout, _ = b.want(exitDone, "explain", provider)
-		if strings.Contains(stdout, "calls for keys: quota-admin top "+provider+" --by key shows which are refused, quota-admin budget "+provider+" --key KEY") != says {
+		if strings.Contains(stdout, "calls for keys: quota-admin top "+provider+" --by key shows which are refused") != says {
 			t.Errorf("explain %s:\n%s", provider, stdout)
+		}
+		if strings.Contains(stdout, "refused, quota-admin budget "+provider+" --key KEY what is left of one\n") != (provider == "long") {
+			t.Errorf("explain %s names budget, which shows keys with a limit of more than a minute:\n%s", provider, stdout)
 		}
 	}
 }

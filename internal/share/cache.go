@@ -21,6 +21,8 @@ type boundCache struct {
 	// newest is the share in the newest view. kept is the least in those before it,
 	// but for those whose next revision gives.
 	newest, kept Bound
+	// without is the latest change after a view of these that gives this instance nothing; 0 if there is none.
+	without int64
 }
 
 // value is the share of self in the view that was divided, with these instances.
@@ -49,7 +51,7 @@ func (h *History) cache(w quota.Window, low int64) *boundCache {
 	logged := h.changes - int64(len(h.log))                                         // earlier changes are forgotten
 	if t != nil && low == h.changes && t.high >= logged && t.shaped == h.shaped() { // of the newest view alone
 		h.extend(t)
-		t.low, t.kept = low, unbounded
+		t.low, t.kept, t.without = low, unbounded, 0
 		return t
 	}
 	if t == nil || t.low != low || t.shaped != h.shaped() {
@@ -87,7 +89,9 @@ func (h *History) extend(t *boundCache) {
 		all := pastMembers{h, t.high + 1}
 		t.division = t.division.by(t.of(change.after), all)
 		if t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {
-			t.kept = t.newest.least(t.kept)
+			if t.kept = t.newest.least(t.kept); t.newest.Permits == 0 {
+				t.without = t.high + 1
+			}
 		}
 		t.newest = t.division.value()
 	}

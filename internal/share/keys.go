@@ -86,16 +86,42 @@ func (p *Planner) KeyOwner(key Key, now int64) (name string, elsewhere bool) {
 	return cmp.Or(owner.name, owner.id), owner.id != p.self
 }
 
-// KeyTotal returns the limit of a key for window w by the newest view that has one, 0 if there
-// is none.
-func (p *Planner) KeyTotal(key Key, w quota.Window) int64 {
+// KeyTotal returns the limit of a key for window w by the newest view that has one; limited is false if none has.
+func (p *Planner) KeyTotal(key Key, w quota.Window) (total int64, limited bool) {
 	var of keyTerms
 	for _, t := range slices.Backward(p.terms) {
 		if d := of.of(t.terms, key.Name).at(w); d.limited {
-			return d.total
+			return d.total, true
 		}
 	}
-	return 0
+	return 0, false
+}
+
+// owned returns from when on windows of a key with owners may start that no view in which this instance had nothing of it
+// binds, in corrected wall time; 0 if none binds now. ok is false if time alone brings nothing: the key is another's, or
+// etcd does not answer. t are the key's terms. Ranks of owners are the same in all windows.
+func (p *Planner) owned(key Key, t *terms) (wall int64, ok bool) {
+	limits := protocol.LimitsAt(t.policy, p.over)
+	if len(limits) == 0 || p.stale {
+		return 0, !p.stale
+	}
+	now := sub(p.over, p.offset)
+	settle := int64(p.Rules(now).Settle)
+	c := p.begin(quota.WindowAt(limits[0].Window, p.over), p.changes-int64(len(p.log)-p.older(sub(now, settle))), &key)
+	if p.extend(c); c.without > 0 {
+		wall = add(add(p.change(c.without).at, settle), p.offset) + 1 // a window that starts at the instant itself looks back to the view
+	}
+	return wall, c.newest.Permits > 0
+}
+
+// Blocked reports whether a limit of a key is 0 at the corrected wall time wall by the newest view, so that only another
+// limit brings permits. The provider is the key with the empty name.
+func (p *Planner) Blocked(key Key, wall int64) bool {
+	t := p.newest()
+	if key.Name != "" {
+		t = new(keyTerms).of(t, key.Name)
+	}
+	return t != nil && t.policy != nil && slices.ContainsFunc(protocol.LimitsAt(t.policy, wall), func(l quota.Limit) bool { return l.Permits == 0 })
 }
 
 // Removed reports whether the newest view has no limit in force of a length at the monotonic instant now, for a key or for
@@ -115,7 +141,8 @@ func (p *Planner) Removed(key Key, length time.Duration, now int64) bool {
 
 // KeyFleet is what n instances have together of a key in a window.
 func (p *Planner) KeyFleet(key Key, w quota.Window, n int) plans.Fleet {
-	f := plans.Fleet{Total: p.KeyTotal(key, w), Instances: n, Owners: n}
+	total, _ := p.KeyTotal(key, w)
+	f := plans.Fleet{Total: total, Instances: n, Owners: n}
 	if t := new(keyTerms).of(p.newest(), key.Name); t != nil {
 		f.Owners = int(t.owns(int64(n)))
 	}

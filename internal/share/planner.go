@@ -337,7 +337,8 @@ func (p *Planner) Registered() bool { return p.members[p.self] != nil }
 // no earlier window is in reach. ok is false if time alone does not bring one.
 func (p *Planner) Begins() (wall int64, ok bool) { return p.BeginsOf(Key{}) }
 
-// BeginsOf is Begins of the limits of a key. The provider is the key with the empty name.
+// BeginsOf is Begins of the limits of a key. The provider is the key with the empty name. A key that has owners begins for
+// a new one when no view counts any more in which the key was another's.
 func (p *Planner) BeginsOf(key Key) (wall int64, ok bool) {
 	wall, _, _ = p.begins(key)
 	return wall, wall != 0
@@ -380,6 +381,13 @@ func (p *Planner) begins(key Key) (wall, due int64, last quota.Limit) {
 			continue
 		}
 		due = max(due, add(add(begins, int64(t.rules.Settle)), p.offset))
+	}
+	if newest.owners > 0 {
+		owned, ok := p.owned(key, newest)
+		if !ok {
+			return 0, 0, last
+		}
+		due = max(due, owned)
 	}
 	straight := add(p.straight(), p.offset)
 	for _, l := range protocol.LimitsAt(newest.policy, due) {

@@ -348,23 +348,34 @@ func (a *Account) Span() (start, end int64) {
 	return start, end
 }
 
-// Opens returns the earliest monotonic instant at which n permits may come if there is no news. The first of these that
-// applies decides. Before the first Adopt it is now. While the windows are shut or the account is early, it is the next
-// opening of any window. If some windows leave less than the sum of n and the debt, it is the opening after the last of
-// them ends. If only etcd has to be asked, it is now. Otherwise it is the next opening of any window, and clock.Forever
-// if nothing is limited. What is reserved counts only for whether etcd has to be asked.
-func (a *Account) Opens(n, now int64) int64 {
+// Opens returns the earliest monotonic instant at which n permits of the own share may come if there is no news. If the
+// share of a window that lacks permits is 0, begins is asked for the corrected wall time from which there is one; it returns
+// clock.Forever for never, and 0 if that is not known. The first of these that applies decides. Before the first Adopt it is
+// now. Without a share for ever, it is clock.Forever; with one that begins later, it is the opening then. While the windows
+// are shut or the account is early, it is the next opening of any window. If some windows leave less than the sum of n and
+// the debt, it is the opening after the last of them ends. If only etcd has to be asked, it is now. Otherwise it is the next
+// opening of any window, and clock.Forever if nothing is limited. What is reserved counts only for whether etcd has to be
+// asked.
+func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 	if a.windows == nil {
 		return now
 	}
 	all := queue.Sum(n, a.debt)
 	end, lacks := a.SpentUntil(all)
+	own, from := shape.Unbounded, int64(0)
 	for s := range a.bounded {
 		if s.left() < all {
-			end = max(end, s.Window.End())
+			end, own = max(end, s.Window.End()), min(own, s.own())
 		}
 	}
+	if own <= 0 {
+		from = begins()
+	}
 	switch {
+	case from == clock.Forever:
+		return from
+	case from > a.windows.Over:
+		return a.windows.OpensAfter(max(end, from))
 	case a.early || a.windows.Shut:
 	case end > 0:
 		return a.windows.OpensAfter(end)
@@ -372,6 +383,37 @@ func (a *Account) Opens(n, now int64) int64 {
 		return now // as soon as etcd answers
 	}
 	return a.windows.Opens(now)
+}
+
+// lendAgain returns the end, in corrected wall time, of the window after which others may lend n permits that they did not lend
+// before. It is the shortest one that runs. But if vain says that an ask brought nothing in the whole window before, others
+// have none left of a longer one either in which this share leaves too few: then it is the longest of these. 0: none runs.
+func (a *Account) lendAgain(n int64, vain bool) (end int64) {
+	s := a.shortest()
+	if s == nil {
+		return 0
+	}
+	end = s.Window.End()
+	if !vain {
+		return end
+	}
+	n = queue.Sum(n, a.debt)
+	for s := range a.bounded {
+		if s.Bound-s.Used < n {
+			end = max(end, s.Window.End())
+		}
+	}
+	return end
+}
+
+// retry returns when a caller that is refused is worth trying again where others may lend: after the window that lendAgain
+// names (next), or when the own share has permits (own), but not before the limits let the fleet have them (least).
+func retry(next, own, least int64) int64 { return max(min(next, own), least) }
+
+// Retry returns when a caller of n permits that is refused is worth trying again, where others may lend: a monotonic
+// instant. own is what Opens says of them, and least what Eta does.
+func (a *Account) Retry(n, own, least int64) int64 {
+	return retry(a.windows.OpensAfter(a.lendAgain(n, a.trade != nil && a.trade.guest.InVain())), own, least)
 }
 
 // Own returns the own share of the windows that run, the smallest of them.

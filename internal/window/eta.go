@@ -337,7 +337,7 @@ func (g *Gate) refuseLateLocked() {
 }
 
 // whenLocked returns when a newcomer is worth trying again; known is false if that is not known. Where
-// others may lend, that is when permits of the own share are due, at the end of the window that retryLocked names,
+// others may lend, that is when permits of the own share are due, at the end of the window that lendAgain names,
 // or when even that is too soon.
 func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 	if !g.planLocked().Known {
@@ -347,28 +347,11 @@ func (g *Gate) whenLocked(n int64, c queue.Class) (at int64, known bool) {
 	if !g.mayBorrowLocked() {
 		return g.etaLocked(n, before, c, false)
 	}
-	at = g.planLocked().OpensAfter(g.retryLocked(queue.Sum(before, n)))
-	if own, known := g.etaLocked(n, before, c, false); known {
-		at = min(at, own)
+	next := g.planLocked().OpensAfter(g.mu.ledger.lendAgain(queue.Sum(queue.Sum(before, n), g.takenLocked()), g.mu.borrower.guest.InVain()))
+	own, known := g.etaLocked(n, before, c, false)
+	if !known {
+		own = clock.Forever
 	}
 	least, _ := g.etaLocked(n, before, c, true)
-	return max(at, least), least != clock.Forever
-}
-
-// retryLocked returns the end of the window, in corrected wall time, after which others may lend this instance n permits
-// that they did not lend before. It is the shortest one that runs. But if an ask brought nothing in the whole window before,
-// others have none left of a longer one either in which this share leaves too few: then it is the longest of these.
-func (g *Gate) retryLocked(n int64) (end int64) {
-	l := &g.mu.ledger
-	end = l.shortest().Window.End()
-	if !g.mu.borrower.guest.InVain() {
-		return end
-	}
-	n = queue.Sum(queue.Sum(n, l.debt), g.takenLocked())
-	for s := range l.bounded {
-		if s.Bound-s.Used < n {
-			end = max(end, s.Window.End())
-		}
-	}
-	return end
+	return retry(next, own, least), least != clock.Forever
 }

@@ -175,7 +175,7 @@ func TestAKeysLongLimitIsSpent(t *testing.T) {
 	k.Wants(1, 1)
 	fund(k, k.TakeUse("x", 8, 1)[0], 2, 0, 2)
 	k.Charge(2)
-	if opens := k.Opens(1, 3); opens != hour {
+	if opens := k.Opens(1, 3, nil); opens != hour {
 		t.Errorf("more in %v, want the hour", time.Duration(opens))
 	}
 	if u := k.Uses(1)[1]; u.Left != 0 || !u.Budget.Spent || u.Budget.Taken != 2 || u.Budget.Left != 0 {
@@ -349,13 +349,13 @@ func TestAKeysLongLimitIsLowered(t *testing.T) {
 	k.Wants(1, 1)
 	fund(k, k.TakeUse("x", 8, 1)[0], 2, 50, 2)
 	k.Charge(2)
-	if opens := k.Opens(1, 3); opens != 3 {
+	if opens := k.Opens(1, 3, nil); opens != 3 {
 		t.Errorf("more in %v, want now: 50 are left", time.Duration(opens))
 	}
 	lowered := k.budgets[0].Budget
 	lowered.Permits = 50
 	k.Adopt(keysAt(0, time.Second), bounds(10), func() []protocol.Budget { return []protocol.Budget{lowered} })
-	if opens := k.Opens(1, 3); opens != hour {
+	if opens := k.Opens(1, 3, nil); opens != hour {
 		t.Errorf("more in %v, want the hour: others have taken the rest", time.Duration(opens))
 	}
 }
@@ -453,8 +453,8 @@ func TestWhatEtcdHasNotLeftIsNotAskedFor(t *testing.T) {
 		at(0)
 		k.Wants(3, 1)
 		fund(k, k.TakeUse("x", 8, 1)[0], 4, left, 2)
-		if k.Reserve(4); k.Opens(1, 5) != want {
-			t.Errorf("%d left in etcd: one comes at %d, want %d", left, k.Opens(1, 5), want)
+		if k.Reserve(4); k.Opens(1, 5, nil) != want {
+			t.Errorf("%d left in etcd: one comes at %d, want %d", left, k.Opens(1, 5, nil), want)
 		}
 	}
 }

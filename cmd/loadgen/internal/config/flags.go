@@ -86,14 +86,15 @@ func ParseFlags(args []string, env func(string) string, help io.Writer) (*Config
 		return nil, err
 	}
 	c.Args, c.Asked = args, asked(set, connection)
-	c.Etcd, c.Embedded = etcd, !connection.Changed("endpoints") && env("QUOTIENT_ENDPOINTS") == ""
+	own, named := set.Changed("etcd-members") || len(c.Faults) > 0, connection.Changed("endpoints")
+	if own && named {
+		return nil, Usagef("--etcd-members and --fault are for the embedded etcd, and --endpoints names another one: leave them out, or --endpoints")
+	}
+	c.Etcd, c.Embedded = etcd, own || !named && env("QUOTIENT_ENDPOINTS") == ""
 	if c.Embedded {
 		delete(c.Asked, "endpoints")
 		etcd.Env = func(string) string { return "" } // which is of another one
 		return c, noneOf(connection)
-	}
-	if set.Changed("etcd-members") || len(c.Faults) > 0 {
-		return nil, Usagef("--etcd-members and --fault are for the embedded etcd: leave them out, or --endpoints and QUOTIENT_ENDPOINTS")
 	}
 	if err := etcd.Resolve(); err != nil {
 		return nil, err
@@ -202,8 +203,9 @@ Usage: loadgen [flags]
 `, flags, `
 loadgen completion bash|zsh|fish|powershell prints a script that completes flags.
 
-With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up
-afterwards. The faults of its own etcd are:
+With --endpoints (or QUOTIENT_ENDPOINTS) it uses a running etcd, and cleans up afterwards.
+--etcd-members and --fault are for its own, and win over QUOTIENT_ENDPOINTS.
+The faults of its own etcd are:
   `+strings.Join(faultNames, ", ")+`
 
 From --demand 1 on, each instance makes at least one call more than its share in every window,

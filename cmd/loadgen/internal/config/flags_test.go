@@ -52,7 +52,7 @@ func TestChangesAreInOrder(t *testing.T) {
 	}
 }
 
-// The embedded etcd is the default only where nobody names another.
+// The embedded etcd is the default only where nobody names another. Flags that are for it win over the environment.
 func TestEndpointsFromTheEnvironment(t *testing.T) {
 	env := func(name string) string {
 		if name == "QUOTIENT_ENDPOINTS" {
@@ -64,8 +64,13 @@ func TestEndpointsFromTheEnvironment(t *testing.T) {
 	if err != nil || c.Embedded || c.Etcd.Endpoints[0] != "10.0.0.1:2379" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := ParseFlags([]string{"--fault", "5s=kill-leader"}, env, io.Discard); err == nil || !strings.Contains(err.Error(), "QUOTIENT_ENDPOINTS") {
-		t.Errorf("a fault for an etcd that the environment names: %v", err)
+	for _, own := range [][]string{{"--etcd-members", "3"}, {"--fault", "5s=kill-leader"}} {
+		if c, err := ParseFlags(own, env, io.Discard); err != nil || !c.Embedded {
+			t.Errorf("%q ask for an etcd of its own, whatever the environment names: %+v, %v", own, c, err)
+		}
+		if _, err := ParseFlags(append(own, "--endpoints", "10.0.0.1:2379"), noEnv, io.Discard); err == nil || !strings.Contains(err.Error(), "leave them out, or --endpoints") {
+			t.Errorf("%q for an etcd that --endpoints names: %v", own, err)
+		}
 	}
 }
 

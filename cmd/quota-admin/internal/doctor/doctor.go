@@ -406,7 +406,7 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 			"nothing more of %s is handed out%s of keys that were given no count since, because %s", b.Limit, until(&b), b.Withheld)
 	}
 	if n := refusedKeys(f); n > 0 {
-		c.add(note, "fleet", f.Provider, "quota-admin top "+f.Provider+" --by key shows them, quota-admin budget "+f.Provider+" --key KEY what is left of one", "calls of %s are refused", format.Count(n, "key"))
+		c.add(note, "fleet", f.Provider, "quota-admin top "+f.Provider+" --by key shows them"+live.LeftOfKey(&f.Policy.Policy, f.Provider), "calls of %s are refused", format.Count(n, "key"))
 	}
 	s := live.StatusOf(f, now)
 	if s.Limit != nil && s.SumOfShares > s.Limit.Permits {

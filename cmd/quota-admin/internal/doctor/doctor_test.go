@@ -215,6 +215,10 @@ func TestDoctorFindings(t *testing.T) {
 		{"keys of which calls are refused", instance(func(i *protocol.InstanceStatus) {
 			i.Report.BusiestKeys = []protocol.Rate{{Name: "a", Issued: 3}, {Name: "b", Issued: 3, Refused: 5}}
 		})},
+		{"keys of which calls are refused, with a limit of more than a minute", fleet(func(f *protocol.Fleet) {
+			f.Policy.Policy.Keys.Limits = []quota.Limit{{Permits: 5, Window: time.Second}, {Permits: 100, Window: time.Hour}}
+			f.Instances[0].Report.BusiestKeys = []protocol.Rate{{Name: "b", Issued: 3, Refused: 5}}
+		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},

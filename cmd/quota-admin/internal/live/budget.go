@@ -8,6 +8,7 @@ import (
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Budget is a limit of more than a minute in the window that runs, or one of calls in flight.
@@ -18,6 +19,15 @@ type Budget struct {
 	End     time.Time `json:"end,omitzero"` // of the window; one that slides, or is in flight, has none
 	// Flight is what instances have of a limit in flight, by their reports; nil for another limit.
 	Flight *Flight `json:"in_flight,omitempty"`
+}
+
+// LeftOfKey names the command that shows what is left of a key, after what shows the keys; nothing if the policy gives keys no
+// limit of more than a minute: then the command has nothing to show.
+func LeftOfKey(p *quota.Policy, provider string) string {
+	if of := protocol.OfKeys(p); of == nil || len(protocol.Long(of)) == 0 {
+		return ""
+	}
+	return ", quota-admin budget " + provider + " --key KEY what is left of one"
 }
 
 // Flight are calls that are under way, and places for calls that instances have in hand: by their reports, and no more
