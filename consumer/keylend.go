@@ -183,12 +183,12 @@ func (y *keyState) opens(k *core, n, now int64) int64 {
 // when returns the monotonic instant at which a call for n permits of a key is worth trying again, as window.Gate.Estimate
 // does for the provider; clock.Forever, and known is false, if only news brings some. y.mu is held.
 func (y *keyState) when(k *core, keys *plans.Keys, n, now int64) (at int64, known bool) {
-	at = y.opens(k, n, now)
-	switch _, elsewhere := y.ownerIn(k, keys, now); {
-	case y.borrows() && (elsewhere || y.fleet(k).Owners > 1): // another instance has permits of the key
+	_, elsewhere := y.ownerIn(k, keys, now)
+	if at = clock.Forever; !elsewhere {
+		at = y.opens(k, n, now)
+	}
+	if y.borrows() && (elsewhere || y.fleet(k).Owners > 1) { // another instance has permits of the key
 		at = y.use.Retry(n, at, y.earliest(k, n, now))
-	case elsewhere:
-		at = clock.Forever
 	}
 	return at, at != clock.Forever
 }

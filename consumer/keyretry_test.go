@@ -56,7 +56,7 @@ func TestWhenANewOwnerHasTheKey(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, all := keyMarket(t, 10, 1, quota.OutageHold, ids...)
 			owners := map[string]string{}
-			for _, name := range strings.Fields("k1 k2 k3 k4 k5 k6 k7 k8") {
+			for name := range strings.FieldsSeq("k1 k2 k3 k4 k5 k6 k7 k8") {
 				owners[name], _ = all["b"].Key(name).Owner()
 			}
 			time.Sleep(300 * time.Millisecond)
