@@ -89,9 +89,10 @@ func (h *History) extend(t *boundCache) {
 		all := pastMembers{h, t.high + 1}
 		t.division = t.division.by(t.of(change.after), all)
 		if t.shaped || !gives(change, t.of(change.before), t.of(change.after), t.division.w) {
-			if t.kept = t.newest.least(t.kept); t.newest.Permits == 0 {
+			if t.newest.Permits == 0 {
 				t.without = t.high + 1
 			}
+			t.kept = t.newest.least(t.kept)
 		}
 		t.newest = t.division.value()
 	}
