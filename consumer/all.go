@@ -69,8 +69,8 @@ func (y Key) try(ctx context.Context, n int64) (p Permit, ok bool) {
 // The limiter with the longest Delay is asked first, limits in flight come last, and each serves
 // its queue in order. While TakeAll waits for one, it holds nothing that it had from others at once, and
 // no call in flight, unless it waits for another call in flight. What it has waited for it holds as long
-// as the window lasts or, while it waits for a call in flight, for 7/8 of the rest of it; and it acquires
-// that again if the window has ended meanwhile. So callers cannot block each other. If a limiter refuses,
+// as its window lasts (a call in flight: its hold) or, while it waits for a call in flight, for 7/8 of the
+// rest of that; and it acquires again what has ended meanwhile. So callers cannot block each other. If a limiter refuses,
 // TakeAll releases all permits and returns that limiter's error. It does the same if two limiters have no
 // room in the same window within maxWait. So it may be where others use up the one all the time, and the
 // wait for a call in flight is longer than a window of it.
@@ -91,7 +91,7 @@ func TakeAll(ctx context.Context, maxWait time.Duration, wants map[Taker]int64) 
 		if !lacks.inFlight() && left < wait { // no longer than what is held is of use
 			wait, bounded = left, true
 		}
-		p, err := w.take(ctx, lacks, wants[lacks], wait, left)
+		p, err := w.take(ctx, lacks, wants[lacks], wait)
 		switch {
 		case err == nil:
 			w.permits[lacks] = p
@@ -155,23 +155,28 @@ func (w *waitedFor) keep(lacks Taker) (left time.Duration) {
 	return left
 }
 
-// handOver is the time before a window's end by which what is held of it is given up at the latest, so that it is before
-// the end also on a busy machine.
+// handOver is the time before a permit's end by which it is given up at the latest, so that it is before the end also on a
+// busy machine.
 const handOver = 5 * time.Millisecond
 
-// take is lacks.Take. Nobody knows when calls in flight end. So while this call waits for one, it gives up before the time
-// left is over what it holds for that time: others can use it then, and it does not count in a longer window.
-func (w *waitedFor) take(ctx context.Context, lacks Taker, n int64, wait, left time.Duration) (Permit, error) {
-	if len(w.permits) > 0 && lacks.inFlight() {
-		held := maps.Clone(w.permits)
-		early := time.AfterFunc(left-max(left/8, handOver), func() { release(held) }) // at once if that is past
-		defer func() {
-			if !early.Stop() {
-				w.release()
-			}
-		}()
+// take is lacks.Take. Nobody knows when calls in flight end. So while this call waits for one, it gives up each permit that it
+// holds before that is over: others can use it then, and it does not count in a longer window.
+func (w *waitedFor) take(ctx context.Context, lacks Taker, n int64, wait time.Duration) (Permit, error) {
+	early := map[Taker]*time.Timer{}
+	if lacks.inFlight() {
+		for l, p := range w.permits {
+			left := p.left()
+			early[l] = time.AfterFunc(left-max(left/8, handOver), func() { p.Release() }) // at once if that is past
+		}
 	}
-	return lacks.Take(ctx, n, wait)
+	taken, err := lacks.Take(ctx, n, wait)
+	for l, timer := range early {
+		if !timer.Stop() {
+			w.permits[l].Release()
+			delete(w.permits, l)
+		}
+	}
+	return taken, err
 }
 
 // release gives up what is held.

@@ -262,3 +262,51 @@ func TestWhatTakeAllHoldsWhileItWaits(t *testing.T) {
 		}
 	})
 }
+
+// A place that it holds while it waits for another one it keeps when it gives up what would be over with its window.
+func TestTakeAllHoldsAPlaceBeyondAWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a, b, requests := opened(t, "a", "1 inflight hold=1m"), opened(t, "b", "1 inflight hold=1m"), opened(t, "requests", "2/s")
+		requests.TryTake(2)
+		atA, atB := a.TryTake(1), b.TryTake(1)
+		var permits map[Taker]Permit
+		served := make(chan error, 1)
+		go func() {
+			var err error
+			permits, err = TakeAll(t.Context(), 10*time.Second, map[Taker]int64{a: 1, b: 1, requests: 2})
+			served <- err
+		}()
+		// change has the call get a place that the test held. If the call gives it up at once, the test has it again.
+		change := func(from *Permit, of *Limiter, given int64) (got Permit) {
+			t.Helper()
+			time.Sleep(100 * time.Millisecond)
+			from.Done()
+			synctest.Wait()
+			if n := requests.TryTake(1).N(); n != 0 {
+				t.Errorf("at %v: requests are not held", time.Now())
+			}
+			if got = of.TryTake(1); got.N() != given {
+				t.Errorf("at %v: %d places of %s are left, want %d", time.Now(), got.N(), of.core.provider, given)
+			}
+			return got
+		}
+		time.Sleep(time.Second) // it has requests
+		atA = change(&atA, a, 1)
+		atB = change(&atB, b, 1)
+		change(&atA, a, 0) // it has had each once, and holds this one
+		time.Sleep(650 * time.Millisecond)
+		synctest.Wait()
+		if n := requests.TryTake(2).N(); n != 2 {
+			t.Errorf("at %v: %d requests are left, want 2", time.Now(), n)
+		}
+		if n := a.TryTake(1).N(); n != 0 {
+			t.Errorf("at %v: the place is not held", time.Now())
+		}
+		time.Sleep(100 * time.Millisecond)
+		atB.Done()
+		if err := <-served; err != nil || !permits[a].InFlight() || !permits[b].InFlight() || !permits[requests].Valid(900*time.Millisecond) {
+			t.Errorf("%v, %v", permits, err)
+		}
+	})
+}
