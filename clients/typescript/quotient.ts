@@ -9,12 +9,12 @@
 //
 // Times are in seconds.
 import { once } from "node:events";
-import { readFileSync, statSync } from "node:fs";
+import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import { isIP } from "node:net";
 import { userInfo } from "node:os";
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import { json } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { createSecureContext, type SecureContext, type SecureContextOptions } from "node:tls";
@@ -22,17 +22,32 @@ import { getSystemErrorMap, inspect } from "node:util";
 
 /** No permit in time. retryAfter is the time until there may be one. */
 export class Limited extends Error {
+  static {
+    this.prototype.name = "Limited"; // for logs
+  }
   retryAfter = 0;
 }
 
 /** No quotad answers. It is thrown at once if there is no socket at the path, and was none before, and by settle; otherwise after the timeout, as quotad may be restarting. */
-export class Unavailable extends Limited {}
+export class Unavailable extends Limited {
+  static {
+    this.prototype.name = "Unavailable";
+  }
+}
 
 /** A call that would fail again, such as one with a wrong argument or certificate, or by a user who may not use the socket. */
-export class Refused extends Error {}
+export class Refused extends Error {
+  static {
+    this.prototype.name = "Refused";
+  }
+}
 
 /** The provider has no limit, or none by key: nobody has set it yet, or etcd has lost it. Once an operator has set it the same call succeeds. */
-export class NoLimit extends Refused {}
+export class NoLimit extends Refused {
+  static {
+    this.prototype.name = "NoLimit";
+  }
+}
 
 /** Permits of one provider, or of a key of it. */
 export type Permits = Awaited<ReturnType<Client["acquire"]>>;
@@ -66,6 +81,9 @@ function refuseTime(timeout: unknown): void {
 }
 
 type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean; wrong?: boolean };
+
+/** How many bytes the path has at most at which quotad serves. */
+const longest = 105;
 
 /** In place of a status. */
 const noAnswer = 0;
@@ -102,10 +120,18 @@ function attempt<T>(f: () => T): T | undefined {
   }
 }
 
+/** Returns the folders that a path goes through, from the root on. */
+const parents = (path: string): string[] => (dirname(path) === path ? [] : [...parents(dirname(path)), dirname(path)]);
+
 /** Says who may use the socket, which this user may not, and what to change: time does not heal it. */
 function denied(address: string): string {
   const user = attempt(() => userInfo().username) ?? process.geteuid?.();
-  const group = attempt(() => statSync(address).gid) ?? attempt(() => statSync(dirname(address)).gid); // a folder may hide the socket, and is then of the same group
+  const folders = parents(resolve(address));
+  const folder = folders.find((f) => !attempt(() => (accessSync(f, constants.X_OK), true)));
+  const of = attempt(() => statSync(folder ?? address));
+  const group = of?.gid;
+  if (folder && of && (group === 0 || !(of.mode & constants.S_IXGRP))) // else a member of its group may enter it
+    return `the user ${user} may not enter ${folder}, in which quotad's socket ${address} is: give it a group of that user, and mode 0750`;
   const name = attempt(() => new RegExp(`^([^:]+):[^:]*:${group}:`, "m").exec(readFileSync("/etc/group", "utf8"))?.[1]) ?? group;
   let remedy = `add it to the group of the socket${name === undefined ? "" : `, ${name}`}, and start this program again`;
   if (group === 0) remedy = "start quotad with --group, and a group of that user"; // whoever joins that may do more than use the socket
@@ -158,9 +184,12 @@ export class Client {
   constructor(address = "/run/quotad/quotad.sock", options: { tls?: TLS; connections?: number } = {}) {
     refuseOthers(options, "connections", "tls");
     const { tls, connections = 64 } = options;
+    if (!Number.isInteger(connections) || connections < 1) throw new Refused(`connections is ${inspect(connections)}: must be a whole number from 1`);
+    if (typeof address !== "string" || !address) throw new Refused(`the address is ${inspect(address)}: must be the path of quotad's socket, or host:port with the option tls`);
     const isPort = /^[^/]+:\d+$/.test(address);
     if (tls && !isPort) throw new Refused(`the address is ${address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787`);
     if (!tls && (isPort || address.includes("://"))) throw new Refused(`the address is ${address}: without tls it is the path of a socket; host:port needs the option tls`);
+    if (!tls && Buffer.byteLength(address) > longest) throw new Refused(`the address is ${address}: it has ${Buffer.byteLength(address)} bytes, and the path of a socket has at most ${longest}`);
     this.address = address;
     this.most = connections;
     this.http = tls ? https : http;

@@ -172,6 +172,18 @@ func TestErrorsHaveOneRule(t *testing.T) {
 			if kind == "TypeScript" {
 				none, nan = "null", "NaN"
 			}
+			for _, want := range []string{none, "''"} {
+				says("Refused: the address is " + want + ": must be the path of quotad's socket, or host:port")
+			}
+			says(fmt.Sprintf("Refused: the address is %s%s: it has %d bytes, and the path of a socket has at most 105", socket, strings.Repeat("x", 100), len(socket)+100))
+			if last := map[string]string{"tasks": none, "TypeScript": nan}[kind]; last != "" {
+				for _, want := range []string{"0", "-1", last} {
+					says("Refused: connections is " + want + ": must be a whole number from 1")
+				}
+			}
+			if kind != "TypeScript" { // there quotad says it, of the null that JSON has for NaN
+				says("Refused: permits is nan: must be a whole number from 1")
+			}
 			for _, want := range []string{none, "'5'", nan} {
 				says("Refused: timeout is " + want + ": must be a number of seconds")
 			}

@@ -324,4 +324,17 @@ func TestASocketOfAnotherGroup(t *testing.T) {
 			t.Errorf("%s: %s", program[0], out)
 		}
 	}
+	folder := filepath.Join(t.TempDir(), "closed")
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o700) }) // so that it can be removed
+	if err := os.Mkdir(folder, 0); err != nil {       // to its group too
+		t.Fatal(err)
+	}
+	hidden := filepath.Join(folder, "quotad.sock")
+	for _, program := range programs {
+		out := says(t, in, append(slices.Concat(ordinary, program), hidden, "3600")...)
+		who, what, _ := strings.Cut(out, " may not enter ")
+		if !strings.HasPrefix(who, "Refused: the user ") || what != folder+", in which quotad's socket "+hidden+" is: give it a group of that user, and mode 0750\n" {
+			t.Errorf("%s: %s", program[0], out)
+		}
+	}
 }

@@ -13,9 +13,11 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import re
 import socket
 import ssl
+import stat
 import threading
 import time
 
@@ -52,6 +54,8 @@ def deadline_of(wants, timeout):
     for w in wants:
         if isinstance(w, str) or len(w) not in (2, 3):
             raise Refused(f"{w!r} is no want: write (provider, permits) or (provider, permits, key)")
+        if w[1] != w[1]:  # NaN, which no JSON has
+            raise Refused(f"permits is {w[1]!r}: must be a whole number from 1")
     if not isinstance(timeout, (int, float)) or timeout != timeout:
         raise Refused(f"timeout is {timeout!r}: must be a number of seconds; 0 does not wait")
     return now() + timeout
@@ -130,9 +134,12 @@ def denied(address):
             return str(number)
 
     user, group = name(pwd.getpwuid, os.geteuid()), None
-    for path in os.path.dirname(address) or ".", address:  # a folder may hide the socket, and is then of the same group
-        with contextlib.suppress(OSError):
-            group = os.stat(path).st_gid
+    folder = next((f for f in reversed(pathlib.Path(address).absolute().parents) if not os.access(f, os.X_OK)), None)
+    with contextlib.suppress(OSError):
+        of = os.stat(folder or address)
+        group = of.st_gid
+        if folder and (group == 0 or not of.st_mode & stat.S_IXGRP):  # else a member of its group may enter it
+            return f"the user {user} may not enter {folder}, in which quotad's socket {address} is: give it a group of that user, and mode 0750"
     remedy = "add it to the group of the socket" + ("" if group is None else ", " + name(grp.getgrgid, group)) + ", and start this program again"
     if group == 0:  # whoever joins that may do more than use the socket
         remedy = "start quotad with --group, and a group of that user"
@@ -160,13 +167,23 @@ def host_of(address):
     return host.strip("[]"), int(port)
 
 
+LONGEST = 105  # bytes of a path at which quotad serves
+
+
 def check(address, tls):
-    """Raises Refused for an address that cannot be what it is taken for."""
+    """Returns an address as text. Raises Refused for one that cannot be what it is taken for."""
+    if isinstance(address, os.PathLike):
+        address = os.fspath(address)
+    if not isinstance(address, str) or not address:
+        raise Refused(f"the address is {address!r}: must be the path of quotad's socket, or host:port with the argument tls")
     is_port = re.fullmatch(r"[^/]+:[0-9]+", address)
     if tls and not is_port:
         raise Refused(f"the address is {address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787")
     if not tls and (is_port or "://" in address):
         raise Refused(f"the address is {address}: without tls it is the path of a socket; host:port needs the argument tls")
+    if not tls and len(os.fsencode(address)) > LONGEST:
+        raise Refused(f"the address is {address}: it has {len(os.fsencode(address))} bytes, and the path of a socket has at most {LONGEST}")
+    return address
 
 
 class Client(threading.local):  # a connection for each thread
@@ -174,8 +191,7 @@ class Client(threading.local):  # a connection for each thread
     certificate of this client, it is that of --listen, such as 127.0.0.1:8787."""
 
     def __init__(self, address="/run/quotad/quotad.sock", tls=None):
-        check(address, tls)
-        self.address, self.tls, self.pid, self.connection = address, tls, None, None
+        self.address, self.tls, self.pid, self.connection = check(address, tls), tls, None, None
 
     def acquire(self, provider, permits=1, timeout=0, class_="default", label="", key="", partial=False, settle_within=None):
         """Returns Permits, or raises Limited, Unavailable or Refused. A key, such as an account, has limits of its own;

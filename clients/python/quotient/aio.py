@@ -47,8 +47,9 @@ class Client:
     call, have 16 more. quotad allows a process 256 connections."""
 
     def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
-        check(address, tls)
-        self.address, self.tls, self.connections = address, tls, connections
+        if not isinstance(connections, int) or connections < 1:
+            raise quotient.Refused(f"connections is {connections!r}: must be a whole number from 1")
+        self.address, self.tls, self.connections = check(address, tls), tls, connections
         self.idle: list[Any] = []
         self.waiting: asyncio.Semaphore | None = None  # free connections for calls that wait for permits
         self.prompt: asyncio.Semaphore | None = None  # and for the others

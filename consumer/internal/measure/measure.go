@@ -76,7 +76,7 @@ var All = []*Metric{
 	count("key_asks_total", "{ask}", "Times that this instance asked others for permits of a key; not among the asks.", func(s *consumer.Status) int64 { return s.KeyAsks }),
 	count("calls_impossible_total", "{call}", "Calls for more permits than the limit has, which are never served; not among the refused permits.", func(s *consumer.Status) int64 { return s.Impossible }),
 	count("permits_shadowed_total", "{permit}", "Permits that were refused but let pass, in shadow mode.", func(s *consumer.Status) int64 { return s.Shadowed }),
-	count("calls_forgotten_total", "{call}", "Calls of a limit in flight of which nobody has said that they ended: their places came back by the hold alone. Another value than 0 is a mistake of the program.", func(s *consumer.Status) int64 { return s.Forgotten }),
+	count("calls_forgotten_total", "{call}", "Calls of a limit in flight of which nobody has said that they ended: their places came back by the hold alone. Another value than 0 is a mistake of the program; behind quotad also a crash of one.", func(s *consumer.Status) int64 { return s.Forgotten }),
 	count("permits_over_issued_total", "{permit}", "Permits issued beyond the share. Always 0; another value is a bug.", func(s *consumer.Status) int64 { return s.OverIssued }),
 	count("permits_lent_total", "{permit}", "Permits lent to other instances, which are not among those issued. One that is lent on counts each time.", func(s *consumer.Status) int64 { return s.Lent }),
 	count("permits_borrowed_total", "{permit}", "Permits borrowed from other instances.", func(s *consumer.Status) int64 { return s.Borrowed }),

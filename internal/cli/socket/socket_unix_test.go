@@ -26,7 +26,7 @@ func TestJoining(t *testing.T) {
 	}
 	group, name := os.Getgid(), strconv.Itoa(os.Getgid())
 	if os.Getuid() == 0 {
-		if got, want := socket.Joining(path), "start quotad with --group, and a group that "+u.Username+" is in"; got != want {
+		if got, want := socket.Joining(path), "start quotad with --group, and a group of the user "+u.Username; got != want {
 			t.Errorf("of root's group: %s, want %s", got, want)
 		}
 		group, name = 4711, "4711"

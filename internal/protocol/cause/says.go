@@ -41,7 +41,7 @@ func Stranded(back string) string {
 // Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.
 const (
 	Forgotten = "nobody has said that calls ended: their places come back by the hold alone"
-	EndCalls  = "call Permit.Done, or the function that Begin returns, when a call has ended, also when it fails"
+	EndCalls  = "call Permit.Done, or the function that Begin returns, when a call has ended, also when it fails; behind quotad call close, or send DELETE /v1/calls/ID"
 )
 
 // The texts of an instance that has no share yet name the instant at which it began, not how long ago

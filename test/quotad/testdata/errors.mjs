@@ -11,12 +11,14 @@ const ends = async (call) => {
     return await call();
   } catch (e) {
     if (!(e instanceof Limited || e instanceof Refused)) throw e;
-    console.log(`${e.constructor.name}: ${e.message}`);
+    console.log(String(e));
   }
 };
 
 const client = await ends(() => new Client(address, ca && { tls: { ca, cert, key } }));
 if (client && !ca) {
+  for (const none of [null, "", address + "x".repeat(100)]) await ends(() => new Client(none));
+  for (const connections of [0, -1, NaN]) await ends(() => new Client(address, { connections }));
   for (const timeout of [null, "5", NaN]) await ends(() => client.acquire("p", { timeout }));
   await ends(() => client.acquireAll({ provider: "p" }));
   await ends(() => client.acquire("p", { permits: "5" }));

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pathlib
 import ssl
 import sys
 
@@ -32,6 +33,14 @@ client = ends((quotient if how == "threads" else quotient.aio).Client, address, 
 if client is None:
     sys.exit()
 if tls is None:
+    of = quotient if how == "threads" else quotient.aio
+    for none in None, "", pathlib.Path(address + "x" * 100):
+        ends(of.Client, none)
+    if how == "tasks":
+        for none in 0, -1, None:
+            ends(of.Client, address, connections=none)
+    client = ends(of.Client, pathlib.Path(address))
+    ends(client.acquire, "p", float("nan"))
     for wrong in None, "5", float("nan"):
         ends(client.acquire, "p", timeout=wrong)
     ends(client.acquire_all, ["p", "q"])

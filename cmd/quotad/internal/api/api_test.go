@@ -222,6 +222,8 @@ func TestBadInput(t *testing.T) {
 		{"an unknown field", `{"provider":"p","permit":1}`, 400, bad(`the body is not as expected (unknown field \"permit\"; did you mean permits?)` + like), ""},
 		{"a field that is near none", `{"provider":"p","weight":1}`, 400, bad(`the body is not as expected (unknown field \"weight\")` + like), ""},
 		{"text for a number", `{"provider":"p","permits":"1"}`, 400, bad(`permits: string given, must be a whole number`), ""},
+		{"nothing for a number", `{"provider":"p","permits":null}`, 400, bad(`permits: null given, must be a whole number`), ""},
+		{"nothing for a number of a want", `{"wants":[{"provider":"p","permits":null}]}`, 400, bad(`wants.permits: null given, must be a whole number`), ""},
 		{"half a permit", `{"provider":"p","permits":0.5}`, 400, bad(`permits: number 0.5 given, must be a whole number`), ""},
 		{"a wait that no number holds", `{"provider":"p","max_wait":1e400}`, 400, bad(`max_wait: number 1e400 given, must be a number of seconds`), ""},
 		{"one want in place of a list", `{"wants":{"provider":"p"}}`, 400, bad(`wants: object given, must be a list, such as [{\"provider\": \"payments/charge\", \"permits\": 1}]`), ""},

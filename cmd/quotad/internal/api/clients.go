@@ -136,17 +136,13 @@ func (t *clients) noIDLocked(client string) {
 	}
 }
 
-// enter enters a grant, whose ID is counted. It ends after d by itself, and its calls with it: their client has
-// died, or has forgotten them.
+// enter enters a grant, whose ID is counted. It ends after d by itself. Its calls may last no longer: the limiter ends
+// them then, and counts them as forgotten, since their client has died, or did not end them.
 func (t *clients) enter(g *grant, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.grants[g.id] = g
-	g.expires = time.AfterFunc(d, func() {
-		if t.end(g) {
-			g.done()
-		}
-	})
+	g.expires = time.AfterFunc(d, func() { t.end(g) })
 }
 
 // grant returns a client's grant; nil if it has none of that ID.

@@ -88,6 +88,9 @@ func TestACallInFlightEnds(t *testing.T) {
 		underWay(t, s, 2)
 		time.Sleep(2*time.Minute + 31*time.Second)
 		underWay(t, s, 0)
+		if st, _ := s.host.Status("p"); st.Forgotten != 2 {
+			t.Errorf("%d calls are counted as forgotten", st.Forgotten)
+		}
 		end(newProcess(t, s, "one"), id, 404)
 		if clients, _ := count(t, s); clients != 2 {
 			t.Errorf("%v clients", clients)

@@ -53,7 +53,22 @@ type want struct {
 type rawWant struct {
 	Provider string `json:"provider"`
 	Key      string `json:"key"`
-	Permits  *int64 `json:"permits"`
+	Permits  number `json:"permits"`
+}
+
+// number is how many permits are wanted, if that is given.
+type number struct {
+	n     int64
+	given bool
+}
+
+// UnmarshalJSON reads a number. A null is an error, as it is for costs: it would be taken for 1.
+func (n *number) UnmarshalJSON(text []byte) error {
+	if bytes.Equal(text, []byte("null")) {
+		return &json.UnmarshalTypeError{Value: "null", Type: reflect.TypeFor[int64]()}
+	}
+	n.given = true
+	return json.Unmarshal(text, &n.n)
 }
 
 // parseRequest reads a body. Its errors name the wrong value and its bounds, for the
@@ -112,8 +127,8 @@ func parseRequest(body []byte) (request, error) {
 // check returns the want, or what is wrong with it.
 func (w rawWant) check() (want, error) {
 	permits := int64(1)
-	if w.Permits != nil {
-		permits = *w.Permits
+	if w.Permits.given {
+		permits = w.Permits.n
 	}
 	if err := quota.ValidateProvider(w.Provider); err != nil {
 		return want{}, err
