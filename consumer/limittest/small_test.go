@@ -57,6 +57,7 @@ func usedBy(t *testing.T, permits, owners int64, rates []float64, evenly bool, w
 func TestSmallKeysAreUsed(t *testing.T) {
 	const half = 500 * time.Millisecond
 	alike := func(n int, rate float64) []float64 { return slices.Repeat([]float64{rate / float64(n)}, n) }
+	twoBusy := func(rate float64) []float64 { return append([]float64{rate / 2, rate / 2}, make([]float64, 10)...) }
 	oneBusy := append([]float64{30}, slices.Repeat([]float64{1}, 9)...)
 	for _, test := range []struct {
 		what            string
@@ -66,17 +67,21 @@ func TestSmallKeysAreUsed(t *testing.T) {
 		wait            time.Duration
 		least           float64
 	}{
+		{"1 of 12, callers wait", 1, 0, alike(12, 2), false, half, 0.85},
 		{"5 of 12", 5, 0, alike(12, 10), false, 0, 0.58},
+		{"5 of 12, of which two are busy", 5, 0, twoBusy(7.5), false, 0, 0.8},
 		{"5 of 12, evenly", 5, 0, alike(12, 10), true, 0, 0.78},
 		{"20 of an owner among 12, evenly", 20, 1, alike(12, 40), true, 0, 0.95},
 		{"5 of 12, callers wait", 5, 0, alike(12, 10), false, half, 0.92},
 		{"5 of an owner among 12", 5, 1, alike(12, 10), false, 0, 0.38},
+		{"5 of an owner among 12, which call evenly and much", 5, 1, alike(12, 20), true, 0, 0.95},
 		{"5 of an owner among 12, callers wait", 5, 1, alike(12, 10), false, half, 0.94},
 		{"20 of 12", 20, 0, alike(12, 40), false, 0, 0.9},
 		{"20 of 12, callers wait", 20, 0, alike(12, 40), false, half, 0.98},
 		{"20 of an owner among 12", 20, 1, alike(12, 40), false, 0, 0.86},
 		{"20 of an owner among 12, callers wait", 20, 1, alike(12, 40), false, half, 0.98},
 		{"20 of ten, of which one is busy", 20, 0, oneBusy, false, 0, 0.92},
+		{"20 of an owner among 12, of which two are busy", 20, 1, twoBusy(30), false, 0, 0.98},
 		{"20 of an owner among ten, of which one is busy", 20, 1, oneBusy, false, 0, 0.88},
 	} {
 		used := usedBy(t, test.permits, test.owners, test.rates, test.evenly, test.wait)

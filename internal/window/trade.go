@@ -258,7 +258,7 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	h := lending.Host{
 		Phase: s.phase, Length: s.length, Share: of.due, Issued: of.issued, Left: of.left, Kept: of.kept,
 		Forecast: calls.Forecast(s.phase, s.length, waiting), Critical: critical.Forecast(s.phase, s.length, criticals),
-		Sure: a.sure, Duty: s.rules.OnDuty(s.hash, s.Window.Index), Chance: s.hash ^ uint64(s.Window.Index),
+		Uneven: s.Owners < s.Instances || s.Fair() < 1, Sure: a.sure, Duty: s.rules.OnDuty(s.hash, s.Window.Index), Chance: s.hash ^ uint64(s.Window.Index),
 	}
 	if a.until > s.Window.Start() {
 		h.Part = s.partOf(a.guest)

@@ -56,14 +56,14 @@ const (
 	horizon  = 200 // it asks for so long at first, and then for the rest of the window
 	spacing  = 25  // between two rounds; twice that if nothing came
 	margin   = 1.05
-	silence  = 10  // calls that did not come end a forecast
+	silence  = 5   // calls that did not come end a forecast: by chance so many stay away after one call in 150
 	tiny     = 20  // a guest with a share asks for at least this part of a fair one
 	woke     = 50  // the same, if it had no calls in the last window: a rate begins with few
 	seldom   = 0.1 // fewer calls than that are not expected to come: a smoothed rate never is 0
 	slack    = 1.2
 	hosts    = 1.5 // asked for each fair share that is needed
 	few      = 10  // permits that one host is asked for by the poor; a share of fewer is small
-	sparse   = 3   // so few calls in a window tell no rate: one alone would count as a burst
+	sparse   = 3   // so few calls in a window tell no rate: one alone would count as a burst; a share of fewer is tiny
 	sure     = 3   // of so many calls that a guest expects beyond what it has, some will surely come
 	fewHosts = 4
 )

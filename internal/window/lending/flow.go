@@ -109,11 +109,11 @@ func (f *Flow) expected() float64 {
 }
 
 // wants is what it asks for over a span, with waiting permits. If few calls have come in the window, that is at most
-// twice as many, or what the window before had in such a span.
+// as many, or what the window before had in such a span.
 func (f *Flow) wants(span float64, waiting int64) float64 {
 	n := 1.1 * f.expected() * span
 	if k := f.calls - f.before; k <= sparse {
-		n = min(n, max(2*k, 1.1*f.used[0]*span))
+		n = min(n, max(k, 1.1*f.used[0]*span))
 	}
 	return n + float64(waiting)
 }

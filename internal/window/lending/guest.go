@@ -9,6 +9,7 @@ type Guest struct {
 	fails  int     // asks in a row for which nothing came
 	at     float64 // instant of the latest ask
 	lacked float64 // instant at which it first lacked permits in this window; +Inf if it has not
+	calls  float64 // that had come by then: Flow.Seen
 	wanted int64   // permits that it needed at the latest ask
 	had    int64   // permits that it had borrowed in this window by then
 	// part is how much the next ask asks for all in all, as a multiple of the need. It doubles after an ask that
@@ -123,7 +124,7 @@ func (g *Guest) Ask(f *Flow, r Rules, h Has) (a Ask, ok bool) {
 	}
 	g.rounds++
 	g.bare = h.New
-	g.at, g.wanted, g.had, g.rate = f.at, need, h.Borrowed, f.begun()
+	g.at, g.calls, g.wanted, g.had, g.rate = f.at, f.calls, need, h.Borrowed, f.begun()
 	f.Asked(g.rate)
 	return Ask{Permits: need, Poor: int64(max(0, min(float64(need), due))), Sure: f.wants(span, 0)-float64(max(0, h.Left-h.Kept)) >= sure, Part: g.part, Fails: g.fails}, true
 }
@@ -155,6 +156,9 @@ func (g *Guest) Gather(a *Ask) { a.Whole = g.rounds > 1 }
 // again reports whether it may ask once more in this window.
 func (g *Guest) again(f *Flow, r Rules, h Has, poor bool) bool {
 	came, age := h.Borrowed-g.had, f.at-g.at
+	if f.calls == g.calls && h.Waiting == 0 { // it wants no more than it has asked for
+		return false
+	}
 	if age < spacing || came == 0 && age < 2*spacing {
 		return false
 	}

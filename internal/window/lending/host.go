@@ -12,6 +12,7 @@ type Host struct {
 	Forecast      float64 // that its own callers will want until the window ends
 	Critical      float64 // that its own critical callers will want until then
 	Part          int64   // of its share, that a guest without one may have, whatever own callers want
+	Uneven        bool    // some instances have no share, since a key has owners, or the total is below the fleet
 	Sure          bool    // the guest will use what it is lent: see protocol.Need
 	Duty          bool    // it is on duty in this window: see Rules.Duty
 	Chance        uint64  // a random number: another one for each instance and window
@@ -19,15 +20,19 @@ type Host struct {
 
 // Lend returns how many of the permits asked for the host lends, where Kept always stays:
 //
-//   - of all, what is left beside what its own callers will want and the reserve;
+//   - of all, what is left beside what its own callers will want and the reserve; if some instances have no
+//     share, the guest's part (split) where that is more;
 //   - of poor, those that the guest lacks to its fair share, what is left beside what its own callers will want
 //     of its share, and Part at least;
 //   - of critical, those that the guest's critical calls lack, what is left beside what its own critical callers
 //     will want.
 //
-// It is the largest of the three.
+// It is the largest of these.
 func (h *Host) Lend(r Rules, permits, poor, critical int64) int64 {
 	n := min(permits, h.spare(max(h.Forecast, h.reserve(r))))
+	if h.Uneven {
+		n = max(n, h.split(r, permits))
+	}
 	if poor > 0 {
 		// Against the poor a host protects what is left of its own fair share only.
 		n = max(n, min(poor, h.spare(min(h.Forecast, float64(max(0, h.Share-h.Issued))))), min(poor, h.Part, h.spare(0)))
@@ -47,6 +52,19 @@ func (h *Host) spare(keep float64) int64 {
 		}
 	}
 	return max(0, h.Left-max(h.Kept, int64(n)))
+}
+
+// split returns the guest's part of what the host has beyond its own share, which both then divide by what they still
+// want: the guest permits, the host what its own callers will want beyond the share. Otherwise the first guest that asks
+// could borrow all that the others have, and keep it from the second: it would have some left when the window ends. A tiny
+// share is divided too, but for the reserve.
+func (h *Host) split(r Rules, permits int64) int64 {
+	own := float64(max(0, h.Share-h.Issued))
+	if h.Share < sparse {
+		own = min(own, h.reserve(r))
+	}
+	beyond, wanted := float64(h.Left)-max(own, float64(h.Kept)), max(0, h.Forecast-own)
+	return int64(min(1, max(0, beyond)/max(1, float64(permits)+wanted)) * float64(permits))
 }
 
 // reserve is what a host keeps for instances that wake. Of a small share a whole permit is

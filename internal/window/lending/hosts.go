@@ -45,7 +45,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		chosen.take(&others, debtors, fewest)
 	}
 	owing := len(chosen)
-	k := int(math.Ceil(hosts * float64(a.Permits) / max(1, fair) * a.Part))
+	k := int(min(float64(n), math.Ceil(hosts*float64(a.Permits)/fair*a.Part)))
 	switch {
 	case a.Poor == 0: // of small shares each host has a permit to spare, or none
 		k = max(k, direct)
@@ -72,7 +72,8 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		}
 		others = slices.DeleteFunc(others, func(p Peer) bool { _, there := chosen[p.ID]; return there })
 	}
-	each := 1000 * min(1, slack*a.Part/float64(max(1, k))) // of what is needed, no more of one host than all of it
+	have := max(1, float64(k)*min(1, fair))  // so many of k have a permit: a share below one is a permit by that chance
+	each := 1000 * min(1, slack*a.Part/have) // of what is needed, no more of one host than all of it
 	if a.Whole {
 		each = 1000
 	}

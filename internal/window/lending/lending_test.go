@@ -47,7 +47,8 @@ func TestForecasts(t *testing.T) {
 		{"nobody calls", func(f *Flow) { called(f, 0, 2500, 0) }, 500, 0},
 		{"a steady rate of one a millisecond", func(f *Flow) { called(f, 0, 2500, 1) }, 500, 1.05*500 + math.Sqrt(500)},
 		{"at the window's end there is no margin for chance", func(f *Flow) { called(f, 0, 2900, 1) }, 900, 105},
-		{"callers that have gone silent for ten calls", func(f *Flow) { called(f, 0, 2300, 1); called(f, 2305, 2800, 0) }, 800, 0},
+		{"callers that have gone silent", func(f *Flow) { called(f, 0, 2300, 1); called(f, 2305, 2800, 0) }, 800, 0},
+		{"20 a second, silent for six calls", func(f *Flow) { called(f, 0, 2300, 0.02); called(f, 2305, 2700, 0) }, 700, 0},
 		{"ones that came half a window ago at twice the rate", func(f *Flow) { called(f, 0, 2000, 0); called(f, 2005, 2500, 2) }, 500, 1.05*1000 + math.Sqrt(1000)},
 		{"at least half of the rate two windows ago", func(f *Flow) { called(f, 0, 999, 1); called(f, 1000, 2499, 0.1) }, 499, 1.05*250 + math.Sqrt(250)},
 	} {
@@ -82,6 +83,13 @@ func TestWhatAHostLends(t *testing.T) {
 		change(&h)
 		return h
 	}
+	uneven := func(left, issued int64, forecast float64) Host {
+		return host(func(h *Host) { h.Uneven, h.Left, h.Issued, h.Forecast = true, left, issued, forecast })
+	}
+	kept, tiny := uneven(370, 100, 400), uneven(2, 0, 2)
+	kept.Kept, tiny.Share = 320, 1
+	onDuty, last := tiny, tiny
+	onDuty.Duty, last.Left, last.Forecast = true, 1, 1
 	for _, test := range []struct {
 		what          string
 		rules         Rules
@@ -106,6 +114,13 @@ func TestWhatAHostLends(t *testing.T) {
 		{"on duty, at the end", large, host(func(h *Host) { h.Duty, h.Phase = true, 860 }), 50, 0, 50},
 		{"recall: to the poor, what it has beyond its fair share", large, host(func(h *Host) { h.Left, h.Issued, h.Forecast = 900, 30, 5000 }), 2000, 2000, 830},
 		{"against others its forecast counts", large, host(func(h *Host) { h.Left, h.Issued, h.Forecast = 900, 30, 5000 }), 2000, 0, 0},
+		{"where shares are uneven both divide what it has beyond its share", large, uneven(370, 30, 370), 100, 0, 75},
+		{"also where the guest wants more than all", large, uneven(900, 30, 5000), 2000, 0, 239},
+		{"and none of the share", large, uneven(70, 30, 5000), 2000, 0, 0},
+		{"but for what the policy keeps", large, kept, 100, 0, 10},
+		{"of a tiny share they divide all", large, tiny, 2, 0, 1},
+		{"but not if the host is on duty", large, onDuty, 2, 0, 0},
+		{"and the last one stays where it is wanted", large, last, 9, 0, 0},
 		{"a spent one", large, host(func(h *Host) { h.Left = 0 }), 50, 50, 0},
 		{"an overdrawn one", large, host(func(h *Host) { h.Left = -5 }), 50, 50, 0},
 	} {
@@ -217,6 +232,28 @@ func asking(rate float64, has Has, answer func(a Ask, phase float64) int64) (pha
 		}
 	}
 	return phases, all
+}
+
+// After one call a guest asks for one permit. It asks no more until another call comes, or waits.
+func TestOneCallAsksOnce(t *testing.T) {
+	f, g := begun(), &Guest{}
+	g.Begin(0)
+	has := Has{Length: 1000, Own: 1, Fair: 1, Total: 20}
+	asks := func(phase, calls float64, waiting int64) int64 {
+		f.Look(phase, calls)
+		has.Phase, has.Rest, has.Waiting = phase, 1000-phase, waiting
+		a, _ := g.Ask(f, RulesOf(20, 20), has)
+		return a.Permits
+	}
+	for _, test := range []struct {
+		phase, calls float64
+		waiting      int64
+		want         int64
+	}{{100, 0, 0, 0}, {105, 1, 0, 1}, {160, 1, 0, 0}, {165, 2, 0, 2}, {220, 2, 0, 0}, {225, 2, 1, 3}} {
+		if n := asks(test.phase, test.calls, test.waiting); n != test.want {
+			t.Errorf("at %v, after %v calls, of which %d wait, it asks for %d permits, want %d", test.phase, test.calls, test.waiting, n, test.want)
+		}
+	}
 }
 
 func TestWhenAGuestAsks(t *testing.T) {
@@ -369,8 +406,9 @@ func TestWhoIsAsked(t *testing.T) {
 }
 
 // Against a model that knows all: hosts are asked for about what is needed and a fifth more, or more
-// hosts for as much each after rounds in vain; none twice, none for more than what is needed and a
-// fifth more, and never the guest's debtors for more than they owe and the poor need.
+// hosts for as much each after rounds in vain; none twice, none for more than what is needed, and never
+// the guest's debtors for more than they owe and the poor need. Of shares below one only some hosts have
+// a permit, so that more are asked for as much.
 func TestRequestsSumToTheNeed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -406,10 +444,18 @@ func TestRequestsSumToTheNeed(t *testing.T) {
 			}
 			sum += hosts * float64(q.Permits) / 1000
 		}
-		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum > 1.25*a.Part*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
+		if k := float64(a.Permits); len(seen) > 0 && sum > 0 && (sum*min(1, fair) > 1.25*a.Part*k+float64(len(seen)) || len(debtors) == 0 && sum < 0.99*k) {
 			t.Fatalf("%d asked for, of %d hosts %.1f", a.Permits, len(seen), sum)
 		}
 	})
+}
+
+// One permit among twelve instances: each of them is asked for all of it.
+func TestWhoeverHasTheOnlyPermitIsAskedForIt(t *testing.T) {
+	all := RulesOf(12, 1).Requests(Ask{Permits: 1, Part: 1}, 1./12, 3, 7, peersOf(11), nil)
+	if len(all) != 1 || all[0].Permits != 1000 || all[0].Part != 1<<32 {
+		t.Errorf("asks for %+v", all)
+	}
 }
 
 // Wholes sum to the fraction, and a sample is as large as its part, over many hosts.
