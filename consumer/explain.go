@@ -386,7 +386,7 @@ func (k *core) explainBudgetLocked(now clock.Instant, e *LimitError, b *protocol
 			e.Cause = withheldKeyError(k.provider, e.Key, b)
 		}
 	case b.Spent && b.Stated != 0:
-		e.Cause = errors.New(cause.Stated(b.String()))
+		e.Cause = errors.New(cause.Stated(b.String(), b.Named))
 		u.when, u.known = b.Stated-k.clock.Offset(), true
 	case b.InFlight && b.Used+u.n > b.Permits: // calls of this instance alone take too many
 	case !blind && (b.Spent || b.InFlight && b.Left >= 0 && b.Left < u.n || u.known && u.when >= end):

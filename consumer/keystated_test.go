@@ -40,6 +40,22 @@ func TestAJoinerSaysThatTheKeyIsUsedUp(t *testing.T) {
 	})
 }
 
+// TestAStatedPause, of a key whose permits are taken from etcd: some are left there.
+func TestAStatedPauseOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, sinks, limiters := longKeys(t, "20/s,1000/h", "a", "b")
+		key := limiters[0].Key("k")
+		key.TryTake(1)
+		b.play(2, sinks, nil)
+		key.Stated(0, 0, time.Now().Add(time.Minute))
+		b.play(2, sinks, func(int) { key.TryTake(20) })
+		_, err := key.Take(t.Context(), 1, 0)
+		if want := "the provider wants nothing more of 1000/h for now, by an answer that named no limit, such as one with Retry-After; next at "; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant ... %s", err, want)
+		}
+	})
+}
+
 // Nothing was left of a key by the provider's count. Once its limit is raised, what the raise gives is had at once, by
 // all instances together; and no call has to be refused by the provider for it.
 func TestARaiseOfAKeyThatIsUsedUpIsHad(t *testing.T) {

@@ -179,3 +179,15 @@ func TestAStatedRestOutlastsTheHour(t *testing.T) {
 		}
 	})
 }
+
+// An answer that names no limit, such as one with Retry-After, asks for a pause: the refusal does not say that the limit is
+// used up.
+func TestAStatedPause(t *testing.T) {
+	bubble(t, policyOf(t, "100/s,1000/h"), func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		l.Stated(0, 0, time.Now().Add(time.Minute))
+		_, err := l.Take(ctx, 1, time.Second)
+		if want := "consumer: p: no permit: the provider wants nothing more of 1000/h for now, by an answer that named no limit, such as one with Retry-After; next at 00:01:00.000 UTC"; err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	})
+}

@@ -19,7 +19,8 @@ const unsaid = 2 * time.Second
 // Shutdown ends the session without loss (with a shape other than fixed nobody uses its share for
 // a window then): it announces the window from which this process no
 // longer takes part, serves until then, and closes. That takes 0.3 s and the rest of the
-// longest window that is not above a minute; with a shape other than fixed, also the settle time. If
+// longest window that is not above a minute; with a shape other than fixed, also the settle time. It takes
+// at least until this process's own share begins, about 4 s after the provider was opened. If
 // that is more than 2 s, it logs until when. Call it on SIGTERM, with a context that ends when the
 // process must.
 //

@@ -21,6 +21,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -104,12 +105,12 @@ type keyBudgetJSON struct {
 
 func (b *keyBudgetJSON) table(w io.Writer) {
 	format.Row(w, b.Limit, spanOf(b.sliding, b.End)+", of key "+format.Show(b.Key))
-	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; how many of them are used, nobody reports by key", b.HandedOut, b.permits, b.Left))
+	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; some may be in hand, or lost by a crash: nobody reports by key how many are used", b.HandedOut, b.permits, b.Left))
 	if b.Elsewhere > 0 {
 		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", b.Elsewhere, format.Exact(b.StatedUntil)))
 	}
 	if b.stopped {
-		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, by an answer that named no limit, such as one with Retry-After", format.Exact(b.StatedUntil)))
+		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, %s", format.Exact(b.StatedUntil), cause.Stopped))
 	}
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")

@@ -86,6 +86,11 @@ func TestListByPrefix(t *testing.T) {
 		t.Errorf("%v: %s", err, stdout)
 	}
 	b.want(exitUsage, "list", "a", "b")
+
+	b.want(exitDone, "set", "github", "15000/s", "--keys", "14/s,5000/h sliding")
+	if stdout, _ = b.want(exitDone, "list", "github"); !strings.Contains(stdout, "15000/s   14/s,5000/h sliding") {
+		t.Errorf("the limits of each key are missing:\n%s", stdout)
+	}
 }
 
 func TestVersionFlag(t *testing.T) {

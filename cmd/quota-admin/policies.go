@@ -99,15 +99,15 @@ func listTable(w io.Writer, all []admin.Stored) {
 	if len(all) == 0 {
 		return
 	}
-	format.Row(w, "PROVIDER", "LIMITS", "MODE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
+	format.Row(w, "PROVIDER", "LIMITS", "EACH KEY", "MODE", "OUTAGE", "SETTLE", "NEXT", "REVISION", "CHANGED", "AUTHOR")
 	for _, s := range all {
 		name, revision := format.Name(s.Provider), fmt.Sprint(s.Revision)
 		if policyIn(s) == nil {
-			format.Row(w, name, "invalid", "-", "-", "-", "-", revision, "-", "-")
+			format.Row(w, name, "invalid", "-", "-", "-", "-", "-", revision, "-", "-")
 			continue
 		}
 		p := change.Current(s.Policy, time.Now()).WithDefaults()
-		format.Row(w, name, change.Limits(&p), format.Show(string(p.Mode)),
+		format.Row(w, name, change.Limits(&p), cmp.Or(limitsOf(p.Keys.Limits), "-"), format.Show(string(p.Mode)),
 			format.Show(string(p.Outage)), p.Settle.String(), nextOf(p), revision, format.When(p.Time), format.Name(p.Author))
 	}
 }

@@ -175,8 +175,10 @@ type BudgetUse struct {
 	// Left is what nobody had taken when etcd was read last; negative if it was not.
 	Left int64
 	// Stated is until when, in corrected wall time, there is less to be had than of the limit, since the
-	// provider has said so; 0 if it has not.
+	// provider has said so; 0 if it has not. Named says that the provider has named the limit that it counts; else it has
+	// asked for a pause.
 	Stated int64
+	Named  bool
 	// Withheld says why nothing more is handed out in the window; empty if more is. Resumes is when that ends by
 	// itself, in corrected wall time; 0 if that is not known.
 	Withheld string

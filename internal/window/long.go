@@ -313,12 +313,11 @@ func (b *long) lacksUntil(n int64) int64 {
 
 // use returns the use of the limit, for a call that wants n permits.
 func (b *long) use(n int64) protocol.BudgetUse {
-	left := b.left()
-	used := b.used
+	left, stated, used := b.left(), b.heeds(), b.used
 	if b.InFlight {
 		used = b.underWay()
 	}
-	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: b.statedUntil(), Over: b.lacksUntil(n)}
+	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: stated.Until, Named: stated.Of != 0, Over: b.lacksUntil(n)}
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is
@@ -439,7 +438,7 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 		heard := b.ByParts() && u.ByParts() && b.Start > u.Start && b.late(&u, now)
 		if b.Start == u.Start && b.state == handedOut {
 			more, heard = b.fund(u, now), !u.Away
-			if until := b.statedUntil(); until != 0 {
+			if until := b.heeds().Until; until != 0 {
 				b.again = min(b.again, until-a.windows.Offset)
 			}
 		}

@@ -82,22 +82,21 @@ func (b *long) whole(wall int64) int64 {
 	return max(b.used, min(b.limit(), b.stated.At+b.stated.Rest(b.Permits)))
 }
 
-// statedUntil returns until when the limit has less left by what the provider has stated; 0 if it has not
-// less.
-func (b *long) statedUntil() int64 {
+// heeds returns what the provider has stated if the limit has less left by that; else it returns zero.
+func (b *long) heeds() (s escrow.Stated) {
 	switch {
 	case b.Whole && b.stated.Until != 0 && b.purse.Taken < b.limit():
-		return b.stated.Until
+		return b.stated
 	case !b.Whole && b.purse.Binds(b.Permits):
-		return b.purse.Total().Stated.Until
+		return b.purse.Total().Stated
 	}
-	return 0
+	return s
 }
 
 // over returns when the limit has n permits more than are in hand: when its window ends, or the provider's
 // does, which may be later (restAt); of a sliding limit when enough of them count no more.
 func (b *long) over(n int64) int64 {
-	if until := b.statedUntil(); until != 0 {
+	if until := b.heeds().Until; until != 0 {
 		return until
 	}
 	if b.ByParts() {

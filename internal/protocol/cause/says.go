@@ -258,8 +258,14 @@ func GiveCountOf(provider, key string, limit quota.Limit) string {
 	return "give the provider's count: " + giveCount(ShellWord(provider)+" --key "+key, limit) + ", or --keys-unused, but only if etcd counts all that keys have used"
 }
 
-// Stated says that by the provider's own count nothing is left of a limit.
-func Stated(limit string) string {
+// Stopped is what an answer of the provider says that names no limit.
+const Stopped = "by an answer that named no limit, such as one with Retry-After"
+
+// Stated says that by the provider's own count nothing is left of a limit or, if it has named none, that it wants a pause.
+func Stated(limit string, named bool) string {
+	if !named {
+		return "the provider wants nothing more of " + limit + " for now, " + Stopped
+	}
 	return fmt.Sprintf("the provider says that nothing more of %s is left", limit)
 }
 
