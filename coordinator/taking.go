@@ -84,6 +84,11 @@ func (p *membership) transact(ctx context.Context, tries int, policy int64, all 
 			err = errOtherCluster
 		}
 		if err != nil {
+			for i, t := range sent {
+				if len(offers[i].puts) > 0 {
+					t.Purse.Unanswered(t.total, t.n, t.back())
+				}
+			}
 			return err
 		}
 		if !r.Succeeded {

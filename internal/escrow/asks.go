@@ -84,5 +84,6 @@ func (t *Total) ask(r Rule, u Use, lacks, has int64) (write bool) {
 func (p *Purse) Hear(t Total, revision int64) {
 	if p.verdict != nil && revision > p.revision && p.revision != 0 && p.lost == noLoss {
 		p.total, p.revision, p.restored = t, revision, false
+		p.settle()
 	}
 }

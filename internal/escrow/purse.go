@@ -35,8 +35,9 @@ type Purse struct {
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
 	// restored says that the session has noticed a restore, and etcd has not answered since: the total is of before.
-	restored bool
-	lost     loss
+	restored  bool
+	lost      loss
+	unsettled *unsettled
 }
 
 // loss says whether the store went back: it had an older total than was known, or none. Unless an operator's word covers
@@ -69,6 +70,9 @@ func (p *Purse) Of(v *Verdict) bool {
 // Read takes the total's value and revision as the store of the verdict v has answered them; revision 0
 // if there is no total. The caller has made sure that Of(v) is true.
 func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
+	if revision < p.revision { // the numbers of writes begin again
+		p.unsettled = nil
+	}
 	switch {
 	case revision == 0 && v.before != 0:
 		p.lost = noLoss // no total need tell of the loss: by this mark no instance writes one of the window, and an operator's is valid
@@ -87,13 +91,14 @@ func (p *Purse) Read(value []byte, revision int64, v *Verdict) {
 	if p.total.Withheld != "" && p.total.From == 0 {
 		p.lost = noLoss
 	}
+	p.settle()
 }
 
 // Restored notes that the session has noticed a restore: the permits in hand count no more, so Taken is from now on what
 // was issued. What is known of the total stays, since etcd may know less. The mark is renewed before etcd is asked again
 // (MarkAt.Renewed): so an operator's word in it is said after the restore, and covers what was lost.
 func (p *Purse) Restored(issued int64) {
-	p.Taken, p.restored, p.lost = issued, true, min(p.lost, noticed)
+	p.Taken, p.restored, p.lost, p.unsettled = issued, true, min(p.lost, noticed), nil
 }
 
 // lacks reports whether the store lacks permits that it has handed out, and no operator's word in the mark covers that.
@@ -266,6 +271,7 @@ type Back struct {
 func (p *Purse) Committed(next Total, n, revision int64, v *Verdict) {
 	p.Taken += max(0, n)
 	p.total, p.revision, p.verdict, p.restored, p.lost = next, revision, v, false, noLoss
+	p.settle()
 }
 
 // KeyUse is what an instance wants of etcd for one window of a long limit, of the provider or of a key: to take
@@ -280,7 +286,7 @@ type KeyUse struct {
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
 	// policy is another by now, or others wrote first at every try. If Away is set without Unsent, the permits of Back may
-	// be lost: nobody can issue them until they count no more. If both are set, the instance has them again: etcd was not
+	// be lost: nobody can issue them until they count no more, or Purse.Regained has them. If both are set, the instance has them again: etcd was not
 	// asked to take them back, or Purse.Refused has proved that no try was committed. They may also be lost where Away is
 	// false: if Purse.Refused has proved nothing, or they are of another store than the one that answers.
 	// Answered is set beside Away if etcd has answered all that it was asked.

@@ -456,8 +456,10 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.forgotten = false
 	}
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
-	more = u.Purse.Taken > b.purse.Taken
+	had := b.purse.Taken
 	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away && !u.Answered, 0
+	b.regain()
+	more = b.purse.Taken > had
 	if !u.Away {
 		b.read = now
 	}

@@ -57,6 +57,9 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		return next
 	case now.ByParts() && !now.Whole && !other: // etcd has one total of all parts
 		next.purse, next.ended, next.back, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.back, b.stated
+		if b.state == handedOut { // what etcd has not answered comes back with that use: see late
+			next.purse.Settles(escrow.Purse{})
+		}
 		next.away, next.read = b.away, b.read
 		next.funded, next.before = b.funded, b.before-b.used
 		next.wanted = b.wanted
@@ -106,14 +109,32 @@ func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	}
 	e := &b.ended[i]
 	e.taken, e.asked = max(e.taken, u.Purse.Taken), false
-	if b.state != atRest || u.Away || u.Purse.Revision() < b.purse.Revision() {
-		return false
+	heard = b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision()
+	if b.purse.Settles(u.Purse); heard {
+		taken := b.purse.Taken
+		b.purse = u.Purse.In(b.purse.Part)
+		b.purse.Taken = taken
 	}
-	taken := b.purse.Taken
-	b.purse = u.Purse.In(b.purse.Part)
-	b.purse.Taken = taken
-	b.catchUp(now)
-	return true
+	if b.regain(); heard {
+		b.catchUp(now)
+	}
+	return heard
+}
+
+// regain counts the permits that are this instance's by writes that etcd has decided late, as in hand of their parts.
+func (b *long) regain() {
+	for _, r := range b.purse.Regained() {
+		if r.Of == b.purse.Part {
+			b.purse.Taken += r.N
+			continue
+		}
+		i := slices.IndexFunc(b.ended, func(e ended) bool { return e.part == r.Of })
+		if i < 0 {
+			i = len(b.ended)
+			b.ended = append(b.ended, ended{part: r.Of})
+		}
+		b.ended[i].taken += r.N
+	}
 }
 
 // returns reports whether something of an earlier part, or for others, goes back to etcd now. While more is wanted it goes
