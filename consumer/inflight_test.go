@@ -360,37 +360,6 @@ func TestALogOfCallsInFlight(t *testing.T) {
 	})
 }
 
-// While etcd is away the log says what goes on by each kind of limit, those of keys included.
-func TestALogWhileEtcdIsAway(t *testing.T) {
-	const rule = " (outage rule hold); quota-admin doctor finds the cause"
-	for _, c := range []struct{ limits, keys, want string }{
-		{"5 inflight hold=10m", "", "calls begin in the places in hand until END, then none" + rule},
-		{"20/h", "", "the limiter issues what is in hand, and no more" + rule},
-		{"20/s,100/h", "", "the limiter goes on with its share for as long as that lasts, but of limits above a minute it issues what is in hand, and no more" + rule},
-		{"20/s", "14/s,5000/h sliding", "the limiter goes on with its share for as long as that lasts, but of limits above a minute it issues what is in hand, and no more" + rule},
-		{"20/s", "14/s", "the limiter goes on with its share for as long as that lasts" + rule},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var text bytes.Buffer
-			s := &stub{clock: clock.New()}
-			l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
-			policy := policyOf(t, c.limits)
-			if c.keys != "" {
-				policy.Keys.Limits = policyOf(t, c.keys).Limits
-			}
-			s.tell(1, withDefaults(policy), 2)
-			time.Sleep(4 * time.Second)
-			s.prove() // it has a share
-			time.Sleep(10 * time.Second)
-			l.core.Report(s.clock.Now())
-			want := strings.Replace(c.want, "END", l.Status().Shortest().End.UTC().Format("15:04:05.000 UTC"), 1)
-			if !strings.Contains(text.String(), `do="`+want+`"`) {
-				t.Errorf("%s: %s", c.limits, text.String())
-			}
-		})
-	}
-}
-
 // A place in hand of an instance that does not need it, or that comes back there, is had by a caller that waits
 // elsewhere as soon as etcd has told both. So is one that a caller wants who does not wait, when it asks again.
 func TestAPlaceMoves(t *testing.T) {

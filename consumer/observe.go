@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/share"
+	"github.com/quotient-limiter/quotient/internal/window"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -125,7 +126,7 @@ func (k *core) noteState(now clock.Instant) {
 	if state == quota.StateStale {
 		level = slog.LevelWarn
 	}
-	st, _ := k.status(now)
+	st, use := k.status(now)
 	u := st.Shortest()
 	attrs := []any{"was", string(was), "total", u.Limit.Permits, "share", u.Share}
 	if u.Limit.Long() { // of which it takes what it needs
@@ -146,7 +147,7 @@ func (k *core) noteState(now clock.Instant) {
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
-	if todo := remedy(st, policy, outage); todo != "" {
+	if todo := remedy(st, use.Limits, policy, outage); todo != "" {
 		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
@@ -236,15 +237,19 @@ func (k *core) noteForgotten(st *Status, now int64) {
 	}
 }
 
-// meanwhile says what a limiter does while its view is stale, and for how long. part is the end of the part of time that
-// runs of a limit in flight.
-func meanwhile(p *quota.Policy, outage quota.Outage, part time.Time) string {
+// meanwhile says what a limiter with the limits in use does while its view is stale, and for how long.
+func meanwhile(limits []window.LimitUsage, p *quota.Policy, outage quota.Outage) string {
 	long := slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l quota.Limit) bool { return l.Long() })
 	switch {
 	case outage == quota.OutageStop:
 		return "the limiter issues nothing (outage rule stop)"
 	case p.InFlight():
-		return "calls begin in the places in hand until " + part.UTC().Format("15:04:05.000 UTC") + ", then none (outage rule hold)"
+		for _, u := range limits {
+			if b := u.Budget; b != nil && b.Places > 0 {
+				return fmt.Sprintf("calls begin until %s, at most %d at once, then none (outage rule hold)", time.Unix(0, b.End).UTC().Format("15:04:05.000 UTC"), b.Places)
+			}
+		}
+		return "no call begins until etcd answers (outage rule hold)"
 	case !protocol.LimitsShort(p):
 		return "the limiter issues what is in hand, and no more (outage rule hold)"
 	case long:
@@ -253,12 +258,12 @@ func meanwhile(p *quota.Policy, outage quota.Outage, part time.Time) string {
 	return "the limiter goes on with its share for as long as that lasts (outage rule hold)"
 }
 
-// remedy returns the advice to operators for a state; empty if there is none. p is the policy, and outage the rule in
-// force.
-func remedy(st Status, p *quota.Policy, outage quota.Outage) string {
+// remedy returns the advice to operators for a state; empty if there is none. limits are those in use, p is the policy, and
+// outage the rule in force.
+func remedy(st Status, limits []window.LimitUsage, p *quota.Policy, outage quota.Outage) string {
 	switch st.State {
 	case quota.StateStale:
-		return meanwhile(p, outage, st.Shortest().End) + "; quota-admin doctor finds the cause"
+		return meanwhile(limits, p, outage) + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
 		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + cause.ShellWord(st.Provider)
 	case quota.StatePausing:

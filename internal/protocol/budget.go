@@ -183,6 +183,9 @@ type BudgetUse struct {
 	// itself, in corrected wall time; 0 if that is not known.
 	Withheld string
 	Resumes  int64
+	// Places, of an instance's limit in flight, is in how many places calls may begin in the part of time that runs, if
+	// etcd gives no more: those that are free, and those whose calls have begun in this part.
+	Places int64
 	// Over, of an instance's, is when it has as many permits as are asked for, in corrected wall time; 0 if it may have them
 	// as soon as etcd answers, and of a limit in flight.
 	Over int64

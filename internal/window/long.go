@@ -313,11 +313,11 @@ func (b *long) lacksUntil(n int64) int64 {
 
 // use returns the use of the limit, for a call that wants n permits.
 func (b *long) use(n int64) protocol.BudgetUse {
-	left, stated, used := b.left(), b.heeds(), b.used
+	left, stated, used, places := b.left(), b.heeds(), b.used, int64(0)
 	if b.InFlight {
-		used = b.underWay()
+		used, places = b.underWay(), max(0, b.used+b.hand())
 	}
-	return protocol.BudgetUse{Budget: b.Budget, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: stated.Until, Named: stated.Of != 0, Over: b.lacksUntil(n)}
+	return protocol.BudgetUse{Budget: b.Budget, Places: places, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: stated.Until, Named: stated.Of != 0, Over: b.lacksUntil(n)}
 }
 
 // TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is
