@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,11 +15,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 	"github.com/quotient-limiter/quotient/quota"
@@ -212,4 +215,62 @@ func TestADeniedTakingIsToldOnce(t *testing.T) {
 	if n := strings.Count(log.String(), "create its role again: quota-admin roles consumer p"); n != 1 {
 		t.Errorf("it is told %d times:\n%s", n, log.String())
 	}
+}
+
+// A program that gives no user, on an etcd that asks for one, is told to give one, by its log and when it starts again. No
+// line says that etcd is away.
+func TestAProgramWithoutAUser(t *testing.T) {
+	t.Parallel()
+	cluster, noUser := etcdtest.New(t, embedded.Options{})
+	f := setupOn(t, noUser)
+	f.set("p", "100/s")
+	var log lines
+	s := f.join(Options{TTL: minTTL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", r.is(proved))
+	users(t, cluster, noUser, f.keys)
+	await.Until(t, "the log says what to do", func() bool {
+		return log.has("the lease cannot be renewed", `do="give this program an etcd user: `) && log.has("provider has a problem", "; give this program an etcd user: ")
+	})
+	if err := s.Close(); !errors.Is(err, ErrPermission) {
+		t.Error(err)
+	}
+	if text := log.String(); strings.Contains(text, cause.LeaveRunning) || strings.Contains(text, "quota-admin roles") || strings.Contains(text, "connecting anew") {
+		t.Error(text)
+	}
+	if found := diagnose.Endpoints(t.Context(), noUser, nil); !found[0].Answers {
+		t.Error(found)
+	}
+	_, err := Join(t.Context(), noUser, Options{Prefix: f.prefix})
+	if !errors.Is(err, ErrPermission) || strings.Contains(err.Error(), "no etcd answers") || !strings.Contains(err.Error(), "user name is empty; give this program an etcd user") {
+		t.Error(err)
+	}
+}
+
+// lines are those of a log, which many write.
+type lines struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Buffer.String()
+}
+
+// has reports whether a line has all parts.
+func (l *lines) has(parts ...string) bool {
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
+			return true
+		}
+	}
+	return false
 }

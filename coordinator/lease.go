@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
@@ -62,7 +63,7 @@ func (s *Session) regain(ttl time.Duration) session.Lease {
 		case s.ctx.Err() != nil:
 			return session.Lease{}
 		}
-		s.redialNow()
+		s.failed(err)
 		s.step(session.Problem{Of: of, Err: err})
 		if !wait.sleep(s.ctx) {
 			return session.Lease{}
@@ -187,13 +188,13 @@ func (s *Session) renew(l session.Lease) {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return
 		case err != nil && !failing && s.ctx.Err() == nil:
-			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err), "do", cause.LeaveRunning)
+			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err), "do", cause.Remedy(etcdcall.Kind(err)))
 		case err == nil && failing:
 			s.o.Logger.Info("lease is renewed again")
 		}
 		pause = l.TTL / 3
 		if failing = err != nil; failing {
-			s.redialNow()
+			s.failed(err)
 			pause = jitter(500 * time.Millisecond)
 		} else {
 			s.redial.answered()

@@ -78,7 +78,7 @@ func (s *Session) probeOnce(every time.Duration) {
 	r, err := s.client.Get(c, q.Witness.Key, clientv3.WithKeysOnly())
 	stop()
 	if err != nil {
-		s.redialNow()
+		s.failed(err)
 		s.step(session.ProbeFailed{Err: classify(s.ctx, "read from etcd", err)})
 		return
 	}

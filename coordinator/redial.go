@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -55,9 +56,13 @@ func (r *redialing) failed(now int64, instances int) (retry, anew bool) {
 	return retry, anew
 }
 
-// redialNow connects again without waiting any longer: after a long outage gRPC does so only every two
-// minutes. A connection that stands still is given up. It is called after each failure.
-func (s *Session) redialNow() {
+// failed is called after each call that has failed. If etcd has not answered, failed connects again without waiting any
+// longer: after a long outage gRPC does so only every two minutes. A connection that stands still is given up.
+func (s *Session) failed(err error) {
+	if errors.Is(err, ErrPermission) || errors.Is(etcdcall.Kind(err), ErrPermission) {
+		s.redial.answered()
+		return
+	}
 	s.mu.Lock()
 	instances := s.mu.Largest()
 	s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -148,5 +149,17 @@ func TestWhenConnectionsAreMadeAnew(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An etcd that refuses who the program is has answered: no connection is made anew.
+func TestARefusalIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{rpctypes.ErrGRPCUserEmpty, rpctypes.ErrAuthFailed, classify(t.Context(), "read", rpctypes.ErrPermissionDenied)} {
+		s := &Session{}
+		s.redial.silent = true
+		if s.failed(err); s.redial.silent {
+			t.Errorf("%v: no answer", err)
+		}
 	}
 }

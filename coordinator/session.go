@@ -226,8 +226,11 @@ func (s *Session) connect(ctx context.Context, ttl time.Duration) (l session.Lea
 }
 
 // diagnosed adds to the error of an etcd that does not answer what came of a question to each
-// endpoint.
+// endpoint, and to that of one which refuses what to do.
 func (s *Session) diagnosed(ctx context.Context, err error) error {
+	if errors.Is(err, ErrPermission) {
+		return cause.Worded(err.Error()+"; "+cause.Remedy(err), err)
+	}
 	if !errors.Is(err, ErrUnreachable) || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}

@@ -2,11 +2,13 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/diagnose"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -99,7 +101,11 @@ func checkVersionsOf(ctx context.Context, endpoints []string, version func(conte
 		}
 	}
 	if len(failed) == len(endpoints) {
-		return nil, classify(ctx, fmt.Sprintf("no etcd answers at %v", endpoints), failed[0])
+		attempt := "no etcd answers at %v"
+		if errors.Is(etcdcall.Kind(failed[0]), ErrPermission) {
+			attempt = "ask etcd at %v for its version"
+		}
+		return nil, classify(ctx, fmt.Sprintf(attempt, endpoints), failed[0])
 	}
 	return late, nil
 }

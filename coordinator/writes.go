@@ -34,7 +34,7 @@ func (s *Session) answeredWrite(err error) {
 	case (code == codes.ResourceExhausted || code == codes.DataLoss) && !etcdcall.TooLarge(err):
 		s.writing.taken.Store(false)
 		s.writing.stands.Store(true)
-		s.step(session.Problem{Of: refusal, Err: fmt.Errorf("etcd refuses writes (%w): nothing is lent, and nothing more of limits above a minute is had, until it takes them: quota-admin doctor", rpctypes.Error(err))})
+		s.step(session.Problem{Of: refusal, Err: fmt.Errorf("etcd refuses writes (%w): nothing is lent, and nothing more is had of limits above a minute and in flight, until it takes them: quota-admin doctor", rpctypes.Error(err))})
 	}
 }
 

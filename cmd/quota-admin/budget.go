@@ -432,7 +432,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	switch {
 	case b.RestBack.IsZero():
 	case b.window.InFlight:
-		rest += ", " + cause.Stranded(format.Exact(b.RestBack))
+		rest += ", " + cause.Stranded
 	default:
 		rest += ", used since the last reports or elsewhere, or lost by a crash or a late answer of etcd: back at " + format.Exact(b.RestBack)
 	}
@@ -444,7 +444,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	if b.Withheld != "" {
 		why, count := b.Withheld, "give the provider's count by --used N"
 		if b.resumes != 0 {
-			why = "until " + cause.Until(b.window.Limit, format.Exact(time.Unix(0, b.resumes).UTC())) + ", because " + why
+			why = "until " + cause.Until(b.window.Limit, format.Latest(time.Unix(0, b.resumes))) + ", because " + why
 		}
 		if b.window.InFlight {
 			count = "give by --used N how many calls are open now, to go on sooner"

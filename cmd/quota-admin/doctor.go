@@ -67,7 +67,7 @@ etcd denies permission.`,
 		}
 		err := a.connected(cmd.Context(), func(etcd connection) error {
 			quotad(etcd.Client)
-			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout); errors.Is(err, coordinator.ErrUnreachable) {
+			if err := c.Etcd(cmd.Context(), etcd.client, a.etcd.CommandTimeout, a.permissionHint()); errors.Is(err, coordinator.ErrUnreachable) {
 				return &fault{err, nil, []string{"do what stands below each problem; --endpoints or QUOTIENT_ENDPOINTS name other addresses"}}
 			} else if err != nil {
 				return err

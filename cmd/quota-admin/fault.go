@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
 	"github.com/quotient-limiter/quotient/coordinator"
@@ -133,9 +131,6 @@ func (a *app) fail(err error) int {
 // a user does the client ask etcd anything before the first request.
 func connectError(err error) error {
 	kind := etcdcall.Kind(err)
-	if status.Code(err) == codes.InvalidArgument {
-		kind = coordinator.ErrPermission // how etcd refuses a password
-	}
 	if kind == nil { // bad flags, too
 		return err
 	}

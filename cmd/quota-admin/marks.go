@@ -113,7 +113,7 @@ func goesOn(m escrow.Mark, p *quota.Policy) string {
 				if ofKeys {
 					limit += " of each key"
 				}
-				all = append(all, "of "+limit+" until "+cause.Until(b.Limit, format.Exact(time.Unix(0, resumes).UTC())))
+				all = append(all, "of "+limit+" until "+cause.Until(b.Limit, format.Latest(time.Unix(0, resumes))))
 			}
 		}
 	}

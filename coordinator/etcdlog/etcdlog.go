@@ -3,15 +3,19 @@ package etcdlog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // New returns a logger for clientv3.Config.Logger that writes to l. Without one, etcd's
-// client prints JSON to standard error. Messages about retried operations become debug
-// messages.
+// client prints JSON to standard error. Messages about retried operations, and about calls
+// that the program has ended itself, become debug messages.
 func New(l *slog.Logger) *zap.Logger {
 	return zap.New(&slogCore{l.With("component", "etcd-client")})
 }
@@ -56,10 +60,21 @@ func (c *slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Che
 	return ce
 }
 
-// Write implements zapcore.Core.
+// Write implements zapcore.Core. An error of a call that the session has ended itself is no trouble: it lets several calls
+// race, and each may log in first, where the client has a password.
 func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.l.Log(context.Background(), level(e.Level), e.Message, attributes(fields)...)
+	at := level(e.Level)
+	if slices.ContainsFunc(fields, ended) {
+		at = slog.LevelDebug
+	}
+	c.l.Log(context.Background(), at, e.Message, attributes(fields)...)
 	return nil
+}
+
+// ended reports whether a field is the error of a call that this program has ended.
+func ended(f zapcore.Field) bool {
+	err, _ := f.Interface.(error)
+	return errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
 }
 
 // Sync implements zapcore.Core.

@@ -16,6 +16,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
 
 // Timeout bounds Endpoints, which is called after a request already failed.
@@ -27,7 +29,7 @@ type Found struct {
 	Says     string
 	Do       string // what helps; empty if nothing is wrong
 	Answers  bool   // a member of etcd answers there
-	Leader   bool   // and it knows a leader
+	Leader   bool   // and it does not say that it knows no leader
 }
 
 // String is a line for all of it.
@@ -40,7 +42,7 @@ func (f Found) String() string {
 
 // Endpoints connects to each of the client's endpoints, with the client's own TLS
 // configuration, and returns what came of it, in the order of the endpoints.
-// It takes at most Timeout and needs no user. An endpoint that does not answer in time may
+// It takes at most Timeout. A member that asks for a user answers. An endpoint that does not answer in time may
 // have answered the request that failed: cause, if not nil, then says why.
 func Endpoints(ctx context.Context, client *clientv3.Client, cause error) []Found {
 	return within(ctx, client, cause, Timeout)
@@ -86,7 +88,7 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause 
 	switch {
 	case err == nil && r.Leader == 0, err != nil && strings.Contains(err.Error(), "no leader"):
 		return Found{Says: "answers, but knows no leader", Do: "more than half of the members must run, and reach each other", Answers: true}
-	case err == nil:
+	case err == nil, errors.Is(etcdcall.Kind(err), etcdcall.ErrPermission): // which tells nothing of a leader
 		return Found{Says: "answers now", Answers: true, Leader: true}
 	case status.Code(err) == codes.Unavailable:
 		return transport(status.Convert(err).Message(), plain)

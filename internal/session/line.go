@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -86,8 +87,8 @@ func (l *Line) fail(err error) {
 	case len(l.logged) < mostLogged && !slices.Contains(l.logged, err.Error()):
 		l.logged = append(l.logged, err.Error())
 		text, do := "the watch of etcd failed", cause.LeaveRunning
-		if command := cause.Command(err.Error()); command != "" { // etcd answers, and refuses
-			text, do = "etcd does not let this program take part", command
+		if errors.Is(err, cause.ErrDenied) { // etcd answers, and refuses
+			text, do = "etcd does not let this program take part", cmp.Or(cause.Command(err.Error()), cause.Remedy(err))
 		}
 		l.m.log(slog.LevelWarn, text, "folder", l.Folder, "providers", len(l.members), "error", err, "do", do)
 	}

@@ -143,7 +143,7 @@ func (e WriteAnswered) on(*Machine) {
 
 // denied returns an error by which etcd has refused to let this process take part, with what to do.
 func (p *Member) denied(err error) error {
-	return fmt.Errorf("%w; %s", err, cause.GrantRole(p.Provider))
+	return fmt.Errorf("%w; %s", err, cause.Admit(err, p.Provider))
 }
 
 // Closing is an event: a member's sink is closed now, and issues nothing more.

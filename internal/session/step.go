@@ -239,11 +239,19 @@ func (e Problem) on(m *Machine) {
 	} else {
 		m.problems[e.Of] = e.Err
 		m.log(slog.LevelWarn, "all providers have a problem", "of", e.Of, "providers", len(m.members), "problem", e.Err,
-			"do", "nothing while etcd is away; otherwise quota-admin doctor finds the cause")
+			"do", e.remedy())
 	}
 	for _, p := range m.all() {
 		p.tell(p.failure)
 	}
+}
+
+// remedy is what to do about the problem.
+func (e Problem) remedy() string {
+	if errors.Is(e.Err, cause.ErrAway) || errors.Is(e.Err, cause.ErrDenied) {
+		return cause.Remedy(e.Err)
+	}
+	return "quota-admin doctor finds the cause"
 }
 
 // problem returns the problems of all providers in one error; nil if there is none.

@@ -31,12 +31,10 @@ func Debt(debt int64, until time.Time) string {
 const PayLess = "let callers reserve about what their calls cost, and settle in the unit of the limit"
 
 // Stranded says, of a number of places for calls, that no report tells of them: instances took them since, or none that runs
-// has them. It says by when all of the latter are back: those of calls that an operator has counted and instances do not know
-// of, those of instances that have ended, and those that an instance asked for and does not know to have, as the answer came
-// too late.
-func Stranded(back string) string {
-	return "taken since the last reports, counted by an operator, or lost by a crash or a late answer of etcd (back by " + back + " at the latest)"
-}
+// has them. The latter are those of calls that an operator has counted and instances do not know of, those of instances that
+// have ended, and those that an instance asked for and does not know to have, as the answer came too late. It names no
+// instant: while others take places that would be later at each look.
+const Stranded = "taken since the last reports, counted by an operator, or lost by a crash or a late answer of etcd (a lost one is back within one and a half holds)"
 
 // Forgotten says that calls in flight were never ended, and EndCalls is what to do about it.
 const (
@@ -153,8 +151,12 @@ func Went(p *quota.Policy, revision int64) string {
 var (
 	// ErrAway is the error of an etcd that does not answer.
 	ErrAway = errors.New("etcd cannot be reached")
-	// ErrDenied is that of one which refuses because of who the program's user is: GrantRole.
+	// ErrDenied is that of one which refuses because of who the program's user is: Admit.
 	ErrDenied = errors.New("etcd does not permit it")
+	// ErrNoUser and ErrLogin are an ErrDenied that no role ends: the program gave no user, or none that etcd knows by this
+	// password.
+	ErrNoUser = Worded(ErrDenied.Error(), ErrDenied)
+	ErrLogin  = Worded(ErrDenied.Error(), ErrDenied)
 )
 
 // Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.
@@ -171,6 +173,26 @@ func (e *worded) Unwrap() []error { return e.is }
 // GrantRole is what to do where etcd does not let a program's user take part in a provider.
 func GrantRole(provider string) string {
 	return "quota-admin roles consumer " + ShellWord(provider) + " --to USER grants it"
+}
+
+// Admit is what to do about an error of the kind ErrDenied, for those who see this program only. A provider named P stands
+// for any.
+func Admit(err error, provider string) string {
+	switch {
+	case errors.Is(err, ErrNoUser):
+		return "give this program an etcd user: Username and Password of clientv3.Config, or a client certificate; of quotad --user, or --cert and --key"
+	case errors.Is(err, ErrLogin):
+		return "correct the etcd user and the password that this program gives: Username and Password of clientv3.Config; of quotad --user and --password-file"
+	}
+	return GrantRole(provider)
+}
+
+// Remedy is what to do about an error of etcd's client: LeaveRunning, unless etcd has answered, and refuses.
+func Remedy(err error) string {
+	if errors.Is(err, ErrDenied) {
+		return Admit(err, "P")
+	}
+	return LeaveRunning
 }
 
 // LeaveRunning is what to do about an etcd that does not answer, for those who see this program only.

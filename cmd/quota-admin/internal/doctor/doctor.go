@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
@@ -52,9 +53,10 @@ func (c *Chart) add(level, check, subject, mend, text string, args ...any) {
 	*c = append(*c, Finding{level, check, subject, fmt.Sprintf(text, args...), mend})
 }
 
-// Etcd looks at etcd. The error is why fleets cannot be read either.
-func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.Duration) error {
+// Etcd looks at etcd. The error is why fleets cannot be read either. admit is what to do if etcd refuses the user.
+func (c *Chart) Etcd(ctx context.Context, client *clientv3.Client, timeout time.Duration, admit string) error {
 	facts := readEtcd(ctx, client, timeout)
+	facts.admit = admit
 	judgeEtcd(c, facts)
 	return facts.quorum.err
 }
@@ -223,6 +225,9 @@ func (c *Chart) looksAt(ctx context.Context, providers []string, read reading, o
 	switch {
 	case errors.Is(err, coordinator.ErrPermission):
 		c.add(note, "clock", "instances", "run doctor as a user with an operator's role", "whether a clock is behind is not known: this user may not make instances report often")
+		return all, nil
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		c.add(note, "clock", "instances", "make room in etcd first", "whether a clock is behind is not known: a full etcd cannot have instances report often")
 		return all, nil
 	case err != nil:
 		return nil, err
@@ -394,8 +399,8 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 	}
 	for _, b := range live.StatusOf(f, now).Budgets {
 		if b.Flight != nil && b.Flight.Ended > 0 && b.Left == 0 {
-			c.add(note, "fleet", f.Provider, "wait, or use a shorter hold if calls are shorter; if a count was given of calls that have ended since, give another one: quota-admin budget "+f.Provider+" --used N",
-				"%d of %s were %s", b.Flight.Ended, b.Limit, cause.Stranded(format.Exact(b.Flight.Back)))
+			c.add(note, "fleet", f.Provider, "run it again: of those that were taken a moment ago it tells no more; for the others wait, or use a shorter hold if calls are shorter; if a count was given of calls that have ended since, give another one: quota-admin budget "+f.Provider+" --used N",
+				"%d of %s were %s", b.Flight.Ended, b.Limit, cause.Stranded)
 		}
 		if b.Flight != nil && b.Flight.Forgotten > 0 {
 			c.add(note, "fleet", f.Provider, cause.EndCalls, "%s (%d since the instances began)", cause.Forgotten, b.Flight.Forgotten)
@@ -437,7 +442,7 @@ func until(b *protocol.BudgetUse) string {
 	if b.Resumes == 0 {
 		return ""
 	}
-	return " until " + cause.Until(b.Limit, format.Exact(time.Unix(0, b.Resumes).UTC()))
+	return " until " + cause.Until(b.Limit, format.Latest(time.Unix(0, b.Resumes)))
 }
 
 func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now time.Time, known clocks) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/embedded"
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/ntp"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/protocol/cause"
@@ -104,6 +106,11 @@ func TestDoctorFindings(t *testing.T) {
 			f.endpoints = []endpointFacts{{endpoint: "c", err: context.DeadlineExceeded}}
 			f.quorum.err, f.members, f.revision = fmt.Errorf("read: %w", coordinator.ErrUnreachable), 0, 0
 		})},
+		{"no user given", etcd(func(f *etcdFacts) {
+			f.endpoints = []endpointFacts{{endpoint: "c", err: rpctypes.ErrUserEmpty}}
+			f.quorum.err, f.members, f.revision = etcdcall.Wrap(context.Background(), "read", rpctypes.ErrUserEmpty), 0, 0
+			f.admit = "no user was given: set --user"
+		})},
 		{"slow reads", etcd(func(f *etcdFacts) { f.quorum.took = 150 * time.Millisecond })},
 		{"never compacted", etcd(func(f *etcdFacts) { f.longHistory = true })},
 		{"history not told", etcd(func(f *etcdFacts) { f.revision = 0 })},
@@ -186,7 +193,7 @@ func TestDoctorFindings(t *testing.T) {
 			f.Budgets = []protocol.BudgetUse{{Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: 24 * time.Hour}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(12 * time.Hour).UnixNano()}, {
 				Budget: protocol.BudgetAt(quota.Limit{Permits: 5, Window: time.Hour, Sliding: true}, time.UTC, now.UnixNano()), Withheld: "its total in etcd cannot be read",
 			}, {
-				Budget: protocol.BudgetAt(quota.Limit{Permits: 3, Window: 20 * time.Second, InFlight: true}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(30 * time.Second).UnixNano(),
+				Budget: protocol.BudgetAt(quota.Limit{Permits: 3, Window: 20 * time.Second, InFlight: true}, time.UTC, now.UnixNano()), Withheld: "etcd was restored from a backup", Resumes: now.Add(30*time.Second - 568_288_736).UnixNano(),
 			}}
 		})},
 		{"keys of which nothing is handed out", fleet(func(f *protocol.Fleet) {
@@ -347,6 +354,18 @@ func TestTheLooksEnd(t *testing.T) {
 				t.Errorf("hangs %v: after %v: %v, %+v", hangs, took, err, looks)
 			}
 		})
+	}
+}
+
+// A full etcd cannot have instances report often. Their fleets are looked at all the same.
+func TestTheFleetsOfAFullEtcd(t *testing.T) {
+	read := func(context.Context, string) (protocol.Fleet, error) { return *workers(nil), nil }
+	var c Chart
+	looks, err := c.looksAt(t.Context(), []string{"p"}, read, func(context.Context, ...string) (func(), error) {
+		return nil, fmt.Errorf("look at p: %w", rpctypes.ErrNoSpace)
+	})
+	if err != nil || len(looks) != 1 || len(looks["p"].fleet.Instances) != 2 || len(c) != 1 || c[0].Level != note || !strings.Contains(c[0].Finding, "a full etcd") {
+		t.Errorf("%v, %+v, %+v", err, looks, c)
 	}
 }
 

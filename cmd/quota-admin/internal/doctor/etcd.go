@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/quotient-limiter/quotient/cmd/quota-admin/internal/format"
+	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 )
@@ -52,6 +53,7 @@ type etcdFacts struct {
 	revision    int64 // of the store; 0: not known
 	longHistory bool  // it keeps more than muchHistory
 	members     int   // voting ones, as far as they are known
+	admit       string
 }
 
 type endpointFacts struct {
@@ -189,6 +191,9 @@ func judgeEtcd(c *Chart, f *etcdFacts) {
 		c.add(note, "etcd", "cluster", "name all of them in --endpoints, so that the loss of one is survived", "has %d members, %s named", f.members, format.Count(len(f.endpoints), "endpoint"))
 	}
 	switch q := f.quorum; {
+	case errors.Is(q.err, coordinator.ErrPermission):
+		c.add(problem, "etcd", "cluster", f.admit, "refuses this user, so it is not known how well it is: %s", brief(q.err))
+		return
 	case q.err != nil && len(answering) == 0: // members that were not asked may run
 		c.add(problem, "etcd", "cluster", "name all members in --endpoints: others may run; more than half of them must, and reach each other",
 			"no address that was asked answers: %s", brief(q.err))
@@ -235,6 +240,10 @@ func judgeMembers(c *Chart, answering []*endpointFacts) {
 }
 
 func judgeEndpoint(c *Chart, e *endpointFacts) {
+	if errors.Is(etcdcall.Kind(e.err), coordinator.ErrPermission) { // the line of the cluster says what to do
+		c.add(ok, "etcd", e.endpoint, "", "answers")
+		return
+	}
 	before := len(*c)
 	bad := func(mend, text string, args ...any) { c.add(problem, "etcd", e.endpoint, mend, text, args...) }
 	switch {
@@ -258,7 +267,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	for _, text := range s.Errors {
 		switch {
 		case strings.Contains(text, "NOSPACE"):
-			bad("compact, defragment, and disarm: etcdctl compact REVISION; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
+			bad("compact, defragment, and disarm: "+fmt.Sprintf("etcdctl compact %d", s.Header.Revision)+"; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
 		case strings.Contains(text, "CORRUPT"):
 			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):

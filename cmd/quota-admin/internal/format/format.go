@@ -108,6 +108,9 @@ func When(t time.Time) string {
 // Exact shows an instant in UTC as precisely as it is.
 func Exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
+// Latest shows an instant that is the latest one for something, in UTC and to the second: rounded up.
+func Latest(t time.Time) string { return When(t.Add(time.Second - 1)) }
+
 // Count is a number of things: "1 instance", "2 instances".
 func Count(n int, what string) string {
 	if n == 1 {

@@ -131,7 +131,7 @@ func (b Budget) String() string {
 	case b.Flight != nil:
 		text += fmt.Sprintf("%d under way, %d in hand, %d free", b.Flight.UnderWay, b.Flight.InHand, b.Left)
 		if b.Flight.Ended > 0 {
-			text += fmt.Sprintf(", %d %s", b.Flight.Ended, cause.Stranded(format.Exact(b.Flight.Back)))
+			text += fmt.Sprintf(", %d %s", b.Flight.Ended, cause.Stranded)
 		}
 		return text
 	case b.End.IsZero():
