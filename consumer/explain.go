@@ -200,10 +200,10 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	return e.Reason, e
 }
 
-// retryLocked sets when to try again: not before this instance's share begins, where nothing is lent and the error says
+// retryLocked sets when to try again: not before this instance's share begins, where nobody lends to it and the error says
 // when that is. core.mu is held.
 func (u *unserved) retryLocked(k *core, e *LimitError) {
-	if _, says := errors.AsType[ends](e.Cause); says && e.Reason == ReasonJoining && !k.mu.planner.Borrows() {
+	if _, says := errors.AsType[ends](e.Cause); says && e.Reason == ReasonJoining && !k.mu.planner.Lent(k.clock.Mono()) {
 		if wall, ok := k.mu.planner.Begins(); ok {
 			u.when, u.known = max(u.when, wall-k.clock.Offset()), true
 		}

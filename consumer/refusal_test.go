@@ -258,11 +258,35 @@ func TestTheFirstOfAFleetWaitsForAPolicyThatIsSetAnew(t *testing.T) {
 		}
 		s.sink.Reset(s.clock.Now(), "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, First: true, Instances: []protocol.Instance{{ID: "me"}}})
 		s.prove()
-		says("this instance is the first of its fleet; its share begins with the next window")
+		says("this instance is the first of its fleet; its share begins at 00:00:01 UTC")
 		time.Sleep(5200 * time.Millisecond)
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, PolicyDeleted: true})
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 3, Policy: &policy})
 		s.prove()
 		says("the policy begins at 2000-01-01 00:00:09 UTC")
+	})
+}
+
+// The first of a fleet has permits when the longest of its windows begins: nobody is there to lend it any before. So it
+// says, at any time until then. Beside an instance that has a share others are asked at the end of the shortest window.
+func TestTheFirstOfAFleetSaysWhenItHasPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(20 * time.Second)
+		s := &told{clock: clock.New()}
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+		policy := policyOf(t, "1/s,100/1m").WithDefaults()
+		s.sink.Reset(s.clock.Now(), "me", protocol.View{Revision: 1, Policy: &policy, PolicyRevision: 1, First: true, Instances: []protocol.Instance{{ID: "me"}}})
+		minute := time.Date(2000, 1, 1, 0, 1, 0, 0, time.UTC)
+		for time.Now().Before(minute) {
+			s.prove()
+			refused, _ := errors.AsType[consumer.LimitError](takeNow(l, 1))
+			if want := "consumer: p: no permit: this instance is the first of its fleet; its share begins at 00:01:00 UTC"; !refused.RetryAt.Equal(minute) || refused.Error() != want {
+				t.Fatalf("at %v: try again at %v, %v", time.Now(), refused.RetryAt, refused)
+			}
+			time.Sleep(2100 * time.Millisecond)
+		}
+		if err := takeNow(l, 1); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -344,11 +344,11 @@ func (k *core) startsLocked(now clock.Instant) error {
 	}
 	if limit, is := p.NewWindow(); ok && is {
 		return ends(cause.NewWindow(protocol.WindowName(limit), begins))
-	} else if p.First() {
-		return errors.New(cause.First)
 	}
 	text := cause.Joined(k.wall(began), begins, settle)
-	if again {
+	if p.First() {
+		text = cause.First(begins)
+	} else if again {
 		text = cause.StartedOver(k.wall(began), begins, settle)
 	}
 	if ok {

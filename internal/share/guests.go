@@ -26,6 +26,16 @@ func (p *Planner) lending(now int64, policy *quota.Policy) (l plans.Lending) {
 // Borrows reports whether this instance may borrow permits of the provider, as of the latest Plan.
 func (p *Planner) Borrows() bool { return p.borrows }
 
+// Lent reports whether another instance may lend to this one at the instant mono: one that has a share.
+func (p *Planner) Lent(mono int64) bool {
+	for _, m := range p.members {
+		if m.id != p.self && m.takesPart(mono+p.offset) {
+			return p.borrows
+		}
+	}
+	return false
+}
+
 // LendsTo reports whether this instance lends to another one at the instant mono: not after the
 // end that the other one has announced. from is the
 // corrected wall time from which the other one has a share.

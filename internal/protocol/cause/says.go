@@ -51,8 +51,14 @@ const Unheard = "etcd has told nothing yet"
 // Unregistered says that an instance's key is gone from etcd.
 const Unregistered = "this instance is not registered in etcd at present, and registers again by itself"
 
-// First says that an instance is the first of a fleet.
-const First = "this instance is the first of its fleet; its share begins with the next window"
+// First says that an instance is the first of a fleet, and when its share begins; zero if that is not known.
+func First(begins time.Time) string {
+	when := "with the next window"
+	if !begins.IsZero() {
+		when = "at " + clock(begins)
+	}
+	return "this instance is the first of its fleet; its share begins " + when
+}
 
 // ErrLeft says that an instance has announced its end, which is over.
 var ErrLeft = errors.New("this instance has left, as its program called Shutdown")
