@@ -67,8 +67,8 @@ func (s *Session) failed(err error) {
 	instances := s.mu.Largest()
 	s.mu.Unlock()
 	retry, anew := s.redial.failed(s.o.Clock.Mono(), instances)
-	if retry {
-		s.client.ActiveConnection().ResetConnectBackoff()
+	if retry && !anew { // connections that are made anew wait for nothing
+		etcdcall.EndBackoff(s.client)
 	}
 	if anew {
 		s.o.Logger.Info("etcd answers nothing: connecting anew")

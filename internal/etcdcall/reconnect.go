@@ -7,7 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// reconnecting is held by the Reconnect under way: sessions may share a client.
+// reconnecting is held by the Reconnect or EndBackoff under way: sessions may share a client.
 var reconnecting sync.Mutex
 
 // Reconnect has a client make its connections anew. What is under way on the ones before stays there:
@@ -30,6 +30,14 @@ func Reconnect(client *clientv3.Client) {
 	}
 	client.SetEndpoints(respelled...)
 	client.SetEndpoints(endpoints...)
+}
+
+// EndBackoff has the client connect at once to endpoints that gRPC has failed to reach and waits for. gRPC looks
+// through its connections there without a lock, which a Reconnect would change meanwhile: the two exclude each other.
+func EndBackoff(client *clientv3.Client) {
+	reconnecting.Lock()
+	defer reconnecting.Unlock()
+	client.ActiveConnection().ResetConnectBackoff()
 }
 
 // port is that of an endpoint.
