@@ -159,10 +159,10 @@ var (
 	ErrAway = errors.New("etcd cannot be reached")
 	// ErrDenied is that of one which refuses because of who the program's user is: Admit.
 	ErrDenied = errors.New("etcd does not permit it")
-	// ErrNoUser and ErrLogin are an ErrDenied that no role ends: the program gave no user, or none that etcd knows by this
-	// password.
+	// ErrNoUser is an ErrDenied that no role ends: the program gave no user.
 	ErrNoUser = Worded(ErrDenied.Error(), ErrDenied)
-	ErrLogin  = Worded(ErrDenied.Error(), ErrDenied)
+	// ErrLogin is an ErrDenied that no role ends: etcd knows no such user by this password.
+	ErrLogin = Worded(ErrDenied.Error(), ErrDenied)
 )
 
 // Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.

@@ -35,7 +35,7 @@ func TestClientsMoveToTheOther(t *testing.T) {
 	}
 	ended := func(c caller) {
 		t.Helper()
-		if _, err := c.r.ReadByte(); err != io.EOF { //nolint:errorlint // as it is
+		if _, err := c.r.ReadByte(); err != io.EOF {
 			t.Errorf("the connection is kept: %v", err)
 		}
 	}
