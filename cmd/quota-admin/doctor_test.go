@@ -35,9 +35,7 @@ func (b *bench) doctor(code int, args ...string) (stdout, stderr string) {
 		got, stdout, stderr = b.call(args...)
 		return !strings.Contains(stdout, "are still right")
 	})
-	if got != code {
-		b.t.Fatalf("quota-admin %q: exit %d, want %d\nstdout: %s\nstderr: %s", args, got, code, stdout, stderr)
-	}
+	b.demand(code, got, args, stdout, stderr)
 	return stdout, stderr
 }
 

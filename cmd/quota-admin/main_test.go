@@ -77,10 +77,16 @@ func (b *bench) call(args ...string) (code int, stdout, stderr string) {
 func (b *bench) want(code int, args ...string) (stdout, stderr string) {
 	b.t.Helper()
 	got, stdout, stderr := b.call(args...)
+	b.demand(code, got, args, stdout, stderr)
+	return stdout, stderr
+}
+
+// demand fails the test if the tool has ended with another exit code.
+func (b *bench) demand(code, got int, args []string, stdout, stderr string) {
+	b.t.Helper()
 	if got != code {
 		b.t.Fatalf("quota-admin %q: exit %d, want %d\nstdout: %s\nstderr: %s", args, got, code, stdout, stderr)
 	}
-	return stdout, stderr
 }
 
 // put writes a key as somebody without this tool would.

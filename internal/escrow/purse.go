@@ -35,8 +35,9 @@ type Purse struct {
 	revision int64
 	verdict  *Verdict // what the mark said of the window when etcd answered last; nil if it never did
 	// restored says that the session has noticed a restore, and etcd has not answered since: the total is of before.
-	restored  bool
-	lost      loss
+	restored bool
+	lost     loss
+	// unsettled has the writes that etcd has not answered, and what was decided of them since; nil if there is none.
 	unsettled *unsettled
 }
 
@@ -286,9 +287,10 @@ type KeyUse struct {
 	Share           int64  // see Rule.Share; of a limit in flight, how many permits are to be kept in hand
 	// Away is set on the way back if nothing was decided: etcd did not answer or refused, the view was in doubt, the
 	// policy is another by now, or others wrote first at every try. If Away is set without Unsent, the permits of Back may
-	// be lost: nobody can issue them until they count no more, or Purse.Regained has them. If both are set, the instance has them again: etcd was not
-	// asked to take them back, or Purse.Refused has proved that no try was committed. They may also be lost where Away is
-	// false: if Purse.Refused has proved nothing, or they are of another store than the one that answers.
+	// be lost: nobody can issue them until they count no more, or Purse.Regained has them. If both are set, the instance has
+	// them again: etcd was not asked to take them back, or Purse.Refused has proved that no try was committed. They may also
+	// be lost where Away is false: if Purse.Refused has proved nothing, or they are of another store than the one that
+	// answers.
 	// Answered is set beside Away if etcd has answered all that it was asked.
 	Away, Unsent, Answered bool
 }

@@ -15,9 +15,10 @@ type unsettled struct {
 
 // unanswered is a write that was sent.
 type unanswered struct {
-	number     int64 // Total.Writes
-	nonce      uint32
-	took, back Back
+	number int64  // Total.Writes
+	nonce  uint32 // its name in Total.Recent
+	took   Back   // what it took, of the part that ran
+	back   Back   // what it gave back
 }
 
 // mostUnanswered bounds the writes that a purse remembers. Later ones are forgotten: while etcd is away none is committed.

@@ -110,12 +110,14 @@ func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	e := &b.ended[i]
 	e.taken, e.asked = max(e.taken, u.Purse.Taken), false
 	heard = b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision()
-	if b.purse.Settles(u.Purse); heard {
+	b.purse.Settles(u.Purse)
+	if heard {
 		taken := b.purse.Taken
 		b.purse = u.Purse.In(b.purse.Part)
 		b.purse.Taken = taken
 	}
-	if b.regain(); heard {
+	b.regain()
+	if heard {
 		b.catchUp(now)
 	}
 	return heard

@@ -50,10 +50,10 @@ type etcdFacts struct {
 		took time.Duration
 		err  error
 	}
-	revision    int64 // of the store; 0: not known
-	longHistory bool  // it keeps more than muchHistory
-	members     int   // voting ones, as far as they are known
-	admit       string
+	revision    int64  // of the store; 0: not known
+	longHistory bool   // it keeps more than muchHistory
+	members     int    // voting ones, as far as they are known
+	admit       string // what to do if etcd refuses the user
 }
 
 type endpointFacts struct {
@@ -267,7 +267,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	for _, text := range s.Errors {
 		switch {
 		case strings.Contains(text, "NOSPACE"):
-			bad("compact, defragment, and disarm: "+fmt.Sprintf("etcdctl compact %d", s.Header.Revision)+"; etcdctl defrag --cluster; etcdctl alarm disarm", "alarm: the database is full, nothing can be written")
+			bad(fmt.Sprintf("compact, defragment, and disarm: etcdctl compact %d; etcdctl defrag --cluster; etcdctl alarm disarm", s.Header.Revision), "alarm: the database is full, nothing can be written")
 		case strings.Contains(text, "CORRUPT"):
 			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):
