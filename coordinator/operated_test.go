@@ -25,7 +25,8 @@ func TestFleetShowsTheInstances(t *testing.T) {
 	await.Until(t, "the instance has reported", func() (ok bool) {
 		var err error
 		found, err = f.admin.Fleet(t.Context(), "p")
-		return err == nil && len(found.Instances) == 1 && found.Instances[0].State != ""
+		// The instance learns its own ID by etcd's answer, after others can see what it wrote.
+		return err == nil && len(found.Instances) == 1 && found.Instances[0].State != "" && f.only(recorded).current().ID != ""
 	})
 	inside, err := feed.Inside(f.admin).Fleet(t.Context(), "p")
 	if err != nil || inside.Instances[0].Report == nil {
