@@ -192,6 +192,8 @@ func (e *LimitError) what() string {
 		return "the provider asked for a pause"
 	case e.Reason == ReasonPaused:
 		return cause.Paused(e.Provider, "", "", time.Time{})
+	case e.blocked():
+		return fmt.Sprintf("the limit of %v permits no call", limit)
 	case limit.Long():
 		return e.ofLong(limit)
 	case e.Owner != "":
@@ -225,6 +227,11 @@ func (e *LimitError) aboveShare() bool {
 		return false
 	}
 	return e.Reason == ReasonSpent && e.Cause == nil && e.Owner == "" && e.Instances > 1 && e.Asked > max(1, e.Share)
+}
+
+// blocked reports whether a limit without permits decided, by which operators block a provider or a key.
+func (e *LimitError) blocked() bool {
+	return e.Reason == ReasonSpent && e.Cause == nil && e.Window.Length > 0 && e.Total == 0 && !e.Removed
 }
 
 // limit returns the limit that it names; zero if that is none.

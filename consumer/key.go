@@ -469,7 +469,7 @@ func (p *Permit) ofAccount(of *origin, s *window.Segment, y *keyState, n int64) 
 
 // bookedIn makes a permit of the provider one of a key too, whose account has just been charged for it. y.mu is held.
 func (p *Permit) bookedIn(y *keyState) {
-	start, end := y.use.Span()
+	start, end := y.use.Common()
 	p.ofKey(y, start, end, y.use.Epoch())
 }
 

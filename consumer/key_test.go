@@ -430,6 +430,29 @@ func TestForgettingLosesNoUse(t *testing.T) {
 	}
 }
 
+// A key may be forgotten between the instant at which a call finds it and the one at which the call has its lock. The call
+// then finds a state that has permits.
+func TestAKeyForgottenOnTheWayToIt(t *testing.T) {
+	keyed(t, keyedPolicy(), func(t *testing.T, l *Limiter, _ *FixedSource) {
+		m, y := &l.core.keys, l.Key("a")
+		s, _ := l.core.segmentNow()
+		found, none := m.find("a", y.state, s.Keys, false)
+		if found == nil || found.gone {
+			t.Fatalf("no state for the key: %v", none)
+		}
+		part := m.part("a")
+		part.Lock()
+		m.forget(part, s.Keys)
+		part.Unlock()
+		if !found.gone {
+			t.Fatal("the key is not forgotten")
+		}
+		if got := y.TryTake(1).N(); got != 1 {
+			t.Errorf("%d permits of a key that nobody has called for, want 1", got)
+		}
+	})
+}
+
 // A key in use takes at most 400 bytes, and ten times as many names that were touched take no
 // more than those that may be in use.
 func TestMemoryOfKeys(t *testing.T) {

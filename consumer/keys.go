@@ -216,15 +216,15 @@ func newKeyState(name string) *keyState {
 	return &keyState{key: share.KeyOf(strings.Clone(name)), gone: true}
 }
 
-// begin puts a state into use. It does not, and returns false, if y is nil, or was in use before: then y has counts of
-// windows that are over, and another state takes its place.
+// begin puts a state into use. It does not, and returns false, if y is nil, or was in use before: then its account is
+// retired, and another state takes its place.
 func (y *keyState) begin(guest bool) bool {
 	if y == nil {
 		return false
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	if !y.gone || y.use.Windows() != nil {
+	if !y.gone || y.use.Used() {
 		return false
 	}
 	y.gone, y.guest = false, guest

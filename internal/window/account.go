@@ -14,58 +14,71 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// Account counts the permits that this instance issues for one key. The provider is the key with the
-// empty name: see ledger. The zero Account has issued none, and has nothing left. After the
-// windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is booked
-// before that, in the windows that the account still has (Front.Shut). An Account is not safe for concurrent use.
+// Account counts the permits that this instance issues for one key. The zero Account has issued none, and has nothing
+// left. The provider is the key with the empty name. Its account is part of a ledger, which has schedules and calls in
+// flight beside it: of a ledger adopt, charge, refund and pay are used, since Adopt, Charge, Refund and Pay of the Account
+// in it leave those out.
+//
+// After the windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is
+// booked before that, in the windows that the account still has (Front.Shut). An Account is not safe for concurrent use.
+//
+// A permit is booked by Charge, and taken out again by Refund. One of a key whose caller still waits for the provider's
+// is kept by Reserve, and then booked by Confirm or let go by Unreserve. One that a call had of the Front is booked by
+// Front.Shut, and taken out by Uncharge if the provider gave none.
 type Account struct {
-	windows *plans.Windows // by which the counts are; nil before the first Adopt
+	windows *plans.Windows // those of the latest Adopt; nil before the first
 	spans   []span         // shortest first
-	budgets []long
-	early   bool // corrected time was set back: the window of a span, or of a long limit, has not begun
-	// forgotten says that the zero Account has taken the place of this one, which therefore has nothing left for good.
+	budgets []long         // the long limits, which the policy calls budgets
+	// early says that corrected time was set back behind the start of a window, of a span or of a long limit, that the
+	// account had entered. Nothing is issued until that window begins again.
+	early bool
+	// forgotten says that nobody will look at this account again: see Forget. It has nothing left for good.
 	forgotten bool
-	// laid is how many permits lay in the account's Front after Open or More last laid some into it, or booked what calls had
-	// of it.
+	// laid is how many permits lay in the key's Front when Open or More last laid some into it, or when More last booked
+	// what calls had of it. What lies there now is less by what calls have had since, which is still to be booked.
 	laid uint8
-	// crowded says that calls were refused by the Front at the same time, in the windows that run.
+	// crowded says that the Front has refused several calls at once since the latest Adopt. The next refusal may then make
+	// the key quiet: see Front.
 	crowded bool
 	// epoch is raised whenever a span enters another window or is forgotten, when a long limit enters another window or
-	// binds anew, and when etcd was restored. Refund sees by it whether a permit still counts. Once something was issued it
-	// is not 0, until it wraps around after years.
+	// binds anew, and when etcd was restored. Refund takes a permit back only in the epoch in which it was issued: later
+	// some window of it may have ended, although it may still count in a longer one. Once something was issued it is not 0,
+	// until it wraps around after years: so 0 can stand for permits that were not issued, as in shadow mode.
 	epoch    uint32
 	debt     int64 // permits that calls have cost beyond those issued, to be paid first
 	reserved int64 // permits of a key that are kept for callers that still wait for the provider's
-	// before tells of the shortest limit's window before the one that runs. If it is 0 or more, it is how many permits
-	// callers used in it. If it is less, callers had none, since a debt took all: it is minus how many permits of the debt
-	// were paid (paidLast). It is one field because a key's memory is bounded.
+	// before tells of the shortest limit's window before the one that runs. If it is 0 or more, callers used so many permits
+	// in it; it is 0 also if that is not known. If it is below 0, callers used none, a debt was still owed at the end, and
+	// -before permits had paid of it (paidLast). It is one field because a key's memory is bounded.
 	before int64
 	guests loans // what was lent to each guest, as this instance has told it
 	hosts  loans // what each host has lent, as it has told this instance
-	// trade is what a key's callers want and what others are asked for; nil until the key lacks permits or
-	// is asked for some. The provider's is its gate's: see borrower.
+	// trade is what a key's callers that wait want, and what others are asked for; nil until the key lacks permits or is
+	// asked for some. It is always nil in a provider's account, whose trade is its gate's (borrower, in lending.go).
 	trade *keyTrade
 }
 
-// span counts the permits of an account in one window: the running one of its length. If the limit is
-// removed, the span stays until its window ends, since the limit may come back.
+// span counts the permits of an account in one window: the running one of its length or, while the account is early, one
+// that has not begun. Its Bound is this instance's own share and what it borrowed; its Used is what callers used, and what
+// was lent and has paid debts. If the limit is removed, the span stays while its permits count (dropEnded), since the limit
+// may come back.
 type span struct {
 	shape.Count
-	borrowed int64 // permits of bound that others have lent to this instance
-	lent     int64 // permits of used that this instance has lent
-	paid     int64 // permits of used that have paid debts
-	// by are the schedules of a provider's limit that does not allow all permits of a window at once. It is nil for a
-	// limit that does, as every limit of a key.
+	borrowed int64 // permits of Bound that others have lent to this instance
+	lent     int64 // permits of Used that this instance has lent
+	paid     int64 // permits of Used that have paid debts
+	// by are the schedules of a provider's limit of which permits come, or count, otherwise than all at once in an aligned
+	// window: by another shape, or by pacing. It is nil for all others, as for every limit of a key.
 	by *shape.Schedules
 }
 
-// Windows returns the windows by which the counts are; nil before the first Adopt.
+// Windows returns the windows of the latest Adopt; nil before the first.
 func (a *Account) Windows() *plans.Windows { return a.windows }
 
-// Adopt moves the account to the windows that run. bound is asked for the bound of each, and budgets
-// for the long limits, if there may be any.
-func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, budgets func() []protocol.Budget) {
-	a.begin(windows, bound)
+// Adopt moves the account to the windows that run. share is asked for this instance's own share of each: it returns
+// shape.Unbounded where no limit binds the key. budgets is asked for the long limits, if there may be any.
+func (a *Account) Adopt(windows *plans.Windows, share func(quota.Window) int64, budgets func() []protocol.Budget) {
+	a.begin(windows, share)
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
 		a.adoptBudgets(budgets()) // what it returns is 0: a key has no limit in flight
 	}
@@ -76,7 +89,7 @@ func (a *Account) Adopt(windows *plans.Windows, bound func(quota.Window) int64, 
 
 // begin moves the spans to the windows that run. A window's index never goes back, whatever the clock
 // does.
-func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) {
+func (a *Account) begin(windows *plans.Windows, share func(quota.Window) int64) {
 	was := a.Shortest().Length
 	a.windows, a.early, a.crowded = windows, false, false
 	for i := range a.spans {
@@ -84,7 +97,7 @@ func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) 
 	}
 	for _, w := range windows.Running {
 		s := a.move(w, was)
-		s.Bound = queue.Sum(bound(w), s.borrowed)
+		s.Bound = queue.Sum(share(w), s.borrowed)
 	}
 	if a.Shortest().Length != was {
 		a.before = 0
@@ -93,8 +106,8 @@ func (a *Account) begin(windows *plans.Windows, bound func(quota.Window) int64) 
 }
 
 // move returns the span with w's length, and moves it to w. A span that is in a later window stays
-// there: then the account is early. shortest is the length of the account's shortest window until now.
-func (a *Account) move(w quota.Window, shortest time.Duration) *span {
+// there: then the account is early. was is the length of the account's shortest window before this Adopt.
+func (a *Account) move(w quota.Window, was time.Duration) *span {
 	i, there := slices.BinarySearchFunc(a.spans, w, func(s span, w quota.Window) int { return cmp.Compare(s.Window.Length, w.Length) })
 	if !there {
 		a.spans = slices.Insert(a.spans, i, span{Count: shape.Count{Window: quota.Window{Length: w.Length, Index: math.MinInt64}}})
@@ -102,7 +115,7 @@ func (a *Account) move(w quota.Window, shortest time.Duration) *span {
 	s := &a.spans[i]
 	switch {
 	case w.Index > s.Window.Index:
-		if w.Length == shortest {
+		if w.Length == was {
 			a.trade.leave(a, s, w)
 			a.before = s.calledBefore(w, a.debt)
 		}
@@ -119,7 +132,8 @@ func (s *span) enter(w quota.Window) {
 	*s = span{Count: shape.Count{Window: w, Bound: shape.Unbounded}, by: s.by}
 }
 
-// calledBefore returns what Account.before is to be once the span has moved to the window w. debt is what the account owes.
+// calledBefore returns Account.before for a span that leaves its window for w, while the account owes a debt. It is not
+// known, and so 0, unless w is the next window.
 func (s *span) calledBefore(w quota.Window, debt int64) int64 {
 	switch called := max(0, s.called()); {
 	case s.Window.Index+1 != w.Index:
@@ -134,11 +148,11 @@ func (s *span) calledBefore(w quota.Window, debt int64) int64 {
 // called returns how many permits callers have used.
 func (s *span) called() int64 { return s.Used - s.lent - s.paid }
 
-// own is the part of the bound that is this instance's share.
+// own is the part of Bound that is this instance's own share, where a limit binds.
 func (s *span) own() int64 { return s.Bound - s.borrowed }
 
-// dropEnded forgets the spans that bind no more and that count no more: until returns the corrected wall
-// time from which on a span counts no more, which is later than its window's end under some shapes.
+// dropEnded forgets a span if no limit binds in it, no window of its length runs, and its permits count no more: until
+// returns the corrected wall time from which on they do not, which is later than the window's end under some shapes.
 func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
 	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == shape.Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
@@ -147,7 +161,7 @@ func (a *Account) dropEnded(until func(*span) int64) {
 	}
 }
 
-// runs reports whether a window of the span's length runs by the plan.
+// runs reports whether a window of the span's length runs.
 func (a *Account) runs(s *span) bool {
 	return slices.ContainsFunc(a.windows.Running, func(w quota.Window) bool { return w.Length == s.Window.Length })
 }
@@ -161,9 +175,9 @@ func (a *Account) bounded(yield func(*span) bool) {
 	}
 }
 
-// shortest returns the span of the shortest window that runs and in which the account is limited. Some windows that run
-// limit other keys only: those of a length that is in their overrides alone. If the account is limited in none, it is the span of the shortest that
-// runs, and nil if none runs.
+// shortest returns the span of the shortest window in which the account is limited. While the account is early that window
+// may not have begun (begun). If the account is limited in none, it is the span of the shortest window that runs, and nil if
+// none runs. A window runs in which no limit binds this account: one of a length that only the override of another key has.
 func (a *Account) shortest() *span {
 	for i := range a.spans { // a plain loop, as in shares
 		if s := &a.spans[i]; s.Bound != shape.Unbounded {
@@ -176,8 +190,7 @@ func (a *Account) shortest() *span {
 	return a.span(a.windows.Running[0])
 }
 
-// Shortest returns the shortest window that runs and in which the account is limited: see shortest. It is the zero Window
-// if none runs.
+// Shortest returns the window of shortest; the zero Window if there is none.
 func (a *Account) Shortest() (w quota.Window) {
 	if s := a.shortest(); s != nil {
 		w = s.Window
@@ -210,15 +223,15 @@ func (a *Account) LeftToBorrowers() int64 {
 	if a.debt > 0 {
 		return 0
 	}
-	return max(0, a.shares()-a.reserved)
+	return max(0, a.leftOfShares()-a.reserved)
 }
 
-// left is Left, but it does not take off what is reserved, and does not look at the debt.
-func (a *Account) left() int64 { return max(0, min(a.shares(), a.inHand())) }
+// leftInAll returns what the short and the long limits leave. What is reserved is part of it, and a debt is not taken off.
+func (a *Account) leftInAll() int64 { return max(0, min(a.leftOfShares(), a.inHand())) }
 
-// shares is left without the long limits. It is 0 before the first Adopt, where no limit binds, while the windows are
-// shut (plans.Windows.Shut) or the account is early, and once it is forgotten.
-func (a *Account) shares() int64 {
+// leftOfShares is leftInAll without the long limits. It is 0 before the first Adopt, where no limit binds, while the
+// windows are shut (plans.Windows.Shut) or the account is early, and once it is forgotten.
+func (a *Account) leftOfShares() int64 {
 	if a.forgotten || a.early || a.windows == nil || a.windows.Shut {
 		return 0
 	}
@@ -241,28 +254,32 @@ func (a *Account) shares() int64 {
 // left returns how many permits the span leaves now.
 func (s *span) left() int64 { return s.by.Left(&s.Count) }
 
-// Reserve keeps n permits for a caller that has to wait for the provider's.
+// Reserve keeps n permits, of those that are Left, for a caller that has to wait for the provider's. One Confirm or one
+// Unreserve ends that.
 func (a *Account) Reserve(n int64) { a.reserved += n }
 
-// MayReturn reports whether permits are reserved, and n more could be issued now if these came back: they do if their
-// callers do not get the provider's.
-func (a *Account) MayReturn(n int64) bool { return a.reserved > 0 && a.left() >= queue.Sum(n, a.debt) }
+// MayReturn reports whether n permits could be issued now, after the debt, if all that is reserved came back. Permits come
+// back if their callers do not get the provider's. It is false if none are reserved.
+func (a *Account) MayReturn(n int64) bool {
+	return a.reserved > 0 && a.leftInAll() >= queue.Sum(n, a.debt)
+}
 
 // Reserves reports whether permits are reserved.
 func (a *Account) Reserves() bool { return a.reserved > 0 }
 
-// Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter; nil if it has none, as when it
-// did not wait for the key's.
+// Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter, by which the trade knows a large
+// call again; it is nil for a call that never waited.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= n
 	a.trade.ended(w, n, false)
 }
 
-// Confirm issues n reserved permits, if the windows that run now allow them. The reservation ends
-// either way. w is as for Unreserve.
+// Confirm ends a reservation of n permits, and issues them unless a debt is owed, or the windows that run now or what is in
+// hand of the long limits leave fewer. After the bounds have become less, those whose callers confirm first get what is
+// left. w is as for Unreserve.
 func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 	a.reserved -= n
-	ok := a.debt == 0 && a.left() >= n
+	ok := a.debt == 0 && a.leftInAll() >= n
 	if a.trade.ended(w, n, ok); ok {
 		a.Charge(n)
 	}
@@ -270,7 +287,7 @@ func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 }
 
 // HandEnds returns the earliest monotonic instant at which what is in hand of a long limit ends: with its window or, of a
-// limit that counts by parts, with its part. It is clock.Forever if permits are taken of no long limit.
+// limit that counts by parts, with its part. It is clock.Forever if no limit that binds is taken from etcd part by part.
 func (a *Account) HandEnds() (at int64) {
 	at = clock.Forever
 	for b := range a.binding {
@@ -281,10 +298,11 @@ func (a *Account) HandEnds() (at int64) {
 	return at
 }
 
-// Lapses returns the monotonic instant from which on reserved permits of the key may be gone; clock.Forever if they stay.
-// A caller that gets the provider's permits then or later may find that it lacks the key's. It is the instant at which what
-// is in hand ends (HandEnds), or one in the past if some next window might hold fewer permits than are reserved for all
-// callers together. total returns what the shares of all instances hold in a window.
+// Lapses returns the monotonic instant from which on reserved permits of the key may be gone, if there is no news. A caller
+// that gets the provider's permits then or later may find that it lacks the key's. If some next window might hold fewer
+// permits than are reserved for all callers together, that is any instant, and it returns math.MinInt64; else it is when
+// what is in hand ends (HandEnds). total returns what the shares of all instances hold in a window, and 0 if that is not
+// known: then a next window might hold none.
 func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 	for s := range a.bounded {
 		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
@@ -294,7 +312,8 @@ func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 	return a.HandEnds()
 }
 
-// Charge books n issued permits. They count in the running window of every length.
+// Charge books n issued permits in every span, also of limits that were removed, and in each long limit that binds. With n
+// below 0 it takes them out.
 func (a *Account) Charge(n int64) {
 	for i := range a.spans { // plain loops, as in shares
 		a.spans[i].Used += n
@@ -306,7 +325,8 @@ func (a *Account) Charge(n int64) {
 	}
 }
 
-// Refund takes n permits out again that were issued in an epoch; false if that is over.
+// Refund takes n permits out again that were issued in an epoch. If that is not the account's epoch any more, it does
+// nothing and returns false. It pays no debt.
 func (a *Account) Refund(n int64, epoch uint32) bool {
 	if epoch != a.epoch {
 		return false
@@ -315,9 +335,9 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 	return true
 }
 
-// Uncharge takes n permits out again that were taken of a Front, and not issued. epoch is the account's when the front was
-// opened, and windows are those that the front named. If a window has ended since, they are taken out of the front's
-// windows that still run.
+// Uncharge takes n permits out again that a call had of a Front, and that were not issued since the provider gave none. epoch
+// is the account's when the front was opened, and windows are those that the front named, in which Front.Shut has booked
+// them. In the same epoch they are taken out of all; later of those of these windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch) {
 		return
@@ -329,15 +349,15 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	}
 }
 
-// Crowded reports whether the account's Front has refused calls at the same time, in the windows that run.
+// Crowded reports whether the key's Front has refused several calls at once since the latest Adopt.
 func (a *Account) Crowded() bool { return a.crowded }
 
 // Epoch returns the epoch of permits that are issued now. Refund asks for it.
 func (a *Account) Epoch() uint32 { return a.epoch }
 
-// Span returns the start and the end of the time that the running windows of all limits have in common, in corrected
-// wall time.
-func (a *Account) Span() (start, end int64) {
+// Common returns the start and the end of the time that the running windows of all limits that bind have in common, in
+// corrected wall time; 0 and clock.Forever if no limit binds.
+func (a *Account) Common() (start, end int64) {
 	end = clock.Forever
 	for s := range a.bounded {
 		start, end = max(start, s.Window.Start()), min(end, s.Window.End())
@@ -348,14 +368,20 @@ func (a *Account) Span() (start, end int64) {
 	return start, end
 }
 
-// Opens returns the earliest monotonic instant at which n permits of the own share may come if there is no news. If the
-// share of a window that lacks permits is 0, begins is asked for the corrected wall time from which there is one; it returns
-// clock.Forever for never, and 0 if that is not known. The first of these that applies decides. Before the first Adopt it is
-// now. Without a share for ever, it is clock.Forever; with one that begins later, it is the opening then. While the windows
-// are shut or the account is early, it is the next opening of any window. If some windows leave less than the sum of n and
-// the debt, it is the opening after the last of them ends. If only etcd has to be asked, it is now. Otherwise it is the next
-// opening of any window, and clock.Forever if nothing is limited. What is reserved counts only for whether etcd has to be
-// asked.
+// Opens returns a monotonic instant before which n permits of the own share cannot come, for a call that cannot have them
+// now, if there is no news. A window lacks permits if it leaves fewer than n and the debt; end is when the last of those has
+// ended, the windows of long limits among them. The first case that applies decides:
+//
+//   - before the first Adopt: now;
+//   - a short window that lacks permits has a share of 0: begins is asked for the corrected wall time from which there is a
+//     share. clock.Forever, for never, is the answer. With a time to come, it is the opening after that, or after end if
+//     that is later. With 0, for not known, the cases below decide;
+//   - the windows are shut, or the account is early: the next opening of any window;
+//   - some window lacks permits: the opening after end;
+//   - only etcd has to be asked for permits: now, since they come as soon as it answers;
+//   - nothing lacks but what is reserved: the next opening of any window; clock.Forever if nothing is limited.
+//
+// What is reserved counts only for whether etcd has to be asked.
 func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 	if a.windows == nil {
 		return now
@@ -385,9 +411,10 @@ func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 	return a.windows.Opens(now)
 }
 
-// lendAgain returns the end, in corrected wall time, of the window after which others may lend n permits that they did not lend
-// before. It is the shortest one that runs. But if vain says that an ask brought nothing in the whole window before, others
-// have none left of a longer one either in which this share leaves too few: then it is the longest of these. 0: none runs.
+// lendAgain returns the end, in corrected wall time, of the window after which others may lend n permits that they did not
+// lend before; 0 if none runs. It is the shortest window's. But vain says that in the last window in which others were asked
+// nothing came: then it supposes that they too have spent a longer limit of which n, and the debt, are not left here, and
+// returns the end of the longest such window.
 func (a *Account) lendAgain(n int64, vain bool) (end int64) {
 	s := a.shortest()
 	if s == nil {
@@ -406,17 +433,19 @@ func (a *Account) lendAgain(n int64, vain bool) (end int64) {
 	return end
 }
 
-// retry returns when a caller that is refused is worth trying again where others may lend: after the window that lendAgain
-// names (next), or when the own share has permits (own), but not before the limits let the fleet have them (least).
+// retry returns when a refused caller should try again: at next or at own, whichever is earlier, but not before least.
 func retry(next, own, least int64) int64 { return max(min(next, own), least) }
 
-// Retry returns when a caller of n permits that is refused is worth trying again, where others may lend: a monotonic
-// instant. own is what Opens says of them, and least what Eta does.
+// Retry returns the monotonic instant at which a refused caller of n permits should try again where others may lend: after
+// the window that lendAgain names, or when the own share may bring them, but not before the limits let the fleet have them.
+// own is what Opens says of them; clock.Forever where the own share never brings any. least is the instant before which
+// neither loans nor etcd can bring them.
 func (a *Account) Retry(n, own, least int64) int64 {
 	return retry(a.windows.OpensAfter(a.lendAgain(n, a.trade != nil && a.trade.guest.InVain())), own, least)
 }
 
-// Own returns the own share of the windows that run, the smallest of them.
+// Own returns the smallest own share of the windows in which the account is limited; shape.Unbounded if there is none. Long
+// limits do not count.
 func (a *Account) Own() int64 {
 	own := shape.Unbounded
 	for s := range a.bounded {
@@ -425,9 +454,9 @@ func (a *Account) Own() int64 {
 	return own
 }
 
-// Forget has the zero Account take the place of this one, if nothing of it counts any more by the windows that run, and
-// reports whether it does. From then on this account has nothing left, whatever it adopts: whoever still comes to it can
-// issue, lend and pay nothing, since that would count in no other account.
+// Forget retires the account if a new one would mean the same by the windows that run, and reports whether it is retired.
+// From then on it has nothing left, whatever it adopts: whoever still comes to it can issue, lend and pay nothing, since the
+// account that comes next would not know of it.
 func (a *Account) Forget(windows *plans.Windows) bool {
 	if a.over(windows) && !a.asked(windows.Running) {
 		a.forgotten = true
@@ -435,9 +464,13 @@ func (a *Account) Forget(windows *plans.Windows) bool {
 	return a.forgotten
 }
 
-// over reports whether the zero Account says the same as this one: nothing is owed or reserved, nothing was used in a
-// window that still runs, and nothing is in hand. Nor is an account over while etcd is asked for permits of a long limit,
-// or before etcd may be asked again for one that it had too little of: a new account would ask at once.
+// Used reports whether the account has adopted windows, or is retired. One that is not used is as the zero Account.
+func (a *Account) Used() bool { return a.windows != nil || a.forgotten }
+
+// over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, nothing was used in
+// a window that still runs, and nothing is in hand. Borrowed permits that nobody used, and forecasts, may be lost. Nor is an
+// account over while etcd is asked for permits of a long limit, or before it may be asked again (long.again), since it had
+// too few or does not answer: a new account would ask at once.
 func (a *Account) over(windows *plans.Windows) bool {
 	return a.debt == 0 && a.reserved == 0 &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&
@@ -449,7 +482,7 @@ func (a *Account) over(windows *plans.Windows) bool {
 // Use is what is booked of one window.
 type Use struct {
 	Window   quota.Window
-	Bound    int64 // permits that may be issued in it, borrowed ones included
+	Bound    int64 // permits that may be issued in it, borrowed ones included; shape.Unbounded if no limit binds any more
 	Used     int64 // permits issued in it, and lent to others
 	Borrowed int64 // permits of Bound that others have lent to this instance
 	Lent     int64 // permits of Used that this instance has lent

@@ -47,14 +47,14 @@ func (g *Gate) wantForQueueLocked() {
 // is paid of a debt next.
 func (g *Gate) queueWantsLocked() int64 {
 	l := &g.mu.ledger
-	return max(g.headLocked(), min(g.mu.queue.Permits(), l.shares()-g.takenLocked(), l.MostOfBudgets()), l.instalment())
+	return max(g.headLocked(), min(g.mu.queue.Permits(), l.leftOfShares()-g.takenLocked(), l.MostOfBudgets()), l.instalment())
 }
 
 // wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short
 // limit has not so many now, more of a long one would be of no use.
 func (g *Gate) wantNowLocked(n int64) {
 	g.noteLackLocked()
-	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.shares()-g.takenLocked() {
+	if l := &g.mu.ledger; len(l.budgets) > 0 && n <= l.leftOfShares()-g.takenLocked() {
 		if b := l.inFlight(); b != nil {
 			b.wanted.tried = max(b.wanted.tried, n)
 		}

@@ -24,7 +24,7 @@ func (a *Account) Owe(n int64) { a.debt = queue.Sum(a.debt, n) }
 // only when a permit could be issued: while the bounds of the account are in force, and the proof of the view behind
 // them is not over. The account knows neither.
 func (a *Account) Pay() int64 {
-	n := min(a.debt, a.left())
+	n := min(a.debt, a.leftInAll())
 	if n > 0 {
 		a.Charge(n)
 		a.paidOff(n)

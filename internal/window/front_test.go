@@ -269,7 +269,7 @@ func TestSpanOfAFront(t *testing.T) {
 	f.Open(a, 5)
 	p, _ := f.Take(s, 0, 1, queue.Default, true)
 	start, end := p.Span(&s.Keys.Windows)
-	if wantStart, wantEnd := a.Span(); start != wantStart || end != wantEnd || start != int64(4*time.Second) || end != int64(6*time.Second) {
+	if wantStart, wantEnd := a.Common(); start != wantStart || end != wantEnd || start != int64(4*time.Second) || end != int64(6*time.Second) {
 		t.Errorf("from %v to %v, want 4s to 6s, as %v to %v", time.Duration(start), time.Duration(end), time.Duration(wantStart), time.Duration(wantEnd))
 	}
 }

@@ -32,7 +32,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
 	g.noteCallsLocked(g.mu.last)
-	kept, left := g.segment.Load().floor, l.shares
+	kept, left := g.segment.Load().floor, l.leftOfShares
 	if a.large { // a burst, whenever it comes
 		left = l.unpaced
 	}

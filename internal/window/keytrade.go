@@ -254,7 +254,7 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 		return nil, at
 	}
 	s := a.scene(f, a.windows.Lending.Hash, now)
-	h := s.has(stock{left: a.shares() - a.reserved, issued: s.issued(a.reserved), debt: a.debt}, c)
+	h := s.has(stock{left: a.leftOfShares() - a.reserved, issued: s.issued(a.reserved), debt: a.debt}, c)
 	least := lookAgain
 	if what, ok := t.ask(&s, h, c, a.debt); ok {
 		ask, least = s.asking(what, t.salt(s.hash)), lookEvery // time for an answer

@@ -80,7 +80,7 @@ func (l *ledger) terms(s *span) shape.Terms { return l.plan.Terms(s.Window, l.no
 
 // budget returns how many permits may be issued now: the least that any span has left; 0 when nothing
 // is known to bind, because no knowledge is no share.
-func (l *ledger) budget() int64 { return min(l.shares(), max(0, l.inHand())) }
+func (l *ledger) budget() int64 { return min(l.leftOfShares(), max(0, l.inHand())) }
 
 // unpaced is shares with the permits that pacing has not released yet. It is negative where a bound has fallen below
 // what was issued.

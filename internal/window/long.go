@@ -226,7 +226,7 @@ func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	if len(a.budgets) == 0 || end != 0 {
 		return end, false
 	}
-	shares, gone := a.shares(), queue.Sum(a.reserved, a.debt)
+	shares, gone := a.leftOfShares(), queue.Sum(a.reserved, a.debt)
 	for b := range a.binding {
 		hand := b.hand()
 		fetches = fetches || hand-gone < queue.Sum(n, others) && shares > hand && b.mayGet()

@@ -409,7 +409,7 @@ func (f *Front) More(a *Account) (taken int64) {
 // lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due. quiet
 // is for Part.Quiet.
 func (f *Front) Refuse(a *Account, quiet bool) {
-	if a.shares() <= a.reserved && len(a.budgets) == 0 {
+	if a.leftOfShares() <= a.reserved && len(a.budgets) == 0 {
 		p := partSpent
 		if quiet {
 			p |= partQuiet

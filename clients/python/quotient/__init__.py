@@ -296,7 +296,7 @@ class Granted(contextlib.AbstractContextManager):
 
     def begin_settling(self, used):
         """Takes the ID, as a cost is settled once, or raises Refused."""
-        json.dumps(used)  # raises an error for what is no number, while the ID is there
+        json.dumps(used, allow_nan=False)  # raises an error for what is no number, while the ID is there
         with self.lock:
             of, self.id = self.id, None
         if of is None and self.named:

@@ -5,6 +5,7 @@ import asyncio
 import decimal
 import http.client
 import json
+import math
 import socket
 import sys
 import time
@@ -134,6 +135,7 @@ async def settlements(quotad):
         await fails(quotient.Refused, "used is -1", both.settle(1, -1))
         await fails(quotient.Refused, "used: null given, must be a whole number", both.settle(1, None))
         await fails(TypeError, "Decimal", both.settle(1, decimal.Decimal(0)))
+        await fails(ValueError, "not JSON compliant", both.settle(1, math.nan))
         await both.settle(1, 0)
         await fails(quotient.Refused, "were settled before", both.settle(1, 0))
     async with await quotad.acquire("p", 3, timeout=60, settle_within=60) as one:
