@@ -7,16 +7,6 @@ import (
 
 // This file joins the provider's long limits, which are counted as those of each key, to the gate.
 
-// adoptLong moves the long limits to their windows by the plan.
-func (l *ledger) adoptLong() {
-	l.unended += l.adoptBudgets(l.plan.Budgets)
-	for b := range l.binding {
-		if b.since == 0 {
-			b.since = max(b.Start, l.now+l.plan.Offset)
-		}
-	}
-}
-
 // spentUntil returns when the windows of long limits end that hold no n permits more; 0 if there
 // is none.
 func (l *ledger) spentUntil(n int64) (end int64) {

@@ -41,7 +41,7 @@ func (l *ledger) adopt(p *plans.Plan, now int64) {
 		}
 		s.by = s.by.Reshape(&s.Count, l.terms(s))
 	}
-	l.adoptLong()
+	l.unended += l.adoptBudgets(l.plan.Budgets)
 	if len(p.Limits) > 0 {
 		l.wanted.Roll(p.Limits[0].Window)
 	}
@@ -194,7 +194,7 @@ func (l *ledger) refund(n int64, grant queue.Grant) bool {
 	}
 	l.issued -= n
 	for b := range l.binding {
-		if same || grant.At+l.plan.Offset >= b.since {
+		if b.takesBack(grant.Epoch) {
 			b.used -= n
 		}
 	}

@@ -41,9 +41,11 @@ type long struct {
 	// wanted, or the latest calls had. These stay in hand for patient after the latest call: twice the longest time
 	// between two calls, in nanoseconds.
 	active, patient, keep int64
-	// since is the corrected wall time from which the limit has bound in the window. read is the monotonic instant of
-	// etcd's latest answer, 0 before the first. They are used for the provider's limits only.
-	since, read int64
+	// since is the first epoch (Account.epoch) whose permits are in hand again if they come back: since then the limit has
+	// bound in the window, and etcd was not restored.
+	since uint32
+	// read is the monotonic instant of etcd's latest answer, 0 before the first. It is used for the provider's limits only.
+	read int64
 	// stated is what the provider has said of how many permits are left. Of a Whole limit it bounds what is issued here
 	// (whole); otherwise it is what etcd has not been told yet.
 	stated escrow.Stated
@@ -85,6 +87,9 @@ const (
 func (b *long) hand() int64 { return b.purse.Taken - b.used - b.wanted.owed }
 
 func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
+
+// takesBack reports whether permits that were issued in an epoch are in hand again if they come back. Epochs wrap around.
+func (b *long) takesBack(epoch uint64) bool { return int32(uint32(epoch)-b.since) >= 0 }
 
 // holds reports whether something would be lost if a new long took the place of this one: permits that are in hand or are
 // to be returned or, of a Whole limit, the count, which is nowhere else.
@@ -150,11 +155,11 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		order := now.Order(&b.Budget)
 		other := order == protocol.Other
 		next := order == protocol.Later || other
-		// What was issued before does not count in this window. Since the epoch is raised, Refund does not take it off this
-		// window's count either.
+		// In a new window nothing of before counts; where the limit binds anew, nothing that was issued while it did not
+		// bind. Refund cannot tell such permits from those that count, so a new epoch keeps it from taking off any.
 		if !b.binds || next {
 			a.epoch++
-			b.since = 0
+			b.since = a.epoch
 		}
 		if !b.binds && b.state == wanting { // nobody has asked etcd while it did not bind: so the next want is news again
 			b.state, b.need = atRest, 0
@@ -164,7 +169,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		case next:
 			was := b.underWay()
 			of := b.next(now, other)
-			of.binds, of.active, of.patient, of.keep = true, b.active, b.patient, b.keep
+			of.binds, of.since, of.active, of.patient, of.keep = true, b.since, b.active, b.patient, b.keep
 			if b.InFlight && !other && !b.forgotten {
 				unended += was - of.underWay()
 			}
@@ -394,15 +399,16 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 // this one before it was restored. So permits that are reserved are gone too: Confirm refuses them, unless as many have
 // been taken again by then.
 func (a *Account) Restored() {
+	a.epoch++ // so what was issued before and comes back is not in hand again
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
+			b.since = a.epoch
 			b.purse.Restored(b.used)
 			b.ended, b.back, b.wanted = nil, 0, wanted{}
 			b.forgotten = b.state == handedOut
 			b.low, b.again = 0, 0
 		}
 	}
-	a.epoch++ // a permit of before that is given back counts no more either
 }
 
 // rate returns how many permits a second were used since some were taken last, with the permits that callers have taken and
