@@ -172,59 +172,6 @@ func TestKeysOfALongLimit(t *testing.T) {
 	})
 }
 
-// A caller that waits is served when etcd has answered, and is told at once if the window has
-// nothing left for it.
-func TestAWaiterOfALongKey(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		bank, sinks, all := longKeys(t, "10/h", "a", "b")
-		key := all[0].Key("x")
-		served := make(chan error)
-		for range 2 {
-			go func() { served <- key.Acquire(t.Context(), time.Second) }()
-		}
-		synctest.Wait()
-		select {
-		case <-sinks[0].sink.Wanting():
-		default:
-			t.Error("callers wait, and nobody is told")
-		}
-		bank.serve(sinks...)
-		for range 2 {
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-		}
-		for range 8 {
-			go func() { served <- key.Acquire(t.Context(), time.Second) }()
-		}
-		synctest.Wait()
-		bank.serve(sinks...)
-		for range 8 {
-			if err := <-served; err != nil {
-				t.Error(err)
-			}
-		}
-		bank.serve(sinks...)
-		began := time.Now()
-		err := key.Acquire(t.Context(), 30*time.Minute)
-		var limited LimitError
-		if !errors.As(err, &limited) || limited.Key != "x" || limited.Total != 10 || limited.Share != 10 || limited.Remaining != 0 || limited.Taking || time.Since(began) != 0 {
-			t.Fatalf("%v after %v, want a refusal at once", err, time.Since(began))
-		}
-		if next := time.Now().Truncate(time.Hour).Add(time.Hour); !limited.RetryAt.Equal(next) || !strings.Contains(err.Error(), "the limit of 10/h is used up") {
-			t.Errorf("%v", err)
-		}
-		use := key.Limits()
-		if len(use) < 1 || use[len(use)-1].Limit != (quota.Limit{Permits: 10, Window: time.Hour}) || use[len(use)-1].Used != 10 || use[len(use)-1].Remaining != 0 {
-			t.Errorf("%+v", use)
-		}
-		if err := key.limiter.acquireKey(t, "x", 11); !errors.Is(err, ErrTooLarge) {
-			t.Errorf("%v, want that 11 are too many", err)
-		}
-	})
-}
-
 func (l *Limiter) acquireKey(t *testing.T, name string, n int64) error {
 	_, err := l.Key(name).Take(t.Context(), n, time.Second)
 	return err
@@ -254,26 +201,6 @@ func TestALongKeyBeforeTheFirstProof(t *testing.T) {
 			t.Errorf("%d uses after the first proof, want that of the key", n)
 		}
 	})
-}
-
-// Who waits for permits of an hour while etcd says nothing, and never has anything in hand, is told that etcd is away: of
-// the provider and of a key.
-func TestAWaiterOfAnHourWithoutEtcd(t *testing.T) {
-	t.Parallel()
-	for _, byKey := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			_, sinks, taker := hourlyFleet(t, byKey)
-			_, err := taker.Take(t.Context(), 1, 0)
-			if !strings.Contains(err.Error(), "more are being fetched") {
-				t.Error(err)
-			}
-			sinks[0].sink.Uses(10) // etcd is asked, and does not answer
-			_, err = taker.Take(t.Context(), 1, 10*time.Second)
-			if !errors.Is(err, ErrStale) || !strings.Contains(err.Error(), "none in hand of 100/h, and no more can be fetched: etcd has not answered") {
-				t.Errorf("by key %v: %v", byKey, err)
-			}
-		})
-	}
 }
 
 // Without etcd a key has what is in hand. Its callers learn why there is no more, and those

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
+
+const crowd = 100_000
+
+// inUse returns the bytes of heap and stacks in use.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
 
 // TestACrowdOfFunctionsIsServedInOrder queues 100,000 functions, each of which
 // knows its place, and stops every seventh: who is left moves up, and is served
@@ -89,6 +101,29 @@ func TestACrowdOfGoroutinesIsServedInOrder(t *testing.T) {
 			if served[b] != stay || left[b] != leave {
 				t.Errorf("of batch %d, %d of %d were served in the window of their place, and %d of %d gave up", b, served[b], stay, left[b], leave)
 			}
+		}
+	})
+}
+
+// A function that waits costs a waiter of 64 bytes in the heap, and nothing else.
+func TestMemoryOfWaitingFunctions(t *testing.T) {
+	bubble(t, "20000/s", Options{}, func(t *testing.T, _ context.Context, _ *FixedSource, l *Limiter) {
+		l.TryTake(20000).N()
+		served := 0
+		f := func(Permit, error) { served++ }
+		before := inUse()
+		for range crowd {
+			l.TakeFunc(1, Forever, f)
+		}
+		each := float64(inUse()-before) / crowd
+		t.Logf("%.0f bytes for each waiting function", each)
+		if each > 72 {
+			t.Errorf("a waiter costs %.0f bytes, want about 64", each)
+		}
+		time.Sleep(5500 * time.Millisecond)
+		synctest.Wait()
+		if served != crowd {
+			t.Errorf("%d of %d were served", served, crowd)
 		}
 	})
 }

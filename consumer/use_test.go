@@ -21,10 +21,10 @@ import (
 )
 
 var (
-	wasteSeed  = flag.Uint64("waste.seed", 0, "play this fleet of TestPermitsReachCallers only, and print it")
-	wasteCount = flag.Uint64("waste.count", 40, "how many fleets TestPermitsReachCallers plays; -short plays a quarter")
-	wasteFrom  = flag.Uint64("waste.from", 1, "the first of them")
-	wasteAll   = flag.Bool("waste.all", false, "print a line of each")
+	useSeed  = flag.Uint64("use.seed", 0, "play this fleet of TestPermitsReachCallers only, and print it")
+	useCount = flag.Uint64("use.count", 40, "how many fleets TestPermitsReachCallers plays; -short plays a quarter")
+	useFrom  = flag.Uint64("use.from", 1, "the first of them")
+	useAll   = flag.Bool("use.all", false, "print a line of each")
 )
 
 // lateSink is a sink that hears of all others late.
@@ -423,14 +423,14 @@ func (f *fleetPlay) sample() {
 	if (now()-f.start)%int64(f.window) != int64(f.window)/2+int64(500*time.Microsecond) {
 		return
 	}
-	if *wasteSeed == 0 && !slices.ContainsFunc(f.dead, func(g grave) bool { return g.to > now()-int64(f.window) }) {
+	if *useSeed == 0 && !slices.ContainsFunc(f.dead, func(g grave) bool { return g.to > now()-int64(f.window) }) {
 		return
 	}
 	f.shares[f.index(now())] = 0
 	for _, p := range f.all {
 		if st := p.limiter.Status(); !p.left() && len(st.Limits) > 0 {
 			f.shares[f.index(now())] += st.Limits[0].Share
-			if *wasteSeed != 0 {
+			if *useSeed != 0 {
 				f.note("%d: %v share %d used %d left %d, borrowed %d lent %d asks %d, instances %d", p.id, st.State, st.Limits[0].Share, st.Limits[0].Used, st.Limits[0].Left, st.Borrowed, st.Lent, st.Asks, st.Instances)
 			}
 		}
@@ -539,7 +539,7 @@ func playFleet(t *testing.T, seed uint64) (v verdict) {
 			fmt.Fprintf(&all, "%s: of %d, %d were due, and %d came:%s\n", clockOf(u.w.Start()), u.exists, u.due, u.came, u.by)
 		}
 		v = verdict{f.waste(waited), f.waste(other), f.slowestFirst(), f.about}
-		if *wasteSeed != 0 {
+		if *useSeed != 0 {
 			t.Logf("%s\n%s", strings.Join(f.trace, "\n"), all.String())
 		}
 	})
@@ -551,28 +551,28 @@ func playFleet(t *testing.T, seed uint64) (v verdict) {
 // Due is what callers want in a window, up to the shares of instances that live. What an instance
 // wants in a window in which its callers have just begun is not due: others do not know it yet.
 func TestPermitsReachCallers(t *testing.T) {
-	if *wasteSeed != 0 {
-		t.Logf("%+v", playFleet(t, *wasteSeed))
+	if *useSeed != 0 {
+		t.Logf("%+v", playFleet(t, *useSeed))
 		return
 	}
 	var due, came int64
-	count := *wasteCount
+	count := *useCount
 	if testing.Short() {
 		count /= 4
 	}
-	for seed := *wasteFrom; seed < *wasteFrom+count; seed++ {
+	for seed := *useFrom; seed < *useFrom+count; seed++ {
 		v := playFleet(t, seed)
 		due, came = due+v.waited.due+v.other.due, came+v.waited.came+v.other.came
-		if *wasteAll {
+		if *useAll {
 			t.Logf("seed %d: %+v", seed, v)
 		}
 		// The worst are two instances that both want more than their shares, so both rest for up to
 		// four windows, when the callers of one of them end.
 		if v.waited.all > 0.25 || v.waited.three > 0.55 || v.other.all > 0.25 || v.other.three > 0.55 {
-			t.Errorf("-waste.seed %d: too much is wasted: %+v", seed, v)
+			t.Errorf("-use.seed %d: too much is wasted: %+v", seed, v)
 		}
 		if v.first > 100*time.Millisecond {
-			t.Errorf("-waste.seed %d: a newcomer's first permit takes a window and %v", seed, v.first)
+			t.Errorf("-use.seed %d: a newcomer's first permit takes a window and %v", seed, v.first)
 		}
 	}
 	if used := float64(came) / float64(max(1, due)); used < 0.99 && count >= 40 {

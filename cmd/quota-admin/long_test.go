@@ -251,3 +251,18 @@ func TestAChangeOfWindowsSaysThatTheCountGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// A limit by key of an hour is set as any other. No instance has a share of it.
+func TestKeysOfAnHour(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "hourly", "20/s", "--keys", "5000/h")
+	stdout, _ := b.want(exitDone, "keys", "set", "hourly", "x", "9000/h", "--dry-run")
+	if stdout != "hourly: key x: those of each key -> 9000/h\n" {
+		t.Errorf("%q", stdout)
+	}
+	b.want(exitDone, "keys", "set", "hourly", "x", "9000/h,7/s")
+	if stdout, _ := b.want(exitDone, "keys", "list", "hourly"); !strings.Contains(stdout, "7/s,9000/h") {
+		t.Errorf("%q", stdout)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -407,6 +408,87 @@ func TestARemovedLimitBindsAsLongAsIsSaid(t *testing.T) {
 					t.Errorf("in force from %v, and the removed limit binds until %v", from, said)
 				}
 			}
+		}
+	}
+}
+
+// TestApplyWaitsForAllTogether: one budget for all, not one after the other.
+func TestApplyWaitsForAllTogether(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	client := etcdtest.NewClient(t, server)
+	var document strings.Builder
+	document.WriteString("schema: 1\npolicies:\n")
+	const n = 10
+	for i := range n {
+		fmt.Fprintf(&document, "  p%d: {limits: 5/s}\n", i)
+		b.put(client, fmt.Sprintf("providers/p%d/instances/silent.1.1", i), protocol.Instance{Name: "silent"})
+	}
+	file := t.TempDir() + "/p.yaml"
+	if err := os.WriteFile(file, []byte(document.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// All are looked at at the same time; then their instances report.
+	reported := make(chan error, 1)
+	go func() {
+		for {
+			r, err := client.Get(t.Context(), b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			if err != nil || r.Count == n {
+				reported <- err
+				return
+			}
+		}
+	}()
+	done := make(chan string, 1)
+	go func() {
+		_, stdout, stderr := b.call("apply", "-f", file, "--wait=10m", "-o", "json")
+		done <- stdout + stderr
+	}()
+	if err := <-reported; err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		b.put(client, fmt.Sprintf("reports/p%d/silent.1.1", i), protocol.Report{PolicyRevision: 1 << 40, Time: time.Now()})
+	}
+	var result applyJSON
+	text := <-done
+	if err := json.Unmarshal([]byte(text), &result); err != nil || len(result.Changes) != n || result.Changes[n-1].Wait == nil || result.Changes[n-1].Wait.Applied != 1 {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitNotFound, "wait", "p")
+	b.want(exitDone, "set", "p", "100/s", "--settle", "1s")
+	b.want(exitDone, "wait", "p")
+	if _, stderr := b.want(exitLate, "wait", "p", "--healthy", "--timeout", "1ms"); !strings.Contains(stderr, "no instance of p was running") {
+		t.Error(stderr)
+	}
+	for _, l := range b.join(server, "p", 2) {
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stdout, _ := b.want(exitDone, "wait", "p", "--healthy", "--timeout", "5m"); !strings.Contains(stdout, "applied by 2 of 2 instances") {
+		t.Error(stdout)
+	}
+}
+
+// Healthy is who issues permits, or is paused, and says of no problem.
+func TestWaitCountsTheHealthy(t *testing.T) {
+	t.Parallel()
+	report := func(state quota.State, problem string) protocol.InstanceStatus {
+		return protocol.InstanceStatus{Report: &protocol.Report{State: state, Problem: problem, Revision: 7, PolicyRevision: 7, Time: time.Now()}}
+	}
+	f := &protocol.Fleet{Instances: []protocol.InstanceStatus{
+		report(quota.StateActive, ""), report(quota.StatePaused, ""), report(quota.StateJoining, ""), report(quota.StateStale, ""), report(quota.StateActive, "clock"),
+	}}
+	for healthy, want := range map[bool]int{false: 5, true: 2} {
+		w := waitJSON{Revision: 7, policy: 7, healthy: healthy}
+		if w.count(f, time.Now()); w.Applied != want || w.Applied+len(w.Laggards) != 5 {
+			t.Errorf("healthy %v: %+v", healthy, w)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,60 +9,6 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 )
-
-// Several callers wait for a key of which nothing is in hand, and etcd is asked for its long limit. Its answer brings a
-// permit for one of them: the others wait for the next answer, which comes within their patience. So it is for callers that
-// come while the instance joins, as of a program that has just begun.
-func TestWhoWaitsForALongKeyBehindAnother(t *testing.T) {
-	t.Parallel()
-	for _, limits := range []string{"100/h sliding", "100/h", "14/s,5000/h sliding", "14/s,5000/h"} {
-		for _, answers := range []time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 150 * time.Millisecond} {
-			for _, joins := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, etcd answers after %v, joins %v", limits, answers, joins), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						time.Sleep(960 * time.Millisecond)
-						f := NewLongFleet(t, *policyByKey(t, limits), 1, joins, answers)
-						defer f.End()
-						patience := 2 * time.Second
-						if !joins {
-							patience = 800 * time.Millisecond
-							time.Sleep(140 * time.Millisecond) // its window ends later than that
-						}
-						served := make(chan error)
-						for range 3 {
-							go func() { served <- f.Limiters[0].Key("z").Acquire(t.Context(), patience) }()
-						}
-						for range 3 {
-							if err := <-served; err != nil {
-								t.Error(err)
-							}
-						}
-					})
-				})
-			}
-		}
-	}
-}
-
-// Behind a debt of a key, of which nothing is in hand, etcd's answer pays the debt and brings a permit.
-func TestWhoWaitsForALongKeyBehindADebt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := NewLongFleet(t, *policyByKey(t, "100/h"), 1, false, 50*time.Millisecond)
-		defer f.End()
-		key := f.Limiters[0].Key("z")
-		p, err := key.Take(t.Context(), 1, time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Settle(3); err != nil {
-			t.Error(err)
-		}
-		if err := key.Acquire(t.Context(), 500*time.Millisecond); err != nil { // its window ends later
-			t.Error(err)
-		}
-	})
-}
 
 // Where a short limit is spent, and a long one has nothing in hand of which more is fetched, a refusal names the short one,
 // whose next window brings permits. Where only the long one lacks permits it is that one.
