@@ -12,7 +12,7 @@ build: ## the programs, into bin/
 test: ## all tests without a build tag
 	go test ./...
 
-steady: ## both runs of the tests, seven times each, beside processes that keep the processors busy; two hours
+steady: ## both runs of the tests, seven times each, beside processes that keep the processors busy; an hour
 	.ci/steady -short
 	.ci/steady
 
@@ -38,7 +38,7 @@ compat: ## the tests of coordinator against older etcd servers, as processes
 	.ci/run compat
 
 e2e: ## real processes and faults, each host in a network namespace; as root; E2E chooses scenarios; writes docs/proof/reliability.md
-	E2E_TABLE=$(CURDIR)/docs/proof/reliability.md go test -tags e2e -count=1 -timeout 30m -v ./test/faults
+	E2E_TABLE=$(CURDIR)/docs/proof/reliability.md go test -tags e2e -count=1 -timeout 45m -v ./test/faults
 	E2E_PROVIDERS=100,1000 go test -tags e2e -count=1 -timeout 10m -run WholeFleet -v ./test/processes
 
 kafka-e2e: ## the Kafka consumer on a real Kafka; says what is missing

@@ -3,11 +3,12 @@
 // servers, and faults: processes killed and stopped, hosts cut off, slow and
 // lossy links, frozen disks, wrong clocks. A provider process counts what
 // arrives on its own clock. TestScenarios plays one fault after another,
-// TestByChance many at once, by a seed.
+// TestCallsInFlight those of a limit in flight, and TestByChance many at once,
+// by a seed. TestLatencies measures how soon changes take effect.
 //
 // The tests need Linux and root, and the build tag e2e (make e2e):
 //
-//	go test -tags e2e -count=1 -v ./test/faults
+//	go test -tags e2e -count=1 -timeout 45m -v ./test/faults
 //	E2E='leader|clocks' E2E_TABLE=/tmp/table.md go test -tags e2e -count=1 -v ./test/faults
 //	go test -tags e2e -count=1 -v -run ByChance -timeout 0 ./test/faults -for 1h -seed 17
 //
