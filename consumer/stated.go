@@ -33,7 +33,7 @@ func (y Key) Stated(limit, left int64, until time.Time) {
 		return
 	}
 	defer state.mu.Unlock()
-	if s.Keys != nil && state.use.States(limit, max(0, left), until.UnixNano(), now+s.Keys.Offset) {
+	if s.Keys != nil && state.use.States(limit, max(0, left), until.UnixNano(), now) {
 		k.keys.funds.want(k, state, true)
 	}
 }

@@ -91,13 +91,13 @@ func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purs
 // takesBack reports whether permits that were issued in an epoch are in hand again if they come back. Epochs wrap around.
 func (b *long) takesBack(epoch uint64) bool { return int32(uint32(epoch)-b.since) >= 0 }
 
-// holds reports whether something would be lost if a new long took the place of this one: permits that are in hand or are
-// to be returned or, of a Whole limit, the count, which is nowhere else.
+// holds reports whether something would be lost if a new long took the place of this one: what the provider has stated, and
+// etcd does not know; permits that are in hand or are to be returned; or, of a Whole limit, the count, which is nowhere else.
 func (b *long) holds() bool {
 	if b.Whole {
-		return b.used > 0 || b.ByParts()
+		return b.stated.Until != 0 || b.used > 0 || b.ByParts()
 	}
-	return b.hand() > 0 || b.toReturn() > 0
+	return b.stated.Until != 0 || b.hand() > 0 || b.toReturn() > 0
 }
 
 // left returns how many permits can still be taken, by the newest total that is known. It is negative while none is, since
@@ -474,7 +474,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.stated = escrow.Stated{}
 	}
 	takes := !u.Use.Look && (u.Back.N == 0 || b.ByParts()) // else it only reads, or gives back
-	if takes && (u.Away || raised) || b.stated.Until != 0 {
+	if takes && (u.Away || raised) {
 		b.state = wanting
 	}
 	switch {
@@ -497,6 +497,9 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	default: // nothing is left; callers that come later look again
 		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
+	}
+	if b.stated.Until != 0 {
+		b.tells(now)
 	}
 	b.wanted.tried = 0
 	b.catchUp(now)

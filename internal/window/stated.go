@@ -14,24 +14,24 @@ import (
 // statedSlack is by how much longer than its own window a limit may last by the provider's clock.
 const statedSlack = int64(time.Minute)
 
-// States notes that left permits are left of a long limit until the instant until, and that it is now
-// wall, both in corrected wall time. The limit is the one of so many permits, or else the shortest whose
-// window may last until then. It returns whether etcd is to be told, by TakeUse.
-func (a *Account) States(limit, left, until, wall int64) (news bool) {
-	s := escrow.Stated{Left: left, Until: until, Of: limit}
+// States notes that left permits are left of a long limit until the instant until, in corrected wall
+// time; now is monotonic. The limit is the one of so many permits, or else the shortest whose window may
+// last until then. It returns whether etcd is to be told, by TakeUse.
+func (a *Account) States(limit, left, until, now int64) (news bool) {
+	s, wall := escrow.Stated{Left: left, Until: until, Of: limit}, now+a.windows.Offset
 	var of *long
 	for b := range a.binding {
 		switch {
 		case b.Permits == limit:
-			return b.states(s, wall)
+			return b.states(s, now, wall)
 		case int64(b.Window)+statedSlack >= until-wall && (of == nil || b.Window < of.Window):
 			of = b
 		}
 	}
-	return of != nil && of.states(s, wall)
+	return of != nil && of.states(s, now, wall)
 }
 
-func (b *long) states(s escrow.Stated, wall int64) (news bool) {
+func (b *long) states(s escrow.Stated, now, wall int64) (news bool) {
 	s.Limit = b.Permits
 	if b.Whole {
 		s.At = b.used
@@ -46,12 +46,17 @@ func (b *long) states(s escrow.Stated, wall int64) (news bool) {
 		return false
 	case !b.purse.Heeds(s, b.Permits):
 		return false
-	default:
-		if b.stated, news = s, b.state == atRest; news {
-			b.state = wanting
-		}
+	}
+	b.stated, news = s, b.state == atRest
+	if b.state != handedOut { // else Fund has it told, if the use that is out does not
+		b.tells(now)
 	}
 	return news
+}
+
+// tells has TakeUse tell etcd what the provider has stated: within AwayAgain, also if etcd has just given too few permits.
+func (b *long) tells(now int64) {
+	b.state, b.again = wanting, min(b.again, now+int64(AwayAgain))
 }
 
 // restAt returns what the provider has stated of a window that begins at start: its own may last longer.
@@ -114,7 +119,7 @@ func (g *Gate) States(at clock.Instant, limit, left, until int64) {
 	}
 	g.currentLocked(at)
 	g.settleLocked()
-	if l := &g.mu.ledger; l.States(limit, left, until, g.mu.last+l.plan.Offset) {
+	if l := &g.mu.ledger; l.States(limit, left, until, g.mu.last) {
 		g.Wanting()
 	}
 	g.rebuildLocked(at)
