@@ -501,7 +501,9 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	if b.stated.Until != 0 {
 		b.tells(now)
 	}
-	b.wanted.tried = 0
+	if b.state == atRest { // those that wait want theirs again
+		b.need, b.wanted.tried = 0, 0
+	}
 	b.catchUp(now)
 	return more
 }
