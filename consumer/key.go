@@ -285,7 +285,7 @@ func (p *Permit) ofFront(of *origin, s *window.Segment, y *keyState, n int64, pa
 func (o *origin) tryHeld(known *keyState, s *window.Segment, now, n int64, how way, p *Permit) (t keyTry) {
 	k := o.core
 	y := known.latest()
-	if how == upTo && s.Left() < n {
+	if how == upTo && s.LeftFor(o.class) < n {
 		k.gate.Unback(k.clock.Now(), s)
 	}
 	for {

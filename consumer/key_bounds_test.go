@@ -27,6 +27,25 @@ func keyed(t *testing.T, p quota.Policy, f func(t *testing.T, l *Limiter, source
 	})
 }
 
+// A call that waits for its key is refused at once if the provider's permits come too late for it, also where some are
+// left that are kept for critical calls.
+func TestACallOfAKeyIsRefusedForWhatIsKept(t *testing.T) {
+	p := keyedPolicy()
+	p.Limits[0], p.Critical = quota.Limit{Permits: 100, Window: time.Minute}, 50
+	keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+		l.Key("a").TryTake(3)
+		l.TryTake(47)
+		began := time.Now()
+		_, err := l.Key("a").Take(t.Context(), 3, 2*time.Second)
+		if waited := time.Since(began); err == nil || waited > 0 {
+			t.Errorf("%v after %v, want a refusal at once", err, waited)
+		}
+		if p, err := l.Class(Critical).Key("a").Take(t.Context(), 3, 2*time.Second); err != nil {
+			t.Errorf("%d permits for a critical call: %v", p.N(), err)
+		}
+	})
+}
+
 // A key of a limiter's class has its calls in that class: critical ones get what is kept for
 // them, and are counted, also when they come back.
 func TestCallsOfAKeyHaveAClass(t *testing.T) {

@@ -114,7 +114,7 @@ func (c *keyCall) tried(t *keyTry) (again bool) {
 			return err == nil // for there are some by now, as behind a window's edge: no words would be true
 		}
 		c.state = t.state
-		if t.segment.Left() < c.n && k.gate.Late(k.clock.Now(), c.n, c.until, l.class) { // as in a pause
+		if t.segment.LeftFor(l.class) < c.n && k.gate.Late(k.clock.Now(), c.n, c.until, l.class) { // as in a pause
 			c.refused(queue.Limited)
 			return false
 		}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -73,58 +74,62 @@ func TestCallsOfAKeyCountOnceWhilePlansChange(t *testing.T) {
 	})
 }
 
-// A call for all that the provider has left gets that, of which some may back the front of a key on which calls crowd.
+// A call for all that the provider has left for its class gets that, of which some may back the front of a key on which
+// calls crowd.
 func TestWhatBacksAFrontIsForEveryCall(t *testing.T) {
-	p := quota.Policy{
-		Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}},
-		Keys:   quota.Keys{Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}, Most: 100},
-	}
-	for name, all := range map[string]func(t *testing.T, l *Limiter) int64{
-		"TryTake":          func(_ *testing.T, l *Limiter) int64 { return l.TryTake(20_000).N() },
-		"TryTake of a key": func(_ *testing.T, l *Limiter) int64 { return l.Key("b").TryTake(20_000).N() },
-		"Take": func(t *testing.T, l *Limiter) int64 {
-			p, err := l.Take(t.Context(), 9998, 0)
+	for name, all := range map[string]func(t *testing.T, l *Limiter, n int64) int64{
+		"TryTake":          func(_ *testing.T, l *Limiter, n int64) int64 { return l.TryTake(n).N() },
+		"TryTake of a key": func(_ *testing.T, l *Limiter, n int64) int64 { return l.Key("b").TryTake(n).N() },
+		"Take": func(t *testing.T, l *Limiter, n int64) int64 {
+			p, err := l.Take(t.Context(), n, 0)
 			if err != nil {
 				t.Error(err)
 			}
 			return p.N()
 		},
-		"Take of a key": func(t *testing.T, l *Limiter) int64 {
-			p, err := l.Key("b").Take(t.Context(), 9998, 0)
+		"Take of a key": func(t *testing.T, l *Limiter, n int64) int64 {
+			p, err := l.Key("b").Take(t.Context(), n, 0)
 			if err != nil {
 				t.Error(err)
 			}
 			return p.N()
 		},
-		"one by one": func(_ *testing.T, l *Limiter) (n int64) {
+		"one by one": func(_ *testing.T, l *Limiter, _ int64) (n int64) {
 			for l.TryAcquire() {
 				n++
 			}
 			return n
 		},
-		"one by one of a key": func(_ *testing.T, l *Limiter) (n int64) {
+		"one by one of a key": func(_ *testing.T, l *Limiter, _ int64) (n int64) {
 			for l.Key("b").TryAcquire() {
 				n++
 			}
 			return n
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
-				key := l.Key("a")
-				key.TryAcquire()
-				l.core.keys.known("a").crowded(l.core, l.core.gate.Segment())
-				if key.TryAcquire(); !l.core.gate.Segment().Backs() {
-					t.Fatal("nothing backs the front")
+		for _, critical := range []int64{0, 10} {
+			t.Run(fmt.Sprintf("%s, %d%% critical", name, critical), func(t *testing.T) {
+				p := quota.Policy{
+					Limits:  []quota.Limit{{Permits: 10_000, Window: time.Second}},
+					Keys:    quota.Keys{Limits: []quota.Limit{{Permits: 10_000, Window: time.Second}}, Most: 100},
+					Release: quota.Release{Critical: critical},
 				}
-				if n := all(t, l); n != 9998 {
-					t.Errorf("%d permits of 9,998", n)
-				}
-				if st := l.Status(); st.Issued != 10_000 {
-					t.Errorf("%d are issued", st.Issued)
-				}
+				keyed(t, p, func(t *testing.T, l *Limiter, _ *FixedSource) {
+					key, left := l.Key("a"), 10_000-100*critical
+					key.TryAcquire()
+					l.core.keys.known("a").crowded(l.core, l.core.gate.Segment())
+					if key.TryAcquire(); !l.core.gate.Segment().Backs() {
+						t.Fatal("nothing backs the front")
+					}
+					if n := all(t, l, left-2); n != left-2 {
+						t.Errorf("%d permits of %d", n, left-2)
+					}
+					if st := l.Status(); st.Issued != left {
+						t.Errorf("%d are issued, want %d", st.Issued, left)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 

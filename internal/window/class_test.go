@@ -295,6 +295,11 @@ func TestWhatIsKeptIsForCriticalCalls(t *testing.T) {
 	if when, known := g.Estimate(at(1), 1, queue.Default); !known || when/int64(time.Millisecond) != 545 {
 		t.Errorf("a permit for a default call is foreseen at %v, want six elevenths of a second", time.Duration(when))
 	}
+	for c, late := range map[queue.Class]bool{queue.Default: true, queue.Critical: false} {
+		if got := g.Late(at(1), 1, int64(second/2), c); got != late {
+			t.Errorf("a call of class %d is known to be late: %v", c, got)
+		}
+	}
 	if _, v := g.Enter(at(2), &queue.Waiter{Payload: "late"}, 1, int64(second/2), queue.Default); v != queue.Kept {
 		t.Errorf("a default call that cannot be served in time: verdict %d", v)
 	}

@@ -312,7 +312,7 @@ func (g *Gate) foreseesLocked() bool { return g.planLocked().Known && g.mu.unsur
 func (g *Gate) Late(at clock.Instant, n, deadline int64, c queue.Class) bool {
 	g.mu.Lock()
 	defer g.unlock()
-	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.Left() >= n || g.heldForLocked(c) >= n || !g.foreseesLocked() {
+	if s := g.currentLocked(at); g.mu.closed || s.Shadow || s.LeftFor(c) >= n || g.heldForLocked(c) >= n || !g.foreseesLocked() {
 		return false
 	}
 	eta, _ := g.etaLocked(n, 0, c, g.mayBorrowLocked())

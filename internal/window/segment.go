@@ -113,7 +113,7 @@ func (s *Segment) keeps(c queue.Class) int64 {
 // their number.
 func (s *Segment) TakeUpTo(now, n int64, c queue.Class) int64 {
 	for s.Open(now) {
-		if k := max(0, min(s.Left()-s.keeps(c), n)); k == 0 || s.Take(now, k, c) {
+		if k := min(s.LeftFor(c), n); k == 0 || s.Take(now, k, c) {
 			return k
 		}
 	}
@@ -137,8 +137,12 @@ func (s *Segment) Open(now int64) bool {
 	return now < s.until && s.left.Load() != sealed
 }
 
-// Left returns the number of permits left for newcomers.
+// Left returns the permits in left, 0 once the segment is sealed. It includes those kept for critical calls, and not
+// those that back a front (backs).
 func (s *Segment) Left() int64 { return max(0, s.left.Load()) }
+
+// LeftFor returns how many of Left a call of class c can take.
+func (s *Segment) LeftFor(c queue.Class) int64 { return max(0, s.left.Load()-s.keeps(c)) }
 
 // passed is the grant of a call that shadow mode lets pass.
 func (s *Segment) passed() queue.Grant {

@@ -140,7 +140,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 	switch s := g.currentLocked(at); {
 	case g.mu.closed || !g.fitsLocked(n):
 		return s.until, false
-	case n <= s.Left()-s.keeps(c), n <= g.heldForLocked(c):
+	case n <= s.LeftFor(c), n <= g.heldForLocked(c):
 		return g.mu.last, true
 	case g.mu.ledger.Withheld(n, g.takenLocked()):
 		return s.until, false
