@@ -76,7 +76,7 @@ type claim struct {
 type pendingCall struct {
 	of       *queue.Waiter // the call's
 	servedIn int64         // the index of the window in which they were reserved
-	left     int64         // permits that the call took off claim.left
+	left     int64         // permits that the call took off claim.left, or that were forgotten since (leave)
 }
 
 // ended notes that the n permits of a key that were reserved for the call of the waiter w were issued, or that they will
@@ -225,7 +225,7 @@ func (l *Line) ends() int64 {
 	case !l.borrows:
 		return min(l.trade.claim.since, l.now)
 	default:
-		return l.trade.claim.since + int64(claimOf(l.Window.Length))
+		return max(l.trade.claim.since, l.opens()) + int64(claimOf(l.Window.Length))
 	}
 }
 
@@ -330,8 +330,12 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 			ends = max(ends, u.End)
 		}
 	}
-	if b.shut = ends == 0; b.shut { // it lacks nothing of a window
-		return false
+	if ends == 0 { // it lacks nothing of a window
+		first := l.trade.claim.of
+		if b.shut = w == first || !w.Large() || l.ends() <= l.now; b.shut {
+			return false
+		}
+		// Only the claim of the first waiter, a large one, keeps w from permits. What that leaves to small calls, w leaves them too.
 	}
 	for i := range a.spans {
 		if a.spans[i].Window.End() > ends {
@@ -430,9 +434,12 @@ func (c *claim) restart() {
 // served. length is that of the window that begins, in milliseconds.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
-	case !c.waits: // the calls to which small ones have left some are gone
-		c.left = 0
-	case c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
+	case !c.waits, // the calls to which small ones have left some are gone
+		c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
+		if len(c.pending) > 0 { // it may not have been served after all
+			p := &c.pending[0]
+			p.left = queue.Sum(p.left, c.left)
+		}
 		c.left = 0
 	case c.of == nil || !c.of.Large() || c.small == nil:
 	default:

@@ -299,11 +299,12 @@ func TestALargeCallThatStandsForAKey(t *testing.T) {
 func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		stands bool
-		at     time.Duration
-		lent   int64
-	}{{true, 5 * ms, 3}, {true, 99 * ms, 3}, {true, 100 * ms, 20}, {false, 5 * ms, 8}} {
+		stands    bool
+		guard, at time.Duration
+		lent      int64
+	}{{true, 0, 5 * ms, 3}, {true, 0, 99 * ms, 3}, {true, 0, 100 * ms, 20}, {false, 0, 5 * ms, 8}, {true, 50 * ms, 149 * ms, 3}, {true, 50 * ms, 150 * ms, 20}} {
 		a, trade, _ := traded(20)
+		a.windows.Guard = int64(c.guard)
 		guest := "b"
 		for Before(guest, "me", a.windows.Running[0]) {
 			guest += "b"
@@ -470,6 +471,42 @@ func TestALargeCallOfAKeyIsServedOnceItsPermitsAreIssued(t *testing.T) {
 			if next := now.standsIn(a.windows.Running[0]); next != (stands && !c.served) {
 				t.Errorf("%s, stands %v: the next one stands: %v", name, stands, next)
 			}
+		}
+	}
+}
+
+// A window begins while permits are reserved for a large call. If it is not served then, large calls have again what small
+// ones had left to them.
+func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stands, another, issued bool
+		left                    int64
+	}{{false, false, false, 7}, {true, false, false, 7}, {true, true, false, 7}, {false, false, true, 0}, {true, true, true, 0}} {
+		a, trade, _ := traded(20)
+		q, w := &queue.Queue{}, &queue.Waiter{}
+		q.Push(w, 25, clock.Forever, queue.Default, true)
+		if c.another {
+			q.Push(&queue.Waiter{}, 30, clock.Forever, queue.Default, true)
+		}
+		a.Borrow("host", a.windows.Running, 5, func(quota.Window) int64 { return 80 })
+		if trade.claim.servedIn, trade.claim.stood, trade.claim.left = -9, -9, 7; c.stands {
+			trade.claim.stood = 0
+		}
+		line := a.Line(q, plans.Fleet{Total: 80, Instances: 4, Owners: 4}, int64(20*ms))
+		line.Begin()
+		a.Reserve(25)
+		line.Served(w, 25, true)
+		q.Remove(w)
+		a.LineLeft(q, int64(20*ms))
+		next := lendingAt("me", second, second)
+		if a.Adopt(next, bounds(30), nil); c.issued {
+			a.Confirm(w, 25)
+		} else {
+			a.Unreserve(w, 25)
+		}
+		if left := trade.claim.left; left != c.left {
+			t.Errorf("%+v: small calls have left %d", c, left)
 		}
 	}
 }

@@ -58,6 +58,59 @@ func TestOthersPassAfterTheClaim(t *testing.T) {
 	}
 }
 
+// While the claim of a large call runs, small calls have what they will want, also if another large call waits: of that it
+// can use nothing.
+func TestSmallCallsPassTwoLargeOnes(t *testing.T) {
+	t.Parallel()
+	for kind, line := range lines(100, map[time.Duration]int64{second: 10}) {
+		line.tick(0)
+		for now := 50 * ms; now < second; now += 100 * ms {
+			line.upTo(now, 1)
+		}
+		line.tick(second)
+		if line.enter(second+ms, 35) != queue.Queued || line.enter(second+2*ms, 12) != queue.Queued {
+			t.Fatalf("%s: a large call does not wait", kind)
+		}
+		switch l := line.(type) {
+		case *gateLine:
+			l.gate.Borrow(at(second+20*ms), "host", protocol.Note{Windows: l.gate.mu.ledger.windows.Running, Permits: map[string]int64{"": 25}})
+		case *keyLine:
+			l.use.Borrow("host", l.use.windows.Running, 25, func(quota.Window) int64 { return 100 })
+		}
+		line.tick(second + 20*ms)
+		if line.enter(second+30*ms, 20) != queue.Queued {
+			t.Errorf("%s: a third large call does not wait", kind)
+		}
+		if n := line.upTo(second+40*ms, 35); n < 8 || n > 15 {
+			t.Errorf("%s: small calls have %d of 35, want about the 10 that come in a window", kind, n)
+		}
+		if served := line.told(); len(served) > 0 {
+			t.Errorf("%s: %v are served within the claim", kind, served)
+		}
+	}
+}
+
+// Where a guard keeps permits back at the edges of a window, the claim runs from when they can be issued.
+func TestTheClaimBeginsAfterTheGuard(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{500 * ms: 10})
+	f.total, f.instances, f.plan.Guard = 100, 10, int64(50*ms)
+	g, _ := lender(f)
+	g.Changed(at(0))
+	if _, v := g.Enter(at(10*ms), new(queue.Waiter), 35, clock.Forever, queue.Default); v != queue.Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		want int64
+	}{{51 * ms, 0}, {99 * ms, 0}, {500 * ms, 0}, {599 * ms, 0}, {600 * ms, 1}} {
+		g.Tick(at(step.at))
+		if n := upTo(g, at(step.at), 1); n != step.want {
+			t.Errorf("at %v %d pass, want %d", step.at, n, step.want)
+		}
+	}
+}
+
 // With or without others, small calls pass a large one with what it cannot use in its window.
 func TestSmallOnesPassWhereOneInstanceIsAlone(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{10 * second: 100})

@@ -95,6 +95,9 @@ func (s *scene) hosts() int {
 // alone reports whether there is nobody to ask: no other has a share, or was lent anything.
 func (s *scene) alone() bool { return s.Owners == 1 && s.own() > 0 && s.lent == 0 }
 
+// opens returns the monotonic instant from which permits of the window are issued.
+func (s *scene) opens() int64 { return s.account.windows.OpensAfter(s.Window.Start()) }
+
 // part returns how many permits of the window are this instance's by the equal division: its share, or an equal part of
 // the total where some instances have none.
 func (s *scene) part() int64 {
@@ -245,7 +248,7 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
 	first := Before(a.guest, s.account.windows.Lending.Self, s.Window)
-	late := !a.large && s.phase >= float64(claimOf(s.Window.Length))/milli
+	late := !a.large && s.phase >= float64(s.account.windows.Guard+int64(claimOf(s.Window.Length)))/milli
 	switch {
 	case !a.large && !late && t.claim.standsIn(s.Window):
 		of.kept = queue.Sum(of.kept, t.claim.of.N()) // others have left it a part of the window, and lack that now
