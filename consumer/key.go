@@ -491,9 +491,10 @@ func (k *core) uncharge(y *keyState, part window.Part, keys *plans.Keys, n int64
 }
 
 // correct books with the key that n permits, issued in an epoch of its account, cost actual permits. If they cost
-// less, the rest is given back, unless a window of theirs is over.
-func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
-	if actual < n && y.front.Return(k.gate.Segment(), n-actual, epoch) {
+// less, the rest is given back, unless a window of theirs is over. large says that they were issued to a call that is
+// large for the key.
+func (k *core) correct(y *keyState, epoch uint32, n, actual int64, large bool) {
+	if actual < n && !large && y.front.Return(k.gate.Segment(), n-actual, epoch) {
 		return // nobody waits for the key, and it has no debt, or the front would be shut
 	}
 	s, now := y.lock(k)
@@ -509,7 +510,7 @@ func (k *core) correct(y *keyState, epoch uint32, n, actual int64) {
 	if actual > n {
 		y.use.Owe(actual - n)
 	} else {
-		y.use.Refund(n-actual, epoch)
+		y.use.Refund(n-actual, epoch, large)
 		y.note(&k.keys, actual-n, 0)
 	}
 	if y.pay(k, s, now); s.Keys != nil {

@@ -290,11 +290,13 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(w, n)
 	} else if ok = y.use.Confirm(w, n); ok {
-		y.use.Called(n, o.class, y.large(k, n))
+		large := y.large(k, n)
+		y.use.Called(n, o.class, large)
 		y.note(&k.keys, n, 0)
 		y.afterIssue(k, n, now)
 		p = o.permit(g, n, n)
 		p.bookedIn(y)
+		p.keyLarge = large
 	}
 	if ok && (!y.judge || y.use.Reserves()) {
 		y.mu.Unlock()

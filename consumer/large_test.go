@@ -308,3 +308,58 @@ func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
 		})
 	}
 }
+
+// Small calls keep what they have beside large ones of their instance that give back most of what they got.
+func TestSmallCallsBesideLargeOnesThatCostLess(t *testing.T) {
+	// small returns what small calls have in a second.
+	small := func(t *testing.T, of limited, large bool) (rate float64, served int64) {
+		synctest.Test(t, func(t *testing.T) {
+			_, takers := of.fleet(t, 1000, 4)
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			var smalls atomic.Int64
+			for i, by := range takers {
+				for range 40 {
+					running.Go(func() {
+						for every := 170 * time.Millisecond; ctx.Err() == nil; {
+							began := time.Now()
+							if by.Acquire(ctx, time.Second) == nil && i == 0 {
+								smalls.Add(1)
+							}
+							time.Sleep(max(time.Millisecond, every-time.Since(began)))
+						}
+					})
+				}
+			}
+			if large {
+				running.Go(func() {
+					for ctx.Err() == nil {
+						if p, err := takers[0].Take(ctx, 260, 3*time.Second); err == nil {
+							served++
+							time.Sleep(50 * time.Millisecond)
+							_ = p.Settle(10)
+						}
+					}
+				})
+			}
+			time.Sleep(5 * time.Second)
+			was := smalls.Load()
+			const seconds = 20
+			time.Sleep(seconds * time.Second)
+			rate = float64(smalls.Load()-was) / seconds
+		})
+		return rate, served
+	}
+	for _, of := range limitedKinds {
+		t.Run(string(of), func(t *testing.T) {
+			without, _ := small(t, of, false)
+			with, served := small(t, of, true)
+			t.Logf("%.0f/s, %.0f/s without large ones, of which %d were served", with, without, served)
+			if with < 0.96*without || served == 0 {
+				t.Errorf("%.0f/s, %.0f/s without large ones, of which %d were served", with, without, served)
+			}
+		})
+	}
+}

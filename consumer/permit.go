@@ -22,6 +22,7 @@ type Permit struct {
 
 	key      *keyState // nil if it is of no key
 	keyEpoch uint32
+	keyLarge bool // the call is large for the key
 }
 
 // origin is the core of a permit, its class and its label, in one word of it.
@@ -191,7 +192,7 @@ func (p *Permit) correct(actual int64) (first, back bool) {
 		p.of.labelled(max(0, actual-p.issued), 0)
 	}
 	if p.key != nil && (back || first && actual > p.issued) {
-		k.correct(p.key, p.keyEpoch, p.issued, actual)
+		k.correct(p.key, p.keyEpoch, p.issued, actual, p.keyLarge)
 	}
 	return first, back
 }

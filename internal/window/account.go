@@ -326,12 +326,14 @@ func (a *Account) Charge(n int64) {
 }
 
 // Refund takes n permits out again that were issued in an epoch. If that is not the account's epoch any more, it does
-// nothing and returns false. It pays no debt.
-func (a *Account) Refund(n int64, epoch uint32) bool {
+// nothing and returns false. It pays no debt. large says that Called has noted them for a large call.
+func (a *Account) Refund(n int64, epoch uint32, large bool) bool {
 	if epoch != a.epoch {
 		return false
 	}
-	a.Charge(-n)
+	if a.Charge(-n); large && a.trade != nil {
+		a.trade.claim.gaveBack(n, true)
+	}
 	return true
 }
 
@@ -339,7 +341,7 @@ func (a *Account) Refund(n int64, epoch uint32) bool {
 // is the account's when the front was opened, and windows are those that the front named, in which Front.Shut has booked
 // them. In the same epoch they are taken out of all; later of those of these windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
-	if a.Refund(n, epoch) {
+	if a.Refund(n, epoch, false) {
 		return
 	}
 	for i := range a.spans {

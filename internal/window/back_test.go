@@ -8,6 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
 	"github.com/quotient-limiter/quotient/quota"
 )
@@ -121,6 +123,56 @@ func TestWhatComesBackMayHaveToBeCountedAnew(t *testing.T) {
 		was := g.Segment()
 		if _, back := g.Correct(now, grant, serials.Add(1), 1, 0); !ok || !back || (g.Segment() == was) != c.inPlace {
 			t.Errorf("%s: issued %v, back %v, in the segment that ran %v, want %v", c.what, ok, back, g.Segment() == was, c.inPlace)
+		}
+	}
+}
+
+// What a large call gives back is not taken off the small calls that come, nor off what the instance has used of its share.
+func TestALargeCallThatCostsLess(t *testing.T) {
+	t.Parallel()
+	for kind, line := range lines(100, map[time.Duration]int64{second: 20}) {
+		line.tick(0)
+		var back func()
+		switch l := line.(type) {
+		case *gateLine:
+			l.gate.decided = func(_ *queue.Waiter, grant queue.Grant, _ queue.Verdict) {
+				back = func() { l.gate.Correct(at(30*ms), grant, serials.Add(1), 35, 10) }
+			}
+			line.enter(10*ms, 35)
+			l.gate.Borrow(at(20*ms), "host", protocol.Note{Windows: l.gate.mu.ledger.windows.Running, Permits: map[string]int64{"": 40}})
+		case *keyLine:
+			line.enter(10*ms, 35)
+			l.use.Borrow("host", l.use.windows.Running, 40, func(quota.Window) int64 { return 100 })
+			line.tick(20 * ms)
+			l.use.Called(35, queue.Default, true)
+			back = func() { l.use.Refund(25, l.use.Epoch(), true) }
+		}
+		if back == nil || trade(line).claim.issued != 35 {
+			t.Fatalf("%s: it is not served", kind)
+		}
+		trade(line).claim.stood = 0
+		line.ask(25 * ms)
+		before := trade(line).small().Seen()
+		back()
+		for now := 100 * ms; now < 200*ms; now += 10 * ms {
+			if line.upTo(now, 1) != 1 {
+				t.Fatalf("%s: a small call waits", kind)
+			}
+		}
+		line.ask(200 * ms)
+		a := &Account{}
+		switch l := line.(type) {
+		case *gateLine:
+			a = &l.gate.mu.ledger.Account
+		case *keyLine:
+			a = &l.use
+		}
+		s, taken := a.scene(plans.Fleet{Total: 100, Instances: 10, Owners: 10}, 0, int64(200*ms)), int64(0)
+		if l, ok := line.(*gateLine); ok {
+			taken = l.gate.takenLocked()
+		}
+		if seen, own := trade(line).small().Seen()-before, trade(line).ownIssued(&s, taken); seen != 10 || own != 10 {
+			t.Errorf("%s: %v small calls are seen, and %d permits of the share are issued, want 10 and 10", kind, seen, own)
 		}
 	}
 }

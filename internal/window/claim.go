@@ -98,6 +98,14 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	}
 }
 
+// gaveBack notes that n permits came back which a large call got, as it cost less. running says that it got them in the
+// window that runs.
+func (c *claim) gaveBack(n int64, running bool) {
+	if c.larges -= n; running {
+		c.issued = max(0, c.issued-n) // of a key, those that were reserved in the window before are not in it
+	}
+}
+
 // lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
 // for one that is in pending.
 func (c *claim) lastServed() int64 {

@@ -396,7 +396,7 @@ func TestFrontsUnderStress(t *testing.T) {
 		}
 		hold()
 		defer mu.Unlock()
-		if account.Refund(n, epoch) {
+		if account.Refund(n, epoch, false) {
 			back[second].Add(n)
 		}
 	}

@@ -143,7 +143,7 @@ func TestALimitOfKeysThatComesBack(t *testing.T) {
 		t.Errorf("%d left, want 1 of 5 in 3 s", k.Left())
 	}
 	epoch := k.Epoch()
-	if k.Charge(1); k.Left() != 0 || !k.Refund(1, epoch) || k.Left() != 1 || k.Refund(1, epoch-1) {
+	if k.Charge(1); k.Left() != 0 || !k.Refund(1, epoch, false) || k.Left() != 1 || k.Refund(1, epoch-1, false) {
 		t.Errorf("%d left after a refund", k.Left())
 	}
 	k.Adopt(keysAt(2*time.Second, time.Second, 3*time.Second), bounds(shape.Unbounded), nil)

@@ -39,7 +39,9 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 		l.debt = queue.Sum(l.debt, actual-n)
 		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
 	case actual < n && g.mu.returned.knows(grant.At) && l.refund(n-actual, grant):
-		back = true
+		if back = true; grant.Large && !grant.InFlight() { // of calls in flight refund has taken nothing out of what was issued
+			g.mu.borrower.claim.gaveBack(n-actual, grant.Epoch == uint64(l.epoch))
+		}
 	}
 	if more := l.budget() - had; inPlace && more >= 0 {
 		g.mu.published += more

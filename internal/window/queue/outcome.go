@@ -21,6 +21,8 @@ type Grant struct {
 	// that count until they end: Start is then that of the part of time in which they began, and End is
 	// when they must be over.
 	Epoch uint64
+	// Large says that they were issued to a large call that waited, whose permits are counted apart.
+	Large bool
 }
 
 // InFlight is added to the Epoch, which is less, of a grant of calls that count until they end.
