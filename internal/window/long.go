@@ -14,11 +14,12 @@ import (
 
 // long counts the permits of an account under one long limit. They are taken from the window's total in
 // etcd before they are issued, so what was taken bounds them, and no share does. Of a Whole limit nothing is
-// taken: this instance alone may issue all of it.
+// taken: this instance alone may issue all of it. Where a limit counts by parts of time (sliding.go, inflight.go) its
+// window, from Start to End, is the part that runs.
 type long struct {
 	protocol.Budget
 	// purse has what was taken. Of a Whole limit purse.Taken is how many permits may be issued in the window: see whole.
-	// While etcd is asked only Restored changes it.
+	// While etcd is asked only Restored and late change it: fund then replaces it by the purse of the answer.
 	purse escrow.Purse
 	// used is the number of permits issued in the window while binds was true, less those that came back. Of a limit in
 	// flight it is the number of calls under way that began in the part that runs.
@@ -28,19 +29,26 @@ type long struct {
 	binds bool
 	state longState
 	low   int64 // with fewer permits in hand more are wanted
-	need  int64 // permits of the largest request that could not be met; 0 if all could
-	// away says that etcd did not answer when it was asked last.
+	need  int64 // permits that the largest call that lacked some wants, with those reserved; 0 if none lacked any
+	// away says that the latest exchange with etcd failed: no answer, or an error. One that succeeded and decided nothing
+	// (KeyUse.Away with Answered) does not set it.
 	away bool
-	// forgotten says that etcd was restored while it was asked: what its answer brings counts no more.
+	// forgotten says that etcd was restored while it was asked: the permits that its answer brings are dropped, the total
+	// that it tells is kept.
 	forgotten bool
-	again     int64 // monotonic instant before which etcd is not asked again, since it had too little or was away
-	funded    int64 // monotonic instant at which permits were last taken; 0 for never
-	before    int64 // value of used at that instant
-	// active is the monotonic instant at which a call last wanted or had permits, 0 before the first: those that wait, or
-	// have some reserved, want them at each look. keep is how many permits the latest call
-	// wanted, or the latest calls had. These stay in hand for patient after the latest call: twice the longest time
-	// between two calls, in nanoseconds.
-	active, patient, keep int64
+	// again: before this monotonic instant etcd is not asked for more, since it had too little or decided nothing. What goes
+	// back does not wait for it.
+	again  int64
+	funded int64 // monotonic instant at which permits were last taken; 0 for never
+	// before is used as it was at that instant, counted from the running part: less than 0 if earlier parts used some since
+	// (next).
+	before int64
+	// active is the monotonic instant of the latest call that wanted or had permits; 0 for never. A call that waits, or has
+	// permits reserved, counts at each look.
+	active int64
+	keep   int64 // permits that the latest call wanted, or that the calls since the last look had
+	// patient is how long after active keep stays in hand, in nanoseconds: twice the longest pause between two calls so far.
+	patient int64
 	// since is the first epoch (Account.epoch) whose permits are in hand again if they come back: since then the limit has
 	// bound in the window, and etcd was not restored.
 	since uint32
@@ -49,8 +57,8 @@ type long struct {
 	// stated is what the provider has said of how many permits are left. Of a Whole limit it bounds what is issued here
 	// (whole); otherwise it is what etcd has not been told yet.
 	stated escrow.Stated
-	// ended are the earlier parts of a limit that counts by parts, the newest first. What is in hand of them goes back to
-	// etcd. Of a limit in flight the calls of them that are under way are counted in them too.
+	// ended are earlier parts of which something is in hand, under way or asked for (endedIn), and those that regain adds, in
+	// no order. What is in hand of them goes back to etcd.
 	ended []ended
 	// back are permits that are on their way back to etcd, and can be taken again once it has answered.
 	back int64
@@ -64,26 +72,29 @@ type longState uint8
 
 const (
 	atRest    longState = iota // nothing
-	wanting                    // TakeUse, to ask etcd for more
+	wanting                    // TakeUse: to ask for more, to tell what the provider stated, or to move permits of earlier parts
 	handedOut                  // Fund, with etcd's answer
 )
 
 const (
-	// spentAgain is the time after which etcd is asked again that had too little left.
+	// spentAgain is the pause after etcd had too few permits left; of a limit in flight it is inFlightAgain (tooFew).
 	spentAgain = int64(10 * time.Second)
-	// longRest is how long permits that nobody uses stay in hand at least. What the latest call wanted stays
-	// for twice the longest time between two calls, if that is longer: so a caller that comes seldom finds it.
+	// longRest: permits in hand that nobody uses go back to etcd after this time, unless others ask for them before (in
+	// flight) or the instance ends. Those of the latest call stay for patient, if that is longer, so that a rare caller
+	// still finds them.
 	longRest = int64(16 * time.Second)
 	// longRead is how long after etcd's latest answer (long.read) a provider's total is read again.
 	longRead = int64(30 * time.Second)
 	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
 	// while none are.
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
-	// AwayAgain is the time after which etcd is asked again that did not answer.
+	// AwayAgain is the pause after an exchange that decided nothing (KeyUse.Away), and the longest one before etcd is told
+	// what the provider stated (tells).
 	AwayAgain = time.Second
 )
 
-// hand returns how many permits are in hand: taken, not issued, and not owed to others (wanted.owed).
+// hand returns how many permits are in hand: taken, not issued, and not owed to others (wanted.owed). It is negative if a
+// Whole limit was lowered below what was issued.
 func (b *long) hand() int64 { return b.purse.Taken - b.used - b.wanted.owed }
 
 func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purse{Part: b.Part()}} }
@@ -100,8 +111,8 @@ func (b *long) holds() bool {
 	return b.stated.Until != 0 || b.hand() > 0 || b.toReturn() > 0
 }
 
-// left returns how many permits can still be taken, by the newest total that is known. It is negative while none is, since
-// etcd has not answered yet. Of a Whole limit it is 0.
+// left returns how many permits can still be taken, by the newest total known: 0 where they are withheld or the limit is
+// Whole, and less than 0 before etcd's first answer.
 func (b *long) left() int64 {
 	if b.Whole {
 		return 0
@@ -109,8 +120,8 @@ func (b *long) left() int64 {
 	return b.purse.Left(b.Permits)
 }
 
-// couldHave reports whether this instance may get n permits together, from its hand or from etcd, as far as is known of the
-// total.
+// couldHave reports whether this instance may get n permits at once, from its hand and etcd together, as far as is known of
+// the total.
 func (b *long) couldHave(n int64) bool {
 	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
 }
@@ -119,9 +130,9 @@ func (b *long) couldHave(n int64) bool {
 // limit it has none.
 func (b *long) mayGet() bool { return b.left() < 0 || b.left()+b.returning() > 0 }
 
-// returning returns how many permits of a limit that is not in flight go back to etcd, now or with the next that is taken,
-// and can be taken again then: what is in hand of an earlier part, and what is on its way. It is 0 of a Whole limit, and
-// while etcd hands out nothing.
+// returning returns how many permits are on their way back to etcd, or go back with the next taking, and can then be taken
+// again. It is 0 of a Whole limit, while etcd hands out nothing, and of a limit in flight: what goes back of that may be for
+// others that ask for it.
 func (b *long) returning() int64 {
 	if b.InFlight || b.Whole || b.purse.Withheld() != "" {
 		return 0
@@ -167,20 +178,22 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		b.binds = true
 		switch {
 		case next:
-			was := b.underWay()
-			of := b.next(now, other)
-			of.binds, of.since, of.active, of.patient, of.keep = true, b.since, b.active, b.patient, b.keep
+			calls, entered := b.underWay(), b.next(now, other)
+			entered.binds, entered.since, entered.active, entered.patient, entered.keep = true, b.since, b.active, b.patient, b.keep
 			if b.InFlight && !other && !b.forgotten {
-				unended += was - of.underWay()
+				unended += calls - entered.underWay()
 			}
-			*b = of
+			*b = entered
 		case order == protocol.Earlier:
 			a.early = true
 		default:
 			if now.Permits > b.Permits {
 				b.again = 0
 			}
-			if b.Limit = now.Limit; b.Start == now.Start { // else a part goes on as it has begun: grants of its calls name its times
+			b.Limit = now.Limit
+			// The same part may begin at another instant, under another guard. Then Start and End stay, since grants of its
+			// calls name them.
+			if b.Start == now.Start {
 				b.End = now.End
 			}
 		}
@@ -201,7 +214,7 @@ func (a *Account) binding(yield func(*long) bool) {
 	}
 }
 
-// inHand returns how many permits may be issued by the long limits; Unbounded if there are none.
+// inHand returns the least that a long limit that binds has in hand; Unbounded if none binds. It may be below 0: see hand.
 func (a *Account) inHand() int64 {
 	least := shape.Unbounded
 	for b := range a.binding {
@@ -210,10 +223,10 @@ func (a *Account) inHand() int64 {
 	return least
 }
 
-// SpentUntil returns the corrected wall time by which every long limit that cannot give n permits at present has more
-// again. Limits in flight are left out, since nobody knows when their calls end. It is 0 if each of the others may give as
-// many. lacks reports whether any has fewer than n in hand beside those that are reserved, and etcd may have more: then it
-// has to be asked first. Of a Whole limit etcd never is. SpentUntil does not look at the debt.
+// SpentUntil returns in end the corrected wall time by which every long limit that cannot give n permits now has more again;
+// 0 if all may give them. Limits in flight do not count in end, since nobody knows when their calls end. lacks reports
+// whether some long limit, in flight or not, has fewer than n in hand that are not reserved, and etcd may have more, so that
+// it has to be asked first. Neither looks at the debt; end does not look at what is reserved.
 func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 	for b := range a.binding {
 		lacks = lacks || b.hand()-a.reserved < n && b.mayGet()
@@ -223,9 +236,9 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 }
 
 // Fetches is SpentUntil for a call for n permits of a key, whose debt is paid first. others is how many permits the calls in
-// the key's line want; this call may be among them. fetches reports whether the call may have its permits as soon as etcd answers. So it is if
-// a long limit has too few in hand for all these calls, and more may be left of it in etcd; and if the short limits allow
-// more than it has in hand, and enough for the call.
+// the key's line want; this call may be among them. fetches reports whether the call may have its permits as soon as etcd
+// answers. That is so if end is 0, some long limit has too few in hand for all these calls while etcd may have more of it,
+// the short limits allow more than that limit has in hand, and they allow n.
 func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	end, _ = a.SpentUntil(queue.Sum(n, a.debt))
 	if len(a.budgets) == 0 || end != 0 {
@@ -250,7 +263,7 @@ func (a *Account) Wants(n, now int64) (news bool) {
 // Had notes that a call has had n permits. news means the same as for Wants: after this call few may be in hand.
 func (a *Account) Had(n, now int64) (news bool) { return len(a.budgets) > 0 && a.wants(0, n, 0, now) }
 
-// wants is Wants and Had in one, where callers have taken some of the permits in hand, which are not booked yet.
+// wants is Wants and Had in one. taken is how many of the permits in hand callers have taken that are not booked yet.
 func (a *Account) wants(n, had, taken, now int64) (news bool) {
 	wanted := queue.Sum(n, a.reserved)
 	for b := range a.binding {
@@ -260,7 +273,12 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 		b.calls(max(n, had), now)
 		hand := b.hand() - taken
 		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
-		if b.state == handedOut || now < b.again && !b.away || !lacks && hand >= b.low { // while etcd is away the want is noted all the same, and TakeUse waits until again
+		switch {
+		case b.state == handedOut: // etcd is asked: once it answers those that wait want theirs again
+			continue
+		case now < b.again && !b.away: // while etcd is away a want is noted, and TakeUse waits until again
+			continue
+		case !lacks && hand >= b.low:
 			continue
 		}
 		news = news || b.state == atRest || lacks && b.need == 0
@@ -281,9 +299,8 @@ func (b *long) calls(n, now int64) {
 	}
 }
 
-// Withheld reports whether n permits cannot be had until a long limit hands out more, which it does not now, as after a
-// restore. An operator can end that at any time. taken is how many of the permits in hand callers have taken that are not
-// booked yet.
+// Withheld reports whether n permits cannot be had because a long limit withholds the rest, as after a restore: until its
+// window ends or a later part begins (Purse.Resumes), or an operator gives a count. taken is as for wants.
 func (a *Account) Withheld(n, taken int64) bool {
 	for b := range a.binding {
 		if !b.Whole && b.hand()-a.reserved-taken < n && b.purse.Withheld() != "" {
@@ -293,7 +310,8 @@ func (a *Account) Withheld(n, taken int64) bool {
 	return false
 }
 
-// MostOfBudgets returns the most permits that the long limits allow one call, less those that are reserved.
+// MostOfBudgets returns the most permits that the long limits allow one call, less those that are reserved;
+// Unbounded if no long limit binds. It may be 0 or less.
 func (a *Account) MostOfBudgets() int64 {
 	least := shape.Unbounded
 	for b := range a.binding {
@@ -307,8 +325,8 @@ func (a *Account) WantsMore() bool {
 	return slices.ContainsFunc(a.budgets, func(b long) bool { return b.binds && b.state == wanting })
 }
 
-// lacksUntil returns the corrected wall time by which the limit can give n permits; 0 if it may give them at present, and of
-// a limit in flight, since nobody knows when calls end.
+// lacksUntil returns the corrected wall time at which the limit has more again, if it cannot give n permits at present: see
+// over. It is 0 if it may give them, and of a limit in flight, since nobody knows when calls end.
 func (b *long) lacksUntil(n int64) int64 {
 	if b.InFlight || b.couldHave(n) {
 		return 0
@@ -316,42 +334,60 @@ func (b *long) lacksUntil(n int64) int64 {
 	return b.over(n)
 }
 
-// use returns the use of the limit, for a call that wants n permits.
+// use returns what is told of the limit. n is for Over alone. Of a Whole limit Taken is what may be issued, and Spent is
+// always set: etcd has nothing of it. Of a limit in flight Used has the calls of all parts.
 func (b *long) use(n int64) protocol.BudgetUse {
 	left, stated, used, places := b.left(), b.heeds(), b.used, int64(0)
 	if b.InFlight {
 		used, places = b.underWay(), max(0, b.used+b.hand())
 	}
-	return protocol.BudgetUse{Budget: b.Budget, Places: places, Taken: used + b.hand(), Used: used, Left: left, Spent: left == 0, Withheld: b.purse.Withheld(), Resumes: b.purse.Resumes(&b.Budget), Away: b.away, Stated: stated.Until, Named: stated.Of != 0, Over: b.lacksUntil(n)}
+	return protocol.BudgetUse{
+		Budget:   b.Budget,
+		Places:   places,
+		Taken:    used + b.hand(),
+		Used:     used,
+		Left:     left,
+		Spent:    left == 0,
+		Withheld: b.purse.Withheld(),
+		Resumes:  b.purse.Resumes(&b.Budget),
+		Away:     b.away,
+		Stated:   stated.Until,
+		Named:    stated.Of != 0,
+		Over:     b.lacksUntil(n),
+	}
 }
 
-// TakeUse returns what to ask etcd for: a use of each long limit that wants more, up to so many (most). name is
-// the key's. Fund takes each use back. Until then no other of the same window, or part of time, is handed out.
+// TakeUse returns what to ask etcd for: a use of each long limit that wants more and whose pause (again) is over, at most
+// `most` uses. The others go on wanting. name is the key's. Fund takes each use back. Until then no other of the same window,
+// or part of time, is handed out.
 func (a *Account) TakeUse(name string, most int, now int64) []escrow.KeyUse {
 	return a.takeUse(name, most, 0, now)
 }
 
-// takeUse is TakeUse where callers have taken some of the permits in hand, which are not booked yet.
+// takeUse is TakeUse. taken is as for wants.
 func (a *Account) takeUse(name string, most int, taken, now int64) (all []escrow.KeyUse) {
 	for b := range a.binding {
 		if b.state != wanting || now < b.again || len(all) == most {
 			continue
 		}
-		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(taken, now), Stated: b.stated}, a.second(b.Permits)
+		u, share := escrow.Use{Used: b.used + taken, Need: b.need, Rate: b.rate(taken, now), Stated: b.stated}, a.perSecond(b.Permits)
 		if b.InFlight {
 			u.By, u.Has, share = a.by(), b.has(), a.handOf(b)
 		}
-		back := b.nextReturn()
+		back := b.nextReturn() // after has: Use.Has counts what goes back too, and Purse.Next takes it off
 		all = append(all, b.handOut(escrow.KeyUse{Key: name, Use: u, Share: share, Back: back}))
 	}
 	return all
 }
 
-// GiveBack returns uses that give permits back to etcd, up to so many of them (most): what is left of earlier parts or owed to
-// others (returns) and, in windows that have not ended, permits that are in hand and not reserved (spare). These are all
-// permits in hand if the instance ends, or if the limit is in flight and binds no more; of one in flight that binds, what
-// others lack; and of a limit of which nothing was used or wanted for a while, all but what its next call may want. Fund
-// takes each use back.
+// GiveBack returns at most `most` uses that give permits back to etcd: first what is left of earlier parts or owed to others
+// (returns); else, in windows that have not ended, what is in hand and not reserved (spare):
+//
+//   - all, if the instance ends, or the limit is in flight and binds no more;
+//   - what others lack, if it is in flight and binds;
+//   - if nobody used or wanted any for longRest, all but what the next call may want (keep), and after patient all.
+//
+// Fund takes each use back.
 func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []escrow.KeyUse) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -370,7 +406,7 @@ func (a *Account) GiveBack(name string, most int, now int64, ends bool) (all []e
 	return all
 }
 
-// spare returns how many permits in hand are to be given back now.
+// spare returns how many permits in hand nobody here needs, those reserved among them; 0 or less for none.
 func (b *long) spare(now int64, ends bool) int64 {
 	idle := now - max(b.active, b.funded)
 	switch {
@@ -397,9 +433,10 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 
 // Restored drops the permits in hand: they were taken in another store than the one that answers now, or in
 // this one before it was restored. So permits that are reserved are gone too: Confirm refuses them, unless as many have
-// been taken again by then.
+// been taken again by then. Whole limits stay as they are. Of a limit in flight the calls of earlier parts are forgotten;
+// those of the running part still count, and their permits are in hand again when they end.
 func (a *Account) Restored() {
-	a.epoch++ // so what was issued before and comes back is not in hand again
+	a.epoch++ // a permit that was issued before the restore and is given back later is not in hand again
 	for i := range a.budgets {
 		if b := &a.budgets[i]; !b.Whole {
 			b.since = a.epoch
@@ -420,9 +457,9 @@ func (b *long) rate(taken, now int64) int64 {
 	return int64(math.Ceil(float64(b.used+taken-b.before) / max(0.1, time.Duration(now-b.funded).Seconds())))
 }
 
-// second returns Rule.Share: how many permits the short limits let this instance issue in a second, negative if
-// these are as many as a long limit has, or more.
-func (a *Account) second(limit int64) int64 {
+// perSecond returns Rule.Share for a long limit of so many permits: how many permits the short limits let this instance
+// issue in a second. It is negative if these are as many as limit or more, or if there are no short limits.
+func (a *Account) perSecond(limit int64) int64 {
 	least := shape.Unbounded
 	for s := range a.bounded {
 		least = min(least, plans.InASecond(s.Bound, s.Window.Length))
@@ -433,8 +470,8 @@ func (a *Account) second(limit int64) int64 {
 	return least
 }
 
-// Fund takes back a use with etcd's answer, and reports whether callers may have more permits by it.
-func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
+// Fund takes back a use with etcd's answer.
+func (a *Account) Fund(u escrow.KeyUse, now int64) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
 		if b.Window != u.Window {
@@ -443,8 +480,9 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 		b.answered(&u)
 		heard := b.ByParts() && u.ByParts() && b.Start > u.Start && b.late(&u, now)
 		if b.Start == u.Start && b.state == handedOut {
-			more, heard = b.fund(u, now), !u.Away
-			if until := b.heeds().Until; until != 0 {
+			b.fund(u, now)
+			heard = !u.Away
+			if until := b.heeds().Until; until != 0 { // the provider's reset: etcd is asked then, since more is left
 				b.again = min(b.again, until-a.windows.Offset)
 			}
 		}
@@ -453,19 +491,20 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) (more bool) {
 			b.noteAsks(&total, now, now+a.windows.Offset, a.by())
 		}
 	}
-	return more
 }
 
-func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
+// fund takes the answer to the question of the running window.
+func (b *long) fund(u escrow.KeyUse, now int64) {
 	if b.forgotten {
 		u.Purse.Restored(b.used)
 		b.forgotten = false
 	}
+	// It is less if another store answered: the purse began anew then, with what was used when etcd was asked.
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	had := b.purse.Taken
 	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away && !u.Answered, 0
 	b.regain()
-	more = b.purse.Taken > had
+	more := b.purse.Taken > had
 	if !u.Away {
 		b.read = now
 	}
@@ -475,16 +514,16 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 	}
 	takes := !u.Use.Look && (u.Back.N == 0 || b.ByParts()) // else it only reads, or gives back
 	if takes && (u.Away || raised) {
-		b.state = wanting
+		b.state = wanting // nothing was decided, or by a lower limit
 	}
 	switch {
 	case u.Away && (takes || b.away):
 		b.again = now + int64(AwayAgain)
-	case b.InFlight && !more && b.toReturn() > 0: // it goes back with the next that is asked for
+	case b.InFlight && !more && b.toReturn() > 0: // what an earlier part has goes back with the next taking: at once
 		b.state, b.again = wanting, 0
 	case !takes, raised:
 		if b.InFlight && b.left() > 0 {
-			b.again = 0 // others hear of what is left, and ask for it: so does this instance, if somebody waits here
+			b.again = 0 // whoever waits here has etcd asked at once, as the others do that hear of what is left
 		}
 	case more:
 		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
@@ -494,7 +533,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 			b.again = b.tooFew(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())
-	default: // nothing is left; callers that come later look again
+	default: // nothing is left, or all is withheld: calls from again on have etcd asked once more
 		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
 	}
@@ -505,5 +544,4 @@ func (b *long) fund(u escrow.KeyUse, now int64) (more bool) {
 		b.need, b.wanted.tried = 0, 0
 	}
 	b.catchUp(now)
-	return more
 }

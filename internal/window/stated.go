@@ -98,7 +98,7 @@ func (b *long) heeds() (s escrow.Stated) {
 	return s
 }
 
-// over returns when the limit has n permits more than are in hand: when its window ends, or the provider's
+// over returns when the limit has n permits, those in hand included: when its window ends, or the provider's
 // does, which may be later (restAt); of a sliding limit when enough of them count no more.
 func (b *long) over(n int64) int64 {
 	if until := b.heeds().Until; until != 0 {

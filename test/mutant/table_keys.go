@@ -17,7 +17,7 @@ var keys = Table{
 	Replace("KeyBudgetUncharged", "counts no permit of a key under its long limits", "internal/window/account.go",
 		"b.used += n", "b.used += 0 * n", histories),
 	Replace("KeyBudgetStays", "goes on with what it took of an hour in the next one", "internal/window/long.go",
-		"\t\t\t*b = of\n", "\t\t\tof.purse.Taken, of.used = b.purse.Taken, b.used\n\t\t\t*b = of\n", histories),
+		"\t\t\t*b = entered\n", "\t\t\tentered.purse.Taken, entered.used = b.purse.Taken, b.used\n\t\t\t*b = entered\n", histories),
 	Replace("KeyBudgetLate", "counts an answer for the window before", "internal/window/long.go",
 		"if b.Start == u.Start && b.state == handedOut {", "if true {", histories),
 	Replace("PurseBelievesARefusal", "gives permits of a key back again that a copy has given back", "internal/escrow/purse.go",
