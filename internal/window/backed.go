@@ -2,12 +2,12 @@ package window
 
 import "github.com/quotient-limiter/quotient/internal/clock"
 
-// leastLeft is how many permits for all classes a segment must have left to back a front, so that those which do are
-// few of them.
+// leastLeft: at least this many permits for all classes must be left before some may back a front. So what backs it is at
+// most an eighth of them.
 const leastLeft = 8 * MostOut
 
-// Back has permits of the segment s back a front on which calls crowd (see Front): so many that MostOut do. They are taken
-// of what the segment has left. Back does nothing if s does not run any more, has too few left, or backs another front, if
+// Back has permits of the segment s back a front on which calls crowd (see Front). It fills them up to MostOut, of what the
+// segment has left. Back does nothing if s does not run any more, has too few left, or backs another front, if
 // callers wait, or if another goroutine has the gate's lock.
 func (g *Gate) Back(s *Segment, f *Front) {
 	if !s.mayBack(f) || !g.mu.TryLock() {

@@ -12,7 +12,7 @@ import (
 
 // Calls take permits of two things without a lock, and both are in this file. A Segment has the provider's permits, and
 // is published by the gate. A Front has those of a key, and is opened by whoever holds the lock of the key's Account. A
-// call for a key takes of both: see Front.Take.
+// call for a key takes of both: see Front.Take. backed.go moves permits between the two.
 
 // sealed is the value of Segment.left after the segment has ended. It is less
 // than every number of permits, so that taking fails as it does when none are
@@ -28,8 +28,8 @@ const sealed = math.MinInt64 / 2 // half of the least: a floor (Segment.floor) c
 type Segment struct {
 	// left is the number of permits that may still be taken, or sealed.
 	//
-	//	n >= 0  -> n-k     any caller, by compare-and-swap, when k <= n or, if its call is
-	//	                   not critical, when k <= n-floor
+	//	n >= 0  -> n-k     any caller, by compare-and-swap. A critical call needs k <= n, any
+	//	                   other k <= n-floor
 	//	n >= 0  -> n-k     Gate.Back, under the gate's lock, by compare-and-swap: these k
 	//	                   back a front
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait, or comes
@@ -38,14 +38,14 @@ type Segment struct {
 	//	n >= 0  -> n+k     the gate, under its lock: k came back, and nobody waits; or k
 	//	                   backed a front until now
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
-	//	                   rest, and no caller can take any more
+	//	                   rest, and no caller can take of left any more
 	//
 	// Nothing leaves the state sealed.
 	left atomic.Int64
 
-	// backed is the key's front that some of the segment's permits back; nil if they back none. Such permits are not in left: see
-	// Front. The gate writes it, under its lock, and makes it nil before it takes them back (unback). It stays if calls have
-	// taken them all.
+	// backed is the front, of some one key, that permits of this segment back: see Front. These permits are not in left. It is
+	// written under the gate's lock: by Gate.Back, and by unback, which makes it nil before it takes the permits back. It
+	// stays set once calls have taken them all.
 	backed atomic.Pointer[Front]
 
 	// All else never changes once the segment is published.
@@ -60,19 +60,22 @@ type Segment struct {
 	// Strict.
 	wallUntil int64
 
-	// Strict says that takers must read and compare both clocks (outage rule
-	// stop, or nothing is proved yet).
+	// Strict says that the proof binds: the outage rule is stop, or nothing is proved yet. Before any Take the caller then
+	// checks WallValid too. Take and Open compare the monotonic clock only.
 	Strict bool
-	// Stale says that the proof is over. The segment then has no permits, and no debt of a key may be paid.
+	// Stale says that the proof is over. Only a Strict segment is Stale: under the outage rule hold, only before the first
+	// proof. It has no permits, and no debt of a key may be paid. until is then the edge alone, and wallUntil is
+	// clock.Forever.
 	Stale bool
 	// Shadow says that requests pass even if no permits are left.
 	Shadow bool
-	// lead is how far the uncorrected wall clock may be ahead of the monotonic one: Proof.Lead. It counts only if Strict.
+	// lead is the most that Wall - Mono may be: the clocks' offset, plus what they may have parted (Proof.Lead). More means
+	// that the machine was suspended, or its clock set. It counts only if Strict.
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
-	// large is the most permits that a call may want without being large; 0 if no call is large, or this
-	// instance has no share, now and in later windows.
+	// large: a call that wants more than this goes by the queue (Leaves). 0 says that none does: nothing can be borrowed
+	// here, or this instance has no share, now and in later windows.
 	large int64
 	// Grant is the window of the permits.
 	Grant queue.Grant
@@ -82,9 +85,9 @@ type Segment struct {
 	KeysLend bool
 }
 
-// Take takes n permits for a call of class c, all or none, at the monotonic instant now. It
-// fails if fewer than n are left for the class, or if now is not before the segment's end;
-// Open tells which.
+// Take takes n permits for a call of class c, all or none, at the monotonic instant now. It fails if left has fewer
+// than n for the class, or if now is not before until; Open tells which. It does not look behind a front (Gate.Unback),
+// nor at the wall clock: of a Strict segment the caller has checked WallValid.
 func (s *Segment) Take(now, n int64, c queue.Class) bool {
 	if now >= s.until {
 		return false
@@ -120,15 +123,15 @@ func (s *Segment) TakeUpTo(now, n int64, c queue.Class) int64 {
 	return 0
 }
 
-// WallValid reports whether, by the uncorrected wall clock too, the proof is
-// young enough and corrected time can be relied on. Only strict segments need it.
+// WallValid reports whether the uncorrected wall clock allows taking: the proof has not ended by it, and the two clocks
+// have not parted (lead). Takers of a Strict segment check it beside until. A Stale segment has no proof to check, and no
+// permits.
 func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
 
-// Leaves reports whether a call for n permits, which may wait, is to go by the queue, since it is large: there
-// it leaves small ones what they will want. It is false if this instance has no share, now and later: then it has
-// nothing to leave.
+// Leaves reports whether n permits make a call large. A large call that may wait must go by the queue, which keeps back
+// what small calls will want. An instance without a share has nothing to keep back: see large.
 func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the monotonic instant now. If
@@ -144,17 +147,18 @@ func (s *Segment) Left() int64 { return max(0, s.left.Load()) }
 // LeftFor returns how many of Left a call of class c can take.
 func (s *Segment) LeftFor(c queue.Class) int64 { return max(0, s.left.Load()-s.keeps(c)) }
 
-// passed is the grant of a call that shadow mode lets pass.
+// passed is the grant of a call that shadow mode lets pass. It has no Epoch, since no permits were issued that could be
+// given back.
 func (s *Segment) passed() queue.Grant {
 	return queue.Grant{Start: s.Grant.Start, End: s.Grant.End, At: s.Grant.At}
 }
 
-// seal ends the segment and returns the number of permits left, or sealed if it had ended before. The gate's
-// lock is held.
+// seal ends the segment and returns the number of permits left, or sealed if it had ended before. What backs a front can
+// be taken until unback: see settleLocked. The gate's lock is held.
 func (s *Segment) seal() int64 { return s.left.Swap(sealed) }
 
-// withhold takes away all that is left and returns it. Takers then find the
-// segment spent.
+// withhold takes away all that is left and returns it. Takers then find the segment spent. The gate's lock is held, the
+// segment is not sealed, and no permits back a front: currentLocked has put them into left before.
 func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 
 // Front is what calls can have of a key's Account without the account's lock: some of the permits that the key has
@@ -177,38 +181,47 @@ func (s *Segment) withhold() int64 { return s.left.Swap(0) }
 type Front struct {
 	// windows are those of the account when the front was last opened, or set to refuse.
 	windows atomic.Pointer[plans.Windows]
-	// state is a Part: the front's mode with its count, and what does not change while it is open.
+	// state is a Part: the mode, its count, the permits that back the front, and two things that are fixed while it is
+	// open: the account's epoch, and which windows bind the key.
 	//
 	//	shut     -> open(n)     Open, under the account's lock
 	//	shut     -> spent(0)    Refuse, under the account's lock
 	//	open(n)  -> open(n-k)   any caller that takes k <= n, by compare-and-swap
-	//	open(n)  -> open(n+k)   any caller that gives k back, if n+k is at most MostOut, and More, under the account's lock
+	//	open(n)  -> open(n+k)   Return, by any caller, if n+k <= MostOut
+	//	open(n)  -> open(n+k)   More, under the account's lock
 	//	spent(n) -> spent(n+k)  any caller to whom k are refused, by compare-and-swap
 	//	any      -> shut        Shut, under the account's lock; it reads the exact count in the same step, and no call
 	//	                        can change that any more
 	//
 	// In each mode it also has the number of permits of the provider that back the front:
 	//
-	//	b -> b+k   Back, under the gate's lock; the segment that runs has less by k
+	//	b -> b+k   Gate.Back, under the gate's lock: left of the segment that runs falls by k
 	//	b -> b-k   any caller that takes k of the key too, by the same compare-and-swap
-	//	b -> 0     unback, under the gate's lock; it returns the exact number
+	//	b -> 0     Segment.unback, under the gate's lock; it returns the exact number
 	//
-	// A call that takes of what backs the front does three things in this order: it reads the state, it sees that its
-	// segment backs this front, and it compares and swaps. When it sees that, the gate has not taken the permits back
-	// yet (unback): even if the segment is sealed, its end is not booked yet. If it is booked by the time of the swap, and
-	// the state is the same nevertheless, a later segment backs the front with as many permits. Then the call takes of
-	// that one, which counts these permits, and of the key by its newest bounds. It takes of no window that had ended
-	// before it came. The state has the account's epoch, so the windows of the key are the same. The later segment is
-	// in the same window of the provider as the call's own segment, or in a later one. After news the later segment may
-	// have an earlier edge than the call's own had. A shape of the provider counts the call as of the later
-	// segment's edge. That edge lies after the instant at which the gate began the later segment, and that is
-	// after the call came.
+	// A call that takes of what backs the front reads the state, sees that permits of its segment back it (backed == f),
+	// and compares and swaps. unback clears backed before it takes the permits. So at the second step they were still
+	// there. If nobody takes them back before the third, the call takes permits of its own segment. Even if that is
+	// sealed, its end is not booked before unback, which tells how many were taken.
+	//
+	// If they were taken back before the third step, the swap still succeeds if somebody has since put the same state
+	// there (ABA). That is safe:
+	//
+	//   - the provider's permits come from the segment that backs the front now, which counts them;
+	//   - the key's come from the front as it is now, so by the newest bounds, and in the same windows, since the state
+	//     has the account's epoch;
+	//   - no window is used that had ended before the call came: the segment is the same or a later one;
+	//   - a shape books the permits at the edge of that segment. That may be before the edge of the call's own segment, but
+	//     it is later than the call, since the gate began that segment after the call came.
+	//
+	// The call's permit has the Grant of its older segment all the same. Where windows are aligned, and the provider has
+	// entered another one by then, the permit cannot be given back.
 	state atomic.Uint64
 }
 
-// Part is the state of a Front. It has, from the lowest bit: how many permits of the key are left (8 bits); how many
-// of the provider back the front (8); which of the windows that run bind the key (8); the mode (8); and 32 bits that
-// are the account's epoch if the front is open, and how many permits were refused if it refuses.
+// Part is the state of a Front. It has, from the lowest bit: how many permits of the key are left (8 bits); how many of
+// the provider back the front (8); which of the windows that run bind the key (8); the mode with its flags (8); and 32
+// bits that are the account's epoch if the front is open, and how many permits were refused if it refuses.
 type Part uint64
 
 const (
@@ -220,7 +233,9 @@ const (
 
 	partOpen  Part = 1 << partMode
 	partSpent Part = 2 << partMode
-	// partTrades says, in either mode, that the account has a Trade, which counts calls by class: so only
+	// The flags stand beside the mode.
+	//
+	// partTrades says, of a front that is open or spent, that the account has a Trade, which counts calls by class: so only
 	// calls of the default class may use the front.
 	partTrades Part = 4 << partMode
 	// partQuiet says that the front refuses, and that these refusals are added to the sum over all keys by whoever shuts
@@ -233,10 +248,12 @@ const (
 	// MostOut is the most permits of the key that lie in a front, and of the provider that back it.
 	MostOut = 255
 	// mostRefused and mostQuiet are the most permits that a front counts as refused, before it has a call ask the account:
-	// mostQuiet if it is quiet.
+	// mostQuiet if it is quiet. Until the front is shut, the busiest keys do not hear of what it refused, nor does the
+	// account, by which others are asked for permits: this bounds how much they miss.
 	mostRefused, mostQuiet = 255, 4095
-	// A front that is backed gets more permits once it has fewer than few, of the key or of the provider. More fills it up
-	// to enough of the key's. That is less than MostOut, so that there is room for permits that come back.
+	// few: below so many permits, of the key or of the provider, a backed front is due for more (Crowded). Gate.Back then
+	// fills the provider's up to MostOut, and More the key's up to enough: less, so that there is room for permits that
+	// come back.
 	few, enough = 64, 192
 )
 
@@ -244,9 +261,10 @@ func (p Part) count() int64 { return int64(p & MostOut) }
 
 func (p Part) backs() int64 { return int64(p >> partBacks & MostOut) }
 
+// refused returns how many permits a front that is spent has refused.
 func (p Part) refused() int64 { return int64(p >> partRefused) }
 
-// mayRefuse returns how many permits more the front may refuse before it has a call ask the account.
+// mayRefuse returns how many permits more a front that is spent may refuse before it has a call ask the account.
 func (p Part) mayRefuse() int64 {
 	if p.Quiet() {
 		return mostQuiet - p.refused()
@@ -257,10 +275,12 @@ func (p Part) mayRefuse() int64 {
 // Quiet reports whether the front refuses, and is quiet: see partQuiet.
 func (p Part) Quiet() bool { return p&partQuiet != 0 }
 
-// Epoch returns the account's epoch for permits that were taken in this state: see Account.Epoch.
+// Epoch returns the account's epoch for permits that were taken in this state, of a front that was open: see
+// Account.Epoch.
 func (p Part) Epoch() uint32 { return uint32(p >> partEpoch) }
 
-// Span is Account.Span for permits that were taken in this state, of a front that names these windows.
+// Span returns the start and the end of the time that the windows which bind the key have in common, in corrected wall
+// time, as Account.Common does. p is a state in which permits were taken, and windows are those that the front named then.
 func (p Part) Span(windows *plans.Windows) (start, end int64) {
 	end = clock.Forever
 	for i, w := range windows.Running {
@@ -286,8 +306,9 @@ const (
 )
 
 // Take takes n permits of the key and n of the provider, for a call of class c at the monotonic instant
-// now. s is a segment with Keys. refuses says that the call is over if the key has none left; without it such
-// a call asks the account. The Part is the front's state before the call; 0 with Ask.
+// now. s has Keys, and the caller has seen that it was open at now and, if it is Strict, valid by the wall clock. refuses
+// says that the call is over if the key has none left; without it such a call asks the account. The Part is the front's
+// state before the call; 0 with Ask.
 func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Part, Fronted) {
 	for crowded := false; ; crowded = true {
 		p := Part(f.state.Load())
@@ -297,7 +318,7 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 		case p&partTrades != 0 && c != queue.Default:
 			return 0, Ask
 		case p&partOpen != 0 && n <= min(p.count(), p.backs()) && s.backed.Load() == f && now < s.until:
-			if floor := s.keeps(c); floor > 0 && s.left.Load()+p.backs()-n < floor { // what backs the front is left too
+			if floor := s.keeps(c); floor > 0 && s.left.Load()+p.backs()-n < floor { // the floor may be met by what backs the front: that counts as left
 				return 0, Ask
 			}
 			if !f.state.CompareAndSwap(uint64(p), uint64(p)-uint64(n)-uint64(n)<<partBacks) {
@@ -353,10 +374,11 @@ func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
 
 // Open lays permits that the account has left into the front, which is shut: at most as many as the parameter most
 // says, and at most MostOut. It lays none if the account has long limits, for which it must see each call, or more than
-// eight windows. While Low is false, it lays only those above the number below which Low is true (keyTrade.low): so the
-// call that takes the key below that comes to the account, and others are asked for more. The account's lock is held.
-// After it was taken, the caller has taken permits of a segment with the account's windows, which shows that these are
-// in force.
+// eight windows. If the account has a trade, the last keyTrade.low permits stay out of the front until Low is true: so
+// the call that takes the first of them comes to the account, and others are asked for more.
+//
+// The caller holds the account's lock and, since it has it, has taken permits of a segment with the account's windows: so
+// these are in force.
 func (f *Front) Open(a *Account, most int64) {
 	n := a.mayLay(most)
 	if n <= 0 || len(a.budgets) > 0 || len(a.windows.Running) > partMode-partBinds {
@@ -373,7 +395,8 @@ func (f *Front) Open(a *Account, most int64) {
 	}
 }
 
-// mayLay returns with how many permits a front may be open, at most as many as the parameter most says: see Front.Open.
+// mayLay returns how many permits of the account may lie in a front, those that lie there included, at most as many as
+// the parameter most says: see Front.Open.
 func (a *Account) mayLay(most int64) int64 {
 	n := min(most, a.Left(), MostOut)
 	if t := a.trade; t != nil && !a.Low() {
@@ -382,9 +405,10 @@ func (a *Account) mayLay(most int64) int64 {
 	return n
 }
 
-// More books what calls have had of a front that is open, and lays more permits into it, as Open would, up to enough. So
-// while calls crowd on it none has to find it shut, and few find it empty. It returns how many were taken since it was
-// opened or last booked. It does nothing if the front is not open. The account's lock is held.
+// More books what calls have had of a front that is open, and lays more permits into it by the rules of Open, until as
+// many lie there as the constant enough says. The front stays open meanwhile: calls that crowd on it go on, and few find
+// it empty. It returns how many were taken since it was opened or last booked, less those given back, so it may be less
+// than 0. It does nothing if the front is not open. The account's lock is held.
 func (f *Front) More(a *Account) (taken int64) {
 	for {
 		p := Part(f.state.Load())
@@ -411,7 +435,8 @@ func (f *Front) More(a *Account) (taken int64) {
 // Such a debt was not paid because the proof is over (Segment.Stale). Once there is a new proof it is paid, and calls get
 // the rest; but a new proof does not change the windows, so that a front which refuses would go on refusing. The account's
 // lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due. quiet
-// is for Part.Quiet.
+// has the sum over all keys count the refusals once the front is shut, not one by one (partQuiet); the fronts of other
+// keys are not quiet then.
 func (f *Front) Refuse(a *Account, quiet bool) {
 	if a.leftOfShares() <= a.reserved && len(a.budgets) == 0 {
 		p := partSpent
@@ -422,8 +447,8 @@ func (f *Front) Refuse(a *Account, quiet bool) {
 	}
 }
 
-// set opens the front, or has it refuse, and returns true. One that is not shut stays as it is: what calls took of it is
-// not booked yet. What backs the front stays.
+// set opens the front, or has it refuse, and returns true. One that is not shut stays as it is, and set returns false:
+// what calls took of it is not booked yet. What backs the front stays.
 func (f *Front) set(a *Account, p Part) bool {
 	if f.state.Load()&partModes != 0 {
 		return false
@@ -431,19 +456,20 @@ func (f *Front) set(a *Account, p Part) bool {
 	if a.trade != nil {
 		p |= partTrades
 	}
-	if f.windows.Load() != a.windows {
+	if f.windows.Load() != a.windows { // before the state: a call that reads that then sees these windows or later ones
 		f.windows.Store(a.windows)
 	}
-	f.state.Or(uint64(p))
+	f.state.Or(uint64(p)) // all but what backs the front is 0 while it is shut
 	return true
 }
 
 // Shut shuts the front, and books in the account how many permits calls have taken since it was opened, or
 // since More last booked them. Where permits can be borrowed, it also books how many they were refused. It returns both
-// numbers. taken is less than 0 if calls have given back more than they have taken. Whoever takes the account's lock to
-// look at the account calls it first.
+// numbers. taken is less than 0 if calls have given back more than they have taken. The account also notes whether calls
+// crowded on a front that refused (Account.Crowded). Whoever takes the account's lock to look at the account calls Shut
+// first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
-	switch p := Part(f.state.And(MostOut << partBacks)); {
+	switch p := Part(f.state.And(MostOut << partBacks)); { // what backs the front stays: that is the gate's
 	case p&partOpen != 0:
 		taken = int64(a.laid) - p.count()
 		a.Charge(taken)
