@@ -84,7 +84,8 @@ func (f *fixed) Subscribe(provider string, create func() feed.Sink) (sink feed.S
 		// There are no other instances to wait for: the history is as long as it
 		// can ever need to be, and the proof never ends.
 		now := f.clock.Now()
-		began := clock.Instant{Mono: now.Mono - int64(quota.MaxSettle+4*quota.MaxWindow), Wall: now.Wall}
+		long := int64(quota.MaxSettle + 4*quota.MaxWindow)
+		began := clock.Instant{Mono: now.Mono - long, Wall: now.Wall - long}
 		sink.Reset(began, fixedInstance, protocol.View{
 			Revision: f.revision, Policy: f.policy, PolicyRevision: f.revision, Alone: true,
 			Instances: []protocol.Instance{{ID: fixedInstance, Name: fixedInstance}},

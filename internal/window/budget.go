@@ -54,7 +54,7 @@ func (g *Gate) wantNowLocked(n int64) {
 
 // wantBudgetsLocked notes that n permits are wanted, and says so if it is news.
 func (g *Gate) wantBudgetsLocked(n int64) {
-	if n > 0 && g.mu.ledger.wants(n, 0, g.takenLocked(), g.mu.last) {
+	if n > 0 && g.mu.ledger.wants(n, 0, g.takenLocked(), g.mu.last.Mono) {
 		g.Wanting()
 	}
 }
@@ -81,21 +81,21 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 		return nil, false, false
 	}
 	if used = n != 0; used {
-		l.wants(0, n, taken, g.mu.last)
+		l.wants(0, n, taken, g.mu.last.Mono)
 	}
 	if !g.mu.closed {
 		g.wantForQueueLocked()
-		all = l.takeUse("", most, taken, g.mu.last)
+		all = l.takeUse("", most, taken, g.mu.last.Mono)
 		all = append(all, g.looksLocked(most-len(all))...)
 	}
 	spare := false
 	for i := range l.budgets {
 		b := &l.budgets[i]
-		spare = spare || b.spare(g.mu.last, g.mu.closed) > 0 || b.returns(g.mu.closed)
+		spare = spare || b.spare(g.mu.last.Mono, g.mu.closed) > 0 || b.returns(g.mu.closed)
 	}
 	if spare { // none of them may be taken by a caller any more before they are given back
 		g.settleLocked()
-		all = append(all, l.GiveBack("", most-len(all), g.mu.last, g.mu.closed)...)
+		all = append(all, l.GiveBack("", most-len(all), g.mu.last.Mono, g.mu.closed)...)
 		g.mu.judge = true
 		g.rebuildLocked(at)
 	}
@@ -105,7 +105,7 @@ func (g *Gate) Uses(at clock.Instant, most int) (all []escrow.KeyUse, used, limi
 // looksLocked hands out uses that only read what is left, where that was not read for a while or etcd did not answer, or
 // take an ask back.
 func (g *Gate) looksLocked(most int) (all []escrow.KeyUse) {
-	l, now := &g.mu.ledger, g.mu.last
+	l, now := &g.mu.ledger, g.mu.last.Mono
 	for b := range l.binding {
 		use, asks := escrow.Use{Used: b.used, Look: true}, g.asksForNobodyLocked(b)
 		if asks {
@@ -127,11 +127,11 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	g.settleLocked()
 	l := &g.mu.ledger
 	could, spent := l.spentUntil(g.headLocked()) == 0, l.spent()
-	l.Fund(u, g.mu.last)
+	l.Fund(u, g.mu.last.Mono)
 	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
 	g.mu.judge = g.mu.judge || worse
 	g.rebuildLocked(at)
-	if b := l.inFlight(); b != nil && b.state == wanting && b.again <= g.mu.last { // a call has ended meanwhile
+	if b := l.inFlight(); b != nil && b.state == wanting && b.again <= g.mu.last.Mono { // a call has ended meanwhile
 		g.Wanting()
 	}
 }

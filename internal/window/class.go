@@ -20,7 +20,7 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c queue.Class) (s *Segment, g
 			return s, g.issueLocked(got, c), got
 		}
 	}
-	if got = s.TakeUpTo(g.mu.last, n, c); got < n {
+	if got = s.TakeUpTo(g.mu.last.Mono, n, c); got < n {
 		g.wantNowLocked(1)
 	}
 	return s, s.Grant, got
@@ -44,9 +44,9 @@ func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segme
 // callers take of it from then on is not booked yet.
 func (g *Gate) advanceLocked() {
 	l, taken := &g.mu.ledger, g.takenLocked()
-	l.charge(taken, g.mu.last)
+	l.charge(taken, g.mu.last.Mono)
 	g.mu.published -= taken
-	l.advance(g.mu.last)
+	l.advance(g.mu.last.Mono)
 }
 
 // comesLocked reports whether more permits may come to a newcomer of a class before the
@@ -77,7 +77,7 @@ func (g *Gate) heldForLocked(c queue.Class) int64 {
 func (g *Gate) issueLocked(n int64, c queue.Class) queue.Grant {
 	l := &g.mu.ledger
 	g.advanceLocked()
-	l.charge(n, g.mu.last)
+	l.charge(n, g.mu.last.Mono)
 	g.mu.held -= n
 	g.pushLocked(c)
 	g.tellBookedLocked()

@@ -128,7 +128,7 @@ const farAhead = int64(24 * time.Hour)
 // that the instances in its windows are counted once.
 func (g *Gate) farLocked() *plans.Plan {
 	if f := &g.mu.foreseen; f.far == nil {
-		far := g.planner.Foresee((max(g.mu.last, g.planLocked().PausedUntil)/farAhead + 2) * farAhead)
+		far := g.planner.Foresee((max(g.mu.last.Mono, g.planLocked().PausedUntil)/farAhead + 2) * farAhead)
 		f.far = &far
 	}
 	return g.mu.foreseen.far
@@ -147,12 +147,12 @@ func (g *Gate) laterLocked(w quota.Window) (permits, burst int64) {
 }
 
 func (g *Gate) presentLocked() shape.Present {
-	return shape.Present{Now: g.mu.last, Edge: g.mu.edge, Taken: g.takenLocked()}
+	return shape.Present{Now: g.mu.last.Mono, Edge: g.mu.edge, Taken: g.takenLocked()}
 }
 
 // opensLocked returns from when on permits are issued, as far as guards and pauses decide that.
 func (g *Gate) opensLocked() int64 {
-	p, at := g.planLocked(), g.mu.last
+	p, at := g.planLocked(), g.mu.last.Mono
 	for range 4 { // a guard, that of the next window, a pause, and the guard in which it ends
 		if !p.Shut || p.Until == clock.Forever {
 			break
@@ -328,7 +328,7 @@ func (g *Gate) refuseLateLocked() {
 	ahead, loans, passes := g.mu.queue.Nobody(), g.mayBorrowLocked(), g.mayPassLocked()
 	g.refuseLocked(queue.Limited, func(w *queue.Waiter) bool {
 		at, _ := g.etaLocked(w.N(), ahead.Before(w.N(), w.Deadline(), passes), w.Class(), loans)
-		if at > w.Deadline() || w.Deadline() <= g.mu.last {
+		if at > w.Deadline() || w.Deadline() <= g.mu.last.Mono {
 			return true
 		}
 		ahead.Join(w)

@@ -70,13 +70,13 @@ type Gate struct {
 		proved    bool // it must be made again for its proof
 		returned  returned
 		borrower  borrower
-		last      int64 // latest instant handed in; time does not run back
-		edge      int64 // when the segment ends, the proof's end left aside
-		stale     bool  // the segment is empty for want of a proof
-		published int64 // permits put into the segment, less those withheld, and less those taken of it that are booked already
-		held      int64 // permits of this segment that belong to the queue
-		seen      int64 // permits issued since the beginning, as of the latest call of Uses
-		unsure    int   // Unsure waiters that were served, and whose callers have not called Sure yet
+		last      clock.Instant // the gate's present: see reachLocked
+		edge      int64         // when the segment ends, the proof's end left aside
+		stale     bool          // the segment is empty for want of a proof
+		published int64         // permits put into the segment, less those withheld, and less those taken of it that are booked already
+		held      int64         // permits of this segment that belong to the queue
+		seen      int64         // permits issued since the beginning, as of the latest call of Uses
+		unsure    int           // Unsure waiters that were served, and whose callers have not called Sure yet
 		closed    bool
 	}
 }
@@ -167,8 +167,8 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	s, p, q := g.currentForLocked(at, n, c), g.planLocked(), &g.mu.queue
 	head, last := q.Head(), q.Last()
 	full := g.mu.places > 0 && q.Len() >= g.mu.places
-	leaves := w != nil && deadline > g.mu.last && s.Leaves(n)
-	if !leaves && s.Take(g.mu.last, n, c) {
+	leaves := w != nil && deadline > g.mu.last.Mono && s.Leaves(n)
+	if !leaves && s.Take(g.mu.last.Mono, n, c) {
 		return s.Grant, queue.Granted
 	}
 	if head != nil {
@@ -187,7 +187,7 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 		return s.passed(), queue.Passed
 	case !g.fitsLocked(n):
 		return queue.Grant{}, queue.TooLarge
-	case p.Hopeless, w == nil, deadline <= g.mu.last:
+	case p.Hopeless, w == nil, deadline <= g.mu.last.Mono:
 		g.wantLocked(n)
 		return queue.Grant{}, queue.Limited
 	case full && last.Class() <= c:
@@ -265,7 +265,7 @@ func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
 		b := &g.mu.borrower
 		if b.Borrowed += n; b.lackedAt != clock.Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
 			b.FirstLoans++
-			b.FirstLoanTime += time.Duration(g.mu.last - b.lackedAt)
+			b.FirstLoanTime += time.Duration(g.mu.last.Mono - b.lackedAt)
 		}
 	}
 	g.rebuildLocked(at)
@@ -325,6 +325,15 @@ func (g *Gate) Close() {
 // planLocked returns the plan in force.
 func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
+// reachLocked makes at the gate's present, unless a later instant has come before: callers that read the clocks early may
+// come late. It takes the whole of one reading, since the planner's clock compares the two: the newest of one clock
+// beside an older one of the other would look as if somebody had set the clock.
+func (g *Gate) reachLocked(at clock.Instant) {
+	if at.Mono >= g.mu.last.Mono {
+		g.mu.last = at
+	}
+}
+
 // currentLocked returns the segment in force at the instant at, after moving on
 // if the present one is over. What backed a front is put back into what the segment has left.
 func (g *Gate) currentLocked(at clock.Instant) *Segment {
@@ -339,7 +348,7 @@ func (g *Gate) currentLocked(at clock.Instant) *Segment {
 func (g *Gate) runningLocked(at clock.Instant) *Segment {
 	s := g.segment.Load()
 	if s.Open(at.Mono) && (!s.Strict || s.WallValid(at)) {
-		g.mu.last = max(g.mu.last, at.Mono)
+		g.reachLocked(at)
 		return s
 	}
 	g.rebuildLocked(at)
@@ -367,13 +376,12 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.closed {
 		return
 	}
-	g.mu.last = max(at.Mono, g.mu.last)
-	at.Mono = g.mu.last
+	g.reachLocked(at)
 	g.settleLocked()
-	g.noteCallsLocked(min(g.mu.last, g.mu.edge))
-	g.refuseOverdueLocked(g.mu.last - 1) // whoever's deadline is now may still be served, or is refused below
+	g.noteCallsLocked(min(g.mu.last.Mono, g.mu.edge))
+	g.refuseOverdueLocked(g.mu.last.Mono - 1) // whoever's deadline is now may still be served, or is refused below
 
-	news := g.adoptLocked(at)
+	news := g.adoptLocked()
 	g.noteWindowLocked()
 	if g.mu.queue.Len() > 0 || g.mu.borrower.first(g.mu.ledger.shortest()) {
 		g.lackLocked()
@@ -383,7 +391,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mayBorrowLocked() {
 		s.large = p.RoomLater()
 	}
-	if g.mu.stale = p.Proof.Over(at); g.mu.stale {
+	if g.mu.stale = p.Proof.Over(g.mu.last); g.mu.stale {
 		s.Stale = true
 	} else {
 		s.KeysLend = p.Keys != nil && p.Keys.Lending.Lends && !p.Shut
@@ -401,7 +409,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.mu.judge = false
 		g.judgeLocked(p)
 	}
-	g.refuseOverdueLocked(g.mu.last)
+	g.refuseOverdueLocked(g.mu.last.Mono)
 	g.serveLocked(s, p) // a waiter that was refused may have been before others that want fewer
 	if g.mu.queue.Head() != nil {
 		g.noteLackLocked() // whoever came in an earlier window lacks permits in this one too
@@ -415,25 +423,25 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	g.tellGivesLocked()
 }
 
-// adoptLocked brings the ledger to the instant at, under the plan in force then. It reports whether there was news (void),
-// or the plan allows less than was foreseen: then those that wait are to be judged again. So they are if the plan before
-// has ended and the queue is short, which adoptLocked notes in mu.judge.
-func (g *Gate) adoptLocked(at clock.Instant) (news bool) {
+// adoptLocked makes a new plan if there is news or a new proof, or if the old plan has ended, or its proof has, and brings the
+// ledger to the present. It returns true if those who wait must be judged again: there was news, or the plan allows less
+// than was foreseen. A new window is no news, but while the queue is short they are judged then too (mu.judge).
+func (g *Gate) adoptLocked() (news bool) {
 	was := g.planLocked()
-	if !g.mu.void && !g.mu.proved && g.mu.last < was.Until && was.Proof.Over(at) == g.mu.stale {
-		g.mu.ledger.advance(g.mu.last)
+	if !g.mu.void && !g.mu.proved && g.mu.last.Mono < was.Until && was.Proof.Over(g.mu.last) == g.mu.stale {
+		g.mu.ledger.advance(g.mu.last.Mono)
 		return false
 	}
-	p := g.planner.Plan(at)
-	news = g.mu.foreseen.move(was, &p, g.mu.last) || g.mu.void
+	p := g.planner.Plan(g.mu.last)
+	news = g.mu.foreseen.move(was, &p, g.mu.last.Mono) || g.mu.void
 	if g.mu.void {
 		g.mu.foreseen = foreseen{}
 	}
-	if g.mu.last >= was.Until && g.mu.queue.Len() <= short { // of later windows more is known now
+	if g.mu.last.Mono >= was.Until && g.mu.queue.Len() <= short { // of later windows more is known now
 		g.mu.judge = true
 	}
 	g.mu.plan, g.mu.void, g.mu.proved = &p, false, false
-	g.mu.ledger.adopt(&p, g.mu.last)
+	g.mu.ledger.adopt(&p, g.mu.last.Mono)
 	return news
 }
 
@@ -451,7 +459,7 @@ func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 		need = 0 // callers that pass it may want fewer: the segment ends as soon as one permit more comes
 	}
 	more := l.next(max(g.mu.published+g.mu.held+1, need))
-	if at := l.when(more); at > g.mu.last && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
+	if at := l.when(more); at > g.mu.last.Mono && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
 		edge = min(edge, at)
 	}
 	if g.mu.published > 0 {
@@ -461,7 +469,7 @@ func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 		line := g.lineLocked()
 		edge = min(edge, line.Again())
 	}
-	return max(edge, g.mu.last+1)
+	return max(edge, g.mu.last.Mono+1)
 }
 
 // publishLocked makes s the segment to take from, until the edge or the proof's end.
@@ -525,7 +533,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	l, served := g.lineLocked(), int64(0)
 	l.Begin()
 	book := func() {
-		g.mu.ledger.charge(served, g.mu.last)
+		g.mu.ledger.charge(served, g.mu.last.Mono)
 		served, l.taken = 0, l.taken-served
 	}
 	defer book()
@@ -575,7 +583,7 @@ func (g *Gate) judgeLocked(p *plans.Plan) {
 // is the first now.
 func (g *Gate) refuseOverdueLocked(now int64) {
 	g.mu.queue.RemoveOverdue(now, func(w *queue.Waiter) { g.decided(w, queue.Grant{}, queue.Limited) })
-	g.mu.borrower.claim.head(&g.mu.queue, g.mu.last)
+	g.mu.borrower.claim.head(&g.mu.queue, g.mu.last.Mono)
 }
 
 // refuseLocked refuses every waiter for which refuse is true, asking in order.

@@ -18,7 +18,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 	defer g.unlock()
 	g.currentLocked(at)
 	s, ok := g.sceneLocked()
-	from, lends := g.LendsTo(guest, g.mu.last)
+	from, lends := g.LendsTo(guest, g.mu.last.Mono)
 	l := &g.mu.ledger
 	hash := l.plan.Lending.Hash
 	if !ok || !lends || !l.lends() || !slices.Equal(windows, l.windows.Running) || n.Part > 0 && !n.Has(hash) {
@@ -31,7 +31,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 // or the guest asks again by itself: see Trade.keepRest.
 func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger
-	g.noteCallsLocked(g.mu.last)
+	g.noteCallsLocked(g.mu.last.Mono)
 	kept, left := g.segment.Load().floor, l.leftOfShares
 	if a.large { // a burst, whenever it comes
 		left = l.unpaced
@@ -60,7 +60,7 @@ func (g *Gate) lendOutLocked(guest string, n int64) {
 
 // lendsToLocked reports whether anything is lent to a guest: one that has left uses no permits.
 func (g *Gate) lendsToLocked(guest string) bool {
-	_, lends := g.LendsTo(guest, g.mu.last)
+	_, lends := g.LendsTo(guest, g.mu.last.Mono)
 	return lends
 }
 

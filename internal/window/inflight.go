@@ -295,7 +295,7 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 	if g.mu.closed || b == nil || b.Whole || b.Name() != name {
 		return
 	}
-	b.hear(t, revision, g.mu.last, g.mu.last+l.plan.Offset, l.by())
+	b.hear(t, revision, g.mu.last.Mono, g.mu.last.Mono+l.plan.Offset, l.by())
 	if g.wantForQueueLocked(); l.WantsMore() {
 		g.Wanting()
 	}
@@ -306,7 +306,7 @@ func (g *Gate) Heard(at clock.Instant, name string, t escrow.Total, revision int
 // waits here any more. The caller for whom it asked has gone, or was served by the permit of a call that ended here. The
 // ask of a call that did not wait stands until it is void: such calls may come again.
 func (g *Gate) asksForNobodyLocked(b *long) bool {
-	l, now := &g.mu.ledger, g.mu.last
+	l, now := &g.mu.ledger, g.mu.last.Mono
 	if !b.InFlight || b.state != atRest || b.away || b.leftIn(1) <= 0 || b.wanted.n == 0 || now >= b.wanted.othersUntil {
 		return false
 	}
@@ -319,7 +319,7 @@ func (g *Gate) asksForNobodyLocked(b *long) bool {
 // binds no more.
 func (g *Gate) tellGivesLocked() {
 	for i := range g.mu.ledger.budgets {
-		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && (b.gives(g.mu.last) || g.asksForNobodyLocked(b)) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
+		if b := &g.mu.ledger.budgets[i]; b.InFlight && (b.binds && (b.gives(g.mu.last.Mono) || g.asksForNobodyLocked(b)) || !b.binds && b.state != handedOut && b.hand()+b.toReturn() > 0) {
 			g.Wanting()
 			return
 		}

@@ -75,7 +75,7 @@ func (g *Gate) lineLocked() Line {
 	line := Line{
 		trade: &g.mu.borrower.Trade, queue: &g.mu.queue, scene: s, lends: ok,
 		borrows: ok && g.planLocked().Lending.Borrows && !s.alone(), passes: g.passesLocked(),
-		now: g.mu.last, held: g.mu.held, taken: g.takenLocked(),
+		now: g.mu.last.Mono, held: g.mu.held, taken: g.takenLocked(),
 	}
 	if l := &g.mu.ledger; l.plan.Pacing.Even && !g.mu.stale && l.debt == 0 {
 		line.unpaced = max(0, min(l.unpaced(), l.inHand())-line.taken)
@@ -117,7 +117,7 @@ func (g *Gate) noteWindowLocked() {
 	before := b.window
 	if a.Window.Length != before.Length {
 		b.restart()
-		g.noteCallsLocked(g.mu.last) // calls are counted from here on
+		g.noteCallsLocked(g.mu.last.Mono) // calls are counted from here on
 	}
 	if b.guest.Asked() && ended.Borrowed == 0 {
 		b.Fruitless++
@@ -158,7 +158,7 @@ func (g *Gate) sceneLocked() (s scene, ok bool) {
 	}
 	limit, fleet := l.limit(l.shortest().Window), &l.plan.Lending
 	of := plans.Fleet{Total: limit.Limit, Instances: max(limit.Instances, fleet.Instances), Owners: limit.Instances}
-	return l.scene(of, fleet.Hash, g.mu.last), true
+	return l.scene(of, fleet.Hash, g.mu.last.Mono), true
 }
 
 // armLocked has Look called at an instant, or before.
@@ -173,13 +173,13 @@ func (g *Gate) armLocked(at int64) {
 // lackLocked has Look called soon, since permits are wanted.
 func (g *Gate) lackLocked() {
 	if g.planLocked().Lending.Borrows {
-		g.armLocked(g.mu.last)
+		g.armLocked(g.mu.last.Mono)
 	}
 }
 
 // noteLackLocked notes that a call is refused or has to wait now.
 func (g *Gate) noteLackLocked() {
-	g.mu.borrower.lackedAt = min(g.mu.borrower.lackedAt, g.mu.last)
+	g.mu.borrower.lackedAt = min(g.mu.borrower.lackedAt, g.mu.last.Mono)
 	g.lackLocked()
 }
 
@@ -212,7 +212,7 @@ func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 	if !ok {
 		return nil, clock.Forever
 	}
-	g.noteCallsLocked(g.mu.last)
+	g.noteCallsLocked(g.mu.last.Mono)
 	if l.lends() {
 		next = b.serve(&s, g.lendsToLocked, func(a asked) {
 			if s, ok := g.sceneLocked(); ok { // the one before may have moved it
@@ -241,7 +241,7 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 	if s.alone() {
 		return nil, clock.Forever
 	}
-	if at := l.asksFrom(g.wantedLocked()); g.mu.last < at {
+	if at := l.asksFrom(g.wantedLocked()); g.mu.last.Mono < at {
 		return nil, at
 	}
 	if what, ok := b.ask(&s, h, callers, l.debt); ok {
@@ -251,10 +251,10 @@ func (g *Gate) askLocked(s scene) (ask *Asking, next int64) {
 		return ask, clock.Forever
 	}
 	if l.debt > 0 && !g.wantedLocked() { // little is left of the window
-		return ask, g.mu.last + int64(lookEvery)
+		return ask, g.mu.last.Mono + int64(lookEvery)
 	}
 	wait := b.calls.Enough(h) / 2
-	return ask, g.mu.last + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
+	return ask, g.mu.last.Mono + min(max(int64(wait*milli), int64(lookEvery)), int64(lookSeldom))
 }
 
 // wantedLocked reports whether callers want permits in this window: some wait, or were refused.
@@ -265,7 +265,7 @@ func (g *Gate) wantedLocked() bool {
 
 // lackForDebtLocked has Look called for a debt as soon as others are asked for it.
 func (g *Gate) lackForDebtLocked() {
-	at := g.mu.last
+	at := g.mu.last.Mono
 	if _, ok := g.sceneLocked(); ok {
 		at = max(at, g.mu.ledger.asksFrom(g.wantedLocked()))
 	}

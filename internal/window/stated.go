@@ -119,7 +119,7 @@ func (g *Gate) States(at clock.Instant, limit, left, until int64) {
 	}
 	g.currentLocked(at)
 	g.settleLocked()
-	if l := &g.mu.ledger; l.States(limit, left, until, g.mu.last) {
+	if l := &g.mu.ledger; l.States(limit, left, until, g.mu.last.Mono) {
 		g.Wanting()
 	}
 	g.rebuildLocked(at)

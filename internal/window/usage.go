@@ -141,7 +141,7 @@ func (g *Gate) Estimate(at clock.Instant, n int64, c queue.Class) (when int64, k
 	case g.mu.closed || !g.fitsLocked(n):
 		return s.until, false
 	case n <= s.LeftFor(c), n <= g.heldForLocked(c):
-		return g.mu.last, true
+		return g.mu.last.Mono, true
 	case g.mu.ledger.Withheld(n, g.takenLocked()):
 		return s.until, false
 	}

@@ -3,7 +3,7 @@ package mutant
 // edges are mistakes in the instants at which something begins or ends.
 var edges = Table{
 	Replace("NoEdgeForMore", "no edge where more permits are due", "internal/window/gate.go",
-		"\tif at := l.when(more); at > g.mu.last && ", "\tif at := l.when(more); at < 0 && ", liveness),
+		"\tif at := l.when(more); at > g.mu.last.Mono && ", "\tif at := l.when(more); at < 0 && ", liveness),
 	Replace("NoEdgeForNewcomers", "no edge where more permits are due if nobody waits", "internal/window/gate.go",
 		"more := l.next(max(g.mu.published+g.mu.held+1, need))", "more := l.next(need)", liveness),
 	{Name: "NoEdgeForWindows", Wrong: "no edge at a window's end", By: []string{liveness}, Edits: []Edit{
