@@ -16,29 +16,32 @@ import (
 // place for that, for the provider's queue and for the line of each key.
 //
 // Where permits are lent, others may lend what the waiter lacks, and nobody knows whether they will. So for a while
-// the first waiter has a claim: nobody of its class or of a lower one gets what is left. If its call is large, small
-// calls get what they will want even then. When the claim has ended, other callers may pass the waiter: they take of
-// what is left the permits that it cannot use. It keeps its place.
+// the first waiter has a claim: nobody of its class or of a lower one gets what is left. But if its call is large and not
+// critical, small calls get what they will want even then. The claim begins anew with each window. When it has ended,
+// other callers may pass the waiter: they take of what is left the permits that it cannot use. It keeps its place. Where
+// permits come gradually (pacing) only a large waiter is passed: for a small one what is left adds up until it is enough.
 //
-// Where others may lend, a call for more than one permit is large if it wants more than the larger of two numbers. The first
-// is this instance's share now. The second is, for a provider, what the share often is in later windows, and for a key an
-// equal part of the limit. Where several limits bind, the one for which the larger number is least decides
-// (Plan.RoomLater, Account.MostSmall). Any other call is small. A large call is served by loans, and by
-// that part of this instance's share that small calls will not need. Two rules see to it that it is served at all:
+// Where others may lend, a call for more than one permit is large if some limit's window can hardly give it so many by
+// this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a provider
+// what the share often is later, of a key an equal part of the limit. A call for more than the least of these is large
+// (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait. One that
+// does not takes what is there, and counts as small unless it is refused. A large call is served by loans, and by that
+// part of this instance's share that small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
-//   - It stands once two things are so (Trade.stands). A window has begun while it was the first waiter: so loans could
-//     have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least k
-//     windows if the first waiter wants k shares, and more if small calls leave little of the share. Then each other
-//     instance that has a share is asked to leave it an equal part of what it wants, in the next window. An instance where
-//     large calls wait too leaves nothing. How long the first waiter has waited does not count beyond that: a caller that
-//     gives up after two windows, and comes again, is served as soon as one that waits on.
+//   - It may stand: then each other instance that has a share is asked to leave it an equal part of what it wants, in
+//     the next window (Trade.stands). An instance where large calls wait too leaves nothing. It stands if no debt is owed
+//     and two things are so. A window has begun while it was the first waiter: so loans could have served it. And the
+//     latest large call of this instance that was served, or stood, is long enough ago: at least k windows if the first
+//     waiter wants k shares, and more if small calls leave little of the share. How long it has waited does not count
+//     beyond that: a caller that gives up, and comes again before the window ends, loses one window at most.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
 
-// claimed is how long the claim of the first waiter lasts at most: the time in which loans come.
+// claimed is how long the claim of the first waiter lasts at most: the time in which loans come. In a window that begins
+// with a guard it is counted from the guard's end, since nobody is asked before (Line.ends).
 const claimed = 100 * time.Millisecond
 
 // claimOf returns how long the claim lasts in a window of a length: claimed, or a tenth of the window if that is
@@ -50,22 +53,23 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // the first waiter; nil if nobody waits
-	since int64         // monotonic instant at which it became the first or, once another window was entered, at which that began
+	since int64         // monotonic instant at which it became the first, or at which the running window began if that is later
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
-	// entered says that another window was entered while it was the first.
+	// entered: a window has begun, or another one has become the shortest, while `of` was the first. If of is nil it says
+	// nothing.
 	entered bool
 	beside
 
-	small *lending.Flow // the calls that are not large; nil until a large one comes
-	// larges counts permits of large calls since the Trade began. Of a provider it has those that its queue gave them; those
-	// that they were refused are in Gate.RefusedLarge. Of a key it has those that were reserved before they were issued,
-	// and those that were refused.
+	small *lending.Flow // all calls but the large ones that waited or were refused; nil until one of those comes
+	// larges counts permits of large calls since the Trade began, less those that came back. Of a provider it has those
+	// that its queue gave them; those that they were refused are in Gate.RefusedLarge. Of a key it has those issued after a
+	// reservation, counted when they are issued, and those refused.
 	larges int64
-	// issued is how many permits large calls got in the window that runs: of a provider, by its queue; of a key, those
-	// that were reserved for them in it.
+	// issued is how many permits large calls got in the window that runs, less those of them that came back: of a provider,
+	// by its queue; of a key, those that were reserved for them in it.
 	issued   int64
-	servedIn int64         // the index of the window in which a large call that is not in pending was last served
-	left     int64         // permits that small calls have left to large ones, which have not had them yet
+	servedIn int64         // index of the latest window in which a large call was served that is not in pending: see lastServed
+	left     int64         // credit of large calls: permits that small calls have left them, and that none has used yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
 	waits    bool          // a large call waits, the first or another one
 	pending  []pendingCall // large calls of a key for which permits are reserved, and not issued yet
@@ -74,7 +78,7 @@ type claim struct {
 // pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
 // issued in the end, it was not served.
 type pendingCall struct {
-	of       *queue.Waiter // the call's
+	of       *queue.Waiter // the call's waiter
 	servedIn int64         // the index of the window in which they were reserved
 	left     int64         // permits that the call took off claim.left, or that were forgotten since (leave)
 }
@@ -119,19 +123,22 @@ func (c *claim) lastServed() int64 {
 // beside counts the permits that are kept for waiters that are passed. Callers that pass them, from behind them in the
 // line or as newcomers, may have the rest of the permits held: see Line.besides.
 type beside struct {
-	// shut says that callers that pass get nothing, until the line is served again. It is set when a window begins, when
-	// the lending of a key ends, and by Pass if one of these holds: nobody may pass the first waiter, or the waiter that
-	// Pass is given; the call of the first is small and its claim runs; more than mostPassed are passed; the limits have
-	// changed; no window leaves the waiter too few. In the last case it lacks permits of limits that count by parts of
-	// time, which may come at any time, or permits that are kept from it, such as for critical calls.
+	// shut: callers that pass get nothing until the line is served again. It is set when a window begins, when the lending of
+	// a key ends, and by Pass(w) if
+	//   - nobody may pass the first waiter, or w;
+	//   - the first waiter is small, and its claim runs;
+	//   - more than mostPassed are passed;
+	//   - the number of limits has changed (fits);
+	//   - w lacks permits in no window: it waits for etcd's answer, for a limit that counts by parts of time, or for permits
+	//     that are kept for critical calls. But a large w that waits only for the end of the first one's claim sets nothing.
 	shut    bool
 	passed  int     // waiters that are passed, and the one at which Pass has set shut
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
 	budgets []int64 // the same, by the index in Account.budgets
 }
 
-// mostPassed bounds the waiters that are passed: whoever has more of them before it gets nothing. The gate looks no
-// further, so that a long queue costs it no more.
+// mostPassed bounds the waiters that are passed: whoever has more of them before it gets nothing. The gate stops there, so
+// that a long queue costs it no more. A key's line goes on, since each waiter may have to be refused.
 const mostPassed = 64
 
 func (b *beside) reset(a *Account) {
@@ -164,9 +171,10 @@ type Line struct {
 	borrows bool    // there is somebody to borrow from now; only if lends
 	passes  passing // which waiters may be passed
 	now     int64   // monotonic
-	taken   int64   // permits that were issued, or reserved, and that the account has not booked
-	held    int64   // permits that may be issued to callers of the line
-	room    int64   // those of held that the next waiter may have
+	// taken are permits not in the account's counts yet: taken of the gate's segment, or served just now; of a key, reserved.
+	taken int64
+	held  int64 // permits that may be issued to callers of the line
+	room  int64 // those of held that the next waiter, or a newcomer, may have; see roomOf for a large call
 	// reserves says that the line is of a key: the permits of a call that is served are reserved before they are issued.
 	// See claim.ended.
 	reserves bool
@@ -184,7 +192,7 @@ const (
 	passAll
 )
 
-// any reports whether one of some waiters may be passed. large says that one of them is large.
+// any reports whether a waiter may be passed, or one of several. large says whether it is large, or one of them is.
 func (p passing) any(large bool) bool { return p == passAll || p == passLarge && large }
 
 // Begin notes that the waiters will be served from the first one on: nobody is passed yet, and all that is held is
@@ -196,7 +204,7 @@ func (l *Line) Begin() {
 	}
 }
 
-// Entered notes that w was added to the waiters.
+// Entered notes that w was added to the waiters. It does not serve w, but sets what callers behind it may have (Pass).
 func (l *Line) Entered(w *queue.Waiter) {
 	if l.queue.Len() == 1 {
 		l.Begin()
@@ -205,10 +213,10 @@ func (l *Line) Entered(w *queue.Waiter) {
 	l.Pass(w)
 }
 
-// Newcomer returns how many permits a newcomer of class c may have, before those that are kept from its class are
-// taken off: all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. Between the
-// beginning of a window and Begin the waiters leave nothing to those that would pass them. Fits goes by the result,
-// until Begin, Served or Pass changes it.
+// Newcomer returns how many permits a newcomer of class c may have. The caller takes off what is kept from its class. They
+// are all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. These leave nothing
+// between the beginning of a window and Begin. Newcomer sets the room, by which Fits goes until Begin, Served or Pass
+// changes it.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -245,9 +253,9 @@ func (l *Line) claims() bool {
 	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
 }
 
-// Again returns the monotonic instant at which to serve the line again: when the claim of the first waiter ends. A large
-// waiter whose claim has ended may be left more by small calls in a while. So if there are permits now, released
-// by pacing or not, the instant is a tenth of the shortest window from now. In all other cases it is
+// Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that is
+// its end. After that, if the waiter is large and there are permits, released by pacing or not, it is a tenth of the
+// shortest window from now, since small calls may leave it more by then. In all other cases it is
 // clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
 // the instant for Account.Again.
 func (l *Line) Again() (at int64) {
@@ -272,8 +280,8 @@ func (l *Line) Fits(n, kept int64, c queue.Class, large bool) bool {
 	return n <= l.roomOf(large)-kept
 }
 
-// roomOf returns the permits of which the next waiter, or a newcomer, may have some. A large call is a burst whenever it
-// is served: if it passes nobody, it does not wait until pacing has released so many (unpaced).
+// roomOf returns the permits of which the next waiter, or a newcomer, may have some. Pacing cannot spread the permits of one
+// large call. So one that passes nobody may also have those that pacing has not released yet (unpaced).
 func (l *Line) roomOf(large bool) int64 {
 	if large && l.trade != nil && l.trade.claim.passed == 0 {
 		return max(l.room, l.unpaced)
@@ -281,9 +289,10 @@ func (l *Line) roomOf(large bool) int64 {
 	return l.room
 }
 
-// Served notes that the call of the waiter w, in the line or a newcomer's, got n permits. If it is large, those of them
-// that small calls would have wanted are taken off what these have left to large calls (claim.left). While the first
-// waiter stands, nothing is taken off, whichever call is served: other instances have left permits too.
+// Served notes that w's call got n permits. w stands in the line, or is a newcomer's. If the call is large, as many of them
+// as small calls would have wanted are taken off the credit of large calls (claim.left), of which no more than one limit's
+// worth is kept then. While the first waiter stands, nothing is taken off, whichever call is served: other instances have
+// left permits too.
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -308,13 +317,14 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	l.taken += n
 }
 
-// Pass notes that callers pass the waiter w, which lacks permits, and sets the room of those behind it. It returns
-// false if nobody may pass.
+// Pass notes that callers may pass w, which was not served, and sets the room of those behind it. It returns false if
+// nobody further may pass.
 //
-// The waiter lacks permits in some windows. Until the last of these has ended it can use no permits of any window, so
-// callers that pass may have those of the windows that end by then. In windows that end later it can still use some:
-// there Pass keeps as many permits as it wants. Of a limit that counts by parts of time Pass keeps as many in any case:
-// what is not issued in a part can be issued in a later one.
+// The waiter lacks permits in some windows. A large one does where it would leave small ones too few (forSmall). Until the
+// last of these windows has ended the waiter can use no permits of any window, so callers that pass may have those of the
+// windows that end by then. In windows that end later it can still use some: there Pass keeps as many permits as it wants
+// itself. Of a limit that counts by parts of time Pass keeps as many in any case: what is not issued in a part can be
+// issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false
@@ -343,7 +353,7 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 		if b.shut = w == first || !w.Large() || l.ends() <= l.now; b.shut {
 			return false
 		}
-		// Only the claim of the first waiter, a large one, keeps w from permits. What that leaves to small calls, w leaves them too.
+		// Only the claim of the first waiter, a large one, keeps w from permits. What that leaves to small calls w cannot use.
 	}
 	for i := range a.spans {
 		if a.spans[i].Window.End() > ends {
@@ -385,11 +395,10 @@ func (l *Line) besides() int64 {
 	return max(0, room)
 }
 
-// forSmall returns how many permits a large call of class c leaves to small ones in the window that runs: as many as
-// these will want. Once the claim is over, what small calls have left to large ones (claim.left) is taken off that. If
-// the large call stands, it leaves at most what own callers have not had yet of this instance's share. A critical call
-// leaves nothing, nor does any call while nothing can be lent. The claim that has to be over, and the call that has to
-// stand, are those of the line's first waiter, also where another call leaves the permits.
+// forSmall returns how many permits a large call of class c leaves to small ones: as many as these will want in the rest of
+// the window. A critical call leaves nothing, nor does any call while nothing can be lent. Two things about the line's
+// first waiter, which may be another call, lower it. Once its claim is over, the credit of large calls (claim.left) is
+// taken off. While it stands, small calls are left at most what own callers have not had yet of this instance's share.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0
@@ -404,13 +413,14 @@ func (l *Line) forSmall(c queue.Class) int64 {
 	return max(0, keep)
 }
 
-// smallWant returns how many permits small calls will want in the window that runs.
+// smallWant returns how many permits small calls will want in the rest of the window: those that wait, and those expected.
 func (l *Line) smallWant() int64 {
 	// Large(Sheddable) has the large ones of all classes: it counts a class and those above it.
 	return int64(math.Ceil(l.trade.small().Forecast(l.phase, l.length, l.queue.Permits()-l.queue.Large(queue.Sheddable))))
 }
 
-// head notes who is the first waiter of a queue at the monotonic instant now. It is called after waiters have left,
+// head notes who is the first waiter of q at the monotonic instant now, and whether large calls wait. A nil q ends the
+// claim. It is called after waiters have left,
 // before the claim is asked anything. Otherwise a Waiter that was the first, left, and is used again for another call
 // would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
@@ -421,7 +431,7 @@ func (c *claim) head(q *queue.Queue, now int64) {
 }
 
 // enter notes that a window has begun at the monotonic instant start. The claim of the first waiter begins anew. Until
-// the line is served nobody passes. Trade.enter calls leave after it.
+// the line is served nobody passes.
 func (c *claim) enter(start int64) {
 	c.since, c.issued, c.shut, c.entered = start, 0, true, true
 }
@@ -436,10 +446,11 @@ func (c *claim) restart() {
 	}
 }
 
-// leave notes what small calls leave to the large call that is the first: in the window that begins, one in six (the
-// constant leaves) of the permits for which they came in the one that has ended, whether they got them or not. What they
-// have left before is forgotten if no large call waits any more, or if one stood in the window that has ended and was
-// served. length is that of the window that begins, in milliseconds.
+// leave notes what small calls leave to the large call that is the first: in the window that begins, one in leftPart of
+// the permits for which they came in the one that has ended, whether they got them or not. The credit that they have given
+// before is forgotten if no large call waits any more, or if one stood in the window that has ended and was served; but if
+// a call in pending is not served after all, it counts again (ended). length is that of the window that begins, in
+// milliseconds. small.Begin has been called for that window: Used is the rate in the one that has ended.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits, // the calls to which small ones have left some are gone
@@ -451,13 +462,13 @@ func (c *claim) leave(ended quota.Window, length float64) {
 		c.left = 0
 	case c.of == nil || !c.of.Large() || c.small == nil:
 	default:
-		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leaves)))
+		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leftPart)))
 	}
 }
 
-// leaves says what small calls leave to a large one: one in leaves of the permits for which they came in the window
+// leftPart says what small calls leave to a large one: one in leftPart of the permits for which they came in the window
 // before. They do not lose all of that, since those that wait are served in the next window.
-const leaves = 6
+const leftPart = 6
 
 // standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
 // that window to a large call, and none was served in it yet.
@@ -465,7 +476,7 @@ func (c *claim) standsIn(w quota.Window) bool {
 	return c.stood == w.Index && c.issued == 0 && c.of != nil && c.of.Large()
 }
 
-// small returns the calls that are not large. Where no large call has come, these are all.
+// small returns claim.small, or all calls if no large one has waited or was refused.
 func (t *Trade) small() *lending.Flow {
 	if t.claim.small != nil {
 		return t.claim.small
@@ -473,9 +484,9 @@ func (t *Trade) small() *lending.Flow {
 	return &t.calls
 }
 
-// ownIssued returns how many permits of the scene's window were issued to own callers, for calls of any size, or have paid
-// debts. taken are permits that the account has not booked; they count too. In a window in which a large call stands, or
-// stood, what large calls got does not count, since others have left them that.
+// ownIssued returns how many permits of the scene's window were issued to own callers, or have paid debts. taken are
+// permits that the account has not booked; they count too. So do those of large calls, except in a window that others were
+// asked to leave a part of (claim.stood): there others have left them that.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.issued(taken)
 	if c := &t.claim; c.stood == s.Window.Index {
@@ -493,9 +504,9 @@ func Before(one, other string, w quota.Window) bool {
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
-// each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom: what the
-// large calls of an instance get by this is, on average over the windows, at most what its small ones leave of its
-// share, or a tenth of the limit (standing) if that is more; but never more than the share.
+// each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom. On average
+// over the windows large calls get by this at most the larger of two numbers, and at most the share: what small ones leave
+// of the share, and one in standPart of the limit.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() {
@@ -503,19 +514,19 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.of.N(), share)
-	// since is the number of windows from the one in which a large call last stood, or was served, to the next window.
-	since := s.Window.Index + 1 - max(c.stood, c.lastServed())
+	// windows is how many there are from the one in which a large call last stood, or was served, to the next one.
+	windows := s.Window.Index + 1 - max(c.stood, c.lastServed())
 	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
-	due := max(1, share-small, s.Total/standing)           // permits for large calls, in each window
-	if !c.entered || since < max(shares, sharesIn(c.of.N(), due)) {
+	due := max(1, share-small, s.Total/standPart)          // permits for large calls, in each window
+	if !c.entered || windows < max(shares, sharesIn(c.of.N(), due)) {
 		return 0
 	}
 	return c.of.N()
 }
 
-// standing says what large calls of an instance get on average, even if its small calls want its whole share: one in
-// standing of the limit, or the share if that is less.
-const standing = 10
+// standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the limit on
+// average, or the share if that is less.
+const standPart = 10
 
 // sharesIn returns how many shares n permits are, rounded up.
 func sharesIn(n, share int64) int64 { return (n + share - 1) / share }
