@@ -332,7 +332,7 @@ func (a *Account) Refund(n int64, epoch uint32, large bool) bool {
 		return false
 	}
 	if a.Charge(-n); large && a.trade != nil {
-		a.trade.claim.gaveBack(n, true)
+		a.trade.claim.gaveBack(n)
 	}
 	return true
 }

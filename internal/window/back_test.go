@@ -176,3 +176,26 @@ func TestALargeCallThatCostsLess(t *testing.T) {
 		}
 	}
 }
+
+// A large call under a limit in flight that has ended was made: what was issued for it counts in the window as before.
+func TestALargeCallInFlightThatHasEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 20})
+	f.total, f.instances, f.whole = 100, 10, true
+	f.long = quota.Limit{Permits: 80, Window: 4 * time.Minute, InFlight: true}
+	g, _ := lender(f)
+	var grant queue.Grant
+	g.decided = func(_ *queue.Waiter, of queue.Grant, _ queue.Verdict) { grant = of }
+	g.Changed(at(0))
+	g.Enter(at(10*ms), new(queue.Waiter), 35, clock.Forever, queue.Default)
+	g.Borrow(at(20*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 40}})
+	if !grant.Large || !grant.InFlight() {
+		t.Fatalf("%+v", grant)
+	}
+	if _, back := g.Correct(at(30*ms), grant, serials.Add(1), 35, 0); !back {
+		t.Error("it has not ended")
+	}
+	if c := &g.mu.borrower.claim; c.larges != 35 || c.issued != 35 {
+		t.Errorf("%d permits of large calls are counted, and %d in the window", c.larges, c.issued)
+	}
+}

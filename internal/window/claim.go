@@ -102,12 +102,10 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	}
 }
 
-// gaveBack notes that n permits came back which a large call got, as it cost less. running says that it got them in the
-// window that runs.
-func (c *claim) gaveBack(n int64, running bool) {
-	if c.larges -= n; running {
-		c.issued = max(0, c.issued-n) // of a key, those that were reserved in the window before are not in it
-	}
+// gaveBack notes that n permits came back which a large call got in the window that runs, as it cost less.
+func (c *claim) gaveBack(n int64) {
+	c.larges -= n
+	c.issued = max(0, c.issued-n) // of a key, those that were reserved in the window before are not in it
 }
 
 // lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
@@ -128,9 +126,7 @@ type beside struct {
 	//   - nobody may pass the first waiter, or w;
 	//   - the first waiter is small, and its claim runs;
 	//   - more than mostPassed are passed;
-	//   - the number of limits has changed (fits);
-	//   - w lacks permits in no window: it waits for etcd's answer, for a limit that counts by parts of time, or for permits
-	//     that are kept for critical calls. But a large w that waits only for the end of the first one's claim sets nothing.
+	//   - the number of limits has changed (fits).
 	shut    bool
 	passed  int     // waiters that are passed, and the one at which Pass has set shut
 	spans   []int64 // permits that are kept for them, by the index of the span in Account.spans
@@ -323,7 +319,8 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 // The waiter lacks permits in some windows. A large one does where it would leave small ones too few (forSmall). Until the
 // last of these windows has ended the waiter can use no permits of any window, so callers that pass may have those of the
 // windows that end by then. In windows that end later it can still use some: there Pass keeps as many permits as it wants
-// itself. Of a limit that counts by parts of time Pass keeps as many in any case: what is not issued in a part can be
+// itself. So it does in all windows if w lacks permits in none: w waits for etcd's answer, for permits that are kept for
+// critical calls or, if it is large, for the end of a large first waiter's claim. Of a limit that counts by parts of time Pass keeps as many in any case: what is not issued in a part can be
 // issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
@@ -347,13 +344,6 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 		if u := &a.budgets[i]; u.binds && !u.ByParts() && !u.couldHave(queue.Sum(w.N(), l.taken+b.budgets[i])) {
 			ends = max(ends, u.End)
 		}
-	}
-	if ends == 0 { // it lacks nothing of a window
-		first := l.trade.claim.of
-		if b.shut = w == first || !w.Large() || l.ends() <= l.now; b.shut {
-			return false
-		}
-		// Only the claim of the first waiter, a large one, keeps w from permits. What that leaves to small calls w cannot use.
 	}
 	for i := range a.spans {
 		if a.spans[i].Window.End() > ends {

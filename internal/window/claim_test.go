@@ -502,8 +502,12 @@ func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {
 		next := lendingAt("me", second, second)
 		if a.Adopt(next, bounds(30), nil); c.issued {
 			a.Confirm(w, 25)
+			a.Refund(5, a.Epoch(), true)
 		} else {
 			a.Unreserve(w, 25)
+		}
+		if n := trade.claim.issued; n != 0 {
+			t.Errorf("%+v: %d are issued that were reserved in the window", c, n)
 		}
 		if left := trade.claim.left; left != c.left {
 			t.Errorf("%+v: small calls have left %d", c, left)

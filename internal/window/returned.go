@@ -40,7 +40,7 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
 	case actual < n && g.mu.returned.knows(grant.At) && l.refund(n-actual, grant):
 		if back = true; grant.Large && !grant.InFlight() { // of calls in flight refund has taken nothing out of what was issued
-			g.mu.borrower.claim.gaveBack(n-actual, grant.Epoch == uint64(l.epoch))
+			g.mu.borrower.claim.gaveBack(n - actual)
 		}
 	}
 	if more := l.budget() - had; inPlace && more >= 0 {
