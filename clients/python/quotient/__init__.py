@@ -25,7 +25,7 @@ import time
 class Limited(Exception):
     """No permit in time. retry_after is the time until there may be one."""
 
-    def __init__(self, detail, retry_after):
+    def __init__(self, detail, retry_after=0):  # pickle passes the detail only, and sets the time as it sets every attribute
         super().__init__(detail)
         self.retry_after = retry_after
 

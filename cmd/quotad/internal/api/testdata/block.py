@@ -6,6 +6,7 @@ import decimal
 import http.client
 import json
 import math
+import pickle
 import socket
 import sys
 import time
@@ -154,12 +155,24 @@ async def settlements(quotad):
     assert none.take()
 
 
+async def refusal_leaves_its_process(quotad):
+    """A pool of processes hands a worker's error to its parent as pickle."""
+    try:
+        await quotad.acquire("q", 1000)  # some are used
+    except quotient.Limited as e:
+        sent = pickle.loads(pickle.dumps(e))
+        assert (type(sent), str(sent), sent.retry_after) == (type(e), str(e), e.retry_after), sent
+    else:
+        sys.exit("no Limited")
+
+
 async def main():
     for quotad in Same(quotient.Client(sys.argv[1])), quotient.aio.Client(sys.argv[1]):
         await quotad.acquire("q", timeout=60)  # it is open from now on
         await blocks(quotad)
         await in_a_second(lambda: settlements(quotad))
         await ends(quotad)
+        await refusal_leaves_its_process(quotad)
 
 
 asyncio.run(main())
