@@ -218,9 +218,9 @@ func (w Waiter) Stop() bool {
 }
 
 // TakeFunc asks for n permits as Take does, without a waiting goroutine: it calls f
-// with the permit or the error. f is called exactly once, in the queue's order, unless
-// Stop returned true. It runs on one goroutine of the limiter that serves all waiters,
-// never within TakeFunc or under a lock. So f must not block. A waiter costs 64 bytes
+// with the permit or the error. f is called exactly once, unless Stop returned true; for waiters that
+// are served together, in the queue's order. It runs on one goroutine of the limiter that serves all
+// waiters, never within TakeFunc or under a lock. So f must not block. A waiter costs 64 bytes
 // and the memory of f. A nil f asks for nothing; the mistake is logged.
 func (l *Limiter) TakeFunc(n int64, maxWait time.Duration, f func(Permit, error)) Waiter {
 	k := l.core

@@ -3,7 +3,6 @@ package window
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/protocol"
@@ -21,12 +20,13 @@ type Planner interface {
 	Foresee(mono int64) plans.Plan
 }
 
-// Gate issues permits and keeps the queue. Taking from the current Segment
-// needs no lock; all else happens under one.
+// Gate issues the permits of one provider in one process, and keeps the queue of those who wait for them. Taking from the
+// current Segment needs no lock; all else happens under one.
 //
-// While there are waiters, the segment holds nothing for newcomers but what none of them
-// can use in its window: the rest is withheld for the queue. So no newcomer overtakes to
-// anybody's loss, and the fast path need not know that there is a queue.
+// While callers wait, the segment has only what newcomers may take before them: permits that no waiter can use in this
+// window, and those that a large call leaves to small ones (Line.besides). The rest is held for the queue. Under the lock
+// a newcomer of a higher class than all who wait may have that too (Line.Newcomer). So the fast path need not know that
+// there is a queue.
 //
 // The first to see that a segment is over, a caller or the alarm, does the work of
 // its end. Every method that takes the lock ends in unlock, which tells the alarm
@@ -37,43 +37,47 @@ type Gate struct {
 
 	planner Planner
 	decided func(w *queue.Waiter, g queue.Grant, v queue.Verdict)
-	alarm   func(wake int64)
-	// The functions below are called under the gate's lock: they must not block and must not
+	alarm   func(wake int64) // called without the lock: see NewGate
+
+	// The functions from here on are called under the gate's lock: they must not block and must not
 	// call the gate. They may be replaced before the first call.
 
-	// Lent is told what this instance, self, has lent to a guest.
+	// Lent is told, after each loan, the sum of what this instance (self) has lent to the guest in the windows that run.
 	Lent func(self, guest string, loan protocol.Note)
 	// Arm is told to have Look called at a monotonic instant.
 	Arm func(at int64)
-	// Refused returns how many permits were refused since the beginning, RefusedLarge how many of these to large calls,
-	// and Called how many permits calls of a class got or were refused.
-	Refused, RefusedLarge func() int64
-	Called                func(c queue.Class) int64
+	// Refused returns the number of permits refused so far.
+	Refused func() int64
+	// RefusedLarge returns how many of those were refused to large calls.
+	RefusedLarge func() int64
+	// Called returns the number of permits granted and refused so far to calls of one class.
+	Called func(c queue.Class) int64
 	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
 	// have left, and the corrected wall time from which the guest has a share.
 	LendsTo func(guest string, at int64) (from int64, lends bool)
-	// Wanting is told that Uses has something for etcd: more of a budget is wanted, or some of it is to be given back.
+	// Wanting is called when Uses has something for etcd: permits of a long limit are wanted or to be given back, an ask is
+	// to be taken back, or the provider has stated what is left.
 	Wanting func()
-	// Booked is told the use of each window: whenever that or a bound may have changed, and
-	// before a permit of another window can be taken. It writes a trace, and is nil otherwise.
+	// Booked is told the use of each window after a change is booked, and always before a permit of another window can be
+	// taken. It is set only while a trace is recorded.
 	Booked func([]Use)
 
 	mu struct {
 		sync.Mutex
 		ledger    ledger
 		queue     queue.Queue
-		judge     bool        // judgeLocked is due: some waiters may be known by now not to be served in time
+		judge     bool        // judgeLocked is due: by what has happened some waiters may not be served in time
 		places    int         // bound on the queue's length; 0 for none
 		plan      *plans.Plan // in force
 		foreseen  foreseen
 		void      bool // there is news: the plan in force must be made again
-		proved    bool // it must be made again for its proof
+		proved    bool // only the proof's end has moved: the plan must be made again, and foreseen ones stay
 		returned  returned
 		borrower  borrower
 		last      clock.Instant // the gate's present: see reachLocked
 		edge      int64         // when the segment ends, the proof's end left aside
 		stale     bool          // the segment is empty for want of a proof
-		published int64         // permits put into the segment, less those withheld, and less those taken of it that are booked already
+		published int64         // permits left in the segment, those that back a front, and those taken and not booked yet
 		held      int64         // permits of this segment that belong to the queue
 		seen      int64         // permits issued since the beginning, as of the latest call of Uses
 		unsure    int           // Unsure waiters that were served, and whose callers have not called Sure yet
@@ -81,13 +85,13 @@ type Gate struct {
 	}
 }
 
-// NewGate returns a gate that has no plan, and issues nothing. Changed has it ask the planner for one, as does whatever
-// else has it count anew.
+// NewGate returns a gate that issues nothing until it has a plan: callers that may wait are queued. It asks the planner at
+// its first rebuild, which Changed causes.
 //
-// decided is called once for each waiter that Enter has queued, unless Cancel
-// takes it away: with the window and Granted or Passed, or with the reason. It
-// is called under the gate's lock, in the queue's order: it must not block and
-// must not call the gate.
+// decided is called once for each waiter that Enter has queued, unless Cancel takes it away: with the window and Granted
+// or Passed, or with the reason. Waiters that are served in one go along the queue are told in its order; one that is
+// passed, displaced or overdue may be told later or sooner than its neighbours. decided is called under the gate's lock:
+// it must not block and must not call the gate.
 //
 // alarm is called without the lock whenever there are waiters or debts, with the monotonic
 // instant at which Tick must be called at the latest. Of several calls the earliest
@@ -144,12 +148,17 @@ func (g *Gate) wakeLocked() int64 {
 	return min(g.segment.Load().until, g.mu.queue.Nearest())
 }
 
-// Enter issues n permits to a call of class c at once if it can, unless the call is large and may wait (Segment.Leaves):
-// such a call goes by the queue. If it cannot it queues w, unless the call passes in shadow mode or is refused. It is
-// refused if it wants too much, if there is no policy (plans.Plan.Hopeless), if the queue is full, if the gate is closed,
-// if w is nil or the deadline is not ahead, and if it is known that w cannot be served by the deadline. With another verdict than Queued the waiter is not in the queue,
-// and decided is not called for it. With Queued, decided may have been called for it before Enter returns. In a full queue
-// w takes the place of the last waiter of a lower class, for which the verdict is Displaced.
+// Enter issues n permits to a call of class c at once if it can. If it cannot it queues w, unless the call passes in
+// shadow mode or is refused. It is refused if it wants too much, if there is no policy (plans.Plan.Hopeless), if the queue
+// is full, if the gate is closed, if w is nil or the deadline is not ahead, and if it is known that w cannot be served by
+// the deadline.
+//
+// A large call that may wait (Segment.Leaves) is queued even if the permits are there, so that it leaves small calls what
+// they will want. If the queue is full and its last waiter is of a lower class than w, that waiter is Displaced, and w is
+// queued.
+//
+// With another verdict than Queued, w is not in the queue, and decided is not called for it. With Queued, decided may have
+// been called for it before Enter returns.
 func (g *Gate) Enter(at clock.Instant, w *queue.Waiter, n, deadline int64, c queue.Class) (queue.Grant, queue.Verdict) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -212,14 +221,14 @@ func (g *Gate) enterLocked(at clock.Instant, w *queue.Waiter, n, deadline int64,
 	g.noteLackLocked()
 	switch {
 	case q.Head() == w && (head != nil || max(l.held, l.unpaced) > 0 && l.ends() != clock.Forever):
-		g.rebuildLocked(at) // w is the first now: its permits may come sooner, or the segment has to end where its claim does
+		g.rebuildLocked(at) // the edge was set without w, which is the first now: its permits may be due before, or its claim may end
 	case full:
 		g.rebuildLocked(at) // nothing is kept any more for the one that was displaced (beside)
 	}
 	return queue.Grant{}, queue.Queued
 }
 
-// Want notes that a permit more is wanted than there is.
+// Want notes that a call got fewer permits than it asked for: others are asked for more, or etcd is.
 func (g *Gate) Want(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -243,33 +252,11 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 }
 
 // Sure notes that the caller of an Unsure waiter that was queued and served has given the permits back, or will not. It is
-// called once for each.
+// called once for each. If it was the last one, those who wait are judged at the next rebuild, if that was put off.
 func (g *Gate) Sure() {
 	g.mu.Lock()
 	defer g.unlock()
 	g.mu.unsure--
-}
-
-// Borrow adds permits of the provider that a host has issued for this instance, and returns how many: none
-// if their windows are not those that run here, or if they have been added before.
-func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
-	g.mu.Lock()
-	defer g.unlock()
-	if g.mu.closed {
-		return 0
-	}
-	g.currentLocked(at)
-	g.settleLocked()
-	n := g.mu.ledger.borrow(host, loan)
-	if n > 0 {
-		b := &g.mu.borrower
-		if b.Borrowed += n; b.lackedAt != clock.Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
-			b.FirstLoans++
-			b.FirstLoanTime += time.Duration(g.mu.last.Mono - b.lackedAt)
-		}
-	}
-	g.rebuildLocked(at)
-	return n
 }
 
 // Changed tells the gate that there is news: plans made before are void.
@@ -280,8 +267,8 @@ func (g *Gate) Changed(at clock.Instant) {
 	g.rebuildLocked(at)
 }
 
-// Proved tells the gate that the proof's end has moved on, and nothing else: so what was
-// foreseen of later plans still holds, unless the proof before has ended.
+// Proved tells the gate that the proof's end has moved on, and nothing else. It matters only while the proof binds (Strict).
+// Foreseen plans stay, unless the gate had stopped for want of a proof (stale): then those who wait are judged anew.
 func (g *Gate) Proved(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
@@ -356,7 +343,8 @@ func (g *Gate) runningLocked(at clock.Instant) *Segment {
 }
 
 // settleLocked ends the segment, and books the permits that were taken from it. It books them as of the segment's edge,
-// since nobody knows at which earlier instant each was taken.
+// since nobody knows at which earlier instant each was taken. Nothing is held for the queue any more, and no segment runs:
+// the caller publishes the next one, as by rebuildLocked.
 func (g *Gate) settleLocked() {
 	s := g.segment.Load()
 	left := s.seal()
@@ -369,9 +357,18 @@ func (g *Gate) settleLocked() {
 	g.tellBookedLocked()
 }
 
-// rebuildLocked ends the segment, brings plan and ledger to the present, refuses
-// waiters whose time is over, serves the queue, and publishes the next segment. It
-// is all of a boundary's work.
+// rebuildLocked is all of a boundary's work. In this order it
+//
+//  1. ends the segment and books what was taken of it
+//  2. refuses the waiters whose time was over before
+//  3. adopts the plan of the present
+//  4. pays debts
+//  5. lends to guests that have asked, if no debt is left
+//  6. serves the queue, if no debt is left
+//  7. refuses the waiters that cannot be served in time, and serves those behind them
+//  8. publishes the next segment
+//
+// While the proof is over (stale) it pays, lends and serves nothing. If the gate is closed it does nothing at all.
 func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.closed {
 		return
@@ -445,14 +442,17 @@ func (g *Gate) adoptLocked() (news bool) {
 	return news
 }
 
-// edgeLocked returns when the segment ends, the end of the proof left aside. It is the
-// earliest of these: the plan's end; the instant less, at which fewer permits are kept for
-// critical calls; when as many permits may be issued as the head of the queue wants, or one more
-// than now if nobody waits or others may pass the head; while a debt is owed, when its next
-// instalment can be paid, in place of these permits; when the line of those that
-// wait is to be served again (Line.Again); and, where other shapes than aligned windows
-// bind, when permits that are issued from then on must be told apart from those before. It
-// is the one place that decides this. The edge lies ahead.
+// edgeLocked returns when the segment ends, leaving aside the proof's end. It is the earliest of these:
+//
+//   - the plan's end
+//   - less: from then on fewer permits are kept for critical calls
+//   - more permits come: one more than now, or as many as the head of the queue wants, if that is more and the head is not
+//     a large call that small ones may pass. While a debt is owed, the next instalment is due instead. There is no such
+//     edge while the plan is shut, while corrected time stands still (early), or if a bucket never holds so many
+//   - the segment has permits, and later ones must be told apart from them (slotEnd)
+//   - the queue is to be served again (Line.Again)
+//
+// The edge lies ahead. No other place decides this.
 func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 	l, edge, need := &g.mu.ledger, min(p.Until, less), g.headLocked()
 	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {
@@ -490,7 +490,7 @@ func (g *Gate) withholdLocked(s *Segment) {
 	g.mu.held += kept
 }
 
-// openLocked puts those of the permits held that newcomers may have into a segment that has none.
+// openLocked moves the held permits that newcomers may have into s, which has none.
 func (g *Gate) openLocked(s *Segment) {
 	room := g.mu.held
 	if g.mu.queue.Head() != nil {
@@ -524,8 +524,9 @@ func (g *Gate) headLocked() int64 {
 	return 0
 }
 
-// serveLocked gives the held permits to the queue, in order. Whoever wants more keeps its
-// place; others pass it with what it cannot use. One that can never have so many is refused.
+// serveLocked goes along the queue in order, and gives each waiter its permits if enough are held. One that lacks some keeps
+// its place, and Line.Pass says whether those behind it may be served. A waiter that can never have so many is refused. In
+// shadow mode whoever lacks permits passes.
 func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	if g.mu.queue.Len() == 0 {
 		return
@@ -573,7 +574,7 @@ func (g *Gate) judgeLocked(p *plans.Plan) {
 		g.refuseLocked(queue.Limited, func(*queue.Waiter) bool { return true })
 	case p.Known && g.mu.queue.Len() > 0:
 		if most := g.largestLocked(g.mu.queue.Largest()); most > 0 {
-			g.refuseLocked(queue.TooLarge, func(w *queue.Waiter) bool { return w.N() > 1 && w.N() > most })
+			g.refuseLocked(queue.TooLarge, func(w *queue.Waiter) bool { return w.N() > most })
 		}
 		g.refuseLateLocked()
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
@@ -181,6 +182,29 @@ func (g *Gate) lackLocked() {
 func (g *Gate) noteLackLocked() {
 	g.mu.borrower.lackedAt = min(g.mu.borrower.lackedAt, g.mu.last.Mono)
 	g.lackLocked()
+}
+
+// Borrow takes a note of a host: the sum of what it has lent to this instance in the note's windows. It adds what exceeds
+// the notes before it, up to the limit, and returns how much that is. It adds nothing if other windows run here, or if
+// nothing can be borrowed now.
+func (g *Gate) Borrow(at clock.Instant, host string, loan protocol.Note) int64 {
+	g.mu.Lock()
+	defer g.unlock()
+	if g.mu.closed {
+		return 0
+	}
+	g.currentLocked(at)
+	g.settleLocked()
+	n := g.mu.ledger.borrow(host, loan)
+	if n > 0 {
+		b := &g.mu.borrower
+		if b.Borrowed += n; b.lackedAt != clock.Forever && g.mu.ledger.shortest().borrowed == n { // the first in the window
+			b.FirstLoans++
+			b.FirstLoanTime += time.Duration(g.mu.last.Mono - b.lackedAt)
+		}
+	}
+	g.rebuildLocked(at)
+	return n
 }
 
 // Await says that a caller waits for a first permit (1), or does no longer (-1): as long as
