@@ -10,8 +10,8 @@ import "time"
 //
 // limit is the provider's limit of which that is left, 0 if it does not say. It tells which limit of the policy
 // is meant: the one of so many permits. If there is none, for example where the policy has less than the provider
-// allows, it is the shortest that may last until then. Permits that instances have in hand, and calls on their way,
-// come on top: the provider does not know of these yet.
+// allows, it is the shortest that may last until then. It is never a limit in flight. Permits that instances have
+// in hand, and calls on their way, come on top: the provider does not know of these yet.
 //
 // If the policy's limit changes as the provider's does, what others have used stays used: as much more or less is
 // left at once as the limit is larger or smaller. As long as it is smaller than the provider's, a change gives

@@ -64,3 +64,28 @@ func TestWhatALostStoreGaveIsNotIssuedAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatDoesNotCountIsNotIssuedAgain: a permit that comes back under a shape is not in hand of a long limit again if it was
+// issued in the window before, or while that limit did not bind.
+func TestWhatDoesNotCountIsNotIssuedAgain(t *testing.T) {
+	t.Parallel()
+	long := quota.Limit{Permits: 10_000, Window: time.Hour}
+	for _, bound := range []bool{true, false} {
+		g, f := shapedGate(map[time.Duration]int64{second: 100}, 0, sliding, nil)
+		if bound {
+			f.set(func() { f.long = long })
+			g.Changed(at(1))
+			funds(g, time.Hour-60*ms, protocol.BudgetAt(long, time.UTC, 0), 5, 9000)
+		}
+		grant, ok := take(g, at(time.Hour-50*ms), 5)
+		f.set(func() { f.long = long })
+		g.Changed(at(time.Hour + 1))
+		funds(g, time.Hour+2, protocol.BudgetAt(long, time.UTC, hour), 3, 9000)
+		if n := upTo(g, at(time.Hour+3), 100); !ok || n != 3 {
+			t.Fatalf("%d are issued, want 3", n)
+		}
+		if refund(g, at(time.Hour+4), grant, 5); upTo(g, at(time.Hour+5), 100) != 0 {
+			t.Errorf("it bound before %v: what came back is issued again", bound)
+		}
+	}
+}

@@ -16,12 +16,13 @@ const statedSlack = int64(time.Minute)
 
 // States notes that left permits are left of a long limit until the instant until, in corrected wall
 // time; now is monotonic. The limit is the one of so many permits, or else the shortest whose window may
-// last until then. It returns whether etcd is to be told, by TakeUse.
+// last until then, and never one in flight. It returns whether etcd is to be told, by TakeUse.
 func (a *Account) States(limit, left, until, now int64) (news bool) {
 	s, wall := escrow.Stated{Left: left, Until: until, Of: limit}, now+a.windows.Offset
 	var of *long
 	for b := range a.binding {
 		switch {
+		case b.InFlight: // it counts calls that are under way
 		case b.Permits == limit:
 			return b.states(s, now, wall)
 		case int64(b.Window)+statedSlack >= until-wall && (of == nil || b.Window < of.Window):

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -22,6 +23,29 @@ func TestARestIsStatedInCorrectedTime(t *testing.T) {
 			g.States(now, 9000, 7, now.Mono+f.plan.Offset+int64(lasts))
 			if n := upTo(g, now, 100); n != 7 {
 				t.Errorf("corrected by %v, for %v: %d are issued, 7 are left", offset, lasts, n)
+			}
+		}
+	}
+}
+
+// What the provider says is left is never of a limit in flight, which counts the calls that are under way: neither where its
+// hold is the shortest that may last until then, nor where it has as many permits.
+func TestARestIsNeverOfALimitInFlight(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int64{5000, 4000, 50} {
+		f := newFixed(map[time.Duration]int64{second: 1000})
+		p := f.Plan(at(0))
+		for _, l := range []quota.Limit{{Permits: 50, Window: 10 * time.Minute, InFlight: true}, {Permits: 5000, Window: time.Hour}} {
+			p.Budgets = append(p.Budgets, protocol.BudgetAt(l, time.UTC, 0))
+		}
+		a := Account{}
+		a.Adopt(&p.Windows, func(quota.Window) int64 { return 1000 }, func() []protocol.Budget { return p.Budgets })
+		if !a.States(limit, 3, int64(5*time.Minute), 0) {
+			t.Errorf("of %d: etcd is told nothing", limit)
+		}
+		for b := range a.binding {
+			if told := b.stated.Until != 0; told == b.InFlight {
+				t.Errorf("of %d: %v has %+v", limit, b.Limit, b.stated)
 			}
 		}
 	}

@@ -116,43 +116,47 @@ func TestAWantEndsWithItsUse(t *testing.T) {
 	}
 }
 
-// TestAPlaceTriedForWhileEtcdWasAwayIsTakenOnceFree: the place that a call wanted in vain, without waiting, is taken when one is
-// free, also where etcd did not answer the first time that it was asked for it.
-func TestAPlaceTriedForWhileEtcdWasAwayIsTakenOnceFree(t *testing.T) {
+// TestWhatIsTakenOnceFree: where a call wanted a place in vain, without waiting, one is taken when it is free: also where etcd did
+// not answer the first time that it was asked for it, and not more than that because an earlier call had wanted more and got it.
+func TestWhatIsTakenOnceFree(t *testing.T) {
 	t.Parallel()
-	for _, away := range []bool{false, true} {
+	for _, c := range []struct {
+		name    string
+		answers []int64 // what etcd gives in turn; less than 0: it does not answer
+		tried   []int64 // what a call has tried before each
+	}{
+		{"etcd has none", []int64{0}, []int64{1}},
+		{"etcd did not answer at first", []int64{-1, 0}, []int64{1, 0}},
+		{"etcd gave an earlier call what that wanted", []int64{3, 0}, []int64{3, 1}},
+	} {
 		f := newFixed(map[time.Duration]int64{second: 1000})
 		f.long = quota.Limit{Permits: 12, Window: 8 * time.Minute, InFlight: true}
 		g := gateOf(f, 0, new(told).decided)
 		g.Changed(at(0))
-		if _, ok := take(g, at(1), 1); ok {
-			t.Fatal("nothing was taken, and a call begins")
+		b, now := f.Plan(at(0)).Budgets[0], second
+		total := func(out int64) escrow.Total {
+			return escrow.Total{Out: out, Parts: []int64{out}, Newest: b.Part().Number, Cluster: 7}
 		}
-		now := at(2)
-		asks := func() (need int64) {
-			t.Helper()
-			uses, _, _ := g.Uses(now, 10)
+		for i, n := range c.answers {
+			if _, ok := take(g, at(now), c.tried[i]); ok && c.tried[i] > 0 {
+				t.Fatalf("%s: nothing is in hand, and a call begins", c.name)
+			}
+			uses, _, _ := g.Uses(at(now), 10)
 			if len(uses) != 1 {
-				return 0
+				t.Fatalf("%s: %+v", c.name, uses)
 			}
 			u := uses[0]
-			if need = u.Use.Need; away {
-				u.Away, away = true, false
-			} else {
-				u.Purse.Committed(escrow.Total{Out: 12, Parts: []int64{12}, Newest: u.Part().Number, Cluster: 7}, 0, 5, &escrow.Verdict{Cluster: 7})
+			if u.Away = n < 0; !u.Away {
+				u.Purse.Committed(total(12), n, int64(5+i), &escrow.Verdict{Cluster: 7})
 			}
-			g.Fund(now, u)
-			return need
-		}
-		was := away
-		for range 2 {
-			if asks(); was {
-				now = at(time.Duration(now.Mono) + AwayAgain)
+			if g.Fund(at(now), u); n > 0 {
+				upTo(g, at(now), n)
 			}
+			now += AwayAgain
 		}
-		g.Heard(now, f.Plan(now).Budgets[0].Name(), escrow.Total{Out: 11, Parts: []int64{11}, Newest: f.Plan(now).Budgets[0].Part().Number, Cluster: 7}, 6)
-		if n := asks(); n != 1 {
-			t.Errorf("etcd away %v: a place is free, and %d are taken", was, n)
+		g.Heard(at(now), b.Name(), total(11), 9)
+		if uses, _, _ := g.Uses(at(now), 10); len(uses) != 1 || uses[0].Use.Need != 1 {
+			t.Errorf("%s: a place is free, and then %+v", c.name, uses)
 		}
 	}
 }
