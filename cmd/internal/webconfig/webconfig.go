@@ -39,7 +39,7 @@ func Register(set *pflag.FlagSet, file *string, of string) {
 }
 
 // Check returns an error if the address, HOST:PORT, is beyond loopback and the file does not ask
-// for TLS and for a user, or a verified client certificate; or if the file cannot be used. flag is
+// for TLS and for a user, or a client certificate of an authority that it names; or if the file cannot be used. flag is
 // the address's, for errors.
 func Check(flag, address, file string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
@@ -60,6 +60,8 @@ func Check(flag, address, file string) error {
 		return fmt.Errorf("%s %s can be reached from other hosts, and passwords could be read on the way: add TLS (tls_server_config) to %s, or listen on 127.0.0.1", flag, address, file)
 	case !login:
 		return fmt.Errorf("%s %s can be reached from other hosts, so it needs users: add basic_auth_users, or client_auth_type: RequireAndVerifyClientCert, to %s, or listen on 127.0.0.1", flag, address, file)
+	case len(c.Users) == 0 && c.TLSConfig.ClientCAs == "" && c.TLSConfig.ClientCAsText == "":
+		return fmt.Errorf("%s %s can be reached from other hosts, and any public authority could issue a client's certificate: add client_ca_file to %s, or basic_auth_users", flag, address, file)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ func TestBeyondLoopbackNeedsTLSAndAUser(t *testing.T) {
 		{"192.0.2.1:1", file(t, users), "passwords could be read on the way"},
 		{"192.0.2.1:1", file(t, secure(a, "")), "so it needs users"},
 		{"192.0.2.1:1", file(t, secure(a, ", client_ca_file: "+a.File+", client_auth_type: RequireAnyClientCert")), "so it needs users"},
+		{"192.0.2.1:1", file(t, secure(a, ", client_auth_type: RequireAndVerifyClientCert")), "any public authority could issue a client's certificate: add client_ca_file to "},
 		{"nowhere", "", "write HOST:PORT"},
 		{"127.0.0.1:1", "/none/such", "--web.config.file /none/such: no such file"},
 		{"127.0.0.1:1", file(t, "tls: {}"), "field tls not found"},
