@@ -89,9 +89,10 @@ func TestAKeysFirstCallIsRefused(t *testing.T) {
 		tell   bool
 		want   string
 	}{
-		"nothing is told": {want: "consumer: p: no permit for key \"a\": etcd has told nothing yet"},
-		"no policy":       {tell: true, want: "consumer: p: no limit is set: quota-admin set p LIMITS; quota-admin list shows all"},
-		"no keys":         {tell: true, policy: func() *quota.Policy { p := policyOf(t, "1000/s").WithDefaults(); return &p }(), want: "consumer: p: no limit is set by key: add some with quota-admin set p 1000/s --keys LIMITS"},
+		"nothing is told":   {want: "consumer: p: no permit for key \"a\": etcd has told nothing yet"},
+		"no policy":         {tell: true, want: "consumer: p: no limit is set: quota-admin set p LIMITS; quota-admin list shows all"},
+		"no keys":           {tell: true, policy: func() *quota.Policy { p := policyOf(t, "1000/s").WithDefaults(); return &p }(), want: "consumer: p: no limit is set by key: add some with quota-admin set p 1000/s --keys LIMITS"},
+		"no keys in flight": {tell: true, policy: func() *quota.Policy { p := policyOf(t, "3 inflight hold=10s").WithDefaults(); return &p }(), want: "consumer: p: no limit is set by key: under 3 inflight hold=10s there is none; leave the key out, or set a provider for each account, such as: quota-admin set p-ACCOUNT '3 inflight hold=10s'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			unheard(t, func(t *testing.T, s *told, l *consumer.Limiter) {

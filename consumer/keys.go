@@ -262,5 +262,9 @@ func (k *core) unusable(y Key, n int64, t *keyTry) error {
 		_, _, err := k.explain(queue.Limited, n, y.limiter.class)
 		return err
 	}
+	if policy.InFlight() {
+		return fmt.Errorf("consumer: %s: %w by key: under %s there is none; leave the key out, or set a provider for each account, such as: quota-admin set %s-ACCOUNT %s",
+			k.provider, ErrNoPolicy, policy.Limits[0], cause.ShellWord(k.provider), cause.ShellWord(quota.FormatLimits(policy.Limits)))
+	}
 	return fmt.Errorf("consumer: %s: %w by key: add some with quota-admin set %s %s --keys LIMITS", k.provider, ErrNoPolicy, cause.ShellWord(k.provider), cause.ShellWord(quota.FormatLimits(policy.Limits)))
 }
