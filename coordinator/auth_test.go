@@ -2,17 +2,21 @@ package coordinator
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
@@ -273,4 +277,49 @@ func (l *lines) has(parts ...string) bool {
 		}
 	}
 	return false
+}
+
+// A wrong password costs etcd as much as a right one. A session whose password etcd refuses logs in seldom, and less often
+// the longer that lasts, or the operator could not log in to give the password back. Then it goes on.
+func TestARefusedPasswordIsNotGivenAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	f, cluster := setupAsConsumer(t, quota.Policy{Limits: []quota.Limit{{Permits: 10, Window: time.Second}}})
+	root := login(t, cluster, "root")
+	var logins atomic.Int64
+	count := func(ctx context.Context, method string, in, out any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		if method == pb.Auth_Authenticate_FullMethodName {
+			logins.Add(1)
+		}
+		return invoke(ctx, method, in, out, c, o...)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: cluster.Endpoints(), DialTimeout: time.Minute, Logger: zap.NewNop(), Username: "consumer", Password: "consumer-secret",
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(count)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	f.client = client
+	var log lines
+	s := f.join(Options{TTL: minTTL, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, _ := f.subscribe(s, "p")
+	await.Until(t, "a proof", r.is(proved))
+	if _, err := root.UserChangePassword(t.Context(), "consumer", "another"); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "it is told what to do", r.is(func(r *recorder) bool { return errors.Is(r.trouble, cause.ErrLogin) }))
+	began, before := time.Now(), logins.Load()
+	await.Until(t, "six seconds are over", func() bool { return time.Since(began) > 6*time.Second })
+	if n := logins.Load() - before; n < 1 || n > 8 { // pauses of at least 0.5, 1, 2 and 4 s; and those under way at the first refusal
+		t.Errorf("%d logins in %v", n, time.Since(began))
+	}
+	if text := log.String(); strings.Contains(text, cause.LeaveRunning) || strings.Contains(text, "connecting anew") || strings.Contains(text, "quota-admin roles") {
+		t.Error(text)
+	}
+	if _, err := root.UserChangePassword(t.Context(), "consumer", "consumer-secret"); err != nil {
+		t.Fatal(err)
+	}
+	given := s.o.Clock.Mono()
+	await.Until(t, "it goes on", r.is(func(r *recorder) bool { return r.proof.Mono > given && r.trouble == nil }))
 }

@@ -212,7 +212,7 @@ func (s *Session) listen(wait *backoff) {
 	s.hearing.mu.Lock()
 	s.hearing.hang = end
 	s.hearing.mu.Unlock()
-	stream, err := etcdcall.NewWatchClient(s.client).Watch(ctx)
+	stream, err := etcdcall.NewWatchClient(s.client, &s.logins).Watch(ctx)
 	if err != nil {
 		return
 	}

@@ -21,11 +21,16 @@ import (
 )
 
 func (s *Session) grant(ctx context.Context, ttl time.Duration) (session.Lease, error) {
-	r, err := s.client.Grant(ctx, int64(ttl.Round(time.Second)/time.Second))
+	r, err := s.newLease(ctx, int64(ttl.Round(time.Second)/time.Second))
 	if err != nil {
 		return session.Lease{}, classify(ctx, "get a lease", err)
 	}
 	return session.Lease{ID: int64(r.ID), TTL: time.Duration(r.TTL) * time.Second}, nil
+}
+
+// newLease asks etcd for a lease of so many seconds.
+func (s *Session) newLease(ctx context.Context, seconds int64) (*clientv3.LeaseGrantResponse, error) {
+	return etcdcall.Held(&s.logins, func() (*clientv3.LeaseGrantResponse, error) { return s.client.Grant(ctx, seconds) })
 }
 
 // keepLease renews the lease, and gets another when it is gone, until Close. It
@@ -127,7 +132,9 @@ func (r *renewing) once(ctx context.Context) error {
 func (r *renewing) anew(ctx context.Context) error {
 	c, end := context.WithCancel(r.ctx)
 	opening := context.AfterFunc(ctx, end)
-	stream, err := clientv3.RetryLeaseClient(r.client).LeaseKeepAlive(c, grpc.WaitForReady(true))
+	stream, err := etcdcall.HeldStream(&r.logins, func() (pb.Lease_LeaseKeepAliveClient, error) {
+		return clientv3.RetryLeaseClient(r.client).LeaseKeepAlive(c, grpc.WaitForReady(true))
+	})
 	if !opening() || err != nil {
 		end()
 		return cmp.Or(err, ctx.Err())
@@ -222,7 +229,9 @@ func (s *Session) firstOf(ctx context.Context, patience time.Duration, ways ...f
 			if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return err
 			}
-			last = err
+			if last == nil || !errors.Is(err, errNoStream) {
+				last = err
+			}
 		case <-ctx.Done():
 			return cmp.Or(last, ctx.Err())
 		}

@@ -123,7 +123,7 @@ func (p *membership) keepDebt(ctx context.Context) bool {
 	b, err := json.Marshal(r)
 	var l *clientv3.LeaseGrantResponse
 	if err == nil {
-		l, err = p.s.client.Grant(ctx, int64(debtKept/time.Second))
+		l, err = p.s.newLease(ctx, int64(debtKept/time.Second))
 	}
 	if err == nil {
 		_, err = p.s.kv.Put(ctx, p.s.keys.Report(p.Provider, id), string(b), clientv3.WithLease(l.ID))

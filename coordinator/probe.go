@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -75,7 +76,7 @@ func (s *Session) probeOnce(every time.Duration) {
 		}
 	})
 	// A probe may take longer than other calls.
-	r, err := s.client.Get(c, q.Witness.Key, clientv3.WithKeysOnly())
+	r, err := s.look(c, q.Witness.Key)
 	stop()
 	if err != nil {
 		s.failed(err)
@@ -88,4 +89,11 @@ func (s *Session) probeOnce(every time.Duration) {
 		created = kv.CreateRevision
 	}
 	s.step(session.ProbeAnswered{Question: q, Revision: r.Header.Revision, Cluster: r.Header.ClusterId, Created: created})
+}
+
+// look reads whether a key is there, and its revisions.
+func (s *Session) look(ctx context.Context, key string) (*clientv3.GetResponse, error) {
+	return etcdcall.Held(&s.logins, func() (*clientv3.GetResponse, error) {
+		return s.client.Get(ctx, key, clientv3.WithKeysOnly())
+	})
 }

@@ -118,6 +118,7 @@ type Session struct {
 
 	time    *ntp.Watch
 	redial  redialing
+	logins  etcdcall.Logins
 	closing time.Duration // how long Close waits for etcd
 	checked bool          // a member of a good version has answered; Join's, then keepLease's
 
@@ -178,7 +179,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 	}
 	s := &Session{client: client, kv: kv, keys: k, o: o, started: time.Now(), host: hostName(), time: watch, closing: closingTime}
 	if kv == nil {
-		s.kv = etcdcall.NewWatchedKV(client, etcdcall.Timeout, s.answeredWrite)
+		s.kv = etcdcall.NewWatchedKV(client, etcdcall.Timeout, &s.logins, s.answeredWrite)
 	}
 	s.covered = feed.Over[feed.Source]((*source)(s))
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -24,7 +24,7 @@ type stream struct {
 // newStream returns a watch from a revision on that is still to be opened. It ends with
 // ctx, or by close.
 func (s *Session) newStream(ctx context.Context, from int64) *stream {
-	w := &stream{Watcher: etcdcall.NewWatcher(s.client), from: from}
+	w := &stream{Watcher: etcdcall.NewWatcher(s.client, &s.logins), from: from}
 	w.ctx, w.end = context.WithCancel(ctx)
 	return w
 }

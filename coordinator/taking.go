@@ -167,7 +167,7 @@ func (p *membership) leaseOf(ctx context.Context, u *escrow.KeyUse, seconds int6
 		due = l.leased+int64(u.Window) <= of
 	}
 	if l.lease == clientv3.NoLease || due {
-		r, err := p.s.client.Grant(ctx, seconds)
+		r, err := p.s.newLease(ctx, seconds)
 		if err != nil {
 			return clientv3.NoLease, err
 		}

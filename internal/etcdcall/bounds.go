@@ -49,9 +49,9 @@ func NewKV(client *clientv3.Client, timeout time.Duration) clientv3.KV {
 	return clientv3.NewKVFromKVClient(boundedKV{clientv3.RetryKVClient(client), timeout}, client)
 }
 
-// NewWatchedKV is NewKV, and tells what etcd answers to each write.
-func NewWatchedKV(client *clientv3.Client, timeout time.Duration, answered func(error)) clientv3.KV {
-	return clientv3.NewKVFromKVClient(writes{boundedKV{clientv3.RetryKVClient(client), timeout}, answered}, client)
+// NewWatchedKV is NewKV, but a refused login holds calls back, and it tells what etcd answers to each write.
+func NewWatchedKV(client *clientv3.Client, timeout time.Duration, logins *Logins, answered func(error)) clientv3.KV {
+	return clientv3.NewKVFromKVClient(writes{heldKV{boundedKV{clientv3.RetryKVClient(client), timeout}, logins}, answered}, client)
 }
 
 func bounded(o []grpc.CallOption, bytes int) []grpc.CallOption {
@@ -144,24 +144,30 @@ func EachKey(folder string, get func(from string, o ...clientv3.OpOption) (*pb.R
 	}
 }
 
-// NewWatchClient returns a client's watches of etcd's own protocol, whose answers are bounded.
-func NewWatchClient(client *clientv3.Client) pb.WatchClient {
-	return boundedWatch{pb.NewWatchClient(client.ActiveConnection())}
+// NewWatchClient returns a client's watches of etcd's own protocol, whose answers are bounded. A refused login holds them
+// back.
+func NewWatchClient(client *clientv3.Client, logins *Logins) pb.WatchClient {
+	return boundedWatch{pb.NewWatchClient(client.ActiveConnection()), logins}
 }
 
 // NewWatcher returns a client's watcher, whose answers are bounded likewise.
-func NewWatcher(client *clientv3.Client) clientv3.Watcher {
-	return clientv3.NewWatchFromWatchClient(NewWatchClient(client), client)
+func NewWatcher(client *clientv3.Client, logins *Logins) clientv3.Watcher {
+	return clientv3.NewWatchFromWatchClient(NewWatchClient(client, logins), client)
 }
 
 // boundedWatch refuses answers beyond messageBytes. It does not ask for them in parts:
 // etcd measures each part anew for every event that it adds, so that many small
 // events would keep it busy for minutes. A history that is told too much at once
 // begins anew, from a listing.
-type boundedWatch struct{ pb.WatchClient }
+type boundedWatch struct {
+	pb.WatchClient
+	logins *Logins
+}
 
 // Watch implements pb.WatchClient. It waits for a connection: whoever tries again later may come
 // seconds after etcd is back.
 func (b boundedWatch) Watch(ctx context.Context, o ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	return b.WatchClient.Watch(ctx, append(bounded(o, messageBytes), grpc.WaitForReady(true))...)
+	return HeldStream(b.logins, func() (pb.Watch_WatchClient, error) {
+		return b.WatchClient.Watch(ctx, append(bounded(o, messageBytes), grpc.WaitForReady(true))...)
+	})
 }

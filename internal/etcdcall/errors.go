@@ -44,7 +44,7 @@ func Wrap(ctx context.Context, attempt string, err error) error {
 	return cause.Worded(fmt.Sprintf("%s: %v: %s", attempt, kind, why), kind, err)
 }
 
-// Kind returns ErrUnreachable or ErrPermission, which may be a cause.ErrNoUser or a cause.ErrLogin, or nil. It takes an
+// Kind returns ErrUnreachable or ErrPermission, which may be a cause.ErrNoUser, ErrLogin or ErrToken, or nil. It takes an
 // error of gRPC as one of etcd's client: streams return those.
 func Kind(err error) error {
 	switch err = rpctypes.Error(err); {
@@ -52,7 +52,9 @@ func Kind(err error) error {
 		return cause.ErrNoUser
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserNotFound):
 		return cause.ErrLogin
-	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrInvalidAuthToken), errors.Is(err, rpctypes.ErrRoleNotFound):
+	case errors.Is(err, rpctypes.ErrInvalidAuthToken):
+		return cause.ErrToken
+	case errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrRoleNotFound):
 		return ErrPermission
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, rpctypes.ErrNoLeader),
 		errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrLeaderChanged):

@@ -27,6 +27,7 @@ func TestKindsOfErrors(t *testing.T) {
 		{fmt.Errorf("log in: %w", rpctypes.ErrUserEmpty), []error{ErrPermission, cause.ErrNoUser}, "give this program an etcd user"},
 		{rpctypes.ErrGRPCAuthFailed, []error{ErrPermission, cause.ErrLogin}, "correct the etcd user and the password"},
 		{rpctypes.ErrAuthFailed, []error{ErrPermission, cause.ErrLogin}, "correct the etcd user and the password"},
+		{rpctypes.ErrGRPCInvalidAuthToken, []error{ErrPermission, cause.ErrToken}, "nothing: this program logs in again; if that is refused, correct the etcd user"},
 		{rpctypes.ErrGRPCPermissionDenied, []error{ErrPermission}, "quota-admin roles consumer P --to USER"},
 		{rpctypes.ErrPermissionDenied, []error{ErrPermission}, "quota-admin roles consumer P --to USER"},
 		{rpctypes.ErrGRPCNoLeader, []error{ErrUnreachable}, cause.LeaveRunning},
@@ -36,7 +37,7 @@ func TestKindsOfErrors(t *testing.T) {
 	} {
 		wrapped := Wrap(t.Context(), "read", c.err)
 		var is []error
-		for _, kind := range []error{ErrUnreachable, ErrPermission, cause.ErrNoUser, cause.ErrLogin} {
+		for _, kind := range []error{ErrUnreachable, ErrPermission, cause.ErrNoUser, cause.ErrLogin, cause.ErrToken} {
 			if errors.Is(wrapped, kind) {
 				is = append(is, kind)
 			}

@@ -35,7 +35,7 @@ var session = Table{
 		{"internal/share/history.go", "\tif !h.Started() || c.Revision <= h.revision {", "\tif !h.Started() {"},
 	}},
 	{Name: "SameCountProves", Wrong: "takes an equal number of keys and an equal highest revision for a proof", By: []string{histories}, Edits: []Edit{
-		{"coordinator/probe.go", "\tr, err := s.client.Get(c, q.Witness.Key, clientv3.WithKeysOnly())\n", `	sent := s.o.Clock.Now()
+		{"coordinator/probe.go", "\tr, err := s.look(c, q.Witness.Key)\n", `	sent := s.o.Clock.Now()
 	r, err := s.kv.Get(c, s.keys.Provider(q.Owner.Provider), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if p := q.Owner; err == nil {
 		s.mu.Lock()

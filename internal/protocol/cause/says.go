@@ -163,6 +163,9 @@ var (
 	ErrNoUser = Worded(ErrDenied.Error(), ErrDenied)
 	// ErrLogin is an ErrDenied that no role ends: etcd knows no such user by this password.
 	ErrLogin = Worded(ErrDenied.Error(), ErrDenied)
+	// ErrToken is an ErrDenied that passes: etcd does not know the token of an earlier login any more, and the program
+	// logs in again.
+	ErrToken = Worded(ErrDenied.Error(), ErrDenied)
 )
 
 // Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.
@@ -188,10 +191,14 @@ func Admit(err error, provider string) string {
 	case errors.Is(err, ErrNoUser):
 		return "give this program an etcd user: Username and Password of clientv3.Config, or a client certificate; of quotad --user, or --cert and --key"
 	case errors.Is(err, ErrLogin):
-		return "correct the etcd user and the password that this program gives: Username and Password of clientv3.Config; of quotad --user and --password-file"
+		return giveLogin
+	case errors.Is(err, ErrToken):
+		return "nothing: this program logs in again; if that is refused, " + giveLogin
 	}
 	return GrantRole(provider)
 }
+
+const giveLogin = "correct the etcd user and the password that this program gives: Username and Password of clientv3.Config; of quotad --user and --password-file"
 
 // Remedy is what to do about an error of etcd's client: LeaveRunning, unless etcd has answered, and refuses.
 func Remedy(err error) string {
