@@ -93,6 +93,36 @@ func TestNobodyIsToldThatEtcdIsAwayThatAnswers(t *testing.T) {
 	}
 }
 
+// Where others came first at each try etcd is asked again at once, and brings what a caller waits for.
+func TestWhoWaitsIsServedThoughOthersCameFirst(t *testing.T) {
+	t.Parallel()
+	for _, byKey := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			bank, sinks, taker := hourlyFleet(t, byKey)
+			sink := sinks[0].sink
+			served := make(chan error)
+			go func() {
+				_, err := taker.Take(t.Context(), 1, 500*time.Millisecond)
+				served <- err
+			}()
+			synctest.Wait()
+			<-sink.Wanting()
+			some, _ := sink.Uses(10)
+			for i := range some {
+				some[i].Away, some[i].Answered, some[i].Outrun = true, true, true
+			}
+			sink.Fund(some)
+			if len(some) != 1 || len(sink.Wanting()) != 1 {
+				t.Errorf("by key %v: %d uses, and the source is told of %d", byKey, len(some), len(sink.Wanting()))
+			}
+			bank.serve(sinks[0])
+			if err := <-served; err != nil {
+				t.Errorf("by key %v: %v", byKey, err)
+			}
+		})
+	}
+}
+
 // The log says that something is withheld of a key no more, once.
 func TestTheLogSaysThatNothingIsWithheldOfAKeyAnyMore(t *testing.T) {
 	t.Parallel()

@@ -225,8 +225,8 @@ func (k *core) Fund(all []escrow.KeyUse) {
 		}
 		y.use.Fund(*u, now)
 		y.pay(k, s, now)
-		if y.use.WantsMore() { // etcd did not answer
-			k.keys.funds.want(k, y, false)
+		if y.use.WantsMore() { // etcd did not answer, or others came first at each try
+			k.keys.funds.want(k, y, y.use.AsksAtOnce(now))
 		}
 		k.keys.lines.brought(k, y)
 		if k.keys.noteWithheld(u) {

@@ -49,6 +49,7 @@ func (p *membership) exchange(ctx context.Context, tries int, policy int64, uses
 	for _, t := range all {
 		t.Unsent = t.Away && !t.sent && !t.dropped
 		t.Answered = t.Away && err == nil
+		t.Outrun = t.Answered && t.outrun
 	}
 	p.s.step(session.WriteAnswered{Member: p.Member, Right: session.ToTake, Err: err, Denied: errors.Is(err, ErrPermission)})
 	p.Sink.Fund(uses)
@@ -214,6 +215,7 @@ type taking struct {
 	sent  bool // a write that gives back is sent, and it is not proved that it never was committed, nor will be
 	// dropped says that nothing of Back goes back any more: it is of another store, or a copy may have gone back.
 	dropped bool
+	outrun  bool         // the total was another than the one known, at the latest try
 	total   escrow.Total // to be written
 	n       int64        // permits that are taken by it; see escrow.Purse.Next
 	// carried and carriedTo are what the total is to begin with: escrow.Rule.
@@ -236,7 +238,7 @@ func (k *taking) moves() bool { return k.back().N > 0 && k.ByParts() && !k.Use.L
 // offer decides by what was read last. An offer without gets is none.
 func (k *taking) offer(ctx context.Context, p *membership, at session.Standing) (x offer, err error) {
 	verdict := p.budgets.verdictOf(k.KeyUse)
-	if !k.goesOn(p, verdict) {
+	if k.outrun = false; !k.goesOn(p, verdict) {
 		return x, nil
 	}
 	if !at.Fresh && k.moves() { // the view is in doubt
@@ -288,6 +290,7 @@ func (k *taking) answered(p *membership, committed bool, found []*etcdserverpb.R
 		return false
 	}
 	kv := etcdcall.KeyIn(found[0])
+	k.outrun = kv.ModRevision != k.Purse.Revision()
 	never := k.Purse.Refused(k.total, kv.Value, kv.ModRevision, verdict)
 	if k.known && k.back().N > 0 && !never { // a copy of the give-back may be committed
 		moves := k.moves()

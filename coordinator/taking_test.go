@@ -354,14 +354,24 @@ func TestEachTransactionHasAllTheTime(t *testing.T) {
 	}
 }
 
-// Others write the total before each try: etcd has answered, and nothing was decided.
+// Others write the total before each try: etcd has answered, and nothing was decided. They have not come first where the
+// policy is another by then.
 func TestOthersComeFirstAtEachTry(t *testing.T) {
 	t.Parallel()
 	f, p, b := tenantOf(t)
-	ctx := context.WithValue(t.Context(), hook{}, func(context.Context) { f.handedOut(p, b) })
-	uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
-	if err := p.exchange(ctx, takingTries, p.standing().Policy, uses); err != nil || !uses[0].Away || !uses[0].Answered {
-		t.Errorf("%v, away %v, answered %v, taken %d", err, uses[0].Away, uses[0].Answered, uses[0].Purse.Taken)
+	for _, c := range []struct {
+		policy int64
+		outrun bool
+	}{{p.standing().Policy, true}, {p.standing().Policy - 1, false}} {
+		ctx := context.WithValue(t.Context(), hook{}, func(context.Context) {
+			if c.outrun {
+				f.handedOut(p, b)
+			}
+		})
+		uses := []escrow.KeyUse{{Key: "tenant", Budget: b, Use: escrow.Use{Need: 5}, Share: -1}}
+		if err := p.exchange(ctx, takingTries, c.policy, uses); err != nil || !uses[0].Away || !uses[0].Answered || uses[0].Outrun != c.outrun {
+			t.Errorf("%v, away %v, answered %v, outrun %v, taken %d", err, uses[0].Away, uses[0].Answered, uses[0].Outrun, uses[0].Purse.Taken)
+		}
 	}
 }
 

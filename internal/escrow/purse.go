@@ -291,6 +291,7 @@ type KeyUse struct {
 	// them again: etcd was not asked to take them back, or Purse.Refused has proved that no try was committed. They may also
 	// be lost where Away is false: if Purse.Refused has proved nothing, or they are of another store than the one that
 	// answers.
-	// Answered is set beside Away if etcd has answered all that it was asked.
-	Away, Unsent, Answered bool
+	// Answered is set beside Away if etcd has answered all that it was asked. Outrun is set beside both if another had
+	// written the total before the last try.
+	Away, Unsent, Answered, Outrun bool
 }

@@ -131,7 +131,7 @@ func (g *Gate) Fund(at clock.Instant, u escrow.KeyUse) {
 	worse := !spent && l.spent() || could && l.spentUntil(g.headLocked()) > 0
 	g.mu.judge = g.mu.judge || worse
 	g.rebuildLocked(at)
-	if b := l.inFlight(); b != nil && b.state == wanting && b.again <= g.mu.last.Mono { // a call has ended meanwhile
+	if l.AsksAtOnce(g.mu.last.Mono) { // others came first at each try, or a call in flight has ended meanwhile
 		g.Wanting()
 	}
 }

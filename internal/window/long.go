@@ -325,6 +325,13 @@ func (a *Account) WantsMore() bool {
 	return slices.ContainsFunc(a.budgets, func(b long) bool { return b.binds && b.state == wanting })
 }
 
+// AsksAtOnce reports whether TakeUse hands out uses of which callers lack permits, at the monotonic instant now.
+func (a *Account) AsksAtOnce(now int64) bool {
+	return slices.ContainsFunc(a.budgets, func(b long) bool {
+		return b.binds && b.state == wanting && b.again <= now && (b.need > 0 || b.InFlight)
+	})
+}
+
 // lacksUntil returns the corrected wall time at which the limit has more again, if it cannot give n permits at present: see
 // over. It is 0 if it may give them, and of a limit in flight, since nobody knows when calls end.
 func (b *long) lacksUntil(n int64) int64 {
@@ -517,6 +524,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		b.state = wanting // nothing was decided, or by a lower limit
 	}
 	switch {
+	case u.Outrun && takes: // etcd is asked again as soon as this instance may: AwayAgain is for an etcd that does not answer
 	case u.Away && (takes || b.away):
 		b.again = now + int64(AwayAgain)
 	case b.InFlight && !more && b.toReturn() > 0: // what an earlier part has goes back with the next taking: at once
