@@ -80,6 +80,9 @@ function refuseTime(timeout: unknown): void {
   if (typeof timeout !== "number" || Number.isNaN(timeout)) throw new Refused(`timeout is ${inspect(timeout)}: must be a number of seconds; 0 does not wait`);
 }
 
+/** Has JSON.stringify write a number that JSON has not, such as NaN, by its name: quotad refuses that, and names the argument and its bounds. */
+const number = (_: string, value: unknown): unknown => (typeof value === "bigint" ? Number(value) : typeof value === "number" && !Number.isFinite(value) ? String(value) : value);
+
 type Answer = { id?: string; permits?: number; until?: string; expires_in?: number; ends_in?: number; detail?: string; retry_after?: number; absent?: boolean; wrong?: boolean };
 
 /** How many bytes the path has at most at which quotad serves. */
@@ -245,6 +248,7 @@ export class Client {
     refuseOthers(options, ...ofAll);
     const { timeout = 0, class: of = "default", label = "", settleWithin } = options;
     refuseTime(timeout);
+    if (!Array.isArray(wants)) throw new Refused(`wants is ${inspect(wants)}: must be a list, such as [{ provider: "payments/charge", permits: 1 }]`);
     const { answer, sent } = await this.grant({ wants, class: of, label, settle_within: settleWithin }, timeout);
     const settle = this.settlement(answer);
     return {
@@ -267,7 +271,6 @@ export class Client {
       const id = answer.id;
       if (!id && named) throw new Refused("these permits were settled before, or given back or ended by close: settle once, and before close");
       if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin");
-      JSON.stringify(used); // throws an error for what is no number, while the ID is there
       answer.id = undefined;
       const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
       if (!settled.includes(status)) answer.id = id;
@@ -334,7 +337,7 @@ export class Client {
       if (!connected) socket.once(this.http === https ? "secureConnect" : "connect", () => (connected = true));
     });
     request.on("error", () => undefined);
-    request.end(body && JSON.stringify(body));
+    request.end(body && JSON.stringify(body, number));
     try {
       const [response] = (await once(request, "response")) as [http.IncomingMessage];
       const answer = (await json(response)) as Answer;

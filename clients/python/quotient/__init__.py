@@ -49,27 +49,44 @@ def now():
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+FOREVER = 1e9  # seconds, which may be added; 10**400 may not
+
+
 def deadline_of(wants, timeout):
     """Returns until when a call may wait, by now. Raises Refused for what no body can say."""
     for w in wants:
         if isinstance(w, str) or len(w) not in (2, 3):
-            raise Refused(f"{w!r} is no want: write (provider, permits) or (provider, permits, key)")
-        if w[1] != w[1]:  # NaN, which no JSON has
-            raise Refused(f"permits is {w[1]!r}: must be a whole number from 1")
+            raise Refused(f"{w!r} is no want: pass a list of (provider, permits) or (provider, permits, key)")
     if not isinstance(timeout, (int, float)) or timeout != timeout:
         raise Refused(f"timeout is {timeout!r}: must be a number of seconds; 0 does not wait")
-    return now() + timeout
+    return now() + max(0, min(timeout, FOREVER))
+
+
+def number(n):
+    """Returns a number as JSON has it, or the name of what JSON has not, such as nan: quotad refuses that, and names the
+    argument and its bounds."""
+    return n if n is None or isinstance(n, int) or isinstance(n, float) and n - n == 0 else str(n)
+
+
+def text_of(body):
+    """Returns a body as text. What JSON has no kind for, such as bytes, is an object there: quotad refuses it by name."""
+    return json.dumps(body, default=lambda _: {})
 
 
 def body_of(wants, timeout, class_, label, partial, settle_within):
     """Returns the body of a call. Wants are (provider, permits) or (provider, permits, key)."""
-    all = [{"provider": p, "permits": n, "key": key[0] if key else ""} for p, n, *key in wants]
+    all = [{"provider": p, "permits": number(n), "key": key[0] if key else ""} for p, n, *key in wants]
     body = {"max_wait": timeout, "class": class_, "label": label, **(all[0] if len(all) == 1 else {"wants": all})}
     if partial:
         body["partial"] = True
     if settle_within is not None:
-        body["settle_within"] = settle_within
+        body["settle_within"] = number(settle_within)
     return body
+
+
+def costs_of(used):
+    """Returns the body of a settlement."""
+    return {"used": [number(n) for n in used]}
 
 
 NO_ANSWER = 0  # in place of a status
@@ -227,7 +244,7 @@ class Client(threading.local):  # a connection for each thread
                     self.connect()
                     accepted = True
                 self.connection.sock.settimeout(wait + 10)
-                text = (None, {}) if body is None else (json.dumps(body), {"Content-Type": "application/json"})
+                text = (None, {}) if body is None else (text_of(body), {"Content-Type": "application/json"})
                 self.connection.request("DELETE" if body is None else "POST", path, *text)
                 answer = self.connection.getresponse()
                 said = json.loads(answer.read())
@@ -291,12 +308,11 @@ class Granted(contextlib.AbstractContextManager):
         0 gives all back, and more is a debt. It needs settle_within, or partial. Raises Refused if a number is wrong:
         then settle again with the right ones; or if the time for that is over, and Unavailable if no
         quotad answers: then the reservation stands as the cost."""
-        of = self.begin_settling(used)
-        self.end_settling(of, *self.client.send(f"/v1/permits/{of}/settle", {"used": used}))
+        of = self.begin_settling()
+        self.end_settling(of, *self.client.send(f"/v1/permits/{of}/settle", costs_of(used)))
 
-    def begin_settling(self, used):
+    def begin_settling(self):
         """Takes the ID, as a cost is settled once, or raises Refused."""
-        json.dumps(used, allow_nan=False)  # raises an error for what is no number, while the ID is there
         with self.lock:
             of, self.id = self.id, None
         if of is None and self.named:

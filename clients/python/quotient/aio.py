@@ -19,7 +19,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, deadline_of, host_of, now, unanswered
+from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, costs_of, deadline_of, host_of, now, text_of, unanswered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,7 +113,7 @@ class Client:
     async def _send(self, path: str, body: dict[str, Any] | None = None, wait: float = 0) -> tuple[int, dict[str, Any], float]:
         """Sends a POST, or a DELETE without a body. Returns the status and the body of the answer, NO_ANSWER if there is none within wait
         and 10 s, and when the call was sent."""
-        text = b"" if body is None else json.dumps(body).encode()
+        text = b"" if body is None else text_of(body).encode()
         method = "DELETE" if body is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
         sent = now()
@@ -174,8 +174,8 @@ class Granted:
         0 gives all back, and more is a debt. It needs settle_within, or partial. Raises Refused if a number is wrong:
         then settle again with the right ones; or if the time for that is over, and Unavailable if no
         quotad answers: then the reservation stands as the cost."""
-        of = self._of.begin_settling(used)
-        status, answer, _ = await self._client._ask(f"/v1/permits/{of}/settle", {"used": used})
+        of = self._of.begin_settling()
+        status, answer, _ = await self._client._ask(f"/v1/permits/{of}/settle", costs_of(used))
         self._of.end_settling(of, status, answer)
 
     async def close(self) -> None:

@@ -40,7 +40,6 @@ if tls is None:
         for none in 0, -1, None:
             ends(of.Client, address, connections=none)
     client = ends(of.Client, pathlib.Path(address))
-    ends(client.acquire, "p", float("nan"))
     for wrong in None, "5", float("nan"):
         ends(client.acquire, "p", timeout=wrong)
     ends(client.acquire_all, ["p", "q"])

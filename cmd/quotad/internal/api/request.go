@@ -51,24 +51,34 @@ type want struct {
 
 // rawWant is a want as it is sent.
 type rawWant struct {
-	Provider string `json:"provider"`
-	Key      string `json:"key"`
-	Permits  number `json:"permits"`
+	Provider string        `json:"provider"`
+	Key      string        `json:"key"`
+	Permits  number[int64] `json:"permits"`
 }
 
-// number is how many permits are wanted, if that is given.
-type number struct {
-	n     int64
+// number is a number, if one is given.
+type number[T int64 | float64] struct {
+	n     T
 	given bool
 }
 
-// UnmarshalJSON reads a number. A null is an error, as it is for costs: it would be taken for 1.
-func (n *number) UnmarshalJSON(text []byte) error {
-	if bytes.Equal(text, []byte("null")) {
-		return &json.UnmarshalTypeError{Value: "null", Type: reflect.TypeFor[int64]()}
-	}
+// UnmarshalJSON reads a number. A null is an error, as clients send it for None and undefined: it would be taken for none
+// given. Errors have what was sent, such as "NaN": JSON has no such number, and clients send its name.
+func (n *number[T]) UnmarshalJSON(text []byte) error {
 	n.given = true
-	return json.Unmarshal(text, &n.n)
+	if bytes.Equal(text, []byte("null")) || json.Unmarshal(text, &n.n) != nil {
+		return notA[T](text)
+	}
+	return nil
+}
+
+// notA returns the error for what was sent in place of a T.
+func notA[T any](text []byte) error {
+	const most = 40 // bytes of it are shown
+	if len(text) > most {
+		text = append(text[:most:most], "..."...)
+	}
+	return &json.UnmarshalTypeError{Value: string(text), Type: reflect.TypeFor[T]()}
 }
 
 // parseRequest reads a body. Its errors name the wrong value and its bounds, for the
@@ -76,12 +86,12 @@ func (n *number) UnmarshalJSON(text []byte) error {
 func parseRequest(body []byte) (request, error) {
 	raw := struct {
 		rawWant
-		Wants        []rawWant      `json:"wants"`
-		MaxWait      float64        `json:"max_wait"`
-		Class        consumer.Class `json:"class"`
-		Label        string         `json:"label"`
-		Partial      bool           `json:"partial"`
-		SettleWithin *float64       `json:"settle_within"`
+		Wants        []rawWant       `json:"wants"`
+		MaxWait      number[float64] `json:"max_wait"`
+		Class        consumer.Class  `json:"class"`
+		Label        string          `json:"label"`
+		Partial      bool            `json:"partial"`
+		SettleWithin number[float64] `json:"settle_within"`
 	}{Class: consumer.Default}
 	if err := decode(body, &raw, `{"provider": "payments/charge", "permits": 1, "max_wait": 0.2}`,
 		"provider", "key", "permits", "wants", "max_wait", "class", "label", "partial", "settle_within"); err != nil {
@@ -117,9 +127,9 @@ func parseRequest(body []byte) (request, error) {
 		r.wants = append(r.wants, w)
 	}
 	var err error
-	if r.maxWait, err = seconds("max_wait", raw.MaxWait, maxWaitBound); err == nil && raw.SettleWithin != nil {
+	if r.maxWait, err = seconds("max_wait", raw.MaxWait.n, maxWaitBound); err == nil && raw.SettleWithin.given {
 		r.named = true
-		r.settleWithin, err = seconds("settle_within", *raw.SettleWithin, maxSettle)
+		r.settleWithin, err = seconds("settle_within", raw.SettleWithin.n, maxSettle)
 	}
 	return r, err
 }
@@ -155,18 +165,20 @@ func seconds(name string, value float64, most time.Duration) (time.Duration, err
 // costs are the numbers of used: one, or one for each want.
 type costs []int64
 
-// UnmarshalJSON reads a number, or a list of numbers. A null is an error: encoding/json would take it for 0, which gives
-// all back, and clients send it for a cost that is undefined, NaN or None.
+// UnmarshalJSON reads a number, or a list of numbers.
 func (c *costs) UnmarshalJSON(text []byte) error {
-	if bytes.Contains(text, []byte("null")) {
-		return &json.UnmarshalTypeError{Value: "null", Type: reflect.TypeFor[costs]()}
+	all := []json.RawMessage{text}
+	if text[0] == '[' {
+		_ = json.Unmarshal(text, &all) // the decoder has read it
 	}
-	var one int64
-	if json.Unmarshal(text, &one) == nil {
-		*c = costs{one}
-		return nil
+	for _, text := range all {
+		var one number[int64]
+		if one.UnmarshalJSON(text) != nil {
+			return notA[costs](text)
+		}
+		*c = append(*c, one.n)
 	}
-	return json.Unmarshal(text, (*[]int64)(c))
+	return nil
 }
 
 // parseUsed reads the body of a settlement: a cost for each of so many wants.
@@ -205,7 +217,7 @@ func decode(body []byte, to any, example string, fields ...string) error {
 		}
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" { // users of a client write no JSON
-		return fmt.Errorf("%s: %s given, must be %s", strings.TrimPrefix(wrong.Field, "rawWant."), wrong.Value, kindOf(wrong.Type))
+		return fmt.Errorf("%s: %s given, must be %s", strings.TrimPrefix(wrong.Field, "rawWant."), wrong.Value, kindOf(wrong))
 	} else if ok {
 		err = fmt.Errorf("it is a JSON %s", wrong.Value)
 	}
@@ -222,19 +234,23 @@ func decode(body []byte, to any, example string, fields ...string) error {
 }
 
 // kindOf says what a field must be.
-func kindOf(t reflect.Type) string {
-	switch t.Kind() {
+func kindOf(wrong *json.UnmarshalTypeError) string {
+	switch wrong.Type.Kind() {
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Int64 { // costs
-			return "a whole number, or a list of them"
+		if wrong.Type == reflect.TypeFor[costs]() {
+			return fmt.Sprintf("a whole number from 0 to %d, or a list of them", quota.MaxPermits)
 		}
 		return `a list, such as [{"provider": "payments/charge", "permits": 1}]`
 	case reflect.Struct:
 		return `an object, such as {"provider": "payments/charge", "permits": 1}`
 	case reflect.Float64:
-		return "a number of seconds"
+		most := maxWaitBound
+		if wrong.Field == "settle_within" {
+			most = maxSettle
+		}
+		return fmt.Sprintf("a number of seconds from 0 to %v", most.Seconds())
 	case reflect.Int64:
-		return "a whole number"
+		return fmt.Sprintf("a whole number from 1 to %d", quota.MaxPermits)
 	case reflect.Bool:
 		return "true or false"
 	default:

@@ -50,8 +50,8 @@ func TestPermitsAreSettled(t *testing.T) {
 		}{
 			{two, `{"used":1}`, 404, "this process has no permits of this ID"},
 			{one, `{}`, 400, `used is missing: send such as {\"used\": 3}`},
-			{one, `{"used":null}`, 400, "used: null given, must be a whole number, or a list of them"},
-			{one, `{"used":[null]}`, 400, "used: null given, must be a whole number, or a list of them"},
+			{one, `{"used":null}`, 400, "used: null given, must be a whole number from 0 to 1000000000000, or a list of them"},
+			{one, `{"used":[null]}`, 400, "used: null given, must be a whole number from 0 to 1000000000000, or a list of them"},
 			{one, `{"used":-1}`, 400, "used is -1: must be from 0 to 1000000000000"},
 			{one, `{"used":[30,1]}`, 400, "used has 2 numbers: must have 1, one for each want"},
 			{one, `{"used":30}`, 200, `{}`},

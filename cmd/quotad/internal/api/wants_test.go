@@ -68,7 +68,7 @@ func TestWantsAreSettled(t *testing.T) {
 		p := newProcess(t, s, "one")
 		g := grantOf(t, p.post("/v1/acquire", `{"wants":[{"provider":"p","permits":2},{"provider":"q","permits":3}],"settle_within":0}`))
 		path := "/v1/permits/" + g.ID + "/settle"
-		for body, want := range map[string]string{`{"used":2}`: "used has 1 numbers: must have 2", `{"used":[1,-4]}`: "used is -4: must be from 0 to 1000000000000", `{"used":"all"}`: "used: string given, must be a whole number, or a list of them"} {
+		for body, want := range map[string]string{`{"used":2}`: "used has 1 numbers: must have 2", `{"used":[1,-4]}`: "used is -4: must be from 0 to 1000000000000", `{"used":"all"}`: `used: \"all\" given, must be a whole number from 0 to 1000000000000, or a list of them`, `{"used":[1,1e30]}`: "used: 1e30 given, must be a whole number from 0 to 1000000000000, or a list of them"} {
 			if w := p.post(path, body); w.Code != 400 || !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%s: %d %s", body, w.Code, w.Body)
 			}

@@ -79,11 +79,11 @@ await inASecond(async () => {
   await assert.rejects(both.settle(1), refused("used has 1 numbers: must have 2"));
   await assert.rejects(both.settle(1, -1), refused("used is -1"));
   await assert.rejects(both.settle(1, undefined), refused("used: null given, must be a whole number"));
-  await assert.rejects(both.settle(1, 0n), TypeError);
-  await both.settle(1, 0);
+  for (const [wrong, given] of [[NaN, '"NaN"'], [-Infinity, '"-Infinity"'], [1e30, "1e+30"], [10n ** 30n, "1e+30"]])
+    await assert.rejects(both.settle(1, wrong), refused(`used: ${given} given, must be a whole number from 0 to 1000000000000`));
+  await both.settle(1, 0n);
   await assert.rejects(both.settle(1, 0), refused("were settled before"));
   const one = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
-  await assert.rejects(one.settle(NaN), refused("used: null given, must be a whole number"));
   assert(one.take());
   await one.settle(2);
   const late = await quotad.acquire("p", { permits: 3, timeout: 60, settleWithin: 60 });
@@ -97,4 +97,13 @@ await inASecond(async () => {
   await assert.rejects(none.settle(1), refused("no ID to settle by: ask with settleWithin"));
   assert(none.take());
 });
+
+// An argument that is no number, or one that nobody can mean: the argument, the value and the bounds are named.
+for (const [permits, given] of [[NaN, '"NaN"'], [Infinity, '"Infinity"'], [1e19, "10000000000000000000"]])
+  await assert.rejects(quotad.acquire("q", { permits }), refused(`permits: ${given} given, must be a whole number from 1 to 1000000000000`));
+for (const [settleWithin, given] of [[NaN, '"NaN"'], [Infinity, '"Infinity"'], [null, "null"]])
+  await assert.rejects(quotad.acquire("q", { settleWithin }), refused(`settle_within: ${given} given, must be a number of seconds from 0 to 120`));
+await assert.rejects(quotad.acquire("q", { key: 1n }), refused("key: number given, must be a text"));
+assert.equal((await quotad.acquire("q", { permits: 3n, timeout: 60 })).permits, 3);
+for (const wants of [null, { provider: "q" }]) await assert.rejects(quotad.acquireAll(wants), refused("must be a list, such as [{ provider: "));
 process.exit();

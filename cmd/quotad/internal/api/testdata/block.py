@@ -134,9 +134,9 @@ async def settlements(quotad):
     async with await quotad.acquire_all([("p", 2), ("q", 3)], timeout=60, settle_within=60) as both:
         await fails(quotient.Refused, "used has 1 numbers: must have 2", both.settle(1))
         await fails(quotient.Refused, "used is -1", both.settle(1, -1))
-        await fails(quotient.Refused, "used: null given, must be a whole number", both.settle(1, None))
-        await fails(TypeError, "Decimal", both.settle(1, decimal.Decimal(0)))
-        await fails(ValueError, "not JSON compliant", both.settle(1, math.nan))
+        await fails(quotient.Refused, "used: null given, must be a whole number from 0", both.settle(1, None))
+        for wrong, given in [(decimal.Decimal(0), '"0"'), (math.nan, '"nan"'), (-math.inf, '"-inf"'), (10**30, f"{10**30}"), (b"1", """"b'1'\"""")]:
+            await fails(quotient.Refused, f"used: {given} given, must be a whole number from 0 to 1000000000000", both.settle(1, wrong))
         await both.settle(1, 0)
         await fails(quotient.Refused, "were settled before", both.settle(1, 0))
     async with await quotad.acquire("p", 3, timeout=60, settle_within=60) as one:
@@ -153,6 +153,20 @@ async def settlements(quotad):
     none = await quotad.acquire("p", timeout=60)
     await fails(quotient.Refused, "no ID to settle by: ask with settle_within", none.settle(1))
     assert none.take()
+
+
+async def arguments(quotad):
+    """Passes what is no number, or one that nobody can mean: the argument, the value and the bounds are named."""
+    for wrong, given in [(math.nan, '"nan"'), (math.inf, '"inf"'), (10**19, f"{10**19}"), (10**400, f"{10**39}..."), (decimal.Decimal(1), '"1"')]:
+        await fails(quotient.Refused, f"permits: {given} given, must be a whole number from 1 to 1000000000000", quotad.acquire("q", wrong))
+    await fails(quotient.Refused, "wants.permits: \"inf\" given, must be a whole number from 1", quotad.acquire_all([("p", 1), ("q", math.inf)]))
+    for wrong, given in [(math.nan, '"nan"'), (math.inf, '"inf"'), (10**400, f"{10**39}...")]:
+        await fails(quotient.Refused, f"settle_within: {given} given, must be a number of seconds from 0 to 120", quotad.acquire("q", settle_within=wrong))
+    await fails(quotient.Refused, "provider: object given, must be a text", quotad.acquire(b"q"))
+    await fails(quotient.Refused, "key: object given, must be a text", quotad.acquire("q", key=b"a"))
+    await fails(quotient.Refused, "'q' is no want: pass a list of (provider, permits)", quotad.acquire_all(("q", 1)))
+    for timeout in 10**400, math.inf:
+        await quotad.acquire("q", timeout=timeout)
 
 
 async def refusal_leaves_its_process(quotad):
@@ -172,6 +186,7 @@ async def main():
         await blocks(quotad)
         await in_a_second(lambda: settlements(quotad))
         await ends(quotad)
+        await arguments(quotad)
         await refusal_leaves_its_process(quotad)
 
 
