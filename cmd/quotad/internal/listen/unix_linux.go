@@ -162,7 +162,8 @@ func (s *socket) giveWay() (another bool, err error) {
 	return another, err
 }
 
-// heal restores the path until Close, when the process that had it has crashed.
+// heal restores the path until Close, when the process that had it has crashed, or somebody has removed it. A socket
+// without a name cannot have one again.
 func (s *socket) heal() {
 	tick := time.NewTicker(healing)
 	defer tick.Stop()
@@ -180,10 +181,17 @@ func (s *socket) heal() {
 			if !dead(s.path) {
 				return nil
 			}
-			return s.restore()
+			if err := s.restore(); err != nil || !dead(s.path) {
+				return err
+			}
+			return errors.New("its files were removed")
 		})
 		seldom.Do(func() {
-			s.log.Warn("the path of the socket led to no process", "path", s.path, "restored", !dead(s.path), "error", err)
+			if err != nil {
+				s.log.Warn("no program can reach the socket", "path", s.path, "error", err, "do", "restart quotad")
+				return
+			}
+			s.log.Info("the path of the socket was gone, and is restored", "path", s.path)
 		})
 	}
 }

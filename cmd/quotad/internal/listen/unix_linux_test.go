@@ -3,6 +3,7 @@ package listen
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -203,6 +204,44 @@ func TestACrashLosesNoSocket(t *testing.T) {
 		t.Error(err)
 	}
 	onlyTheLock(t, path)
+}
+
+// logged has the lines of a log.
+type logged chan string
+
+func (l logged) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// The log tells of a path that somebody removed that it is there again, and of a socket all of whose names are gone, which
+// nobody can reach any more, what to do.
+func TestTheLogTellsOfRemovedFiles(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	lines := make(logged, 10)
+	for _, c := range []struct {
+		remove func(own string) error
+		want   string
+	}{
+		{func(string) error { return os.Remove(path) }, `level=INFO msg="the path of the socket was gone, and is restored" path=` + path},
+		{func(own string) error { return errors.Join(os.Remove(path), os.Remove(own)) }, `level=WARN msg="no program can reach the socket" path=` + path + ` error="its files were removed" do="restart quotad"`},
+		{func(string) error { return os.RemoveAll(filepath.Dir(path)) }, `level=WARN msg="no program can reach the socket" path=` + path + ` error="open ` + path + `.lock: no such file or directory; the directory must exist and be writable" do="restart quotad"`},
+	} {
+		l, err := try(path, slog.New(slog.NewTextHandler(lines, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.remove(l.(*socket).own); err != nil {
+			t.Fatal(err)
+		}
+		if line := <-lines; !strings.HasSuffix(line, c.want+"\n") {
+			t.Errorf("%q, want %q", line, c.want)
+		}
+		if err := l.Close(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
 }
 
 // A process that accepts nothing, so that it refuses connections for now, is not dead.
