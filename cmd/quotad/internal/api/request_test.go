@@ -1,12 +1,27 @@
 package api
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
+
+// What is no number, or one that no number holds, is shown with the bounds of its field.
+func TestWhatIsNoNumberIsShown(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"provider":"p","permits":1` + strings.Repeat("0", 400) + `}`: "permits: 1" + strings.Repeat("0", 39) + "... given, must be a whole number from 1 to 1000000000000",
+		`{"provider":"p","settle_within":"NaN"}`:                       `settle_within: "NaN" given, must be a number of seconds from 0 to 120`,
+		`{"provider":"p","settle_within":null}`:                        "settle_within: null given, must be a number of seconds from 0 to 120",
+		`{"provider":"p","max_wait":"soon"}`:                           `max_wait: "soon" given, must be a number of seconds from 0 to 60`,
+	} {
+		if _, err := parseRequest([]byte(body)); err == nil || err.Error() != want {
+			t.Errorf("%.60s: %v, want %s", body, err, want)
+		}
+	}
+}
 
 // No body makes a request that is out of bounds.
 func FuzzRequest(f *testing.F) {
