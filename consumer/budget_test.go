@@ -203,7 +203,7 @@ func TestNoRefusalOfAWithheldLimitNamesTheWindowsEnd(t *testing.T) {
 	const pause = 10 * time.Second
 	gone := func(s *stub, _ *Limiter) {
 		s.sink.Apply(s.clock.Now(), protocol.Change{Revision: 2, Deleted: []string{"me"}})
-		s.sink.Trouble(errors.New("this instance's key is gone from etcd; it is registering again"))
+		s.sink.Trouble(errors.New("this instance's registration is gone from etcd; it is registering again"))
 	}
 	silent := func(*stub, *Limiter) { time.Sleep(time.Minute) }
 	for name, play := range map[string]struct {

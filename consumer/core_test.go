@@ -124,7 +124,7 @@ func TestHoldWithoutAKeyIsJoining(t *testing.T) {
 // What the log says last of an instance without a share is what its refusals say, also while etcd is away: it has nothing
 // to go on with under the rule hold.
 func TestTheLogSaysWhatRefusalsSayWithoutAShare(t *testing.T) {
-	gone := errors.New("this instance's key is gone from etcd; it is registering again")
+	gone := errors.New("this instance's registration is gone from etcd; it is registering again")
 	for name, c := range map[string]struct {
 		loses   func(s *stub, policy *quota.Policy)
 		problem string

@@ -20,7 +20,7 @@ var (
 	ErrLimited = errors.New("limited")
 	// ErrTooLarge: one call wants more permits than the limit has. Where nothing is lent, it
 	// wants more than any share of the coming windows, unless the policy or the other
-	// instances change. Every such error is a TooLargeError, which has the largest number.
+	// instances change: while only etcd's silence prevents loans, that is ErrStale. Every such error is a TooLargeError, which has the largest number.
 	// Ask for fewer, or use TryTake. Permit.Settle returns it for a cost above ten windows of the
 	// smallest limit.
 	ErrTooLarge = errors.New("more permits than a share will hold")
@@ -40,8 +40,8 @@ var (
 	ErrNoPolicy = errors.New("no limit is set")
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
-	// the cause of a LimitError if no permits of a long limit are in hand, or no places of one in
-	// flight, and etcd is away. The limiter recovers when etcd can be reached and the clock is
+	// the cause of a LimitError if etcd is away, and no permits of a long limit are in hand, no places of
+	// one in flight, or too few for a large call, which others would lend. The limiter recovers when etcd can be reached and the clock is
 	// right.
 	ErrStale = errors.New("stopped by the outage rule stop")
 )
@@ -286,6 +286,9 @@ type TooLargeError struct {
 	// Limit is the smallest limit that has fewer permits than Asked; zero if all have more, and
 	// only a share is too small.
 	Limit quota.Limit
+	// Burst, under quota.ShapeBucket, is the policy's burst, if that is what is too small: Largest is this
+	// instance's share of it, less what comes within the policy's guard. It is 0 otherwise.
+	Burst int64
 }
 
 // Error names the number that decided.
@@ -299,6 +302,9 @@ func (e TooLargeError) Error() string {
 	}
 	if e.Limit.Permits > 0 {
 		return fmt.Sprintf("consumer: %s: %s%d permits asked for, the limit is %v", e.Provider, of, e.Asked, e.Limit)
+	}
+	if e.Burst > 0 {
+		return fmt.Sprintf("consumer: %s: %s%d permits asked for, and this instance can have %d at once, its share of the burst of %d less the guard: ask for fewer, use TryTake, or raise --burst", e.Provider, of, e.Asked, e.Largest, e.Burst)
 	}
 	return fmt.Sprintf("consumer: %s: %s%d permits asked for, and this instance can have %d at once, as nothing is lent: ask for fewer, or use TryTake", e.Provider, of, e.Asked, e.Largest)
 }

@@ -24,6 +24,7 @@ type unserved struct {
 	class   queue.Class
 	uses    []window.LimitUsage
 	largest int64 // that one call can have, if the verdict is TooLarge
+	cut     bool  // of a key: others would lend it more if etcd answered
 	debt    int64
 	// debtUntil is the monotonic instant at which it is paid, about, if debtKnown.
 	debtUntil int64
@@ -86,6 +87,7 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 		return nil
 	}
 	u.uses = k.keyUses(y, n)
+	u.cut = s.Keys.Lending.Cut
 	if u.largest = k.tooLarge(s.Keys, y.key, n, now); u.largest > 0 { // others have not so many either
 		if u.verdict = queue.TooLarge; u.below().Permits > 0 {
 			k.refused.impossible.Add(1)
@@ -130,13 +132,17 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
 	case queue.Displaced:
 		return ReasonQueueFull, named(ErrQueueFull, ": displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.options.Load().MaxWaiters)
-	case queue.TooLarge:
-		return ReasonTooLarge, TooLargeError{Provider: k.provider, Key: e.Key, Asked: u.n, Largest: u.largest, Limit: u.below()}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := &k.mu.planner
 	policy, _ := p.Policy()
+	if u.verdict == queue.TooLarge {
+		limit := u.below()
+		if cut := u.cut || u.key == nil && p.Cut(); limit.Permits > 0 || !cut {
+			return ReasonTooLarge, TooLargeError{Provider: k.provider, Key: e.Key, Asked: u.n, Largest: u.largest, Limit: limit, Burst: u.burst(policy)}
+		}
+	}
 	state := k.stateLocked(now)
 	b, short := e.name(u.uses, u.class, state == quota.StateStale)
 	u.waitsFor(now, b, short)
@@ -292,7 +298,22 @@ func (e *LimitError) decided(k *core, u *unserved) {
 		}
 	case queue.Paced:
 		e.Reason = ReasonPacing
+	case queue.TooLarge: // while etcd does not answer
+		e.Reason, e.Cause = ReasonStale, k.isStaleLocked(fmt.Sprintf("%d permits asked for, and this instance can have %d at once, as nothing is lent until etcd answers (%s): ask for fewer, or use TryTake", u.n, u.largest, k.silentLocked()))
 	}
+}
+
+// burst returns the policy's burst, if what one call can have is this instance's part of it; 0 if not.
+func (u *unserved) burst(p *quota.Policy) (least int64) {
+	if p == nil || u.key != nil || p.Shape != quota.ShapeBucket {
+		return 0
+	}
+	for _, l := range protocol.Short(p) {
+		if b := cmp.Or(min(p.Burst, l.Permits), l.Permits); least == 0 || b < least {
+			least = b
+		}
+	}
+	return least
 }
 
 // staleLocked says why this instance issues nothing under the outage rule stop; nil under another

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -55,6 +58,53 @@ func TestWhatCannotBeHadIsRefusedAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// nowhere carries nothing: who has it may lend and borrow.
+type nowhere struct{ feed.Carrier }
+
+func (nowhere) Ask(string, []protocol.Request)     {}
+func (nowhere) Tell(string, string, protocol.Note) {}
+
+// While etcd does not answer nothing is lent. A call for more than this instance's share is not refused as one that can
+// never be served: it can when etcd answers again.
+func TestALargeCallWhileEtcdIsAwayIsNoMistake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &told{clock: clock.New()}
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+		p := policyOf(t, "300/s")
+		p.Keys = quota.Keys{Limits: policyOf(t, "300/s").Limits, Owners: 2}
+		s.start(p, 2)
+		s.sink.Carry(nowhere{})
+		at := time.Now().UTC().Format("15:04:05 UTC")
+		time.Sleep(10 * time.Second)
+		for who, take := range map[string]func(context.Context, int64, time.Duration) (consumer.Permit, error){"": l.Take, ` for key "a"`: l.Key("a").Take} {
+			_, err := take(t.Context(), 250, 3*time.Second)
+			e, _ := errors.AsType[consumer.LimitError](err)
+			if want := "consumer: p: no permit" + who + ": 250 permits asked for, and this instance can have 150 at once, as nothing is lent until etcd answers (no answer from etcd since " + at + "): ask for fewer, or use TryTake"; !errors.Is(err, consumer.ErrStale) || errors.Is(err, consumer.ErrTooLarge) || e.Reason != consumer.ReasonStale || err.Error() != want {
+				t.Errorf("%v\nwant %s", err, want)
+			}
+			if _, err := take(t.Context(), 301, 3*time.Second); !errors.Is(err, consumer.ErrTooLarge) {
+				t.Errorf("more than the limit: %v, want ErrTooLarge", err)
+			}
+		}
+		s.prove()
+		if _, err := l.Take(t.Context(), 250, 0); !errors.Is(err, consumer.ErrLimited) || errors.Is(err, consumer.ErrStale) {
+			t.Errorf("etcd answers again: %v, want ErrLimited", err)
+		}
+	})
+}
+
+// Of a bucket the burst decides what one call can have, also for an instance that is alone.
+func TestABurstThatIsTooSmallIsNamed(t *testing.T) {
+	p := policyOf(t, "60/s")
+	p.Shape, p.Burst, p.Guard = quota.ShapeBucket, 5, 20*time.Millisecond
+	bubble(t, p, func(t *testing.T, ctx context.Context, _ *consumer.FixedSource, l *consumer.Limiter) {
+		want := consumer.TooLargeError{Provider: "p", Asked: 4, Largest: 3, Burst: 5}
+		if _, err := l.Take(ctx, 4, 0); err != want || err.Error() != "consumer: p: 4 permits asked for, and this instance can have 3 at once, its share of the burst of 5 less the guard: ask for fewer, use TryTake, or raise --burst" { //nolint:errorlint // the value
+			t.Errorf("%v (%#v), want %#v", err, err, want)
+		}
+	})
 }
 
 // A request that fitted when it came, and fits no more by a limit that was

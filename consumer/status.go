@@ -312,7 +312,7 @@ func (k *core) noLimitLocked() error {
 	}
 	text := cause.LostLimit(k.provider, k.mu.had)
 	if k.mu.trouble != nil {
-		text += fmt.Sprintf("; beside that: %v", k.mu.trouble) // after the command: cause.Command
+		text += cause.Beside + k.mu.trouble.Error() // after the command: cause.Command
 	}
 	return errors.New(text)
 }

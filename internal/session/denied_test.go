@@ -58,3 +58,15 @@ func TestADeniedProviderIsToldWhatGrantsIt(t *testing.T) {
 		})
 	}
 }
+
+// Two problems at once are told in one line, which a log does not cut.
+func TestTwoProblemsAreOneLine(t *testing.T) {
+	s := newSteps()
+	s.joins("p", 20)
+	s.log = nil
+	s.do(Problem{"a", errors.New("old")})
+	s.do(Problem{"b", errors.New("new")})
+	if got, want := s.log[len(s.log)-1], "p trouble old; beside that"; got != want {
+		t.Errorf("it is told %q, want %q", got, want)
+	}
+}

@@ -54,7 +54,7 @@ var (
 	// ErrLease ends an incarnation whose lease is gone.
 	ErrLease = errors.New("this instance's lease has ended in etcd; it is registering again")
 	// ErrGone ends an incarnation whose key is gone.
-	ErrGone = errors.New("this instance's key is gone from etcd; it is registering again")
+	ErrGone = errors.New("this instance's registration is gone from etcd; it is registering again")
 	// errLines refuses a provider beyond MaxLines.
 	errLines = fmt.Errorf("coordinator: this etcd user may read single providers only, and a session can follow %d of them: "+
 		"let it read all (quota-admin roles), or use a second session", MaxLines)

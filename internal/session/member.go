@@ -267,15 +267,15 @@ func (p *Member) prove(proof clock.Instant) {
 // lease that has ended is the machine's, and takes the member's key along: see Leased and registered.
 func (p *Member) tell(err error) {
 	p.failure = err
-	rest := errors.Join(p.tracker.Problem(), p.forbidden[ToThrottle], p.forbidden[ToTake])
-	all := errors.Join(p.m.problem(), err, rest)
+	rest := cause.Together(p.tracker.Problem(), p.forbidden[ToThrottle], p.forbidden[ToTake])
+	all := cause.Together(p.m.problem(), err, rest)
 	if p.line != nil {
-		all = errors.Join(all, p.line.failure)
+		all = cause.Together(all, p.line.failure)
 	}
 	if errors.Is(err, ErrLease) || errors.Is(err, ErrGone) {
 		err = nil
 	}
-	if text := textOf(errors.Join(err, rest)); text != p.logged && !p.silent {
+	if text := textOf(cause.Together(err, rest)); text != p.logged && !p.silent {
 		if p.logged = text; text != "" {
 			args := []any{"provider", p.Provider, "problem", text}
 			if do := cause.Command(text); do != "" {

@@ -260,7 +260,7 @@ func (m *Machine) problem() error {
 	for _, of := range slices.Sorted(maps.Keys(m.problems)) {
 		errs = append(errs, m.problems[of])
 	}
-	return errors.Join(errs...)
+	return cause.Together(errs...)
 }
 
 // WatchOpened is an event: a line's next watch is being opened.

@@ -276,7 +276,7 @@ func TestStep(t *testing.T) {
 			s.tell("q", 31, []view.Key{{Kind: view.Instance, ID: q.own.ID, Revision: 31, Deleted: true}})
 			s.do(ProbeAnswered{asked, 31, 1, 0})
 			s.register(32, 1)
-		}, "q apply 31, q trouble this instance's key is gone from etcd; i, wake, " +
+		}, "q apply 31, q trouble this instance's registration is gone fro, wake, " +
 			"warn this instance's key was gone from etcd, and its lease was not; it has registered again, q reset 32 at 14 as q32 of 1, q no trouble"},
 		"the mark is missing, and its provider's last user has gone": {func(s *steps, p, q *Member) {
 			asked := s.Question(s.at().Instant)
@@ -441,7 +441,7 @@ func TestStep(t *testing.T) {
 			s.log = nil
 			s.tell("r", 41, []view.Key{{Kind: view.Instance, ID: r.own.ID, Revision: 41, Deleted: true}})
 			s.probe(41, 1, 30)
-		}, "r apply 41, r trouble this instance's key is gone from etcd; i, wake, p prove 14, q prove 14"},
+		}, "r apply 41, r trouble this instance's registration is gone fro, wake, p prove 14, q prove 14"},
 		"a provider has too many keys": {func(s *steps, p, q *Member) {
 			var many []view.Key
 			for i := range protocol.MaxInstances {

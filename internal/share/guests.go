@@ -15,16 +15,19 @@ import (
 func (p *Planner) lending(now int64, policy *quota.Policy) (l plans.Lending) {
 	l = plans.Lending{Self: p.self, Hash: p.phase, Instances: len(p.members)}
 	me := p.members[p.self]
-	if !p.Lends || p.stale || policy == nil || me == nil || !protocol.Lends(policy) {
+	if !p.Lends || policy == nil || me == nil || !protocol.Lends(policy) {
 		return l
 	}
-	l.Lends = true
-	l.Borrows = now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
+	l.Lends, l.Cut = !p.stale, p.stale && l.Instances > 1
+	l.Borrows = l.Lends && now+p.offset < min(p.until, me.until) // it may be gone before a loan comes
 	return l
 }
 
 // Borrows reports whether this instance may borrow permits of the provider, as of the latest Plan.
 func (p *Planner) Borrows() bool { return p.borrows }
+
+// Cut reports whether nothing of the provider is lent only because etcd does not answer, as of the latest Plan.
+func (p *Planner) Cut() bool { return p.cut }
 
 // Lent reports whether another instance may lend to this one at the instant mono: one that has a share.
 func (p *Planner) Lent(mono int64) bool {

@@ -271,7 +271,7 @@ func (p *Planner) keys(wall int64, r Rules, l plans.Lending, runs func(start, en
 		shut(b.Start, b.End, b.GuardOf(r.Guard))
 	}
 	may := k.Running[0].Length >= protocol.MinLending && policy.Mode != quota.ModeShadow
-	k.Lending.Lends, k.Lending.Borrows = may && l.Lends, may && l.Borrows && l.Instances > 1
+	k.Lending.Lends, k.Lending.Borrows, k.Lending.Cut = may && l.Lends, may && l.Borrows && l.Instances > 1, may && l.Cut
 	return k
 }
 

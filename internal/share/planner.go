@@ -30,6 +30,7 @@ type Planner struct {
 	Lends bool
 	// borrows says that this instance may borrow permits of the provider, as of the latest Plan.
 	borrows bool
+	cut     bool   // see Cut
 	phase   uint64 // of pacing; sets instances out of step
 	again   bool   // this incarnation had a history before
 
@@ -139,7 +140,7 @@ func (p *Planner) Plan(at clock.Instant) plans.Plan {
 		p.outlive(at.Mono)
 	}
 	plan := p.plan(at.Mono, rules)
-	p.borrows = plan.Lending.Borrows
+	p.borrows, p.cut = plan.Lending.Borrows, plan.Lending.Cut
 	plan.Keys = p.keep(plan.Keys)
 	if stale && proof.Strict {
 		plan.Known = false
@@ -239,7 +240,7 @@ func (p *Planner) plan(now int64, r Rules) plans.Plan {
 		none = none || b.Permits == 0
 	}
 	if !plan.Lendable() {
-		plan.Lending.Lends, plan.Lending.Borrows = false, false
+		plan.Lending.Lends, plan.Lending.Borrows, plan.Lending.Cut = false, false, false
 	}
 	if begins, ok := p.Begins(); ok && none {
 		plan.Begins = sub(begins, p.offset)

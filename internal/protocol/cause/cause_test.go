@@ -68,6 +68,17 @@ func TestSentences(t *testing.T) {
 	}
 }
 
+// Several errors are told in one line, and are each of them.
+func TestTogether(t *testing.T) {
+	a, b := errors.New("a"), errors.New("b")
+	if err := cause.Together(a, nil, b); err.Error() != "a; beside that: b" || !errors.Is(err, a) || !errors.Is(err, b) {
+		t.Errorf("%v", err)
+	}
+	if err := cause.Together(nil, nil); err != nil {
+		t.Errorf("of nothing: %v", err)
+	}
+}
+
 // Each reason is there once, and an unknown one has a title too.
 func TestOf(t *testing.T) {
 	for _, c := range cause.All {

@@ -171,6 +171,22 @@ var (
 // Worded returns an error with a text of its own, which errors.Is and errors.As find to be those of is too.
 func Worded(text string, is ...error) error { return &worded{text, is} }
 
+// Beside stands between two problems of one line.
+const Beside = "; beside that: "
+
+// Together returns an error that is each of those that are not nil, in one line; nil if all are.
+func Together(errs ...error) error {
+	var texts []string
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return Worded(strings.Join(texts, Beside), errs...)
+}
+
 type worded struct {
 	text string
 	is   []error

@@ -161,5 +161,5 @@ func (t *Tracker) Problem() error {
 			break // enough to know
 		}
 	}
-	return errors.Join(errs...)
+	return cause.Together(errs...)
 }

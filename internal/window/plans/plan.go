@@ -95,6 +95,8 @@ type Lending struct {
 	Hash uint64
 	// Lends says that it may lend, and Borrows that it may ask. Both are false where nothing is lent: see Plan.Lendable.
 	Lends, Borrows bool
+	// Cut says that nothing is lent only because etcd does not answer.
+	Cut bool
 	// Instances are those of the fleet, with those that take part in later windows only.
 	Instances int
 }

@@ -105,7 +105,10 @@ func tooLarge(err error) error {
 		return err
 	}
 	most, of := fmt.Sprintf("at most %d can be had at once, as nothing is lent", e.Largest), ""
-	if e.Limit.Permits > 0 {
+	switch {
+	case e.Burst > 0:
+		most = fmt.Sprintf("at most %d can be had at once, by the burst of %d", e.Largest, e.Burst)
+	case e.Limit.Permits > 0:
 		most = "the limit is " + e.Limit.String()
 	}
 	if e.Key != "" {
