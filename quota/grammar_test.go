@@ -311,7 +311,7 @@ func TestParseLimitsHints(t *testing.T) {
 		"100 s": `put "/" between permits and window: 100/s`, "100rps": `put "/" between permits and window: 100/s`,
 		"100rpm": `put "/" between permits and window: 100/1m`, "100 per 2 seconds": `put "/" between permits and window: 100/2s`,
 		"5 per month": `put "/" between permits and window: 5/mo`, "100 ms": hintForm, "3x/s": hintForm, "100 per cent": hintForm,
-		"0.5/s": "as in 30/m for 0.5/s", "1,00/s": "",
+		"0.5/s": "as in 30/m for 0.5/s", "1,00/s": "", "0/h": "write 0/s to admit nothing",
 	} {
 		_, err := ParseLimits(text)
 		var syntax *SyntaxError

@@ -279,7 +279,7 @@ func parseLimit(text string, others []Limit) (l Limit, _ *SyntaxError) {
 	case l.Window > day && (l.Window != month || name != "mo"):
 		return fail(3, hintCalendar, "the window %s is longer than a day, and no month", window)
 	case l.Permits == 0 && l.Window > MaxWindow:
-		return fail(1, "pause the provider to admit nothing", "a limit of %s needs at least one permit", window)
+		return fail(1, "write 0/s to admit nothing", "a limit of %s needs at least one permit", window)
 	case oddBudget(l.Window):
 		return fail(3, "use whole seconds", "the window %s is longer than a minute, and has a part of a second", window)
 	case l.Window < MinWindow:
