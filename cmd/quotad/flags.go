@@ -125,6 +125,10 @@ func (f *flags) check() error {
 		return usagef("--probe %q: must be healthz or readyz", f.probe)
 	case f.grace <= 0 || f.grace > maxGrace:
 		return usagef("--grace %v: must be positive and at most %v", f.grace, maxGrace)
+	case f.probe != "" && f.socket == "":
+		return usagef("--probe %s: it asks at sockets only, and --socket is empty: give its path, or ask for /%[1]s at the address of --listen, with a program's certificate", f.probe)
+	case f.probe != "":
+		return nil // it serves nothing
 	}
 	if err := f.tls.Check(); err != nil {
 		return usagef("%v", err)

@@ -42,6 +42,8 @@ func TestUsage(t *testing.T) {
 		{"--sockets x", "unknown flag: --sockets; did you mean --socket?; see quotad --help", exitUsage},
 		{"serve", `argument "serve" is not a flag; see quotad --help`, exitUsage},
 		{"--socket=", "--socket is empty: give its path, or an address by --listen", exitUsage},
+		{"--socket= --probe readyz", "--probe readyz: it asks at sockets only, and --socket is empty: give its path, or ask for /readyz at the address of --listen, with a program's certificate", exitUsage},
+		{"--listen 127.0.0.1:80 --probe readyz --socket /nowhere/quotad.sock", "--probe asks at --socket /nowhere/quotad.sock only, where no quotad answers: ", exitFailed},
 		{"--listen 0.0.0.0:80", "--listen 0.0.0.0:80: must be an address of loopback, such as 127.0.0.1:8787; other hosts run their own quotad", exitUsage},
 		{"--listen 127.0.0.1:80 --tls-cert c --tls-key k", "--tls-cert, --tls-key and --tls-client-ca: all or none", exitUsage},
 		{"--tls-cert c", "--tls-cert, --tls-key and --tls-client-ca: all or none", exitUsage},

@@ -23,7 +23,7 @@ func ask(socket, path string) error {
 		return fmt.Errorf("--probe: this user may not use --socket %s: %s", socket, localsocket.Joining(socket))
 	}
 	if err != nil {
-		return fmt.Errorf("--probe: no quotad answers at --socket %s: %w", socket, err)
+		return fmt.Errorf("--probe asks at --socket %s only, where no quotad answers: %w", socket, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {

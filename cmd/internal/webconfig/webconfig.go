@@ -17,6 +17,7 @@
 package webconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v2"
+	"golang.org/x/crypto/bcrypt"
 )
 
 // Flag is the name of the flag.
@@ -107,8 +109,12 @@ func read(file string) (c web.Config, err error) {
 	if err != nil {
 		return c, err
 	}
-	if err := web.Validate(file); err != nil {
-		return c, err
+	failed := web.Validate(file)
+	err = yaml.Unmarshal(text, &c)
+	for name, hash := range c.Users {
+		if _, wrong := bcrypt.Cost([]byte(hash)); wrong != nil {
+			return c, fmt.Errorf("basic_auth_users: the password of %s is no hash: write what this prints: htpasswd -nBC 10 %[1]s", name)
+		}
 	}
-	return c, yaml.Unmarshal(text, &c)
+	return c, cmp.Or(failed, err)
 }

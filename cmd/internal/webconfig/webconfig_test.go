@@ -57,7 +57,7 @@ func TestBeyondLoopbackNeedsTLSAndAUser(t *testing.T) {
 		{"nowhere", "", "write HOST:PORT"},
 		{"127.0.0.1:1", "/none/such", "--web.config.file /none/such: no such file"},
 		{"127.0.0.1:1", file(t, "tls: {}"), "field tls not found"},
-		{"127.0.0.1:1", file(t, "basic_auth_users: {ann: swordfish}"), "web.yaml"},
+		{"127.0.0.1:1", file(t, "basic_auth_users: {ann: swordfish}"), "web.yaml: basic_auth_users: the password of ann is no hash: write what this prints: htpasswd -nBC 10 ann"},
 		{"127.0.0.1:1", file(t, "tls_server_config: {cert_file: none.pem, key_file: none.pem}"), "none.pem"},
 	} {
 		err := Check("--listen", c.address, c.file)
