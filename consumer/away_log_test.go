@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // While etcd is away the log says what goes on by each kind of limit, those of keys included.
@@ -37,6 +39,35 @@ func TestALogWhileEtcdIsAway(t *testing.T) {
 			l.core.Report(s.clock.Now())
 			if !strings.Contains(text.String(), `do="`+c.want+`"`) {
 				t.Errorf("%s: %s", c.limits, text.String())
+			}
+		})
+	}
+}
+
+// While etcd refuses, the log does not say that the limiter goes on, nor that to wait helps: it says what does.
+func TestALogWhileEtcdRefuses(t *testing.T) {
+	for _, outage := range []quota.Outage{quota.OutageHold, quota.OutageStop} {
+		synctest.Test(t, func(t *testing.T) {
+			var text bytes.Buffer
+			s := &stub{clock: clock.New()}
+			l := open(t, s.source(), Options{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+			p := policyOf(t, "20/s")
+			p.Outage = outage
+			s.tell(1, withDefaults(p), 2)
+			time.Sleep(4 * time.Second)
+			s.prove() // it has a share
+			s.sink.Trouble(fmt.Errorf("watch: %w", cause.ErrDenied))
+			time.Sleep(10 * time.Second)
+			l.core.Report(s.clock.Now())
+			s.tell(2, withDefaults(p), 2) // it has started over
+			l.core.Report(s.clock.Now())
+			for _, state := range []string{"stale", "joining"} {
+				if !strings.Contains(text.String(), "limiter is "+state) {
+					t.Errorf("%s: not %s: %s", outage, state, text.String())
+				}
+			}
+			if strings.Count(text.String(), "problem=") != strings.Count(text.String(), `do="quota-admin roles consumer p --to USER grants it"`) {
+				t.Errorf("%s: %s", outage, text.String())
 			}
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -326,6 +327,13 @@ func (k *core) staleLocked(now clock.Instant) error {
 	}
 	if bound, wrong := p.ClockWrong(rules); wrong {
 		return fmt.Errorf("consumer: %s: %w: %s", k.provider, ErrStale, cause.Clock(bound, rules.ClockError))
+	}
+	if errors.Is(k.mu.trouble, cause.ErrDenied) {
+		text, do := k.mu.trouble.Error(), cause.Admit(k.mu.trouble, k.provider)
+		if !strings.Contains(text, do) {
+			text += "; " + do
+		}
+		return k.isStaleLocked(fmt.Sprintf("consumer: %s: %v: %s", k.provider, ErrStale, text))
 	}
 	silent, more := k.silentLocked(), k.troubleLocked()
 	if more != "" {

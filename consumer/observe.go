@@ -3,6 +3,7 @@ package consumer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -137,6 +138,7 @@ func (k *core) noteState(now clock.Instant) {
 	held, until := k.mu.planner.Held(now.Mono)
 	outage := k.mu.planner.Rules(now.Mono).Outage
 	policy, _ := k.mu.planner.Policy()
+	trouble := k.mu.trouble
 	k.mu.Unlock()
 	if policy == nil { // it was deleted meanwhile
 		policy = &quota.Policy{}
@@ -147,7 +149,7 @@ func (k *core) noteState(now clock.Instant) {
 	if problem := st.problem(); problem != "" {
 		attrs = append(attrs, "problem", problem)
 	}
-	if todo := remedy(st, use.Limits, policy, outage); todo != "" {
+	if todo := remedy(st, use.Limits, policy, outage, trouble); todo != "" {
 		attrs = append(attrs, "do", todo)
 	}
 	if quiet > 0 {
@@ -259,10 +261,14 @@ func meanwhile(limits []window.LimitUsage, p *quota.Policy, outage quota.Outage)
 }
 
 // remedy returns the advice to operators for a state; empty if there is none. limits are those in use, p is the policy, and
-// outage the rule in force.
-func remedy(st Status, limits []window.LimitUsage, p *quota.Policy, outage quota.Outage) string {
+// outage the rule in force. trouble is what ails the provider: a share is not kept for long where etcd refuses.
+func remedy(st Status, limits []window.LimitUsage, p *quota.Policy, outage quota.Outage, trouble error) string {
+	denied := errors.Is(trouble, cause.ErrDenied)
 	switch st.State {
 	case quota.StateStale:
+		if denied {
+			return cause.Admit(trouble, st.Provider)
+		}
 		return meanwhile(limits, p, outage) + "; quota-admin doctor finds the cause"
 	case quota.StatePaused:
 		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + cause.ShellWord(st.Provider)
@@ -271,6 +277,9 @@ func remedy(st Status, limits []window.LimitUsage, p *quota.Policy, outage quota
 	case quota.StateJoining:
 		if command := cause.Command(st.problem()); command != "" {
 			return command
+		}
+		if denied {
+			return cause.Admit(trouble, st.Provider)
 		}
 		return "nothing for the settle time and two windows; if it lasts longer: quota-admin explain " + cause.ShellWord(st.Provider)
 	case quota.StateActive:

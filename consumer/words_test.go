@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/quotient-limiter/quotient/consumer"
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -59,6 +61,8 @@ func TestErrorsInWords(t *testing.T) {
 		at := time.Now().UTC().Format("15:04:05 UTC")
 		time.Sleep(time.Minute)
 		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: no answer from etcd since "+at+"; it goes on by itself when etcd answers, and quota-admin doctor finds the cause")
+		s.sink.Trouble(fmt.Errorf("read: %w", cause.ErrLogin))
+		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: read: etcd does not permit it; "+cause.Remedy(cause.ErrLogin))
 		s.sink.Close()
 		said(t, late.Settle(30), consumer.ErrClosed, "consumer: p: settle: limiter is closed: the 28 permits beyond the reservation are not counted: settle before Close")
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -102,7 +103,7 @@ func (s *Session) joinBatch(l session.Lease, batch []*joining) (ok bool) {
 		err = nil
 	}
 	for _, j := range batch {
-		j.Err = errors.Join(err, j.Err)
+		j.Err = cause.Together(err, j.Err)
 		ok = ok || j.Err == nil
 		if j.Err == nil && j.more {
 			s.alone(j)
@@ -239,7 +240,7 @@ func (j *joining) found(all []*etcdserverpb.ResponseOp) (again bool) {
 	case !j.Fresh:
 	case kv.ModRevision > 0: // the same, of an attempt for something new
 		if err := readWritten(&j.Incarnation, kv); err != nil {
-			j.Err = errors.Join(fmt.Errorf("coordinator: register: %s is there already", j.Key), err)
+			j.Err = cause.Together(fmt.Errorf("coordinator: register: %s is there already", j.Key), err)
 		}
 		j.Fresh = false
 	case others && j.Value.First:

@@ -44,8 +44,7 @@ func (s *Session) keepLease(l session.Lease) {
 			}
 		}
 		s.step(session.Leased{Lease: l})
-		s.renew(l)
-		s.step(session.Leased{})
+		s.step(session.Leased{Err: s.renew(l)})
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -181,32 +180,34 @@ func (r *renewing) keep(way *renewal) (before *renewal) {
 }
 
 // renew keeps the lease alive until etcd says that it is gone, or Close. An etcd
-// that does not answer is asked again: only it knows whether the lease lives.
-func (s *Session) renew(l session.Lease) {
+// that does not answer is asked again: only it knows whether the lease lives. It returns why the lease was not renewed
+// before it ended; nil if there is no other reason.
+func (s *Session) renew(l session.Lease) (why error) {
 	ctx, end := context.WithCancel(s.ctx)
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
-	failing := false
 	for pause := time.Duration(0); sleepUnless(s.ctx, pause, s.renewals); { // at once, for a stream that is open
 		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
 		done()
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			return
-		case err != nil && !failing && s.ctx.Err() == nil:
+			return why
+		case err != nil && why == nil && s.ctx.Err() == nil:
 			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err), "do", cause.Remedy(etcdcall.Kind(err)))
-		case err == nil && failing:
+		case err == nil && why != nil:
 			s.o.Logger.Info("lease is renewed again")
 		}
 		pause = l.TTL / 3
-		if failing = err != nil; failing {
+		if why = etcdcall.Kind(err); err != nil {
+			why = cmp.Or(why, err)
 			s.failed(err)
 			pause = jitter(500 * time.Millisecond)
 		} else {
 			s.redial.answered()
 		}
 	}
+	return why
 }
 
 // firstOf asks in several ways until one answer is good, or says that the lease is gone, or

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
 
@@ -39,7 +40,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		wg.Go(func() { ends[i], failed[i] = p.announceEnd(ctx) })
 	}
 	wg.Wait()
-	last, provider, errs := int64(0), "", []error{errors.Join(failed...)}
+	last, provider, errs := int64(0), "", []error{cause.Together(failed...)}
 	for i, end := range ends {
 		if end > last {
 			last, provider = end, memberships[i].Provider
@@ -55,8 +56,8 @@ func (s *Session) Shutdown(ctx context.Context) error {
 			break
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, s.Close())
+	if err := cause.Together(errs...); err != nil {
+		return cause.Together(err, s.Close())
 	}
 	return s.close(ctx, s.o.TTL) // by then the lease removes its keys
 }

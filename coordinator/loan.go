@@ -5,6 +5,7 @@ import (
 
 	"github.com/quotient-limiter/quotient/internal/keys"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // This file is what memberships do with asks and loans: docs/proof/protocol.md, section 13.
@@ -65,7 +66,7 @@ func (p *membership) muteNow() {
 		return
 	}
 	p.mute = true
-	p.s.o.Logger.Warn("this instance may not lend or borrow: create the role again", "provider", p.Provider)
+	p.s.o.Logger.Warn("this instance may not lend or borrow: its role is of an earlier version", "provider", p.Provider, "do", cause.GrantRole(p.Provider))
 	p.s.hearing.leave(p)
 	p.Sink.Carry(nil)
 }

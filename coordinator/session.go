@@ -193,7 +193,7 @@ func join(ctx context.Context, client *clientv3.Client, kv clientv3.KV, options 
 		c, done := s.bounded(ctx)
 		defer done()
 		if l, err = s.connect(c, o.TTL); err != nil {
-			return nil, errors.Join(err, s.Close())
+			return nil, cause.Together(err, s.Close())
 		}
 	}
 	s.step(session.Opened{})

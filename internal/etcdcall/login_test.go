@@ -19,7 +19,7 @@ func TestLoginsAfterARefusal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l Logins
-		sent, answer := 0, error(rpctypes.ErrAuthFailed)
+		sent, answer := 0, rpctypes.ErrAuthFailed
 		call := func() (any, error) { sent++; return nil, answer }
 		// during returns how many of the calls, ten in a second, went out.
 		during := func(d time.Duration) int {

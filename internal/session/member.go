@@ -131,8 +131,8 @@ type WriteAnswered struct {
 func (e WriteAnswered) on(*Machine) {
 	forbidden := &e.forbidden[e.Right]
 	switch {
-	case e.Denied:
-		*forbidden = fmt.Errorf("%w; create its role again: quota-admin roles consumer %s", e.Err, e.Provider)
+	case e.Denied && !errors.Is(e.Err, cause.ErrLogin) && !errors.Is(e.Err, cause.ErrToken): // those say nothing about a role
+		*forbidden = e.denied(e.Err)
 	case e.Err != nil || *forbidden == nil: // another error says nothing about the right
 		return
 	default:
@@ -275,10 +275,15 @@ func (p *Member) tell(err error) {
 	if errors.Is(err, ErrLease) || errors.Is(err, ErrGone) {
 		err = nil
 	}
-	if text := textOf(cause.Together(err, rest)); text != p.logged && !p.silent {
+	own := cause.Together(err, rest)
+	if text := textOf(own); text != p.logged && !p.silent {
 		if p.logged = text; text != "" {
 			args := []any{"provider", p.Provider, "problem", text}
-			if do := cause.Command(text); do != "" {
+			do := cause.Command(text)
+			if do == "" && (errors.Is(own, cause.ErrDenied) || errors.Is(own, cause.ErrAway)) {
+				do = cause.Remedy(own)
+			}
+			if do != "" {
 				args = append(args, "do", do)
 			}
 			p.m.log(slog.LevelWarn, "provider has a problem", args...)

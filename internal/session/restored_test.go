@@ -108,7 +108,7 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 		}, true},
 		"its lease is lost": {func(s *steps, p *Member) {
 			s.do(Leased{})
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.register(501, 1) // older than what the watch has told: a gap
 			s.begins("/", 502)
 			s.register(503, 1)
@@ -117,14 +117,14 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			s.do(Leased{})
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("compacted"), Gap: true})
 			s.begins("/", 500)
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.register(501, 1)
 		}, true},
 		"its lease is lost while a probe is under way": {func(s *steps, p *Member) {
 			asked := s.Question(s.at().Instant)
 			s.do(Leased{})
 			s.do(ProbeAnswered{asked, 500, 1, 0})
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.begins("/", 1200)
 			s.register(1201, 1)
 		}, true},
@@ -162,7 +162,7 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("denied"), Denied: true})
 			s.begins("/p/", 500)
 			s.begins("/q/", 500)
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.register(501, 1)
 		}, true},
 		"its policy was deleted": {func(s *steps, p *Member) {
@@ -174,7 +174,7 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 		"its policy was deleted, and it was listed since": {func(s *steps, p *Member) {
 			s.tell("p", 1001, []view.Key{{Kind: view.Policy, Revision: 1001, Deleted: true}})
 			s.do(Leased{})
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.register(1002, 1)
 			s.do(WatchEnded{Line: s.whole(), Err: errors.New("compacted"), Gap: true})
 			s.begins("/", 500)
@@ -190,7 +190,7 @@ func TestAMemberHearsThatTheStoreWentBack(t *testing.T) {
 		}, false},
 		"its lease is lost, and nothing else": {func(s *steps, p *Member) {
 			s.do(Leased{})
-			s.do(Leased{Lease{ID: 7}})
+			s.do(Leased{Lease: Lease{ID: 7}})
 			s.register(1001, 1)
 		}, false},
 		"the watch has a gap, and the store goes on": {func(s *steps, p *Member) {

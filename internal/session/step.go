@@ -205,13 +205,16 @@ func (m *Machine) forget(l *Line) {
 }
 
 // Leased is an event: the session has got a lease. The zero Lease says that it has lost the one it had, and the
-// keys of its members with that. Then each member registers again. A member that had announced its end does
+// keys of its members with that; Err says why it could not be renewed, if etcd has said so. Then each member registers again. A member that had announced its end does
 // not: its sink is closed. If the session is closing, the members do nothing.
-type Leased struct{ Lease }
+type Leased struct {
+	Lease
+	Err error
+}
 
 func (e Leased) on(m *Machine) {
 	if e.Lease == (Lease{}) && !m.closed {
-		m.log(slog.LevelWarn, "the lease has ended in etcd; registering again", "lease", m.lease.ID, "providers", len(m.members), "do", cause.LeaveRunning)
+		m.log(slog.LevelWarn, "the lease has ended in etcd; registering again", "lease", m.lease.ID, "providers", len(m.members), "do", cause.Remedy(e.Err))
 	}
 	m.lease = e.Lease
 	m.emit(Wake{})

@@ -131,7 +131,7 @@ func newSteps() *steps {
 	s.do(Opened{})
 	s.do(WatchOpened{s.whole()})
 	s.tell("", 0, nil)
-	s.do(Leased{Lease{ID: 7}})
+	s.do(Leased{Lease: Lease{ID: 7}})
 	return s
 }
 
@@ -472,7 +472,7 @@ func TestStep(t *testing.T) {
 			s.subscribe("r")
 			batch, _ := s.NextBatch(most, false)
 			batch[0].Listing = Listing{Incarnation: Incarnation{ID: "r40", Key: "key", Lease: 7, Created: 40}, Revision: 40, Cluster: 1}
-			s.do(Leased{Lease{ID: 8}})
+			s.do(Leased{Lease: Lease{ID: 8}})
 			s.do(JoinEnded{batch[0]})
 		}, "p close, q close, wake, wake, r trouble this instance's lease has ended in etcd;, wake"},
 		"a listing fails": {func(s *steps, p, q *Member) {

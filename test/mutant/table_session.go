@@ -133,7 +133,7 @@ var session = Table{
 	Replace("RevivedStays", "an incarnation that a backup has again keeps its share", "coordinator/list.go",
 		"if kv.Lease != m.Lease || string(kv.Key) == m.Key {", "if true {", histories),
 	Replace("LeaseForGone", "a lease that cannot be renewed is not asked for again", "coordinator/lease.go",
-		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n", histories),
+		"case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\treturn why\n", "case errors.Is(err, rpctypes.ErrLeaseNotFound):\n\t\t\tcontinue\n", histories),
 	Replace("CompactedAgain", "a watch whose revision is gone is opened again where it was", "coordinator/watch.go",
 		"errors.Is(err, rpctypes.ErrCompacted) ||", "false && errors.Is(err, rpctypes.ErrCompacted) ||", histories),
 	{Name: "DatedByAnswer", Wrong: "a probe is dated at its answer", By: []string{histories}, Edits: []Edit{

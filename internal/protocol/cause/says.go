@@ -179,7 +179,7 @@ func Together(errs ...error) error {
 	var texts []string
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	for _, err := range errs {
-		texts = append(texts, err.Error())
+		texts = append(texts, strings.ReplaceAll(err.Error(), "\n", Beside)) // of errors.Join
 	}
 	if len(errs) == 0 {
 		return nil

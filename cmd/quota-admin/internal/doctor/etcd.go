@@ -267,7 +267,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	for _, text := range s.Errors {
 		switch {
 		case strings.Contains(text, "NOSPACE"):
-			bad(fmt.Sprintf("compact, defragment, and disarm: etcdctl compact %d; etcdctl defrag --cluster; etcdctl alarm disarm", s.Header.Revision), "alarm: the database is full, nothing can be written")
+			bad(fmt.Sprintf("compact, defragment, and disarm: etcdctl compact %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s; etcdctl alarm disarm --endpoints=%[2]s", s.Header.Revision, e.endpoint), "alarm: the database is full, nothing can be written")
 		case strings.Contains(text, "CORRUPT"):
 			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):
