@@ -65,7 +65,8 @@ type Options struct {
 	// Lazy makes Join return immediately, also while etcd is away. Until etcd can be
 	// reached, limiters are joining, and Status has the reason. Use it if the process has
 	// other work to do, or must start without etcd. Without Lazy a mistake in the
-	// client's configuration ends Join.
+	// client's configuration ends Join. It does not help a client with a user and a password while etcd
+	// is away: clientv3.New logs in, and waits until its DialTimeout, or without end if that is 0.
 	Lazy bool
 	// Logger receives the changes of state; default slog.Default().
 	Logger *slog.Logger
@@ -147,7 +148,7 @@ type Session struct {
 // Join starts a session. It returns when etcd has granted a lease, or within 6 s with an
 // error: ErrUnreachable, ErrPermission, an etcd that is too old, or an option that is out
 // of its range. With Options.Lazy it asks no etcd and returns immediately. The caller keeps
-// and closes the client; give it a DialTimeout and a logger (see package etcdlog). A client
+// and closes the client; give it a DialTimeout, without which clientv3.New may log in for ever, and a logger (see package etcdlog). A client
 // that clientv3's packages namespace, ordering or leasing have wrapped is refused: use
 // Options.Prefix. ctx bounds Join only.
 //

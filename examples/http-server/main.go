@@ -35,7 +35,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	etcd := strings.Split(cmp.Or(os.Getenv("QUOTIENT_ENDPOINTS"), "http://127.0.0.1:2379"), ",")
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd})
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd, DialTimeout: 5 * time.Second})
 	if err != nil {
 		return err
 	}

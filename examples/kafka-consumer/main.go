@@ -66,7 +66,7 @@ func consume(ctx context.Context, c config) error {
 		return fmt.Errorf("--brokers %s: no Kafka has answered within %v: %w", c.brokers, kafkaTimeout, err)
 	}
 	// For TLS set clientv3.Config.TLS to what coordinator.ClientTLS returns.
-	etcd, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(c.endpoints, ","), Logger: etcdlog.New(slog.Default())})
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(c.endpoints, ","), DialTimeout: 5 * time.Second, Logger: etcdlog.New(slog.Default())})
 	if err != nil {
 		return err
 	}

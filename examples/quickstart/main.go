@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -29,7 +30,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	etcd := strings.Split(cmp.Or(os.Getenv("QUOTIENT_ENDPOINTS"), "http://127.0.0.1:2379"), ",")
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd, Logger: etcdlog.New(slog.Default())})
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd, DialTimeout: 5 * time.Second, Logger: etcdlog.New(slog.Default())})
 	if err != nil {
 		return err
 	}
