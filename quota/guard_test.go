@@ -70,6 +70,11 @@ func TestGuardOfLongLimits(t *testing.T) {
 			t.Errorf("%s, keys %q, guard %v: %v", test.limits, test.keys, test.guard, err)
 		}
 	}
+	shaped := Policy{Limits: []Limit{{Permits: 5000, Window: time.Hour, Sliding: true}}, Timing: Timing{Guard: 10 * time.Second}}
+	shaped.Shape = ShapeSliding
+	if err := shaped.Validate(); err == nil || !strings.Contains(err.Error(), "guard 10s: leaves nothing of the 1s by which shape sliding counts; without a limit of up to a minute set shape fixed") {
+		t.Errorf("a shape of long limits alone: %v", err)
+	}
 	p := Policy{Limits: []Limit{{Permits: 5000, Window: time.Hour, Sliding: true}}, Timing: Timing{Guard: time.Second},
 		Next: []LimitChange{{From: time.Unix(1, 0), Limits: []Limit{{Permits: 1, Window: time.Second}}}}}
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), half+"1s") {

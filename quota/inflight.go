@@ -128,10 +128,10 @@ func (p *Policy) checkInFlight(errs *problems) {
 	errs.add(len(p.Limits) > 1, "limits", FormatLimits(p.Limits), hintAlone, "a limit in flight is the only one of its provider")
 	errs.add(p.Keys.set(), "keys", FormatLimits(p.Keys.Limits), hintAlone, "a provider of calls in flight has no limits by key")
 	errs.add(len(p.Next) > 0, "next", counted(len(p.Next)), "set the limit when it is to count", "a limit in flight is not announced")
-	errs.add(p.shaped(), "shape", p.Shape, "leave it out", "calls in flight have no shape")
-	errs.add(p.Pacing == PacingEven, "pacing", p.Pacing, "leave it out", "calls in flight have no pacing")
-	errs.add(p.Critical > 0, "classes.critical", p.Critical, "leave it out: critical calls that wait are served first in any case", "calls in flight have no share to keep a part of")
-	errs.add(p.WarmUp != 0, "warm_up", p.WarmUp, "leave it out", "calls in flight have no share that grows")
+	errs.add(p.shaped(), "shape", p.Shape, "set shape fixed", "calls in flight have no shape")
+	errs.add(p.Pacing == PacingEven, "pacing", p.Pacing, "set pacing off", "calls in flight have no pacing")
+	errs.add(p.Critical > 0, "classes.critical", p.Critical, "set it to 0: critical calls that wait are served first in any case", "calls in flight have no share to keep a part of")
+	errs.add(p.WarmUp != 0, "warm_up", p.WarmUp, "set it to 0", "calls in flight have no share that grows")
 	part := l.Window / HoldParts
 	errs.add(p.blurs(part), "limits", l,
 		"lower clock_error or guard, or raise the hold", "twice the clock_error and the guard, %v, must be less than an eighth of the hold, %v", 2*p.ClockError+p.Guard, part)

@@ -153,7 +153,11 @@ func (p *Policy) checkGuard(errs *problems) {
 	}
 	// Not 2*guard: it could overflow.
 	most := (shortest - 1) / 2
-	errs.add(p.Guard > most, "guard", p.Guard, "it must be less than half of that", "leaves nothing of the shortest window, %v", shortest)
+	if p.shaped() && !slices.ContainsFunc(slices.Concat(p.Limits, p.Keys.Limits), func(l Limit) bool { return l.Window <= shortest }) && len(p.Next) == 0 {
+		errs.add(p.Guard > most, "guard", p.Guard, "without a limit of up to a minute set shape fixed", "leaves nothing of the %v by which shape %s counts", shortest, p.Shape)
+		return
+	}
+	errs.add(p.Guard > most, "guard", p.Guard, "it must be less than half of that; 0 switches it off", "leaves nothing of the shortest window, %v", shortest)
 }
 
 // shortest returns the shortest window of all limits, long ones of keys included; 0 if there are none. Under a shape it

@@ -16,7 +16,6 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
-	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -462,15 +461,18 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 	added, larger, smaller := false, false, false
 	for _, l := range after {
 		n, known := protocol.LimitOf(before, l.Window)
-		added, larger, smaller = added || !known, larger || known && l.Permits > n, smaller || known && l.Permits < n
+		added, larger, smaller = added || !known && !protocol.Free(l), larger || known && l.Permits > n, smaller || known && l.Permits < n
 	}
 	lines := modeEffects(old, next, settle, now)
 	if larger {
-		line := "the larger limit is used at once by instances that see the change"
-		if !slices.ContainsFunc(after, func(l quota.Limit) bool { return gives(old, next, l, now) }) {
-			line = fmt.Sprintf("the larger limit is used from the first window that starts %v after the change", settle)
+		used, from := "the larger limit is used", "at once by instances that see the change"
+		if protocol.Free(after[0]) {
+			used = "the short limit is dropped"
 		}
-		lines = append(lines, line)
+		if !slices.ContainsFunc(after, func(l quota.Limit) bool { return gives(old, next, l, now) }) {
+			from = fmt.Sprintf("from the first window that starts %v after the change", settle)
+		}
+		lines = append(lines, used+" "+from)
 	}
 	if smaller {
 		line := fmt.Sprintf("the smaller limit binds at once on instances that see the change, and the fleet in every window that starts %v after it", settle)
@@ -486,11 +488,6 @@ func atOnce(old, next quota.Policy, now time.Time) []string {
 		lines = append(lines, goes("the removed limit "+l.String(), lasts(old, next, l, now.Add(settle)), settle))
 	}
 	return lines
-}
-
-// gives reports whether what a limit of the next policy gives more counts at once.
-func gives(old, next quota.Policy, l quota.Limit, now time.Time) bool {
-	return share.Gives(&old, &next, quota.WindowAt(l.Window, now.UnixNano()))
 }
 
 func modeEffects(old, next quota.Policy, settle time.Duration, now time.Time) []string {

@@ -123,6 +123,12 @@ set payments/charge 5/s --settle 100ms --freshness 99ms -o *
 set payments/charge 5/s --settle 2m
 set payments/charge 0/s --freshness 1s
 get payments/charge
+set shop 100/s
+set shop '5000/h sliding' --force
+set calls 100/s --shape sliding --guard 20ms
+set calls '5000/h sliding' --guard 10s --force
+set calls '200 inflight hold=10m' --force
+set calls '200 inflight hold=10m' --shape fixed --force
 `},
 	{name: "budget", commands: `
 set payments/charge 20/s,5000/h,100000/mo --zone Europe/Berlin

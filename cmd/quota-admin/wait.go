@@ -15,6 +15,7 @@ import (
 	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/share"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -288,4 +289,9 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, errors.New("write a time as 2027-01-01T00:00:00Z, 2027-01-01 00:00 or 00:00 (local time), or +90s")
+}
+
+// gives reports whether what a limit of the next policy gives more counts at once.
+func gives(old, next quota.Policy, l quota.Limit, now time.Time) bool {
+	return share.Gives(&old, &next, quota.WindowAt(l.Window, now.UnixNano()))
 }

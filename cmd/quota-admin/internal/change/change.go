@@ -385,12 +385,16 @@ func word(value any) string {
 
 // StepError says that one change goes further than the greatest step allows.
 type StepError struct {
-	What string // both limits, the factor, and the greatest step
+	What    string // both limits, the factor, and the greatest step
+	nothing bool   // no step is so great
 }
 
 // Error adds the ways out.
 func (e *StepError) Error() string {
-	return e.What + ": if it is meant, use --force, or --max-step for this policy"
+	if e.nothing {
+		return e.What + ": if it is meant, use --force"
+	}
+	return e.What + ": if it is meant, use --force, or a larger --max-step"
 }
 
 // CheckStep returns a *StepError if the limits of next go further at once than the
@@ -440,7 +444,11 @@ func tooFar(from, to []quota.Limit, when string, most float64) error {
 	case ratio < 1:
 		what = number(1/ratio) + " times less"
 	}
-	return &StepError{fmt.Sprintf("%s -> %s%s is %s; the greatest step is %sx", quota.FormatLimits(from), quota.FormatLimits(to), when, what, number(most))}
+	what = fmt.Sprintf("%s -> %s%s is %s", quota.FormatLimits(from), quota.FormatLimits(to), when, what)
+	if ratio == 0 {
+		return &StepError{what, true}
+	}
+	return &StepError{fmt.Sprintf("%s; the greatest step is %sx", what, number(most)), false}
 }
 
 // InForce returns the limits of a policy that are in force at now, also those of more than a
