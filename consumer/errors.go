@@ -193,7 +193,11 @@ func (e *LimitError) what() string {
 	case e.Reason == ReasonPaused:
 		return cause.Paused(e.Provider, "", "", time.Time{})
 	case e.blocked():
-		return fmt.Sprintf("the limit of %v permits no call", limit)
+		by := "set " + cause.ShellWord(e.Provider)
+		if e.Key != "" {
+			by = "keys " + by + " " + cause.ShellWord(e.Key)
+		}
+		return fmt.Sprintf("the limit of %v permits no call: an operator raises it by quota-admin %s LIMITS", limit, by)
 	case limit.Long():
 		return e.ofLong(limit)
 	case e.Owner != "":

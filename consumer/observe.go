@@ -273,7 +273,7 @@ func remedy(st Status, limits []window.LimitUsage, p *quota.Policy, outage quota
 	case quota.StatePaused:
 		return "nothing, if " + cmp.Or(p.Author, "the operator") + " meant it: quota-admin get " + cause.ShellWord(st.Provider)
 	case quota.StatePausing:
-		return "nothing; if the provider asks for pauses often, lower the limit"
+		return cause.EndPause(st.problem())
 	case quota.StateJoining:
 		if command := cause.Command(st.problem()); command != "" {
 			return command

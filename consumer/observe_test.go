@@ -258,7 +258,7 @@ func TestStateLogIsBounded(t *testing.T) {
 		l.core.Report(l.core.clock.Now())
 		want := `level=INFO msg="limiter is pausing" provider=p was=active total=7 share=7 instances=1 revision=1 ` +
 			`problem="this program paused the limiter until 01:00:10 UTC" ` +
-			`do="nothing; if the provider asks for pauses often, lower the limit" changes_not_logged=96` + "\n"
+			`do="nothing; the program's Resume ends it before" changes_not_logged=96` + "\n"
 		if text.String() != want {
 			t.Errorf("got  %swant %s", text.String(), want)
 		}

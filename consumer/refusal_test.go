@@ -195,7 +195,7 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 		}
 		s.sink.Trouble(nil)
 		begin()
-		joined := "this instance joined at 00:00:00 UTC; its share begins at 00:00:04 UTC, after the settle time (3s)"
+		joined := "this instance joined at 00:00:00 UTC; its share begins at 00:00:04 UTC, with the first window after the settle time (3s)"
 		says(joined)
 		time.Sleep(2 * time.Second)
 		at := s.clock.Now()
@@ -204,7 +204,7 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 		says(joined)
 		time.Sleep(3 * time.Second)
 		begin()
-		says("this instance started over at 00:00:05 UTC; its share begins at 00:00:09 UTC, after the settle time (3s)")
+		says("this instance started over at 00:00:05 UTC; its share begins at 00:00:09 UTC, with the first window after the settle time (3s)")
 		lost := errors.New("this instance's lease has ended in etcd; it is registering again")
 		s.sink.Trouble(lost)
 		if err := takeNow(l, 1); !errors.Is(err, lost) || err.Error() != "consumer: p: no permit: no share since 00:00:05 UTC: "+lost.Error()+"; next at 00:00:09.000 UTC" {
@@ -217,7 +217,7 @@ func TestAJoinerSaysWhenItsShareBegins(t *testing.T) {
 // that window.
 func TestALongerWindowThatBeginsIsNamed(t *testing.T) {
 	for after, want := range map[time.Duration]string{
-		2 * time.Second: "this instance joined at 00:00:00 UTC; its share begins at 00:00:10 UTC, after the settle time (3s)",
+		2 * time.Second: "this instance joined at 00:00:00 UTC; its share begins at 00:00:10 UTC, with the first window after the settle time (3s)",
 		5 * time.Second: "this instance's share of the new window (10s) begins at 00:00:10 UTC",
 	} {
 		synctest.Test(t, func(t *testing.T) {

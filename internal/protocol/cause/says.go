@@ -69,7 +69,7 @@ func Joined(at, begins time.Time, settle time.Duration) string {
 	if !begins.IsZero() {
 		when = fmt.Sprintf("at %s, ", clock(begins))
 	}
-	return fmt.Sprintf("this instance joined at %s; its share begins %safter the settle time (%v)", clock(at), when, settle)
+	return fmt.Sprintf("this instance joined at %s; its share begins %swith the first window after the settle time (%v)", clock(at), when, settle)
 }
 
 // StartedOver says the same of an instance that has forgotten what it knew of the others.
@@ -248,7 +248,17 @@ func Pause(provider, why string, until time.Time) string {
 
 // OwnPause says that the application paused its limiter.
 func OwnPause(until time.Time) string {
-	return fmt.Sprintf("this program paused the limiter until %s", clock(until))
+	return fmt.Sprintf(ownPause+"%s", clock(until))
+}
+
+const ownPause = "this program paused the limiter until "
+
+// EndPause is what to do about the pause that a problem tells of: who asked for it decides.
+func EndPause(problem string) string {
+	if strings.HasPrefix(problem, ownPause) {
+		return "nothing; the program's Resume ends it before"
+	}
+	return "nothing; if the provider asks for pauses often, lower the limit"
 }
 
 // ShadowPause says of a pause, and why it was asked for, that shadow mode does not obey it.

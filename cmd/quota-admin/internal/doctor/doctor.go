@@ -493,7 +493,7 @@ func judgeInstance(c *Chart, f *protocol.Fleet, i *protocol.InstanceStatus, now 
 	case cause.InShadow(r.Problem):
 		c.add(note, "fleet", subject, "nothing; it would pause in mode enforce", "%s", r.Problem)
 	case r.State == quota.StatePausing:
-		c.add(note, "fleet", subject, "nothing; if the provider asks for pauses often, lower the limit", "%s", cause.Says(r.State, 0, r.Problem))
+		c.add(note, "fleet", subject, cause.EndPause(r.Problem), "%s", cause.Says(r.State, 0, r.Problem))
 	case r.Debt > 0 && r.State == quota.StateActive:
 		bad(cause.PayLess, "%s", cause.Says(r.State, r.Debt, r.Problem))
 	default:
