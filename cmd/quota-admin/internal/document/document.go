@@ -232,6 +232,9 @@ func keysOf(value json.RawMessage) (_ quota.Keys, overrides map[string]*protocol
 		Overrides map[string]overrideText `json:"overrides"`
 	}
 	err := decode(value, &keys)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		return quota.Keys{}, nil, fmt.Errorf("%s: %s", wrong.Field, plain(err))
+	}
 	if err == nil && keys.Limits == nil {
 		err = errors.New("limits are missing")
 	}
@@ -280,7 +283,9 @@ func plain(err error) string {
 		switch kind := wrong.Type.Kind(); {
 		case kind == reflect.String, reflect.PointerTo(wrong.Type).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
 			want = `a text, such as "20ms" for a time`
-		case kind == reflect.Int64, kind == reflect.Float64:
+		case kind == reflect.Int64:
+			want = "a whole number"
+		case kind == reflect.Float64:
 			want = "a number"
 		}
 		return "must be " + want + ", found: " + wrong.Value

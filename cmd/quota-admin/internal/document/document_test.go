@@ -171,7 +171,7 @@ func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"policies: {}\nextra: 1":                                `unknown field "extra"; known are policies and schema`,
 		"policies: {a: {limits: 5/s, guard: 5}}":                "a: guard: must be a text, such as \"20ms\" for a time, found: number",
-		"policies: {a: {limits: 5/s, burst: 5/s}}":              "a: burst: must be a number, found: string",
+		"policies: {a: {limits: 5/s, burst: 5/s}}":              "a: burst: must be a whole number, found: string",
 		"policies: [a]":                                         "must be a list or fields, as export writes them, found: array",
 		"policies:\n  a: {limits: 5/s}\n  a: {limits: 6/s}":     `key "a" already set`,
 		"policies: {a: {limits: 5/s, settle: 5s, settle: 6s}}":  `key "settle" already set`,
@@ -215,6 +215,8 @@ func TestKeysInDocuments(t *testing.T) {
 		"{most: 7}":                            "keys: must have limits, and may have most, owners and overrides: limits are missing",
 		"{limits: 80/s, least: 7}":             "unknown field",
 		"{limits: 80}":                         "must be a text",
+		"{limits: 1/s, owners: many}":          "keys: owners: must be a whole number, found: string",
+		"{limits: 1/s, most: 1.5}":             "keys: most: must be a whole number, found: number 1.5",
 		"80/s":                                 "keys: must have limits, and may have most, owners and overrides",
 		"{limits: 5000/25h}":                   "longer than a day",
 		"":                                     "keys: the value is missing",
