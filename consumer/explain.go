@@ -115,24 +115,31 @@ func (o *origin) unservedBy(y *keyState, n int64, atOnce bool) *unserved {
 	return u
 }
 
+// notQueued returns the reason and the error of a call that the queue did not take or keep; no error if the verdict says
+// otherwise.
+func (k *core) notQueued(v queue.Verdict) (Reason, error) {
+	most := k.options.Load().MaxWaiters
+	switch v {
+	case queue.Closed:
+		return ReasonClosed, fmt.Errorf("consumer: %s: %w: this program called Close or Shutdown", k.provider, ErrClosed)
+	case queue.Full:
+		return ReasonQueueFull, fmt.Errorf("consumer: %s: %w: %d wait already (Options.MaxWaiters)", k.provider, ErrQueueFull, most)
+	case queue.Displaced:
+		return ReasonQueueFull, fmt.Errorf("consumer: %s: %w: displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.provider, ErrQueueFull, most)
+	}
+	return "", nil
+}
+
 // explained turns what is known of a call into the reason and the error. Closed, Full, Displaced and
 // TooLarge decide alone. Else the limiter's state comes first, then the verdict, and then the limit that
 // has too little left.
 func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
-	named := func(kind error, hint string, arguments ...any) error {
-		return fmt.Errorf("consumer: %s: %w"+hint, append([]any{k.provider, kind}, arguments...)...)
-	}
 	e := LimitError{Provider: k.provider, Asked: u.n, Reason: ReasonSpent}
 	if u.key != nil {
 		e.Key = u.key.Name
 	}
-	switch u.verdict {
-	case queue.Closed:
-		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
-	case queue.Full:
-		return ReasonQueueFull, named(ErrQueueFull, ": %d wait already (Options.MaxWaiters)", k.options.Load().MaxWaiters)
-	case queue.Displaced:
-		return ReasonQueueFull, named(ErrQueueFull, ": displaced by a call of a higher class: %d wait (Options.MaxWaiters)", k.options.Load().MaxWaiters)
+	if reason, err := k.notQueued(u.verdict); err != nil {
+		return reason, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,7 +156,7 @@ func (k *core) explained(now clock.Instant, u *unserved) (Reason, error) {
 	u.waitsFor(now, b, short)
 	switch state {
 	case quota.StateClosed:
-		return ReasonClosed, named(ErrClosed, ": this program called Close or Shutdown")
+		return k.notQueued(queue.Closed)
 	case quota.StateStale:
 		if err := k.staleLocked(now); err != nil {
 			return ReasonStale, err

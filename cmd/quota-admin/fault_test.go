@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/quotient-limiter/quotient/coordinator"
 	"github.com/quotient-limiter/quotient/internal/cli/etcdflags"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
 // TestUsageErrorsAreOneLineEach: two at once were printed with a literal \n.
