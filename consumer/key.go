@@ -367,7 +367,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 	}
 	if f == keyLacks && how < reserve && !s.Shadow {
 		o.refusedKey(y, n-got, how, now)
-		quiet := y.use.Crowded() && k.keys.quiet.CompareAndSwap(nil, y)
+		quiet := y.use.RefusedAtOnce() && k.keys.quiet.CompareAndSwap(nil, y)
 		y.front.Refuse(&y.use, quiet) // others were asked for some
 	}
 	return f, got

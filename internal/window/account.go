@@ -15,16 +15,16 @@ import (
 )
 
 // Account counts the permits that this instance issues for one key. The zero Account has issued none, and has nothing
-// left. The provider is the key with the empty name. Its account is part of a ledger, which has schedules and calls in
-// flight beside it: of a ledger adopt, charge, refund and pay are used, since Adopt, Charge, Refund and Pay of the Account
-// in it leave those out.
+// left. The provider is the key with the empty name. Its account is part of a ledger, which also brings its schedules
+// (span.by) and calls in flight up to date: of a ledger adopt, charge, refund and pay are used, since Adopt, Charge, Refund
+// and Pay of the Account leave those out.
 //
 // After the windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is
 // booked before that, in the windows that the account still has (Front.Shut). An Account is not safe for concurrent use.
 //
 // A permit is booked by Charge, and taken out again by Refund. One of a key whose caller still waits for the provider's
 // is kept by Reserve, and then booked by Confirm or let go by Unreserve. One that a call had of the Front is booked by
-// Front.Shut, and taken out by Uncharge if the provider gave none.
+// Front.Shut or Front.More, and taken out by Uncharge if the provider gave none.
 type Account struct {
 	windows *plans.Windows // those of the latest Adopt; nil before the first
 	spans   []span         // shortest first
@@ -32,14 +32,15 @@ type Account struct {
 	// early says that corrected time was set back behind the start of a window, of a span or of a long limit, that the
 	// account had entered. Nothing is issued until that window begins again.
 	early bool
-	// forgotten says that nobody will look at this account again: see Forget. It has nothing left for good.
+	// forgotten says that the account is retired (Forget): another one counts for the key from then on, and this one has
+	// nothing left for good.
 	forgotten bool
 	// laid is how many permits lay in the key's Front when Open or More last laid some into it, or when More last booked
 	// what calls had of it. What lies there now is less by what calls have had since, which is still to be booked.
 	laid uint8
-	// crowded says that the Front has refused several calls at once since the latest Adopt. The next refusal may then make
-	// the key quiet: see Front.
-	crowded bool
+	// atOnce says that the Front has refused several calls at once since the latest Adopt. The next refusal may then make
+	// the key quiet: see partQuiet.
+	atOnce bool
 	// epoch is raised whenever a span enters another window or is forgotten, when a long limit enters another window or
 	// binds anew, and when etcd was restored. Refund takes a permit back only in the epoch in which it was issued: later
 	// some window of it may have ended, although it may still count in a longer one. Once something was issued it is not 0,
@@ -67,8 +68,8 @@ type span struct {
 	borrowed int64 // permits of Bound that others have lent to this instance
 	lent     int64 // permits of Used that this instance has lent
 	paid     int64 // permits of Used that have paid debts
-	// by are the schedules of a provider's limit of which permits come, or count, otherwise than all at once in an aligned
-	// window: by another shape, or by pacing. It is nil for all others, as for every limit of a key.
+	// by has the schedules of a provider's limit that has another shape than aligned windows, or pacing. It is nil for all
+	// other limits, as for every limit of a key: all of their permits may be issued at once.
 	by *shape.Schedules
 }
 
@@ -91,7 +92,7 @@ func (a *Account) Adopt(windows *plans.Windows, share func(quota.Window) int64, 
 // does.
 func (a *Account) begin(windows *plans.Windows, share func(quota.Window) int64) {
 	was := a.Shortest().Length
-	a.windows, a.early, a.crowded = windows, false, false
+	a.windows, a.early, a.atOnce = windows, false, false
 	for i := range a.spans {
 		a.spans[i].Bound = shape.Unbounded
 	}
@@ -177,9 +178,9 @@ func (a *Account) bounded(yield func(*span) bool) {
 
 // shortest returns the span of the shortest window in which the account is limited. While the account is early that window
 // may not have begun (begun). If the account is limited in none, it is the span of the shortest window that runs, and nil if
-// none runs. A window runs in which no limit binds this account: one of a length that only the override of another key has.
+// none runs. A window may run that does not limit this account: if only other keys have a limit of its length.
 func (a *Account) shortest() *span {
-	for i := range a.spans { // a plain loop, as in shares
+	for i := range a.spans { // a plain loop, as in leftOfShares
 		if s := &a.spans[i]; s.Bound != shape.Unbounded {
 			return s
 		}
@@ -268,7 +269,7 @@ func (a *Account) MayReturn(n int64) bool {
 func (a *Account) Reserves() bool { return a.reserved > 0 }
 
 // Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter, by which the trade knows a large
-// call again; it is nil for a call that never waited.
+// call again; it is nil for a call that may not wait.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= n
 	a.trade.ended(w, n, false)
@@ -287,7 +288,8 @@ func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 }
 
 // HandEnds returns the earliest monotonic instant at which what is in hand of a long limit ends: with its window or, of a
-// limit that counts by parts, with its part. It is clock.Forever if no limit that binds is taken from etcd part by part.
+// limit that counts by parts of time, with its part. It is clock.Forever if permits of no limit that binds are taken from
+// etcd: there is none, or all are Whole.
 func (a *Account) HandEnds() (at int64) {
 	at = clock.Forever
 	for b := range a.binding {
@@ -315,7 +317,7 @@ func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
 // Charge books n issued permits in every span, also of limits that were removed, and in each long limit that binds. With n
 // below 0 it takes them out.
 func (a *Account) Charge(n int64) {
-	for i := range a.spans { // plain loops, as in shares
+	for i := range a.spans { // plain loops, as in leftOfShares
 		a.spans[i].Used += n
 	}
 	for i := range a.budgets {
@@ -337,9 +339,9 @@ func (a *Account) Refund(n int64, epoch uint32, large bool) bool {
 	return true
 }
 
-// Uncharge takes n permits out again that a call had of a Front, and that were not issued since the provider gave none. epoch
-// is the account's when the front was opened, and windows are those that the front named, in which Front.Shut has booked
-// them. In the same epoch they are taken out of all; later of those of these windows that still run.
+// Uncharge takes out again n permits that a call had of a Front but that were not issued, because the provider gave none.
+// epoch is the account's when the front was opened, and windows are those that the front named, in which Front.Shut or
+// Front.More has booked them. In the same epoch they are taken out of all; later of those of these windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch, false) {
 		return
@@ -351,8 +353,8 @@ func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	}
 }
 
-// Crowded reports whether the key's Front has refused several calls at once since the latest Adopt.
-func (a *Account) Crowded() bool { return a.crowded }
+// RefusedAtOnce reports whether the key's Front has refused several calls at once since the latest Adopt.
+func (a *Account) RefusedAtOnce() bool { return a.atOnce }
 
 // Epoch returns the epoch of permits that are issued now. Refund asks for it.
 func (a *Account) Epoch() uint32 { return a.epoch }
@@ -375,9 +377,9 @@ func (a *Account) Common() (start, end int64) {
 // ended, the windows of long limits among them. The first case that applies decides:
 //
 //   - before the first Adopt: now;
-//   - a short window that lacks permits has a share of 0: begins is asked for the corrected wall time from which there is a
-//     share. clock.Forever, for never, is the answer. With a time to come, it is the opening after that, or after end if
-//     that is later. With 0, for not known, the cases below decide;
+//   - a short window that lacks permits has a share of 0: begins tells the corrected wall time from which there is a share.
+//     If it says clock.Forever (never), so does Opens. If it says a time to come, Opens returns the opening after that, or
+//     after end if that is later. If it says 0 (not known) or a time that is over, the cases below decide;
 //   - the windows are shut, or the account is early: the next opening of any window;
 //   - some window lacks permits: the opening after end;
 //   - only etcd has to be asked for permits: now, since they come as soon as it answers;
@@ -416,7 +418,7 @@ func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 // lendAgain returns the end, in corrected wall time, of the window after which others may lend n permits that they did not
 // lend before; 0 if none runs. It is the shortest window's. But vain says that in the last window in which others were asked
 // nothing came: then it supposes that they too have spent a longer limit of which n, and the debt, are not left here, and
-// returns the end of the longest such window.
+// returns the latest end of these windows.
 func (a *Account) lendAgain(n int64, vain bool) (end int64) {
 	s := a.shortest()
 	if s == nil {
@@ -466,7 +468,8 @@ func (a *Account) Forget(windows *plans.Windows) bool {
 	return a.forgotten
 }
 
-// Used reports whether the account has adopted windows, or is retired. One that is not used is as the zero Account.
+// Used reports whether the account has adopted windows, or is retired. One that is not used has issued nothing; it may owe
+// a debt.
 func (a *Account) Used() bool { return a.windows != nil || a.forgotten }
 
 // over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, nothing was used in

@@ -72,6 +72,30 @@ func TestWhoMayGiveBackDelaysNobody(t *testing.T) {
 	}
 }
 
+// Without a policy nobody waits for anything, also while a caller that was served may give its permits back.
+func TestNobodyWaitsWithoutAPolicyThoughOneIsUnsure(t *testing.T) {
+	f, g, told := begun(map[time.Duration]int64{time.Minute: 1})
+	take(g, at(0), 1)
+	for _, name := range []string{"unsure", "waits"} {
+		w := &queue.Waiter{Payload: name}
+		if name == "unsure" {
+			w.MayGiveBack(0)
+		}
+		if _, v := g.Enter(at(50*second), w, 1, int64(3*time.Minute), queue.Default); v != queue.Queued {
+			t.Fatalf("%s: %d", name, v)
+		}
+	}
+	g.Tick(at(time.Minute))
+	if got := told.take(); len(got) != 1 || g.mu.unsure != 1 {
+		t.Fatalf("%v, and %d are unsure", got, g.mu.unsure)
+	}
+	f.set(func() { f.plan.Hopeless = true })
+	g.Changed(at(61 * second))
+	if diff := cmp.Diff([]string{fmt.Sprintf("waits!%d", queue.Limited)}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
 // lined is a limit for whose permits callers wait: a provider's, or a key's.
 type lined interface {
 	tick(now time.Duration)

@@ -41,10 +41,11 @@ func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segme
 }
 
 // advanceLocked books what was taken of the segment, and brings the ledger to the present. The segment goes on: what
-// callers take of it from then on is not booked yet.
+// callers take of it from then on is not booked yet. It books as of the segment's edge, as settleLocked does: takers read the
+// clock themselves, and may have taken later than the gate's present.
 func (g *Gate) advanceLocked() {
 	l, taken := &g.mu.ledger, g.takenLocked()
-	l.charge(taken, g.mu.last.Mono)
+	l.charge(taken, g.mu.edge)
 	g.mu.published -= taken
 	l.advance(g.mu.last.Mono)
 }

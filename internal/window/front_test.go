@@ -469,18 +469,25 @@ func TestFrontsUnderStress(t *testing.T) {
 	t.Logf("%d permits, %d calls found a segment sealed, %d gave permits back to the front, %d took of one that was backed", sum, torn.Load(), inFront.Load(), backed.Load())
 }
 
-// Critical and sheddable calls for a key that is lent ask the account, which notes of what class they are.
+// Critical and sheddable calls for a key that is lent ask the account, which notes of what class they are, and large ones
+// are to leave small ones what they will want.
 func TestAFrontLeavesOtherClassesToTheTrade(t *testing.T) {
 	t.Parallel()
-	f, a, s := fronted(10, 100, 0, time.Second)
+	f, a, s := fronted(20, 100, 0, time.Second)
 	for _, want := range []Fronted{Taken, Ask} {
-		f.Open(a, 4)
+		f.Open(a, 7)
 		for _, c := range []queue.Class{queue.Critical, queue.Sheddable} {
 			if _, v := f.Take(s, 0, 1, c, true); v != want {
 				t.Errorf("a call of class %d: %d, want %d", c, v, want)
 			}
 		}
-		if _, v := f.Take(s, 0, 1, queue.Default, true); v != Taken {
+		// A call for several that may wait may be large: the account knows.
+		for n, may := range map[int64]Fronted{1: Taken, 2: want} {
+			if _, v := f.Take(s, 0, n, queue.Default, false); v != may {
+				t.Errorf("a call for %d that may wait: %d, want %d", n, v, may)
+			}
+		}
+		if _, v := f.Take(s, 0, 2, queue.Default, true); v != Taken {
 			t.Errorf("a default call: %d", v)
 		}
 		f.Shut(a)

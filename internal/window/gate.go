@@ -44,7 +44,7 @@ type Gate struct {
 
 	// Lent is told, after each loan, the sum of what this instance (self) has lent to the guest in the windows that run.
 	Lent func(self, guest string, loan protocol.Note)
-	// Arm is told to have Look called at a monotonic instant.
+	// Arm has Look called at a monotonic instant, or before.
 	Arm func(at int64)
 	// Refused returns the number of permits refused so far.
 	Refused func() int64
@@ -52,8 +52,8 @@ type Gate struct {
 	RefusedLarge func() int64
 	// Called returns the number of permits granted and refused so far to calls of one class.
 	Called func(c queue.Class) int64
-	// LendsTo reports whether permits may be lent to a guest at a monotonic instant, for it may
-	// have left, and the corrected wall time from which the guest has a share.
+	// LendsTo returns the corrected wall time from which a guest has a share, and whether permits may be lent to it at a
+	// monotonic instant: it may have left.
 	LendsTo func(guest string, at int64) (from int64, lends bool)
 	// Wanting is called when Uses has something for etcd: permits of a long limit are wanted or to be given back, an ask is
 	// to be taken back, or the provider has stated what is left.
@@ -86,7 +86,7 @@ type Gate struct {
 }
 
 // NewGate returns a gate that issues nothing until it has a plan: callers that may wait are queued. It asks the planner at
-// its first rebuild, which Changed causes.
+// its first rebuild: with Changed at the latest.
 //
 // decided is called once for each waiter that Enter has queued, unless Cancel takes it away: with the window and Granted
 // or Passed, or with the reason. Waiters that are served in one go along the queue are told in its order; one that is
@@ -95,7 +95,7 @@ type Gate struct {
 //
 // alarm is called without the lock whenever there are waiters or debts, with the monotonic
 // instant at which Tick must be called at the latest. Of several calls the earliest
-// instant counts.
+// instant counts. An alarm that is nil is not called.
 func NewGate(planner Planner, decided func(*queue.Waiter, queue.Grant, queue.Verdict), alarm func(wake int64)) *Gate {
 	g := &Gate{
 		planner: planner, alarm: alarm,
@@ -312,7 +312,7 @@ func (g *Gate) Close() {
 // planLocked returns the plan in force.
 func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
-// reachLocked makes at the gate's present, unless a later instant has come before: callers that read the clocks early may
+// reachLocked moves the gate's present (mu.last) on to the instant at, unless a later one has come before: callers that read the clocks early may
 // come late. It takes the whole of one reading, since the planner's clock compares the two: the newest of one clock
 // beside an older one of the other would look as if somebody had set the clock.
 func (g *Gate) reachLocked(at clock.Instant) {
@@ -342,8 +342,9 @@ func (g *Gate) runningLocked(at clock.Instant) *Segment {
 	return g.segment.Load()
 }
 
-// settleLocked ends the segment, and books the permits that were taken from it. It books them as of the segment's edge,
-// since nobody knows at which earlier instant each was taken. Nothing is held for the queue any more, and no segment runs:
+// settleLocked ends the segment, and books the permits that were taken from it. It books them as of the segment's edge, even
+// if that lies ahead: nobody knows at which instant before it each was taken, and a permit that is booked too late is
+// counted for no shorter time. Nothing is held for the queue any more, and no segment runs:
 // the caller publishes the next one, as by rebuildLocked.
 func (g *Gate) settleLocked() {
 	s := g.segment.Load()
@@ -357,7 +358,7 @@ func (g *Gate) settleLocked() {
 	g.tellBookedLocked()
 }
 
-// rebuildLocked is all of a boundary's work. In this order it
+// rebuildLocked ends the segment that runs, begins the next one, and does what is due between them. In this order it
 //
 //  1. ends the segment and books what was taken of it
 //  2. refuses the waiters whose time was over before
@@ -402,7 +403,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		}
 	}
 	g.serveLocked(s, p)
-	if g.mu.judge = g.mu.judge || news; g.mu.judge && g.mu.unsure == 0 {
+	if g.mu.judge = g.mu.judge || news; g.mu.judge && (g.mu.unsure == 0 || p.Hopeless) {
 		g.mu.judge = false
 		g.judgeLocked(p)
 	}
@@ -456,7 +457,7 @@ func (g *Gate) adoptLocked() (news bool) {
 func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 	l, edge, need := &g.mu.ledger, min(p.Until, less), g.headLocked()
 	if w := g.mu.queue.Head(); w != nil && w.Large() && g.passesLocked() == passLarge {
-		need = 0 // callers that pass it may want fewer: the segment ends as soon as one permit more comes
+		need = 0 // where permits come gradually, callers that pass it may want fewer: the segment ends as soon as one permit more comes
 	}
 	more := l.next(max(g.mu.published+g.mu.held+1, need))
 	if at := l.when(more); at > g.mu.last.Mono && !p.Shut && !l.early && (!p.Shape.Bucket || l.debt > 0 || more <= p.Room()) {
@@ -524,8 +525,8 @@ func (g *Gate) headLocked() int64 {
 	return 0
 }
 
-// serveLocked goes along the queue in order, and gives each waiter its permits if enough are held. One that lacks some keeps
-// its place, and Line.Pass says whether those behind it may be served. A waiter that can never have so many is refused. In
+// serveLocked goes along the queue in order, and gives each waiter its permits if it may have them now (Line.Fits): mostly,
+// if enough are held. One that lacks some keeps its place, and Line.Pass says whether those behind it may be served. A waiter that can never have so many is refused. In
 // shadow mode whoever lacks permits passes.
 func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	if g.mu.queue.Len() == 0 {

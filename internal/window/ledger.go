@@ -82,7 +82,7 @@ func (l *ledger) terms(s *span) shape.Terms { return l.plan.Terms(s.Window, l.no
 // is known to bind, because no knowledge is no share.
 func (l *ledger) budget() int64 { return min(l.leftOfShares(), max(0, l.inHand())) }
 
-// unpaced is shares with the permits that pacing has not released yet. It is negative where a bound has fallen below
+// unpaced is leftOfShares with the permits that pacing has not released yet. It is negative where a bound has fallen below
 // what was issued.
 func (l *ledger) unpaced() int64 {
 	if l.early || l.plan.Shut {

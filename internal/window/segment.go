@@ -20,7 +20,7 @@ import (
 const sealed = math.MinInt64 / 2 // half of the least: a floor (Segment.floor) can be taken off it without overflow
 
 // Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the
-// gate takes them away for its queue, and puts back those that no waiter can use. While nobody waits, it puts in what
+// gate takes them away for its queue, and puts back those that newcomers may take before them (Line.besides). While nobody waits, it puts in what
 // comes back. The segment ends at until, or when the gate counts anew (Gate.rebuildLocked): then the gate seals it and
 // publishes the next one.
 //
@@ -34,7 +34,8 @@ type Segment struct {
 	//	                   back a front
 	//	n >= 0  -> 0       the gate, under its lock, when a caller starts to wait, or comes
 	//	                   while others wait: the rest belongs to the queue
-	//	0       -> n       the gate, under its lock: nobody who waits can use these n
+	//	0       -> n       the gate, under its lock: newcomers may have these n before
+	//	                   those who wait
 	//	n >= 0  -> n+k     the gate, under its lock: k came back, and nobody waits; or k
 	//	                   backed a front until now
 	//	n >= 0  -> sealed  the gate, under its lock; the swap returns the exact
@@ -79,7 +80,7 @@ type Segment struct {
 	large int64
 	// Grant is the window of the permits.
 	Grant queue.Grant
-	// Keys are those of the plan: the windows of keys. They are nil if keys have no limits.
+	// Keys are those of the plan: the windows of keys. They are nil if keys have no limits, or the gate is closed.
 	Keys *plans.Keys
 	// KeysLend says that permits of keys may be lent.
 	KeysLend bool
@@ -200,19 +201,20 @@ type Front struct {
 	//	b -> 0     Segment.unback, under the gate's lock; it returns the exact number
 	//
 	// A call that takes of what backs the front reads the state, sees that permits of its segment back it (backed == f),
-	// and compares and swaps. unback clears backed before it takes the permits. So at the second step they were still
-	// there. If nobody takes them back before the third, the call takes permits of its own segment. Even if that is
-	// sealed, its end is not booked before unback, which tells how many were taken.
+	// and compares and swaps. unback clears backed before it takes the permits. So if nobody has taken them back since the
+	// first step, the call takes permits of its own segment. Even if that is sealed, its end is not booked before unback,
+	// which tells how many were taken.
 	//
-	// If they were taken back before the third step, the swap still succeeds if somebody has since put the same state
-	// there (ABA). That is safe:
+	// If they were taken back between the first step and the third, the swap still succeeds if somebody has since put the
+	// same state there (ABA). That is safe:
 	//
 	//   - the provider's permits come from the segment that backs the front now, which counts them;
 	//   - the key's come from the front as it is now, so by the newest bounds, and in the same windows, since the state
 	//     has the account's epoch;
 	//   - no window is used that had ended before the call came: the segment is the same or a later one;
 	//   - a shape books the permits at the edge of that segment. That may be before the edge of the call's own segment, but
-	//     it is later than the call, since the gate began that segment after the call came.
+	//     it is later than the call: whoever had that segment back the front came after the call, and found the segment
+	//     open.
 	//
 	// The call's permit has the Grant of its older segment all the same. Where windows are aligned, and the provider has
 	// entered another one by then, the permit cannot be given back.
@@ -236,13 +238,14 @@ const (
 	// The flags stand beside the mode.
 	//
 	// partTrades says, of a front that is open or spent, that the account has a Trade, which counts calls by class: so only
-	// calls of the default class may use the front.
+	// calls of the default class may use the front. A call for several that may wait may not either: it may be large, and
+	// is to leave small ones what they will want.
 	partTrades Part = 4 << partMode
 	// partQuiet says that the front refuses, and that these refusals are added to the sum over all keys by whoever shuts
 	// the front: Shut returns how many there are. Without it each caller adds its own at once.
 	partQuiet Part = 8 << partMode
-	// partCrowded says that the front refuses, and that calls have changed it at the same time since it was set to do so.
-	partCrowded Part = 16 << partMode
+	// partAtOnce says that the front refuses, and that calls have changed it at the same time since it was set to do so.
+	partAtOnce Part = 16 << partMode
 	partModes        = 0xff << partMode
 
 	// MostOut is the most permits of the key that lie in a front, and of the provider that back it.
@@ -251,7 +254,7 @@ const (
 	// mostQuiet if it is quiet. Until the front is shut, the busiest keys do not hear of what it refused, nor does the
 	// account, by which others are asked for permits: this bounds how much they miss.
 	mostRefused, mostQuiet = 255, 4095
-	// few: below so many permits, of the key or of the provider, a backed front is due for more (Crowded). Gate.Back then
+	// few: below so many permits, of the key or of the provider, a backed front is due for more (Fronted's Crowded). Gate.Back then
 	// fills the provider's up to MostOut, and More the key's up to enough: less, so that there is room for permits that
 	// come back.
 	few, enough = 64, 192
@@ -315,7 +318,7 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 		switch {
 		case f.windows.Load() != &s.Keys.Windows: // set stores the windows before the state, so they are those of p, or later ones
 			return 0, Ask
-		case p&partTrades != 0 && c != queue.Default:
+		case p&partTrades != 0 && (c != queue.Default || n > 1 && !refuses): // it may be large, and wait
 			return 0, Ask
 		case p&partOpen != 0 && n <= min(p.count(), p.backs()) && s.backed.Load() == f && now < s.until:
 			if floor := s.keeps(c); floor > 0 && s.left.Load()+p.backs()-n < floor { // the floor may be met by what backs the front: that counts as left
@@ -345,7 +348,7 @@ func (f *Front) Take(s *Segment, now, n int64, c queue.Class, refuses bool) (Par
 		case p&partSpent != 0 && refuses && n <= p.mayRefuse():
 			to := p + Part(n)<<partRefused
 			if crowded {
-				to |= partCrowded
+				to |= partAtOnce
 			}
 			if f.state.CompareAndSwap(uint64(p), uint64(to)) {
 				return p, Refused
@@ -466,7 +469,7 @@ func (f *Front) set(a *Account, p Part) bool {
 // Shut shuts the front, and books in the account how many permits calls have taken since it was opened, or
 // since More last booked them. Where permits can be borrowed, it also books how many they were refused. It returns both
 // numbers. taken is less than 0 if calls have given back more than they have taken. The account also notes whether calls
-// crowded on a front that refused (Account.Crowded). Whoever takes the account's lock to look at the account calls Shut
+// crowded on a front that refused (Account.RefusedAtOnce). Whoever takes the account's lock to look at the account calls Shut
 // first.
 func (f *Front) Shut(a *Account) (taken, refused int64) {
 	switch p := Part(f.state.And(MostOut << partBacks)); { // what backs the front stays: that is the gate's
@@ -474,7 +477,7 @@ func (f *Front) Shut(a *Account) (taken, refused int64) {
 		taken = int64(a.laid) - p.count()
 		a.Charge(taken)
 	case p&partSpent != 0:
-		a.crowded = a.crowded || p&partCrowded != 0
+		a.atOnce = a.atOnce || p&partAtOnce != 0
 		if refused = p.refused(); refused > 0 && a.windows.Lending.Borrows {
 			a.Refused(refused, queue.Default, false)
 		}

@@ -87,6 +87,35 @@ func TestBucketSteps(t *testing.T) {
 	})
 }
 
+// Callers may reach the gate later than they read the clock, and after others have taken permits of the segment by a later
+// reading. What those took accrues anew from their reading on, not from the earlier one: else two calls had more than the
+// burst at one instant.
+func TestABucketAccruesNothingBeforeItIsTaken(t *testing.T) {
+	var log told
+	g, _ := shapedGate(map[time.Duration]int64{second: 64_000}, 6_400, accrues, log.decided)
+	began := 10 * second
+	g.Changed(at(began)) // it is full
+	if v := g.Segment().Take(int64(began+1500*time.Microsecond), 4_000, queue.Default); !v {
+		t.Fatal("the segment has not 4,000 permits")
+	}
+	enter := func(name string, after time.Duration, n int64, c queue.Class) {
+		w := &queue.Waiter{Payload: name}
+		if _, v := g.Enter(at(began+after), w, n, int64(began+second), c); v != queue.Queued {
+			t.Fatalf("%s: %d", name, v)
+		}
+	}
+	enter("default", 100*time.Microsecond, 3_000, queue.Default)
+	enter("critical", 120*time.Microsecond, 2_450, queue.Critical)
+	g.Tick(at(began + 1510*time.Microsecond))
+	if served := log.take(); len(served) > 0 {
+		t.Errorf("%v: more than the burst within 10 µs", served)
+	}
+	g.Tick(at(began + 3*ms))
+	if served := log.take(); len(served) != 1 {
+		t.Errorf("%v: 50 permits accrue in less than 1 ms", served)
+	}
+}
+
 // A leaky bucket keeps one, and those who come late do not catch up.
 func TestLeakyBucketSteps(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 1, accrues, nil)
