@@ -170,7 +170,10 @@ type Line struct {
 	// taken are permits not in the account's counts yet: taken of the gate's segment, or served just now; of a key, reserved.
 	taken int64
 	held  int64 // permits that may be issued to callers of the line
-	room  int64 // those of held that the next waiter, or a newcomer, may have; see roomOf for a large call
+	// open are permits that newcomers may take without the lock, as besides has said: those in the gate's segment. They are
+	// not in held. A key has none.
+	open int64
+	room int64 // those of held that the next waiter, or a newcomer, may have; see roomOf for a large call
 	// reserves says that the line is of a key: the permits of a call that is served are reserved before they are issued.
 	// See claim.ended.
 	reserves bool
@@ -250,14 +253,14 @@ func (l *Line) claims() bool {
 }
 
 // Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that is
-// its end. After that, if the waiter is large and there are permits, released by pacing or not, it is a tenth of the
-// shortest window from now, since small calls may leave it more by then. In all other cases it is
+// its end. After that, if the waiter is large and there are permits, held or open, released by pacing or not, it is a tenth
+// of the shortest window from now, since small calls may leave it more by then. In all other cases it is
 // clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
 // the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
-		if l.trade.claim.of.Large() && max(l.held, l.unpaced) > 0 {
+		if l.trade.claim.of.Large() && max(l.held, l.open, l.unpaced) > 0 {
 			at = l.now + int64(l.account.shortest().Window.Length/10)
 		}
 	}

@@ -379,6 +379,36 @@ func TestAKeysLineThatNobodyLendsTo(t *testing.T) {
 	}
 }
 
+// After the claim of a large call the line is served again in each tenth of a window, as long as it has permits: also if
+// they lie in the segment, for newcomers, and none is held. So the call is served once small ones want few.
+func TestALargeCallIsServedOnceSmallOnesStop(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 50})
+	f.total, f.instances = 100, 2
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(18 * second))
+	for now := 19 * second; now < 20*second; now += 25 * ms { // 40 small calls, the last just before 20s
+		upTo(g, at(now), 1)
+	}
+	g.Changed(at(20 * second))
+	if _, v := g.Enter(at(20*second), &queue.Waiter{Payload: "large"}, 60, clock.Forever, queue.Default); v != queue.Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	g.Borrow(at(20*second+50*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 15}})
+	ticks := 0
+	for next := g.Segment().until; next < int64(21*second); next = g.Segment().until { // as the alarm does
+		g.Tick(at(time.Duration(next)))
+		if ticks++; g.mu.queue.Len() == 0 {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"large@20s"}, told.take()); diff != "" || ticks > 10 {
+		t.Errorf("told after %d ticks (-want +got):\n%s", ticks, diff)
+	}
+}
+
 // A newcomer comes between a plan with another limit and the line's next serving: what is kept for those that are
 // passed is not known by the new limits, so it gets nothing.
 func TestANewcomerUnderAnotherLimit(t *testing.T) {
