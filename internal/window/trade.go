@@ -235,8 +235,8 @@ func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lendin
 func (s *scene) asking(what lending.Ask, salt uint64) *Asking {
 	w := s.account.windows
 	return &Asking{
-		Ask: what, Self: w.Lending.Self, Windows: w.Running, Fair: s.Fair(), Rules: s.rules, Debtors: s.account.debtors(),
-		Salt: salt, Hosts: s.hosts(),
+		Ask: what, Self: w.Lending.Self, Windows: w.Running, Index: s.Window.Index, Fair: s.Fair(), Rules: s.rules,
+		Debtors: s.account.debtors(), Salt: salt, Hosts: s.hosts(),
 	}
 }
 
@@ -347,7 +347,8 @@ type Asking struct {
 	lending.Ask
 	Self    string         // ID of this instance
 	Windows []quota.Window // those in which the permits are wanted, shortest first
-	Fair    float64        // the total of the account's shortest one, divided equally
+	Index   int64          // of the shortest window in which the account is limited: it says which hosts are on duty
+	Fair    float64        // the total of that window, divided equally
 	Rules   lending.Rules
 	Debtors []lending.Debtor // instances to which this one has lent
 	Salt    uint64           // see Trade.salt
@@ -360,5 +361,5 @@ func (a *Asking) Requests(peers []lending.Peer) []lending.Request {
 	if a.Edge > 0 {
 		return []lending.Request{a.Rules.Standing(a.Ask, a.Salt, a.Hosts)}
 	}
-	return a.Rules.Requests(a.Ask, a.Fair, a.Windows[0].Index, a.Salt, peers, a.Debtors)
+	return a.Rules.Requests(a.Ask, a.Fair, a.Index, a.Salt, peers, a.Debtors)
 }

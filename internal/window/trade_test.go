@@ -1,6 +1,8 @@
 package window
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/plans"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -91,6 +94,56 @@ func TestWhatIsLentAtAnEdge(t *testing.T) {
 		if lent != step.lent {
 			t.Errorf("%s: %d are lent, want %d", step.what, lent, step.lent)
 		}
+	}
+}
+
+// Which hosts are on duty goes by the shortest window in which the key is limited, for the guest as for the hosts: a shorter
+// one may run because another key has an override.
+func TestWhoIsOnDutyGoesByTheKeysWindow(t *testing.T) {
+	t.Parallel()
+	const wall = 67 * second // the minute 1 and the second 67
+	key := func() *Account {
+		var a Account
+		a.Adopt(lendingAt("me", wall, second, time.Minute), func(w quota.Window) int64 {
+			if w.Length == second {
+				return shape.Unbounded
+			}
+			return 100
+		}, nil)
+		return &a
+	}
+	f := plans.Fleet{Total: 2500, Instances: 25, Owners: 25}
+	guest := key()
+	guest.Charge(90)
+	guest.Refused(20, queue.Default, false)
+	ask, _ := guest.Ask(f, Callers{Waiting: 30}, int64(wall))
+	if ask == nil {
+		t.Fatal("it asks for nothing")
+	}
+	ask.Poor, ask.Permits, ask.Part = 50, 50, 0 // few hosts are asked: those on duty
+	var peers []lending.Peer
+	for hash := range uint64(24) {
+		peers = append(peers, lending.Peer{ID: fmt.Sprint(hash), Hash: hash})
+	}
+	var asked, onDuty []string
+	for _, r := range ask.Requests(peers) {
+		asked = append(asked, r.Host)
+	}
+	for _, p := range peers {
+		host := key()
+		host.begun()
+		s := host.scene(f, p.Hash, int64(wall))
+		if s.rules.OnDuty(s.hash, s.Window.Index) {
+			onDuty = append(onDuty, p.ID)
+		}
+	}
+	for _, id := range onDuty {
+		if !slices.Contains(asked, id) {
+			t.Errorf("%v are asked, not %s, which is on duty", asked, id)
+		}
+	}
+	if len(onDuty) == 0 {
+		t.Error("nobody is on duty")
 	}
 }
 

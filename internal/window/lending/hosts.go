@@ -31,8 +31,8 @@ type Request struct {
 	protocol.Need
 }
 
-// Requests returns whom to ask for what. index is that of the shortest window that runs: it says who is on
-// duty. peers are the others, in any order, and debtors are some of them. salt is another one for each ask.
+// Requests returns whom to ask for what. index is that of the window of the ask: it says who is on duty. peers are the
+// others, in any order, and debtors are some of them. salt is another one for each ask.
 func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []Peer, debtors []Debtor) []Request {
 	poor, n := float64(a.Poor), len(peers)
 	large := poor >= 0.1*fair
