@@ -441,15 +441,15 @@ func (c *claim) restart() {
 
 // leave notes what small calls leave to the large call that is the first: in the window that begins, one in leftPart of
 // the permits for which they came in the one that has ended, whether they got them or not. The credit that they have given
-// before is forgotten if no large call waits any more, or if one stood in the window that has ended and was served; but if
-// a call in pending is not served after all, it counts again (ended). length is that of the window that begins, in
+// before is forgotten if no large call waits any more, or if one stood in the window that has ended and was served. But if
+// the latest that was served is in pending, and is not served after all, the credit counts again (claim.ended). length is that of the window that begins, in
 // milliseconds. small.Begin has been called for that window: Used is the rate in the one that has ended.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits, // the calls to which small ones have left some are gone
 		c.stood == ended.Index && c.stood == c.lastServed(): // a large call stood and was served: small ones have lost enough
-		if len(c.pending) > 0 { // it may not have been served after all
-			p := &c.pending[0]
+		if c.lastServed() > c.servedIn { // the latest may not have been served after all
+			p := &c.pending[len(c.pending)-1]
 			p.left = queue.Sum(p.left, c.left)
 		}
 		c.left = 0

@@ -569,6 +569,32 @@ func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {
 	}
 }
 
+// Two large calls have permits reserved when a window begins: A in the window before the last, B, which stood, in the last
+// one. What small calls have left to large ones comes back if B is not served after all, whatever becomes of A.
+func TestTwoLargeCallsAreReservedAtAnEdge(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		early   string // "B": B's permits are issued before the edge
+		a, b    bool   // A's are issued, and B's, after it
+		credits int64
+	}{{"", true, true, 0}, {"", false, true, 0}, {"", true, false, 30}, {"", false, false, 30}, {"B", false, true, 0}, {"B", true, true, 0}} {
+		_, trade, _ := traded(20)
+		a, b, running := &queue.Waiter{}, &queue.Waiter{}, quota.Window{Length: second, Index: 6}
+		trade.claim = claim{
+			pending:  []pendingCall{{of: a, servedIn: 4}, {of: b, servedIn: 5}},
+			servedIn: 2, stood: 5, left: 30, waits: true,
+		}
+		if c.early == "B" {
+			trade.claim.ended(b, 40, true, quota.Window{Length: second, Index: 5})
+		}
+		trade.claim.leave(quota.Window{Length: second, Index: 5}, 1000)
+		trade.claim.ended(a, 40, c.a, running)
+		if trade.claim.ended(b, 40, c.b, running); trade.claim.left != c.credits {
+			t.Errorf("%+v: small calls have left %d", c, trade.claim.left)
+		}
+	}
+}
+
 // What small calls have left to large ones is forgotten at the edge of a window at which no large call waits any more.
 func TestWhatWasLeftToALargeCallThatHasGone(t *testing.T) {
 	t.Parallel()
