@@ -146,6 +146,9 @@ func (t *Trade) take(at float64, n came, c Callers) {
 	}
 	if n.critical > 0 {
 		t.of.critical.Look(at, float64(n.critical))
+		if c.Critical > 0 {
+			t.of.critical.Waits()
+		}
 	}
 	if n.sheddable > 0 {
 		t.of.sheddable.Look(at, float64(n.sheddable))

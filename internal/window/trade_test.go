@@ -225,6 +225,26 @@ func TestATradeKnowsSmallCalls(t *testing.T) {
 	}
 }
 
+// Critical callers that wait are not silent: they call again once they are served.
+func TestATradeKnowsThatCriticalCallersWait(t *testing.T) {
+	t.Parallel()
+	wants := func(waiting int64) float64 {
+		a, trade, s := traded(100)
+		trade.take(0, came{critical: 1}, Callers{})
+		trade.enter(a, s.Window, Loans{})
+		for at := range int64(31) { // one each 10 ms, until the share is spent
+			trade.take(float64(10*at), came{all: at, critical: at}, Callers{})
+		}
+		trade.take(900, came{all: 30, critical: 30}, Callers{Waiting: waiting, Critical: waiting})
+		trade.enter(a, quota.Window{Length: second, Index: s.Window.Index + 1}, Loans{})
+		critical, _ := trade.flows()
+		return critical.Forecast(0, s.length, 0)
+	}
+	if waits, silent := wants(20), wants(0); waits < 20 || silent > 5 {
+		t.Errorf("%.1f critical calls are expected where some wait, want about 30; %.1f where nobody does", waits, silent)
+	}
+}
+
 // Others are asked for a debt late in the window; at once if a caller was refused.
 func TestADebtAloneIsAskedForLate(t *testing.T) {
 	t.Parallel()
