@@ -500,6 +500,16 @@ func (a *Account) Fund(u escrow.KeyUse, now int64) {
 	}
 }
 
+// exchanged notes how an exchange with etcd went: one of the running window, or of an earlier part of the same limit.
+func (b *long) exchanged(u *escrow.KeyUse, now int64) {
+	if b.away = u.Away && !u.Answered; u.Away {
+		return
+	}
+	if b.read = now; b.stated == u.Use.Stated {
+		b.stated = escrow.Stated{}
+	}
+}
+
 // fund takes the answer to the question of the running window.
 func (b *long) fund(u escrow.KeyUse, now int64) {
 	if b.forgotten {
@@ -509,16 +519,11 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 	// It is less if another store answered: the purse began anew then, with what was used when etcd was asked.
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	had := b.purse.Taken
-	b.state, b.purse, b.away, b.back = atRest, u.Purse, u.Away && !u.Answered, 0
+	b.state, b.purse, b.back = atRest, u.Purse, 0
+	b.exchanged(&u, now)
 	b.regain()
 	more := b.purse.Taken > had
-	if !u.Away {
-		b.read = now
-	}
-	raised := u.Permits < b.Permits // since etcd was asked
-	if !u.Away && b.stated == u.Use.Stated {
-		b.stated = escrow.Stated{}
-	}
+	raised := u.Permits < b.Permits                        // since etcd was asked
 	takes := !u.Use.Look && (u.Back.N == 0 || b.ByParts()) // else it only reads, or gives back
 	if takes && (u.Away || raised) {
 		b.state = wanting // nothing was decided, or by a lower limit

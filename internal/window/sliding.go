@@ -109,7 +109,10 @@ func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	}
 	e := &b.ended[i]
 	e.taken, e.asked = max(e.taken, u.Purse.Taken), false
-	heard = b.state == atRest && !u.Away && u.Purse.Revision() >= b.purse.Revision()
+	if b.exchanged(u, now); b.away {
+		b.again = now + int64(AwayAgain)
+	}
+	heard = b.state != handedOut && !u.Away && u.Purse.Revision() >= b.purse.Revision()
 	b.purse.Settles(u.Purse)
 	if heard {
 		taken := b.purse.Taken

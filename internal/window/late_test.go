@@ -1,0 +1,67 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/quota"
+)
+
+// byParts are limits whose parts may end before etcd has answered.
+var byParts = []quota.Limit{
+	{Permits: 1000, Window: 2 * time.Minute, Sliding: true},
+	{Permits: 5, Window: 8 * time.Second, InFlight: true},
+}
+
+// TestALateExchangeTellsWhetherEtcdIsAway: an exchange that comes back after its part has ended says as any other whether
+// etcd is away, and how long ago it answered. While it is away it is not asked again at once.
+func TestALateExchangeTellsWhetherEtcdIsAway(t *testing.T) {
+	t.Parallel()
+	for _, limit := range byParts {
+		for _, c := range []struct{ away, answered, want bool }{{true, false, true}, {true, true, false}, {false, false, false}} {
+			k, at := longKeyOf(10, limit)
+			at(0)
+			b := &k.budgets[0]
+			b.away = !c.want
+			k.Wants(1, 1)
+			u := k.TakeUse("x", 8, 1)[0]
+			now := b.End
+			at(now)
+			if u.Away, u.Answered = c.away, c.answered; c.away {
+				k.Fund(u, now)
+			} else {
+				fund(k, u, 0, 2, now)
+			}
+			k.Wants(1, now)
+			if waits := len(k.TakeUse("x", 8, now)) == 0; b.use(1).Away != c.want || waits != c.want || (b.read == now) == c.away {
+				t.Errorf("%v, %+v: away is %v, read at %d; is it asked later: %v", limit, c, b.use(1).Away, b.read, waits)
+			}
+			if c.want && len(k.TakeUse("x", 8, now+int64(AwayAgain))) == 0 {
+				t.Errorf("%v: it is not asked again", limit)
+			}
+		}
+	}
+}
+
+// TestALateTotalIsGoneBy: who wants permits of the running part goes by the total of a late answer.
+func TestALateTotalIsGoneBy(t *testing.T) {
+	t.Parallel()
+	for _, limit := range byParts {
+		for _, wants := range []bool{false, true} {
+			k, at := longKeyOf(10, limit)
+			at(0)
+			k.Wants(1, 1)
+			u := k.TakeUse("x", 8, 1)[0]
+			now := k.budgets[0].End
+			if at(now); wants {
+				k.Wants(2, now)
+			}
+			fund(k, u, 1, 4, now)
+			k.Wants(2, now)
+			all := k.TakeUse("x", 8, now)
+			if len(all) != 1 || all[0].Purse.Revision() != 1 || all[0].Back.N != 1 || all[0].Purse.Taken != 0 {
+				t.Errorf("%v, wanted before: %v: %+v", limit, wants, all)
+			}
+		}
+	}
+}
