@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -61,6 +62,59 @@ func TestALateTotalIsGoneBy(t *testing.T) {
 			all := k.TakeUse("x", 8, now)
 			if len(all) != 1 || all[0].Purse.Revision() != 1 || all[0].Back.N != 1 || all[0].Purse.Taken != 0 {
 				t.Errorf("%v, wanted before: %v: %+v", limit, wants, all)
+			}
+		}
+	}
+}
+
+// TestAStatementOutlastsItsWindow: etcd is told what the provider stated though the window ends before, or while it is told.
+func TestAStatementOutlastsItsWindow(t *testing.T) {
+	t.Parallel()
+	hourly := quota.Limit{Permits: 1000, Window: time.Hour}
+	for _, limit := range []quota.Limit{byParts[0], hourly} {
+		for _, c := range []struct{ asked, told, fails, known, want bool }{
+			{want: true},
+			{asked: true, want: true},              // the use that is out knows nothing of it
+			{asked: true, fails: true, want: true}, //
+			{told: true, fails: true, want: true},  //
+			{told: true, want: limit == hourly},    // the next hour has another total
+			{known: true},                          // etcd has it: nobody hurries
+		} {
+			k, at := longKeyOf(10, limit)
+			at(0)
+			b := &k.budgets[0]
+			ask := func() escrow.KeyUse {
+				k.Wants(1, 1)
+				return k.TakeUse("x", 8, 1)[0]
+			}
+			now := b.End
+			stated := escrow.Stated{Until: now + int64(time.Minute), Of: 1000, Limit: 1000}
+			u := ask()
+			total := escrow.Total{Out: 100, Cluster: 1}
+			if c.known {
+				total.Stated = stated
+			}
+			u.Purse.Committed(total, 1, 1, &escrow.Verdict{Cluster: 1})
+			k.Fund(u, 1)
+			k.Charge(1)
+			if u = (escrow.KeyUse{}); c.asked {
+				u = ask()
+			}
+			k.States(stated.Of, stated.Left, stated.Until, 2)
+			if c.told {
+				u = k.TakeUse("x", 8, 2+int64(AwayAgain))[0]
+			}
+			if at(now); u.Purse.Taken > 0 {
+				if u.Away = c.fails; c.fails {
+					k.Fund(u, now)
+				} else {
+					fund(k, u, 0, 900, now)
+				}
+			}
+			at(now + 1)
+			all := k.TakeUse("x", 8, now+int64(AwayAgain))
+			if got := len(all) == 1 && all[0].Use.Stated.Until != 0; got != c.want {
+				t.Errorf("%v, %+v: %+v", limit, c, all)
 			}
 		}
 	}

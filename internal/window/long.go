@@ -183,6 +183,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 			if b.InFlight && !other && !b.forgotten {
 				unended += calls - entered.underWay()
 			}
+			if b.stated.Until != 0 && entered.stated.Until != 0 && !entered.Whole {
+				entered.state = wanting // etcd is still to be told; what it knows of an aligned window before waits (restAt)
+			}
 			*b = entered
 		case order == protocol.Earlier:
 			a.early = true
