@@ -119,3 +119,31 @@ func TestAStatementOutlastsItsWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestAKeyIsKeptWhileAnEarlierPartIsAskedFor: a key is not forgotten while etcd is asked for permits of a part that has ended,
+// or to take some back.
+func TestAKeyIsKeptWhileAnEarlierPartIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for _, gives := range []bool{false, true} {
+		k, at := longKeyOf(10, byParts[0])
+		now := int64(0)
+		next := func() {
+			now = k.budgets[0].End
+			at(now)
+		}
+		at(now)
+		k.Wants(1, 1)
+		u := k.TakeUse("x", 8, 1)[0]
+		if gives {
+			fund(k, u, 3, 900, 1)
+			next()
+			u = k.GiveBack("x", 8, now, false)[0]
+		}
+		if next(); k.over(k.windows) {
+			t.Errorf("it is forgotten while etcd is asked for %+v, %+v", u.Use, u.Back)
+		}
+		if fund(k, u, 0, 900, now); !k.over(k.windows) {
+			t.Errorf("it is kept after %+v, %+v", u.Use, u.Back)
+		}
+	}
+}

@@ -103,12 +103,13 @@ func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purs
 func (b *long) takesBack(epoch uint64) bool { return int32(uint32(epoch)-b.since) >= 0 }
 
 // holds reports whether something would be lost if a new long took the place of this one: what the provider has stated, and
-// etcd does not know; permits that are in hand or are to be returned; or, of a Whole limit, the count, which is nowhere else.
+// etcd does not know; permits that are in hand or are to be returned, or that the use of an earlier part that is out takes or
+// gives back; or, of a Whole limit, the count, which is nowhere else.
 func (b *long) holds() bool {
 	if b.Whole {
 		return b.stated.Until != 0 || b.used > 0 || b.ByParts()
 	}
-	return b.stated.Until != 0 || b.hand() > 0 || b.toReturn() > 0
+	return b.stated.Until != 0 || b.hand() > 0 || b.toReturn() > 0 || slices.ContainsFunc(b.ended, func(e ended) bool { return e.asked })
 }
 
 // left returns how many permits can still be taken, by the newest total known: 0 where they are withheld or the limit is
