@@ -73,6 +73,7 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		next.purse.Keep(b.counting())
 		if !now.ByParts() {
 			next.used = b.counting()
+			next.stated.At = next.used // what is left is beside these
 		}
 	case now.ByParts() && !other:
 		b.purse.Keep(b.used)

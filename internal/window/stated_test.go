@@ -50,3 +50,28 @@ func TestARestIsNeverOfALimitInFlight(t *testing.T) {
 		}
 	}
 }
+
+// What the provider says is left of a limit that is all of one instance stays what is left, also if the limit's phase changes
+// and in the window after that, less what is issued since.
+func TestARestOutlastsAPhase(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 1000})
+	f.long, f.whole = quota.Limit{Permits: 100, Window: time.Hour}, true
+	g := gateOf(f, 0, new(told).decided)
+	start := 4 * time.Hour
+	g.Changed(at(start))
+	issue := func(after time.Duration, n, want int64) {
+		t.Helper()
+		if got := upTo(g, at(start+after), n); got != want {
+			t.Errorf("after %v: %d of %d are issued, want %d", after, got, n, want)
+		}
+	}
+	issue(time.Second, 10, 10)
+	g.States(at(start+time.Minute), 100, 40, int64(start+50*time.Minute))
+	issue(2*time.Minute, 20, 20)
+	f.set(func() { f.long.Phase = 17 * time.Minute })
+	g.Changed(at(start + 3*time.Minute))
+	issue(4*time.Minute, 5, 5)
+	issue(20*time.Minute, 100, 15)
+	issue(51*time.Minute, 100, 85)
+}
