@@ -427,7 +427,7 @@ func (b *long) spare(now int64, ends bool) int64 {
 		return b.hand()
 	case b.wanted.n > 0 && now < b.wanted.othersUntil:
 		return min(b.hand(), b.othersLack(now))
-	case b.state != atRest || idle < longRest:
+	case b.state == wanting && b.binds || idle < longRest:
 		return 0
 	case idle < b.patient:
 		return b.hand() - b.keep

@@ -458,3 +458,23 @@ func TestWhatEtcdHasNotLeftIsNotAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsInHandOfARemovedLimitGoesBack: others may have it if the limit comes back in its window. More of it may have been
+// wanted when it was removed.
+func TestWhatIsInHandOfARemovedLimitGoesBack(t *testing.T) {
+	t.Parallel()
+	for _, wants := range []bool{false, true} {
+		k, at := longKey(100, 10_000)
+		at(0)
+		k.Wants(1, 1)
+		fund(k, k.TakeUse("x", 8, 1)[0], 40, 900, 1)
+		k.Charge(30)
+		if wants != (wants && k.Had(1, 2)) {
+			t.Fatal("10 of 40 are in hand, and it wants no more")
+		}
+		k.Adopt(keysAt(0, time.Second), bounds(100), func() []protocol.Budget { return nil })
+		if all := k.GiveBack("x", 8, 2+longRest, false); len(all) != 1 || all[0].Back.N != 10 {
+			t.Errorf("more was wanted: %v; %+v goes back", wants, all)
+		}
+	}
+}
