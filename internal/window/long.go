@@ -21,8 +21,9 @@ type long struct {
 	// purse has what was taken. Of a Whole limit purse.Taken is how many permits may be issued in the window: see whole.
 	// While etcd is asked only Restored and late change it: fund then replaces it by the purse of the answer.
 	purse escrow.Purse
-	// used is the number of permits issued in the window while binds was true, less those that came back. Of a limit in
-	// flight it is the number of calls under way that began in the part that runs.
+	// used is the number of permits issued in the window while binds was true, less those that came back; of a Whole limit
+	// that became another one, also those issued before. Of a limit in flight it is the number of calls under way that began
+	// in the part that runs.
 	used int64
 	// binds says that the newest view has the limit. A limit that the view lacks is kept until the instant that
 	// long.known returns, in case it comes back.
@@ -37,7 +38,7 @@ type long struct {
 	// that it tells is kept.
 	forgotten bool
 	// again: before this monotonic instant etcd is not asked for more, since it had too little or decided nothing. What goes
-	// back does not wait for it.
+	// back waits for it only while more is wanted: then it goes with the next taking (returns).
 	again  int64
 	funded int64 // monotonic instant at which permits were last taken; 0 for never
 	// before is used as it was at that instant, counted from the running part: less than 0 if earlier parts used some since
@@ -88,8 +89,9 @@ const (
 	// LookUsed is the time between two looks at the long limits while permits are used, and LookAtRest the same
 	// while none are.
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
-	// AwayAgain is the pause after an exchange that decided nothing (KeyUse.Away), and the longest one before etcd is told
-	// what the provider stated (tells).
+	// AwayAgain is the pause after an exchange that failed, and after a taking of the running window that decided nothing
+	// (KeyUse.Away), unless others had only written first (Outrun). It is also the longest one before etcd is told what the
+	// provider stated (tells).
 	AwayAgain = time.Second
 )
 
@@ -143,8 +145,8 @@ func (b *long) returning() int64 {
 
 // adoptBudgets moves the budgets to the windows that run. It returns how many calls in flight have had all the time that a
 // call may take, and count no more from now on, though nobody has said that they ended. Calls that are dropped sooner are not
-// among them, since they may end in time: those of a limit that has become another one (protocol.Other), and those that
-// Restored drops.
+// among them, since they may end in time: those of a limit that has become another one (protocol.Other), and those that a
+// restore drops (Restored, endedIn).
 func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 	for i := range a.budgets {
 		b := &a.budgets[i]
@@ -167,8 +169,8 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		order := now.Order(&b.Budget)
 		other := order == protocol.Other
 		next := order == protocol.Later || other
-		// In a new window nothing of before counts; where the limit binds anew, nothing that was issued while it did not
-		// bind. Refund cannot tell such permits from those that count, so a new epoch keeps it from taking off any.
+		// used has nothing of earlier windows (but see next for a Whole limit), nor what was issued while the limit did not
+		// bind. Refund cannot tell such permits from those in used, so a new epoch keeps it from taking off any.
 		if !b.binds || next {
 			a.epoch++
 			b.since = a.epoch
@@ -329,7 +331,8 @@ func (a *Account) WantsMore() bool {
 	return slices.ContainsFunc(a.budgets, func(b long) bool { return b.binds && b.state == wanting })
 }
 
-// AsksAtOnce reports whether TakeUse hands out uses of which callers lack permits, at the monotonic instant now.
+// AsksAtOnce reports whether TakeUse, called at the monotonic instant now, hands out a use of a limit of which a call lacks
+// permits (need), or of a limit in flight, whatever that use is for.
 func (a *Account) AsksAtOnce(now int64) bool {
 	return slices.ContainsFunc(a.budgets, func(b long) bool {
 		return b.binds && b.state == wanting && b.again <= now && (b.need > 0 || b.InFlight)
@@ -392,7 +395,7 @@ func (a *Account) takeUse(name string, most int, taken, now int64) (all []escrow
 }
 
 // GiveBack returns at most `most` uses that give permits back to etcd: first what is left of earlier parts or owed to others
-// (returns); else, in windows that have not ended, what is in hand and not reserved (spare):
+// (returns); else, in windows that still count (Budget.Until), what is in hand and not reserved (spare):
 //
 //   - all, if the instance ends, or the limit is in flight and binds no more;
 //   - what others lack, if it is in flight and binds;
@@ -444,8 +447,9 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 
 // Restored drops the permits in hand: they were taken in another store than the one that answers now, or in
 // this one before it was restored. So permits that are reserved are gone too: Confirm refuses them, unless as many have
-// been taken again by then. Whole limits stay as they are. Of a limit in flight the calls of earlier parts are forgotten;
-// those of the running part still count, and their permits are in hand again when they end.
+// been taken again by then. Whole limits stay as they are. Of a limit in flight the calls of earlier parts are forgotten.
+// Those of the running part still count, and their permits are in hand again when they end. But if etcd was being asked, and
+// the part ends before it answers, they are forgotten with it (endedIn).
 func (a *Account) Restored() {
 	a.epoch++ // a permit that was issued before the restore and is given back later is not in hand again
 	for i := range a.budgets {
@@ -460,7 +464,7 @@ func (a *Account) Restored() {
 }
 
 // rate returns how many permits a second were used since some were taken last, with the permits that callers have taken and
-// that are not booked yet.
+// that are not booked yet. It is 0 before permits are taken first, and of a limit in flight.
 func (b *long) rate(taken, now int64) int64 {
 	if b.funded == 0 || b.InFlight {
 		return 0
@@ -520,7 +524,8 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		u.Purse.Restored(b.used)
 		b.forgotten = false
 	}
-	// It is less if another store answered: the purse began anew then, with what was used when etcd was asked.
+	// It is less if another store answered: the purse began anew then, with Use.Used, which is older than b.used, and 0 in a
+	// give-back.
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	had := b.purse.Taken
 	b.state, b.purse, b.back = atRest, u.Purse, 0
@@ -533,7 +538,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		b.state = wanting // nothing was decided, or by a lower limit
 	}
 	switch {
-	case u.Outrun && takes: // etcd is asked again as soon as this instance may: AwayAgain is for an etcd that does not answer
+	case u.Outrun && takes: // others wrote first: it is asked again after the coordinator's pause between takings alone
 	case u.Away && (takes || b.away):
 		b.again = now + int64(AwayAgain)
 	case b.InFlight && !more && b.toReturn() > 0: // what an earlier part has goes back with the next taking: at once

@@ -7,13 +7,14 @@ import (
 	"github.com/quotient-limiter/quotient/internal/protocol"
 )
 
-// This file has what limits need that count by parts of time (protocol.Part): limits that slide and, with inflight.go,
-// limits in flight. A long's window, from Start to End, is one part then. What was taken of a part is issued while it
+// This file is about limits that count by parts of time (protocol.Part): those that slide and, with inflight.go,
+// those in flight. A long's window, from Start to End, is one part then. What was taken of a part is issued while it
 // runs. The rest is given back when more is taken of a later one, or when nobody wants more.
 
 // ended is what an instance has of an earlier part.
 type ended struct {
 	// start is the corrected wall time at which the part began here: of a limit in flight each instance has parts of its own.
+	// It is 0 if regain has added the part: no use of it is out, and no call of it under way.
 	start              int64
 	part               protocol.Part
 	taken, given, used int64 // permits taken of etcd, given back to it, and issued; in flight, used counts calls under way
@@ -30,8 +31,8 @@ func (e *ended) give() escrow.Back {
 	return escrow.Back{N: n, Of: e.part}
 }
 
-// answered is called for each use that comes back (Fund). The permits that the use was to give back are in hand again if
-// etcd has not taken them (KeyUse.Unsent).
+// answered is called for each use that comes back (Fund): what it was to give back is on its way no more. It is in hand again
+// if it is proved that etcd has not taken it, nor will (KeyUse.Unsent).
 func (b *long) answered(u *escrow.KeyUse) {
 	unsent := u.Away && u.Unsent
 	if unsent && u.Back.Of == u.Purse.Part {
@@ -39,6 +40,7 @@ func (b *long) answered(u *escrow.KeyUse) {
 	}
 	for i := range b.ended {
 		e := &b.ended[i]
+		// The part that ran when etcd was asked has them from u.Purse.Taken, in late: its entry began without them.
 		if e.part != u.Back.Of || e.start == u.Start {
 			continue
 		}
@@ -48,8 +50,8 @@ func (b *long) answered(u *escrow.KeyUse) {
 	}
 }
 
-// next returns the long that takes b's place when the limit enters the window that the parameter now says. other says
-// that the limit's windows are others than before (protocol.Other), as after a change of its phase.
+// next returns the long that takes b's place when the limit enters another window, the parameter now. other says that the
+// limit's windows are others than before (protocol.Other), as after a change of its phase.
 func (b *long) next(now protocol.Budget, other bool) long {
 	next := newLong(now)
 	switch {
@@ -57,7 +59,9 @@ func (b *long) next(now protocol.Budget, other bool) long {
 		return next
 	case now.ByParts() && !now.Whole && !other: // etcd has one total of all parts
 		next.purse, next.ended, next.back, next.stated = b.purse.In(now.Part()), b.endedIn(now.Part()), b.back, b.stated
-		if b.state == handedOut { // what etcd has not answered comes back with that use: see late
+		// The use that is out has the unanswered writes (Purse.Unanswered) too, and late takes them back: one purse alone
+		// may settle them.
+		if b.state == handedOut {
 			next.purse.Settles(escrow.Purse{})
 		}
 		next.away, next.read = b.away, b.read
@@ -99,9 +103,9 @@ func (b *long) limit() int64 {
 	return b.Permits
 }
 
-// late takes the answer to a question of an earlier part, and reports whether the newest total that is known is that of
-// the answer now. Where that part is not known any more the answer says nothing: if etcd was restored meanwhile, it may be
-// from before the restore. now is monotonic.
+// late takes the answer to a question of an earlier part. heard: the answer's total is now the newest known here. Where that
+// part is not known any more the answer says nothing: if etcd was restored meanwhile, it may be from before the restore. now
+// is monotonic.
 func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	b.back = max(0, b.back-u.Back.N)
 	i := slices.IndexFunc(b.ended, func(e ended) bool { return e.start == u.Start })
@@ -127,7 +131,7 @@ func (b *long) late(u *escrow.KeyUse, now int64) (heard bool) {
 	return heard
 }
 
-// regain counts the permits that are this instance's by writes that etcd has decided late, as in hand of their parts.
+// regain takes in the permits of writes whose fate became known late (Purse.Regained): each is in hand of its part again.
 func (b *long) regain() {
 	for _, r := range b.purse.Regained() {
 		if r.Of == b.purse.Part {

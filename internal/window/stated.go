@@ -11,12 +11,13 @@ import (
 // it begins to count anew. Others may use the same account. What it says is written into the window's
 // total in etcd, so that the whole fleet heeds it: see escrow.Stated.
 
-// statedSlack is by how much longer than its own window a limit may last by the provider's clock.
+// statedSlack: a limit may be the one meant if the provider's reset is at most its window and this ahead: clocks differ.
 const statedSlack = int64(time.Minute)
 
-// States notes that left permits are left of a long limit until the instant until, in corrected wall
-// time; now is monotonic. The limit is the one of so many permits, or else the shortest whose window may
-// last until then, and never one in flight. It returns whether etcd is to be told, by TakeUse.
+// States notes what the provider has said of a long limit: left permits are left of it until an instant in corrected wall
+// time. limit is the provider's own number, 0 if it named none: meant is our limit of as many permits or, if there is none,
+// the shortest whose window may last until then; never one in flight. now is monotonic. news: TakeUse is to be called for
+// it. It is false also where TakeUse is due anyway, or Fund will see to it.
 func (a *Account) States(limit, left, until, now int64) (news bool) {
 	s, wall := escrow.Stated{Left: left, Until: until, Of: limit}, now+a.windows.Offset
 	var of *long
@@ -37,6 +38,8 @@ func (b *long) states(s escrow.Stated, now, wall int64) (news bool) {
 	if b.Whole {
 		s.At = b.used
 	}
+	// news: nothing that is noted still counts; or it is lower than that, of a Whole limit by what it allows in all (At is
+	// how many were used then, and else 0); or it Renews it.
 	news = b.stated.Until <= wall || s.Left+s.At < b.stated.Rest(b.Permits)+b.stated.At || s.Renews(b.stated, b.Permits)
 	switch {
 	case s.Until <= wall || !news:
@@ -60,7 +63,8 @@ func (b *long) tells(now int64) {
 	b.state, b.again = wanting, min(b.again, now+int64(AwayAgain))
 }
 
-// restAt returns what the provider has stated of a window that begins at start: its own may last longer.
+// restAt returns what the provider has stated that still holds in our window that begins at start, since the provider's may
+// end later. Left is less by what is known to be handed out since; At is 0, since nothing is handed out yet in the new window.
 func (b *long) restAt(start int64) (s escrow.Stated) {
 	switch total := b.purse.Total(); {
 	case b.Whole:
@@ -79,7 +83,8 @@ func (b *long) restAt(start int64) (s escrow.Stated) {
 	return s
 }
 
-// whole returns how many permits of the window an instance may issue that has all of the limit.
+// whole returns how many permits of a Whole limit may be issued in the window, those issued included. If what the provider
+// stated is over at wall, it is dropped.
 func (b *long) whole(wall int64) int64 {
 	if b.stated.Until <= wall {
 		b.stated = escrow.Stated{}
@@ -99,8 +104,9 @@ func (b *long) heeds() (s escrow.Stated) {
 	return s
 }
 
-// over returns when the limit has n permits, those in hand included: when its window ends, or the provider's
-// does, which may be later (restAt); of a sliding limit when enough of them count no more.
+// over returns when a limit that cannot serve a call for n permits now has more again: when its window ends, or when what the
+// provider stated is over, which may be later (restAt); of a sliding limit when enough parts count no more for n, those in
+// hand included.
 func (b *long) over(n int64) int64 {
 	if until := b.heeds().Until; until != 0 {
 		return until
