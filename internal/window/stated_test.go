@@ -65,6 +65,9 @@ func TestARestOutlastsAPhase(t *testing.T) {
 		if got := upTo(g, at(start+after), n); got != want {
 			t.Errorf("after %v: %d of %d are issued, want %d", after, got, n, want)
 		}
+		if all, _, _ := g.Uses(at(start+after), 8); len(all) > 0 {
+			t.Errorf("after %v: etcd is asked for %+v", after, all)
+		}
 	}
 	issue(time.Second, 10, 10)
 	g.States(at(start+time.Minute), 100, 40, int64(start+50*time.Minute))
