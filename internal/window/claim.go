@@ -65,8 +65,8 @@ type claim struct {
 	// that its queue gave them; those that they were refused are in Gate.RefusedLarge. Of a key it has those issued after a
 	// reservation, counted when they are issued, and those refused.
 	larges int64
-	// issued is how many permits large calls got in the window that runs, less those of them that came back: of a provider,
-	// by its queue; of a key, those that were reserved for them in it.
+	// issued is how many permits of the window that runs large calls have, less those that came back: of a provider, by its
+	// queue; of a key, from when they are reserved in this window or, if that was in an earlier one, from when they are issued.
 	issued   int64
 	servedIn int64         // index of the latest window in which a large call was served that is not in pending: see lastServed
 	left     int64         // credit of large calls: permits that small calls have left them, and that none has used yet
@@ -93,19 +93,23 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	}
 	p := c.pending[i]
 	c.pending = slices.Delete(c.pending, i, i+1)
+	switch counted := p.servedIn == running.Index; { // in c.issued
+	case issued && !counted:
+		c.issued += n
+	case !issued && counted:
+		c.issued -= n
+	}
 	if issued {
 		c.servedIn = max(c.servedIn, p.servedIn)
-		return
-	}
-	if c.left = queue.Sum(c.left, p.left); p.servedIn == running.Index {
-		c.issued -= n
+	} else {
+		c.left = queue.Sum(c.left, p.left)
 	}
 }
 
 // gaveBack notes that n permits came back which a large call got in the window that runs, as it cost less.
 func (c *claim) gaveBack(n int64) {
 	c.larges -= n
-	c.issued = max(0, c.issued-n) // of a key, those that were reserved in the window before are not in it
+	c.issued = max(0, c.issued-n) // of a key, a call that has become large since its line served it is not in it
 }
 
 // lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
@@ -466,7 +470,7 @@ const leftPart = 6
 // standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
 // that window to a large call, and none was served in it yet.
 func (c *claim) standsIn(w quota.Window) bool {
-	return c.stood == w.Index && c.issued == 0 && c.of != nil && c.of.Large()
+	return c.stood == w.Index && c.lastServed() < w.Index && c.of != nil && c.of.Large()
 }
 
 // small returns claim.small, or all calls if no large one has waited or was refused.

@@ -338,10 +338,8 @@ func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
 		f := plans.Fleet{Total: 80, Instances: 4, Owners: 4}
 		line := a.Line(q, f, 0)
 		line.Entered(w)
-		if c.stands {
+		if trade.claim.stood, trade.claim.servedIn = -1, -1; c.stands {
 			trade.claim.stood = 0
-		} else {
-			trade.claim.stood = -1
 		}
 		if told, _ := a.Lend(guest, protocol.Need{Permits: 20000, Poor: 20000}, f, CallersOf(q), 0, 0, int64(c.at)); told != c.lent {
 			t.Errorf("%+v: %d are lent", c, told)

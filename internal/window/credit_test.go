@@ -97,15 +97,16 @@ func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {
 		line.Served(w, 25, true)
 		q.Remove(w)
 		a.LineLeft(q, int64(20*ms))
-		next := lendingAt("me", second, second)
+		next, has := lendingAt("me", second, second), int64(0)
 		if a.Adopt(next, bounds(30), nil); c.issued {
 			a.Confirm(w, 25)
 			a.Refund(5, a.Epoch(), true)
+			has = 20
 		} else {
 			a.Unreserve(w, 25)
 		}
-		if n := trade.claim.issued; n != 0 {
-			t.Errorf("%+v: %d are issued that were reserved in the window", c, n)
+		if n := trade.claim.issued; n != has {
+			t.Errorf("%+v: it has %d of the window, want %d", c, n, has)
 		}
 		if left := trade.claim.left; left != c.left {
 			t.Errorf("%+v: small calls have left %d", c, left)
@@ -135,6 +136,70 @@ func TestTwoLargeCallsAreReservedAtAnEdge(t *testing.T) {
 		trade.claim.ended(a, 40, c.a, running)
 		if trade.claim.ended(b, 40, c.b, running); trade.claim.left != c.credits {
 			t.Errorf("%+v: small calls have left %d", c, trade.claim.left)
+		}
+	}
+}
+
+// What large calls have of the window that runs counts each of them for itself: one whose permits were reserved in the window
+// before has them from when they are issued, and gives back its own, not another one's. Whether one was served in the
+// window does not go by that: one that gave back all was served.
+func TestWhatLargeCallsHaveOfAWindow(t *testing.T) {
+	t.Parallel()
+	const none = -1
+	for _, c := range []struct {
+		what           string
+		aGivesBack     int64 // of 35, that were reserved in the window before; none: it is not issued
+		bGivesBack     int64 // of 40, reserved in this window; none: it is not issued
+		issued         int64
+		anotherOneIsTo bool // stand in this window
+	}{
+		{"both have theirs", 0, 0, 75, false},
+		{"A gives back some", 25, 0, 50, false},
+		{"A gives back all, B has its", 35, 0, 40, false},
+		{"A gives back some, B is not served", 25, none, 10, true},
+		{"A gives back all, B is not served", 35, none, 0, true},
+		{"neither is served", none, none, 0, true},
+		{"A is not served, B gives back all", none, 40, 0, false},
+	} {
+		a, trade, _ := traded(200)
+		q, first, second := &queue.Queue{}, &queue.Waiter{}, &queue.Waiter{}
+		f := plans.Fleet{Total: 800, Instances: 4, Owners: 4}
+		serve := func(w *queue.Waiter, n int64, now time.Duration) {
+			q.Push(w, n, clock.Forever, queue.Default, true)
+			line := a.Line(q, f, int64(now))
+			line.Begin()
+			a.Reserve(n)
+			line.Served(w, n, true)
+			q.Remove(w)
+			a.LineLeft(q, int64(now))
+		}
+		settle := func(w *queue.Waiter, n, back int64) {
+			if back == none {
+				a.Unreserve(w, n)
+				return
+			}
+			if !a.Confirm(w, n) {
+				t.Fatalf("%s: %d are not there", c.what, n)
+			}
+			if a.Called(n, queue.Default, true); !a.Refund(back, a.Epoch(), true) {
+				t.Fatalf("%s: %d do not come back", c.what, back)
+			}
+		}
+		wall := time.Second
+		a.Adopt(lendingAt("me", wall, wall), bounds(200), nil)
+		serve(first, 35, wall+20*ms)
+		a.Adopt(lendingAt("me", 2*wall, wall), bounds(200), nil)
+		trade.claim.stood = 2
+		serve(second, 40, 2*wall+20*ms)
+		settle(first, 35, c.aGivesBack)
+		settle(second, 40, c.bGivesBack)
+		if n := trade.claim.issued; n != c.issued {
+			t.Errorf("%s: large calls have %d of the window, want %d", c.what, n, c.issued)
+		}
+		q.Push(&queue.Waiter{}, 300, clock.Forever, queue.Default, true)
+		a.Line(q, f, int64(2*wall+30*ms))
+		if a.LineLeft(q, int64(2*wall+30*ms)); trade.claim.standsIn(a.Shortest()) != c.anotherOneIsTo {
+			t.Errorf("%s: another one stands: %v", c.what, !c.anotherOneIsTo)
 		}
 	}
 }
