@@ -22,20 +22,22 @@ import (
 // permits come gradually (pacing) only a large waiter is passed: for a small one what is left adds up until it is enough.
 //
 // Where others may lend, a call for more than one permit is large if some limit's window can hardly give it so many by
-// this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a provider
-// what the share often is later, of a key an equal part of the limit. A call for more than the least of these is large
-// (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait. One that
-// does not takes what is there, and counts as small unless it is refused. A large call is served by loans, and by that
-// part of this instance's share that small calls will not need. Two rules see to it that it is served at all:
+// this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a
+// provider what the share often is later, of a key an equal part of the limit. A call for more than the least of these
+// is large (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait.
+// One that does not, or any of a provider of which this instance has no share now or later, takes what is there, and
+// counts as small unless it is refused. A large call is served by loans, and by that part of this instance's share that
+// small calls will not need. Two rules see to it that it is served at all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
 //   - It may stand: then each other instance that has a share is asked to leave it an equal part of what it wants, in
-//     the next window (Trade.stands). An instance where large calls wait too leaves nothing. It stands if no debt is owed
-//     and two things are so. A window has begun while it was the first waiter: so loans could have served it. And the
-//     latest large call of this instance that was served, or stood, is long enough ago: at least k windows if the first
-//     waiter wants k shares, and more if small calls leave little of the share. How long it has waited does not count
-//     beyond that: a caller that gives up, and comes again before the window ends, loses one window at most.
+//     the next window (Trade.stands), and to lend as much in the running one if it has that to spare. An instance where
+//     large calls wait too leaves nothing. The waiter stands if no debt is owed and two things are so. A window has
+//     begun while it was the first waiter: so loans could have served it. And the latest large call of this instance
+//     that was served, or stood, is long enough ago: at least k windows if the first waiter wants k shares, and more if
+//     small calls leave little of the share. How long it has waited does not count beyond that: a caller that gives up,
+//     and comes again before the window ends, loses one window at most.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -53,7 +55,7 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // only a test is ever in it.
 type claim struct {
 	of    *queue.Waiter // the first waiter; nil if nobody waits
-	since int64         // monotonic instant at which it became the first, or at which the running window began if that is later
+	since int64         // monotonic instant at which it became the first, or the start of the window that was entered since
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
 	// entered: a window has begun, or another one has become the shortest, while `of` was the first. If of is nil it says
 	// nothing.
@@ -248,19 +250,19 @@ func (l *Line) ends() int64 {
 	}
 }
 
-// claims reports whether all that is left is kept for the first waiter now: nobody may pass it, or it is small and its
-// claim runs. A large one leaves small ones what they will want, so that these pass it during its claim too. If nobody
-// waits, claims is true.
+// claims reports whether nobody at all passes the first waiter now: nobody may, or it is small and its claim runs. A large
+// one may be passed during its claim too, by small calls, with what it leaves them (besides); that is nothing if it is
+// critical. If nobody waits, claims is true.
 func (l *Line) claims() bool {
 	at := l.ends()
 	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
 }
 
-// Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that is
-// its end. After that, if the waiter is large and there are permits, held or open, released by pacing or not, it is a tenth
-// of the shortest window from now, since small calls may leave it more by then. In all other cases it is
-// clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim keeps
-// the instant for Account.Again.
+// Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that
+// is its end. After that, if the waiter is large and there are permits, held or open, released by pacing or not, it is
+// a tenth of the shortest window from now, since small calls may leave it more by then. In all other cases it is
+// clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim
+// keeps the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
@@ -323,12 +325,13 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 // Pass notes that callers may pass w, which was not served, and sets the room of those behind it. It returns false if
 // nobody further may pass.
 //
-// The waiter lacks permits in some windows. A large one does where it would leave small ones too few (forSmall). Until the
-// last of these windows has ended the waiter can use no permits of any window, so callers that pass may have those of the
-// windows that end by then. In windows that end later it can still use some: there Pass keeps as many permits as it wants
-// itself. So it does in all windows if w lacks permits in none: w waits for etcd's answer, for permits that are kept for
-// critical calls or, if it is large, for the end of a large first waiter's claim. Of a limit that counts by parts of time Pass keeps as many in any case: what is not issued in a part can be
-// issued in a later one.
+// The waiter lacks permits in some windows. A large one lacks them also where it would leave small ones too few
+// (forSmall); of a long limit what it wants alone counts. Until the last of these windows has ended the waiter can use
+// no permits of any window, so callers that pass may have those of the windows that end by then. In windows that end
+// later it can still use some: there Pass keeps as many permits as it wants itself. So it does in all windows if w
+// lacks permits in none: w waits for etcd's answer, for permits that are kept for critical calls, or for what a large
+// first waiter leaves to small ones. Of a limit that counts by parts of time Pass keeps as many in any case: what is
+// not issued in a part can be issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false
@@ -417,9 +420,8 @@ func (l *Line) smallWant() int64 {
 }
 
 // head notes who is the first waiter of q at the monotonic instant now, and whether large calls wait. A nil q ends the
-// claim. It is called after waiters have left,
-// before the claim is asked anything. Otherwise a Waiter that was the first, left, and is used again for another call
-// would go on with the claim of the call before.
+// claim. It is called after waiters have left, before the claim is asked anything. Otherwise a Waiter that was the first,
+// left, and is used again for another call would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
 	c.waits = q.Large(queue.Sheddable) > 0
 	if w := q.Head(); w != c.of {
@@ -482,8 +484,8 @@ func (t *Trade) small() *lending.Flow {
 }
 
 // ownIssued returns how many permits of the scene's window were issued to own callers, or have paid debts. taken are
-// permits that the account has not booked; they count too. So do those of large calls, except in a window that others were
-// asked to leave a part of (claim.stood): there others have left them that.
+// permits that the account has not booked, or has reserved; they count too. So do those of large calls, except in a
+// window that others were asked to leave a part of (claim.stood): there others have left them that.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.issued(taken)
 	if c := &t.claim; c.stood == s.Window.Index {
@@ -502,8 +504,8 @@ func Before(one, other string, w quota.Window) bool {
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:
 // each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom. On average
-// over the windows large calls get by this at most the larger of two numbers, and at most the share: what small ones leave
-// of the share, and one in standPart of the limit.
+// over the windows large calls get by this at most what small ones leave of the share or, if that is more, one in
+// standPart of the limit; and never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.of == nil || !c.of.Large() {

@@ -17,15 +17,16 @@ import (
 // edge of a window. It is the one place for that, for a provider and for each of its keys: it tells the rules
 // of package lending what own callers want, and keeps the asks of guests.
 //
-// A Trade has an owner: the gate, for the provider (lending.go and host.go), or the Account of a key
-// (keytrade.go). The owner counts permits and callers that wait, knows the time, decides when to look whether to
-// ask, books what is lent, and counts calls by class. The owner's lock guards the Trade. The zero Trade has seen no call.
+// A Trade has an owner: the gate, for the provider (lending.go and host.go), or the Account of a key (keytrade.go). The
+// owner counts permits and callers that wait, knows the time, decides when to look whether to ask, books what is lent,
+// and counts calls by class. The gate's lock guards the Trade or, of a key, that of the key's state. The zero Trade has
+// seen no call.
 type Trade struct {
 	calls  lending.Flow  // the permits for which callers here have come
 	of     *classes      // those of critical and sheddable callers; nil until one of them comes
 	claim  claim         // of the first caller that waits
 	guest  lending.Guest // what this instance has asked for as a guest
-	window quota.Window  // the account's shortest one that runs: Account.Shortest
+	window quota.Window  // the shortest window in which the account is limited: Account.Shortest
 	asks   int64         // how many times others were asked since the beginning: see salt
 	guests asks          // as a host: what guests have asked this instance for
 	edge   bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
@@ -35,7 +36,7 @@ type Trade struct {
 // classes are the permits for which critical and sheddable callers have come.
 type classes struct{ critical, sheddable lending.Flow }
 
-// noCalls are calls of which none came. It never changes.
+// noCalls is the Flow of a class of which no call has come. It never changes.
 var noCalls lending.Flow
 
 // Callers says for how many permits callers wait. Each number is at most quota.MaxPermits, so that sums do not overflow.
@@ -58,7 +59,8 @@ func CallersOf(q *queue.Queue) Callers {
 
 // came are the permits for which calls have come: those that were issued, those that were refused, and those for which
 // callers wait. large, critical and sheddable are parts of all. They count from some instant on: of a provider from
-// the beginning, of a key from when its Trade began and, by class, from when windows have had their length.
+// the beginning; of a key from when its Trade began, but all from the beginning of the window before that, and by class
+// only since windows have had their length.
 type came struct{ all, large, critical, sheddable int64 }
 
 // scene is an account in its shortest window (Account.Shortest), at an instant, and the fleet that shares it.
@@ -66,7 +68,7 @@ type scene struct {
 	*span
 	plans.Fleet
 	account       *Account
-	hash          uint64 // of this instance, for the account's key
+	hash          uint64 // of this instance; where it lends permits of a key, mixed with the key's hash
 	rules         lending.Rules
 	phase, length float64 // how much of the window has passed, and its length, in milliseconds
 }
@@ -114,8 +116,8 @@ type stock struct {
 	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
 	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
-	// share it keeps at most due - issued. It is the share; of a key it is scene.part: an owner has the shares of
-	// instances that own no part of it, too, and those keep an equal part of what they have borrowed.
+	// share it keeps at most due - issued. It is the share. Of a key of which some instances own nothing it is an equal part
+	// of the total (scene.part), since an owner's share includes theirs. Those keep as much of what they have borrowed.
 	due int64
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
@@ -172,12 +174,13 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	t.window = w
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
-	came := loans.Borrowed
-	// What it lent went to others' large calls, which come first: it did not borrow in vain because nobody had any.
+	borrowed := loans.Borrowed
+	// An instance that has lent itself, while its large call waited, did not go without loans for want of permits: others'
+	// large calls may come first in this window's order. So that does not count as in vain.
 	if of := t.claim.of; of != nil && of.Large() {
-		came = max(came, loans.Lent)
+		borrowed = max(borrowed, loans.Lent)
 	}
-	t.guest.Begin(came)
+	t.guest.Begin(borrowed)
 	from, length := a.milli(w.Start()), float64(w.Length)/milli
 	t.calls.Begin(w.Index, from, length)
 	if t.claim.small != nil {
@@ -254,10 +257,12 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	late := !a.large && s.phase >= float64(s.account.windows.Guard+int64(claimOf(s.Window.Length)))/milli
 	switch {
 	case !a.large && !late && t.claim.standsIn(s.Window):
-		of.kept = queue.Sum(of.kept, t.claim.of.N()) // others have left it a part of the window, and lack that now
+		// Others have left it a part of the window, and ask now since they lack that part: it is not lent back.
+		of.kept = queue.Sum(of.kept, t.claim.of.N())
 	case c.Large > 0 && (first || late):
-		// What large calls here want is not kept: a guest gets it if it comes first in the window's order. So does a
-		// guest without large calls once the time of a claim is over: what they have not got by then they hardly will.
+		// What large calls here want is not kept: a guest, with large calls or without, gets it if it comes first in the
+		// window's order. So does any guest without large calls once the time of a claim is over: what they have not got by
+		// then they hardly will.
 		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
@@ -285,9 +290,9 @@ func (s *scene) partOf(guest string) int64 {
 	return max(0, part-s.account.lentTo(guest))
 }
 
-// keepRest keeps what a guest still wants after n permits were lent for its ask. It reports whether the ask stands:
-// serve lends more for it once reserves are released. It does not if the guest was poor and was lent some: such a
-// guest asks for more by itself.
+// keepRest keeps a guest's ask of which n permits were lent now: the rest, and what counts at later edges (asks). It
+// reports whether the ask stands: serve lends more for it once reserves are released. The ask does not stand if the
+// guest was poor and was lent some: such a guest asks for more by itself.
 func (t *Trade) keepRest(s *scene, a asked, n int64) bool {
 	if a.permits -= n; n > 0 && a.poor > 0 {
 		a.permits = 0
