@@ -54,10 +54,10 @@ func claimOf(length time.Duration) time.Duration { return min(claimed, length/10
 // gate's, or that of a key's Account. Where it has the index of a window, 0 stands for none: that window was in 1970, and
 // only a test is ever in it.
 type claim struct {
-	of    *queue.Waiter // the first waiter; nil if nobody waits
+	first *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first, or the start of the window that was entered since
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
-	// entered: a window has begun, or another one has become the shortest, while `of` was the first. If of is nil it says
+	// entered: a window has begun, or another one has become the shortest, while `first` was it. If first is nil it says
 	// nothing.
 	entered bool
 	beside
@@ -80,16 +80,16 @@ type claim struct {
 // pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
 // issued in the end, it was not served.
 type pendingCall struct {
-	of       *queue.Waiter // the call's waiter
-	servedIn int64         // the index of the window in which they were reserved
-	left     int64         // permits that the call took off claim.left, or that were forgotten since (leave)
+	waiter   *queue.Waiter
+	servedIn int64 // the index of the window in which they were reserved
+	left     int64 // permits that the call took off claim.left, or that were forgotten since (leave)
 }
 
 // ended notes that the n permits of a key that were reserved for the call of the waiter w were issued, or that they will
 // not be. If they will not be, and the call is in pending, it was not served after all. A call that is not in pending,
 // such as a small one or one that the line did not serve, changes nothing. running is the window that runs.
 func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) {
-	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.of == w })
+	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.waiter == w })
 	if i < 0 {
 		return
 	}
@@ -241,7 +241,7 @@ func (l *Line) noteHead() {
 // claimed: the instant is then no later than the present.
 func (l *Line) ends() int64 {
 	switch {
-	case l.trade == nil || l.trade.claim.of == nil || !l.passes.any(l.trade.claim.of.Large()):
+	case l.trade == nil || l.trade.claim.first == nil || !l.passes.any(l.trade.claim.first.Large()):
 		return clock.Forever
 	case !l.borrows:
 		return min(l.trade.claim.since, l.now)
@@ -255,7 +255,7 @@ func (l *Line) ends() int64 {
 // critical. If nobody waits, claims is true.
 func (l *Line) claims() bool {
 	at := l.ends()
-	return at == clock.Forever || at > l.now && !l.trade.claim.of.Large()
+	return at == clock.Forever || at > l.now && !l.trade.claim.first.Large()
 }
 
 // Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that
@@ -266,7 +266,7 @@ func (l *Line) claims() bool {
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
-		if l.trade.claim.of.Large() && max(l.held, l.open, l.unpaced) > 0 {
+		if l.trade.claim.first.Large() && max(l.held, l.open, l.unpaced) > 0 {
 			at = l.now + int64(l.account.shortest().Window.Length/10)
 		}
 	}
@@ -376,11 +376,11 @@ func (l *Line) besides() int64 {
 		return 0
 	}
 	c, a, room := &l.trade.claim, l.account, l.held
-	if c.shut || c.of == nil || !c.fits(a) {
+	if c.shut || c.first == nil || !c.fits(a) {
 		return 0
 	}
-	if c.passed > 0 && c.of.Large() && l.ends() > l.now {
-		room = min(room, l.forSmall(c.of.Class()))
+	if c.passed > 0 && c.first.Large() && l.ends() > l.now {
+		room = min(room, l.forSmall(c.first.Class()))
 	}
 	for i := range a.spans {
 		if s := &a.spans[i]; c.spans[i] > 0 && s.Bound != shape.Unbounded {
@@ -424,8 +424,8 @@ func (l *Line) smallWant() int64 {
 // left, and is used again for another call would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
 	c.waits = q.Large(queue.Sheddable) > 0
-	if w := q.Head(); w != c.of {
-		c.of, c.since, c.entered = w, now, false
+	if w := q.Head(); w != c.first {
+		c.first, c.since, c.entered = w, now, false
 	}
 }
 
@@ -459,7 +459,7 @@ func (c *claim) leave(ended quota.Window, length float64) {
 			p.left = queue.Sum(p.left, c.left)
 		}
 		c.left = 0
-	case c.of == nil || !c.of.Large() || c.small == nil:
+	case c.first == nil || !c.first.Large() || c.small == nil:
 	default:
 		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leftPart)))
 	}
@@ -472,7 +472,7 @@ const leftPart = 6
 // standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
 // that window to a large call, and none was served in it yet.
 func (c *claim) standsIn(w quota.Window) bool {
-	return c.stood == w.Index && c.lastServed() < w.Index && c.of != nil && c.of.Large()
+	return c.stood == w.Index && c.lastServed() < w.Index && c.first != nil && c.first.Large()
 }
 
 // small returns claim.small, or all calls if no large one has waited or was refused.
@@ -508,19 +508,19 @@ func Before(one, other string, w quota.Window) bool {
 // standPart of the limit; and never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
-	if c.of == nil || !c.of.Large() {
+	if c.first == nil || !c.first.Large() {
 		return 0
 	}
 	share := max(1, s.part())
-	shares := sharesIn(c.of.N(), share)
+	shares := sharesIn(c.first.N(), share)
 	// windows is how many there are from the one in which a large call last stood, or was served, to the next one.
 	windows := s.Window.Index + 1 - max(c.stood, c.lastServed())
 	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
 	due := max(1, share-small, s.Total/standPart)          // permits for large calls, in each window
-	if !c.entered || windows < max(shares, sharesIn(c.of.N(), due)) {
+	if !c.entered || windows < max(shares, sharesIn(c.first.N(), due)) {
 		return 0
 	}
-	return c.of.N()
+	return c.first.N()
 }
 
 // standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the limit on

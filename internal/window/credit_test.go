@@ -126,7 +126,7 @@ func TestTwoLargeCallsAreReservedAtAnEdge(t *testing.T) {
 		_, trade, _ := traded(20)
 		a, b, running := &queue.Waiter{}, &queue.Waiter{}, quota.Window{Length: second, Index: 6}
 		trade.claim = claim{
-			pending:  []pendingCall{{of: a, servedIn: 4}, {of: b, servedIn: 5}},
+			pending:  []pendingCall{{waiter: a, servedIn: 4}, {waiter: b, servedIn: 5}},
 			servedIn: 2, stood: 5, left: 30, waits: true,
 		}
 		if c.early == "B" {

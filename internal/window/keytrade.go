@@ -184,7 +184,7 @@ func (a *Account) Line(q *queue.Queue, f plans.Fleet, now int64) Line {
 
 // Again returns the monotonic instant at which to serve the key's line again, as the latest Line.Again has said.
 func (a *Account) Again() int64 {
-	if a.trade == nil || a.trade.claim.of == nil {
+	if a.trade == nil || a.trade.claim.first == nil {
 		return clock.Forever
 	}
 	return a.trade.claim.again

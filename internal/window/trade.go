@@ -22,15 +22,15 @@ import (
 // and counts calls by class. The gate's lock guards the Trade or, of a key, that of the key's state. The zero Trade has
 // seen no call.
 type Trade struct {
-	calls  lending.Flow  // the permits for which callers here have come
-	of     *classes      // those of critical and sheddable callers; nil until one of them comes
-	claim  claim         // of the first caller that waits
-	guest  lending.Guest // what this instance has asked for as a guest
-	window quota.Window  // the shortest window in which the account is limited: Account.Shortest
-	asks   int64         // how many times others were asked since the beginning: see salt
-	guests asks          // as a host: what guests have asked this instance for
-	edge   bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
-	served float64       // when in the window asks that stand were served last, in milliseconds; 0: not yet
+	calls   lending.Flow  // the permits for which callers here have come
+	classes *classes      // those of critical and sheddable callers; nil until one of them comes
+	claim   claim         // of the first caller that waits
+	guest   lending.Guest // what this instance has asked for as a guest
+	window  quota.Window  // the shortest window in which the account is limited: Account.Shortest
+	asks    int64         // how many times others were asked since the beginning: see salt
+	guests  asks          // as a host: what guests have asked this instance for
+	edge    bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
+	served  float64       // when in the window asks that stand were served last, in milliseconds; 0: not yet
 }
 
 // classes are the permits for which critical and sheddable callers have come.
@@ -143,17 +143,17 @@ func (t *Trade) take(at float64, n came, c Callers) {
 			small.Waits()
 		}
 	}
-	if t.of == nil && n.critical+n.sheddable > 0 {
-		t.of = &classes{}
+	if t.classes == nil && n.critical+n.sheddable > 0 {
+		t.classes = &classes{}
 	}
 	if n.critical > 0 {
-		t.of.critical.Look(at, float64(n.critical))
+		t.classes.critical.Look(at, float64(n.critical))
 		if c.Critical > 0 {
-			t.of.critical.Waits()
+			t.classes.critical.Waits()
 		}
 	}
 	if n.sheddable > 0 {
-		t.of.sheddable.Look(at, float64(n.sheddable))
+		t.classes.sheddable.Look(at, float64(n.sheddable))
 	}
 }
 
@@ -177,7 +177,7 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	borrowed := loans.Borrowed
 	// An instance that has lent itself, while its large call waited, did not go without loans for want of permits: others'
 	// large calls may come first in this window's order. So that does not count as in vain.
-	if of := t.claim.of; of != nil && of.Large() {
+	if first := t.claim.first; first != nil && first.Large() {
 		borrowed = max(borrowed, loans.Lent)
 	}
 	t.guest.Begin(borrowed)
@@ -186,9 +186,9 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	if t.claim.small != nil {
 		t.claim.small.Begin(w.Index, from, length)
 	}
-	if t.of != nil {
-		t.of.critical.Begin(w.Index, from, length)
-		t.of.sheddable.Begin(w.Index, from, length)
+	if t.classes != nil {
+		t.classes.critical.Begin(w.Index, from, length)
+		t.classes.sheddable.Begin(w.Index, from, length)
 	}
 	t.claim.enter(w.Start() - a.windows.Offset)
 	t.claim.leave(ended, length)
@@ -196,10 +196,10 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 
 // flows returns the calls of critical and of sheddable callers.
 func (t *Trade) flows() (critical, sheddable *lending.Flow) {
-	if t.of == nil {
+	if t.classes == nil {
 		return &noCalls, &noCalls
 	}
-	return &t.of.critical, &t.of.sheddable
+	return &t.classes.critical, &t.classes.sheddable
 }
 
 // has returns what this instance has as a guest: of its account, and of the callers c who wait.
@@ -258,7 +258,7 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	switch {
 	case !a.large && !late && t.claim.standsIn(s.Window):
 		// Others have left it a part of the window, and ask now since they lack that part: it is not lent back.
-		of.kept = queue.Sum(of.kept, t.claim.of.N())
+		of.kept = queue.Sum(of.kept, t.claim.first.N())
 	case c.Large > 0 && (first || late):
 		// What large calls here want is not kept: a guest, with large calls or without, gets it if it comes first in the
 		// window's order. So does any guest without large calls once the time of a claim is over: what they have not got by
