@@ -153,8 +153,8 @@ func (w *small) happen(what, how byte) {
 			fallthrough
 		case 2:
 			w.commit(protocol.Change{Put: []protocol.Instance{i}})
-		case 3:
-			i.Until = time.Unix(0, epoch+w.now+int64(how)*ms)
+		case 3: // so far ahead that it issues nothing later, though it hears of it by the view alone
+			i.Until = time.Unix(0, epoch+w.now+smallFresh*2+2*smallError+int64(how)*ms)
 			w.commit(protocol.Change{Put: []protocol.Instance{i}})
 		case 4: // it obeys before it promises
 			if m.delivered > 0 {
