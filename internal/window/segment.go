@@ -246,7 +246,7 @@ const (
 	partQuiet Part = 8 << partMode
 	// partAtOnce says that the front refuses, and that calls have changed it at the same time since it was set to do so.
 	partAtOnce Part = 16 << partMode
-	partModes        = 0xff << partMode
+	partModes       = 0xff << partMode
 
 	// MostOut is the most permits of the key that lie in a front, and of the provider that back it.
 	MostOut = 255
