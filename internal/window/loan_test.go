@@ -445,6 +445,8 @@ func TestWhoWaitsForLoans(t *testing.T) {
 	g, _ := lender(f)
 	g.decided = told.decided
 	g.Changed(at(0))
+	// The window has the index 0: as if others had been asked to leave a part of it to a large call, and none had been served.
+	g.mu.borrower.claim.stood, g.mu.borrower.claim.servedIn = 0, -1
 	upTo(g, at(1), 10)
 	enter := func(now time.Duration, n int64, deadline time.Duration, want queue.Verdict) {
 		t.Helper()
