@@ -287,7 +287,7 @@ func (c *keyCall) sure(o *queue.Outcome) {
 func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (p Permit, ok bool) {
 	k := o.core
 	s, now := y.lock(k)
-	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Epoch && g.End <= now+s.Keys.Offset {
+	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Small().Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(w, n)
 	} else if ok = y.use.Confirm(w, n); ok {
 		large := y.large(k, n)

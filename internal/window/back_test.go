@@ -189,7 +189,7 @@ func TestALargeCallInFlightThatHasEnded(t *testing.T) {
 	g.Changed(at(0))
 	g.Enter(at(10*ms), new(queue.Waiter), 35, clock.Forever, queue.Default)
 	g.Borrow(at(20*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 40}})
-	if !grant.Large || !grant.InFlight() {
+	if !grant.Large() || !grant.InFlight() {
 		t.Fatalf("%+v", grant)
 	}
 	if _, back := g.Correct(at(30*ms), grant, serials.Add(1), 35, 0); !back {

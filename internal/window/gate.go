@@ -544,7 +544,7 @@ func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 		switch {
 		case l.Fits(n, s.keeps(c), c, w.Large()):
 			if l.Served(w, n, w.Large()); w.Large() {
-				grant.Large = true
+				grant.Epoch |= queue.Large
 				l.trade.claim.larges = queue.Sum(l.trade.claim.larges, n)
 			}
 			if w.Unsure {

@@ -214,6 +214,13 @@ func TestUnknownFutureRefusesAtTheDeadlineOnly(t *testing.T) {
 	}
 }
 
+// Each segment has a Grant beside the word that each call changes: a larger one cost a plain call half as much again.
+func TestAGrantTakes32Bytes(t *testing.T) {
+	if size := unsafe.Sizeof(queue.Grant{}); size != 32 {
+		t.Errorf("%d bytes", size)
+	}
+}
+
 // A queue of a million is a million of these; 65 bytes would take 80.
 func TestAWaiterTakes64Bytes(t *testing.T) {
 	if n := unsafe.Sizeof(queue.Waiter{}); n > 64 {

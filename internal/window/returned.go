@@ -38,8 +38,8 @@ func (g *Gate) Correct(at clock.Instant, grant queue.Grant, serial uint64, n, ac
 	case actual > n:
 		l.debt = queue.Sum(l.debt, actual-n)
 		g.mu.judge = g.mu.judge || g.mu.queue.Len() <= short
-	case actual < n && g.mu.returned.knows(grant.At) && l.refund(n-actual, grant):
-		if back = true; grant.Large && !grant.InFlight() { // of calls in flight refund has taken nothing out of what was issued
+	case actual < n && g.mu.returned.knows(grant.At) && l.refund(n-actual, grant.Small()):
+		if back = true; grant.Large() && !grant.InFlight() { // of calls in flight refund has taken nothing out of what was issued
 			g.mu.borrower.claim.gaveBack(n - actual)
 		}
 	}

@@ -19,17 +19,28 @@ type Grant struct {
 	// be given back in its own epoch only, where aligned windows bind. It is 0 for
 	// a call that shadow mode lets pass, which has nothing to give back. InFlight is added for calls
 	// that count until they end: Start is then that of the part of time in which they began, and End is
-	// when they must be over.
+	// when they must be over. Large is added for permits of a large call that waited, which are counted apart.
+	// They are in one word since each segment has a Grant, which each call reads.
 	Epoch uint64
-	// Large says that they were issued to a large call that waited, whose permits are counted apart.
-	Large bool
 }
 
-// InFlight is added to the Epoch, which is less, of a grant of calls that count until they end.
-const InFlight = 1 << 32
+// Added to an Epoch, which is less.
+const (
+	InFlight = 1 << 32
+	Large    = 1 << 33
+)
 
 // InFlight reports whether the grant's calls count until they end.
-func (g *Grant) InFlight() bool { return g.Epoch >= InFlight }
+func (g *Grant) InFlight() bool { return g.Epoch&InFlight != 0 }
+
+// Large reports whether the permits are of a large call that waited.
+func (g *Grant) Large() bool { return g.Epoch&Large != 0 }
+
+// Small returns the grant without Large.
+func (g Grant) Small() Grant {
+	g.Epoch &^= Large
+	return g
+}
 
 // Verdict says what became of a request for permits.
 type Verdict uint8
