@@ -2,51 +2,29 @@ package hours_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
 // Three busy instances move what they have of two keys to each part of a sliding limit at the same instant, so that the
-// tries of each find the others' writes. All the same
-// each of their callers, which are patient for two seconds, is served, and the limit is used.
+// tries of each find the others' writes. All the same each of their callers, which are patient for two seconds, is served,
+// and the limit is used.
 func TestNobodyIsRefusedAtThePartsOfASlidingLimit(t *testing.T) {
-	const instances, callers, parts = 3, 3, 4
+	const callers, parts = 3, 4
 	const patience, answers = 2 * time.Second, 20 * time.Millisecond
 	keys := quota.Keys{Limits: []quota.Limit{{Permits: 14, Window: time.Second}, {Permits: 5000, Window: 10 * time.Minute, Sliding: true}}}
 	part := keys.Limits[1].Window / 100
 	inBubble(t, func(t *testing.T, n *network) {
-		operator, err := admin.New(n.connect(t), admin.Options{Prefix: prefix, Author: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := operator.Put(t.Context(), provider, quota.Policy{Limits: []quota.Limit{{Permits: 15000, Window: time.Second}}, Keys: keys}); err != nil {
-			t.Fatal(err)
-		}
+		policy := quota.Policy{Limits: []quota.Limit{{Permits: 15000, Window: time.Second}}, Keys: keys}
+		limiters, leave := lateFleet(t, n, policy, answers, answers+answers/10, answers+answers/5)
 		ctx, cancel := context.WithCancel(t.Context())
 		var served, refused atomic.Int64
 		var calls sync.WaitGroup
-		var sessions []*coordinator.Session
-		for i := range instances {
-			way := newLine(n)
-			session, err := coordinator.Join(ctx, n.connectBy(t, way.dial), coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			sessions = append(sessions, session)
-			pass(time.Millisecond)
-			limiter, err := consumer.Open(ctx, session, provider, consumer.Options{Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			way.delay.Store(int64(answers) + int64(i)*int64(answers)/10)
+		for i, limiter := range limiters {
 			for _, key := range []string{"x", "y"} {
 				for range callers {
 					calls.Go(func() {
@@ -74,8 +52,6 @@ func TestNobodyIsRefusedAtThePartsOfASlidingLimit(t *testing.T) {
 		}
 		cancel()
 		calls.Wait()
-		for _, session := range sessions {
-			_ = session.Close()
-		}
+		leave()
 	})
 }

@@ -2,15 +2,11 @@ package hours_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/quotient-limiter/quotient/consumer"
-	"github.com/quotient-limiter/quotient/coordinator"
-	"github.com/quotient-limiter/quotient/coordinator/admin"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -18,34 +14,15 @@ import (
 // each part of time at about the same time, so that most tries find another's write. What such a try was to give back is
 // not lost.
 func TestSlowAnswersLoseNoPlaces(t *testing.T) {
-	const places, instances, callers = 20, 3, 8
-	const call = 500 * time.Millisecond
+	const places, callers = 20, 8
+	const call, answers = 500 * time.Millisecond, 100 * time.Millisecond
 	inBubble(t, func(t *testing.T, n *network) {
-		operator, err := admin.New(n.connect(t), admin.Options{Prefix: prefix, Author: "test"})
-		if err != nil {
-			t.Fatal(err)
-		}
 		limit := quota.Limit{Permits: places, Window: time.Minute, InFlight: true}
-		if _, err := operator.Put(t.Context(), provider, quota.Policy{Limits: []quota.Limit{limit}}); err != nil {
-			t.Fatal(err)
-		}
+		limiters, leave := lateFleet(t, n, quota.Policy{Limits: []quota.Limit{limit}}, answers, answers, answers)
 		ctx, cancel := context.WithCancel(t.Context())
 		var begun atomic.Int64
 		var calls sync.WaitGroup
-		var sessions []*coordinator.Session
-		for i := range instances {
-			way := newLine(n)
-			session, err := coordinator.Join(ctx, n.connectBy(t, way.dial), coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			sessions = append(sessions, session)
-			pass(time.Millisecond)
-			limiter, err := consumer.Open(ctx, session, provider, consumer.Options{Logger: quiet})
-			if err != nil {
-				t.Fatal(err)
-			}
-			way.delay.Store(int64(100 * time.Millisecond))
+		for _, limiter := range limiters {
 			for range callers {
 				calls.Go(func() {
 					for ctx.Err() == nil {
@@ -72,8 +49,6 @@ func TestSlowAnswersLoseNoPlaces(t *testing.T) {
 		}
 		cancel()
 		calls.Wait()
-		for _, session := range sessions {
-			_ = session.Close()
-		}
+		leave()
 	})
 }

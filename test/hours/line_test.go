@@ -2,9 +2,17 @@ package hours_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/coordinator"
+	"github.com/quotient-limiter/quotient/coordinator/admin"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // line is the way of one client to the server. While it is held nothing passes
@@ -77,4 +85,38 @@ func (c *lineConn) Read(b []byte) (int, error) {
 func (c *lineConn) Write(b []byte) (int, error) {
 	c.line.wait()
 	return c.Conn.Write(b)
+}
+
+// lateFleet sets a policy, and opens a limiter for it in as many sessions as there are delays. Once a limiter is open, each
+// answer of etcd reaches its session so much later. leave closes the sessions.
+func lateFleet(t *testing.T, n *network, p quota.Policy, delays ...time.Duration) (limiters []*consumer.Limiter, leave func()) {
+	t.Helper()
+	operator, err := admin.New(n.connect(t), admin.Options{Prefix: prefix, Author: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := operator.Put(t.Context(), provider, p); err != nil {
+		t.Fatal(err)
+	}
+	var sessions []*coordinator.Session
+	for i, delay := range delays {
+		way := newLine(n)
+		session, err := coordinator.Join(t.Context(), n.connectBy(t, way.dial), coordinator.Options{Prefix: prefix, Name: fmt.Sprintf("hand-%d", i), Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, session)
+		pass(time.Millisecond)
+		limiter, err := consumer.Open(t.Context(), session, provider, consumer.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		way.delay.Store(int64(delay))
+		limiters = append(limiters, limiter)
+	}
+	return limiters, func() {
+		for _, session := range sessions {
+			_ = session.Close()
+		}
+	}
 }
