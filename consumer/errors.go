@@ -20,9 +20,9 @@ var (
 	ErrLimited = errors.New("limited")
 	// ErrTooLarge: one call wants more permits than the limit has. Where nothing is lent, it
 	// wants more than any share of the coming windows, unless the policy or the other
-	// instances change: while only etcd's silence prevents loans, that is ErrStale. Every such error is a TooLargeError, which has the largest number.
-	// Ask for fewer, or use TryTake. Permit.Settle returns it for a cost above ten windows of the
-	// smallest limit.
+	// instances change: while only etcd's silence prevents loans, that is ErrStale. Every such
+	// error is a TooLargeError, which has the largest number. Ask for fewer, or use TryTake.
+	// Permit.Settle returns it for a cost above ten windows of the smallest limit.
 	ErrTooLarge = errors.New("more permits than a share will hold")
 	// ErrTooManyKeys: the key is new, and the instance has as many in use as the policy's
 	// keys.most. The limiter recovers when windows of other keys have ended.
@@ -41,8 +41,8 @@ var (
 	// ErrStale: the policy's outage rule is stop, and this instance cannot prove its view
 	// recent, or its measured clock error exceeds the policy's clock_error. It is also
 	// the cause of a LimitError if etcd is away, and no permits of a long limit are in hand, no places of
-	// one in flight, or too few for a large call, which others would lend. The limiter recovers when etcd can be reached and the clock is
-	// right.
+	// one in flight, or too few for a large call, which others would lend. The limiter recovers when
+	// etcd can be reached and the clock is right.
 	ErrStale = errors.New("stopped by the outage rule stop")
 )
 

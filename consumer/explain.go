@@ -317,7 +317,7 @@ func (u *unserved) burst(p *quota.Policy) (least int64) {
 		return 0
 	}
 	for _, l := range protocol.Short(p) {
-		if b := cmp.Or(min(p.Burst, l.Permits), l.Permits); least == 0 || b < least {
+		if b := protocol.FullBurst(p, l); least == 0 || b < least {
 			least = b
 		}
 	}

@@ -81,18 +81,21 @@ func LimitOf(limits []quota.Limit, length time.Duration) (permits int64, ok bool
 	return 0, false
 }
 
-// BurstOf returns how many permits of a limit may be issued at once under
-// quota.ShapeBucket: the policy's burst, or all of the limit if that is 0 or more;
-// less what accrues within the guard, because calls may meet on their way.
+// FullBurst returns the policy's burst of a limit under quota.ShapeBucket: all of the limit if the policy's is 0 or more.
+func FullBurst(p *quota.Policy, l quota.Limit) int64 {
+	if p.Burst > 0 {
+		return min(p.Burst, l.Permits)
+	}
+	return l.Permits
+}
+
+// BurstOf returns how many permits of a limit may be issued at once under quota.ShapeBucket: its FullBurst less what
+// accrues within the guard, because calls may meet on their way.
 func BurstOf(p *quota.Policy, l quota.Limit) int64 {
 	if l.Permits <= 0 {
 		return 0
 	}
-	burst := l.Permits
-	if p.Burst > 0 {
-		burst = min(burst, p.Burst)
-	}
-	meet := ceil(l.Permits, min(max(0, p.Guard), l.Window), l.Window) // at most l.Permits
+	burst, meet := FullBurst(p, l), ceil(l.Permits, min(max(0, p.Guard), l.Window), l.Window) // at most l.Permits
 	return max(1, burst-meet)
 }
 
