@@ -53,7 +53,7 @@ type long struct {
 	// since is the first epoch (Account.epoch) whose permits are in hand again if they come back: since then the limit has
 	// bound in the window, and etcd was not restored.
 	since uint32
-	// read is the monotonic instant of etcd's latest answer, 0 before the first. It is used for the provider's limits only.
+	// read is the monotonic instant of etcd's latest answer, 0 before the first.
 	read int64
 	// stated is what the provider has said of how many permits are left. Of a Whole limit it bounds what is issued here
 	// (whole); otherwise it is what etcd has not been told yet.
@@ -78,7 +78,8 @@ const (
 )
 
 const (
-	// spentAgain is the pause after etcd had too few permits left; of a limit in flight it is inFlightAgain (tooFew).
+	// spentAgain is the pause after etcd had no permits left: until then it is not asked again. After it had some, but fewer
+	// than a call wants, it is asked for smaller calls all the same (tooMany). Of a limit in flight it is inFlightAgain (tooFew).
 	spentAgain = int64(10 * time.Second)
 	// longRest: permits in hand that nobody uses go back to etcd after this time, unless others ask for them before (in
 	// flight) or the instance ends. Those of the latest call stay for patient, if that is longer, so that a rare caller
@@ -278,7 +279,7 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 		}
 		b.calls(max(n, had), now)
 		hand := b.hand() - taken
-		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits
+		lacks := wanted > 0 && wanted > hand && wanted <= b.Permits && !b.tooMany(wanted+taken, now, now+a.windows.Offset)
 		switch {
 		case b.state == handedOut: // etcd is asked: once it answers those that wait want theirs again
 			continue
@@ -293,6 +294,12 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 		}
 	}
 	return news
+}
+
+// tooMany reports whether etcd is not asked for n permits, those in hand included, since it has told within spentAgain that
+// fewer are left. If it has told that none are, again is set instead. wall is the same instant as now in corrected wall time.
+func (b *long) tooMany(n, now, wall int64) bool {
+	return b.left() > 0 && now-b.read < spentAgain && b.lacksUntil(n) > wall
 }
 
 // calls notes that calls want or have had n permits; 0 if it is not known how many.
@@ -551,7 +558,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		b.funded, b.before, b.need, b.again, b.wanted.asked = now, b.used, 0, 0, 0
 		b.low = (b.hand() + 1) / 2
 	case b.left() > 0: // etcd gave none though some are left: see escrow.Rule
-		if b.need > b.hand() {
+		if b.InFlight && b.need > b.hand() {
 			b.again = b.tooFew(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())

@@ -340,6 +340,29 @@ func TestAKeyThatWantsTooMuchAsksSeldom(t *testing.T) {
 	}
 }
 
+// A call that wants more than is left holds up no smaller one: etcd is asked for those as before.
+func TestACallThatWantsTooMuchHoldsUpNoSmallerOne(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10_000, 10_000)
+	at(0)
+	k.Wants(1, 1)
+	fund(k, k.TakeUse("x", 8, 1)[0], 70, 5900, 2)
+	for _, now := range []int64{3, 2 + spentAgain} { // etcd has just said how many are left; and it is asked once more
+		k.Wants(6000, now)
+		for _, u := range k.TakeUse("x", 8, now) {
+			fund(k, u, 0, 5900, now)
+		}
+		if k.Charge(70); !k.Had(70, now+1) || k.Wants(6000, now+1) || !k.WantsMore() {
+			t.Errorf("at %d: nothing is in hand, and it does not ask for more", now)
+		}
+		u := k.TakeUse("x", 8, now+1)[0]
+		if u.Use.Need != 0 {
+			t.Errorf("at %d: it asks for %d, of which etcd has too few", now, u.Use.Need)
+		}
+		fund(k, u, 70, 5900, now+1)
+	}
+}
+
 // What is left of a limit follows a change of it: nobody waits for permits that a lower limit
 // does not have.
 func TestAKeysLongLimitIsLowered(t *testing.T) {

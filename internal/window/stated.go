@@ -58,7 +58,7 @@ func (b *long) states(s escrow.Stated, now, wall int64) (news bool) {
 	return news
 }
 
-// tells has TakeUse tell etcd what the provider has stated: within AwayAgain, also if etcd has just given too few permits.
+// tells has TakeUse tell etcd what the provider has stated: within AwayAgain, also if etcd has just had none left.
 func (b *long) tells(now int64) {
 	b.state, b.again = wanting, min(b.again, now+int64(AwayAgain))
 }

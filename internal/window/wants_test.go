@@ -9,21 +9,23 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// TestWhatIsStatedWaitsASecondAtMost: etcd is told what the provider has stated within AwayAgain, also where it has just
-// given too few permits, before the statement or while that was made.
+// TestWhatIsStatedWaitsASecondAtMost: etcd is told what the provider has stated within AwayAgain, also where it had nothing
+// left or did not answer just then; and at once where it has only given too few permits.
 func TestWhatIsStatedWaitsASecondAtMost(t *testing.T) {
 	t.Parallel()
 	const now = int64(time.Minute)
 	for _, c := range []struct {
-		name        string
-		whileAsked  bool
-		away        bool
-		soon, later int // uses at once, and AwayAgain later
+		name       string
+		whileAsked bool
+		away       bool
+		left       int64
+		atOnce     bool
 	}{
-		{"stated after the answer", false, false, 0, 1},
-		{"stated before the answer", true, false, 0, 1},
-		{"stated after there was none", false, true, 0, 1},
-		{"stated before there was none", true, true, 0, 1},
+		{"stated after too few were given", false, false, 50, true},
+		{"stated before too few were given", true, false, 50, true},
+		{"stated before nothing was left", true, false, 0, false},
+		{"stated after there was no answer", false, true, 0, false},
+		{"stated before there was no answer", true, true, 0, false},
 	} {
 		k, at := longKey(10, 1000)
 		at(now)
@@ -38,18 +40,17 @@ func TestWhatIsStatedWaitsASecondAtMost(t *testing.T) {
 		if u.Away = c.away; c.away {
 			k.Fund(u, now)
 		} else {
-			fund(k, u, 0, 50, now)
+			fund(k, u, 0, c.left, now)
 		}
 		if !c.whileAsked {
 			states()
 		}
-		soon := k.TakeUse("x", 8, now+1)
-		if len(soon) > 0 {
-			t.Errorf("%s: etcd is asked again at once", c.name)
-			continue
+		all := k.TakeUse("x", 8, now+1)
+		if c.atOnce != (len(all) == 1) {
+			t.Errorf("%s: at once etcd is told %+v", c.name, all)
 		}
-		if all := k.TakeUse("x", 8, now+int64(AwayAgain)); len(all) != 1 || all[0].Use.Stated.Until != hour {
-			t.Errorf("%s: %v later etcd is told %+v", c.name, AwayAgain, all)
+		if all = append(all, k.TakeUse("x", 8, now+int64(AwayAgain))...); len(all) != 1 || all[0].Use.Stated.Until != hour {
+			t.Errorf("%s: %v later etcd was told %+v", c.name, AwayAgain, all)
 		}
 	}
 }
