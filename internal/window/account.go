@@ -16,8 +16,8 @@ import (
 
 // Account counts the permits that this instance issues for one key. The zero Account has issued none, and has nothing
 // left. The provider is the key with the empty name. Its account is part of a ledger, which also brings its schedules
-// (span.by) and calls in flight up to date: of a ledger adopt, charge, refund and pay are used, since Adopt, Charge, Refund
-// and Pay of the Account leave those out.
+// (span.by) and calls in flight up to date. Use the ledger's methods adopt, charge, refund and pay: the Account's Adopt,
+// Charge, Refund and Pay do not bring schedules and calls in flight up to date.
 //
 // After the windows have changed, Adopt is called before anything is issued by the new ones. What calls had of a Front is
 // booked before that, in the windows that the account still has (Front.Shut). An Account is not safe for concurrent use.
@@ -341,7 +341,8 @@ func (a *Account) Refund(n int64, epoch uint32, large bool) bool {
 
 // Uncharge takes out again n permits that a call had of a Front but that were not issued, because the provider gave none.
 // epoch is the account's when the front was opened, and windows are those that the front named, in which Front.Shut or
-// Front.More has booked them. In the same epoch they are taken out of all; later of those of these windows that still run.
+// Front.More has booked them. In the same epoch they are taken out wherever they were booked. In a later one they are taken
+// out only of those windows in the parameter windows that still run.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch, false) {
 		return
@@ -487,7 +488,7 @@ func (a *Account) over(windows *plans.Windows) bool {
 // Use is what is booked of one window.
 type Use struct {
 	Window   quota.Window
-	Bound    int64 // permits that may be issued in it, borrowed ones included; shape.Unbounded if no limit binds any more
+	Bound    int64 // permits that may be issued in it, borrowed ones included; shape.Unbounded if no limit of this length binds
 	Used     int64 // permits issued in it, and lent to others
 	Borrowed int64 // permits of Bound that others have lent to this instance
 	Lent     int64 // permits of Used that this instance has lent

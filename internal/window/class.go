@@ -28,10 +28,12 @@ func (g *Gate) TakeUpTo(at clock.Instant, n int64, c queue.Class) (s *Segment, g
 
 // currentForLocked is currentLocked for a newcomer that wants n permits. Where permits come
 // along a window, the segment ends when the head of the queue has its own: for a newcomer of
-// a higher class there may be some before. What the segment has for those that pass the head is held again then.
+// a higher class there may be some before. So what is held is counted anew, and what the segment has for those that pass
+// the head is held again. It is counted anew also if enough is held: a bucket may have less once what was taken of the
+// segment is booked (advanceLocked).
 func (g *Gate) currentForLocked(at clock.Instant, n int64, c queue.Class) *Segment {
 	s, l := g.currentLocked(at), &g.mu.ledger
-	if n > g.mu.held && g.comesLocked(c) && !g.mu.stale && l.debt == 0 {
+	if g.comesLocked(c) && !g.mu.stale && l.debt == 0 {
 		g.withholdLocked(s) // the caller opens it again
 		g.advanceLocked()
 		l.release(max(n, g.headLocked()))

@@ -361,15 +361,17 @@ func (g *Gate) settleLocked() {
 // rebuildLocked ends the segment that runs, begins the next one, and does what is due between them. In this order it
 //
 //  1. ends the segment and books what was taken of it
-//  2. refuses the waiters whose time was over before
+//  2. refuses the waiters whose deadline has passed; one whose deadline is this instant may still be served
 //  3. adopts the plan of the present
 //  4. pays debts
 //  5. lends to guests that have asked, if no debt is left
-//  6. serves the queue, if no debt is left
-//  7. refuses the waiters that cannot be served in time, and serves those behind them
+//  6. serves the queue: with permits if no debt is left; in shadow mode whoever lacks them passes
+//  7. if judging is due (mu.judge), refuses the waiters that cannot be served in time; refuses those whose deadline is now;
+//     serves those behind them
 //  8. publishes the next segment
 //
-// While the proof is over (stale) it pays, lends and serves nothing. If the gate is closed it does nothing at all.
+// While the proof is over (stale) it pays and lends nothing, and serves nobody with permits. If the gate is closed it does
+// nothing at all.
 func (g *Gate) rebuildLocked(at clock.Instant) {
 	if g.mu.closed {
 		return

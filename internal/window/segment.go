@@ -19,9 +19,9 @@ import (
 // left.
 const sealed = math.MinInt64 / 2 // half of the least: a floor (Segment.floor) can be taken off it without overflow
 
-// Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the
-// gate takes them away for its queue, and puts back those that newcomers may take before them (Line.besides). While nobody waits, it puts in what
-// comes back. The segment ends at until, or when the gate counts anew (Gate.rebuildLocked): then the gate seals it and
+// Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the gate
+// takes the permits out for its queue, and puts back those that a newcomer may have before the waiting callers
+// (Line.besides). While nobody waits, it can also put in what comes back (backInPlaceLocked). The segment ends at until, or when the gate counts anew (Gate.rebuildLocked): then the gate seals it and
 // publishes the next one.
 //
 // All methods are safe for concurrent use.
@@ -238,8 +238,8 @@ const (
 	// The flags stand beside the mode.
 	//
 	// partTrades says, of a front that is open or spent, that the account has a Trade, which counts calls by class: so only
-	// calls of the default class may use the front. A call for several that may wait may not either: it may be large, and
-	// is to leave small ones what they will want.
+	// calls of the default class may use the front. Nor may a call use it that wants more than one permit and may wait: it
+	// could be a large one, which must leave small calls what they will want.
 	partTrades Part = 4 << partMode
 	// partQuiet says that the front refuses, and that these refusals are added to the sum over all keys by whoever shuts
 	// the front: Shut returns how many there are. Without it each caller adds its own at once.
@@ -251,12 +251,13 @@ const (
 	// MostOut is the most permits of the key that lie in a front, and of the provider that back it.
 	MostOut = 255
 	// mostRefused and mostQuiet are the most permits that a front counts as refused, before it has a call ask the account:
-	// mostQuiet if it is quiet. Until the front is shut, the busiest keys do not hear of what it refused, nor does the
-	// account, by which others are asked for permits: this bounds how much they miss.
+	// mostQuiet if it is quiet. Until the front is shut, neither the counters of the busiest keys (package consumer) nor the
+	// account know what it refused, and the account decides whether others are asked for permits. These constants bound how
+	// much is missing there.
 	mostRefused, mostQuiet = 255, 4095
 	// few: below so many permits, of the key or of the provider, a backed front is due for more (Fronted's Crowded). Gate.Back then
-	// fills the provider's up to MostOut, and More the key's up to enough: less, so that there is room for permits that
-	// come back.
+	// fills the provider's up to MostOut. More fills the key's only up to the constant enough, so that there is room for
+	// permits that come back.
 	few, enough = 64, 192
 )
 
@@ -380,8 +381,8 @@ func (f *Front) Return(s *Segment, n int64, epoch uint32) bool {
 // eight windows. If the account has a trade, the last keyTrade.low permits stay out of the front until Low is true: so
 // the call that takes the first of them comes to the account, and others are asked for more.
 //
-// The caller holds the account's lock and, since it has it, has taken permits of a segment with the account's windows: so
-// these are in force.
+// The caller holds the account's lock, and under that lock has taken permits of a segment with the account's windows: so
+// these windows are in force.
 func (f *Front) Open(a *Account, most int64) {
 	n := a.mayLay(most)
 	if n <= 0 || len(a.budgets) > 0 || len(a.windows.Running) > partMode-partBinds {

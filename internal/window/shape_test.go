@@ -116,6 +116,39 @@ func TestABucketAccruesNothingBeforeItIsTaken(t *testing.T) {
 	}
 }
 
+// Permits of a full bucket that are held for a waiter count from the segment's edge, as do those that were taken of the
+// segment. So a critical call that gets them leaves nothing more for that instant, and none of them count as issued beyond
+// the share.
+func TestHeldPermitsOfABucketCountFromTheEdge(t *testing.T) {
+	for name, c := range map[string]struct {
+		length               time.Duration
+		share, burst         int64
+		taken, late          time.Duration // when permits are taken of the segment, and when those who come next read the clock
+		takes, waits, wanted int64         // of the segment; by a default call; by a critical call after it
+	}{
+		"few permits, by a true clock": {time.Minute, 100, 100, 20 * ms, 40 * ms, 99, 2, 1},
+		"many, by an early reading":    {second, 64_000, 6_400, 1500 * time.Microsecond, 120 * time.Microsecond, 3_900, 3_000, 2_500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, _ := shapedGate(map[time.Duration]int64{c.length: c.share}, c.burst, accrues, nil)
+			began := 10 * c.length
+			g.Changed(at(began)) // it is full
+			if !g.Segment().Take(int64(began+c.taken), c.takes, queue.Default) {
+				t.Fatal("the segment has too few permits")
+			}
+			if _, v := g.Enter(at(began+c.late), &queue.Waiter{}, c.waits, clock.Forever, queue.Default); v != queue.Queued {
+				t.Fatalf("the default call: verdict %d", v)
+			}
+			_, _, critical := g.TakeUpTo(at(began+c.late), c.wanted, queue.Critical)
+			edge := at(time.Duration(g.Segment().until))
+			_, _, more := g.TakeUpTo(edge, c.burst, queue.Critical)
+			if u := g.Usage(edge); u.OverIssued > 0 || u.Issued > c.burst {
+				t.Errorf("%d and %d permits after %d, %d of them beyond the share; want at most %d", critical, more, c.takes, u.OverIssued, c.burst)
+			}
+		})
+	}
+}
+
 // A leaky bucket keeps one, and those who come late do not catch up.
 func TestLeakyBucketSteps(t *testing.T) {
 	g, _ := shapedGate(map[time.Duration]int64{second: 10}, 1, accrues, nil)
