@@ -258,11 +258,13 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 	}
 }
 
+// twoWindows are two windows, and some time for the permits of a large call to come together.
+const twoWindows = 2*time.Second + 100*time.Millisecond
+
 // Where others want all of the limit, a call for more than the share is served within two windows, if no other large
 // one was served for as many windows as it wants shares. That a caller gives up after these two windows, and comes
 // again, costs it nothing: it has its share of the limit.
 func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
-	const twoWindows = 2*time.Second + 100*time.Millisecond // some time, for its permits to come together
 	sizes, patience := []int64{900, 300, 500, 750}, []time.Duration{twoWindows, 3 * time.Second, 10 * time.Second}
 	if testing.Short() {
 		sizes, patience = sizes[:2], patience[:1]
@@ -306,6 +308,66 @@ func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Large calls are served also where small ones wait on each instance for more than its share: one for nearly the limit,
+// and such of several instances, or of all. Small calls have the rest.
+func TestLargeCallsAreServedWhereSmallOnesWaitEverywhere(t *testing.T) {
+	all := []struct {
+		asking int
+		n      int64
+		least  int64 // calls that are served in 60 windows
+	}{{1, 900, 5}, {4, 260, 38}, {2, 260, 24}, {4, 700, 7}}
+	if testing.Short() {
+		all = all[:2]
+	}
+	for _, c := range all {
+		for _, of := range limitedKinds {
+			t.Run(fmt.Sprintf("%d of 4 ask for %d of 1000, by %s", c.asking, c.n, of), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					all, takers := of.fleet(t, 1000, 4)
+					ctx, cancel := context.WithCancel(t.Context())
+					var running sync.WaitGroup
+					defer running.Wait()
+					defer cancel()
+					smalls, larges := make([]atomic.Int64, 4), make([]atomic.Int64, 4)
+					var lacked, refused atomic.Int64
+					for i, by := range takers {
+						for range 40 {
+							running.Go(func() { loop(ctx, by, 10, 30*time.Second, &smalls[i], &lacked) })
+						}
+					}
+					time.Sleep(5*time.Second + 123*time.Millisecond)
+					if c.asking == 1 { // less than two windows' small calls are before it, then it is served within two
+						if _, err := takers[0].Take(ctx, c.n, 2*time.Second+twoWindows); err != nil {
+							t.Errorf("the first call: %v", err)
+						}
+					}
+					for i, by := range takers[:c.asking] {
+						running.Go(func() { loop(ctx, by, c.n, 60*time.Second, &larges[i], &refused) })
+					}
+					before := issuedBy(all)
+					for i := range smalls {
+						smalls[i].Store(0)
+					}
+					const windows = 60
+					time.Sleep(windows * time.Second)
+					use, served := float64(issuedBy(all)-before)/windows/1000, int64(0)
+					for i := range larges {
+						small, large := float64(smalls[i].Load()*10)/windows, larges[i].Load()
+						served += large
+						t.Logf("instance %d: small calls have %.0f/s, %d large ones served", i, small, large)
+						if i < c.asking && large == 0 || small < 160 {
+							t.Errorf("instance %d: small calls have %.0f/s, %d large ones served", i, small, large)
+						}
+					}
+					if t.Logf("use %.3f, %d served, %d refused", use, served, refused.Load()); served < c.least || use < 0.97 {
+						t.Errorf("use %.3f, %d served, want %d", use, served, c.least)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -105,16 +105,16 @@ func (l asks) standFrom(w quota.Window) bool {
 }
 
 // atEdge returns how many permits the guest is lent at the edge of w. part is what one without a share
-// may have of the host's, spare what the host's own critical calls leave, and large says that large calls
-// wait at the host.
-func (a *asked) atEdge(w quota.Window, part, spare int64, large bool) (n int64) {
+// may have of the host's, spare what the host's own critical calls leave, and behind says that a large call of
+// the host comes before those of the guest.
+func (a *asked) atEdge(w quota.Window, part, spare int64, behind bool) (n int64) {
 	if a.until > w.Start() {
 		n = min(a.part, part)
 	}
 	if a.urgentUntil > w.Start() {
 		n = max(n, min(a.urgent, spare))
 	}
-	if a.edgeOf == w.Index && !large {
+	if a.edgeOf == w.Index && !behind {
 		n = max(n, a.edge)
 	}
 	return n

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -32,12 +33,16 @@ import (
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
 //   - It may stand: then each other instance that has a share is asked to leave it an equal part of what it wants, in
-//     the next window (Trade.stands), and to lend as much in the running one if it has that to spare. An instance where
-//     large calls wait too leaves nothing. The waiter stands if no debt is owed and two things are so. A window has
-//     begun while it was the first waiter: so loans could have served it. And the latest large call of this instance
-//     that was served, or stood, is long enough ago: at least k windows if the first waiter wants k shares, and more if
-//     small calls leave little of the share. How long it has waited does not count beyond that: a caller that gives up,
-//     and comes again before the window ends, loses one window at most.
+//     the next window (Trade.stands), and to lend as much in the running one if it has that to spare. An instance with a
+//     large call that stands in that window too leaves the part only if the waiter's instance comes before it in the
+//     window's order (Before). The small calls of the waiter's own instance get no more of that window than the waiter
+//     leaves of the limit, and what they leave it as the first waiter is kept from the window's beginning: else those that
+//     wait would take all before loans come.
+//
+// The waiter stands if no debt is owed and two things are so. A window has begun while it was the first waiter: so loans
+// could have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least
+// k windows if the first waiter wants k shares, and more if small calls leave little of the share. How long it has waited
+// does not count beyond that: a caller that gives up, and comes again before the window ends, loses one window at most.
 //
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
@@ -397,18 +402,19 @@ func (l *Line) besides() int64 {
 
 // forSmall returns how many permits a large call of class c leaves to small ones: as many as these will want in the rest of
 // the window. A critical call leaves nothing, nor does any call while nothing can be lent. Two things about the line's
-// first waiter, which may be another call, lower it. Once its claim is over, the credit of large calls (claim.left) is
-// taken off. While it stands, small calls are left at most what own callers have not had yet of this instance's share.
+// first waiter, which may be another call, lower it. In the window in which it stands, small calls get no more of this
+// instance's share than the waiter leaves of the limit; what own callers have had already counts. There, and once its
+// claim is over, the credit of large calls (claim.left) is taken off.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0
 	}
-	keep := l.smallWant()
-	if l.ends() <= l.now { // before, loans may still come: small calls need not leave it any
-		keep -= min(l.trade.claim.left, l.Total)
+	keep, stands := l.smallWant(), l.trade.claim.standsIn(l.Window)
+	if stands {
+		keep = min(keep, min(l.own(), l.Total-l.trade.claim.first.N())-l.trade.ownIssued(&l.scene, l.taken))
 	}
-	if l.trade.claim.standsIn(l.Window) {
-		keep = min(keep, l.own()-l.trade.ownIssued(&l.scene, l.taken))
+	if stands || l.ends() <= l.now { // else loans may still come: small calls need not leave it any
+		keep -= min(l.trade.claim.left, l.Total)
 	}
 	return max(0, keep)
 }
@@ -497,9 +503,12 @@ func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 // Before reports whether large calls of the instance one come before those of the instance other in a window. Each
 // window has a random order of all instances. Without an order large calls would block each other, each one with
 // permits that another one lacks.
-func Before(one, other string, w quota.Window) bool {
+func Before(one, other string, w quota.Window) bool { return order(one, other, w) < 0 }
+
+// order compares the places of two instances in a window's order: see Before.
+func order(one, other string, w quota.Window) int {
 	salt := uint64(w.Index) * 0x9e3779b97f4a7c15
-	return lending.Chance(one, salt) < lending.Chance(other, salt)
+	return cmp.Compare(lending.Chance(one, salt), lending.Chance(other, salt))
 }
 
 // stands returns how many permits the first waiter wants if it is a large call that is to stand in the next window:

@@ -292,7 +292,7 @@ func TestALargeCallThatStandsForAKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		edge, waiting, large, lent int64
-	}{{4, 30, 0, 4}, {4, 0, 0, 4}, {4, 30, 30, 0}, {0, 0, 0, 0}} {
+	}{{4, 30, 0, 4}, {4, 0, 0, 4}, {4, 30, 30, 4}, {0, 0, 0, 0}} {
 		a, _, s := traded(10)
 		f := plans.Fleet{Total: 40, Instances: 4, Owners: 4}
 		a.Charge(10)

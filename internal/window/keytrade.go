@@ -329,8 +329,8 @@ func (a *Account) AtEdge() bool { return a.trade != nil && a.trade.edge }
 
 // LendAtEdge lends to guests that have asked, if callers wait here, or if a large call of a guest stands. Otherwise it
 // lends nothing: nobody takes all at once, so guests ask in time. It is called where AtEdge is true. If it lends, it
-// first forgets the asks of guests for which lends is false. It tells each guest to which it lends some, in the order of
-// their asks, the sum of all that was lent to it in the windows that run.
+// first forgets the asks of guests for which lends is false. It tells each guest to which it lends some, in the window's
+// order (Before), the sum of all that was lent to it in the windows that run.
 func (a *Account) LendAtEdge(f plans.Fleet, c Callers, hash uint64, now int64, lends func(guest string) bool, tell func(guest string, told int64)) {
 	t := a.tradeAt(now, c)
 	if t == nil {

@@ -332,19 +332,21 @@ func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked
 	return s.releases()
 }
 
-// lendAtEdge lends to guests that have asked, in the order of their asks, when a window has just begun: before own
+// lendAtEdge lends to guests that have asked, in the window's order (Before), when a window has just begun: before own
 // callers who wait take all of it. It forgets the asks of guests for which lends is false: nothing is lent to them.
 // left returns how many permits may be issued now, and how many of those are kept for critical calls. lend issues n
 // permits for a guest.
 func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, left func() (n, kept int64), lend func(guest string, n int64)) {
 	t.edge = false
 	t.guests.leave(lends)
+	slices.SortFunc(t.guests, func(a, b asked) int { return order(a.guest, b.guest, s.Window) })
 	critical, _ := t.flows()
 	own := int64(math.Ceil(critical.Forecast(s.phase, s.length, c.Critical)))
+	stands, self := t.claim.standsIn(s.Window), s.account.windows.Lending.Self
 	for i := range t.guests {
 		a := &t.guests[i]
 		n, kept := left()
-		if n = min(n-kept, a.atEdge(s.Window, s.partOf(a.guest), n-own, c.Large > 0)); n > 0 {
+		if n = min(n-kept, a.atEdge(s.Window, s.partOf(a.guest), n-own, stands && Before(self, a.guest, s.Window))); n > 0 {
 			lend(a.guest, n)
 		}
 	}

@@ -63,8 +63,8 @@ func traded(share int64) (*Account, *Trade, scene) {
 	return a, &a.begun().Trade, a.scene(plans.Fleet{Total: 4 * share, Instances: 4, Owners: 4}, 0, 0)
 }
 
-// At an edge a guest is lent the part for its large call that stands, unless a large call waits at the host
-// too, and what its critical calls lacked, but for what the host's own critical calls want. What is kept for
+// At an edge a guest is lent the part for its large call that stands, unless one of the host stands too and comes first in
+// the window's order, and what its critical calls lacked, but for what the host's own critical calls want. What is kept for
 // critical calls is not lent. An edge of windows of another length is none.
 func TestWhatIsLentAtAnEdge(t *testing.T) {
 	t.Parallel()
@@ -74,25 +74,64 @@ func TestWhatIsLentAtAnEdge(t *testing.T) {
 		callers      Callers
 		kept         int64
 		restarts     bool
+		stands       bool // a large call of the host
+		first        bool // the host is, in the window's order
 		lent         int64
 	}{
-		{"small calls wait at the host", 5, 0, Callers{Waiting: 30}, 0, false, 5},
-		{"a large call waits at the host", 5, 0, Callers{Waiting: 30, Large: 30}, 0, false, 0},
-		{"18 are kept", 5, 0, Callers{Waiting: 30}, 18, false, 2},
-		{"the window's length has changed", 5, 0, Callers{Waiting: 30}, 0, true, 0},
-		{"critical calls of the guest lack some", 0, 9, Callers{Waiting: 30}, 0, false, 9},
-		{"critical calls wait at the host", 0, 9, Callers{Waiting: 30, Critical: 15}, 0, false, 5},
+		{"small calls wait at the host", 5, 0, Callers{Waiting: 30}, 0, false, false, true, 5},
+		{"a large call waits at the host", 5, 0, Callers{Waiting: 30, Large: 30}, 0, false, false, true, 5},
+		{"a large call of the host stands, and is first", 5, 0, Callers{Waiting: 30, Large: 30}, 0, false, true, true, 0},
+		{"a large call of the host stands, and is second", 5, 0, Callers{Waiting: 30, Large: 30}, 0, false, true, false, 5},
+		{"18 are kept", 5, 0, Callers{Waiting: 30}, 18, false, false, true, 2},
+		{"the window's length has changed", 5, 0, Callers{Waiting: 30}, 0, true, false, true, 0},
+		{"critical calls of the guest lack some", 0, 9, Callers{Waiting: 30}, 0, false, false, true, 9},
+		{"critical calls wait at the host", 0, 9, Callers{Waiting: 30, Critical: 15}, 0, false, false, true, 5},
 	} {
 		_, trade, s := traded(20)
-		trade.guests = asks{{guest: "guest", edge: step.edge, edgeOf: s.Window.Index, urgent: step.urgent, urgentUntil: s.Window.End()}}
+		trade.guests = asks{{guest: guestOf(s.Window, !step.first), edge: step.edge, edgeOf: s.Window.Index, urgent: step.urgent, urgentUntil: s.Window.End()}}
 		if step.restarts {
 			trade.restart()
+		}
+		if step.stands {
+			q := &queue.Queue{}
+			q.Push(&queue.Waiter{}, 30, clock.Forever, queue.Default, true)
+			trade.claim.head(q, 0)
+			trade.claim.stood, trade.claim.servedIn = s.Window.Index, s.Window.Index-1
 		}
 		lent := int64(0)
 		trade.lendAtEdge(&s, step.callers, func(string) bool { return true },
 			func() (n, kept int64) { return 20, step.kept }, func(_ string, n int64) { lent += n })
 		if lent != step.lent {
 			t.Errorf("%s: %d are lent, want %d", step.what, lent, step.lent)
+		}
+	}
+}
+
+// guestOf returns a guest that is before the instance "me" in a window's order, or after it.
+func guestOf(w quota.Window, before bool) string {
+	guest := "guest"
+	for Before(guest, "me", w) != before {
+		guest += "t"
+	}
+	return guest
+}
+
+// Where large calls of two guests stand, a host lends to that which is first in the window's order, whichever has asked
+// first. So each host lends to the same one.
+func TestAnEdgeGoesByTheOrder(t *testing.T) {
+	t.Parallel()
+	_, trade, s := traded(20)
+	first, second := guestOf(s.Window, true), guestOf(s.Window, false)
+	for _, ids := range [][]string{{first, second}, {second, first}} {
+		trade.guests = nil
+		for _, id := range ids {
+			trade.guests = append(trade.guests, asked{guest: id, edge: 15, edgeOf: s.Window.Index})
+		}
+		left, lent := int64(20), map[string]int64{}
+		trade.lendAtEdge(&s, Callers{}, func(string) bool { return true },
+			func() (n, kept int64) { return left, 0 }, func(id string, n int64) { left, lent[id] = left-n, n })
+		if lent[first] != 15 || lent[second] != 5 {
+			t.Errorf("%v have asked: %v are lent, want 15 to %s", ids, lent, first)
 		}
 	}
 }
