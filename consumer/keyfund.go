@@ -95,7 +95,16 @@ func (k *core) shadowedKey(y *keyState, n int64) {
 	}
 	y.hold(&k.keys)
 	defer y.mu.Unlock()
-	if y.use.Wants(min(n, y.use.MostOfBudgets()), k.clock.Mono()) {
+	y.wants(k, min(n, y.use.MostOfBudgets()), k.clock.Mono())
+}
+
+// wants has etcd asked for the n permits of a key that a call lacks. It does not if this instance could issue none: another
+// one owns the key, and nobody lends. y.mu is held.
+func (y *keyState) wants(k *core, n, now int64) {
+	if !y.borrows() && y.use.Own() == 0 && y.elsewhereAt(k, now) {
+		return
+	}
+	if y.use.Wants(n, now) {
 		k.keys.funds.want(k, y, true)
 	}
 }

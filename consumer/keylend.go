@@ -133,9 +133,7 @@ func (y *keyState) scheduleLook(k *core, now int64) {
 // permits come back when calls end. Nor do they help if only a long limit lacks permits: each instance takes those
 // from etcd, and no other one lends them. y.mu is held.
 func (y *keyState) noteLack(k *core, refused int64, c queue.Class, large bool, want, now int64) {
-	if y.use.Wants(want, now) {
-		k.keys.funds.want(k, y, true)
-	}
+	y.wants(k, want, now)
 	if spentUntil, fetches := y.use.Fetches(want, y.line.Permits()); !y.borrows() || spentUntil != 0 || fetches {
 		return
 	}

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,32 @@ func TestOwnersByOverride(t *testing.T) {
 			if owners, others := has(c.owners > 0); owners != c.ofOwners || others != c.others {
 				t.Errorf("%d owners: they have %d permits and others %d, want %d and %d", c.owners, owners, others, c.ofOwners, c.others)
 			}
+		}
+	})
+}
+
+// Where nothing is lent, an instance that does not own a key takes nothing of its long limit: it could never issue that.
+func TestWhoDoesNotOwnAKeyTakesNothingOfItsHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policyByKey(t, "10/s,30/h")
+		p.Keys.Owners, p.Lend = 1, "off"
+		bank, sinks, all := longFleet(t, p, "a", "b", "c")
+		issued := int64(0)
+		bank.play(20, sinks, func(int) {
+			for _, l := range all {
+				key := l.Key("big-account")
+				n := key.TryTake(10).N()
+				if _, self := key.Owner(); !self && n > 0 {
+					t.Errorf("an instance that does not own the key has %d permits of it", n)
+				}
+				issued += n
+				if _, err := key.Take(context.Background(), 5, time.Millisecond); err == nil {
+					issued += 5
+				}
+			}
+		})
+		if issued != 30 {
+			t.Errorf("the owner had %d permits of 30: the others have the rest in hand", issued)
 		}
 	})
 }
