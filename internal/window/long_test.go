@@ -264,6 +264,30 @@ func TestACallThatComesSeldomFindsItsPermits(t *testing.T) {
 	}
 }
 
+// Of a limit that counts by parts a call that comes less than once in a part, and does not wait, never finds a permit: what
+// etcd gave for the one before went back when that one's part ended. docs/keys.md and docs/choose.md say so.
+func TestACallThatComesLessThanOnceInAPartFindsNothing(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []quota.Limit{
+		{Permits: 1000, Window: time.Hour, Sliding: true}, // parts of 36 s
+		{Permits: 1000, Window: 4 * time.Minute, InFlight: true},
+	} {
+		k, at := longKeyOf(10, limit)
+		for now := int64(time.Hour); now < int64(time.Hour+5*time.Minute); now += int64(time.Minute) {
+			if at(now); k.Left() != 0 || !k.Wants(1, now) {
+				t.Fatalf("%v: after %v %d are in hand", limit, time.Duration(now), k.Left())
+			}
+			fund(k, k.TakeUse("x", 8, now)[0], 2, 500, now)
+			if k.Left() != 2 {
+				t.Fatalf("%v: %d are in hand, want what etcd gave", limit, k.Left())
+			}
+			for _, u := range k.GiveBack("x", 8, now+longRest, false) {
+				fund(k, u, 0, 500, now+longRest)
+			}
+		}
+	}
+}
+
 // An answer for a window that is over, or for a limit that is gone, counts nowhere.
 func TestALateAnswerFundsNothing(t *testing.T) {
 	t.Parallel()
@@ -360,6 +384,20 @@ func TestACallThatWantsTooMuchHoldsUpNoSmallerOne(t *testing.T) {
 			t.Errorf("at %d: it asks for %d, of which etcd has too few", now, u.Use.Need)
 		}
 		fund(k, u, 70, 5900, now+1)
+	}
+}
+
+// A restore that is noticed while etcd is asked drops what the answer brings. It is asked again at once, since some are left.
+func TestAfterARestoreEtcdIsAskedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	k, at := longKey(10, 100)
+	at(0)
+	k.Wants(3, 1)
+	u := k.TakeUse("x", 8, 1)[0]
+	k.Restored()
+	fund(k, u, 3, 90, 2)
+	if k.Left() != 0 || !k.Wants(3, 3) || len(k.TakeUse("x", 8, 3)) != 1 {
+		t.Errorf("%d left, or etcd is not asked though it has 90", k.Left())
 	}
 }
 
