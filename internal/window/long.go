@@ -41,8 +41,8 @@ type long struct {
 	// back waits for it only while more is wanted: then it goes with the next taking (returns).
 	again  int64
 	funded int64 // monotonic instant at which permits were last taken; 0 for never
-	// before is used as it was at that instant, counted from the running part: less than 0 if earlier parts used some since
-	// (next).
+	// before is what used was at funded, so used-before permits were issued since. used begins at 0 in each part, so next
+	// takes the used of the part that ended off before: it may be below 0.
 	before int64
 	// active is the monotonic instant of the latest call that wanted or had permits; 0 for never. A call that waits, or has
 	// permits reserved, counts at each look.
@@ -83,7 +83,7 @@ const (
 	spentAgain = int64(10 * time.Second)
 	// longRest: permits in hand that nobody uses go back to etcd after this time, unless others ask for them before (in
 	// flight) or the instance ends. Those of the latest call stay for patient, if that is longer, so that a rare caller
-	// still finds them.
+	// still finds them. Of a limit that counts by parts all go back when the part ends, if that is sooner.
 	longRest = int64(16 * time.Second)
 	// longRead is how long after etcd's latest answer (long.read) a provider's total is read again.
 	longRead = int64(30 * time.Second)
@@ -105,9 +105,10 @@ func newLong(b protocol.Budget) long { return long{Budget: b, purse: escrow.Purs
 // takesBack reports whether permits that were issued in an epoch are in hand again if they come back. Epochs wrap around.
 func (b *long) takesBack(epoch uint64) bool { return int32(uint32(epoch)-b.since) >= 0 }
 
-// holds reports whether something would be lost if a new long took the place of this one: what the provider has stated, and
-// etcd does not know; permits that are in hand or are to be returned, or that the use of an earlier part that is out takes or
-// gives back; or, of a Whole limit, the count, which is nowhere else.
+// holds reports whether a new long in place of this one would lose something: what the provider has stated and etcd does not
+// know; permits in hand or to be returned; those of an earlier part for which etcd was asked and has not answered
+// (ended.asked); or, of a Whole limit, the count, which is nowhere else. What etcd's next answer may bring back of unanswered
+// writes (Purse.Unanswered) may be lost.
 func (b *long) holds() bool {
 	if b.Whole {
 		return b.stated.Until != 0 || b.used > 0 || b.ByParts()
@@ -188,7 +189,9 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 				unended += calls - entered.underWay()
 			}
 			if b.stated.Until != 0 && entered.stated.Until != 0 && !entered.Whole {
-				entered.state = wanting // etcd is still to be told; what it knows of an aligned window before waits (restAt)
+				// Etcd does not know it yet, so it is told at once. What etcd knows, by the total of the window before (restAt),
+				// goes with the next taking.
+				entered.state = wanting
 			}
 			*b = entered
 		case order == protocol.Earlier:
@@ -531,8 +534,8 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		u.Purse.Restored(b.used)
 		b.forgotten = false
 	}
-	// It is less if another store answered: the purse began anew then, with Use.Used, which is older than b.used, and 0 in a
-	// give-back.
+	// u.Purse.Taken may be below b.used if another store answered: the purse began anew then with Use.Used (taking.goesOn).
+	// That is older than b.used, and 0 in a give-back.
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	had := b.purse.Taken
 	b.state, b.purse, b.back = atRest, u.Purse, 0
