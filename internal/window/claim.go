@@ -47,13 +47,18 @@ import (
 // A call that is large for a key and for its provider has to gather the permits of both in one window. If the
 // provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
 
-// claimed is how long the claim of the first waiter lasts at most: the time in which loans come. In a window that begins
-// with a guard it is counted from the guard's end, since nobody is asked before (Line.ends).
+// claimed is how long the claim of the first waiter lasts at most: in windows of a second or more loans mostly come by
+// then. In a window that begins with a guard it is counted from the guard's end, since nobody is asked before (Line.ends).
 const claimed = 100 * time.Millisecond
 
-// claimOf returns how long the claim lasts in a window of a length: claimed, or a tenth of the window if that is
-// less.
-func claimOf(length time.Duration) time.Duration { return min(claimed, length/10) }
+// lasts returns how long the claim lasts in window w: claimed, or a tenth of the window if that is less. Where the first
+// waiter stands it may be half of the window: loans take as long as in longer windows, and others have left it theirs.
+func (c *claim) lasts(w quota.Window) time.Duration {
+	if c.standsIn(w) {
+		return min(claimed, w.Length/2)
+	}
+	return min(claimed, w.Length/10)
+}
 
 // claim is that of the first waiter of a line, with what is known of the line's large calls. It is in a Trade: the
 // gate's, or that of a key's Account. Where it has the index of a window, 0 stands for none: that window was in 1970, and
@@ -251,7 +256,7 @@ func (l *Line) ends() int64 {
 	case !l.borrows:
 		return min(l.trade.claim.since, l.now)
 	default:
-		return max(l.trade.claim.since, l.opens()) + int64(claimOf(l.Window.Length))
+		return max(l.trade.claim.since, l.opens()) + int64(l.trade.claim.lasts(l.Window))
 	}
 }
 

@@ -252,6 +252,46 @@ func TestALargeCallThatStands(t *testing.T) {
 	}
 }
 
+// What others leave to a large call that stands is kept for it until all of it can have come, in short windows too: no
+// small call that waits has it first. Loans take as long there as in longer windows.
+func TestWhatIsLeftInAShortWindowComesTogether(t *testing.T) {
+	t.Parallel()
+	const length, begins = 250 * ms, 20 * second
+	for kind, l := range lines(100, map[time.Duration]int64{length: 10}) {
+		borrow := func(now time.Duration, n int64) {
+			switch l := l.(type) {
+			case *gateLine:
+				l.gate.Borrow(at(now), "host", protocol.Note{Windows: l.gate.mu.ledger.windows.Running, Permits: map[string]int64{"": n}})
+			case *keyLine:
+				l.use.Borrow("host", l.use.windows.Running, n, func(quota.Window) int64 { return l.total })
+				l.tick(now)
+			}
+		}
+		l.tick(begins)
+		l.upTo(begins, 10)
+		l.enter(begins+ms, 35)
+		stands := begins
+		for now := begins + length; stands == begins && now < begins+2*length; now += 5 * ms {
+			if ask := l.ask(now); ask != nil && ask.Edge > 0 {
+				stands = begins + 2*length
+			}
+		}
+		for range 6 {
+			l.enter(stands-ms, 10)
+		}
+		l.told()
+		l.tick(stands)
+		got := l.told()
+		borrow(stands+22*ms, 18)
+		l.tick(stands + 25*ms)
+		borrow(stands+45*ms, 36) // a host tells the sum
+		want := []string{fmt.Sprintf("35@%v", stands), fmt.Sprintf("10@%v", stands)}
+		if diff := cmp.Diff(want, append(got, l.told()...)); diff != "" {
+			t.Errorf("%s: who is served (-want +got):\n%s", kind, diff)
+		}
+	}
+}
+
 // A large call that has gone does not stand.
 func TestALargeCallThatHasGone(t *testing.T) {
 	t.Parallel()

@@ -254,7 +254,7 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
 	first := Before(a.guest, s.account.windows.Lending.Self, s.Window)
-	late := !a.large && s.phase >= float64(s.account.windows.Guard+int64(claimOf(s.Window.Length)))/milli
+	late := !a.large && s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli
 	switch {
 	case !a.large && !late && t.claim.standsIn(s.Window):
 		// Others have left it a part of the window, and ask now since they lack that part: it is not lent back.
