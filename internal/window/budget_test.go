@@ -354,3 +354,51 @@ func TestALookThatIsNotAnsweredTakesNothing(t *testing.T) {
 	rests(36 * second)
 	looks(37 * second)
 }
+
+// A sliding limit that one process has alone, and that is removed for a while, finds again what was issued: nobody else
+// counts it. It counts no longer than if the limit had stayed.
+func TestALongSlidingLimitThatComesBackCounts(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{second: 100})
+	limit := quota.Limit{Permits: 50, Window: time.Hour, Sliding: true}
+	first := protocol.BudgetAt(limit, time.UTC, 0)
+	counted := time.Duration(first.Until())
+	f.long, f.whole = limit, true
+	g := gateOf(f, 0, nil)
+	change := func(d time.Duration, l quota.Limit) {
+		f.set(func() { f.long = l })
+		g.Changed(at(d))
+	}
+	g.Changed(at(0))
+	play(t, g, []step{{10 * second, 20, 20}, {10 * second, 100, 30}})
+	change(time.Minute, quota.Limit{})
+	play(t, g, []step{{time.Minute, 7, 7}, {2 * time.Minute, 7, 7}}) // the part is over
+	change(3*time.Minute, limit)
+	play(t, g, []step{{3 * time.Minute, 100, 0}, {time.Hour, 100, 0}, {counted, 100, 50}})
+	change(2*time.Hour, quota.Limit{})
+	g.Changed(at(4 * time.Hour))
+	if n := len(g.mu.ledger.budgets); n > 0 {
+		t.Errorf("%d limits are kept of which nothing counts", n)
+	}
+
+	var k Account
+	adopt := func(wall time.Duration, binds bool) {
+		keys := keysAt(wall, second)
+		keys.Over = int64(wall)
+		b := protocol.BudgetAt(limit, time.UTC, int64(wall))
+		b.Whole = true
+		var all []protocol.Budget
+		if binds {
+			all = append(all, b)
+		}
+		keys.Budgets = all
+		k.Adopt(keys, bounds(100), func() []protocol.Budget { return all })
+	}
+	adopt(0, true)
+	k.Charge(50)
+	adopt(time.Minute, false)
+	adopt(2*time.Minute, false)
+	adopt(3*time.Minute, true)
+	if k.Left() != 0 {
+		t.Errorf("%d left of a key's limit that came back", k.Left())
+	}
+}

@@ -36,12 +36,13 @@ func (a *Account) longestInFlight() (most time.Duration) {
 	return most
 }
 
-// known returns until when the limit is kept here after the newest view lacks it: to the end of its window or, in flight,
-// for as long as a call that began in its part may count (Until). Of a limit in flight what is in hand goes back to etcd at
-// once, and the permit of a call when the call ends. Of another one what is in hand goes back after longRest, or not at all
-// if its window or part ends before.
+// known returns until when the limit is kept here after the newest view lacks it: to the end of its window or part. A limit
+// in flight is kept for as long as a call that began in its part may count (Until), and so is a Whole limit that slides, for
+// what was issued of it is counted nowhere else. Of a limit in flight what is in hand goes back to etcd at once, and the
+// permit of a call when the call ends. Of another one what is in hand goes back after longRest, or not at all if its window
+// or part ends before.
 func (b *long) known() int64 {
-	if b.InFlight {
+	if b.InFlight || b.Whole {
 		return b.Until()
 	}
 	return b.End
