@@ -301,17 +301,18 @@ func (a *Account) HandEnds() (at int64) {
 }
 
 // Lapses returns the monotonic instant from which on reserved permits of the key may be gone, if there is no news. A caller
-// that gets the provider's permits then or later may find that it lacks the key's. If some next window might hold fewer
-// permits than are reserved for all callers together, that is any instant, and it returns math.MinInt64; else it is when
-// what is in hand ends (HandEnds). total returns what the shares of all instances hold in a window, and 0 if that is not
+// that gets the provider's permits then or later may find that it lacks the key's. That is when what is in hand ends
+// (HandEnds) or, if that is earlier, when a window ends after which the next one might hold fewer permits than are reserved
+// for all callers together. total returns what the shares of all instances hold in a window, and 0 if that is not
 // known: then a next window might hold none.
 func (a *Account) Lapses(total func(quota.Window) int64) (from int64) {
+	from = a.HandEnds()
 	for s := range a.bounded {
 		if each := total(s.Window) / int64(max(1, a.windows.Lending.Instances)); a.reserved > min(s.own(), each) {
-			return math.MinInt64
+			from = min(from, s.Window.End()-a.windows.Offset)
 		}
 	}
-	return a.HandEnds()
+	return from
 }
 
 // Charge books n issued permits in every span, also of limits that were removed, and in each long limit that binds. With n

@@ -73,6 +73,45 @@ func TestAReservationLapsesWithItsLongWindow(t *testing.T) {
 	}
 }
 
+// What is reserved beyond what the next window may hold, as of a loan, is there until its own window ends: so long nobody
+// behind its callers needs to hope for the provider's permits that these might give back.
+func TestAReservationBeyondTheShareLapsesWithItsWindow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ reserved, total, want int64 }{
+		{10, 100, clock.Forever},
+		{11, 100, int64(second) - 5}, // more than the own share
+		{6, 50, int64(second) - 5},   // more than an equal part
+		{1, 0, int64(second) - 5},    // the total is not known
+	} {
+		var k Account
+		enter := func(wall time.Duration) {
+			keys := keysAt(wall, second, 3*second)
+			keys.Offset, keys.Over, keys.Lending.Instances = 5, int64(wall), 10
+			k.Adopt(keys, func(w quota.Window) int64 { return map[time.Duration]int64{second: 10, 3 * second: 100}[w.Length] }, nil)
+		}
+		enter(0)
+		k.spans[0].borrowed = 30
+		enter(second / 2)
+		k.Reserve(c.reserved)
+		from := k.Lapses(func(w quota.Window) int64 {
+			if w.Length == second {
+				return c.total
+			}
+			return shape.Unbounded
+		})
+		if from != c.want {
+			t.Errorf("%+v: lapses at %v", c, time.Duration(from))
+		}
+		enter(second - 1)
+		if k.Reserve(c.reserved); !k.Confirm(nil, c.reserved) {
+			t.Errorf("%+v: not confirmed in the window in which it was reserved", c)
+		}
+		if enter(second); k.Confirm(nil, c.reserved) != (c.reserved <= 10) {
+			t.Errorf("%+v: confirmed %v in the next window", c, c.reserved > 10)
+		}
+	}
+}
+
 // Nothing of a key may be forgotten while a permit of it counts, or is owed or reserved.
 func TestWhenAKeyIsOver(t *testing.T) {
 	t.Parallel()
