@@ -522,7 +522,7 @@ func order(one, other string, w quota.Window) int {
 // standPart of the limit; and never more than the share.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
-	if c.first == nil || !c.first.Large() {
+	if c.first == nil || !c.first.Large() || s.length-s.phase < askTime {
 		return 0
 	}
 	share := max(1, s.part())
@@ -536,6 +536,10 @@ func (t *Trade) stands(s *scene) int64 {
 	}
 	return c.first.N()
 }
+
+// askTime is how long an ask takes to come to the hosts, in milliseconds. They drop one that comes after the window's end,
+// so a call does not stand if less of the window is left.
+const askTime = 25
 
 // standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the limit on
 // average, or the share if that is less.
