@@ -403,12 +403,12 @@ func (y *keyState) lendAtEdge(k *core, s *window.Segment, now int64) {
 	y.lend(k, s, now, y.use.LendAtEdge)
 }
 
-// serveAsked lends to guests whose asks stand: what they ask for was not all lent yet. It does that late in the
+// serveAsked lends to guests whose asks are open: what they ask for was not all lent yet. It does that late in the
 // window, when hosts release the reserves that they have kept until then. It returns when to look again,
 // clock.Forever if not in this window. y.mu is held.
 func (y *keyState) serveAsked(k *core, s *window.Segment, now int64) (next int64) {
 	switch {
-	case !s.KeysLend || !y.use.AsksStand():
+	case !s.KeysLend || !y.use.AsksOpen():
 		return clock.Forever
 	case !s.Open(now): // over or sealed: its bounds may not be in force
 		return now

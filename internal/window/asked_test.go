@@ -67,7 +67,7 @@ func TestWhatIsToldOfLoans(t *testing.T) {
 }
 
 // What was not lent is lent when reserves are released, without another ask.
-func TestAsksStand(t *testing.T) {
+func TestOpenAsks(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 100})
 	f.total = 2000
 	g, lent := lender(f)
@@ -128,7 +128,7 @@ func TestAGuestThatGetsAShareAsksAgain(t *testing.T) {
 }
 
 // An instance that has lent all and has had no calls for a while asks nobody, also when it looks
-// at the asks that stand.
+// at the open asks.
 func TestAHostWithoutCallsAsksNobody(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 20})
 	f.total, f.instances = 100, 5

@@ -20,7 +20,7 @@ type asks []asked
 type asked struct {
 	guest string // ID of the instance
 	// permits and critical are how much of the ask is not lent yet, in the window in which it came: 0 in later
-	// ones. An ask of which permits is above 0 stands. poor is as the guest asked.
+	// ones. The ask is open while permits is above 0. poor is as the guest asked.
 	permits, poor, critical int64
 	sure                    bool // the guest will use what it is lent
 	large                   bool // large calls of the guest wait for some of permits
@@ -60,7 +60,7 @@ func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, fro
 	return a
 }
 
-// keep keeps an ask of window w in place of the guest's earlier one, if it stands or counts at a later edge.
+// keep keeps an ask of window w in place of the guest's earlier one, if it is open or counts at a later edge.
 func (l *asks) keep(a asked, w quota.Window) {
 	*l = slices.DeleteFunc(*l, func(o asked) bool {
 		if o.guest != a.guest {
@@ -79,7 +79,7 @@ func (l *asks) keep(a asked, w quota.Window) {
 	}
 }
 
-// enter notes that window w has begun: no ask stands any more, and those that count at no edge are forgotten.
+// enter notes that window w has begun: no ask is open any more, and those that count at no edge are forgotten.
 func (l *asks) enter(w quota.Window) {
 	*l = slices.DeleteFunc(*l, func(a asked) bool {
 		return max(a.until, a.urgentUntil) <= w.Start() && a.edgeOf < w.Index

@@ -26,9 +26,12 @@ import (
 // this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a
 // provider what the share often is later, of a key an equal part of the limit. A call for more than the least of these
 // is large (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait.
-// One that does not, or any of a provider of which this instance has no share now or later, takes what is there, and
-// counts as small unless it is refused. A large call is served by loans, and by that part of this instance's share that
-// small calls will not need. Two rules see to it that it is served at all:
+// One that may not takes what is there. If it gets its permits it counts as small, and as large if it is refused. Where
+// this instance has no share of the provider, now or later, a call for several permits is large while it waits, and
+// counts as small once it is refused.
+//
+// A large call is served by loans, and by that part of this instance's share that small calls will not need. Two rules
+// serve it where small calls want all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
 //     (claim.leave). These parts add up until they are enough.
@@ -67,18 +70,19 @@ type claim struct {
 	first *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first, or the start of the window that was entered since
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
-	// entered: a window has begun, or another one has become the shortest, while `first` was it. If first is nil it says
-	// nothing.
+	// entered: since `first` became the first waiter a window has begun, or another window has become the shortest. It
+	// says nothing if first is nil.
 	entered bool
 	beside
 
 	small *lending.Flow // all calls but the large ones that waited or were refused; nil until one of those comes
-	// larges counts permits of large calls since the Trade began, less those that came back. Of a provider it has those
-	// that its queue gave them; those that they were refused are in Gate.RefusedLarge. Of a key it has those issued after a
-	// reservation, counted when they are issued, and those refused.
+	// larges counts permits of large calls since the Trade began, less those that came back. For a provider it counts
+	// those that its queue issued; Gate.RefusedLarge has those refused. For a key it counts those that were reserved first,
+	// once they are issued, and those refused.
 	larges int64
-	// issued is how many permits of the window that runs large calls have, less those that came back: of a provider, by its
-	// queue; of a key, from when they are reserved in this window or, if that was in an earlier one, from when they are issued.
+	// issued is how many permits of the running window large calls got, less those that came back. For a provider: what
+	// its queue gave them. For a key a call counts once its permits are reserved or, if they were reserved in an earlier
+	// window, once they are issued.
 	issued   int64
 	servedIn int64         // index of the latest window in which a large call was served that is not in pending: see lastServed
 	left     int64         // credit of large calls: permits that small calls have left them, and that none has used yet
@@ -121,7 +125,7 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 // gaveBack notes that n permits came back which a large call got in the window that runs, as it cost less.
 func (c *claim) gaveBack(n int64) {
 	c.larges -= n
-	c.issued = max(0, c.issued-n) // of a key, a call that has become large since its line served it is not in it
+	c.issued = max(0, c.issued-n) // a key's call that became large only after its line had served it was never counted here
 }
 
 // lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
@@ -228,9 +232,9 @@ func (l *Line) Entered(w *queue.Waiter) {
 	l.Pass(w)
 }
 
-// Newcomer returns how many permits a newcomer of class c may have. The caller takes off what is kept from its class. They
-// are all that are held if nobody of class c or a higher one waits, else what the waiters cannot use. These leave nothing
-// between the beginning of a window and Begin. Newcomer sets the room, by which Fits goes until Begin, Served or Pass
+// Newcomer returns how many permits a newcomer of class c may have. The caller takes off what is kept from its class. If
+// nobody of class c or a higher one waits, that is all that is held; otherwise it is what besides returns, which is nothing
+// from the beginning of a window until Begin. Newcomer sets the room, by which Fits goes until Begin, Served or Pass
 // changes it.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
@@ -304,10 +308,9 @@ func (l *Line) roomOf(large bool) int64 {
 	return l.room
 }
 
-// Served notes that w's call got n permits. w stands in the line, or is a newcomer's. If the call is large, as many of them
-// as small calls would have wanted are taken off the credit of large calls (claim.left), of which no more than one limit's
-// worth is kept then. While the first waiter stands, nothing is taken off, whichever call is served: other instances have
-// left permits too.
+// Served notes that w's call got n permits. w stands in the line, or is a newcomer's. If the call is large, the credit
+// of large calls (claim.left) is first cut to the limit, and then pays for those of the n permits that small calls would have
+// wanted. While the first waiter stands it pays for none, whichever call is served: other instances have left permits too.
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -339,9 +342,9 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 // (forSmall); of a long limit what it wants alone counts. Until the last of these windows has ended the waiter can use
 // no permits of any window, so callers that pass may have those of the windows that end by then. In windows that end
 // later it can still use some: there Pass keeps as many permits as it wants itself. So it does in all windows if w
-// lacks permits in none: w waits for etcd's answer, for permits that are kept for critical calls, or for what a large
-// first waiter leaves to small ones. Of a limit that counts by parts of time Pass keeps as many in any case: what is
-// not issued in a part can be issued in a later one.
+// lacks permits in none: w waits for etcd's answer, for permits that are kept for critical calls, or for the end of a large
+// first waiter's claim, which holds back all but what small calls will want. Of a limit that counts by parts of time Pass
+// keeps as many in any case: what is not issued in a part can be issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false
@@ -456,11 +459,11 @@ func (c *claim) restart() {
 	}
 }
 
-// leave notes what small calls leave to the large call that is the first: in the window that begins, one in leftPart of
-// the permits for which they came in the one that has ended, whether they got them or not. The credit that they have given
-// before is forgotten if no large call waits any more, or if one stood in the window that has ended and was served. But if
-// the latest that was served is in pending, and is not served after all, the credit counts again (claim.ended). length is that of the window that begins, in
-// milliseconds. small.Begin has been called for that window: Used is the rate in the one that has ended.
+// leave raises the credit of large calls as a window begins, by one in leftPart of the permits for which small calls came
+// in the window that has ended, whether they got them or not. It does so if the first waiter is large. The credit ends if no
+// large call waits any more, or if one stood in the window that has ended and was served. If that call is still in pending,
+// it keeps the credit, and gives it back if it is not served after all (claim.ended). length is that of the window that
+// begins, in milliseconds. small.Begin has been called for that window: Used is the rate in the one that has ended.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits, // the calls to which small ones have left some are gone
@@ -495,8 +498,8 @@ func (t *Trade) small() *lending.Flow {
 }
 
 // ownIssued returns how many permits of the scene's window were issued to own callers, or have paid debts. taken are
-// permits that the account has not booked, or has reserved; they count too. So do those of large calls, except in a
-// window that others were asked to leave a part of (claim.stood): there others have left them that.
+// permits that the account has not booked, or has reserved; they count too. Permits of large calls count too,
+// except in a window of which others were asked to leave them a part (claim.stood): those came from the others.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.issued(taken)
 	if c := &t.claim; c.stood == s.Window.Index {

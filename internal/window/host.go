@@ -27,7 +27,7 @@ func (g *Gate) Asked(at clock.Instant, guest string, windows []quota.Window, n p
 	return g.lendLocked(at, s, s.asked(guest, n, from))
 }
 
-// lendLocked lends to a guest as much as the rules say, and returns how much that is. For the rest the ask stands,
+// lendLocked lends to a guest as much as the rules say, and returns how much that is. For the rest the ask stays open,
 // or the guest asks again by itself: see Trade.keepRest.
 func (g *Gate) lendLocked(at clock.Instant, s scene, a asked) int64 {
 	b, l := &g.mu.borrower, &g.mu.ledger

@@ -278,7 +278,7 @@ func (a *Account) Ask(f plans.Fleet, c Callers, now int64) (ask *Asking, next in
 // corrected wall time at which the guest begins to have a share of the key.
 //
 // told is the sum of all permits that were lent to the guest in the windows that run, or 0 if none are lent now. If
-// the ask stands, and some may be lent later in the window, next is the monotonic instant at which ServeAsked is due. In
+// the ask stays open, and some may be lent later in the window, next is the monotonic instant at which ServeAsked is due. In
 // all other cases it is clock.Forever. docs/proof/protocol.md, section 15.
 func (a *Account) Lend(guest string, need protocol.Need, f plans.Fleet, c Callers, hash uint64, from, now int64) (told, next int64) {
 	t := a.tradeAt(now, c)
@@ -301,12 +301,12 @@ func (a *Account) lendFor(s *scene, c Callers, ask asked) (told, next int64) {
 	return told, next
 }
 
-// AsksStand reports whether ServeAsked may lend anything in the window that runs.
-func (a *Account) AsksStand() bool {
+// AsksOpen reports whether ServeAsked may lend anything in the window that runs.
+func (a *Account) AsksOpen() bool {
 	return a.trade != nil && slices.ContainsFunc(a.trade.guests, func(a asked) bool { return a.permits > 0 })
 }
 
-// ServeAsked lends more to guests whose asks stand, to two of them at a time, if hosts have released reserves
+// ServeAsked lends more to guests whose asks are open, to two of them at a time, if hosts have released reserves
 // (lending.Releases) in this window since it did that last. It leaves out guests for which lends is false: nothing is
 // lent to them. It tells each guest to which it lends some the sum of all that was lent to it in the windows that run.
 // It returns the monotonic instant at which it is due next; clock.Forever if that is not in this window.

@@ -104,8 +104,8 @@ func (g *Gate) mayPassLocked() bool {
 	return g.passesLocked().any(g.mu.queue.Large(queue.Sheddable) > 0)
 }
 
-// largeLocked reports whether a call for n permits is large: this instance never has so many of its own at once, so that
-// its share alone does not serve it.
+// largeLocked reports whether a call for n permits is large: this instance hardly ever has so many of its own at once, so
+// that its share alone does not serve it.
 func (g *Gate) largeLocked(n int64) bool {
 	return n > 1 && g.mayBorrowLocked() && n > g.planLocked().RoomLater()
 }
@@ -226,7 +226,7 @@ func (b *borrower) first(s *span) bool {
 }
 
 // Look returns what to ask others for, nil for nothing, and when to look again: clock.Forever if
-// Arm says when. It serves asks that stand.
+// Arm says when. It serves open asks.
 func (g *Gate) Look(at clock.Instant) (ask *Asking, next int64) {
 	g.mu.Lock()
 	defer g.unlock()

@@ -30,7 +30,7 @@ type Trade struct {
 	asks    int64         // how many times others were asked since the beginning: see salt
 	guests  asks          // as a host: what guests have asked this instance for
 	edge    bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
-	served  float64       // when in the window asks that stand were served last, in milliseconds; 0: not yet
+	served  float64       // when in the window open asks were served last, in milliseconds; 0: not yet
 }
 
 // classes are the permits for which critical and sheddable callers have come.
@@ -58,9 +58,9 @@ func CallersOf(q *queue.Queue) Callers {
 }
 
 // came are the permits for which calls have come: those that were issued, those that were refused, and those for which
-// callers wait. large, critical and sheddable are parts of all. They count from some instant on: of a provider from
-// the beginning; of a key from when its Trade began, but all from the beginning of the window before that, and by class
-// only since windows have had their length.
+// callers wait. large, critical and sheddable are parts of all. For a provider they count from the beginning. For a key
+// `all` counts from the start of the window before the one in which its Trade began, large from when the Trade began, and
+// critical and sheddable from when windows got their present length.
 type came struct{ all, large, critical, sheddable int64 }
 
 // scene is an account in its shortest window (Account.Shortest), at an instant, and the fleet that shares it.
@@ -116,8 +116,9 @@ type stock struct {
 	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
 	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
-	// share it keeps at most due - issued. It is the share. Of a key of which some instances own nothing it is an equal part
-	// of the total (scene.part), since an owner's share includes theirs. Those keep as much of what they have borrowed.
+	// share it keeps at most due - issued. It is the share. But if some instances own nothing of a key, it is an equal
+	// part of the total (scene.part) for all: an owner's share is in part meant for the others, and an instance without one
+	// keeps that much of what it has borrowed.
 	due int64
 	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
 	newcomer bool
@@ -176,7 +177,7 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	t.edge, t.served = len(t.guests) > 0, 0
 	borrowed := loans.Borrowed
 	// An instance that has lent itself, while its large call waited, did not go without loans for want of permits: others'
-	// large calls may come first in this window's order. So that does not count as in vain.
+	// large calls may have come first in that window's order. So that does not count as in vain.
 	if first := t.claim.first; first != nil && first.Large() {
 		borrowed = max(borrowed, loans.Lent)
 	}
@@ -212,8 +213,8 @@ func (s *scene) has(of stock, c Callers) lending.Has {
 }
 
 // ask returns what to ask others for now, and notes that they were asked; ok is false if that is nothing, or if there is
-// nobody to ask. c are the callers who wait, and debt the permits that are owed. h is as has returns it for both, with
-// one more in Waiting if a first permit is wanted.
+// nobody to ask. c are the callers who wait, and debt the permits that are owed. h is what scene.has
+// returns for c and debt; Waiting is one more if a first permit is wanted.
 func (t *Trade) ask(s *scene, h lending.Has, c Callers, debt int64) (what lending.Ask, ok bool) {
 	if s.alone() {
 		return what, false
@@ -261,8 +262,8 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 		of.kept = queue.Sum(of.kept, t.claim.first.N())
 	case c.Large > 0 && (first || late):
 		// What large calls here want is not kept: a guest, with large calls or without, gets it if it comes first in the
-		// window's order. So does any guest without large calls once the time of a claim is over: what they have not got by
-		// then they hardly will.
+		// window's order. So does any guest without large calls once the time of a claim is over: what the large calls
+		// here have not got by then they hardly will.
 		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
@@ -291,7 +292,7 @@ func (s *scene) partOf(guest string) int64 {
 }
 
 // keepRest keeps a guest's ask of which n permits were lent now: the rest, and what counts at later edges (asks). It
-// reports whether the ask stands: serve lends more for it once reserves are released. The ask does not stand if the
+// reports whether the ask stays open: serve lends more for it once reserves are released. The ask is closed if the
 // guest was poor and was lent some: such a guest asks for more by itself.
 func (t *Trade) keepRest(s *scene, a asked, n int64) bool {
 	if a.permits -= n; n > 0 && a.poor > 0 {
@@ -302,7 +303,7 @@ func (t *Trade) keepRest(s *scene, a asked, n int64) bool {
 	return a.permits > 0
 }
 
-// releases returns the monotonic instant at which hosts next release reserves, and serve the asks that stand. It is
+// releases returns the monotonic instant at which hosts next release reserves, and serve the open asks. It is
 // clock.Forever if that is not in this window.
 func (s *scene) releases() int64 {
 	if at, ok := lending.Releases(s.phase, s.length); ok {
@@ -311,21 +312,21 @@ func (s *scene) releases() int64 {
 	return clock.Forever
 }
 
-// serve calls lend for two of the asks that stand, chosen by chance, if reserves were released in this window since
+// serve calls lend for two of the open asks, chosen by chance, if reserves were released in this window since
 // it did that last. It leaves out the asks of guests for which lends is false: nothing is lent to them. It returns the
 // monotonic instant at which to call it next, or clock.Forever.
 func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
-	stand := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
-	if len(stand) == 0 {
+	open := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
+	if len(open) == 0 {
 		return clock.Forever
 	}
 	if due, ok := lending.Releases(t.served, s.length); ok && s.phase >= due {
 		t.served = s.phase
 		chance := s.hash ^ uint64(s.Window.Index)
-		slices.SortFunc(stand, func(a, b asked) int {
+		slices.SortFunc(open, func(a, b asked) int {
 			return cmp.Compare(lending.Chance(a.guest, chance), lending.Chance(b.guest, chance))
 		})
-		for _, a := range stand[:min(2, len(stand))] {
+		for _, a := range open[:min(2, len(open))] {
 			lend(a)
 		}
 	}
