@@ -271,17 +271,15 @@ func (a *Account) Reserves() bool { return a.reserved > 0 }
 // Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter, by which the trade knows a large
 // call again; it is nil for a call that may not wait.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
-	a.reserved -= n
-	a.trade.ended(w, n, false)
+	a.reserved -= a.trade.ended(w, n, false)
 }
 
 // Confirm ends a reservation of n permits, and issues them unless a debt is owed, or the windows that run now or what is in
 // hand of the long limits leave fewer. After the bounds have become less, those whose callers confirm first get what is
 // left. w is as for Unreserve.
 func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
-	a.reserved -= n
 	ok := a.debt == 0 && a.leftInAll() >= n
-	if a.trade.ended(w, n, ok); ok {
+	if a.reserved -= a.trade.ended(w, n, ok); ok {
 		a.Charge(n)
 	}
 	return ok
@@ -474,12 +472,12 @@ func (a *Account) Forget(windows *plans.Windows) bool {
 // a debt.
 func (a *Account) Used() bool { return a.windows != nil || a.forgotten }
 
-// over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, nothing was used in
-// a window that still runs, and nothing is in hand. Borrowed permits that nobody used, and forecasts, may be lost. Nor is an
+// over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, no reservation has
+// lapsed (claim.lapse) whose call goes on, nothing was used in a window that still runs, and nothing is in hand. Borrowed permits that nobody used, and forecasts, may be lost. Nor is an
 // account over while etcd is asked for permits of a long limit, or before it may be asked again (long.again), since it had
 // too few or does not answer: a new account would ask at once.
 func (a *Account) over(windows *plans.Windows) bool {
-	return a.debt == 0 && a.reserved == 0 &&
+	return a.debt == 0 && a.reserved == 0 && !a.trade.pends() &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&
 		!slices.ContainsFunc(a.budgets, func(b long) bool {
 			return b.state == handedOut || b.Until() > windows.Over && (b.again > windows.Over-windows.Offset || b.holds())

@@ -97,15 +97,17 @@ type pendingCall struct {
 	waiter   *queue.Waiter
 	servedIn int64 // the index of the window in which they were reserved
 	left     int64 // permits that the call took off claim.left, or that were forgotten since (leave)
+	reserved int64 // permits that are reserved for it in Account.reserved: 0 once they have lapsed (lapse)
 }
 
 // ended notes that the n permits of a key that were reserved for the call of the waiter w were issued, or that they will
 // not be. If they will not be, and the call is in pending, it was not served after all. A call that is not in pending,
-// such as a small one or one that the line did not serve, changes nothing. running is the window that runs.
-func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) {
+// such as a small one or one that the line did not serve, changes nothing. running is the window that runs. ended returns how
+// many of the n permits were still reserved.
+func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) (reserved int64) {
 	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.waiter == w })
 	if i < 0 {
-		return
+		return n
 	}
 	p := c.pending[i]
 	c.pending = slices.Delete(c.pending, i, i+1)
@@ -120,6 +122,20 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	} else {
 		c.left = queue.Sum(c.left, p.left)
 	}
+	return p.reserved
+}
+
+// lapse ends the reservations for more than share permits that calls in pending have from windows before w, which runs now,
+// and returns how many permits those were. Window w hardly holds them, and they would keep all of it from other callers,
+// here and elsewhere. Such a call is served if enough are there once it has the provider's permits.
+func (c *claim) lapse(w quota.Window, share int64) (n int64) {
+	for i := range c.pending {
+		if p := &c.pending[i]; p.servedIn < w.Index && p.reserved > share {
+			n += p.reserved
+			p.reserved = 0
+		}
+	}
+	return n
 }
 
 // gaveBack notes that n permits came back which a large call got in the window that runs, as it cost less.
@@ -322,7 +338,7 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 				c.left -= took
 			}
 			if l.reserves {
-				c.pending = append(c.pending, pendingCall{w, l.Window.Index, took})
+				c.pending = append(c.pending, pendingCall{w, l.Window.Index, took, n})
 			} else {
 				c.servedIn = l.Window.Index
 			}

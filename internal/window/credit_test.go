@@ -73,6 +73,48 @@ func TestALargeCallOfAKeyIsServedOnceItsPermitsAreIssued(t *testing.T) {
 	}
 }
 
+// A window begins while permits are reserved for a large call, and its share is less. Then they keep none of that window from
+// other callers. Once the call has the provider's permits it is served if enough of the key's are there, and until then the
+// account is not forgotten.
+func TestAReservationThatANewWindowCannotHold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		end  func(a *Account, w *queue.Waiter) bool
+		left int64
+		ok   bool
+	}{
+		"its caller gives up": {func(a *Account, w *queue.Waiter) bool { a.Unreserve(w, 25); return false }, 20, false},
+		"too few are there":   {func(a *Account, w *queue.Waiter) bool { return a.Confirm(w, 25) }, 20, false},
+		"others have lent some": {func(a *Account, w *queue.Waiter) bool {
+			a.Borrow("host", a.windows.Running, 6, func(quota.Window) int64 { return 80 })
+			return a.Confirm(w, 25)
+		}, 1, true},
+	} {
+		a, _, _ := traded(20)
+		q := &queue.Queue{}
+		q.Push(&queue.Waiter{}, 25, clock.Forever, queue.Default, true)
+		a.Borrow("host", a.windows.Running, 5, func(quota.Window) int64 { return 80 })
+		line := a.Line(q, plans.Fleet{Total: 80, Instances: 4, Owners: 4}, 0)
+		line.Begin()
+		a.Reserve(25)
+		w := q.Head()
+		line.Served(w, 25, true)
+		q.Remove(w)
+		a.LineLeft(q, 0)
+		if left := a.Left(); left != 0 {
+			t.Fatalf("%s: %d are left beside 25 that are reserved of 25", name, left)
+		}
+		next := lendingAt("me", second, second)
+		a.Adopt(next, bounds(20), nil)
+		if left := a.Left(); left != 20 || a.Forget(next) {
+			t.Errorf("%s: in the next window %d of 20 are left, or the account is forgotten", name, left)
+		}
+		if ok := c.end(a, w); ok != c.ok || a.Left() != c.left || a.Reserves() {
+			t.Errorf("%s: issued %v, then %d are left, reserved %v; want %v and %d", name, ok, a.Left(), a.Reserves(), c.ok, c.left)
+		}
+	}
+}
+
 // A window begins while permits are reserved for a large call. If it is not served then, large calls have again what small
 // ones had left to them.
 func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {

@@ -99,20 +99,30 @@ func (t *keyTrade) begin(a *Account, next quota.Window, loans Loans) {
 }
 
 // follow makes the account's shortest window that of the trade, if it is another one: the limit by whose windows the trade
-// went was removed, or there is a shorter one. The window may have begun long before.
+// went was removed, or there is a shorter one. The window may have begun long before. It ends reservations that this window
+// cannot hold (claim.lapse).
 func (t *keyTrade) follow(a *Account) {
-	if s := a.shortest(); t != nil && s != nil && s.Window != t.window {
+	s := a.shortest()
+	if t == nil || s == nil {
+		return
+	}
+	if s.Window != t.window {
 		t.begin(a, s.Window, Loans{}) // the calls of this window then count as if they had come evenly since its start
 		t.edge = false                // no window begins now
 	}
+	a.reserved -= t.claim.lapse(s.Window, a.Own())
 }
 
 // ended is claim.ended, for an account that may have no trade.
-func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) {
-	if t != nil {
-		t.claim.ended(w, n, issued, t.window)
+func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) (reserved int64) {
+	if t == nil {
+		return n
 	}
+	return t.claim.ended(w, n, issued, t.window)
 }
+
+// pends reports whether a large call waits for the provider's permits, with those of the key reserved or lapsed.
+func (t *keyTrade) pends() bool { return t != nil && len(t.claim.pending) > 0 }
 
 // Refused notes that n permits were refused to calls of class c. large says that they were for a large one. With n = 0
 // it only sees to it that calls are counted from here on.
