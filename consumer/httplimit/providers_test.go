@@ -1,10 +1,12 @@
 package httplimit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -36,10 +38,20 @@ func ofGitHubApp(limiter *consumer.Limiter, installation string) *http.Client {
 }
 
 // pauseAccount has the fleet heed the answer to one account's request.
-func pauseAccount(limiter *consumer.Limiter, installation string, response *http.Response) {
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+func pauseAccount(limiter *consumer.Limiter, installation string, response *http.Response, body []byte) {
+	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+	if seconds == 0 && refused(response.StatusCode, body) {
+		seconds = 60 // the answer names no time
+	}
+	if seconds > 0 {
 		limiter.Key(installation).Stated(0, 0, time.Now().Add(time.Duration(seconds)*time.Second))
 	}
+}
+
+// refused reports whether an answer is about a limit, also if it names no time.
+func refused(status int, body []byte) bool {
+	return status == http.StatusTooManyRequests ||
+		status == http.StatusForbidden && bytes.Contains(body, []byte("secondary rate limit"))
 }
 
 func ofAModel(ctx context.Context, requests, tokens *consumer.Limiter, call func() int64) error {
@@ -80,7 +92,7 @@ func ofAPartner(calls, requests *consumer.Limiter) *http.Client {
 
 // callOf makes a request for an installation, where no more than so many calls may be open at once, and has the fleet
 // heed what the answer says is left for that installation.
-func callOf(calls, limiter *consumer.Limiter, installation string, client *http.Client, request *http.Request) (body []byte, err error) {
+func callOf(calls, limiter *consumer.Limiter, installation string, client *http.Client, request *http.Request) ([]byte, error) {
 	key := limiter.Key(installation)
 	permits, err := consumer.TakeAll(request.Context(), 2*time.Second, map[consumer.Taker]int64{calls: 1, key: 1})
 	if err != nil {
@@ -93,6 +105,10 @@ func callOf(calls, limiter *consumer.Limiter, installation string, client *http.
 		return nil, err
 	}
 	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
 	number := func(field string) int64 { // 0 if the answer lacks it
 		n, _ := strconv.ParseInt(response.Header.Get(field), 10, 64)
 		return n
@@ -100,13 +116,17 @@ func callOf(calls, limiter *consumer.Limiter, installation string, client *http.
 	if reset := number("X-RateLimit-Reset"); reset > 0 { // GitHub sends all three, or none
 		key.Stated(number("X-RateLimit-Limit"), number("X-RateLimit-Remaining"), time.Unix(reset, 0))
 	}
-	if seconds := number("Retry-After"); seconds > 0 { // a 429 or 403, beside the three: so it comes last
+	seconds := number("Retry-After") // of a 429 or 403, beside the three: so it comes last
+	if seconds == 0 && refused(response.StatusCode, body) {
+		seconds = 60 // the answer names no time
+	}
+	if seconds > 0 {
 		key.Stated(0, 0, time.Now().Add(time.Duration(seconds)*time.Second))
 	}
 	if response.StatusCode >= http.StatusBadRequest {
 		return nil, errors.New(response.Status)
 	}
-	return io.ReadAll(response.Body)
+	return body, nil
 }
 
 // endpoint is a request's method, and its path without what names one object.
@@ -179,8 +199,31 @@ func TestTheProgramForAGitHubApp(t *testing.T) {
 	})
 }
 
-// An installation that GitHub has wait for a minute waits, beside another one, and no longer.
+// An installation that GitHub refuses waits for a minute, beside another one, and no longer, also if the answer names no
+// time. A 403 for lack of a right stops nobody.
 func TestThePauseOfAnAccount(t *testing.T) {
+	for name, c := range map[string]struct {
+		status      int
+		after, body string
+		waits       bool
+	}{
+		"it names a time":   {http.StatusForbidden, "60", "", true},
+		"a 429 without":     {http.StatusTooManyRequests, "", "", true},
+		"a 403 without":     {http.StatusForbidden, "", `{"message": "You have exceeded a secondary rate limit."}`, true},
+		"a right is lacked": {http.StatusForbidden, "", `{"message": "Resource not accessible by integration"}`, false},
+		"a page about it":   {http.StatusOK, "", "what a secondary rate limit is", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := http.Response{StatusCode: c.status, Header: http.Header{}}
+			if c.after != "" {
+				answer.Header.Set("Retry-After", c.after)
+			}
+			testPause(t, &answer, c.body, c.waits)
+		})
+	}
+}
+
+func testPause(t *testing.T, answer *http.Response, body string, waits bool) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s,5000/h sliding")}})
 		refused := func(installation string) bool {
@@ -189,12 +232,12 @@ func TestThePauseOfAnAccount(t *testing.T) {
 		if refused("a") || refused("b") {
 			t.Fatal("no permit at the start")
 		}
-		pauseAccount(limiter, "a", &http.Response{Header: http.Header{"Retry-After": {"60"}}})
-		if !refused("a") || refused("b") {
+		pauseAccount(limiter, "a", answer, []byte(body))
+		if refused("a") != waits || refused("b") {
 			t.Error("the wrong one waits, or none")
 		}
 		time.Sleep(57 * time.Second)
-		if !refused("a") {
+		if refused("a") != waits {
 			t.Error("it does not wait until the end")
 		}
 		time.Sleep(3 * time.Second)
@@ -316,8 +359,15 @@ func TestTheProgramForAPartner(t *testing.T) {
 }
 
 // What GitHub's answers say is left of an installation's hour, and until when it is to wait, holds for that installation
-// alone. The wait takes nothing of the hour's rest.
+// alone. The wait takes nothing of the hour's rest. Without Retry-After it lasts for a minute.
 func TestTheProgramForInstallationsAtOnce(t *testing.T) {
+	t.Run("it names a time", func(t *testing.T) { testInstallationsAtOnce(t, http.Header{"Retry-After": {"60"}}, "") })
+	t.Run("it names none", func(t *testing.T) {
+		testInstallationsAtOnce(t, http.Header{}, "You have exceeded a secondary rate limit.")
+	})
+}
+
+func testInstallationsAtOnce(t *testing.T, refusal http.Header, text string) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := open(t, "100 inflight hold=2m")
 		limiter := openShaped(t, "15000/s", quota.Policy{Keys: quota.Keys{Limits: limits(t, "14/s,5000/h sliding")}})
@@ -329,8 +379,8 @@ func TestTheProgramForInstallationsAtOnce(t *testing.T) {
 				"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {fmt.Sprint(left[r.URL.Host])}, "X-Ratelimit-Reset": {fmt.Sprint(reset.Unix())},
 			}
 			if r.URL.Host == "a" && refuse {
-				header.Set("Retry-After", "60")
-				return &http.Response{Status: "403 Forbidden", StatusCode: http.StatusForbidden, Body: http.NoBody, Header: header}
+				maps.Copy(header, refusal)
+				return &http.Response{Status: "403 Forbidden", StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader(text)), Header: header}
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Header: header}
 		})}
